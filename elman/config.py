@@ -1,0 +1,135 @@
+"""Typed settings: frozen, unknown keys rejected with the nearest name, read from YAML, overridden by dotted keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from elman.errors import ConfigError, nearest
+
+
+class Config(BaseModel):
+    """The base of every settings class. A field's docstring is its help text and its comment in a recipe."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+
+    @classmethod
+    def make(cls, settings: Mapping[str, Any] | None = None, where: str = "") -> Self:
+        """Validate plain settings; `where` is the dotted place of this section, for the message."""
+        try:
+            return cls.model_validate(dict(settings or {}))
+        except ValidationError as error:
+            raise ConfigError("\n".join(_explain(cls, problem, where) for problem in error.errors())) from None
+
+    def plain(self) -> dict[str, Any]:
+        """The settings as YAML knows them: dictionaries, lists, text and numbers."""
+        return self.model_dump(mode="json", serialize_as_any=True)
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    path = Path(path)
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such recipe") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as a recipe: {error}") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(settings or {}, dict):
+        raise ConfigError(f"{path}: a recipe is a list of `key: value` lines, not {type(settings).__name__}")
+    return settings or {}
+
+
+def override(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of `settings` with dotted keys set: `{"training.learning_rate": 3e-4}`. Values may be YAML text."""
+    result: dict[str, Any] = json.loads(json.dumps(settings))
+    for dotted, value in overrides.items():
+        *sections, key = dotted.split(".")
+        inner = result
+        for section in sections:
+            if isinstance(inner.get(section), str):
+                inner[section] = {"type": inner[section]}  # `model: lstm`, then `model.dropout`: open the short form
+            inner = inner.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"{dotted}: {section!r} holds a value, not a section")
+        inner[key] = yaml.safe_load(value) if isinstance(value, str) else value
+    return result
+
+
+def parse_overrides(words: Iterable[str]) -> dict[str, str]:
+    """`--a.b 1`, `--a.b=1` and `a.b=1`, as they stand on a command line."""
+    overrides: dict[str, str] = {}
+    waiting: str | None = None
+    for word in words:
+        if waiting is not None:
+            overrides[waiting], waiting = word, None
+        elif word.startswith("--"):
+            key, equals, value = word[2:].partition("=")
+            key = key.replace("-", "_")
+            if equals:
+                overrides[key] = value
+            else:
+                waiting = key
+        elif "=" in word:
+            key, _, value = word.partition("=")
+            overrides[key.replace("-", "_")] = value
+        else:
+            raise ConfigError(f"{word!r} is not an option; settings are given as --section.key value")
+    if waiting is not None:
+        raise ConfigError(f"--{waiting} needs a value")
+    return overrides
+
+
+def commented_yaml(config: Config) -> str:
+    """The whole configuration as YAML, each setting under its own help text."""
+    return "\n".join(_commented(config, "")) + "\n"
+
+
+def _commented(config: Config, indent: str) -> Iterator[str]:
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if indent == "":
+            yield ""
+        for line in (field.description or "").splitlines():
+            yield f"{indent}# {line.strip()}".rstrip()
+        if isinstance(value, Config):
+            yield f"{indent}{name}:"
+            yield from _commented(value, indent + "  ")
+        else:
+            yield f"{indent}{name}: {_flow(config.plain()[name])}"
+
+
+def _flow(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("...\n").strip()
+
+
+def _explain(cls: type[Config], problem: Any, where: str) -> str:
+    path = [str(part) for part in problem["loc"]]
+    place = ".".join([*where.split("."), *path]).strip(".")
+    if problem["type"] == "extra_forbidden":
+        known = _fields_at(cls, path[:-1])
+        section = place.rpartition(".")[0]
+        inside = f" in section {section!r}" if section else ""
+        return f"unknown key {path[-1]!r}{inside}{nearest(path[-1], known)}; known: {', '.join(sorted(known))}"
+    if problem["type"] == "missing":
+        return f"{place}: is required"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{place}: {message[:1].lower()}{message[1:]}, but got {problem['input']!r}" if place else message
+
+
+def _fields_at(cls: type[Config], path: list[str]) -> list[str]:
+    for part in path:
+        if part not in cls.model_fields:
+            break
+        annotation = cls.model_fields[part].annotation
+        inner = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type) and issubclass(kind, Config)]
+        if not inner:
+            break
+        cls = inner[0]
+    return list(cls.model_fields)

@@ -1,0 +1,78 @@
+"""Every exception a user can meet.
+
+ElmanError
+├── ConfigError          a recipe, an option or a setting is wrong
+│   └── UnknownName      a name that no registry knows
+├── DataError            a file, a line or a column cannot be read
+├── RunError             a run folder is missing, taken or not what was asked
+│   └── CheckpointError  a checkpoint is torn, changed or from another model
+├── TrainingError        training cannot go on (non-finite loss, nothing to train on)
+├── RecordingError       a site to record or edit does not exist or never fired
+└── MissingExtra         an optional package is not installed
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+
+class ElmanError(Exception):
+    """The root: `except ElmanError` catches whatever this package raises for its users."""
+
+
+class ConfigError(ElmanError):
+    pass
+
+
+class UnknownName(ConfigError):
+    def __init__(self, kind: str, name: str, known: Iterable[str]):
+        known = sorted(known)
+        super().__init__(f"unknown {kind} {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+
+
+class DataError(ElmanError):
+    """Says where (file, line, column), what was found, and what would work."""
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        file: str | Path | None = None,
+        line: int | None = None,
+        column: str | int | None = None,
+        remedy: str | None = None,
+    ):
+        places = {"{}": file, "line {}": line, "column {!r}": column}
+        where = ", ".join(text.format(value) for text, value in places.items() if value is not None)
+        super().__init__(f"{where}: {reason}" if where else reason)
+        self.file, self.line, self.column, self.reason, self.remedy = file, line, column, reason, remedy
+
+    def __str__(self) -> str:
+        return f"{self.args[0]} ({self.remedy})" if self.remedy else str(self.args[0])
+
+
+class RunError(ElmanError):
+    pass
+
+
+class CheckpointError(RunError):
+    pass
+
+
+class TrainingError(ElmanError):
+    pass
+
+
+class RecordingError(ElmanError):
+    pass
+
+
+class MissingExtra(ElmanError):
+    def __init__(self, what: str, package: str, extra: str):
+        super().__init__(f"{what} needs the package {package!r}: pip install 'elman[{extra}]'")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """" (did you mean 'x'?)" when something known is close, else nothing."""
+    close = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,49 @@
+"""State as a plain value: a tensor, or a (named) tuple of states. Batch is always the first axis."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elman.shapes import State
+
+
+def map_state(function: Callable[..., Tensor], state: State, *others: State) -> State:
+    """Apply `function` to each tensor of a state (and the matching tensors of others), keeping its form."""
+    if isinstance(state, Tensor):
+        return function(state, *others)
+    parts = [map_state(function, *parts) for parts in zip(state, *others, strict=True)]
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+
+
+def detach(state: State) -> State:
+    """The same values, cut from the graph: where truncated backpropagation stops."""
+    return map_state(Tensor.detach, state)
+
+
+def take_rows(state: State, rows: Any) -> State:
+    """The state of some rows of the batch: a slice, or an index tensor."""
+    return map_state(lambda part: part[rows], state)
+
+
+def choose(mask: Tensor, new: State, old: State) -> State:
+    """Row by row: `new` where the mask holds, else `old`."""
+    return map_state(lambda a, b: torch.where(mask.view(-1, *[1] * (a.dim() - 1)), a, b), new, old)
+
+
+def tensors(state: State, name: str = "state") -> Iterator[tuple[str, Tensor]]:
+    """Every tensor with a name that tells its place: what a checkpoint stores."""
+    if isinstance(state, Tensor):
+        yield name, state
+    else:
+        for index, part in enumerate(state):
+            yield from tensors(part, f"{name}.{index}")
+
+
+def restore(like: State, stored: dict[str, Tensor], name: str = "state") -> State:
+    """The inverse of `tensors`: the form of `like`, filled with stored tensors."""
+    if isinstance(like, Tensor):
+        return stored[name].to(like.device)
+    parts = [restore(part, stored, f"{name}.{index}") for index, part in enumerate(like)]
+    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)

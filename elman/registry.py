@@ -1,0 +1,42 @@
+"""Names for classes, so that recipes, laws, listings and docs find them without being told twice."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from elman.errors import UnknownName
+
+Item = TypeVar("Item")
+Registered = TypeVar("Registered", bound=type)
+
+
+class Registry(Generic[Item]):
+    """`@CELLS.register("gru")` on a class; `CELLS["gru"]` gives it back; an unknown name lists the known ones."""
+
+    def __init__(self, kind: str):
+        self.kind = kind
+        self._items: dict[str, type[Item]] = {}
+
+    def register(self, name: str) -> Callable[[Registered], Registered]:
+        def add(item: Registered) -> Registered:
+            assert name not in self._items, f"{self.kind} {name!r} is registered twice"
+            self._items[name] = item
+            item.name = name  # type: ignore[attr-defined]
+            return item
+
+        return add
+
+    def __getitem__(self, name: str) -> type[Item]:
+        if name not in self._items:
+            raise UnknownName(self.kind, name, self._items)
+        return self._items[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._items
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._items))
+
+    def describe(self) -> dict[str, str]:
+        """Each name with the first line of its documentation."""
+        return {name: (inspect.getdoc(self._items[name]) or "").partition("\n")[0] for name in self}
