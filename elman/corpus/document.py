@@ -1,0 +1,43 @@
+"""What a corpus is made of: documents, and the repairs that reading them took."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Mark(NamedTuple):
+    """What a synthetic language knows about one word of a document."""
+
+    word: int  # its place among the document's words
+    distance: int  # words between it and what decides its form
+    wrong: str  # the form that would be ungrammatical here
+    attractors: int = 0  # misleading words in between
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text without its separator, and where it came from."""
+
+    text: str
+    source: str = ""
+    line: int = 0
+    size: int = 0  # bytes in the source, separator included: what bits per byte divide by
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass
+class Repairs:
+    """Counted, never silent: what was mended or left out while reading, and the first place of each kind."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    first: dict[str, str] = field(default_factory=dict)
+
+    def add(self, kind: str, source: str, line: int, times: int = 1) -> None:
+        self.counts[kind] += times
+        self.first.setdefault(kind, f"{source}, line {line}" if line else source)
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def describe(self) -> list[str]:
+        return [f"{count} × {kind} (first: {self.first[kind]})" for kind, count in sorted(self.counts.items())]
