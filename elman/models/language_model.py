@@ -1,0 +1,89 @@
+"""Left-to-right language model: word vectors, a stack of sequence layers, and a distribution over the next word."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elman.errors import ConfigError
+from elman.models.base import MODELS
+from elman.models.stack import Stack, StackConfig
+from elman.ops.cross_entropy import cross_entropy_each, cross_entropy_sum
+from elman.ops.dropout import embedding_dropout
+from elman.ops.taps import tap
+from elman.shapes import Lengths, State, Token, Tokens
+
+
+@MODELS.register("stack")
+class LanguageModel(nn.Module):
+    """Embedding, stack of layers, head: any sequence layers, trained by maximum likelihood."""
+
+    Config = StackConfig
+
+    def __init__(self, config: StackConfig, vocab_size: int):
+        super().__init__()
+        self.config, self.vocab_size = config, vocab_size
+        width = config.embedding_size or config.hidden_size
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.stack = Stack(config, width)
+        if config.tied_embeddings and self.stack.output_size != width:
+            raise ConfigError(
+                f"tied embeddings need the top layer as wide as the word vectors, but they are {self.stack.output_size} "
+                f"and {width} wide; set model.tied_embeddings: false, or the last layer's hidden_size to {width}"
+            )
+        self.output = None if config.tied_embeddings else nn.Linear(self.stack.output_size, vocab_size, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(vocab_size))
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+
+    def initial_state(self, batch: int) -> State:
+        return self.stack.initial_state(batch)
+
+    def forward(
+        self, tokens: Tokens, state: State | None = None, lengths: Lengths | None = None
+    ) -> tuple[Tensor, State]:
+        """Logits (batch, time, vocabulary) of the token after each position, and the new state."""
+        features, state = self.features(tokens, state, lengths)
+        return tap("output.logits", self.logits(features)), state
+
+    def step(self, token: Token, state: State) -> tuple[Tensor, State]:
+        """Logits (batch, vocabulary) after one more token, and the new state."""
+        features, state = self.stack.step(tap("embedding", self.embedding(token)), state)
+        return tap("output.logits", self.logits(features)), state
+
+    def losses(
+        self, inputs: Tokens, targets: Tokens, state: State | None = None, lengths: Lengths | None = None
+    ) -> tuple[Tensor, State]:
+        """Nats of every target, without gradients and without all logits at once; padding gives rubbish."""
+        features, state = self.features(inputs, state, lengths)
+        nats = cross_entropy_each(features.flatten(0, 1), self.output_weight, self.output_bias, targets.flatten())
+        return nats.view(targets.shape), state
+
+    def total_loss(
+        self, inputs: Tokens, targets: Tokens, state: State | None = None, lengths: Lengths | None = None
+    ) -> tuple[Tensor, State]:
+        """Sum of nats over real positions: what training divides by the number of tokens."""
+        features, state = self.features(inputs, state, lengths)
+        if lengths is None:
+            features, targets = features.flatten(0, 1), targets.flatten()
+        else:
+            real = torch.arange(targets.shape[1], device=targets.device) < lengths.to(targets.device)[:, None]
+            features, targets = features[real], targets[real]
+        return cross_entropy_sum(features, self.output_weight, self.output_bias, targets), state
+
+    def features(self, tokens: Tokens, state: State | None, lengths: Lengths | None) -> tuple[Tensor, State]:
+        """The top layer's output, ready for the vocabulary."""
+        config, stack = self.config, self.stack
+        x = tap("embedding", self._embed(tokens))
+        x = stack.drop(x, config.dropout if config.input_dropout is None else config.input_dropout)
+        x, state = stack(x, state, lengths)
+        return stack.drop(x, config.dropout if config.output_dropout is None else config.output_dropout), state
+
+    def logits(self, features: Tensor) -> Tensor:
+        return F.linear(features, self.output_weight, self.output_bias)
+
+    @property
+    def output_weight(self) -> Tensor:
+        return self.embedding.weight if self.output is None else self.output.weight
+
+    def _embed(self, tokens: Tokens) -> Tensor:
+        weight = embedding_dropout(self.embedding.weight, self.config.embedding_dropout, self.training)
+        return F.embedding(tokens, weight)

@@ -1,0 +1,75 @@
+"""The vocabulary layer and its cross-entropy as one operation: the logits of all positions never exist at once.
+
+With a large vocabulary this layer, not the recurrence, takes most of a training step. Walking over the positions in
+chunks, and forming the gradients while a chunk's logits are still in cache, saves both memory and time.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+CPU_ROWS = 256  # a chunk of logits should stay in cache; 128 to 512 measured alike
+GPU_LOGITS = 2**26  # numbers per chunk on an accelerator: large enough to fill it
+
+
+def cross_entropy_reference(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """The definition: sum over positions of -log softmax(features · weightᵀ + bias)[target]."""
+    return F.cross_entropy(F.linear(features, weight, bias).float(), targets, reduction="sum")
+
+
+def cross_entropy_sum(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """Equal to the reference in value and gradients; `features` (positions, width), `targets` (positions,)."""
+    return _ChunkedCrossEntropy.apply(features, weight, bias, targets)
+
+
+@torch.no_grad()
+def cross_entropy_each(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """Nats of every position, without gradients, in float32."""
+    nats = torch.empty(len(targets), dtype=_at_least_single(features.dtype), device=features.device)
+    for rows in _chunks(features, weight):
+        scores = F.linear(features[rows], weight, bias).to(nats.dtype)
+        nats[rows] = F.cross_entropy(scores, targets[rows], reduction="none")
+    return nats
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, features, weight, bias, targets):  # type: ignore[no-untyped-def]
+        device = features.device.type
+        half = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else features.dtype
+        wide = _at_least_single(features.dtype)
+        with torch.autocast(device, enabled=False):
+            narrow_weight, narrow_bias = weight.to(half), None if bias is None else bias.to(half)
+            total = torch.zeros((), dtype=wide, device=features.device)
+            for_features = torch.empty_like(features)
+            for_weight = torch.zeros_like(weight)
+            for_bias = None if bias is None else torch.zeros_like(bias)
+            for rows in _chunks(features, weight):
+                inputs, answers = features[rows].to(half), targets[rows].unsqueeze(1)
+                log_probs = F.linear(inputs, narrow_weight, narrow_bias).to(wide).log_softmax(-1)
+                total -= log_probs.gather(1, answers).sum()
+                errors = log_probs.exp_().scatter_add_(1, answers, log_probs.new_full(answers.shape, -1.0))
+                if for_bias is not None:
+                    for_bias += errors.sum(0).to(for_bias.dtype)
+                errors = errors.to(half)
+                for_features[rows] = (errors @ narrow_weight).to(for_features.dtype)
+                if half == for_weight.dtype:
+                    for_weight.addmm_(errors.t(), inputs)
+                else:
+                    for_weight += errors.t() @ inputs
+        ctx.save_for_backward(for_features, for_weight, *([] if for_bias is None else [for_bias]))
+        return total
+
+    @staticmethod
+    def backward(ctx, scale):  # type: ignore[no-untyped-def]
+        for_features, for_weight, *for_bias = (gradient * scale for gradient in ctx.saved_tensors)
+        return for_features, for_weight, for_bias[0] if for_bias else None, None
+
+
+def _chunks(features: Tensor, weight: Tensor) -> list[slice]:
+    size = CPU_ROWS if features.device.type == "cpu" else max(CPU_ROWS, GPU_LOGITS // len(weight))
+    return [slice(start, start + size) for start in range(0, len(features), size)]
+
+
+def _at_least_single(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)

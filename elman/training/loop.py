@@ -1,0 +1,163 @@
+"""The training loop: an iterator of reports over a state that can be stored and restored to the bit."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elman.errors import TrainingError
+from elman.training.config import TrainingConfig
+from elman.training.distributed import World
+from elman.training.judge import Judge
+from elman.training.reports import Kind, Report
+from elman.training.schedules import learning_rate
+from elman.training.update import Updater
+
+
+class Trainer:
+    """Iterate over it to train. Whenever it has just given a report, its `tensors` and `facts` are complete."""
+
+    def __init__(
+        self,
+        model: Any,
+        batches: Any,
+        config: TrainingConfig,
+        *,
+        device: torch.device | str = "cpu",
+        world: World = World(),  # noqa: B008  (frozen)
+        validate: Callable[[], float] | None = None,
+    ):
+        self.model, self.batches, self.config, self.world = model.to(device), batches, config, world
+        self.device, self.validate = torch.device(device), validate
+        self.update, self.judge = Updater(self.model, config, self.device, world), Judge(config)
+        self.step = self.epoch = self.index = self.tokens = 0
+        self.total_steps = self._total_steps()
+        self.ended: str | None = None
+
+    def __iter__(self) -> Iterator[Report]:
+        self._started = self._logged = self._saved = time.monotonic()
+        yield self._report("start", total_steps=self.total_steps)
+        if self.step >= self.total_steps:
+            self.stop("the planned steps were done before")
+        while self.ended is None:
+            for batch in self.batches.epoch(self.epoch, self.index):
+                rate = learning_rate(self.config, self.step, self.total_steps) * self.judge.rate
+                self.update(batch, rate)
+                yield from self._after(batch.real, rate)
+                if self.ended is not None:
+                    break
+        yield self._report("end", reason=self.ended)
+
+    def stop(self, reason: str) -> None:
+        """Ask for an orderly end after the update in progress."""
+        self.ended = self.ended or reason
+
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of the weights to keep: their average once there is one."""
+        return {name: self.update.average.mean.get(name, value).detach().clone() for name, value in self.model.state_dict().items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """With the weights themselves, all the tensors that going on exactly needs. Every process must call it."""
+        return self.update.tensors()
+
+    def facts(self) -> dict[str, Any]:
+        names = ("step", "epoch", "index", "tokens", "total_steps")
+        counters = {name: getattr(self, name) for name in names}
+        return {**counters, "judge": self.judge.facts(), "update": self.update.facts()}
+
+    def restore(self, stored: dict[str, Tensor], facts: dict[str, Any]) -> bool:
+        """Go on from there (the weights are the caller's); whether it will be exact."""
+        for name in ("step", "epoch", "index", "tokens"):
+            setattr(self, name, facts[name])
+        self.judge.restore(facts["judge"])
+        return self.update.restore(stored, facts["update"])
+
+    def _after(self, real: int, rate: float) -> Iterator[Report]:
+        """Log, validate, save: in this order, after the counters, so that a stored state begins with the next batch."""
+        self.step, self.index, self.tokens = self.step + 1, self.index + 1, self.tokens + real
+        epoch_done = self.index >= self.batches.length_of(self.epoch)
+        if epoch_done:
+            self.epoch, self.index = self.epoch + 1, 0
+        last = self.step >= self.total_steps
+        log = last or self.step % self.config.log_every == 0
+        if log or self.device.type == "cpu":  # on an accelerator a look at the counter would hold up the queue
+            self._check_skips()
+        if log:
+            yield self._log(rate)
+        every = self.config.evaluate_every
+        validated = self.validate is not None and (last or (self.step % every == 0 if every else epoch_done))
+        if validated:
+            yield self._validation()
+        if last:
+            self.stop("the planned steps are done")
+        elif log:
+            self._check_clock()
+        if validated or self.ended or self._save_due(log):
+            self._saved = time.monotonic()
+            yield self._report("save")
+
+    def _check_skips(self) -> None:
+        limit = 1 if self.config.non_finite == "stop" else self.config.max_skips
+        in_row = int(self.update.in_row.item())
+        if in_row >= limit:
+            times = f"{in_row} times in a row " if limit > 1 else ""
+            raise TrainingError(
+                f"loss or gradient was {times}not a finite number at step {self.step}; the last checkpoint is untouched. "
+                "Try a lower training.learning_rate, a smaller training.clip_grad_norm, or training.precision: fp32"
+            )
+
+    def _log(self, rate: float) -> Report:
+        loss, tokens, skipped = self.update.drain()
+        now = time.monotonic()
+        speed, self._logged = tokens / max(now - self._logged, 1e-9), now
+        values = {"loss": loss, "perplexity": perplexity(loss), "learning_rate": rate}
+        values |= {"grad_norm": float(self.update.norm)} | ({"skipped": skipped} if skipped else {})
+        return self._report("step", {"tokens_per_second": round(speed, 1)}, **values)
+
+    def _validation(self) -> Report:
+        assert self.validate is not None
+        averaged = self.update.average.count > 0
+        if averaged:
+            self.update.average.swap()
+        began = time.monotonic()
+        loss = self.world.from_leader(self.validate() if self.world.leads else 0.0)
+        if averaged:
+            self.update.average.swap()
+        improved = self.judge.hear(loss)
+        if self.judge.averaging and not averaged:
+            self.update.average.update()
+        if self.judge.verdict:
+            self.stop(self.judge.verdict)
+        self._logged += time.monotonic() - began  # validation is not training time
+        return self._report("validation", valid_loss=loss, valid_perplexity=perplexity(loss), improved=improved)
+
+    def _check_clock(self) -> None:
+        limit, minutes = self.config.max_minutes, (time.monotonic() - self._started) / 60
+        if limit and self.world.from_leader(minutes) >= limit:
+            self.stop(f"the time of {limit:g} minutes is up")
+
+    def _save_due(self, log: bool) -> bool:
+        every = self.config.save_every
+        if every:
+            return self.step % every == 0
+        waited = (time.monotonic() - self._saved) / 60
+        return log and bool(self.world.from_leader(float(waited >= self.config.save_minutes)))
+
+    def _total_steps(self) -> int:
+        epochs = sum(self.batches.length_of(epoch) for epoch in range(self.config.max_epochs))
+        if not epochs:
+            raise TrainingError("the training data gives no batch; give more text, or a smaller training.batch_size")
+        return min(epochs, self.config.max_steps or epochs)
+
+    def _report(self, kind: Kind, clock: dict[str, float] | None = None, **values: Any) -> Report:
+        seconds = {"seconds": round(time.monotonic() - self._started, 3)}
+        epoch = self.epoch + self.index / max(1, self.batches.length_of(self.epoch))
+        return Report(kind, self.step, epoch, self.tokens, values, (clock or {}) | seconds)
+
+
+def perplexity(loss: float) -> float:
+    """e to the nats per token; infinite where that is past all numbers."""
+    return math.exp(loss) if loss < 700 else math.inf

@@ -1,0 +1,58 @@
+"""Update rules: torch's own, in their fused form, and their state as plain tensors."""
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from elman.training.config import TrainingConfig
+
+
+def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    common = {"lr": config.learning_rate, "weight_decay": config.weight_decay, "fused": True}
+    if any(parameter.device.type not in ("cpu", "cuda", "mps") for parameter in parameters):
+        common["fused"] = False
+    if config.optimizer == "sgd":
+        return SGD(parameters, momentum=config.momentum, **common)  # type: ignore[arg-type]
+    kind = Adam if config.optimizer == "adam" else AdamW
+    return kind(parameters, betas=config.betas, **common)  # type: ignore[arg-type]
+
+
+def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
+    """Moments and counters by parameter number: what a checkpoint stores."""
+    state = optimizer.state_dict()["state"]
+    return {f"{index}.{name}": value for index, values in state.items() for name, value in values.items() if value is not None}
+
+
+def restore_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        index, _, name = key.partition(".")
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+class Average:
+    """Running mean of the weights, begun when asked; `swapped()` puts it in their place for a while."""
+
+    def __init__(self, model: nn.Module):
+        self.parameters = dict(model.named_parameters())
+        self.mean: dict[str, Tensor] = {}
+        self.count = 0
+
+    def update(self) -> None:
+        self.count += 1
+        if self.count == 1:
+            self.mean = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+            return
+        weights = [parameter.detach() for parameter in self.parameters.values()]
+        torch._foreach_lerp_(list(self.mean.values()), weights, 1 / self.count)
+
+    def swap(self) -> None:
+        """Exchange weights and mean; a second call puts everything back."""
+        with torch.no_grad():
+            for name, mean in self.mean.items():
+                parameter = self.parameters[name]
+                held = parameter.detach().clone()
+                parameter.copy_(mean)
+                mean.copy_(held)

@@ -1,0 +1,162 @@
+"""One update of the weights, the same whichever way the batch is split.
+
+The rows of a batch go to the processes in turn, and within a process to its micro-batches in turn. Each part gives the
+sum of its nats over the number of tokens of the whole batch, so all parts together give the whole batch's gradient.
+"""
+
+import math
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from elman.batches import Batch
+from elman.ops.state import detach, map_state, restore, take_rows, tensors
+from elman.shapes import State
+from elman.training.config import TrainingConfig
+from elman.training.distributed import World
+from elman.training.optimizers import Average, make_optimizer, optimizer_tensors, restore_optimizer
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Updater:
+    """Everything that changes with an update: weights, moments, carried states, sums for the log."""
+
+    def __init__(self, model: Any, config: TrainingConfig, device: torch.device, world: World):
+        self.model, self.config, self.device, self.world = model, config, device, world
+        self.optimizer = make_optimizer(model, config)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
+        self.average = Average(model)
+        self.loss: nn.Module = _TotalLoss(model)
+        if world.size > 1:
+            self.loss = DistributedDataParallel(self.loss)
+        self.carried: list[State | None] = [None] * config.micro_batches
+        self.sums = torch.zeros(3, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
+        self.in_row = torch.zeros((), device=device)  # updates left out one after another
+        self.norm = torch.zeros((), device=device)
+        torch.set_float32_matmul_precision("highest" if config.precision == "fp32" else "high")
+        torch.backends.cudnn.allow_tf32 = config.precision != "fp32"
+
+    def __call__(self, batch: Batch, rate: float) -> None:
+        self.model.train()
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        nats = self._gradients(batch)
+        self.scaler.unscale_(self.optimizer)
+        self.norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_grad_norm or math.inf)
+        bad = ~torch.isfinite(nats) if self.scaler.is_enabled() else ~torch.isfinite(nats + self.norm)
+        bad = self.world.total(bad.float()) > 0
+        if self.scaler.is_enabled():  # overflowing gradients are the scaler's own business
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]  # fused rules then change nothing
+            self.optimizer.step()
+        self._account(bad, nats, batch.real)
+        if self.average.count:
+            self.average.update()
+
+    def _gradients(self, batch: Batch) -> Tensor:
+        """Gradients of the whole batch's mean loss; returns the nats of this process's rows."""
+        mine = batch.rows(slice(self.world.rank, None, self.world.size))
+        nats = torch.zeros((), device=self.device)
+        for number in range(self.config.micro_batches):
+            piece = mine.rows(slice(number, None, self.config.micro_batches))
+            last = number == self.config.micro_batches - 1
+            together = self.world.size > 1
+            if not len(piece.inputs):
+                self.carried[number] = None
+                if not (together and last):
+                    continue
+                piece = _empty(batch)  # every process must take part in the exchange of gradients
+            piece = piece.to(self.device)
+            state = self._state_for(piece, self.carried[number])
+            with self.loss.no_sync() if together and not last else nullcontext():  # type: ignore[operator]
+                with torch.autocast(self.device.type, HALF.get(self.config.precision), self.config.precision in HALF):
+                    total, state = self.loss(piece.inputs, piece.targets, state, piece.lengths)
+                self.scaler.scale(total * (self.world.size / batch.real)).backward()
+            self.carried[number] = detach(state)
+            nats = nats + total.detach()
+        return nats
+
+    def _state_for(self, piece: Batch, carried: State | None) -> State:
+        rows = len(piece.inputs)
+        if piece.fresh or carried is None:
+            return self.model.initial_state(rows)
+        return take_rows(carried, slice(rows))
+
+    def _account(self, bad: Tensor, nats: Tensor, real: int) -> None:
+        """Sums for the log; after a bad update nothing of it may live on, the carried states included."""
+        self.in_row = (self.in_row + 1) * bad
+        good = (~bad).double().to(self.sums.device)
+        counted = nats.double().nan_to_num(0, 0, 0).to(self.sums.device)
+        self.sums += torch.stack([counted * good, real * good, 1 - good])
+        for number, state in enumerate(self.carried):
+            if state is not None:
+                start = self.model.initial_state(len(next(tensors(state))[1]))
+                self.carried[number] = map_state(lambda new, old: torch.where(bad, new, old), start, state)
+
+    def drain(self) -> tuple[float, int, int]:
+        """Nats per token, tokens and left-out updates since the last call, over all processes."""
+        nats, tokens, skipped = self.sums.tolist()
+        nats = float(self.world.total(self.sums[:1]).item())
+        self.sums = torch.zeros_like(self.sums)
+        return nats / tokens if tokens else math.nan, int(tokens), int(skipped)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What must survive besides the weights: shared by all processes, then each process's own."""
+        shared = {f"optimizer.{name}": value for name, value in optimizer_tensors(self.optimizer).items()}
+        shared |= {f"average.{name}": value for name, value in self.average.mean.items()}
+        own = {"in_row": self.in_row, "sums": self.sums, "rng.cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            own["rng.cuda"] = torch.cuda.get_rng_state(self.device)
+        for number, state in enumerate(self.carried):
+            if state is not None:
+                own |= dict(tensors(state, f"carried.{number}"))
+        return shared | self.world.gather_tensors(own)
+
+    def facts(self) -> dict[str, Any]:
+        return {"averaged": self.average.count, "scaler": self.scaler.state_dict(), "processes": self.world.size}
+
+    def restore(self, stored: dict[str, Tensor], facts: dict[str, Any]) -> bool:
+        """Whether the restored state is exact: with another number of processes states and dice start anew."""
+        restore_optimizer(self.optimizer, _under(stored, "optimizer."))
+        self.average.count = facts["averaged"]
+        self.average.mean = {name: value.to(self.device) for name, value in _under(stored, "average.").items()}
+        if facts["scaler"]:
+            self.scaler.load_state_dict(facts["scaler"])
+        if facts["processes"] != self.world.size:
+            return False
+        own = _under(stored, f"process.{self.world.rank}.")
+        self.in_row, self.sums = own["in_row"].to(self.device), own["sums"].to(self.sums.device)
+        for number in range(self.config.micro_batches):
+            parts = {name: part for name, part in own.items() if name.startswith(f"carried.{number}")}
+            self.carried[number] = restore(self.model.initial_state(1), parts, f"carried.{number}") if parts else None
+        torch.set_rng_state(own["rng.cpu"])
+        if self.device.type == "cuda" and "rng.cuda" in own:
+            torch.cuda.set_rng_state(own["rng.cuda"], self.device)
+        return True
+
+
+class _TotalLoss(nn.Module):
+    """The model's loss as a forward pass, since that is what distributed training wraps."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor, targets: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        return self.model.total_loss(inputs, targets, state, lengths)
+
+
+def _empty(batch: Batch) -> Batch:
+    one = batch.rows(slice(0, 1))
+    return one._replace(lengths=torch.zeros(1, dtype=torch.int64), fresh=True)
+
+
+def _under(stored: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
