@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from elman.errors import ConfigError, nearest
 
@@ -29,6 +29,13 @@ class Config(BaseModel):
     def plain(self) -> dict[str, Any]:
         """The settings as YAML knows them: dictionaries, lists, text and numbers."""
         return self.model_dump(mode="json", serialize_as_any=True)
+
+
+def typed(name: str, config: type[Config]) -> type[Config]:
+    """The same settings with the `type` that chose them, so that a written recipe can be read again."""
+    if "type" in config.model_fields:
+        return config
+    return create_model(f"{config.__qualname__}[{name}]", __base__=config, type=(Literal[name], name))  # type: ignore[call-overload,valid-type]
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -92,7 +99,8 @@ def commented_yaml(config: Config) -> str:
 
 
 def _commented(config: Config, indent: str) -> Iterator[str]:
-    for name, field in type(config).model_fields.items():
+    fields = type(config).model_fields
+    for name, field in sorted(fields.items(), key=lambda item: item[0] != "type"):
         value = getattr(config, name)
         if indent == "":
             yield ""

@@ -1,7 +1,7 @@
 """Names for classes, so that recipes, laws, listings and docs find them without being told twice."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from elman.errors import UnknownName
@@ -28,8 +28,12 @@ class Registry(Generic[Item]):
 
     def __getitem__(self, name: str) -> type[Item]:
         if name not in self._items:
-            raise UnknownName(self.kind, name, self._items)
+            raise self.unknown(name)
         return self._items[name]
+
+    def unknown(self, name: str, also: Iterable[str] = ()) -> UnknownName:
+        """The error to raise for a name that neither this registry nor `also` knows."""
+        return UnknownName(self.kind, name, [*self._items, *also])
 
     def __contains__(self, name: object) -> bool:
         return name in self._items

@@ -41,7 +41,9 @@ class Trainer:
         self._started = self._logged = self._saved = time.monotonic()
         yield self._report("start", total_steps=self.total_steps)
         if self.step >= self.total_steps:
-            self.stop("the planned steps were done before")
+            self.stop("the planned steps are done")
+        elif self.judge.verdict:
+            self.stop(self.judge.verdict)
         while self.ended is None:
             for batch in self.batches.epoch(self.epoch, self.index):
                 rate = learning_rate(self.config, self.step, self.total_steps) * self.judge.rate

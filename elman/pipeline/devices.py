@@ -1,0 +1,28 @@
+"""Where to compute, and with how many threads."""
+
+import torch
+
+from elman.errors import ConfigError
+from elman.pipeline.recipe import Recipe
+
+SMALL = 320  # up to this width a second thread costs a recurrent model more than it brings
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device: cuda was asked for, but torch sees none here; use --device cpu or auto")
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("device: mps was asked for, but torch sees none here; use --device cpu or auto")
+    if name == "cuda":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device(name)
+
+
+def choose_threads(recipe: Recipe, device: torch.device) -> None:
+    """A fixed rule, not a measurement: a resumed run must get the same number."""
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
+    elif device.type == "cpu" and getattr(recipe.model, "hidden_size", SMALL + 1) <= SMALL:
+        torch.set_num_threads(1)

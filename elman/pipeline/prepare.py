@@ -1,0 +1,92 @@
+"""From a recipe to what a model trains on: corpus, tokenizer, token stores, batches."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elman.batches import Documents, Lanes, Stream, TokenStore
+from elman.corpus import Corpus, open_corpus
+from elman.errors import DataError
+from elman.pipeline.recipe import Recipe
+from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
+from elman.training import World
+
+DEFAULT_LANGUAGE = {"type": "agreement"}
+
+
+@dataclass
+class Prepared:
+    """What the data has become: ids in memory-mapped files, and how they got there."""
+
+    corpus: Corpus
+    tokenizer: Tokenizer
+    stores: dict[str, TokenStore] = field(default_factory=dict)
+
+    def training_batches(self, recipe: Recipe) -> Stream | Documents:
+        training = recipe.training
+        if self.corpus.carry:
+            return Stream(
+                self.stores["train"], training.batch_size, training.sequence_length, recipe.seed, jitter=training.jitter
+            )
+        return Documents(self.stores["train"], training.batch_size, training.sequence_length, recipe.seed)
+
+    def evaluation_batches(self, split: str, recipe: Recipe, quick: bool = False) -> tuple[Lanes | Documents, str]:
+        """Every token of a split once, and a sentence on the context it is seen in. `quick` trades context for speed."""
+        store, settings = self.stores[split], recipe.evaluation
+        if not self.corpus.carry:
+            batches = Documents(store, settings.batch_size, settings.sequence_length, recipe.seed, shuffle=False)
+            return batches, f"each {self.corpus.unit} on its own, from a fresh state"
+        lanes = settings.lanes
+        if quick:
+            longest = store.facts.tokens // (8 * recipe.training.sequence_length)
+            lanes = max(1, min(recipe.training.batch_size, longest))
+        pieces = "" if lanes == 1 else f", cut into {lanes} lanes that each start afresh"
+        return Lanes(store, lanes, settings.sequence_length), f"one stream, state carried over{pieces}"
+
+
+def corpus_of(recipe: Recipe) -> Corpus:
+    """The corpus that a recipe names; the embedded language where it names none."""
+    data = recipe.data
+    if data.train is None and data.language is None:
+        data = data.model_copy(update={"language": DEFAULT_LANGUAGE})
+    return open_corpus(data, recipe.tokenizer.type)  # type: ignore[attr-defined]
+
+
+def prepare(recipe: Recipe, folder: Path, world: World = World()) -> Prepared:  # noqa: B008  (frozen)
+    """Train the tokenizer and fill the stores under `folder`, or take those that are there and still fit."""
+    if not world.leads:
+        world.wait()  # until the leader has written everything
+    corpus = corpus_of(recipe)
+    prepared = Prepared(corpus, _tokenizer(recipe, corpus, folder / "tokenizer.json"))
+    for split in corpus.splits():
+        prepared.stores[split] = _store(corpus, split, prepared.tokenizer, folder / "data")
+    if world.leads:
+        world.wait()
+    if not prepared.stores["train"].facts.tokens:
+        raise DataError("there is no training text", file=", ".join(corpus.sources("train")))
+    return prepared
+
+
+def texts(corpus: Corpus, split: str) -> Iterator[str]:
+    return (document.text for document in corpus.documents(split))  # type: ignore[arg-type]
+
+
+def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path) -> Tokenizer:
+    if path.exists():
+        return load_tokenizer(path)
+    tokenizer = train_tokenizer(recipe.tokenizer.plain(), texts(corpus, "train"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(path)
+    return load_tokenizer(path)
+
+
+def _store(corpus: Corpus, split: Any, tokenizer: Tokenizer, folder: Path) -> TokenStore:
+    fingerprint = f"{corpus.fingerprint(split)}:{tokenizer.fingerprint}"
+    try:
+        store = TokenStore.open(folder, split)
+        if store.fingerprint == fingerprint:
+            return store
+    except DataError:
+        pass  # not there, or not whole: made anew below
+    return TokenStore.build(corpus.documents(split), tokenizer, folder, split, fingerprint)

@@ -1,0 +1,223 @@
+"""A training run from recipe to results: prepare, train, save, resume, evaluate, speak."""
+
+import json
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elman.config import read_yaml
+from elman.errors import CheckpointError, ConfigError
+from elman.evaluation import evaluate
+from elman.models import MODELS
+from elman.models.stack import count_parameters
+from elman.pipeline.devices import choose_device, choose_threads
+from elman.pipeline.prepare import Prepared, prepare
+from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
+from elman.pipeline.results import final_results
+from elman.pipeline.sizes import fit_size
+from elman.runs import Checkpoint, Metrics, Run, Shelf, environment
+from elman.training import Report, Trainer, World, joined
+
+Listener = Callable[[Report], None]
+LOGGED = ("step", "validation", "result")  # the reports that are the same in every repetition of a run
+MAY_CHANGE = {"training.max_epochs", "training.max_steps", "training.max_minutes", "training.patience", "goals", "device", "name"}
+
+
+def train(
+    source: str | Path | Mapping[str, Any] | Recipe | None = None,
+    *,
+    run: str | Path | None = None,
+    resume: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+    listeners: Iterable[Listener] = (),
+) -> Iterator[Report]:
+    """Train what a recipe says and yield what happens. The run folder holds all of it; `resume` goes on where it was."""
+    recipe = read_recipe(source, overrides)
+    with ExitStack() as stack:
+        world = stack.enter_context(joined())
+        folder = Path(run) if run else Path("runs") / (recipe.name or default_name(recipe))
+        session = Session(recipe, folder, resume, world, stack)
+        stack.enter_context(_orderly_interrupt(session))
+        for report in session:
+            for listener in listeners:
+                listener(report)
+            yield report
+
+
+def default_name(recipe: Recipe) -> str:
+    source = recipe.data.train[0] if isinstance(recipe.data.train, list) else recipe.data.train
+    data = Path(str(source)).name.partition(".")[0] if source else (recipe.data.language or {}).get("type", "agreement")
+    pattern = "-".join(name for entry in getattr(recipe.model, "pattern", []) for name in entry)
+    return f"{data or 'data'}-{pattern or recipe.model.type}"  # type: ignore[attr-defined]
+
+
+class Session:
+    """One process's part in a run; only the leader writes."""
+
+    def __init__(self, recipe: Recipe, folder: Path, resume: bool, world: World, stack: ExitStack):
+        self.world = world
+        self.run, self.recipe, resuming = _open_run(recipe, folder, resume, world)
+        if world.leads:
+            stack.enter_context(self.run.lock())
+        self.device = choose_device(self.recipe.device)
+        choose_threads(self.recipe, self.device)
+        self.prepared: Prepared = prepare(self.recipe, folder, world)
+        self.recipe = fit_size(self.recipe, self.prepared.tokenizer.vocab_size)
+        if world.leads:
+            self.run.write_config(write_recipe(self.recipe))
+        torch.manual_seed(self.recipe.seed)
+        config: Any = self.recipe.model
+        self.model = MODELS[config.type](config, self.prepared.tokenizer.vocab_size)
+        torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # each process drops other units
+        self.trainer = Trainer(
+            self.model,
+            self.prepared.training_batches(self.recipe),
+            self.recipe.training,
+            device=self.device,
+            world=world,
+            validate=self._validate if "valid" in self.prepared.stores else None,
+        )
+        self.best, self.last = Shelf(folder / "best", keep=1), Shelf(folder / "last", keep=2)
+        self.metrics = Metrics(folder / "metrics.jsonl")
+        self.notes: list[str] = self._restore() if resuming else []
+        if world.leads and not self.notes:
+            self.metrics.truncate_to(0)
+
+    def __iter__(self) -> Iterator[Report]:
+        for note in self.notes:
+            yield Report("note", self.trainer.step, values={"text": note})
+        for report in self.trainer:
+            if report.kind == "start":
+                report.values.update(self.facts())
+            if report.kind == "save":
+                self._save()
+            if self.world.leads:
+                if report.kind in LOGGED:
+                    self.metrics.append(report.plain())
+                if report.values.get("improved"):
+                    self._save_best(report.values["valid_loss"])
+            yield report
+        if self.world.leads and self.trainer.ended != INTERRUPTED:
+            yield Report("result", self.trainer.step, tokens=self.trainer.tokens, values=self._finish())
+
+    def facts(self) -> dict[str, Any]:
+        """What is worth knowing before the first step."""
+        stores = {split: store.facts.tokens for split, store in self.prepared.stores.items()}
+        facts = {"parameters": count_parameters(self.model), "vocabulary": self.prepared.tokenizer.vocab_size}
+        facts |= {"tokens": stores, "device": str(self.device), "threads": torch.get_num_threads()}
+        facts |= {"run": str(self.run.folder), "repairs": self.prepared.repairs(), "processes": self.world.size}
+        return facts | {"paths": [block.layer.explain() for block in getattr(self.model, "stack", _Nothing).layers if hasattr(block.layer, "explain")]}
+
+    def _validate(self) -> float:
+        batches, context = self.prepared.evaluation_batches("valid", self.recipe, quick=True)
+        return evaluate(self.model, batches, self.prepared.stores["valid"].facts, context).loss
+
+    def _save(self) -> None:
+        tensors = self.trainer.tensors()
+        if self.world.leads:
+            facts = {"trainer": self.trainer.facts(), "metrics": self.metrics.position()}
+            facts["fingerprints"] = {split: store.fingerprint for split, store in self.prepared.stores.items()}
+            facts["environment"] = _exactness(self.device)
+            self.last.save(Checkpoint(self.trainer.step, self.model.state_dict(), tensors, facts))
+
+    def _save_best(self, loss: float) -> None:
+        self.best.save(Checkpoint(self.trainer.step, self.trainer.weights(), {}, {"valid_loss": loss}))
+
+    def _restore(self) -> list[str]:
+        """Go on from the newest whole checkpoint; what was noticed on the way."""
+        if self.last.newest() is None:
+            if self.world.leads:
+                self.metrics.truncate_to(0)
+            return ["the run had no checkpoint yet: starting at the beginning"]
+        checkpoint = self.last.load()
+        self.model.load_state_dict(checkpoint.weights)
+        facts = checkpoint.facts
+        found = {split: store.fingerprint for split, store in self.prepared.stores.items()}
+        if facts["fingerprints"] != found:
+            raise CheckpointError(f"{self.run.folder}: the data has changed since the run began; start a new run")
+        exact = self.trainer.restore(checkpoint.training, facts["trainer"])
+        if self.world.leads:
+            self.metrics.truncate_to(facts["metrics"])
+        notes = [*checkpoint.notes, f"going on after step {checkpoint.step}"]
+        if not exact:
+            notes.append("another number of processes: the order of data is kept, the rest will not be bit for bit the same")
+        changed = {key for key, value in _exactness(self.device).items() if facts["environment"].get(key) != value}
+        if changed:
+            notes.append(f"{', '.join(sorted(changed))} changed since: the result will not be bit for bit the same")
+        return notes
+
+    def _finish(self) -> dict[str, Any]:
+        if self.best.newest() is not None:
+            self.model.load_state_dict(self.best.load().weights)
+        results = final_results(self)
+        self.run.write("results.json", json.dumps(results, indent=2, ensure_ascii=False))
+        return results
+
+
+INTERRUPTED = "interrupted; the run can be resumed"
+
+
+class _Nothing:
+    layers: tuple[Any, ...] = ()
+
+
+@contextmanager
+def _orderly_interrupt(session: Session) -> Iterator[None]:
+    """The first SIGINT or SIGTERM asks for an end after this step, with a checkpoint; the second acts as usual."""
+
+    def ask(number: int, frame: Any) -> None:
+        session.trainer.stop(INTERRUPTED)
+        signal.signal(number, before[number])
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread: signals are someone else's business
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _open_run(recipe: Recipe, folder: Path, resume: bool, world: World) -> tuple[Run, Recipe, bool]:
+    if resume and (folder / "config.yaml").exists():
+        stored = read_recipe(read_yaml(folder / "config.yaml"))
+        return Run.open(folder), _agreed(stored, recipe), True
+    if world.leads:
+        Run.create(folder, write_recipe(recipe), environment())
+    world.wait()
+    return Run.open(folder), recipe, False
+
+
+def _agreed(stored: Recipe, asked: Recipe) -> Recipe:
+    """The stored recipe with the few settings changed that may change; any other difference is an error."""
+    if asked == Recipe():
+        return stored
+    old, new = _flat(stored.plain()), _flat(asked.plain())
+    if asked.parameters:
+        new.pop("model.hidden_size", None)
+    differing = {key for key in new if old.get(key) != new[key]}
+    wrong = sorted(differing - MAY_CHANGE)
+    if wrong:
+        shown = "; ".join(f"{key} was {old.get(key)!r}, now {new[key]!r}" for key in wrong[:3])
+        raise ConfigError(f"a resumed run keeps its settings, but {shown}; leave them out, or start another run")
+    return read_recipe(stored, {key: new[key] for key in differing})
+
+
+def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        inner = _flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
+        flat |= inner
+    return flat
+
+
+def _exactness(device: torch.device) -> dict[str, Any]:
+    """What must be equal for a resumed run to be equal to the bit."""
+    return {"torch": torch.__version__, "device": device.type, "threads": torch.get_num_threads()}

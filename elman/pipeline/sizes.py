@@ -1,0 +1,55 @@
+"""One dial for the size of a model: a word, or a number of parameters to come close to."""
+
+import re
+from typing import Any
+
+from elman.errors import ConfigError, nearest
+from elman.models import MODELS
+from elman.models.stack import count_parameters, on_meta
+from elman.pipeline.recipe import Recipe
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"model.hidden_size": 64, "model.num_layers": 1},
+    "small": {"model.hidden_size": 256, "model.num_layers": 2, "model.dropout": 0.1},
+    "medium": {"model.hidden_size": 512, "model.num_layers": 2, "model.dropout": 0.3},
+    "large": {"model.hidden_size": 1024, "model.num_layers": 3, "model.dropout": 0.5},
+}
+STEP = 8  # widths are tried in steps of this: kernels like them even
+
+
+def size_overrides(size: str) -> dict[str, Any]:
+    if size not in SIZES:
+        raise ConfigError(f"unknown size {size!r}{nearest(size, SIZES)}; known: {', '.join(SIZES)}")
+    return SIZES[size]
+
+
+def parse_count(text: str | int) -> int:
+    """5M, 250k and 12000 as numbers."""
+    match = re.fullmatch(r"([\d.]+)\s*([kKmMbB]?)", str(text).strip())
+    if not match:
+        raise ConfigError(f"{text!r} is not a number of parameters; write 250k, 5M or 12000")
+    return round(float(match[1]) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9}[match[2].lower()])
+
+
+def fit_size(recipe: Recipe, vocab_size: int) -> Recipe:
+    """The recipe with the hidden size that comes closest to the parameters asked for, if any were."""
+    if not recipe.parameters:
+        return recipe
+    wanted = parse_count(recipe.parameters)
+    low, high = 1, 2
+    while _count(recipe, high * STEP, vocab_size) < wanted:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _count(recipe, middle * STEP, vocab_size) < wanted else (low, middle)
+    best = min((low, high), key=lambda width: abs(_count(recipe, width * STEP, vocab_size) - wanted))
+    return _with_width(recipe, best * STEP)
+
+
+def _with_width(recipe: Recipe, width: int) -> Recipe:
+    return recipe.model_copy(update={"model": recipe.model.model_copy(update={"hidden_size": width})})
+
+
+def _count(recipe: Recipe, width: int, vocab_size: int) -> int:
+    config: Any = _with_width(recipe, width).model
+    return on_meta(lambda: count_parameters(MODELS[config.type](config, vocab_size)))
