@@ -19,11 +19,11 @@ from elman.pipeline.prepare import Prepared, prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.results import final_results
 from elman.pipeline.sizes import fit_size
-from elman.runs import Checkpoint, Metrics, Run, Shelf, environment
+from elman.runs import Checkpoint, Metrics, Run, atomic_write, environment
 from elman.training import Report, Trainer, World, joined
 
 Listener = Callable[[Report], None]
-LOGGED = ("step", "validation", "result")  # the reports that are the same in every repetition of a run
+LOGGED = ("step", "validation")  # the reports that are the same in every repetition of a run
 MAY_CHANGE = {"training.max_epochs", "training.max_steps", "training.max_minutes", "training.patience", "goals", "device", "name"}
 
 
@@ -68,7 +68,7 @@ class Session:
         self.prepared: Prepared = prepare(self.recipe, folder, world)
         self.recipe = fit_size(self.recipe, self.prepared.tokenizer.vocab_size)
         if world.leads:
-            self.run.write_config(write_recipe(self.recipe))
+            atomic_write(self.run.config, write_recipe(self.recipe).encode())
         torch.manual_seed(self.recipe.seed)
         config: Any = self.recipe.model
         self.model = MODELS[config.type](config, self.prepared.tokenizer.vocab_size)
@@ -81,11 +81,9 @@ class Session:
             world=world,
             validate=self._validate if "valid" in self.prepared.stores else None,
         )
-        self.best, self.last = Shelf(folder / "best", keep=1), Shelf(folder / "last", keep=2)
-        self.metrics = Metrics(folder / "metrics.jsonl")
+        self.best, self.last = self.run.best, self.run.last
+        self.metrics = Metrics(self.run.metrics) if world.leads else None
         self.notes: list[str] = self._restore() if resuming else []
-        if world.leads and not self.notes:
-            self.metrics.truncate_to(0)
 
     def __iter__(self) -> Iterator[Report]:
         for note in self.notes:
@@ -95,9 +93,8 @@ class Session:
                 report.values.update(self.facts())
             if report.kind == "save":
                 self._save()
-            if self.world.leads:
-                if report.kind in LOGGED:
-                    self.metrics.append(report.plain())
+            if self.metrics and report.kind in LOGGED:
+                self.metrics.write(report.plain())
                 if report.values.get("improved"):
                     self._save_best(report.values["valid_loss"])
             yield report
@@ -110,7 +107,7 @@ class Session:
         facts = {"parameters": count_parameters(self.model), "vocabulary": self.prepared.tokenizer.vocab_size}
         facts |= {"tokens": stores, "device": str(self.device), "threads": torch.get_num_threads()}
         facts |= {"run": str(self.run.folder), "repairs": self.prepared.repairs(), "processes": self.world.size}
-        return facts | {"paths": [block.layer.explain() for block in getattr(self.model, "stack", _Nothing).layers if hasattr(block.layer, "explain")]}
+        return facts | {"layers": self.model.explain()}
 
     def _validate(self) -> float:
         batches, context = self.prepared.evaluation_batches("valid", self.recipe, quick=True)
@@ -118,7 +115,7 @@ class Session:
 
     def _save(self) -> None:
         tensors = self.trainer.tensors()
-        if self.world.leads:
+        if self.metrics:
             facts = {"trainer": self.trainer.facts(), "metrics": self.metrics.position()}
             facts["fingerprints"] = {split: store.fingerprint for split, store in self.prepared.stores.items()}
             facts["environment"] = _exactness(self.device)
@@ -130,7 +127,7 @@ class Session:
     def _restore(self) -> list[str]:
         """Go on from the newest whole checkpoint; what was noticed on the way."""
         if self.last.newest() is None:
-            if self.world.leads:
+            if self.metrics:
                 self.metrics.truncate_to(0)
             return ["the run had no checkpoint yet: starting at the beginning"]
         checkpoint = self.last.load()
@@ -140,7 +137,7 @@ class Session:
         if facts["fingerprints"] != found:
             raise CheckpointError(f"{self.run.folder}: the data has changed since the run began; start a new run")
         exact = self.trainer.restore(checkpoint.training, facts["trainer"])
-        if self.world.leads:
+        if self.metrics:
             self.metrics.truncate_to(facts["metrics"])
         notes = [*checkpoint.notes, f"going on after step {checkpoint.step}"]
         if not exact:
@@ -154,15 +151,11 @@ class Session:
         if self.best.newest() is not None:
             self.model.load_state_dict(self.best.load().weights)
         results = final_results(self)
-        self.run.write("results.json", json.dumps(results, indent=2, ensure_ascii=False))
+        atomic_write(self.run.folder / "results.json", json.dumps(results, indent=2, ensure_ascii=False).encode())
         return results
 
 
 INTERRUPTED = "interrupted; the run can be resumed"
-
-
-class _Nothing:
-    layers: tuple[Any, ...] = ()
 
 
 @contextmanager

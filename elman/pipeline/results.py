@@ -1,0 +1,54 @@
+"""What a finished run has to show: scores on every held-out split, samples, curves, and whether its goals were met."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from elman.evaluation import agreement, compare_with_language, evaluate
+from elman.generation import generate
+from elman.inspection.curves import draw_curves
+from elman.pipeline.prepare import Prepared
+from elman.pipeline.recipe import Goal, Recipe
+from elman.runs import atomic_write, read_metrics
+
+if TYPE_CHECKING:
+    from elman.pipeline.session import Session
+
+SAMPLES = 5
+
+
+def final_results(session: "Session") -> dict[str, Any]:
+    recipe, prepared, run = session.recipe, session.prepared, session.run
+    results: dict[str, Any] = {}
+    for split in ("valid", "test"):
+        if split in prepared.stores:
+            results[split] = score_split(session.model, prepared, recipe, split)
+    samples = generate(session.model, prepared.tokenizer, [""] * SAMPLES, recipe.generation.model_copy(update={"seed": recipe.seed}))
+    results["samples"] = [sample.text for sample in samples]
+    atomic_write(run.samples / f"step-{session.trainer.step:08d}.txt", "\n---\n".join(results["samples"]).encode())
+    records = read_metrics(run.metrics)
+    bayes = results.get("valid", {}).get("language", {}).get("bayes_loss")
+    draw_curves(records, run.plots, bound=bayes, title=run.folder.name)
+    speeds = [record["clock"]["tokens_per_second"] for record in records if record["kind"] == "step"]
+    results["tokens_per_second"] = sorted(speeds)[len(speeds) // 2] if speeds else None
+    results["goals"] = [judge(goal, results) for goal in recipe.goals]
+    return results
+
+
+def score_split(model: Any, prepared: Prepared, recipe: Recipe, split: str) -> dict[str, Any]:
+    """Likelihood of a split; for a synthetic language also the distance to the best possible and the grammar."""
+    batches, context = prepared.evaluation_batches(split, recipe)
+    likelihood = evaluate(model, batches, prepared.stores[split].facts, context)
+    scores = likelihood.plain()
+    language = prepared.corpus.language
+    if language is not None:
+        scores["language"] = compare_with_language(model, prepared.tokenizer, language, split, likelihood)
+    return scores
+
+
+def judge(goal: Goal, results: Mapping[str, Any]) -> dict[str, Any]:
+    value: Any = results
+    for part in goal.measure.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    met = value is not None
+    met = met and (goal.at_most is None or value <= goal.at_most) and (goal.at_least is None or value >= goal.at_least)
+    return {**goal.plain(), "value": value, "met": met}

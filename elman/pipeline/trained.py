@@ -1,0 +1,101 @@
+"""A trained model ready to use: `elman.load("runs/mine")` speaks, scores, and lets one look inside."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elman.config import read_yaml
+from elman.errors import RunError
+from elman.evaluation import Score, score_texts
+from elman.generation import Generated, GenerationConfig, generate, stream
+from elman.models import MODELS
+from elman.ops import taps
+from elman.pipeline.devices import choose_device, choose_threads
+from elman.pipeline.recipe import Recipe, read_recipe
+from elman.runs import Run
+from elman.tokenizers import Tokenizer, load_tokenizer
+
+
+def load(path: str | Path, device: str = "auto") -> "TrainedModel":
+    """The best model of a run folder (the last one where none was validated)."""
+    run = Run.open(path)
+    recipe = read_recipe(read_yaml(run.config))
+    tokenizer = load_tokenizer(run.tokenizer)
+    shelf = run.best if run.best.newest() is not None else run.last
+    if shelf.newest() is None:
+        raise RunError(f"{path}: has no checkpoint yet; train it first, or wait for its first save")
+    checkpoint = shelf.load(training=False)
+    config: Any = recipe.model
+    model = MODELS[config.type](config, tokenizer.vocab_size)
+    model.load_state_dict(checkpoint.weights)
+    place = choose_device(device)
+    choose_threads(recipe, place)
+    return TrainedModel(model.to(place).eval(), tokenizer, recipe, checkpoint.step)
+
+
+class TrainedModel:
+    """Model, tokenizer and recipe together. `.model` is a plain `nn.Module`."""
+
+    def __init__(self, model: Any, tokenizer: Tokenizer, recipe: Recipe, step: int = 0):
+        self.model, self.tokenizer, self.recipe, self.step = model, tokenizer, recipe, step
+
+    def generate(self, prompt: str = "", **settings: Any) -> str:
+        """What the model writes after the prompt; settings as in the recipe's section `generation`."""
+        return generate(self.model, self.tokenizer, prompt, self._generation(settings))
+
+    def generate_batch(self, prompts: Sequence[str], **settings: Any) -> list[Generated]:
+        """Several prompts at once, each with its tokens, log-probability and reason to end."""
+        return generate(self.model, self.tokenizer, list(prompts), self._generation(settings))
+
+    def stream(self, prompt: str = "", **settings: Any) -> Iterator[str]:
+        """The same text as `generate`, piece by piece."""
+        return stream(self.model, self.tokenizer, prompt, self._generation(settings))
+
+    def score(self, texts: str | Iterable[str]) -> Any:
+        """Log-probability and bits per byte of one text, or (one after the other) of many."""
+        if isinstance(texts, str):
+            return next(iter(score_texts(self.model, self.tokenizer, [texts])))
+        return score_texts(self.model, self.tokenizer, texts)
+
+    def record(self, *sites: str) -> AbstractContextManager[taps.Recording]:
+        """Collect what passes at some sites while the block runs: `with model.record("*.gate.*") as seen: ...`."""
+        return taps.record(*sites)
+
+    def edit(self, changes: Mapping[str, taps.Edit]) -> AbstractContextManager[None]:
+        """Change what passes: `with model.edit({"layers.0.lstm.gate.forget@3": 1.0}): ...`."""
+        return taps.edit(changes)
+
+    def trace(self, text: str, sites: Sequence[str] = ("*",)) -> "Trace":
+        """Read a text once and keep what passed at the sites: arrays (time, ...) beside the tokens."""
+        ids = [self.tokenizer.eos_id, *self.tokenizer.encode(text)]
+        tokens = torch.tensor([ids], device=next(self.model.parameters()).device)
+        with torch.inference_mode(), taps.record(*sites) as seen:
+            self.model(tokens)
+        return Trace([self.tokenizer.token(int(id)) for id in ids], {site: seen[site][0] for site in seen})
+
+    def sites(self) -> dict[str, tuple[int, ...]]:
+        """Every site with the shape it has for one token."""
+        return {site: tuple(values.shape[1:]) for site, values in self.trace("").data.items()}
+
+    def _generation(self, settings: Mapping[str, Any]) -> GenerationConfig:
+        return GenerationConfig.make({**self.recipe.generation.plain(), **settings}, where="generation")
+
+
+class Trace:
+    """What passed inside while a text was read: `trace["layers.0.lstm.gate.forget"]` is time × unit."""
+
+    def __init__(self, tokens: list[str], data: dict[str, torch.Tensor]):
+        self.tokens, self.data = tokens, data
+
+    def __getitem__(self, site: str) -> torch.Tensor:
+        if site not in self.data:
+            from elman.errors import RecordingError, nearest
+
+            raise RecordingError(f"{site!r} was not recorded{nearest(site, self.data)}")
+        return self.data[site]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.data)
