@@ -1,0 +1,7 @@
+"""The whole road: a recipe, its data prepared, a run trained, a model loaded."""
+
+from elman.pipeline.recipe import Goal, Recipe, read_recipe, write_recipe
+from elman.pipeline.session import train
+from elman.pipeline.trained import TrainedModel, load
+
+__all__ = ["Goal", "Recipe", "TrainedModel", "load", "read_recipe", "train", "write_recipe"]

@@ -12,8 +12,6 @@ from elman.pipeline.recipe import Recipe
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 from elman.training import World
 
-DEFAULT_LANGUAGE = {"type": "agreement"}
-
 
 @dataclass
 class Prepared:
@@ -22,6 +20,11 @@ class Prepared:
     corpus: Corpus
     tokenizer: Tokenizer
     stores: dict[str, TokenStore] = field(default_factory=dict)
+
+    def repairs(self) -> list[str]:
+        """What was mended while reading, split by split."""
+        found = {split: self.corpus.repairs_of(split) for split in self.stores}
+        return [f"{split}: {line}" for split, repairs in found.items() for line in repairs.describe()]
 
     def training_batches(self, recipe: Recipe) -> Stream | Documents:
         training = recipe.training
@@ -46,11 +49,7 @@ class Prepared:
 
 
 def corpus_of(recipe: Recipe) -> Corpus:
-    """The corpus that a recipe names; the embedded language where it names none."""
-    data = recipe.data
-    if data.train is None and data.language is None:
-        data = data.model_copy(update={"language": DEFAULT_LANGUAGE})
-    return open_corpus(data, recipe.tokenizer.type)  # type: ignore[attr-defined]
+    return open_corpus(recipe.data, recipe.tokenizer.type)  # type: ignore[attr-defined]
 
 
 def prepare(recipe: Recipe, folder: Path, world: World = World()) -> Prepared:  # noqa: B008  (frozen)

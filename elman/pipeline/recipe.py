@@ -98,6 +98,11 @@ def read_recipe(source: str | Path | Mapping[str, Any] | None = None, overrides:
         source = source.plain()
     settings = dict(source) if isinstance(source, Mapping) else read_yaml(source) if source else {}
     settings = override(settings, overrides or {})
+    data = settings.get("data") or {}
+    if not isinstance(data, Mapping) or (data.get("train") is None and data.get("language") is None):
+        settings = override(settings, {"data.language": {"type": "agreement"}})
+    if "tokenizer" not in settings:  # a language has words; of a text nothing is known, and characters always work
+        settings["tokenizer"] = "character" if data.get("train") else "word"
     return Recipe.make(settings)
 
 

@@ -39,8 +39,7 @@ def train(
     recipe = read_recipe(source, overrides)
     with ExitStack() as stack:
         world = stack.enter_context(joined())
-        folder = Path(run) if run else Path("runs") / (recipe.name or default_name(recipe))
-        session = Session(recipe, folder, resume, world, stack)
+        session = Session(recipe, Path(run) if run else default_run(recipe), resume, world, stack)
         stack.enter_context(_orderly_interrupt(session))
         for report in session:
             for listener in listeners:
@@ -48,11 +47,14 @@ def train(
             yield report
 
 
-def default_name(recipe: Recipe) -> str:
+def default_run(recipe: Recipe) -> Path:
+    """runs/<name>, or runs/<data>-<model> where the recipe has no name."""
+    if recipe.name:
+        return Path("runs") / recipe.name
     source = recipe.data.train[0] if isinstance(recipe.data.train, list) else recipe.data.train
-    data = Path(str(source)).name.partition(".")[0] if source else (recipe.data.language or {}).get("type", "agreement")
-    pattern = "-".join(name for entry in getattr(recipe.model, "pattern", []) for name in entry)
-    return f"{data or 'data'}-{pattern or recipe.model.type}"  # type: ignore[attr-defined]
+    data = Path(source).name.partition(".")[0] if source else (recipe.data.language or {}).get("type")
+    layers = "-".join(name for entry in getattr(recipe.model, "pattern", []) for name in entry)
+    return Path("runs") / f"{data or 'data'}-{layers or recipe.model.type}"  # type: ignore[attr-defined]
 
 
 class Session:

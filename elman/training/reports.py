@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["start", "step", "validation", "save", "skip", "note", "end"]
+Kind = Literal["start", "step", "validation", "save", "note", "end", "result"]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,43 @@
+"""Sequence models from n-grams to attention: trained on your text, compared fairly, understood, shipped.
+
+The names below are loaded when first used, so that `import elman` stays light.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "train": "elman.pipeline",
+    "load": "elman.pipeline",
+    "read_recipe": "elman.pipeline",
+    "write_recipe": "elman.pipeline",
+    "Recipe": "elman.pipeline",
+    "TrainedModel": "elman.pipeline",
+    "Report": "elman.training",
+    "Trainer": "elman.training",
+    "TrainingConfig": "elman.training",
+    "LanguageModel": "elman.models",
+    "Stack": "elman.models",
+    "StackConfig": "elman.models",
+    "SequenceLayer": "elman.layers",
+    "LAYERS": "elman.layers",
+    "Cell": "elman.cells",
+    "CELLS": "elman.cells",
+    "tap": "elman.ops.taps",
+    "record": "elman.ops.taps",
+    "edit": "elman.ops.taps",
+    "ElmanError": "elman.errors",
+}
+__all__ = sorted(_PLACES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'elman' has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACES])

@@ -1,0 +1,37 @@
+"""elman check: is the recipe sound, and what will it take?"""
+
+import typer
+
+from elman.cli import options
+
+
+def check(
+    context: typer.Context,
+    recipe: options.Recipe = None,
+    data: options.Data = None,
+    valid: options.Valid = None,
+    test: options.Test = None,
+    model: options.Model = None,
+    tokenizer: options.Tokenizer = None,
+    size: options.Size = None,
+    params: options.Params = None,
+    seed: options.Seed = None,
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Read recipe and data, build the model, time a few steps; say sizes, unknown words, memory and time."""
+    from elman.pipeline.estimate import estimate
+
+    built = options.build_recipe(
+        context.obj, recipe, data=data, valid=valid, test=test, model=model, tokenizer=tokenizer,
+        size=size, params=params, seed=seed, device=device,
+    )  # fmt: skip
+    found = estimate(built)
+    if json:
+        options.show_json(found)
+        return
+    rows = [[key.replace("_", " "), value] for key, value in found.items() if not isinstance(value, list | dict)]
+    rows += [[f"{split}: {key}", value] for split, facts in found["splits"].items() for key, value in facts.items()]
+    options.table("This recipe", ["", "value"], rows)
+    for line in [*found["layers"], *found["notes"]]:
+        print(line)

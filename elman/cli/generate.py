@@ -1,0 +1,45 @@
+"""elman generate: let a trained model speak."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elman.cli import options
+
+
+def generate(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    prompt: Annotated[str, typer.Option(help="Text to go on from; '-' reads it from stdin.")] = "",
+    max_tokens: Annotated[int | None, typer.Option(help="Most tokens to write.  [default: the recipe's]")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 always takes the likeliest token.  [default: the recipe's]")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw among the k likeliest only.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw among the likeliest that together have this share.")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="Above 1: recent tokens become less likely.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this text. Repeatable.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed writes the same text.")] = None,
+    count: Annotated[int, typer.Option(help="How many texts.", min=1)] = 1,
+    device: options.Device = "auto",
+    json: options.Json = False,
+) -> None:
+    """Go on from a prompt; text appears as it is written."""
+    from elman.pipeline.trained import load
+
+    given: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+    given |= {"repetition_penalty": repetition_penalty, "stop": stop, "seed": seed}
+    settings = {key: value for key, value in given.items() if value is not None}
+    model = load(run, device or "auto")
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if json:
+        made = model.generate_batch([text] * count, **settings)
+        texts = [{"text": one.text, "tokens": len(one.tokens), "log_prob": one.log_prob, "finished": one.finished} for one in made]
+        options.show_json({"prompt": text, **texts[0], "texts": texts} if count > 1 else {"prompt": text, **texts[0]})
+    elif count > 1:
+        print("\n---\n".join(text + one.text for one in model.generate_batch([text] * count, **settings)))
+    else:
+        sys.stdout.write(text)
+        for piece in model.stream(text, **settings):
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+        sys.stdout.write("\n")

@@ -1,0 +1,40 @@
+"""elman init: write a complete, commented recipe."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elman.cli import options
+from elman.errors import RunError
+
+
+def init(
+    context: typer.Context,
+    output: Annotated[Path | None, typer.Argument(help="Where to write; without it, to stdout.", show_default=False)] = None,
+    data: options.Data = None,
+    valid: options.Valid = None,
+    test: options.Test = None,
+    model: options.Model = None,
+    tokenizer: options.Tokenizer = None,
+    size: options.Size = None,
+    params: options.Params = None,
+    seed: options.Seed = None,
+    device: options.Device = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a recipe with every setting, its default and its meaning; options and settings go into it."""
+    from elman.pipeline.recipe import write_recipe
+
+    recipe = options.build_recipe(
+        context.obj, None, data=data, valid=valid, test=test, model=model, tokenizer=tokenizer,
+        size=size, params=params, seed=seed, device=device,
+    )  # fmt: skip
+    text = write_recipe(recipe)
+    if output is None:
+        print(text, end="")
+        return
+    if output.exists() and not force:
+        raise RunError(f"{output}: is there already; give another name, or --force to replace it")
+    output.write_text(text, encoding="utf-8")
+    print(f"Wrote {output}. Next: elman check {output}; elman train {output}")

@@ -1,0 +1,66 @@
+"""The command line: one verb per file, settings of a recipe as dotted options, results on stdout, progress on stderr."""
+
+import re
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from elman.cli import check, data, evaluate, generate, init, listing, score, train
+from elman.errors import ConfigError, ElmanError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Sequence models from n-grams to attention: train, judge and use them on your own text.",
+)
+app.command("init")(init.init)
+app.command("check")(check.check)
+app.command("train")(train.train)
+app.command("eval")(evaluate.evaluate)
+app.command("generate")(generate.generate)
+app.command("score")(score.score)
+app.command("list")(listing.list_names)
+app.add_typer(data.app, name="data")
+
+DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
+TAKES_SETTINGS = ("init", "check", "train")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and exit: 0 well, 1 failed, 2 wrongly asked."""
+    words, settings = split_settings(list(sys.argv[1:] if arguments is None else arguments))
+    try:
+        if settings and (not words or words[0] not in TAKES_SETTINGS):
+            raise ConfigError(f"settings like {settings[0]} go with {', '.join(TAKES_SETTINGS)}")
+        app(words, obj=settings, prog_name="elman")
+    except ConfigError as error:
+        fail(error, 2)
+    except ElmanError as error:
+        fail(error, 1)
+    except BrokenPipeError:  # the reader of our output has left, as `head` does
+        sys.stderr.close()
+        raise SystemExit(0) from None
+
+
+def split_settings(words: list[str]) -> tuple[list[str], list[str]]:
+    """Dotted settings (`--training.max_epochs 3`, `training.max_epochs=3`) apart from all other words."""
+    others: list[str] = []
+    settings: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
+        dotted = DOTTED.fullmatch(word)
+        if dotted is None or not (dotted[1] or dotted[3]):
+            others.append(word)
+        else:
+            settings.append(word)
+            if not dotted[3]:
+                settings.append(next(waiting, ""))
+    return others, settings
+
+
+def fail(error: Exception, code: int) -> None:
+    print(f"elman: {error}", file=sys.stderr)
+    raise SystemExit(code)

@@ -1,0 +1,66 @@
+"""Live progress on stderr: a bar where there is a terminal, a line now and then where there is none."""
+
+import sys
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from elman.training import Report
+
+
+class Progress:
+    """A listener: call it with each report."""
+
+    def __init__(self) -> None:
+        self.console = Console(file=sys.stderr, highlight=False)
+        columns = [TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.completed}/{task.total}")]
+        columns += [TextColumn("{task.fields[state]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
+        self.bar = Bar(*columns, console=self.console, disable=not self.console.is_terminal)
+        self.task: Any = None
+        self.interrupted = False
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, report: Report) -> None:
+        getattr(self, f"_{report.kind}", lambda report: None)(report)
+
+    def _note(self, report: Report) -> None:
+        self.console.print(f"note: {report.values['text']}", style="yellow")
+
+    def _start(self, report: Report) -> None:
+        facts = report.values
+        sizes = ", ".join(f"{split} {tokens:,}" for split, tokens in facts["tokens"].items())
+        self.console.print(f"{facts['parameters']:,} parameters, vocabulary {facts['vocabulary']:,}; tokens: {sizes}")
+        for line in dict.fromkeys(facts["layers"]):
+            self.console.print(f"{facts['device']}, {facts['threads']} threads; {line}", style="dim")
+        for repair in facts["repairs"]:
+            self.console.print(f"repaired: {repair}", style="yellow")
+        self.task = self.bar.add_task("training", total=facts["total_steps"], completed=report.step, state="")
+
+    def _step(self, report: Report) -> None:
+        values = report.values
+        state = f"epoch {report.epoch:.1f} loss {values['loss']:.3f} ppl {values['perplexity']:.1f} "
+        state += f"{report.clock['tokens_per_second']:,.0f} tok/s"
+        self.bar.update(self.task, completed=report.step, state=state)
+        if values.get("skipped"):
+            self.console.print(f"step {report.step}: {values['skipped']} updates left out (not finite)", style="red")
+
+    def _validation(self, report: Report) -> None:
+        mark = " *" if report.values["improved"] else ""
+        loss, ppl = report.values["valid_loss"], report.values["valid_perplexity"]
+        self.console.print(
+            f"step {report.step:>7,}  epoch {report.epoch:6.2f}  validation loss {loss:.4f}  perplexity {ppl:,.2f}"
+            f"  {report.clock['seconds']:,.0f} s{mark}"
+        )
+
+    def _end(self, report: Report) -> None:
+        self.bar.update(self.task, completed=report.step)
+        self.interrupted = report.values["reason"].startswith("interrupted")
+        self.console.print(f"ended: {report.values['reason']}")

@@ -1,0 +1,86 @@
+"""elman train: from text to a trained, evaluated model in a run folder."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elman.cli import options
+
+
+def train(
+    context: typer.Context,
+    recipe: options.Recipe = None,
+    data: options.Data = None,
+    valid: options.Valid = None,
+    test: options.Test = None,
+    model: options.Model = None,
+    tokenizer: options.Tokenizer = None,
+    size: options.Size = None,
+    params: options.Params = None,
+    seed: options.Seed = None,
+    device: options.Device = None,
+    run: Annotated[Path | None, typer.Option(help="Run folder; default runs/<data>-<model>.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --run, exactly where it was.")] = False,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Print the whole recipe and stop.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
+    wandb: Annotated[bool, typer.Option("--wandb", help="Also log to Weights & Biases.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Train a model. Any setting of the recipe is an option: --training.learning_rate 3e-4 --model.dropout 0.2."""
+    built = options.build_recipe(
+        context.obj, recipe, data=data, valid=valid, test=test, model=model, tokenizer=tokenizer,
+        size=size, params=params, seed=seed, device=device,
+    )  # fmt: skip
+    from elman.pipeline import tracking
+    from elman.pipeline.recipe import write_recipe
+    from elman.pipeline.session import default_run, train
+
+    if print_config:
+        print(write_recipe(built), end="")
+        return
+    from elman.cli.progress import Progress
+
+    folder = run or default_run(built)
+    results: dict[str, Any] = {}
+    listeners = [*([tracking.TensorBoard(folder)] if tensorboard else []), *([tracking.Wandb(folder, built)] if wandb else [])]
+    with Progress() as progress:
+        for report in train(built, run=folder, resume=resume, listeners=[*listeners, progress]):
+            if report.kind == "result":
+                results = report.values
+    if progress.interrupted:
+        raise typer.Exit(130)
+    if json and results:
+        options.show_json({"run": str(folder), **results})
+    elif results:
+        show_results(folder, results)
+
+
+def show_results(folder: Path, results: dict[str, Any]) -> None:
+    rows = []
+    for split in ("valid", "test"):
+        if split in results:
+            scores, language = results[split], results[split].get("language", {})
+            row = [split, scores["tokens"], scores["loss"], scores["perplexity"], scores["bits_per_byte"]]
+            rows.append([*row, language.get("bayes_loss"), _percent(language.get("relative_excess"))])
+    columns = ["split", "tokens", "loss (nats)", "perplexity", "bits per byte", "best possible loss", "above it"]
+    if all(row[5] is None for row in rows):
+        columns, rows = columns[:5], [row[:5] for row in rows]
+    if rows:
+        options.table("Scores", columns, rows)
+    agreement = next((results[s]["language"]["agreement"] for s in ("test", "valid") if results.get(s, {}).get("language", {}).get("agreement")), None)
+    if agreement:
+        rows = [[f"{entry['distance']} words", entry["accuracy"] * 100, entry["count"]] for entry in agreement]
+        options.table("Right form chosen, by distance to the word that decides it", ["distance", "% right", "cases"], rows)
+    if results.get("samples"):
+        options.table("Samples", ["text"], [[" ".join(text.split())[:110]] for text in results["samples"][:5]])
+    if results.get("tokens_per_second"):
+        print(f"Speed: {results['tokens_per_second']:,.0f} training tokens per second.")
+    for goal in results.get("goals", []):
+        limit = f"at most {goal['at_most']}" if goal["at_most"] is not None else f"at least {goal['at_least']}"
+        print(f"Goal {goal['measure']} {limit}: {'met' if goal['met'] else 'NOT met'} ({options.number(goal['value'])}).")
+    print(f"Run folder: {folder} (plots, samples, metrics). Try: elman generate {folder}")
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{share:+.2%}"

@@ -1,0 +1,59 @@
+"""What a recipe will take, found out before taking it: data read, model built, a few steps timed."""
+
+import tempfile
+import time
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from elman.models.stack import count_parameters
+from elman.pipeline.recipe import Recipe
+from elman.pipeline.session import Session
+from elman.training import World
+
+TIMED = 5  # steps; the first is left out, since it pays for starting up
+
+
+def estimate(recipe: Recipe) -> dict[str, Any]:
+    """Sizes, unknown words, memory and time; nothing is left behind."""
+    training = recipe.training.model_copy(update={"log_every": 1, "max_steps": 0})
+    with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
+        session = Session(recipe.model_copy(update={"training": training}), Path(place) / "run", False, World(), stack)
+        trainer = session.trainer
+        facts = session.facts()
+        planned = min(trainer.total_steps, recipe.training.max_steps or trainer.total_steps)
+        trainer.validate = None
+        moments = [time.monotonic() for report in islice(iter(trainer), TIMED + 1) if report.kind in ("start", "step")]
+        seconds = (moments[-1] - moments[1]) / max(1, len(moments) - 2) if len(moments) > 2 else moments[-1] - moments[0]
+        parameters = count_parameters(session.model)
+        per_weight = {"sgd": 8, "adam": 16, "adamw": 16}[recipe.training.optimizer]
+        carried = sum(part.numel() * 4 for name, part in trainer.tensors().items() if ".carried." in name)
+        activations = _activations(session, recipe)
+        return {
+            "parameters": parameters,
+            "vocabulary": facts["vocabulary"],
+            "steps": planned,
+            "tokens_per_step": recipe.training.batch_size * recipe.training.sequence_length,
+            "megabytes_for_weights_and_optimizer": parameters * per_weight / 2**20,
+            "megabytes_for_activations": (activations + carried) / 2**20,
+            "seconds_per_step": seconds,
+            "minutes_in_all_at_most": planned * seconds / 60,
+            "device": facts["device"],
+            "splits": {split: _split(store) for split, store in session.prepared.stores.items()},
+            "layers": facts["layers"],
+            "notes": [f"repaired: {repair}" for repair in facts["repairs"]],
+        }
+
+
+def _split(store: Any) -> dict[str, Any]:
+    facts = store.facts
+    rate = facts.unknowns / facts.tokens if facts.tokens else 0.0
+    return {"documents": facts.documents, "tokens": facts.tokens, "bytes": facts.bytes, "unknown_rate": rate}
+
+
+def _activations(session: Session, recipe: Recipe) -> int:
+    """Bytes kept for one backward pass: about a dozen numbers per unit and position for gated layers."""
+    widths = sum(block.layer.output_size for block in session.model.stack.layers) if hasattr(session.model, "stack") else 0
+    positions = recipe.training.batch_size * recipe.training.sequence_length // recipe.training.micro_batches
+    return positions * widths * 12 * 4
