@@ -1,0 +1,42 @@
+# Two commands for a newcomer: make demo, make test. Everything else is for contributors.
+PYTHON ?= python3
+BIN := .venv/bin
+# Real data sets, for the tests and benchmarks that can use them; without it they are skipped.
+export ELMAN_DATA ?= $(abspath $(firstword $(wildcard data ../shared/data)))
+
+.PHONY: demo test fast check bench docs clean
+
+demo: .venv/.core
+	rm -rf runs/demo
+	$(BIN)/elman train recipes/agreement.yaml --run runs/demo
+
+test: .venv/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q
+
+fast: .venv/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q -m "not slow"
+
+check: .venv/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_architecture.py
+
+bench: .venv/.dev
+	$(BIN)/python -m benchmarks.run
+
+docs: .venv/.dev
+	$(BIN)/python docs/build.py
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/.core: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	touch $@
+
+.venv/.dev: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	touch $@ .venv/.core
