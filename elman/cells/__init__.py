@@ -1,0 +1,7 @@
+"""Recurrent cells: equations only. Importing a file here puts its cell into CELLS."""
+
+from elman.cells import gru, lstm, rnn  # noqa: F401
+from elman.cells.base import CELLS, Cell
+from elman.cells.products import PastProduct
+
+__all__ = ["CELLS", "Cell", "PastProduct"]

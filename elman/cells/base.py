@@ -1,13 +1,22 @@
 """What a recurrent cell is: the equation on the slide, split where the input ends and the past begins."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import ClassVar, TypeVar
 
+import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from elman.config import Config
+from elman import config as settings
+from elman.cells.products import PastProduct
+from elman.errors import ConfigError
+from elman.ops.recurrence.vendor import VendorCall
 from elman.registry import Registry
 from elman.shapes import State, Step
+
+Registered = TypeVar("Registered", bound=type)
 
 
 class Cell(nn.Module, ABC):
@@ -20,13 +29,25 @@ class Cell(nn.Module, ABC):
     input_size: int
     hidden_size: int
 
-    class Config(Config):
-        hidden_size: int = 0
+    class Config(settings.Config):
+        hidden_size: int = Field(0, ge=0)
         """Width of the state; 0 takes the model's hidden_size."""
+        bias: bool = True
+        """Whether the equations have bias vectors."""
+        orthogonal: bool = False
+        """Start the recurrent matrices orthogonal (they keep the length of the state) instead of uniform."""
+        weight_dropout: float = Field(0.0, ge=0, lt=1)
+        """Share of the recurrent weights left out in training, the same ones for a whole sequence (DropConnect)."""
 
-    @abstractmethod
+    def __init__(self, config: "Cell.Config", input_size: int):
+        super().__init__()
+        self.config = config
+        self.input_size = input_size
+        self.hidden_size = config.hidden_size or input_size
+
     def initial_state(self, batch: int) -> State:
         """The state before the first token: zeros, unless the cell says otherwise."""
+        return self.zeros(batch)
 
     @abstractmethod
     def drive(self, x: Tensor) -> Tensor:
@@ -34,7 +55,53 @@ class Cell(nn.Module, ABC):
 
     @abstractmethod
     def step(self, drive: Tensor, state: State) -> tuple[Step, State]:
-        """One step from the driven input and the past to the output and the new state."""
+        """One step from the driven input and the past to the output (batch, hidden_size) and the new state."""
+
+    def vendor(self) -> VendorCall | str:
+        """How torch's own kernels compute this cell, or the reason why they cannot."""
+        return f"{self.name} has no vendor kernel"
+
+    def zeros(self, batch: int) -> Tensor:
+        """One part of an initial state, in float32 at least: bfloat16 would lose small updates to a large state."""
+        weight = next(self.parameters())
+        kind = torch.promote_types(weight.dtype, torch.float32)
+        return torch.zeros(batch, self.hidden_size, dtype=kind, device=weight.device)
+
+    @contextmanager
+    def dropping(self) -> Iterator[None]:
+        """For one forward over a sequence, in training: the recurrent weights with `weight_dropout` applied."""
+        with ExitStack() as stack:
+            if self.training and self.config.weight_dropout:
+                products = [module for module in self.modules() if isinstance(module, PastProduct)]
+                if not products:
+                    raise ConfigError(f"weight_dropout: cell {self.name!r} has no PastProduct, whose weights it drops")
+                for product in products:
+                    stack.enter_context(product.dropping(self.config.weight_dropout))
+            yield
 
 
-CELLS: Registry[Cell] = Registry("cell")
+class CellRegistry(Registry[Cell]):
+    """Cells by name; followers hear of every cell, also of those that come later."""
+
+    def __init__(self) -> None:
+        super().__init__("cell")
+        self._followers: list[Callable[[str, type[Cell]], None]] = []
+
+    def register(self, name: str) -> Callable[[Registered], Registered]:
+        add = super().register(name)
+
+        def add_and_tell(cell: Registered) -> Registered:
+            add(cell)
+            for follower in self._followers:
+                follower(name, cell)
+            return cell
+
+        return add_and_tell
+
+    def follow(self, follower: Callable[[str, type[Cell]], None]) -> None:
+        for name in self:
+            follower(name, self[name])
+        self._followers.append(follower)
+
+
+CELLS = CellRegistry()

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from elman.config import Config
+from elman import config as settings
 from elman.registry import Registry
 from elman.shapes import Lengths, Sequence, State, Step
 
@@ -20,7 +20,7 @@ class SequenceLayer(nn.Module, ABC):
     input_size: int
     output_size: int
 
-    class Config(Config):
+    class Config(settings.Config):
         pass
 
     @abstractmethod

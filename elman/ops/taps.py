@@ -1,16 +1,18 @@
 """Taps: named places inside a model whose values can be recorded or edited.
 
 `keep = tap("gate.forget", torch.sigmoid(...))` returns its value unchanged and costs one look-up while nobody listens.
-A site's full name is its scope and its quantity: `layers.0.lstm.gate.forget`, with an optional time: `...@5`, `...@2:6`.
+A site's full name is its scope and its quantity, `layers.0.lstm.gate.forget`, with an optional time: `@5`, `@2:6`.
 Whoever runs a layer gives the scope; whoever walks through time says where it is, so that values of single steps
 are put together along the time axis (batch, time, ...) just like those of whole sequences.
+Listeners hear a value in the order in which they were opened: a recorder inside an edit sees the edited value.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -73,7 +75,10 @@ def record(*patterns: str) -> Iterator["Recording"]:
 
 @contextmanager
 def edit(changes: Mapping[str, Edit]) -> Iterator[None]:
-    """Replace values: by a number (clamp), a tensor (patch) or a function of the value; times as in `name@3`."""
+    """Replace values: by a number (clamp), a tensor (patch) or a function of the value; times as in `name@3`.
+
+    A patch has the shape (batch, time, ...) and begins at the first edited time: what one run recorded fits another.
+    """
     editing = _Editing(changes)
     with _listen(editing):
         yield
@@ -89,55 +94,107 @@ def _listen(listener: "_Listener") -> Iterator[None]:
         _listeners.reset(token)
 
 
+class _Pattern(NamedTuple):
+    """`glob@first:last`: which sites, and which of their times."""
+
+    glob: str
+    times: slice | None
+
+    @classmethod
+    def parse(cls, text: str) -> "_Pattern":
+        glob, at, time = text.partition("@")
+        if not at:
+            return cls(glob, None)
+        try:
+            start, colon, stop = time.partition(":")
+            if colon:
+                return cls(glob, slice(int(start) if start else None, int(stop) if stop else None))
+            first = int(time)
+            return cls(glob, slice(first, first + 1 if first != -1 else None))
+        except ValueError:
+            raise RecordingError(f"{text!r}: a time is written @5, @-1 or @2:6") from None
+
+    @property
+    def counts_from_the_end(self) -> bool:
+        return self.times is not None and min(self.times.start or 0, self.times.stop or 0) < 0
+
+    def inside(self, positions: Tensor, length: int | None = None) -> Tensor:
+        """Which positions are meant; while the length is unknown, all that may be."""
+        if self.times is None or (self.counts_from_the_end and length is None):
+            return torch.ones_like(positions, dtype=torch.bool)
+        start, stop = self.times.start or 0, self.times.stop
+        if length is not None:
+            start, stop, _ = self.times.indices(length)
+        return (positions >= start) & (positions < stop) if stop is not None else positions >= start
+
+
 class _Listener:
     """Shared by recording and editing: which patterns there are, which sites were heard, how far each has come."""
 
     def __init__(self, patterns: tuple[str, ...]):
-        self.patterns = {pattern: _parse(pattern) for pattern in patterns}
+        self.patterns = {text: _Pattern.parse(text) for text in patterns}
         self.fired: set[str] = set()
         self.heard: dict[str, int] = {}  # site -> time steps seen so far
 
     def hear(self, site: str, value: Tensor, step: bool) -> Tensor:
+        matching = [text for text, pattern in self.patterns.items() if fnmatchcase(site, pattern.glob)]
+        whole = value.unsqueeze(1) if step else value
         start = self.heard.get(site, 0)
-        self.heard[site] = start + (1 if step else value.shape[1])
-        for pattern, (glob, times) in self.patterns.items():
-            if fnmatchcase(site, glob):
-                value = self.match(pattern, site, value.unsqueeze(1) if step else value, start, times)
-                value = value.squeeze(1) if step else value
-        return value
+        self.heard[site] = start + whole.shape[1]
+        if not matching:
+            return value
+        whole = self.match(matching, site, whole, start)
+        return whole.squeeze(1) if step else whole
 
-    def match(self, pattern: str, site: str, value: Tensor, start: int, times: slice | None) -> Tensor:
+    def match(self, matching: list[str], site: str, value: Tensor, start: int) -> Tensor:
         raise NotImplementedError
 
+    def _matched(self, text: str) -> list[str]:
+        return [site for site in sorted(self.heard) if fnmatchcase(site, self.patterns[text].glob)]
+
     def finish(self) -> None:
-        for pattern in self.patterns:
-            if pattern not in self.fired:
+        for text, pattern in self.patterns.items():
+            if text not in self.fired:
                 known = sorted(self.heard)
-                glob = self.patterns[pattern][0]
+                for site in self._matched(text):
+                    raise RecordingError(f"{text!r}: {site} passed {self.heard[site]} time steps, none of them this")
                 found = f"; sites passed: {', '.join(known)}" if known else "; no site was passed at all"
-                raise RecordingError(f"no site matched {pattern!r}{nearest(glob, known)}{found}")
+                raise RecordingError(f"no site matched {text!r}{nearest(pattern.glob, known)}{found}")
 
 
 class Recording(_Listener):
-    """What was seen, by site: tensors (batch, time, ...), detached, on the CPU, in float32."""
+    """What was seen, by site: tensors (batch, time, ...), detached, on the CPU, in float32. Padding is seen too."""
 
     def __init__(self, patterns: tuple[str, ...]):
         super().__init__(patterns)
         self._pieces: dict[str, list[Tensor]] = {}
-        self._times: dict[str, slice | None] = {}
+        self._positions: dict[str, list[Tensor]] = {}
         self._bytes = 0
 
-    def match(self, pattern: str, site: str, value: Tensor, start: int, times: slice | None) -> Tensor:
-        self.fired.add(pattern)
-        self._times[site] = times
-        if len(self._pieces.get(site, [])) and self._pieces[site][0].shape[0] != value.shape[0]:
+    def match(self, matching: list[str], site: str, value: Tensor, start: int) -> Tensor:
+        positions = torch.arange(start, start + value.shape[1])
+        positions = positions[self._wanted(matching, positions)]
+        pieces = self._pieces.setdefault(site, [])
+        if pieces and pieces[0].shape[0] != value.shape[0]:
             raise RecordingError(f"{site}: a recording holds one batch, but its rows changed to {value.shape[0]}")
-        piece = value.detach().to("cpu", torch.float32, copy=True)
-        self._pieces.setdefault(site, []).append(piece)
+        piece = value.detach()[:, (positions - start).to(value.device)].to("cpu", torch.float32, copy=True)
+        pieces.append(piece)
+        self._positions.setdefault(site, []).append(positions)
         before, self._bytes = self._bytes, self._bytes + piece.nbytes
         if before < LOUD <= self._bytes:
             warnings.warn(f"the recording passed {LOUD / 2**30:.0f} GiB; narrow the pattern or the times", stacklevel=2)
         return value
+
+    def _wanted(self, matching: Iterable[str], positions: Tensor, length: int | None = None) -> Tensor:
+        masks = [self.patterns[text].inside(positions, length) for text in matching]
+        return torch.stack(masks).any(0)
+
+    def finish(self) -> None:
+        for text in self.patterns:
+            for site in self._matched(text):
+                if self._wanted([text], torch.arange(self.heard[site]), self.heard[site]).any():
+                    self.fired.add(text)
+        super().finish()
 
     def sites(self) -> list[str]:
         return list(self._pieces)
@@ -145,9 +202,9 @@ class Recording(_Listener):
     def __getitem__(self, site: str) -> Tensor:
         if site not in self._pieces:
             raise RecordingError(f"{site!r} was not recorded{nearest(site, self._pieces)}")
-        whole = torch.cat(self._pieces[site], dim=1)
-        times = self._times[site]
-        return whole if times is None else whole[:, _resolve(times, whole.shape[1])]
+        matching = [text for text in self.patterns if site in self._matched(text)]
+        wanted = self._wanted(matching, torch.cat(self._positions[site]), self.heard[site])
+        return torch.cat(self._pieces[site], dim=1)[:, wanted]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._pieces)
@@ -157,38 +214,33 @@ class _Editing(_Listener):
     def __init__(self, changes: Mapping[str, Edit]):
         super().__init__(tuple(changes))
         self.changes = dict(changes)
-        for pattern, (_, times) in self.patterns.items():
-            if times is not None and min(times.start or 0, times.stop if times.stop is not None else 0) < 0:
-                raise RecordingError(f"{pattern!r}: an edit counts time from the start, since the end is not known yet")
+        for text, pattern in self.patterns.items():
+            if pattern.counts_from_the_end:
+                raise RecordingError(f"{text!r}: an edit counts time from the start, since the end is not known yet")
 
-    def match(self, pattern: str, site: str, value: Tensor, start: int, times: slice | None) -> Tensor:
+    def match(self, matching: list[str], site: str, value: Tensor, start: int) -> Tensor:
         positions = torch.arange(start, start + value.shape[1], device=value.device)
-        inside = torch.ones_like(positions, dtype=torch.bool)
-        if times is not None:
-            inside = positions >= (times.start or 0)
-            if times.stop is not None:
-                inside &= positions < times.stop
-        if not inside.any():
-            return value
-        self.fired.add(pattern)
-        change = self.changes[pattern]
-        new = change(value) if callable(change) else torch.as_tensor(change, dtype=value.dtype, device=value.device)
-        return torch.where(inside.view(1, -1, *[1] * (value.dim() - 2)), new, value)
+        for text in matching:
+            inside = self.patterns[text].inside(positions)
+            if inside.any():
+                self.fired.add(text)
+                new = self._changed(text, site, value, positions, inside)
+                value = torch.where(inside.view(1, -1, *[1] * (value.dim() - 2)), new, value)
+        return value
 
-
-def _parse(pattern: str) -> tuple[str, slice | None]:
-    glob, at, time = pattern.partition("@")
-    if not at:
-        return glob, None
-    try:
-        start, colon, stop = time.partition(":")
-        if colon:
-            return glob, slice(int(start) if start else None, int(stop) if stop else None)
-        first = int(time)
-        return glob, slice(first, first + 1 if first != -1 else None)
-    except ValueError:
-        raise RecordingError(f"{pattern!r}: a time is written @5, @-1 or @2:6") from None
-
-
-def _resolve(times: slice, length: int) -> slice:
-    return slice(*times.indices(length))
+    def _changed(self, text: str, site: str, value: Tensor, positions: Tensor, inside: Tensor) -> Tensor:
+        change = self.changes[text]
+        new = change(value) if callable(change) else torch.as_tensor(change)
+        new = new.to(value.device, value.dtype)
+        if not callable(change) and new.dim() == value.dim() and new.shape[1] != 1:
+            times = self.patterns[text].times
+            places = positions - (times.start or 0 if times else 0)
+            if places[inside].max() >= new.shape[1]:
+                last = positions[inside].max()
+                raise RecordingError(f"{text!r}: a patch of {new.shape[1]} time steps ends before time {last}")
+            new = new[:, places.clamp(0, new.shape[1] - 1)]
+        try:
+            return new.expand_as(value)
+        except RuntimeError:
+            shapes = f"{tuple(new.shape)} for {site} of shape {tuple(value.shape)} (batch, time, ...)"
+            raise RecordingError(f"{text!r}: the new value has shape {shapes}") from None

@@ -1,0 +1,47 @@
+"""A recurrent network is one generic layer around a cell; every cell is a layer of its own name."""
+
+from typing import ClassVar
+
+from elman.cells import CELLS, Cell
+from elman.layers.base import LAYERS, SequenceLayer
+from elman.ops import taps
+from elman.ops.recurrence import explain, recur
+from elman.shapes import Lengths, Sequence, State, Step
+
+
+class Recurrent(SequenceLayer):
+    """One cell over time. Its subclasses, one for each cell, are made when the cell is registered."""
+
+    cell_class: ClassVar[type[Cell]]
+
+    def __init__(self, config: Cell.Config, input_size: int):
+        super().__init__()
+        self.cell = self.cell_class(config, input_size)
+        self.input_size, self.output_size = input_size, self.cell.hidden_size
+
+    def initial_state(self, batch: int) -> State:
+        return self.cell.initial_state(batch)
+
+    def forward(
+        self, x: Sequence, state: State | None = None, lengths: Lengths | None = None
+    ) -> tuple[Sequence, State]:
+        state = self.initial_state(len(x)) if state is None else state
+        with self.cell.dropping():
+            return recur(self.cell, x, state, lengths)
+
+    def step(self, x: Step, state: State) -> tuple[Step, State]:
+        with taps.stepping():
+            return self.cell.step(self.cell.drive(x), state)
+
+    def explain(self, batch: int, time: int) -> str:
+        """Which form of the recurrence such a batch would take, and why."""
+        weight = next(self.parameters())
+        return explain(self.cell, weight.new_empty(batch, time, self.input_size))
+
+
+def _layer_of(name: str, cell: type[Cell]) -> None:
+    layer = type(cell.__name__, (Recurrent,), {"__doc__": cell.__doc__, "cell_class": cell, "Config": cell.Config})
+    LAYERS.register(name)(layer)
+
+
+CELLS.follow(_layer_of)

@@ -1,0 +1,20 @@
+"""Dropout that keeps its mask: the same units for a whole sequence, or whole words."""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from elman.shapes import Sequence
+
+
+def locked_dropout(x: Sequence, p: float, training: bool) -> Sequence:
+    """Each row of the batch loses the same units at all its time steps (variational dropout, Gal & Ghahramani 2016)."""
+    if not training or p == 0:
+        return x
+    return x * F.dropout(x.new_ones(x.shape[0], 1, x.shape[2]), p)
+
+
+def embedding_dropout(weight: Tensor, p: float, training: bool) -> Tensor:
+    """A table of embeddings without some rows: a dropped word is gone everywhere in the batch (Merity et al. 2018)."""
+    if not training or p == 0:
+        return weight
+    return weight * F.dropout(weight.new_ones(len(weight), 1), p)

@@ -1,0 +1,128 @@
+"""The vendor form: torch's own recurrent kernels (cuDNN on a GPU, oneDNN or torch's C++ loop on a CPU)."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from elman.ops import taps
+from elman.shapes import Lengths, Sequence, State
+
+SHORT = 4  # steps; a call of oneDNN first rearranges all weights, which costs as much as about three steps
+
+
+class VendorCall(NamedTuple):
+    """Which kernel of torch computes a cell (`torch.lstm`, ...), and the weights in torch's order."""
+
+    kernel: str
+    weights: list[Tensor]
+
+    @classmethod
+    def of(cls, kernel: str, from_input: nn.Linear, from_past: Tensor, past_bias: Tensor | None = None) -> Self:
+        """Kernels want a bias on both products or on none; ours on the past is zero where the cell has none."""
+        if from_input.bias is None:
+            return cls(kernel, [from_input.weight, from_past])
+        past_bias = torch.zeros_like(from_input.bias) if past_bias is None else past_bias
+        return cls(kernel, [from_input.weight, from_past, from_input.bias, past_bias])
+
+
+def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
+    """Why this form cannot run."""
+    if taps.listening():
+        return "a recorder is listening"
+    call = cell.vendor()
+    if isinstance(call, str):
+        return call
+    if x.device.type not in ("cpu", "cuda"):
+        return f"vendor kernels are not trusted on {x.device.type}"
+    if x.numel() == 0:
+        return "the batch is empty"
+    if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+        return "under autocast the vendor's CPU kernels would not keep the state in float32"
+    return None
+
+
+def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
+    """Why another form is faster, as measured on one core (batch 1 and 32, width 256 and 512)."""
+    if x.device.type != "cpu":
+        return None
+    if x.shape[1] < SHORT:
+        return f"below {SHORT} steps the plain loop is faster on a CPU"
+    if lengths is not None:
+        return "rows of unequal length are faster in the plain loop on a CPU"
+    return None
+
+
+def title(cell: Any, x: Sequence) -> str:
+    """Whose kernel it is."""
+    kernel = cell.vendor().kernel
+    if x.device.type == "cuda":
+        maker = "cuDNN" if torch.backends.cudnn.is_available() and torch.backends.cudnn.enabled else "torch's CUDA"
+    else:
+        one_dnn = kernel == "lstm" and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+        maker = "oneDNN" if one_dnn else "torch's C++"
+    return f"{maker} {cell.name.upper()}"
+
+
+def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
+    parts = [state] if isinstance(state, Tensor) else list(state)
+    if lengths is None:
+        outputs, finals = _call(cell, (x,), parts, batch_first=True)
+    else:
+        outputs, finals = _ragged(cell, x, parts, lengths.cpu())
+    finals = [final.to(part.dtype) for final, part in zip(finals, parts, strict=True)]
+    return outputs, finals[0] if isinstance(state, Tensor) else type(state)(*finals)
+
+
+def _ragged(cell: Any, x: Sequence, parts: list[Tensor], lengths: Tensor) -> tuple[Sequence, list[Tensor]]:
+    """Rows sorted longest first and packed; rows of length 0, which packing does not know, are left as they are."""
+    batch, time, _ = x.shape
+    real = int((lengths > 0).sum())
+    order = lengths.argsort(descending=True, stable=True)[:real]
+    rows = order.to(x.device)
+    if real == 0:
+        return x.new_zeros(batch, time, parts[0].shape[-1]), parts
+    packed = pack_padded_sequence(x[rows], lengths[order], batch_first=True)
+    outputs, finals = _call(cell, (packed.data, packed.batch_sizes), [part[rows] for part in parts])
+    padded, _ = pad_packed_sequence(PackedSequence(outputs, packed.batch_sizes), batch_first=True, total_length=time)
+    whole = padded.new_zeros(batch, *padded.shape[1:]).index_copy(0, rows, padded)
+    finals = [part.index_copy(0, rows, final.to(part.dtype)) for part, final in zip(parts, finals, strict=True)]
+    return whole, finals
+
+
+def _call(cell: Any, inputs: tuple[Tensor, ...], parts: list[Tensor], **options: bool) -> tuple[Tensor, list[Tensor]]:
+    call = cell.vendor()
+    x, *sizes = inputs
+    device = x.device.type
+    kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else call.weights[0].dtype
+    weights = [weight.to(kind) for weight in call.weights]
+    past = [part.to(kind).unsqueeze(0) for part in parts]
+    with torch.autocast(device, enabled=False), _quiet(device):
+        outputs, *finals = getattr(torch, call.kernel)(
+            x.to(kind),
+            *sizes,
+            past if len(past) > 1 else past[0],
+            weights,
+            has_biases=len(weights) == 4,
+            num_layers=1,
+            dropout=0.0,
+            train=torch.is_grad_enabled(),  # cuDNN keeps what the backward pass needs only then
+            bidirectional=False,
+            **options,
+        )
+    return outputs, [final.squeeze(0) for final in finals]
+
+
+@contextmanager
+def _quiet(device: str) -> Iterator[None]:
+    """cuDNN copies our weights, which do not lie in one piece, and says so on each call."""
+    if device != "cuda":
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+        yield
