@@ -1,0 +1,8 @@
+"""Text, records and synthetic languages as streams of documents."""
+
+from elman.corpus.config import DataConfig
+from elman.corpus.corpus import Corpus, open_corpus, resolve
+from elman.corpus.description import Description, describe
+from elman.corpus.document import Document, Mark, Repairs
+
+__all__ = ["Corpus", "DataConfig", "Description", "Document", "Mark", "Repairs", "describe", "open_corpus", "resolve"]

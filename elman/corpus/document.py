@@ -23,6 +23,7 @@ class Document:
     line: int = 0
     size: int = 0  # bytes in the source, separator included: what bits per byte divide by
     marks: tuple[Mark, ...] = ()
+    continues: bool = False  # the next document goes on where this one stops: no boundary between them
 
 
 @dataclass
@@ -35,6 +36,11 @@ class Repairs:
     def add(self, kind: str, source: str, line: int, times: int = 1) -> None:
         self.counts[kind] += times
         self.first.setdefault(kind, f"{source}, line {line}" if line else source)
+
+    def merge(self, other: "Repairs") -> None:
+        self.counts.update(other.counts)
+        for kind, place in other.first.items():
+            self.first.setdefault(kind, place)
 
     def __bool__(self) -> bool:
         return bool(self.counts)

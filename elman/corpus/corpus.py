@@ -1,0 +1,224 @@
+"""A corpus: sources turned into streams of documents, one for each split, the same at every reading."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Literal, Protocol
+
+from elman.corpus.config import DataConfig
+from elman.corpus.document import Document, Repairs
+from elman.corpus.heldout import HeldOut, hold_out
+from elman.corpus.reading import Reading
+from elman.corpus.records import record_documents
+from elman.corpus.sources import STANDARD_INPUT, Source, digest, locate, spool
+from elman.corpus.text import PASSAGE_LINES, PASSAGES, block_documents, count_lines, file_documents, line_documents
+from elman.errors import ConfigError, DataError
+
+Split = Literal["train", "valid", "test"]
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+READING = 1  # raised when the same bytes come to be read differently, so that caches know
+
+
+class Language(Protocol):
+    """What a corpus asks of a synthetic language."""
+
+    def split(self, name: str) -> Iterator[Document]: ...
+
+
+def open_corpus(
+    config: DataConfig,
+    tokenizer_type: str = "word",
+    languages: Callable[[dict[str, Any]], Language] | None = None,
+) -> "Corpus":
+    """The corpus that the settings describe. `languages` makes synthetic ones, by default those of this package."""
+    if config.language is None:
+        if config.train is None and config.valid is None and config.test is None:
+            raise ConfigError("no data: give data.train a file, or data.language a synthetic language")
+        return Corpus(resolve(config, tokenizer_type))
+    if languages is None:
+        from elman.corpus.synthetic import make_language
+
+        languages = make_language
+    return Corpus(resolve(config, tokenizer_type), languages(config.language))
+
+
+def resolve(config: DataConfig, tokenizer_type: str) -> DataConfig:
+    """The settings with `document` and `boundary` decided."""
+    if config.language is not None:
+        kind, unit = "a synthetic language", "line"
+    else:
+        found = [source for split in SPLITS for source in locate(getattr(config, split), config.format, split)]
+        texts = [source for source in found if source.format == "text"]
+        if 0 < len(texts) < len(found):
+            other = next(source for source in found if source.format != "text")
+            raise DataError(
+                f"text and records ({other.name}) in one corpus",
+                file=texts[0].name,
+                remedy="name files of one kind only, for example folder/*.jsonl, or set data.format",
+            )
+        kind, unit = ("text", "line" if tokenizer_type == "word" else "file") if texts else ("records", "record")
+    if config.document != "auto":
+        if kind != "text" and config.document != unit:
+            raise ConfigError(f"data.document: {config.document!r} is for text files; with {kind} leave it at auto")
+        if kind == "text" and config.document == "record":
+            raise ConfigError("data.document: 'record' is for tables and JSON lines; text has line, block or file")
+        unit = config.document
+    boundary = config.boundary
+    if boundary == "auto":
+        boundary = "carry" if kind == "text" else "reset"
+    return config.model_copy(update={"document": unit, "boundary": boundary})
+
+
+class Corpus:
+    """Made by `open_corpus`. `documents(split)` may be called as often as wanted; nothing is kept in memory."""
+
+    def __init__(self, config: DataConfig, language: Language | None = None):
+        assert config.document != "auto"
+        assert config.boundary != "auto"
+        self.config, self.language = config, language
+        self.unit: str = config.document
+        self.carry: bool = config.boundary == "carry"
+        self._held_out: HeldOut | None = None
+        self._passage: int | None = None
+        self._readings: dict[Split, Repairs] = {}
+        self._sources = {split: locate(getattr(config, split), config.format, split) for split in SPLITS}
+        self._spool_standard_input()
+
+    def splits(self) -> list[Split]:
+        """The splits there are, given or held out of train."""
+        if self.language is not None:
+            return list(SPLITS)
+        return [split for split in SPLITS if self._sources[split] or self._fraction(split)]
+
+    def sources(self, split: Split) -> list[str]:
+        """The names of what a split is read from."""
+        return [source.name for source in self._origin(split)]
+
+    def documents(self, split: Split) -> Iterator[Document]:
+        """All documents of a split, in order. `repairs_in(split)` fills while they are read."""
+        origin = self._origin(split)
+        repairs = self._readings[split] = Repairs()
+        return self._documents(split, origin, repairs)
+
+    @property
+    def repairs(self) -> Repairs:
+        """What the latest readings took, all splits together; what two splits read from the same files counts once."""
+        total = Repairs()
+        by_origin = {tuple(self.sources(split)) or split: repairs for split, repairs in self._readings.items()}
+        for repairs in by_origin.values():
+            total.merge(repairs)
+        return total
+
+    def repairs_in(self, split: Split) -> Repairs:
+        """What the latest reading of a split took. A held-out split is read, and counted, with all of train."""
+        return self._readings.get(split, Repairs())
+
+    def fingerprint(self, split: Split) -> str:
+        """Changes with the contents and with every setting that decides what is read; not with names of files."""
+        origin = self._origin(split)
+        settings = self.config.plain()
+        shares = [self._fraction(name) for name in SPLITS]
+        facts = {
+            "reading": READING,
+            "settings": {name: settings[name] for name in ("document", "boundary", "column", "invalid", "language")},
+            "part": [split, shares] if self.language is not None or self._is_cut(split) else None,
+            "sources": [(source.format, digest(source)) for source in origin],
+        }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+
+    def _documents(self, split: Split, origin: list[Source], repairs: Repairs) -> Iterator[Document]:
+        if self.language is not None:
+            documents = self.language.split(split)
+        elif self._is_cut(split):
+            held_out = self._hold_out()
+            documents = held_out.only(split, self._read(origin, repairs, self._passage))
+        else:
+            documents = self._read(origin, repairs)
+        empty = True
+        for document in documents:
+            empty = False
+            yield document
+        if empty:
+            found = "; ".join(repairs.describe())
+            where = ", ".join(source.name for source in origin[:3]) or None
+            raise DataError(f"no documents for {split}" + (f": {found}" if found else ""), file=where)
+
+    def _read(self, sources: Iterable[Source], repairs: Repairs, passage: int | None = None) -> Iterator[Document]:
+        for source in sources:
+            reading = Reading(source, self.config, repairs)
+            if self.unit == "file":
+                yield from file_documents(reading, passage)
+            elif self.unit == "block":
+                yield from block_documents(reading)
+            elif self.unit == "line" and self.carry:
+                yield from line_documents(reading)
+            else:
+                texts = line_documents(reading) if self.unit == "line" else record_documents(reading)
+                yield from _without_empty(texts, repairs)
+
+    def _is_cut(self, split: Split) -> bool:
+        """Whether a split is a part of the training sources, and not all of them."""
+        own = split != "train" and self._sources[split]
+        return not own and any(self._fraction(name) for name in SPLITS)
+
+    def _hold_out(self) -> HeldOut:
+        """Where train is cut, found once."""
+        if self._held_out is None:
+            train = self._sources["train"]
+            if self.unit == "file":
+                self._passage = self._passage_lines(train)
+            units = self._read(train, Repairs(), self._passage)
+            self._held_out = hold_out(
+                units,
+                self._fraction("valid"),
+                self._fraction("test"),
+                where=", ".join(source.name for source in train[:3]),
+            )
+        return self._held_out
+
+    def _passage_lines(self, sources: list[Source]) -> int:
+        """How many lines are held out together: fewer where there is little text."""
+        enough, count = PASSAGES * PASSAGE_LINES, 0
+        for source in sources:
+            count += count_lines(Reading(source, self.config, Repairs()), enough - count)
+            if count >= enough:
+                break
+        return max(1, count // PASSAGES)
+
+    def _fraction(self, split: Split) -> float:
+        """The part of train that a split takes; none if it has sources of its own."""
+        if split == "train" or not self._sources["train"] or self._sources[split]:
+            return 0.0
+        return self.config.valid_fraction if split == "valid" else self.config.test_fraction
+
+    def _origin(self, split: Split) -> list[Source]:
+        if split not in self.splits():
+            hint = f"give data.{split} files" + ("" if split == "train" else f" or set data.{split}_fraction")
+            raise ConfigError(f"there is no {split!r} split: {hint}")
+        return self._sources[split] or self._sources["train"]
+
+    def _spool_standard_input(self) -> None:
+        """Standard input can be read once, a corpus many times: it is kept in a file while the corpus lives."""
+        everything = [source.path for sources in self._sources.values() for source in sources]
+        if everything.count(STANDARD_INPUT) > 1:
+            raise ConfigError("standard input (-) can be given once only")
+        for sources in self._sources.values():
+            sources[:] = [spool(source, self) if source.path == STANDARD_INPUT else source for source in sources]
+
+
+def _without_empty(documents: Iterable[Document], repairs: Repairs) -> Iterator[Document]:
+    """Where each document starts afresh, an empty one is nothing to learn from; its bytes go to the one before."""
+    waiting: Document | None = None
+    extra = 0
+    for document in documents:
+        if not document.text.strip():
+            repairs.add("empty document", document.source, document.line)
+            extra += document.size
+            continue
+        if waiting:
+            yield replace(waiting, size=waiting.size + extra) if extra else waiting
+            extra = 0
+        waiting = document
+    if waiting:
+        yield replace(waiting, size=waiting.size + extra) if extra else waiting

@@ -1,0 +1,129 @@
+"""Records, each with its text in one field, as documents: JSON lines, tables with commas or tabs, parquet, the hub."""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from elman.corpus.document import Document
+from elman.corpus.lines import whole_lines
+from elman.corpus.reading import Reading
+from elman.corpus.tables import read_hub, read_parquet, require_column
+from elman.errors import DataError
+
+Fields = Iterator[tuple[Any, int]]  # what the chosen field of each record holds, and the record's line
+
+
+def record_documents(reading: Reading) -> Iterator[Document]:
+    """A record's size is that of its text as a line of UTF-8, so that scores compare across formats."""
+    readers: dict[str, Callable[[Reading], Fields]] = {
+        "jsonl": read_jsonl,
+        "csv": read_csv,
+        "tsv": read_csv,
+        "parquet": read_parquet,
+        "hub": read_hub,
+    }
+    config = reading.config
+    for value, line in readers[reading.source.format](reading):
+        if isinstance(value, bytes):
+            text = reading.mend(value, line)
+        elif isinstance(value, str):
+            text = reading.clean(value, line)
+        elif value is None:
+            text = ""
+        else:
+            raise reading.error(f"holds {type(value).__name__} {str(value)[:40]!r}, not text", line, config.column)
+        size = len(text.encode()) + 1 if text.strip() else 0
+        if size > config.max_record_bytes:
+            raise _too_long(reading, line)
+        yield Document(text, reading.source.name, line, size)
+
+
+def read_jsonl(reading: Reading) -> Fields:
+    for line in whole_lines(reading):
+        text = reading.decode(line.raw, line.number)
+        if not text.strip():
+            yield None, line.number
+            continue
+        try:
+            record = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise _not_json(reading, f"not valid JSON: {error.msg}", line.number, error.colno) from None
+        except RecursionError:
+            raise _not_json(reading, "JSON nested too deeply", line.number) from None
+        except ValueError as error:  # numbers of thousands of digits
+            raise _not_json(reading, f"JSON that cannot be read: {error}", line.number) from None
+        if not isinstance(record, dict):
+            raise _not_json(reading, f"a JSON {type(record).__name__}, not an object", line.number)
+        yield record[require_column(reading, record, line.number)], line.number
+
+
+def read_csv(reading: Reading) -> Fields:
+    """Tables with a header, or without one if the column is a number. In tsv, a quote is a character like others."""
+    table = _Table(reading)
+    column = reading.config.column
+    width = index = 0
+    for row, line in table.rows():
+        if not row:
+            yield None, line
+            continue
+        if width == 0:
+            names = [name.strip() for name in row]
+            width = len(row)
+            if isinstance(column, int):
+                if column > width:
+                    raise reading.error(f"the table has {width} columns", line, column)
+                index = column - 1
+            else:
+                index = names.index(require_column(reading, names, line))
+                continue
+        if len(row) != width:
+            raise reading.error(f"{len(row)} fields where the first row has {width}", line)
+        yield row[index], line
+
+
+class _Table:
+    """Rows of fields with the line each begins on; no row may take more than `max_record_bytes`."""
+
+    def __init__(self, reading: Reading):
+        self.reading, self.start, self.size = reading, 1, 0
+
+    def rows(self) -> Iterator[tuple[list[str], int]]:
+        plain = self.reading.source.format == "tsv"
+        style: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if plain else {"strict": True}
+        rows = csv.reader(self._lines(), **style)
+        while True:
+            self.size = 0
+            try:
+                row = _next_row(rows, self.reading.config.max_record_bytes)
+            except csv.Error as error:
+                remedy = "a quote may be missing; inside a quoted field it is written twice"
+                raise self.reading.error(f"not a valid table: {error}", self.start, remedy=remedy) from None
+            if row is None:
+                return
+            yield row, self.start
+            self.start = rows.line_num + 1
+
+    def _lines(self) -> Iterator[str]:
+        for line in whole_lines(self.reading):
+            self.size += line.size
+            if self.size > self.reading.config.max_record_bytes:
+                raise _too_long(self.reading, self.start, " (is a quote never closed?)")
+            yield self.reading.decode(line.raw, line.number) + "\n"
+
+
+def _next_row(rows: Iterable[list[str]], limit: int) -> list[str] | None:
+    before = csv.field_size_limit(limit + 1)  # of the whole process: ours for this row only
+    try:
+        return next(iter(rows), None)
+    finally:
+        csv.field_size_limit(before)
+
+
+def _not_json(reading: Reading, reason: str, line: int, column: int | None = None) -> DataError:
+    return reading.error(reason, line, column, remedy='give one object on each line: {"text": "..."}')
+
+
+def _too_long(reading: Reading, line: int, guess: str = "") -> DataError:
+    limit = reading.config.max_record_bytes
+    return reading.error(f"the record is longer than {limit} bytes{guess}", line, remedy="raise data.max_record_bytes")
