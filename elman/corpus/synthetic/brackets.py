@@ -1,0 +1,74 @@
+"""Nested brackets of several kinds (a Dyck language of bounded depth): each must be closed by its own kind."""
+
+from collections.abc import Iterator, Sequence
+
+from pydantic import Field, model_validator
+
+from elman.corpus.document import Mark
+from elman.corpus.synthetic.language import END, LANGUAGES, Language, State, Transition
+
+OPENING, CLOSING = "([{<", ")]}>"
+LONGEST = 10_000  # how much the longest nesting may swell a document
+
+
+@LANGUAGES.register("brackets")
+class Brackets(Language):
+    """Nested brackets of several kinds: what needs a stack."""
+
+    start: State = None  # unlike "", every bracket closed, it cannot end: no document is empty
+
+    class Config(Language.Config):
+        pairs: int = Field(default=3, ge=1, le=len(OPENING))
+        """Kinds of brackets, equally likely."""
+        max_depth: int = Field(default=6, ge=1, le=100)
+        """Brackets that may be open at once."""
+        opening: float = Field(default=0.5, ge=0, lt=1)
+        """Probability, inside a bracket, to open a further one rather than to close."""
+        mean_groups: float = Field(default=2, ge=1, le=10_000)
+        """Outermost brackets of a document on average; their number is geometric, at least 1."""
+
+        @model_validator(mode="after")
+        def _ends(self) -> "Brackets.Config":
+            if (self.opening / (1 - self.opening)) ** self.max_depth > LONGEST:
+                raise ValueError(f"opening {self.opening} with max_depth {self.max_depth} makes endless documents")
+            return self
+
+    config: Config
+
+    @property
+    def vocabulary(self) -> list[str]:
+        return sorted(OPENING[: self.config.pairs] + CLOSING[: self.config.pairs])
+
+    def kind(self, state: State) -> State:
+        return len(state) if isinstance(state, str) else state  # which brackets are open changes no probability
+
+    def transitions(self, state: State) -> Iterator[Transition]:
+        """A state is the text of the open brackets."""
+        if not state:
+            stop = 0.0 if state is None else 1 / self.config.mean_groups
+            yield END, stop, state
+            yield from self._open("", 1 - stop)
+            return
+        assert isinstance(state, str)
+        further = self.config.opening if len(state) < self.config.max_depth else 0.0
+        yield CLOSING[OPENING.index(state[-1])], 1 - further, state[:-1]
+        yield from self._open(state, further)
+
+    def _open(self, state: str, chance: float) -> Iterator[Transition]:
+        for bracket in OPENING[: self.config.pairs]:
+            yield bracket, chance / self.config.pairs, state + bracket
+
+    def marks(self, words: Sequence[str], states: Sequence[State]) -> tuple[Mark, ...]:
+        """Each closing bracket, against the next kind; an attractor is a bracket of that kind in between."""
+        marks: list[Mark] = []
+        opened: list[int] = []
+        for place, word in enumerate(words):
+            if word in OPENING:
+                opened.append(place)
+                continue
+            begin = opened.pop()
+            other = (CLOSING.index(word) + 1) % self.config.pairs
+            if CLOSING[other] != word:
+                attractors = words[begin:place].count(OPENING[other])
+                marks.append(Mark(place, place - begin - 1, CLOSING[other], attractors))
+        return tuple(marks)

@@ -1,0 +1,249 @@
+"""A synthetic language: a deterministic automaton whose next-word distribution is known exactly.
+
+From each state some words may follow, each with its probability and the one state it leads to. So a prefix leaves no
+doubt about the state, the distribution after it is a look-up, and the entropy is a sum over expected visits to states.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate, islice
+from typing import ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+from pydantic import Field
+
+from elman.config import Config
+from elman.corpus.document import Document, Mark
+from elman.errors import DataError, UnknownName
+from elman.registry import Registry
+
+END = "<eos>"
+SPLITS = ("train", "valid", "test")
+CACHED = 2**16  # rows kept; deep brackets have more states than memory should hold
+
+State: TypeAlias = Hashable
+Transition: TypeAlias = tuple[str, float, State]  # a word, its probability, the state after it (of END: any)
+
+
+class Row(NamedTuple):
+    """What may follow in one state; `place` finds a word in the lists."""
+
+    words: list[str]
+    probabilities: list[float]
+    targets: list[State]
+    cumulative: list[float]
+    place: dict[str, int]
+
+    def entropy(self) -> float:
+        return -math.fsum(p * math.log(p) for p in self.probabilities)
+
+    def distribution(self) -> dict[str, float]:
+        return dict(zip(self.words, self.probabilities, strict=True))
+
+
+class MinimalPair(NamedTuple):
+    """One prefix, two next words, of which the language allows only the right one."""
+
+    prefix: tuple[str, ...]
+    right: str
+    wrong: str
+    distance: int
+    attractors: int
+
+
+class Language(ABC):
+    """Built as `Language(config)`; a subclass gives `start` and `transitions`, the rest follows."""
+
+    name: ClassVar[str]
+    start: State
+
+    class Config(Config):
+        seed: int = Field(default=0, ge=0)
+        """Decides every document, and the language's own tables where they are drawn."""
+        train_documents: int = Field(default=20_000, ge=0)
+        """Documents to train on."""
+        valid_documents: int = Field(default=1_000, ge=0)
+        """Documents to choose by."""
+        test_documents: int = Field(default=1_000, ge=0)
+        """Documents to report on."""
+
+    def __init__(self, config: Config):
+        self.config = config
+        self._rows: dict[State, Row] = {}
+
+    @abstractmethod
+    def transitions(self, state: State) -> Iterator[Transition]:
+        """Each word that may follow, once, with its probability and the state after it."""
+
+    def marks(self, words: Sequence[str], states: Sequence[State]) -> tuple[Mark, ...]:
+        """The words whose form an earlier word decides; `states` are those before each word."""
+        return ()
+
+    def kind(self, state: State) -> State:
+        """States of one kind differ only in which words (of equal length) they use: entropy needs one of each kind."""
+        return state
+
+    # Documents
+
+    def split(self, name: str) -> Iterator[Document]:
+        """The documents of train, valid or test: the same every time, each split from a stream of its own."""
+        if name not in SPLITS:
+            raise UnknownName("split", name, SPLITS)
+        return self._documents(name, getattr(self.config, f"{name}_documents"))
+
+    def minimal_pairs(self, split: str, limit: int | None = None) -> Iterator[MinimalPair]:
+        """The first `limit` marked words of a split, each with what stood before it and its wrong form."""
+        return islice(self._pairs(self.split(split)), limit)
+
+    def random(self, stream: int) -> np.random.Generator:
+        """Stream 0 is for tables, the following ones for the splits."""
+        return np.random.default_rng(np.random.SeedSequence(self.config.seed, spawn_key=(stream,)))
+
+    def _documents(self, split: str, count: int) -> Iterator[Document]:
+        dice = _dice(self.random(1 + SPLITS.index(split)))
+        source = f"{self.name}/{split}"
+        for line in range(1, count + 1):
+            words, states = self._sample(dice)
+            text = " ".join(words)
+            yield Document(text, source, line, len(text.encode()) + 1, self.marks(words, states))
+
+    def _sample(self, dice: Iterator[float]) -> tuple[list[str], list[State]]:
+        words: list[str] = []
+        states: list[State] = []
+        state = self.start
+        for chance in dice:
+            row = self._row(state)
+            choice = bisect(row.cumulative, chance)
+            word = row.words[choice]
+            if word == END:
+                break
+            words.append(word)
+            states.append(state)
+            state = row.targets[choice]
+        return words, states
+
+    def _pairs(self, documents: Iterator[Document]) -> Iterator[MinimalPair]:
+        for document in documents:
+            words = document.text.split(" ")
+            for mark in document.marks:
+                prefix, right = tuple(words[: mark.word]), words[mark.word]
+                yield MinimalPair(prefix, right, mark.wrong, mark.distance, mark.attractors)
+
+    # The best possible prediction
+
+    def distribution(self, words: Sequence[str]) -> dict[str, float]:
+        """The probability of each next word, END included, after the beginning of a document."""
+        state = self.start
+        for position, word in enumerate(words):
+            row = self._row(state)
+            state = row.targets[self._find(row, word, position)]
+        return self._row(state).distribution()
+
+    def log_probs(self, words: Sequence[str]) -> list[float]:
+        """The natural logarithm of the probability of each word of a document, and finally of END."""
+        result: list[float] = []
+        state = self.start
+        for position, word in enumerate([*words, END]):
+            row = self._row(state)
+            place = self._find(row, word, position, last=position == len(words))
+            result.append(math.log(row.probabilities[place]))
+            state = row.targets[place]
+        return result
+
+    def _find(self, row: Row, word: str, position: int, last: bool = False) -> int:
+        if word not in row.place or (word == END and not last):
+            possible = [f"{known!r}" for known in row.words[:8]] + ["…"] * (len(row.words) > 8)
+            raise DataError(
+                f"the language {self.name!r} cannot have {word!r} as word {position + 1} of this document",
+                remedy=f"possible there: {', '.join(possible)}",
+            )
+        return row.place[word]
+
+    # What is known of the language as a whole
+
+    @cached_property
+    def entropy(self) -> float:
+        """Nats per token, END counted: expected nats of a document over its expected tokens."""
+        return math.fsum(visits * row.entropy() for visits, row in self._visits) / self.expected_tokens
+
+    @cached_property
+    def expected_tokens(self) -> float:
+        """Words of a document and its END, on average."""
+        return math.fsum(visits for visits, _ in self._visits)
+
+    @cached_property
+    def expected_bytes(self) -> float:
+        """Bytes of a document and its newline, on average: each word takes one more for what follows it."""
+        return math.fsum(
+            visits * p * (len(word.encode()) + 1)
+            for visits, row in self._visits
+            for word, p in zip(row.words, row.probabilities, strict=True)
+            if word != END
+        )
+
+    @property
+    def bits_per_byte(self) -> float:
+        """The entropy in the unit that compares across tokenizers."""
+        return self.entropy * self.expected_tokens / self.expected_bytes / math.log(2)
+
+    @cached_property
+    def vocabulary(self) -> list[str]:
+        """Every word, sorted; END is none."""
+        return sorted({word for _, row in self._visits for word in row.words} - {END})
+
+    @cached_property
+    def states(self) -> list[State]:
+        """One state of each kind that a document can pass, `start` first."""
+        found = {self.kind(self.start): self.start}
+        waiting = [self.start]
+        while waiting:
+            row = self._row(waiting.pop())
+            for word, target in zip(row.words, row.targets, strict=True):
+                if word != END and self.kind(target) not in found:
+                    found[self.kind(target)] = target
+                    waiting.append(target)
+        return list(found.values())
+
+    @cached_property
+    def _visits(self) -> list[tuple[float, Row]]:
+        """How often a document passes each state on average: its start, and what flows in from states before."""
+        rows = [self._row(state) for state in self.states]
+        index = {self.kind(state): number for number, state in enumerate(self.states)}
+        flow = np.eye(len(rows))
+        for source, row in enumerate(rows):
+            for word, p, target in zip(row.words, row.probabilities, row.targets, strict=True):
+                if word != END:
+                    flow[index[self.kind(target)], source] -= p
+        visits = np.linalg.solve(flow, np.eye(len(rows))[0])
+        return list(zip(visits.tolist(), rows, strict=True))
+
+    def _row(self, state: State) -> Row:
+        row = self._rows.get(state)
+        if row is None:
+            if len(self._rows) >= CACHED:
+                self._rows.clear()
+            row = self._rows[state] = _make_row(self.transitions(state))
+        return row
+
+
+LANGUAGES: Registry[Language] = Registry("language")
+
+
+def _make_row(transitions: Iterator[Transition]) -> Row:
+    possible = [transition for transition in transitions if transition[1] > 0]
+    words = [word for word, _, _ in possible]
+    probabilities = [p for _, p, _ in possible]
+    assert len(set(words)) == len(words), "a word leads to one state only"
+    assert abs(math.fsum(probabilities) - 1) < 1e-9, "probabilities sum to one"
+    cumulative = list(accumulate(probabilities))
+    cumulative[-1] = 1.0  # rounding must not leave a gap at the end
+    place = {word: number for number, word in enumerate(words)}
+    return Row(words, probabilities, [target for _, _, target in possible], cumulative, place)
+
+
+def _dice(random: np.random.Generator) -> Iterator[float]:
+    while True:
+        yield from random.random(4096).tolist()

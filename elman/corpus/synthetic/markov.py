@@ -1,0 +1,56 @@
+"""A Markov chain: each symbol depends on the last few, by a table drawn from the seed."""
+
+from collections.abc import Iterator
+from string import ascii_letters
+
+from pydantic import Field, model_validator
+
+from elman.corpus.synthetic.language import END, LANGUAGES, Language, State, Transition
+
+LARGEST = 4096  # contexts; the entropy solves a dense system of about this size
+
+
+@LANGUAGES.register("markov")
+class Markov(Language):
+    """Letters that depend on the last few letters: what an n-gram model learns perfectly."""
+
+    start: State = ""
+
+    class Config(Language.Config):
+        order: int = Field(default=2, ge=1, le=12)
+        """How many symbols back a symbol depends on."""
+        symbols: int = Field(default=16, ge=1, le=len(ascii_letters))
+        """How many different symbols there are."""
+        concentration: float = Field(default=0.2, ge=0.01, le=1000)
+        """Of the Dirichlet draw of each row: small makes few symbols likely, large makes all alike."""
+        mean_length: float = Field(default=32, ge=1, le=10_000)
+        """Symbols of a document on average; lengths are geometric, at least 1."""
+
+        @model_validator(mode="after")
+        def _fits(self) -> "Markov.Config":
+            if self.symbols**self.order > LARGEST:
+                raise ValueError(f"{self.symbols} symbols to the power of order {self.order} exceed {LARGEST} contexts")
+            return self
+
+    config: Config
+
+    def __init__(self, config: Config):
+        super().__init__(config)
+        self.letters = ascii_letters[: config.symbols]
+        contexts = sum(config.symbols**length for length in range(config.order + 1))
+        self.table = self.random(0).dirichlet([config.concentration] * config.symbols, size=contexts)
+
+    def transitions(self, state: State) -> Iterator[Transition]:
+        """A state is the text of the last symbols; at the start of a document it is shorter."""
+        assert isinstance(state, str)
+        stop = 1 / self.config.mean_length if state else 0.0
+        yield END, stop, state
+        for letter, p in zip(self.letters, self.table[self._number(state)].tolist(), strict=True):
+            yield letter, (1 - stop) * p, (state + letter)[-self.config.order :]
+
+    def _number(self, context: str) -> int:
+        """Contexts counted from the shortest: each one has its own row."""
+        number = 0
+        for letter in context:
+            number = number * self.config.symbols + self.letters.index(letter) + 1
+        return number
