@@ -1,0 +1,36 @@
+"""Text to ids and back: byte, character, word and bpe."""
+
+from elman.tokenizers.base import (
+    EOS,
+    EOS_ID,
+    TOKENIZERS,
+    UNK,
+    UNK_ID,
+    Tokenizer,
+    load_tokenizer,
+    train_tokenizer,
+)
+from elman.tokenizers.bpe import BPE
+from elman.tokenizers.byte import Byte
+from elman.tokenizers.character import Character
+from elman.tokenizers.report import UnknownReport, report
+from elman.tokenizers.stream import StreamDecoder
+from elman.tokenizers.word import Word
+
+__all__ = [
+    "BPE",
+    "EOS",
+    "EOS_ID",
+    "TOKENIZERS",
+    "UNK",
+    "UNK_ID",
+    "Byte",
+    "Character",
+    "StreamDecoder",
+    "Tokenizer",
+    "UnknownReport",
+    "Word",
+    "load_tokenizer",
+    "report",
+    "train_tokenizer",
+]

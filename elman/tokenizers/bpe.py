@@ -1,0 +1,47 @@
+"""Byte pair encoding (Gage, 1994; Sennrich et al., 2016) on bytes: frequent pieces get ids, nothing is unknown."""
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+import tokenizers as hf
+from pydantic import Field
+from tokenizers import models, trainers
+
+from elman.config import Config
+from elman.tokenizers.base import EOS, TOKENIZERS, Ids, checked
+from elman.tokenizers.byte import LETTERS, Byte
+
+
+@TOKENIZERS.register("bpe")
+class BPE(Byte):
+    """Pieces of words, learnt by joining the most frequent pairs of bytes."""
+
+    class Config(Config):
+        vocab_size: int = Field(8000, ge=257)
+        """Tokens to learn, `<eos>` and the 256 bytes included."""
+
+    @classmethod
+    def train(cls, config: Any, texts: Iterable[str] = ()) -> Self:
+        learner = cls.pipeline(models.BPE(), words=True)
+        trainer = trainers.BpeTrainer(
+            vocab_size=config.vocab_size,
+            min_frequency=2,  # a pair seen once teaches nothing
+            special_tokens=[EOS],
+            initial_alphabet=list(LETTERS.values()),
+            show_progress=False,
+        )
+        learner.train_from_iterator((checked(text).decode() for text in texts), trainer)
+        return cls(config, cls.pipeline(learner.model, words=True))
+
+    def encode(self, text: str) -> Ids:
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: list[str]) -> list[Ids]:
+        for text in texts:
+            checked(text)
+        return [_ids(encoding) for encoding in self.library.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def _ids(encoding: hf.Encoding) -> Ids:
+    return np.array(encoding.ids, dtype=np.int32)

@@ -1,0 +1,42 @@
+"""Bytes: 256 tokens and `<eos>`; every text of every language, nothing unknown, nothing to learn."""
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+import tokenizers as hf
+from tokenizers import decoders, models, pre_tokenizers
+
+from elman.tokenizers.base import EOS, TOKENIZERS, Ids, Tokenizer, checked
+
+_visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_hidden = [byte for byte in range(256) if byte not in _visible]
+LETTERS = {byte: chr(byte) for byte in _visible} | {byte: chr(256 + place) for place, byte in enumerate(_hidden)}
+"""How the library writes each byte in a vocabulary: as one visible character."""
+BYTES = {letter: byte for byte, letter in LETTERS.items()}
+
+
+@TOKENIZERS.register("byte")
+class Byte(Tokenizer):
+    """One token per byte of UTF-8."""
+
+    lossless = True
+
+    @classmethod
+    def train(cls, config: Any, texts: Iterable[str] = ()) -> Self:
+        vocabulary = {EOS: 0} | {LETTERS[byte]: byte + 1 for byte in range(256)}
+        return cls(config, cls.pipeline(models.BPE(vocabulary, []), words=False))
+
+    @staticmethod
+    def pipeline(model: models.Model, words: bool) -> hf.Tokenizer:
+        """`<eos>` is in the model's vocabulary but no added token: the library finds those in the text."""
+        library = hf.Tokenizer(model)
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=words)
+        library.decoder = decoders.ByteLevel()
+        return library
+
+    def encode(self, text: str) -> Ids:
+        return np.frombuffer(checked(text), dtype=np.uint8).astype(np.int32) + 1
+
+    def spell(self, token: str) -> bytes:
+        return bytes(BYTES[letter] for letter in token)

@@ -1,0 +1,222 @@
+"""Laws of every tokenizer, over all of Unicode."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elman.errors import ConfigError, DataError, UnknownName
+from elman.tokenizers import EOS, EOS_ID, TOKENIZERS, UNK, UNK_ID, StreamDecoder, report, train_tokenizer
+
+SENTENCES = [
+    "the cat sat on the mat .",
+    "The dog, the DOG! saw <unk> ß İ ΣΑΣ",
+    "naïve café 猫 😀 e\u0301 \u05d0\u05d1 <a>",
+]
+SETTINGS = [
+    {"type": "byte"},
+    {"type": "character"},
+    {"type": "character", "min_frequency": 2},
+    {"type": "word"},
+    {"type": "word", "vocab_size": 8},
+    {"type": "word", "lowercase": True},
+    {"type": "word", "split": "punctuation"},
+    {"type": "word", "lowercase": True, "split": "punctuation", "min_frequency": 2},
+    {"type": "bpe", "vocab_size": 300},
+]
+TRAINED = {str(given_settings): train_tokenizer(given_settings, SENTENCES) for given_settings in SETTINGS}
+
+patient = settings(deadline=None)
+MARKS = [EOS, UNK, "<EOS>", "<eos", "x<eos>", "<unk><eos>", "'s", "Σ"]
+SPACES = [" ", "  ", "\n", "\r\n", "\t", "\x1c", "\x85", "\xa0", "\u2028", "\u3000"]
+ODD = ["\x00", "\x1b", "\u200b", "\u200f", "\ufeff", "😀", "\U0010ffff", "e\u0301"]
+pieces = st.sampled_from([*" ".join(SENTENCES).split(), *MARKS, *SPACES, *ODD])
+texts = st.one_of(st.text(), st.lists(pieces).map("".join), st.lists(pieces).map(" ".join))
+every = pytest.mark.parametrize("tokenizer", TRAINED.values(), ids=TRAINED.keys())
+
+
+def of_type(*names):
+    chosen = {key: tokenizer for key, tokenizer in TRAINED.items() if tokenizer.name in names}
+    return pytest.mark.parametrize("tokenizer", chosen.values(), ids=chosen.keys())
+
+
+def test_every_registered_scheme_is_under_these_laws():
+    assert {tokenizer.name for tokenizer in TRAINED.values()} == set(TOKENIZERS)
+
+
+@every
+@patient
+@given(text=texts)
+def test_ids_are_in_range_and_never_the_boundary(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert ids.dtype == np.int32
+    assert all(EOS_ID < id < tokenizer.vocab_size for id in ids)
+
+
+@every
+@patient
+@given(batch=st.lists(texts, max_size=4))
+def test_a_batch_is_encoded_as_its_texts_are(tokenizer, batch):
+    together = tokenizer.encode_batch(batch)
+    assert [ids.tolist() for ids in together] == [tokenizer.encode(text).tolist() for text in batch]
+
+
+@every
+@patient
+@given(text=texts)
+def test_the_fast_path_is_what_the_library_does(tokenizer, text):
+    assert tokenizer.encode(text).tolist() == tokenizer.library.encode(text).ids
+
+
+@of_type("byte", "bpe")
+@patient
+@given(text=texts)
+def test_bytes_and_their_pieces_give_back_every_text(tokenizer, text):
+    assert tokenizer.lossless
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@patient
+@given(text=texts.filter(bool))
+def test_known_characters_give_back_the_text(text):
+    tokenizer = train_tokenizer("character", [text])
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.unknowns(text) == []
+
+
+@patient
+@given(text=texts.filter(lambda text: set(text.split()) - {EOS, UNK}))
+def test_known_words_give_back_the_text_with_single_spaces(text):
+    tokenizer = train_tokenizer("word", [text])
+    expected = [UNK if word == EOS else word for word in text.split()]
+    assert tokenizer.decode(tokenizer.encode(text)) == " ".join(expected)
+
+
+@of_type("word", "character")
+@patient
+@given(text=texts)
+def test_unknowns_are_the_unknown_ids_that_the_text_does_not_spell_out(tokenizer, text):
+    unknowns = tokenizer.unknowns(text)
+    spelled_out = int((tokenizer.encode(text) == UNK_ID).sum()) - len(unknowns)
+    assert UNK not in unknowns
+    assert all(unknown in text for unknown in unknowns)
+    if tokenizer.name == "character":
+        assert spelled_out == 0
+    elif tokenizer.config.split == "punctuation":
+        assert spelled_out == text.count(UNK)
+    else:
+        assert spelled_out == text.split().count(UNK)
+
+
+@every
+@patient
+@given(data=st.data())
+def test_streamed_text_is_the_decoded_text(tokenizer, data):
+    ids = data.draw(st.lists(st.integers(0, tokenizer.vocab_size - 1)))
+    decoder = StreamDecoder(tokenizer)
+    for _ in range(2):  # a flushed decoder begins anew
+        assert "".join([*map(decoder.push, ids), decoder.flush()]) == tokenizer.decode(ids)
+
+
+@of_type("byte", "bpe")
+@patient
+@given(text=texts)
+def test_a_stream_never_shows_half_a_character(tokenizer, text):
+    decoder, shown = StreamDecoder(tokenizer), ""
+    for id in tokenizer.encode(text):
+        shown += decoder.push(int(id))
+        assert text.startswith(shown)
+    assert shown == text
+
+
+@every
+def test_tokens_and_ids_are_inverse(tokenizer):
+    assert [tokenizer.id(tokenizer.token(id)) for id in range(tokenizer.vocab_size)] == list(
+        range(tokenizer.vocab_size)
+    )
+    assert tokenizer.token(tokenizer.eos_id) == EOS
+    assert tokenizer.eos_id == 0
+    assert tokenizer.id("no such token") is None
+    if tokenizer.unk_id is not None:
+        assert (tokenizer.unk_id, tokenizer.token(1)) == (1, UNK)
+
+
+@pytest.mark.parametrize("chosen", SETTINGS, ids=str)
+@settings(max_examples=10, deadline=None)
+@given(order=st.permutations(SENTENCES * 2))
+def test_training_depends_on_the_texts_but_not_on_their_order(chosen, order):
+    again = train_tokenizer(chosen, iter(order)).library.to_str()
+    assert again == train_tokenizer(chosen, SENTENCES * 2).library.to_str()
+
+
+def test_words_are_ranked_by_frequency_then_text_and_cut_to_size():
+    texts = ["b b a a c <unk> <eos> <eos>", "d"]
+    assert list(words(train_tokenizer("word", texts))) == [EOS, UNK, "a", "b", "c", "d"]
+    assert list(words(train_tokenizer({"type": "word", "vocab_size": 5}, texts))) == [EOS, UNK, "a", "b", "c"]
+    assert list(words(train_tokenizer({"type": "word", "min_frequency": 2}, texts))) == [EOS, UNK, "a", "b"]
+
+
+def test_a_literal_unknown_word_is_the_unknown_id_and_a_literal_boundary_is_an_unknown_word():
+    tokenizer = train_tokenizer("word", ["a <eos>"])
+    assert tokenizer.encode("a <unk> <eos> b").tolist() == [2, 1, 1, 1]
+    assert tokenizer.unknowns("a <unk> <eos> b") == [EOS, "b"]
+
+
+def test_punctuation_and_case_can_be_set():
+    tokenizer = train_tokenizer({"type": "word", "split": "punctuation", "lowercase": True}, ["Don't say <unk>, no!"])
+    assert set(words(tokenizer)) == {EOS, UNK, "don", "'", "t", "say", ",", "no", "!"}
+    assert tokenizer.decode(tokenizer.encode("DON'T, <unk>, go")) == "don ' t , <unk> , <unk>"
+    assert tokenizer.unknowns("DON'T, <unk>, Go") == ["Go"]
+
+
+def test_bpe_learns_no_more_than_asked_and_shortens_the_text():
+    text = "the cat and the hat and the bat " * 20
+    tokenizer = train_tokenizer({"type": "bpe", "vocab_size": 280}, [text])
+    assert 257 < tokenizer.vocab_size <= 280
+    assert len(tokenizer.encode(text)) < len(text) / 2
+
+
+def test_the_report_counts_unknowns_words_and_bytes():
+    found = report(train_tokenizer("word", ["a b"]), ["a x é <unk>", "x b"])
+    assert (found.tokens, found.words, found.bytes, found.unknowns) == (6, 6, 15, 3)
+    assert found.most_frequent == (("x", 2), ("é", 1))
+    assert found.unknown_rate == 0.5
+    assert report(train_tokenizer("byte", []), ["ab cd"]).tokens_per_word == 2.5
+    assert "50.00%" in " ".join(found.describe())
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"type": 3}, {"type": "word", "vocab_size": 2}, {"type": "bpe", "vocab_size": 256}]
+)
+def test_wrong_settings_are_explained(wrong):
+    with pytest.raises(ConfigError):
+        train_tokenizer(wrong, ["a"])
+
+
+def test_an_unknown_scheme_names_the_known_ones():
+    with pytest.raises(UnknownName, match=r"did you mean 'word'.*bpe, byte, character, word"):
+        train_tokenizer("words", ["a"])
+
+
+@pytest.mark.parametrize("scheme", ["word", "character"])
+def test_no_text_gives_no_vocabulary(scheme):
+    with pytest.raises(DataError, match="nothing to learn"):
+        train_tokenizer(scheme, ["", ""])
+
+
+@pytest.mark.parametrize("scheme", ["word", "character", "bpe"])
+def test_half_a_surrogate_pair_is_refused_in_training(scheme):
+    with pytest.raises(DataError, match="surrogate"):
+        train_tokenizer(scheme, ["a \ud800"])
+
+
+@every
+def test_half_a_surrogate_pair_is_refused_or_unknown(tokenizer):
+    try:
+        assert tokenizer.encode("\ud800").tolist() == [UNK_ID]
+    except DataError as error:
+        assert "surrogate" in str(error)  # noqa: PT017
+
+
+def words(tokenizer):
+    return (tokenizer.token(id) for id in range(tokenizer.vocab_size))
