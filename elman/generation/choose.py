@@ -1,0 +1,116 @@
+"""From logits to the next token: repetition penalty, temperature, top-k, top-p, then one draw for each row.
+
+A row draws from its own random stream, so what a prompt becomes does not depend on what else is in the batch.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from elman.config import Config
+from elman.shapes import Step, Token, Tokens
+
+NOTHING = -1  # in the recent tokens: a place not yet taken
+ROUNDING = 1e-7  # logits are float32: a mass this close to top_p has reached it
+
+
+class GenerationConfig(Config):
+    max_tokens: int = Field(default=200, ge=1)
+    """The most tokens to write for one prompt."""
+
+    temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Above 1 more surprising, below 1 more predictable; 0 always takes the most probable token."""
+
+    top_k: int = Field(default=0, ge=0)
+    """Choose among the k most probable tokens only; 0 among all."""
+
+    top_p: float = Field(default=1.0, gt=0, le=1, allow_inf_nan=False)
+    """Choose among the fewest tokens whose probability together reaches p; 1 among all."""
+
+    repetition_penalty: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Above 1, recent tokens are less probable: their positive logits are divided by it, negative ones multiplied."""
+
+    repetition_window: int = Field(default=64, ge=1)
+    """How many of the latest tokens, of the prompt too, the repetition penalty looks at."""
+
+    stop: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+    """End before the first of these texts; they are not part of the result."""
+
+    stop_at_end: bool = True
+    """End where the model ends the document; otherwise it goes on with a next one, on a new line."""
+
+    seed: int | None = Field(default=None, ge=0)
+    """The same seed writes the same text; empty for another text each time."""
+
+
+def random_stream(seed: int, number: int) -> np.random.Generator:
+    """The random numbers of one row: independent of those of other rows, whatever the seeds."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
+
+
+def choose(
+    logits: Step, config: GenerationConfig, streams: Sequence[np.random.Generator], recent: Tokens | None = None
+) -> Token:
+    """The next token of each row: one number is drawn from each row's stream, none at temperature 0."""
+    shaped = shape_logits(logits, config, recent)
+    if config.temperature == 0:
+        return shaped.argmax(dim=-1)
+    uniforms = [stream.random() for stream in streams]
+    return sample(shaped, torch.tensor(uniforms, dtype=shaped.dtype, device=shaped.device))
+
+
+def sample(logits: Step, uniforms: Tensor) -> Token:
+    """The inverse of the cumulative distribution, at one number in [0, 1) for each row."""
+    cumulative = logits.softmax(dim=-1).cumsum(dim=-1)
+    total = cumulative[:, -1:]
+    # A product rounded up to the total would fall behind the last possible token.
+    places = torch.minimum(uniforms.unsqueeze(-1) * total, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, places, right=True).squeeze(-1)
+
+
+def shape_logits(logits: Step, config: GenerationConfig, recent: Tokens | None = None) -> Step:
+    """The logits of the distribution that is drawn from; tokens left out are -inf."""
+    precise = torch.float32 if logits.device.type == "mps" else torch.float64  # MPS has no float64
+    shaped = logits.to(precise)
+    if recent is not None and config.repetition_penalty != 1:
+        shaped = penalize(shaped, recent, config.repetition_penalty)
+    if config.temperature == 0:
+        return shaped
+    shaped = (shaped - shaped.amax(dim=-1, keepdim=True)) / config.temperature  # at most 0: never overflows upwards
+    if 0 < config.top_k < shaped.shape[-1]:
+        shaped = keep_largest(shaped, torch.full_like(shaped[:, :1], config.top_k, dtype=torch.long))
+    if config.top_p < 1:
+        shaped = keep_largest(shaped, nucleus_size(shaped.softmax(dim=-1), config.top_p))
+    return shaped
+
+
+def penalize(logits: Step, recent: Tokens, penalty: float) -> Step:
+    """Tokens among the recent ones: positive logits divided by the penalty, negative ones multiplied (CTRL, 2019)."""
+    rows, vocab = logits.shape
+    seen = torch.zeros(rows, vocab + 1, dtype=torch.bool, device=logits.device)
+    seen = seen.scatter(1, torch.where(recent == NOTHING, vocab, recent), True)[:, :vocab]
+    return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+
+
+def keep_largest(logits: Step, counts: Tensor) -> Step:
+    """Exactly the `counts` (rows, 1) largest of each row, the rest -inf; among equals the lowest ids stay."""
+    largest = logits.topk(int(counts.max()), dim=-1).values
+    last = largest.gather(1, counts - 1)
+    above, equal = logits > last, logits == last
+    kept = above | (equal & (equal.cumsum(dim=-1) <= counts - above.sum(dim=-1, keepdim=True)))
+    return logits.masked_fill(~kept, -torch.inf)
+
+
+def nucleus_size(probabilities: Step, mass: float) -> Tensor:
+    """How many of each row's largest probabilities it takes to reach the mass; (rows, 1)."""
+    vocab = probabilities.shape[-1]
+    size = min(256, vocab)
+    while True:  # sorting a large vocabulary is slow, and the first few hundred usually hold the mass
+        reached = probabilities.topk(size, dim=-1).values.cumsum(dim=-1)
+        if size == vocab or bool((reached[:, -1] >= mass).all()):
+            return (reached < mass - ROUNDING).sum(dim=-1, keepdim=True).clamp(max=vocab - 1) + 1
+        size = min(16 * size, vocab)

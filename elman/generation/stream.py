@@ -1,0 +1,175 @@
+"""Text from a model, token by token: the prompt in one forward, then one step for each token, in constant memory."""
+
+import secrets
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, overload
+
+import torch
+from torch import Tensor
+
+from elman.errors import ElmanError
+from elman.evaluation.still import device_of, still
+from elman.generation.choose import NOTHING, GenerationConfig, choose, random_stream
+from elman.generation.text import Reason, Writer
+from elman.ops.state import take_rows
+from elman.ops.taps import stepping
+from elman.shapes import State, Step, Tokens
+
+PREFILL = 512  # positions of a prompt read at once: each brings logits over the whole vocabulary
+
+
+class Chosen(NamedTuple):
+    token: int
+    log_prob: float  # under the model itself, before temperature and the other settings
+
+
+@dataclass(frozen=True)
+class Generated:
+    text: str  # what follows the prompt, up to the end or the stop text
+    tokens: list[int]  # all that were chosen: `<eos>` or those of the stop text come last
+    log_prob: float  # of these tokens, under the model itself, in nats
+    finished: Reason  # the model ended the document, a stop text came, or max_tokens were written
+
+
+@overload
+def generate(model: Any, tokenizer: Any, prompts: str, config: GenerationConfig | None = None) -> str: ...
+@overload
+def generate(
+    model: Any, tokenizer: Any, prompts: Sequence[str], config: GenerationConfig | None = None
+) -> list[Generated]: ...
+
+
+def generate(
+    model: Any, tokenizer: Any, prompts: str | Sequence[str], config: GenerationConfig | None = None
+) -> str | list[Generated]:
+    """What the model writes after a prompt; for a list of prompts, all at once and with details."""
+    config = config or GenerationConfig()
+    if isinstance(prompts, str):
+        return "".join(stream(model, tokenizer, prompts, config))
+    encoded = [_encode(tokenizer, prompt) for prompt in prompts]
+    writers = [Writer(tokenizer, prompt, config) for prompt in encoded]
+    texts = [""] * len(encoded)
+    chosen: list[list[Chosen]] = [[] for _ in encoded]
+    done: set[int] = set()
+    for step in generate_tokens(model, encoded, config, tokenizer.eos_id, done=done):
+        for row, choice in enumerate(step):
+            if choice is not None:
+                texts[row] += writers[row].push(choice.token)
+                chosen[row].append(choice)
+                if writers[row].finished:
+                    done.add(row)
+    results = []
+    for text, writer, choices in zip(texts, writers, chosen, strict=True):
+        whole = text if writer.finished else text + writer.close()
+        assert writer.finished is not None
+        tokens, log_prob = [choice.token for choice in choices], sum(choice.log_prob for choice in choices)
+        results.append(Generated(whole, tokens, log_prob, writer.finished))
+    return results
+
+
+def stream(model: Any, tokenizer: Any, prompt: str, config: GenerationConfig | None = None) -> Iterator[str]:
+    """The same text as `generate`, piece by piece as it becomes certain."""
+    config = config or GenerationConfig()
+    encoded = _encode(tokenizer, prompt)
+    writer = Writer(tokenizer, encoded, config)
+    for (choice,) in generate_tokens(model, [encoded], config, tokenizer.eos_id):
+        assert choice is not None
+        if piece := writer.push(choice.token):
+            yield piece
+        if writer.finished:
+            return
+    if piece := writer.close():
+        yield piece
+
+
+def generate_tokens(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    config: GenerationConfig,
+    eos_id: int,
+    *,
+    streams: Sequence[int] | None = None,
+    done: Container[int] = (),
+) -> Iterator[list[Chosen | None]]:
+    """One token for each row at a time, None for rows that are over; a prompt may be empty.
+
+    `streams` numbers the random streams of the rows (0, 1, 2, …): row and number decide the text, not its company.
+    Rows that the caller puts into `done` get no further tokens.
+    """
+    if not prompts:
+        return
+    seed = secrets.randbits(63) if config.seed is None else config.seed
+    randoms = [random_stream(seed, number) for number in streams or range(len(prompts))]
+    rows = list(range(len(prompts)))  # those still written
+    with still(model):
+        logits, state = prefill(model, prompts, eos_id)
+        recent = _recent(prompts, config).to(logits.device) if config.repetition_penalty != 1 else None
+    for left in reversed(range(config.max_tokens)):
+        with still(model):
+            totals = _totals(logits)
+            tokens = choose(logits, config, randoms, recent)
+            log_probs = logits.gather(1, tokens.unsqueeze(1)).squeeze(1) - totals
+            chosen = [Chosen(*pair) for pair in zip(tokens.tolist(), log_probs.tolist(), strict=True)]
+        step = dict(zip(rows, chosen, strict=True))
+        yield [step.get(row) for row in range(len(prompts))]
+        ended = [config.stop_at_end and choice.token == eos_id for choice in chosen]
+        going = [index for index, row in enumerate(rows) if row not in done and not ended[index]]
+        if not going or not left:
+            return
+        with still(model):
+            if recent is not None:
+                recent = torch.cat([recent[:, 1:], tokens.unsqueeze(1)], dim=1)
+            if len(going) < len(rows):
+                rows, randoms = [rows[index] for index in going], [randoms[index] for index in going]
+                index = torch.tensor(going, device=tokens.device)
+                tokens, state = tokens[index], take_rows(state, index)
+                recent = None if recent is None else recent[index]
+            with stepping():
+                logits, state = model.step(tokens, state)
+
+
+def prefill(model: Any, prompts: Sequence[Sequence[int]], eos_id: int) -> tuple[Step, State]:
+    """The logits after each prompt, and the state; `<eos>`, the start of a document, goes before each prompt."""
+    lengths = torch.tensor([len(prompt) + 1 for prompt in prompts])
+    tokens = torch.full((len(prompts), int(lengths.max())), eos_id)
+    for row, prompt in enumerate(prompts):
+        tokens[row, 1 : len(prompt) + 1] = torch.tensor(prompt, dtype=torch.long)
+    device = device_of(model)
+    tokens, lengths = tokens.to(device), lengths.to(device)
+    state = model.initial_state(len(prompts))
+    last: Tensor | None = None
+    for start in range(0, tokens.shape[1], PREFILL):
+        here = (lengths - start).clamp(0, PREFILL)
+        logits, state = model.forward(tokens[:, start : start + PREFILL], state, here)
+        ends = logits[torch.arange(len(prompts), device=device), (here - 1).clamp(min=0)]
+        last = ends if last is None else torch.where((here > 0).unsqueeze(1), ends, last)
+    assert last is not None
+    return last, state
+
+
+def _encode(tokenizer: Any, prompt: str) -> list[int]:
+    return [int(token) for token in tokenizer.encode(prompt)]
+
+
+def _recent(prompts: Sequence[Sequence[int]], config: GenerationConfig) -> Tokens:
+    """The last tokens of each prompt, for the repetition penalty."""
+    window = config.repetition_window
+    tails = [list(prompt[-window:]) for prompt in prompts]
+    return torch.tensor([[NOTHING] * (window - len(tail)) + tail for tail in tails])
+
+
+def _totals(logits: Step) -> Tensor:
+    """The logarithm of what the exponentials of each row sum to: not a number where the logits are broken."""
+    totals = logits.float().logsumexp(dim=-1)
+    if not bool(totals.isfinite().all()):
+        row = int((~totals.isfinite()).nonzero()[0])
+        bad = [
+            f"{int(count)} {name}"
+            for name, count in (("NaN", logits[row].isnan().sum()), ("inf", logits[row].isinf().sum()))
+        ]
+        raise ElmanError(
+            f"the model's logits are broken in row {row} ({' and '.join(bad)} among {logits.shape[1]}): "
+            "it was trained with too large a learning rate or damaged since; try an earlier checkpoint"
+        )
+    return totals
