@@ -8,7 +8,7 @@ from elman.corpus.document import Mark
 from elman.corpus.synthetic.language import END, LANGUAGES, Language, State, Transition
 
 OPENING, CLOSING = "([{<", ")]}>"
-LONGEST = 10_000  # how much the longest nesting may swell a document
+LONGEST = 10_000  # words of a document on average; with likely opening they grow by a factor at each depth
 
 
 @LANGUAGES.register("brackets")
@@ -22,15 +22,19 @@ class Brackets(Language):
         """Kinds of brackets, equally likely."""
         max_depth: int = Field(default=6, ge=1, le=100)
         """Brackets that may be open at once."""
-        opening: float = Field(default=0.5, ge=0, lt=1)
+        opening: float = Field(default=0.5, ge=0, le=0.95)
         """Probability, inside a bracket, to open a further one rather than to close."""
         mean_groups: float = Field(default=2, ge=1, le=10_000)
         """Outermost brackets of a document on average; their number is geometric, at least 1."""
 
         @model_validator(mode="after")
         def _ends(self) -> "Brackets.Config":
-            if (self.opening / (1 - self.opening)) ** self.max_depth > LONGEST:
-                raise ValueError(f"opening {self.opening} with max_depth {self.max_depth} makes endless documents")
+            inside = self.opening / (1 - self.opening)  # brackets directly inside one
+            words = 2 * self.mean_groups * sum(inside**depth for depth in range(self.max_depth))
+            if words > LONGEST:
+                raise ValueError(
+                    f"documents of {words:.3g} words on average; lower opening or max_depth, at most {LONGEST}"
+                )
             return self
 
     config: Config

@@ -217,7 +217,9 @@ class Language(ABC):
             for word, p, target in zip(row.words, row.probabilities, row.targets, strict=True):
                 if word != END:
                     flow[index[self.kind(target)], source] -= p
-        visits = np.linalg.solve(flow, np.eye(len(rows))[0])
+        begins = np.zeros(len(rows))
+        begins[0] = 1
+        visits = np.linalg.solve(flow, begins)
         return list(zip(visits.tolist(), rows, strict=True))
 
     def _row(self, state: State) -> Row:

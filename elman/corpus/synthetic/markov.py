@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from elman.corpus.synthetic.language import END, LANGUAGES, Language, State, Transition
 
-LARGEST = 4096  # contexts; the entropy solves a dense system of about this size
+LARGEST = 5000  # contexts; the entropy solves a dense system of this size
 
 
 @LANGUAGES.register("markov")
@@ -28,17 +28,20 @@ class Markov(Language):
 
         @model_validator(mode="after")
         def _fits(self) -> "Markov.Config":
-            if self.symbols**self.order > LARGEST:
-                raise ValueError(f"{self.symbols} symbols to the power of order {self.order} exceed {LARGEST} contexts")
+            if self.contexts > LARGEST:
+                raise ValueError(f"{self.contexts} contexts; lower order or symbols, at most {LARGEST}")
             return self
+
+        @property
+        def contexts(self) -> int:
+            return sum(self.symbols**length for length in range(self.order + 1))
 
     config: Config
 
     def __init__(self, config: Config):
         super().__init__(config)
         self.letters = ascii_letters[: config.symbols]
-        contexts = sum(config.symbols**length for length in range(config.order + 1))
-        self.table = self.random(0).dirichlet([config.concentration] * config.symbols, size=contexts)
+        self.table = self.random(0).dirichlet([config.concentration] * config.symbols, size=config.contexts)
 
     def transitions(self, state: State) -> Iterator[Transition]:
         """A state is the text of the last symbols; at the start of a document it is shorter."""

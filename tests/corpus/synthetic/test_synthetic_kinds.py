@@ -8,6 +8,7 @@ import pytest
 
 from elman.corpus.document import Mark
 from elman.corpus.synthetic import make_language
+from elman.errors import ConfigError
 
 
 def marks_by_text(**settings) -> dict[str, tuple[Mark, ...]]:
@@ -51,6 +52,21 @@ def test_attractors_decide_the_number_of_nouns_in_between(attractors):
         assert main.attractors == attractors * (len(nouns) - 1)
 
 
+def test_a_noun_nested_in_a_clause_attracts_away_from_the_subject_of_that_clause():
+    language = make_language({"type": "agreement", "attractors": 1, "nesting": 1, "train_documents": 300})
+    pairs = [
+        pair for pair in language.minimal_pairs("train") if pair.distance in (3, 4) and "that" in pair.prefix[-7:-4]
+    ]
+    inner = [pair for pair in pairs if pair.prefix[-pair.distance - 3] == "that"]
+    assert inner
+    assert all(pair.attractors == 1 for pair in inner)
+
+
+def test_the_second_word_of_a_class_is_half_as_likely_as_the_first():
+    shares = make_language({"type": "agreement"}).distribution([])
+    assert shares == pytest.approx({"the": 12 / 25, "my": 6 / 25, "our": 4 / 25, "your": 3 / 25})
+
+
 @pytest.mark.parametrize(("ratio", "share"), [(1.0, 1 / 4), (2.0, 1 / 15), (0.0, 1.0)])
 def test_the_ratio_decides_how_often_nothing_stands_between(ratio, share):
     language = make_language({"type": "agreement", "max_phrases": 3, "phrase_ratio": ratio, "train_documents": 4000})
@@ -89,6 +105,16 @@ def test_brackets_nest_as_deep_as_allowed_and_no_deeper():
     language = make_language({"type": "brackets", "max_depth": 3})
     assert set(language.distribution(["(", "["])) == {"]", "(", "[", "{"}
     assert set(language.distribution(["(", "[", "("])) == {")"}
+
+
+@pytest.mark.parametrize(("groups", "fits"), [(39, True), (41, False)])
+def test_brackets_that_make_documents_too_long_are_refused(groups, fits):
+    settings = {"type": "brackets", "max_depth": 7, "opening": 0.7, "mean_groups": groups / 40 * 17.751}
+    if fits:
+        assert make_language(settings).expected_tokens == pytest.approx(9750, rel=1e-2)
+    else:
+        with pytest.raises(ConfigError, match="words on average"):
+            make_language(settings)
 
 
 def test_states_of_one_kind_may_be_counted_together(monkeypatch):

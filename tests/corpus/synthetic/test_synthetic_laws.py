@@ -194,6 +194,12 @@ def test_a_document_that_cannot_end_here_is_refused(name):
         make_language({"type": name}).log_probs([])
 
 
+def test_nothing_follows_the_end_of_a_document(language, documents):
+    for refuse in (language.distribution, language.log_probs):
+        with pytest.raises(DataError, match=f"'{END}' as word {len(documents[0]) + 1} "):
+            refuse([*documents[0], END])
+
+
 def test_settings_that_are_not_known_are_refused_with_the_nearest():
     with pytest.raises(UnknownName, match=r"'agrement' \(did you mean 'agreement'\?\)"):
         make_language({"type": "agrement"})
