@@ -41,6 +41,9 @@ class Registry(Generic[Item]):
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._items))
 
+    def __len__(self) -> int:
+        return len(self._items)
+
     def describe(self) -> dict[str, str]:
         """Each name with the first line of its documentation."""
         return {name: (inspect.getdoc(self._items[name]) or "").partition("\n")[0] for name in self}

@@ -26,9 +26,12 @@ def evaluate(
     plain = {key: value for key, value in scores.items() if isinstance(value, int | float | str)}
     options.table("Scores", ["measure", "value"], [[key.replace("_", " "), value] for key, value in plain.items()])
     if scores.get("by_position"):
-        rows = [[f"{e['from']}–{e['to']}", e["loss"], e["tokens"]] for e in scores["by_position"]]
+        rows = [[f"{span['start']} to {span['end']}", span["loss"], span["tokens"]] for span in scores["by_position"]]
         options.table("Loss by position", ["position", "loss (nats)", "tokens"], rows)
-    for key in ("by_distance", "agreement"):
-        entries = scores.get("language", {}).get(key)
-        if entries:
-            options.table(key.replace("_", " "), list(entries[0]), [list(entry.values()) for entry in entries])
+    language = scores.get("language") or {}
+    if language.get("by_distance"):
+        rows = [list(entry.values()) for entry in language["by_distance"]]
+        options.table("Loss at marked words", ["distance", "loss (nats)", "best possible", "cases"], rows)
+    if language.get("agreement"):
+        rows = [[entry["value"], entry["accuracy"] * 100, entry["count"]] for entry in language["agreement"]["by_distance"]]
+        options.table("Right form, by distance", ["distance", "% right", "cases"], rows)

@@ -62,16 +62,18 @@ def show_results(folder: Path, results: dict[str, Any]) -> None:
         if split in results:
             scores, language = results[split], results[split].get("language", {})
             row = [split, scores["tokens"], scores["loss"], scores["perplexity"], scores["bits_per_byte"]]
-            rows.append([*row, language.get("bayes_loss"), _percent(language.get("relative_excess"))])
+            rows.append([*row, language.get("best"), _percent(language.get("relative_excess"))])
     columns = ["split", "tokens", "loss (nats)", "perplexity", "bits per byte", "best possible loss", "above it"]
     if all(row[5] is None for row in rows):
         columns, rows = columns[:5], [row[:5] for row in rows]
     if rows:
         options.table("Scores", columns, rows)
-    agreement = next((results[s]["language"]["agreement"] for s in ("test", "valid") if results.get(s, {}).get("language", {}).get("agreement")), None)
+    judged = results.get("test") or results.get("valid") or {}
+    agreement = (judged.get("language") or {}).get("agreement")
     if agreement:
-        rows = [[f"{entry['distance']} words", entry["accuracy"] * 100, entry["count"]] for entry in agreement]
-        options.table("Right form chosen, by distance to the word that decides it", ["distance", "% right", "cases"], rows)
+        rows = [[entry["value"], entry["accuracy"] * 100, entry["count"]] for entry in agreement["by_distance"]]
+        title = "Right form of the verb or bracket, by words between it and what decides it"
+        options.table(title, ["distance", "% right", "cases"], rows)
     if results.get("samples"):
         options.table("Samples", ["text"], [[" ".join(text.split())[:110]] for text in results["samples"][:5]])
     if results.get("tokens_per_second"):

@@ -14,7 +14,8 @@ GPU_LOGITS = 2**26  # numbers per chunk on an accelerator: large enough to fill 
 
 def cross_entropy_reference(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
     """The definition: sum over positions of -log softmax(features · weightᵀ + bias)[target]."""
-    return F.cross_entropy(F.linear(features, weight, bias).float(), targets, reduction="sum")
+    logits = F.linear(features, weight, bias)
+    return F.cross_entropy(logits.to(_at_least_single(logits.dtype)), targets, reduction="sum")
 
 
 def cross_entropy_sum(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:

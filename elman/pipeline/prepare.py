@@ -1,14 +1,18 @@
 """From a recipe to what a model trains on: corpus, tokenizer, token stores, batches."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from elman.batches import Documents, Lanes, Stream, TokenStore
 from elman.corpus import Corpus, open_corpus
 from elman.errors import DataError
 from elman.pipeline.recipe import Recipe
+from elman.runs import atomic_write
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 from elman.training import World
 
@@ -23,7 +27,7 @@ class Prepared:
 
     def repairs(self) -> list[str]:
         """What was mended while reading, split by split."""
-        found = {split: self.corpus.repairs_of(split) for split in self.stores}
+        found = {split: self.corpus.repairs_in(split) for split in self.stores}
         return [f"{split}: {line}" for split, repairs in found.items() for line in repairs.describe()]
 
     def training_batches(self, recipe: Recipe) -> Stream | Documents:
@@ -75,13 +79,14 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path) -> Tokenizer:
     if path.exists():
         return load_tokenizer(path)
     tokenizer = train_tokenizer(recipe.tokenizer.plain(), texts(corpus, "train"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(path)
-    return load_tokenizer(path)
+    with TemporaryDirectory() as aside:
+        tokenizer.save(Path(aside) / path.name)
+        atomic_write(path, (Path(aside) / path.name).read_bytes())
+    return tokenizer
 
 
 def _store(corpus: Corpus, split: Any, tokenizer: Tokenizer, folder: Path) -> TokenStore:
-    fingerprint = f"{corpus.fingerprint(split)}:{tokenizer.fingerprint}"
+    fingerprint = f"{corpus.fingerprint(split)}:{sha256(json.dumps(tokenizer.vocabulary).encode()).hexdigest()}"
     try:
         store = TokenStore.open(folder, split)
         if store.fingerprint == fingerprint:

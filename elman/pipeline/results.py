@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from elman.evaluation import agreement, compare_with_language, evaluate
+from elman.evaluation import compare, evaluate
 from elman.generation import generate
 from elman.inspection.curves import draw_curves
 from elman.pipeline.prepare import Prepared
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from elman.pipeline.session import Session
 
 SAMPLES = 5
+FEW = 20  # cases under which a share says little
 
 
 def final_results(session: "Session") -> dict[str, Any]:
@@ -26,7 +27,7 @@ def final_results(session: "Session") -> dict[str, Any]:
     results["samples"] = [sample.text for sample in samples]
     atomic_write(run.samples / f"step-{session.trainer.step:08d}.txt", "\n---\n".join(results["samples"]).encode())
     records = read_metrics(run.metrics)
-    bayes = results.get("valid", {}).get("language", {}).get("bayes_loss")
+    bayes = results.get("valid", {}).get("language", {}).get("best")
     draw_curves(records, run.plots, bound=bayes, title=run.folder.name)
     speeds = [record["clock"]["tokens_per_second"] for record in records if record["kind"] == "step"]
     results["tokens_per_second"] = sorted(speeds)[len(speeds) // 2] if speeds else None
@@ -39,10 +40,22 @@ def score_split(model: Any, prepared: Prepared, recipe: Recipe, split: str) -> d
     batches, context = prepared.evaluation_batches(split, recipe)
     likelihood = evaluate(model, batches, prepared.stores[split].facts, context)
     scores = likelihood.plain()
-    language = prepared.corpus.language
-    if language is not None:
-        scores["language"] = compare_with_language(model, prepared.tokenizer, language, split, likelihood)
+    if prepared.corpus.language is not None:
+        scores["language"] = beside_the_truth(model, prepared, split, scores)
     return scores
+
+
+def beside_the_truth(model: Any, prepared: Prepared, split: str, scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Distance to the best possible loss; with one token for each word also the grammar, by distance."""
+    language: Any = prepared.corpus.language
+    if prepared.tokenizer.name == "word":
+        found = compare(model, prepared.tokenizer, language, prepared.corpus.documents(split)).plain()  # type: ignore[arg-type]
+        cases = [entry for entry in (found["agreement"] or {}).get("by_distance", []) if entry["count"] >= FEW]
+        return {**found, "worst_agreement": min((entry["accuracy"] for entry in cases), default=None)}
+    documents = prepared.corpus.documents(split)  # type: ignore[arg-type]
+    best = -sum(sum(language.log_probs(document.text.split())) for document in documents)
+    nats = scores["loss"] * scores["tokens"]
+    return {"best": best / scores["tokens"], "loss": scores["loss"], "relative_excess": (nats - best) / best}
 
 
 def judge(goal: Goal, results: Mapping[str, Any]) -> dict[str, Any]:

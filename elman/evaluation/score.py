@@ -1,0 +1,63 @@
+"""How probable is each text? Many at a time, in their order, each from a fresh state."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+
+from elman.evaluation.likelihood import SPELLING
+from elman.evaluation.still import device_of, still
+
+ROWS = 64  # texts read together
+LENGTH = 256  # positions read at once: bounds the memory that a long text takes
+
+
+@dataclass(frozen=True)
+class Score:
+    text: str
+    log_prob: float
+    """Natural logarithm of the text's probability, its end counted, unknown words as `<unk>`."""
+    tokens: int
+    """The end is one of them."""
+    unknowns: int
+    bits_per_byte: float
+    """Over the text's bytes and one for its end, unknown words spelled out."""
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self) | {"perplexity": math.exp(min(-self.log_prob / self.tokens, 700))}
+
+
+def score_texts(model: Any, tokenizer: Any, texts: Iterable[str]) -> Iterator[Score]:
+    """One score for each text, as they come: a stream may be endless."""
+    texts = iter(texts)
+    while group := list(islice(texts, ROWS)):
+        yield from _score_group(model, tokenizer, group)
+
+
+def _score_group(model: Any, tokenizer: Any, texts: list[str]) -> Iterator[Score]:
+    encoded = [ids.tolist() for ids in tokenizer.encode_batch(texts)]
+    order = sorted(range(len(texts)), key=lambda row: -len(encoded[row]))
+    device, eos = device_of(model), tokenizer.eos_id
+    lengths = torch.tensor([len(encoded[row]) + 1 for row in order])
+    targets = torch.full((len(texts), int(lengths.max())), eos)
+    for place, row in enumerate(order):
+        targets[place, : len(encoded[row])] = torch.tensor(encoded[row], dtype=torch.long)
+    inputs = torch.cat([torch.full((len(texts), 1), eos), targets[:, :-1]], dim=1)
+    nats = torch.zeros(len(texts), dtype=torch.float64)
+    with still(model):
+        state = model.initial_state(len(texts))
+        for start in range(0, targets.shape[1], LENGTH):
+            part = slice(start, start + LENGTH)
+            here = (lengths - start).clamp(0, LENGTH)
+            losses, state = model.losses(inputs[:, part].to(device), targets[:, part].to(device), state, here.to(device))
+            real = torch.arange(losses.shape[1]) < here[:, None]
+            nats += torch.where(real, losses.cpu().double(), 0.0).sum(1)
+    for row, total in sorted(zip(order, nats.tolist(), strict=True)):
+        unknown = tokenizer.unknowns(texts[row])
+        spelling = SPELLING * sum(len(word.encode("utf-8", "surrogatepass")) + 1 for word in unknown)
+        size = len(texts[row].encode("utf-8", "surrogatepass")) + 1
+        bits = (total + spelling) / math.log(2) / size
+        yield Score(texts[row], -total, len(encoded[row]) + 1, len(unknown), bits)

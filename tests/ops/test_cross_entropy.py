@@ -1,0 +1,52 @@
+"""The chunked cross-entropy equals its definition in value and gradients."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from elman.ops import cross_entropy
+from elman.ops.cross_entropy import cross_entropy_each, cross_entropy_reference, cross_entropy_sum
+
+
+def example(positions, width, words, bias, dtype):
+    torch.manual_seed(0)
+    features = torch.randn(positions, width, dtype=dtype, requires_grad=True)
+    weight = torch.randn(words, width, dtype=dtype, requires_grad=True)
+    offset = torch.randn(words, dtype=dtype, requires_grad=True) if bias else None
+    return features, weight, offset, torch.randint(words, (positions,))
+
+
+@given(st.integers(0, 9), st.integers(1, 5), st.integers(1, 7), st.booleans(), st.integers(1, 4))
+def test_chunks_change_neither_value_nor_gradients(positions, width, words, bias, chunk):
+    """Seen to fail with the error of the target left at p instead of p - 1, and with the last chunk dropped."""
+    features, weight, offset, targets = example(positions, width, words, bias, torch.float64)
+    wanted = [tensor for tensor in (features, weight, offset) if tensor is not None]
+    expected = cross_entropy_reference(features, weight, offset, targets)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cross_entropy, "CPU_ROWS", chunk)
+        found = cross_entropy_sum(features, weight, offset, targets)
+        each = cross_entropy_each(features, weight, offset, targets)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(each.sum(), found.detach())
+    ours, theirs = torch.autograd.grad(3 * found, wanted), torch.autograd.grad(3 * expected, wanted)
+    for our, their in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(our, their, rtol=1e-10, atol=1e-10)
+
+
+def test_very_unlikely_targets_have_a_finite_loss():
+    features, weight = torch.tensor([[1.0]]), torch.tensor([[500.0], [-500.0]])
+    assert cross_entropy_sum(features, weight, None, torch.tensor([1])).item() == pytest.approx(1000)
+
+
+def test_half_precision_products_keep_single_precision_sums():
+    features, weight, offset, targets = example(300, 16, 50, True, torch.float32)
+    expected = cross_entropy_reference(features, weight, offset, targets)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = cross_entropy_sum(features, weight, offset, targets)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=2e-2, atol=0)
+    (ours,) = torch.autograd.grad(found, weight)
+    (theirs,) = torch.autograd.grad(expected, weight)
+    assert (ours - theirs).norm() < 2e-2 * theirs.norm()
