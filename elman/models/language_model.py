@@ -77,9 +77,9 @@ class LanguageModel(nn.Module):
         x, state = stack(x, state, lengths)
         return stack.drop(x, config.dropout if config.output_dropout is None else config.output_dropout), state
 
-    def explain(self) -> list[str]:
-        """For each layer, which implementation runs and why."""
-        return [block.layer.explain() for block in self.stack.layers if hasattr(block.layer, "explain")]
+    def explain(self, batch: int, time: int) -> list[str]:
+        """For each layer, which implementation runs such a batch, and why."""
+        return [block.layer.explain(batch, time) for block in self.stack.layers if hasattr(block.layer, "explain")]
 
     def logits(self, features: Tensor) -> Tensor:
         return F.linear(features, self.output_weight, self.output_bias)

@@ -26,9 +26,8 @@ class Prepared:
     stores: dict[str, TokenStore] = field(default_factory=dict)
 
     def repairs(self) -> list[str]:
-        """What was mended while reading, split by split."""
-        found = {split: self.corpus.repairs_in(split) for split in self.stores}
-        return [f"{split}: {line}" for split, repairs in found.items() for line in repairs.describe()]
+        """What was mended while reading."""
+        return self.corpus.repairs.describe()
 
     def training_batches(self, recipe: Recipe) -> Stream | Documents:
         training = recipe.training

@@ -109,7 +109,8 @@ class Session:
         facts = {"parameters": count_parameters(self.model), "vocabulary": self.prepared.tokenizer.vocab_size}
         facts |= {"tokens": stores, "device": str(self.device), "threads": torch.get_num_threads()}
         facts |= {"run": str(self.run.folder), "repairs": self.prepared.repairs(), "processes": self.world.size}
-        return facts | {"layers": self.model.explain()}
+        training = self.recipe.training
+        return facts | {"layers": self.model.explain(training.batch_size, training.sequence_length)}
 
     def _validate(self) -> float:
         batches, context = self.prepared.evaluation_batches("valid", self.recipe, quick=True)
