@@ -36,7 +36,7 @@ class Tokenizer(ABC):
     class Config(Config):
         pass
 
-    def __init__(self, config: Config, library: hf.Tokenizer):
+    def __init__(self, config: Any, library: hf.Tokenizer):
         self.config, self.library = config, library
         self.vocabulary: dict[str, int] = library.get_vocab()
         self._texts = sorted(self.vocabulary, key=self.vocabulary.__getitem__)
@@ -118,7 +118,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     return tokenizer
 
 
-def _choose(settings: Mapping[str, Any], where: str = "tokenizer") -> tuple[type[Tokenizer], Config]:
+def _choose(settings: Mapping[str, Any], where: str = "tokenizer") -> tuple[type[Tokenizer], Any]:
     if not isinstance(settings, Mapping) or not isinstance(settings.get("type"), str):
         raise ConfigError(f"{where}: needs a type, one of {', '.join(TOKENIZERS)}, but got {settings!r}")
     scheme = TOKENIZERS[settings["type"]]

@@ -10,7 +10,8 @@ class StreamDecoder:
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
-        self._begin()
+        self._before = b""
+        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, id: int) -> str:
         """The text that became certain: never half a character."""
@@ -22,9 +23,5 @@ class StreamDecoder:
     def flush(self) -> str:
         """What was held back, as far as it can be read; the next push begins a new text."""
         rest = self._bytes.decode(b"", final=True)
-        self._begin()
-        return rest
-
-    def _begin(self) -> None:
-        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
         self._before = b""
+        return rest

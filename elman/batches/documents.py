@@ -1,0 +1,62 @@
+"""Each document on its own: state begins fresh, rows of a batch are documents of similar length."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.batches.batch import Batch, Batches
+from elman.batches.store import TokenStore
+
+POOL = 50  # batches sorted by length together: little padding, and still a shuffle
+
+
+class _Plan(NamedTuple):
+    order: NDArray[np.int64]  # documents; each run of `batch_size` is a group, longest first
+    groups: NDArray[np.int64]  # the order in which groups are taken
+    ends: NDArray[np.int64]  # how many batches have been given when each of them is done
+
+
+class Documents(Batches):
+    """Groups of `batch_size` documents, longest first, cut into chunks of `length`; a chunk's rows are those that
+    have tokens left, a prefix of the rows before.
+
+    documents  a b c d e .   chunks  a b c   d e .
+               f g .                 f g .             (. is <eos>; the first chunk of a group is fresh)
+    """
+
+    def __init__(
+        self, store: TokenStore, batch_size: int, length: int, seed: int = 0, *, shuffle: bool = True, pool: int = POOL
+    ):
+        super().__init__(store, batch_size, length, seed)
+        self.shuffle, self.pool = shuffle, pool
+        self.sizes = np.diff(store.starts)
+        self._plan: tuple[int, _Plan] | None = None
+
+    def length_of(self, number: int) -> int:
+        return int(self._planned(number).ends[-1])
+
+    def batch(self, number: int, index: int) -> Batch:
+        plan = self._planned(number)
+        place = int(np.searchsorted(plan.ends, index, side="right"))
+        chunk = index - (int(plan.ends[place - 1]) if place else 0)
+        group = int(plan.groups[place]) * self.batch_size
+        documents = plan.order[group : group + self.batch_size]
+        begin = chunk * self.length
+        left = self.sizes[documents] - begin
+        documents, left = documents[left > 0], left[left > 0]
+        return self.gather(self.store.starts[documents] + begin, np.minimum(left, self.length), fresh=chunk == 0)
+
+    def _planned(self, number: int) -> _Plan:
+        if self._plan is None or self._plan[0] != number:
+            self._plan = number, self._arrange(self.chance(number))
+        return self._plan[1]
+
+    def _arrange(self, chance: np.random.Generator) -> _Plan:
+        count = len(self.sizes)
+        order = chance.permutation(count) if self.shuffle else np.arange(count)
+        pools = np.arange(count) // (self.pool * self.batch_size)
+        order = order[np.lexsort((-self.sizes[order], pools))]
+        longest = self.sizes[order[:: self.batch_size]]
+        groups = chance.permutation(len(longest)) if self.shuffle else np.arange(len(longest))
+        return _Plan(order, groups, np.cumsum(-(-longest[groups] // self.length)))

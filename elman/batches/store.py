@@ -1,0 +1,176 @@
+"""The ids of all documents in one memory-mapped file, each document ended by `<eos>`, with the facts scores need."""
+
+import json
+import os
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.corpus.document import Document
+from elman.errors import DataError
+from elman.tokenizers import EOS_ID, Tokenizer
+
+GROUP = 2**20  # characters encoded at a time: bounds the memory a build takes
+GROUP_DOCUMENTS = 2**13
+VERSION = 1
+
+
+@dataclass
+class Facts:
+    documents: int = 0
+    tokens: int = 0  # `<eos>` included
+    bytes: int = 0  # in the source, separators included
+    characters: int = 0
+    words: int = 0  # what stands between white space
+    unknowns: int = 0  # tokens that are `<unk>` where the text does not say so itself
+    unknown_bytes: int = 0  # what those take in UTF-8
+
+
+class TokenStore:
+    """Files `NAME.tokens` (ids), `NAME.starts` (where documents begin, and the end) and `NAME.json` (written last)."""
+
+    tokens: NDArray[np.integer[Any]]
+    starts: NDArray[np.int64]
+
+    def __init__(self, folder: Path, name: str, facts: Facts, *, dtype: str, vocab_size: int, fingerprint: str):
+        self.folder, self.name, self.facts, self.fingerprint = folder, name, facts, fingerprint
+        self.vocab_size = vocab_size
+        tokens, starts = folder / f"{name}.tokens", folder / f"{name}.starts"
+        if _size(tokens) != facts.tokens * np.dtype(dtype).itemsize:
+            raise _damaged(tokens, f"{_size(tokens)} bytes do not hold {facts.tokens} tokens of {dtype}")
+        mapped = np.memmap(tokens, dtype, "r") if facts.tokens else np.empty(0, dtype)
+        self.tokens = np.asarray(mapped)  # a view without memmap's own cost at each indexing
+        try:
+            with starts.open("rb") as file:
+                self.starts = np.load(file, allow_pickle=False)
+                if file.read(1):
+                    raise ValueError("the file goes on after its end")
+        except (OSError, ValueError, EOFError) as error:
+            raise _damaged(starts, str(error)) from None
+        if self.starts.dtype != np.int64 or self.starts.shape != (facts.documents + 1,):
+            raise _damaged(starts, f"{self.starts.dtype} {self.starts.shape} does not tell {facts.documents} documents")
+        if self.starts[0] != 0 or self.starts[-1] != facts.tokens or (np.diff(self.starts) < 1).any():
+            raise _damaged(starts, f"its places do not rise from 0 to {facts.tokens}")
+
+    @classmethod
+    def open(cls, folder: str | Path, name: str) -> "TokenStore":
+        path = Path(folder) / f"{name}.json"
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DataError("no such token store, or its building was interrupted", file=path) from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise _damaged(path, str(error)) from None
+        if not isinstance(content, dict) or content.pop("version", None) != VERSION:
+            raise _damaged(path, f"not a token store of version {VERSION}")
+        try:
+            facts = Facts(**{field.name: int(content["facts"][field.name]) for field in fields(Facts)})
+            dtype, vocab_size, fingerprint = content["dtype"], int(content["vocab_size"]), str(content["fingerprint"])
+            if dtype not in ("<u2", "<u4") or min(asdict(facts).values()) < 0:
+                raise ValueError(f"dtype {dtype!r}, {facts}")
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(path, f"{type(error).__name__}: {error}") from None
+        return cls(Path(folder), name, facts, dtype=dtype, vocab_size=vocab_size, fingerprint=fingerprint)
+
+    @classmethod
+    def build(
+        cls, documents: Iterable[Document], tokenizer: Tokenizer, folder: Path, name: str, fingerprint: str = ""
+    ) -> "TokenStore":
+        """Encode documents as they come. Until the last file is in place, there is no store of this name."""
+        folder.mkdir(parents=True, exist_ok=True)
+        dtype = "<u2" if tokenizer.vocab_size < 2**16 else "<u4"
+        whole = {kind: folder / f"{name}.{kind}" for kind in ("tokens", "starts", "json")}
+        partial = {kind: path.with_name(f"{path.name}.{os.getpid()}.partial") for kind, path in whole.items()}
+        facts, starts = Facts(), array("q", [0])
+        try:
+            with partial["tokens"].open("wb") as file:
+                for ids, sizes in _encoded(documents, tokenizer, facts):
+                    file.write(ids.astype(dtype).tobytes())
+                    starts.extend(sizes)
+                _sync(file)
+            facts.documents = len(starts) - 1
+            places = np.cumsum(np.frombuffer(starts, dtype=np.int64))
+            facts.tokens = int(places[-1])
+            with partial["starts"].open("wb") as file:
+                np.save(file, places, allow_pickle=False)
+                _sync(file)
+            content = {"version": VERSION, "facts": asdict(facts), "dtype": dtype, "fingerprint": fingerprint}
+            content |= {"vocab_size": tokenizer.vocab_size, "tokenizer": tokenizer.name}
+            with partial["json"].open("wb") as file:
+                file.write(json.dumps(content, indent=1).encode("utf-8"))
+                _sync(file)
+            whole["json"].unlink(missing_ok=True)  # from here until the last rename nothing can be opened
+            for kind, path in partial.items():
+                path.replace(whole[kind])
+        finally:
+            for path in partial.values():
+                path.unlink(missing_ok=True)
+        return cls.open(folder, name)
+
+    def document(self, index: int) -> NDArray[np.integer[Any]]:
+        """The ids of one document, its `<eos>` included."""
+        return self.tokens[self.starts[index] : self.starts[index + 1]]
+
+
+def _encoded(
+    documents: Iterable[Document], tokenizer: Tokenizer, facts: Facts
+) -> Iterator[tuple[NDArray[np.int32], list[int]]]:
+    """For each group: its ids, and the sizes of the documents that end in it."""
+    end = np.array([EOS_ID], dtype=np.int32)
+    size, continues = 0, False
+    for group in _groups(documents):
+        pieces: list[NDArray[np.int32]] = []
+        sizes: list[int] = []
+        for document, ids in zip(group, tokenizer.encode_batch([document.text for document in group]), strict=True):
+            _count(facts, document, ids, tokenizer)
+            continues = getattr(document, "continues", False)
+            size += len(ids)
+            pieces.append(ids)
+            if not continues:
+                pieces.append(end)
+                sizes.append(size + 1)
+                size = 0
+        yield np.concatenate(pieces), sizes
+    if continues:
+        yield end, [size + 1]
+
+
+def _groups(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    group: list[Document] = []
+    held = 0
+    for document in documents:
+        group.append(document)
+        held += len(document.text)
+        if held >= GROUP or len(group) >= GROUP_DOCUMENTS:
+            yield group
+            group, held = [], 0
+    if group:
+        yield group
+
+
+def _count(facts: Facts, document: Document, ids: NDArray[np.int32], tokenizer: Tokenizer) -> None:
+    facts.bytes += document.size
+    facts.characters += len(document.text)
+    facts.words += len(document.text.split())
+    if tokenizer.unk_id is not None and (ids == tokenizer.unk_id).any():
+        unknowns = tokenizer.unknowns(document.text)
+        facts.unknowns += len(unknowns)
+        facts.unknown_bytes += sum(len(text.encode("utf-8", "surrogatepass")) for text in unknowns)
+
+
+def _sync(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else -1
+
+
+def _damaged(path: Path, reason: str) -> DataError:
+    return DataError(f"damaged token store: {reason}", file=path, remedy="build it again")
