@@ -33,7 +33,7 @@ def open_corpus(
 ) -> "Corpus":
     """The corpus that the settings describe. `languages` makes synthetic ones, by default those of this package."""
     if config.language is None:
-        if config.train is None and config.valid is None and config.test is None:
+        if not (config.train or config.valid or config.test):
             raise ConfigError("no data: give data.train a file, or data.language a synthetic language")
         return Corpus(resolve(config, tokenizer_type))
     if languages is None:

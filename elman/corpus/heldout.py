@@ -75,9 +75,11 @@ def hold_out(units: Iterable[Document], valid_fraction: float, test_fraction: fl
 
 def _balance(places: list[float], natural: HeldOut, needed: set[str], where: str) -> HeldOut:
     """At least one unit for every split that is needed."""
+    if not places:
+        raise DataError("there is no text in it", file=where)
     if len(places) < len(needed):
         raise DataError(
-            f"{len(places)} different pieces of text are too few to hold some out",
+            f"{len(places)} different documents or passages are too few to hold some out",
             file=where,
             remedy="give data.valid (and data.test) files of their own, or set data.valid_fraction: 0",
         )

@@ -1,0 +1,115 @@
+"""Holding out: what is tested on was never trained on."""
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elman.corpus import DataConfig, Document, open_corpus
+from elman.corpus.heldout import FEW, hold_out, position
+from elman.errors import DataError
+
+LINES = st.lists(st.text("abc ", max_size=3), min_size=1, max_size=60)
+FRACTIONS = st.sampled_from([(0.1, 0.0), (0.1, 0.1), (0.0, 0.3), (0.5, 0.4), (0.001, 0.001)])
+
+
+def corpus_of(path, data: bytes, tokenizer: str = "word", **settings):
+    path.write_bytes(data)
+    return open_corpus(DataConfig(train=str(path), **settings), tokenizer)
+
+
+def texts(corpus, split) -> list[str]:
+    return [document.text for document in corpus.documents(split)]
+
+
+@pytest.mark.parametrize("boundary", ["carry", "reset"])
+@given(lines=LINES, fractions=FRACTIONS)
+def test_splits_share_no_line_and_together_are_the_file(tmp_path_factory, boundary, lines, fractions):
+    valid, test = fractions
+    path = tmp_path_factory.mktemp("held", numbered=True) / "a.txt"
+    data = "\n".join(lines).encode() + b"\n"
+    corpus = corpus_of(path, data, valid_fraction=valid, test_fraction=test, boundary=boundary)
+    different = {line.strip() for line in lines} - {""}
+    if len(different) < len(corpus.splits()):
+        with pytest.raises(DataError, match=r"too few|no text"):
+            texts(corpus, "train")
+        return
+    found = {split: texts(corpus, split) for split in corpus.splits()}
+    units = [{text.strip() for text in part} for part in found.values()]
+    assert all(units)
+    assert sum(map(len, units)) == len(set().union(*units))
+    expected = [line for line in lines if boundary == "carry" or line.strip()]
+    assert sorted(text for part in found.values() for text in part) == sorted(expected)
+    assert sum(document.size for split in found for document in corpus.documents(split)) == len(data)
+
+
+def test_a_line_keeps_its_split_when_files_change_places_or_grow(tmp_path):
+    lines = [f"line {number}" for number in range(500)]
+    first = corpus_of(tmp_path / "a.txt", "\n".join(lines).encode())
+    random.Random(0).shuffle(lines)
+    second = corpus_of(tmp_path / "b.txt", "\n".join([*lines, "one more", "and more"]).encode())
+    assert set(texts(first, "valid")) == set(texts(second, "valid")) - {"one more", "and more"}
+    assert 25 < len(texts(first, "valid")) < 80
+
+
+def test_these_hashes_are_the_same_on_every_machine():
+    assert position("held out") == position(" held out \n") == pytest.approx(0.4294041950815388)
+    assert position(" ") is None
+
+
+def test_a_novel_in_one_file_gives_passages_with_boundaries_only_at_gaps(tmp_path):
+    lines = [f"sentence {number}\n" for number in range(6400)]
+    corpus = corpus_of(tmp_path / "a.txt", "".join(lines).encode(), "char", test_fraction=0.1)
+    seen = []
+    for split in corpus.splits():
+        documents = list(corpus.documents(split))
+        assert len(documents) >= 2
+        assert not documents[-1].continues
+        for document, following in pairwise(documents):
+            assert document.continues == (following.line == document.line + 64)
+        seen += documents
+    assert "".join(document.text for document in sorted(seen, key=lambda document: document.line)) == "".join(lines)
+
+
+def test_a_small_file_is_held_out_in_single_lines(tmp_path):
+    corpus = corpus_of(tmp_path / "a.txt", b"one\ntwo\nthree\n", "char")
+    assert len(texts(corpus, "valid")) == 1
+    assert sorted(texts(corpus, "train") + texts(corpus, "valid")) == ["one\n", "three\n", "two\n"]
+
+
+def test_small_files_among_many_are_held_out_whole(tmp_path):
+    for number in range(100):
+        (tmp_path / f"{number}.txt").write_text(f"review {number}\n" * 20)
+    corpus = open_corpus(DataConfig(train=str(tmp_path)), "char")
+    assert all(document.text.count("\n") == 20 for split in corpus.splits() for document in corpus.documents(split))
+
+
+def test_a_file_of_one_endless_line_is_held_out_in_passages(tmp_path):
+    corpus = corpus_of(tmp_path / "a.txt", b"".join(b"word%d " % number for number in range(300_000)), "char")
+    valid, train = texts(corpus, "valid"), texts(corpus, "train")
+    assert valid
+    assert not set(valid) & set(train)
+
+
+@pytest.mark.parametrize(("valid", "test"), [(1e-9, 0.0), (0.0, 1e-9), (1e-9, 1e-9), (0.3, 1e-9)])
+def test_with_many_units_a_split_left_empty_takes_just_one(valid, test):
+    units = [Document(f"unit {number}") for number in range(FEW * 2)]
+    held_out = hold_out(units, valid, test, "here")
+    counts = {split: len(list(held_out.only(split, units))) for split in ("valid", "test")}
+    assert counts["test"] == bool(test)
+    assert counts["valid"] == (bool(valid) if valid < 0.1 else pytest.approx(0.3 * len(units), rel=0.2))
+
+
+def test_too_little_text_to_hold_out_says_what_to_do(tmp_path):
+    with pytest.raises(DataError, match=r"too few to hold some out \(give data.valid"):
+        texts(corpus_of(tmp_path / "a.txt", b"same\nsame\n"), "train")
+
+
+def test_what_is_given_is_never_cut(tmp_path):
+    (tmp_path / "valid.txt").write_text("v\n" * 5)
+    corpus = corpus_of(tmp_path / "a.txt", b"".join(b"%d\n" % n for n in range(99)), valid=str(tmp_path / "valid.txt"))
+    assert corpus.splits() == ["train", "valid"]
+    assert len(texts(corpus, "train")) == 99
+    assert texts(corpus, "valid") == ["v"] * 5

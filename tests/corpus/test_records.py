@@ -1,0 +1,129 @@
+"""Records: JSON lines, tables, parquet files and hub data sets, and what can be wrong with them."""
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elman.corpus import DataConfig, open_corpus
+from elman.errors import DataError
+
+pyarrow = pytest.importorskip("pyarrow")
+VALUES = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=9), max_size=9)
+
+
+def as_jsonl(values: list[str]) -> bytes:
+    return "".join(json.dumps({"id": 1, "text": value}) + "\n" for value in values).encode()
+
+
+def as_csv(values: list[str]) -> bytes:
+    file = io.StringIO(newline="")
+    csv.writer(file).writerows([["id", "text"], *(["1", value] for value in values)])
+    return file.getvalue().encode()
+
+
+def as_parquet(values: list[str], kind=None) -> bytes:
+    from pyarrow.parquet import write_table
+
+    file = io.BytesIO()
+    table = {"id": pyarrow.array(range(len(values))), "text": pyarrow.array(values, kind or pyarrow.string())}
+    write_table(pyarrow.table(table), file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(("name", "write"), [("a.jsonl", as_jsonl), ("a.csv", as_csv), ("a.parquet", as_parquet)])
+@given(values=VALUES.filter(lambda values: any(map(str.strip, values))))
+def test_every_format_gives_back_the_texts_written(read, name, write, values):
+    documents, corpus = read(write(values), name)
+    full = [value for value in values if value.strip()]
+    assert [document.text for document in documents] == full
+    assert [document.size for document in documents] == [len(value.encode()) + 1 for value in full]
+    assert corpus.repairs.counts["empty document"] == len(values) - len(full)
+    assert (corpus.unit, corpus.carry) == ("record", False)
+
+
+def test_a_table_without_header_has_numbered_columns(read):
+    documents, _ = read(b'3\tan "odd quote\n1\tb\n', "a.tsv", column=2)
+    assert [(document.text, document.line) for document in documents] == [('an "odd quote', 1), ("b", 2)]
+
+
+def test_a_quoted_field_may_span_lines_and_exceed_what_the_csv_module_allows(read):
+    long = "x" * 200_000
+    before = csv.field_size_limit()
+    documents, _ = read(f'text,id\n"a\r\n""b""",1\n{long},2\n'.encode(), "a.csv")
+    assert [(document.text, document.line) for document in documents] == [('a\n"b"', 2), (long, 4)]
+    assert csv.field_size_limit() == before
+
+
+def test_a_lone_surrogate_and_a_nul_from_json_escapes_are_mended(read):
+    documents, corpus = read(rb'{"text": "a\ud800b\u0000c"}', "a.jsonl")
+    assert documents[0].text == "a\ufffdbc"
+    assert set(corpus.repairs.counts) == {"half of a surrogate pair", "NUL byte"}
+
+
+def test_dictionary_columns_and_nulls_of_parquet_are_read(read):
+    kind = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+    documents, corpus = read(as_parquet(["a", None, "b", "a"], kind), "a.parquet")
+    assert [(document.text, document.line) for document in documents] == [("a", 1), ("b", 3), ("a", 4)]
+    assert corpus.repairs.counts["empty document"] == 1
+
+
+DEEP = b'{"text": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+WRONG = {
+    "missing column": (
+        "a.jsonl",
+        b'{"text": "a"}\n{"texts": "b", "id": 1}',
+        r"line 2, column 'text': no such column \(",
+    ),
+    "columns listed": ("a.jsonl", b'{"id": 1}', r"columns: 'id'"),
+    "wrong type": ("a.jsonl", b'{"text": 5}', r"line 1, column 'text': holds int '5', not text"),
+    "deep": ("a.jsonl", DEEP, r"line 1"),
+    "not an object": ("a.jsonl", b'{"text": "a"}\n[1]', r"line 2: a JSON list, not an object \(give one object"),
+    "not JSON": ("a.jsonl", b'{"text": "a"', r"line 1, column 13: not valid JSON"),
+    "huge number": ("a.jsonl", b"9" * 5000, r"line 1: JSON that cannot be read"),
+    "csv column": ("a.csv", b"id,texd\n1,a\n", r"did you mean 'texd'\?\); columns: 'id', 'texd'"),
+    "column twice": ("a.csv", b"text,text\na,b\n", r"occurs more than once"),
+    "open quote": ("a.csv", b'text\na\n"b\nc\n', r"line 3: not a valid table: unexpected end of data"),
+    "ragged": ("a.csv", b"id,text\n1,a\n2\n", r"line 3: 1 fields where the first row has 2"),
+    "only a header": ("a.csv", b"id,text\n", r"no documents for train"),
+    "parquet": ("a.parquet", b"PAR1 not really", r"cannot be read as parquet"),
+    "parquet type": ("a.parquet", as_parquet([1], pyarrow.int64()), r"column 'text': holds int64, not text"),
+    "parquet column": ("a.parquet", as_parquet(["a"]).replace(b"text", b"texd"), r"a.parquet"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_damaged_record_is_an_error_that_says_where_and_what(read, case):
+    name, data, message = WRONG[case]
+    with pytest.raises(DataError, match=message):
+        read(data, name)
+
+
+def test_a_column_number_beyond_the_table_is_an_error(read):
+    with pytest.raises(DataError, match="the table has 2 columns"):
+        read(b"a\tb\n", "a.tsv", column=3)
+
+
+def test_a_quote_never_closed_stops_at_the_record_limit(read):
+    with pytest.raises(DataError, match=r"line 2: the record is longer than 1000 bytes \(is a quote never closed\?\)"):
+        read(b'text\n"a\n' + b"b\n" * 10_000, "a.csv", max_record_bytes=1000)
+
+
+def test_a_hub_data_set_may_lie_in_a_local_folder(tmp_path):
+    pytest.importorskip("datasets")
+    for split, texts in {"train": ["a", "b", "c"], "validation": ["d"]}.items():
+        (tmp_path / f"{split}.jsonl").write_bytes(as_jsonl(texts))
+    config = DataConfig(train=f"hub:{tmp_path}", valid=f"hub:{tmp_path}", test=f"hub:{tmp_path}#train")
+    corpus = open_corpus(config)
+    found = {split: [document.text for document in corpus.documents(split)] for split in corpus.splits()}
+    assert found == {"train": ["a", "b", "c"], "valid": ["d"], "test": ["a", "b", "c"]}
+    before = corpus.fingerprint("train")
+    (tmp_path / "train.jsonl").write_bytes(as_jsonl(["a"]))
+    assert corpus.fingerprint("train") != before
+    with pytest.raises(DataError, match="no such column"):
+        list(open_corpus(DataConfig(train=f"hub:{tmp_path}", column="words")).documents("train"))
+    with pytest.raises(DataError, match=r"cannot be loaded: .*nowhere"):
+        list(open_corpus(DataConfig(train=f"hub:{tmp_path}#nowhere")).documents("train"))

@@ -1,0 +1,103 @@
+"""Text files: lines, blocks and files as documents, byte for byte."""
+
+import gzip
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elman.corpus import reading, text
+from elman.errors import DataError
+
+ENDS = st.sampled_from(["\n", "\r\n", "\r", "\n\n", "", " ", "a", "é", "語", "\u2028", "\x0c", "\x85", "b c"])
+TEXTS = st.lists(ENDS, min_size=1, max_size=40).map("".join).filter(bool)
+LINE_END = re.compile("\r\n|\n|\r")
+
+
+def editor_lines(written: str) -> list[str]:
+    lines = LINE_END.split(written)
+    return lines if lines[-1] else lines[:-1]
+
+
+@pytest.fixture(params=[1, 3, 2**18])
+def chunk(request, monkeypatch):
+    """Chunks so small that every line end and every character meets an edge."""
+    monkeypatch.setattr(reading, "CHUNK", request.param)
+
+
+@pytest.mark.usefixtures("chunk")
+@given(written=TEXTS)
+def test_lines_are_those_of_an_editor_and_sizes_sum_to_the_file(read, written):
+    documents, _ = read(written.encode(), document="line", boundary="carry")
+    assert [document.text for document in documents] == editor_lines(written)
+    assert [document.line for document in documents] == list(range(1, len(documents) + 1))
+    assert sum(document.size for document in documents) == len(written.encode())
+
+
+@pytest.mark.usefixtures("chunk")
+@given(written=TEXTS, passage=st.integers(16, 40))
+def test_a_file_in_pieces_is_the_file(read, written, passage):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text, "PIECE_BYTES", passage)
+        documents, corpus = read(written.encode(), tokenizer="char")
+    assert corpus.unit == "file"
+    assert "".join(document.text for document in documents) == LINE_END.sub("\n", written)
+    assert sum(document.size for document in documents) == len(written.encode())
+    assert [document.continues for document in documents] == [True] * (len(documents) - 1) + [False]
+
+
+@given(written=TEXTS)
+def test_fresh_lines_leave_out_empty_ones_but_not_their_bytes(read, written):
+    full = [line for line in editor_lines(written) if line.strip()]
+    if not full:
+        with pytest.raises(DataError, match="no documents"):
+            read(written.encode(), boundary="reset")
+        return
+    documents, corpus = read(written.encode(), boundary="reset")
+    assert [document.text for document in documents] == full
+    assert corpus.repairs.counts["empty document"] == len(editor_lines(written)) - len(full)
+    assert sum(document.size for document in documents) == len(written.encode())
+
+
+@given(written=TEXTS.filter(str.strip))
+def test_blocks_are_what_stands_between_blank_lines(read, written):
+    documents, _ = read(written.encode(), document="block")
+    lines = [line if line.strip() else "" for line in editor_lines(written)]
+    expected = [block.strip("\n") for block in re.split("\n\n+", "\n".join(lines))]
+    assert [document.text for document in documents] == [block for block in expected if block]
+    assert sum(document.size for document in documents) == len(written.encode())
+    assert all(lines[document.line - 1] == document.text.split("\n")[0] for document in documents)
+
+
+def test_a_wikitext_line_is_kept_as_it_is(read):
+    documents, corpus = read(b" \n = Title = \n \n text <unk> . \n")
+    assert [document.text for document in documents] == [" ", " = Title = ", " ", " text <unk> . "]
+    assert corpus.carry
+
+
+def test_gzip_is_looked_through(read):
+    documents, _ = read(gzip.compress(b"a\nb\n"), "a.txt.gz")
+    assert [(document.text, document.size) for document in documents] == [("a", 2), ("b", 2)]
+
+
+def test_a_line_of_100_megabytes_is_refused_as_a_line_and_streams_as_a_file(read):
+    data = b"ok\n" + "é".encode() * 50_000_000
+    with pytest.raises(DataError, match=r"line 2: .*longer than 16777216 bytes .*max_record_bytes"):
+        read(data)
+    documents, _ = read(data, tokenizer="byte")
+    assert max(document.size for document in documents) <= text.PIECE_BYTES + 4
+    assert sum(document.size for document in documents) == len(data)
+    assert all(set(document.text) <= set("ok\né") for document in documents)
+
+
+def test_a_long_line_is_cut_after_a_space_where_there_is_one(read, monkeypatch):
+    monkeypatch.setattr(text, "PIECE_BYTES", 32)
+    documents, _ = read(b"some words " * 20, tokenizer="char")
+    assert len(documents) > 3
+    assert all(document.text.endswith(" ") for document in documents)
+
+
+def test_a_block_beyond_the_limit_is_refused(read):
+    with pytest.raises(DataError, match=r"line 3: the block is longer"):
+        read(b"a\n\n" + b"bcdef\n" * 20, document="block", max_record_bytes=64)
