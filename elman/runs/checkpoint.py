@@ -68,15 +68,17 @@ class Shelf:
 
     def newest(self) -> Path | None:
         """The newest that verifies; None on an empty shelf; CheckpointError where there are some but none is whole."""
-        found = self._search(training=False)
+        found = self._search()
         return found[0] if found else None
 
     def load(self, device: str | torch.device = "cpu", training: bool = True) -> Checkpoint:
         """The newest that verifies. An empty shelf is a RunError, one without a whole checkpoint a CheckpointError."""
-        found = self._search(training)
+        found = self._search()
         if not found:
             raise RunError(f"{self.folder}: no checkpoint has been saved here")
         checkpoint = found[1]
+        if not training:
+            checkpoint.training = {}
         for tensors in (checkpoint.weights, checkpoint.training):
             tensors.update({name: tensor.to(device) for name, tensor in tensors.items()})
         return checkpoint
@@ -97,7 +99,7 @@ class Shelf:
         files.sync_folder(self.folder)
 
     def _tidy(self, target: Path) -> None:
-        kept = 1
+        kept, went_back = 1, False
         for folder in self._folders():
             ahead = _place(folder) > _place(target)
             if folder == target:
@@ -114,15 +116,18 @@ class Shelf:
                     raise  # it would be loaded in place of what was just saved
                 warnings.warn(f"{target} is saved, but an older one stays: {error}", RunWarning, stacklevel=3)
             if ahead:
+                went_back = True
                 warnings.warn(f"{folder}: removed, since the run went back to {target.name}", RunWarning, stacklevel=3)
+        if went_back:
+            files.sync_folder(self.folder)  # else a power cut could bring the abandoned future back
 
-    def _search(self, training: bool) -> tuple[Path, Checkpoint] | None:
+    def _search(self) -> tuple[Path, Checkpoint] | None:
         vanished = False
         for _ in range(LOOKS):  # a save may replace what was listed, and a listing may miss both old and new
             vanished, skipped = False, []
             for folder in self._folders():
                 try:
-                    checkpoint = _read(folder, _place(folder)[0], training)
+                    checkpoint = _read(folder, _place(folder)[0])
                 except NewerSchema:
                     raise
                 except CheckpointError as error:
@@ -191,17 +196,17 @@ def _pack(tensors: dict[str, Tensor]) -> bytes:
         raise CheckpointError(f"tensors that safetensors cannot hold: {error}") from error
 
 
-def _read(folder: Path, step: int, training: bool = True) -> Checkpoint:
+def _read(folder: Path, step: int) -> Checkpoint:
     contents = verified(folder, step, ALLOWED)
     try:
         facts = json.loads(contents[FACTS])
         weights = safetensors.torch.load(contents[WEIGHTS])
-        rest = safetensors.torch.load(contents[TRAINING]) if training and TRAINING in contents else {}
+        training = safetensors.torch.load(contents[TRAINING]) if TRAINING in contents else {}
     except Exception as error:  # whatever the parsers say, this is not a checkpoint
         raise CheckpointError(f"{folder}: cannot be parsed: {type(error).__name__}: {error}") from error
     if not isinstance(facts, dict):
         raise CheckpointError(f"{folder / FACTS}: not a JSON object")
-    return Checkpoint(step, weights, rest, facts)
+    return Checkpoint(step, weights, training, facts)
 
 
 def _holds(folder: Path, contents: dict[str, bytes]) -> bool:

@@ -1,0 +1,131 @@
+"""Several at once: one writer by lock, readers never see half a checkpoint, and a killed writer leaves a good one."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+import torch
+from crashing import in_child, kill, leftovers, start_child
+
+from elman.errors import RunError
+from elman.runs import files, lock
+from elman.runs.checkpoint import Checkpoint, Shelf
+from elman.runs.run import Run
+
+
+def uniform(step: int) -> Checkpoint:
+    """Every part says which step it belongs to, so that a mixture would show."""
+    value = torch.full((2000,), float(step))
+    return Checkpoint(step, {"a": value, "b": value}, {"moment": value}, {"step": step})
+
+
+def is_uniform(found: Checkpoint) -> bool:
+    tensors = [*found.weights.values(), *found.training.values()]
+    return found.facts["step"] == found.step and all((tensor == found.step).all() for tensor in tensors)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run.create(tmp_path / "run", "model: gru\n", {})
+
+
+def test_a_second_trainer_is_told_who_holds_the_run(run):
+    def second() -> None:
+        with pytest.raises(RunError, match=rf"in use by process {holder}; stop it, or give another --run"), run.lock():
+            pass
+
+    holder = os.getpid()
+    with run.lock():
+        leftover = run.last.folder / f"{files.ASIDE}being-written"
+        leftover.mkdir()
+        assert in_child(second) == 0
+        second()  # in the same process too
+        assert leftover.exists()  # it belongs to the living holder
+    with run.lock():
+        assert not leftover.exists()
+
+
+def test_the_lock_vanishes_with_a_killed_process_even_when_its_children_live(run):
+    reading, writing = os.pipe()
+
+    def trainer() -> None:
+        with run.lock():
+            worker = start_child(lambda: time.sleep(60))
+            os.write(writing, f"{worker}\n".encode())
+            time.sleep(60)
+
+    child = start_child(trainer)
+    worker = int(os.read(reading, 20))
+    try:
+        with pytest.raises(RunError, match=f"process {child}"), run.lock():
+            pass
+        kill(child)
+        os.kill(worker, 0)
+        with run.lock():
+            pass
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        os.close(reading)
+        os.close(writing)
+
+
+def test_without_file_locks_there_is_a_warning_and_nothing_is_cleaned(run, monkeypatch):
+    leftover = run.last.folder / f"{files.ASIDE}somebody"
+    leftover.mkdir()
+    monkeypatch.setattr(lock, "fcntl", None)
+    with pytest.warns(files.RunWarning, match="cannot be locked here"), run.lock():
+        assert leftover.exists()
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_reader_never_sees_half_a_checkpoint(tmp_path, keep, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # faster saves collide more often
+    shelf = Shelf(tmp_path, keep)
+    shelf.save(uniform(0))
+
+    def writer() -> None:
+        for step in range(1, 100_000):
+            shelf.save(uniform(step))
+
+    child = start_child(writer)
+    try:
+        seen = [0]
+        for opening in range(500):
+            found = shelf.load()
+            assert is_uniform(found)
+            assert found.step >= seen[-1], opening
+            seen.append(found.step)
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), "the writer stopped early"
+    finally:
+        kill(child)
+    assert len(set(seen)) > 50
+
+
+def test_a_killed_writer_leaves_what_it_reported(run):
+    generator = random.Random(0)
+    reported = 0
+    for _ in range(20):
+        reading, writing = os.pipe()
+
+        def writer(start: int = reported, writing: int = writing) -> None:
+            with run.lock():
+                for step in range(start + 1, start + 100_000):
+                    run.last.save(uniform(step))
+                    os.write(writing, step.to_bytes(8, "little"))
+
+        child = start_child(writer)
+        reported = int.from_bytes(os.read(reading, 8), "little")
+        time.sleep(generator.uniform(0, 0.05))
+        kill(child)
+        os.close(writing)
+        while word := os.read(reading, 8):
+            reported = int.from_bytes(word, "little")
+        os.close(reading)
+        found = run.last.load()
+        assert is_uniform(found)
+        assert reported <= found.step <= reported + 1
+        reported = found.step
+    with run.lock():
+        assert not leftovers(run.folder)

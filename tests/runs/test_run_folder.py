@@ -1,0 +1,162 @@
+"""The run folder, its log, and what it tells about the machine."""
+
+import errno
+import json
+import math
+import os
+import warnings
+
+import pytest
+from crashing import At, fail, hooked, make
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elman.errors import RunError
+from elman.runs.environment import environment
+from elman.runs.files import RunWarning
+from elman.runs.metrics import Metrics, read_metrics
+from elman.runs.run import Run
+
+
+def test_a_new_run_has_its_places(tmp_path):
+    run = Run.create(tmp_path / "runs" / "gru", "model: gru\n", {"cpus": 2})
+    assert run.config.read_text() == "model: gru\n"
+    assert json.loads(run.environment.read_text()) == {"cpus": 2}
+    assert all((run.folder / name).is_dir() for name in ("samples", "plots", "data", "best", "last"))
+    again = Run.open(run.folder)
+    assert again.last.newest() is None
+    again.best.save(make(3))
+    assert run.best.load().step == 3
+    assert run.best.newest().parent == run.folder / "best"
+
+
+def test_a_used_folder_is_refused_untouched(tmp_path):
+    run = Run.create(tmp_path / "run", "model: gru\n", {})
+    with pytest.raises(RunError, match="holds a run already; continue it with --resume, or give another --run"):
+        Run.create(run.folder, "model: lstm\n", {})
+    assert run.config.read_text() == "model: gru\n"
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "data/text.txt", "metrics.jsonl"])
+def test_a_folder_with_other_things_is_refused_untouched(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(RunError, match=r"not empty .* and not a run; give another --run"):
+        Run.create(tmp_path, "", {})
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_empty_folder_may_become_a_run(tmp_path):
+    assert Run.create(tmp_path, "", {}).config.exists()
+
+
+def test_only_a_run_folder_can_be_opened(tmp_path):
+    with pytest.raises(RunError, match="no such run folder"):
+        Run.open(tmp_path / "missing")
+    with pytest.raises(RunError, match=r"not a run folder, since it has no config\.yaml"):
+        Run.open(tmp_path)
+
+
+def test_the_log_of_a_resumed_run_equals_that_of_an_uninterrupted_one(tmp_path):
+    records = [{"step": step, "loss": 1 / (step + 1), "text": "ä\n"} for step in range(10)]
+    straight, broken = Metrics(tmp_path / "a.jsonl"), Metrics(tmp_path / "b.jsonl")
+    for record in records:
+        straight.write(record)
+    for record in records[:4]:
+        broken.write(record)
+    position = broken.position()
+    for record in records[4:7]:
+        broken.write(record)
+    with open(broken.path, "ab") as file:
+        file.write(b'{"step": 7, "lo')
+    broken = Metrics(broken.path)
+    broken.truncate_to(position)
+    for record in records[4:]:
+        broken.write(record)
+    assert broken.path.read_bytes() == straight.path.read_bytes()
+    assert read_metrics(broken.path) == records
+    assert straight.position() == straight.path.stat().st_size
+
+
+def test_each_line_can_be_read_at_once(tmp_path):
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    for step in range(3):
+        metrics.write({"step": step})
+        assert len(read_metrics(metrics.path)) == step + 1
+
+
+def test_numbers_that_are_not_finite_become_null(tmp_path):
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics.write({"loss": math.nan, "inner": {"norms": [1.0, math.inf]}})
+    assert read_metrics(metrics.path) == [{"loss": None, "inner": {"norms": [1.0, None]}}]
+
+
+@given(cut=st.integers(0, 60))
+def test_a_log_may_be_torn_anywhere(tmp_path_factory, cut):
+    path = tmp_path_factory.mktemp("log") / "metrics.jsonl"
+    metrics = Metrics(path)
+    for step in range(4):
+        metrics.write({"step": step})
+    data = path.read_bytes()[:cut]
+    path.write_bytes(data)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        records = read_metrics(path)
+    assert records == [{"step": step} for step in range(data.count(b"\n"))]
+    assert [warning.category for warning in told] == ([] if data.endswith(b"\n") or not data else [RunWarning])
+    Metrics(path).write({"step": 99})
+    assert read_metrics(path) == [*records, {"step": 99}]
+
+
+@pytest.mark.parametrize("line", [b"{]", b"3", b"", b"\0\0\0", b"\xff"])
+def test_a_bad_line_in_the_middle_is_an_error_with_its_number(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 2}\n')
+    with pytest.raises(RunError, match=r"metrics\.jsonl, line 2: "):
+        read_metrics(path)
+
+
+@pytest.mark.parametrize("position", [3, 1000])
+def test_a_position_that_does_not_fit_the_log_is_refused(tmp_path, position):
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics.write({"step": 1})
+    with pytest.raises(RunError, match=f"saved at byte {position}"):
+        metrics.truncate_to(position)
+    assert read_metrics(metrics.path) == [{"step": 1}]
+
+
+def test_a_failed_line_leaves_no_half_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("elman.runs.files.CHUNK", 5)
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics.write({"step": 1})
+    with hooked(At(3, fail(OSError(errno.ENOSPC, "full")))), pytest.raises(RunError, match="bytes free"):
+        metrics.write({"step": 2, "loss": 3.0})
+    metrics.write({"step": 3})
+    assert read_metrics(metrics.path) == [{"step": 1}, {"step": 3}]
+
+
+def test_a_missing_log_is_an_error(tmp_path):
+    with pytest.raises(RunError, match="cannot read the metrics"):
+        read_metrics(tmp_path / "metrics.jsonl")
+
+
+def test_a_position_is_synced_before_it_is_told(tmp_path):
+    operations = []
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics.write({"step": 1})
+    with hooked(lambda name, *paths: operations.append((name, *paths))):
+        metrics.position()
+    assert operations == [("sync", metrics.path)]
+
+
+def test_the_environment_tells_versions_and_hardware_and_nothing_else():
+    facts = environment()
+    assert set(facts) == {"started", "python", "packages", "platform", "cpus", "threads", "gpus", "cuda"}
+    assert set(facts["packages"]) == {"elman", "torch", "numpy", "tokenizers", "safetensors"}
+    assert facts["packages"]["torch"][0].isdigit()
+    assert facts["threads"] >= 1
+    text = json.dumps(facts)
+    assert os.uname().nodename not in text
+    assert os.path.expanduser("~") not in text
+    assert os.getcwd() not in text
