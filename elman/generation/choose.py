@@ -66,9 +66,8 @@ def choose(
 def sample(logits: Step, uniforms: Tensor) -> Token:
     """The inverse of the cumulative distribution, at one number in [0, 1) for each row."""
     cumulative = logits.softmax(dim=-1).cumsum(dim=-1)
-    total = cumulative[:, -1:]
-    # A product rounded up to the total would fall behind the last possible token.
-    places = torch.minimum(uniforms.unsqueeze(-1) * total, total.nextafter(torch.zeros_like(total)))
+    below_one = 1 - torch.finfo(logits.dtype).eps / 2  # a place rounded up to the total would lie behind every token
+    places = uniforms.clamp(max=below_one).unsqueeze(-1) * cumulative[:, -1:]
     return torch.searchsorted(cumulative, places, right=True).squeeze(-1)
 
 

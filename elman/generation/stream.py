@@ -1,5 +1,6 @@
 """Text from a model, token by token: the prompt in one forward, then one step for each token, in constant memory."""
 
+import math
 import secrets
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
@@ -109,8 +110,9 @@ def generate_tokens(
         with still(model):
             totals = _totals(logits)
             tokens = choose(logits, config, randoms, recent)
-            log_probs = logits.gather(1, tokens.unsqueeze(1)).squeeze(1) - totals
-            chosen = [Chosen(*pair) for pair in zip(tokens.tolist(), log_probs.tolist(), strict=True)]
+            scores = logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
+            results = zip(tokens.tolist(), scores.tolist(), totals, strict=True)
+            chosen = [Chosen(token, score - total) for token, score, total in results]
         step = dict(zip(rows, chosen, strict=True))
         yield [step.get(row) for row in range(len(prompts))]
         ended = [config.stop_at_end and choice.token == eos_id for choice in chosen]
@@ -159,17 +161,14 @@ def _recent(prompts: Sequence[Sequence[int]], config: GenerationConfig) -> Token
     return torch.tensor([[NOTHING] * (window - len(tail)) + tail for tail in tails])
 
 
-def _totals(logits: Step) -> Tensor:
-    """The logarithm of what the exponentials of each row sum to: not a number where the logits are broken."""
-    totals = logits.float().logsumexp(dim=-1)
-    if not bool(totals.isfinite().all()):
-        row = int((~totals.isfinite()).nonzero()[0])
-        bad = [
-            f"{int(count)} {name}"
-            for name, count in (("NaN", logits[row].isnan().sum()), ("inf", logits[row].isinf().sum()))
-        ]
-        raise ElmanError(
-            f"the model's logits are broken in row {row} ({' and '.join(bad)} among {logits.shape[1]}): "
-            "it was trained with too large a learning rate or damaged since; try an earlier checkpoint"
-        )
+def _totals(logits: Step) -> list[float]:
+    """The logarithm of the sum of each row's exponentials; refuses rows from which nothing can be chosen."""
+    totals = logits.float().logsumexp(dim=-1).tolist()
+    for row, total in enumerate(totals):
+        if not math.isfinite(total):
+            bad, infinite = int(logits[row].isnan().sum()), int(logits[row].isinf().sum())
+            raise ElmanError(
+                f"the model's logits are broken in row {row}: {bad} NaN and {infinite} inf among {logits.shape[1]}; "
+                "it was trained with too large a learning rate or damaged since: try an earlier checkpoint"
+            )
     return totals

@@ -1,0 +1,162 @@
+"""Scores: the same however the text is cut, and equal to what a sum by hand gives."""
+
+import json
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elman.errors import ElmanError
+from elman.evaluation.likelihood import evaluate
+
+EOS = 0
+texts = st.lists(st.lists(st.integers(1, 11), max_size=9), min_size=1, max_size=7)
+
+
+def losses_by_hand(model, documents):
+    """One document after another, one token after another."""
+    model.eval()
+    result = []
+    for document in documents:
+        inputs, targets = torch.tensor([[EOS, *document]]), torch.tensor([[*document, EOS]])
+        losses, _ = model.losses(inputs, targets, model.initial_state(1))
+        result.append(losses[0].detach().double().tolist())
+    return result
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts, st.integers(1, 4), st.integers(1, 12))
+def test_documents_score_the_same_however_they_are_cut(fake, documents, batch_size, length):
+    model = fake.TinyModel()
+    losses = losses_by_hand(model, documents)
+    score = evaluate(model, fake.Documents(documents, batch_size, length), fake.facts(documents), "fresh")
+    flat = [nats for document in losses for nats in document]
+    assert score.tokens == len(flat)
+    assert score.loss == pytest.approx(sum(flat) / len(flat), rel=1e-5)
+    assert score.perplexity == pytest.approx(math.exp(score.loss))
+    for start, end, loss, tokens in score.by_position:
+        inside = [nats for document in losses for nats in document[start - 1 : end]]
+        assert (end, tokens) == (2 * start - 1, len(inside))
+        assert loss == pytest.approx(sum(inside) / tokens, rel=1e-5)
+    assert sum(span.tokens for span in score.by_position) == len(flat)
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts, st.integers(1, 12))
+def test_one_lane_scores_the_same_however_it_is_cut(fake, documents, length):
+    model = fake.TinyModel()
+    whole = [token for document in documents for token in [*document, EOS]][:-1]
+    (losses,) = losses_by_hand(model, [whole])
+    score = evaluate(model, fake.Lanes(documents, 1, length), fake.facts(documents), "carried")
+    assert score.loss == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    for start, end, loss, tokens in score.by_position:
+        inside = losses[start - 1 : end]
+        assert (loss, tokens) == (pytest.approx(sum(inside) / len(inside), rel=1e-5), len(inside))
+
+
+@settings(max_examples=25, deadline=None)
+@given(texts, st.integers(1, 5), st.integers(1, 6))
+def test_lanes_score_the_same_however_they_are_cut(fake, documents, lanes, length):
+    facts = fake.facts(documents)
+    lanes = min(lanes, facts.tokens)
+    model = fake.TinyModel()
+    first, second = (evaluate(model, fake.Lanes(documents, lanes, size), facts, "carried") for size in (length, 1000))
+    assert first.loss == pytest.approx(second.loss, rel=1e-5)
+    assert [span.tokens for span in first.by_position] == [span.tokens for span in second.by_position]
+
+
+class Certain:
+    """Half a nat for each token. Not a module."""
+
+    def initial_state(self, batch):
+        return ()
+
+    def losses(self, inputs, targets, state, lengths):
+        return torch.full(inputs.shape, 0.5), state
+
+
+def test_units_are_what_they_say(fake):
+    documents = [[1, 2, 3], [1, 1, 4, 5]]  # 9 tokens with the ends
+    facts = fake.facts(documents, bytes=30, characters=20, words=6, unknowns=2, unknown_bytes=7)
+    score = evaluate(Certain(), fake.Documents(documents, 2, 10), facts, "each document on its own")
+    spelling = math.log(257) * (7 + 2)
+    assert (score.tokens, score.loss, score.unknowns) == (9, 0.5, 2)
+    assert score.unknown_rate == pytest.approx(2 / 9)
+    assert score.nats == pytest.approx(4.5 + spelling)
+    assert score.bits_per_byte_unspelled == pytest.approx(4.5 / math.log(2) / 30)
+    assert score.bits_per_byte == pytest.approx((4.5 / math.log(2) + 9 * math.log2(257)) / 30)
+    assert score.bits_per_character == pytest.approx((4.5 + spelling) / math.log(2) / (20 + 2))
+    assert score.word_perplexity == pytest.approx(math.exp((4.5 + spelling) / 6))
+    assert score.context == "each document on its own"
+    assert score.interval == (0.5, 0.5)
+
+
+def test_the_plain_form_is_json_with_the_main_numbers_first(fake):
+    documents = [[1, 2, 3]]
+    score = evaluate(Certain(), fake.Documents(documents, 1, 10), fake.facts(documents), "fresh")
+    plain = score.plain()
+    assert list(plain)[:4] == ["loss", "perplexity", "bits_per_byte", "tokens"]
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain["by_position"][1] == {"start": 2, "end": 3, "loss": 0.5, "tokens": 2}
+
+
+def test_an_impossible_token_makes_the_score_infinite_and_null_in_json(fake):
+    class Sure(Certain):
+        def losses(self, inputs, targets, state, lengths):
+            return torch.full(inputs.shape, torch.inf), state
+
+    score = evaluate(Sure(), fake.Documents([[1]], 1, 10), fake.facts([[1]]), "fresh")
+    assert score.loss == score.perplexity == score.bits_per_byte == math.inf
+    assert score.plain()["loss"] is None
+    assert score.interval is None
+
+
+def test_a_loss_that_is_no_number_is_refused(fake):
+    model = fake.TinyModel()
+    with torch.no_grad():
+        model.head.bias[3] = torch.nan
+    with pytest.raises(ElmanError, match="not a number"):
+        evaluate(model, fake.Documents([[1]], 1, 10), fake.facts([[1]]), "fresh")
+
+
+def test_batches_that_drop_tokens_are_refused(fake):
+    with pytest.raises(ElmanError, match=r"hold 3 tokens, but the text has 4"):
+        evaluate(Certain(), fake.Documents([[1, 2]], 1, 10), fake.facts([[1, 2, 3]]), "fresh")
+    with pytest.raises(ElmanError, match="nothing to evaluate"):
+        evaluate(Certain(), fake.Documents([], 1, 10), fake.facts([]), "fresh")
+
+
+def test_progress_counts_tokens_up_to_all(fake):
+    documents = [[1] * 9, [2] * 5, [3]]
+    heard = []
+    facts = fake.facts(documents)
+    evaluate(Certain(), fake.Documents(documents, 2, 4), facts, "fresh", lambda *done: heard.append(done))
+    assert heard == [(8, 18), (14, 18), (16, 18), (18, 18)]
+
+
+def test_the_model_is_as_before_after_evaluation(fake):
+    model = fake.TinyModel().train()
+    model.cell.eval()
+    documents = [[1, 2, 3]]
+    first, second = (evaluate(model, fake.Documents(documents, 1, 2), fake.facts(documents), "fresh") for _ in range(2))
+    assert first == second  # no dropout
+    assert model.training
+    assert model.dropout.training
+    assert not model.cell.training
+
+
+def test_the_interval_is_over_documents_when_there_are_many_and_over_blocks_otherwise(fake):
+    class ByToken(Certain):
+        def losses(self, inputs, targets, state, lengths):
+            return targets.float(), state
+
+    documents = [[1] * 6] * 20 + [[3] * 6] * 20
+    score = evaluate(ByToken(), fake.Documents(documents, 8, 2), fake.facts(documents), "fresh")
+    low, high = score.interval
+    assert low < score.loss < high
+    spread = 6 / 7 / math.sqrt(40)  # of the mean of 40 documents, whose losses are 6/7 away from it
+    assert high - low == pytest.approx(2 * 1.96 * spread, rel=0.15)
+    few = evaluate(ByToken(), fake.Lanes(documents, 1, 7), fake.facts(documents), "carried")
+    assert few.interval == pytest.approx(score.interval, rel=0.15)
