@@ -152,7 +152,6 @@ def test_dropped_weights_come_back_after_an_exception() -> None:
     """Planted: no `finally`."""
     cell = cell_of("lstm", weight_dropout=0.5)
     with pytest.raises(ZeroDivisionError), cell.dropping():
-        assert (cell.from_past.weight_in_use == 0).any()
         raise ZeroDivisionError
     assert cell.from_past.weight_in_use is cell.from_past.weight
 

@@ -1,4 +1,4 @@
-"""What the laws are tried on: every registered layer, with some settings, in every form that can run, on small random sequences."""
+"""What the laws are tried on: every registered layer, in every form that can run, on small random sequences."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -119,7 +119,7 @@ def results(
     state: Any,
     real: Tensor | None = None,
 ) -> Results:
-    """Outputs, final state, and the gradients of input, initial state and parameters, of a sum that weighs each number."""
+    """Outputs, final state, and the gradients of input, initial state and parameters of a sum that weighs each."""
     layer.zero_grad()
     x = x.detach().clone().requires_grad_()
     state = map_state(lambda part: part.detach().clone().requires_grad_(part.is_floating_point()), state)
