@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ class VendorCall(NamedTuple):
     weights: list[Tensor]
 
     @classmethod
-    def of(cls, kernel: str, from_input: nn.Linear, from_past: Tensor, past_bias: Tensor | None = None) -> Self:
+    def of(cls, kernel: str, from_input: nn.Linear, from_past: Tensor, past_bias: Tensor | None = None) -> "VendorCall":
         """Kernels want a bias on both products or on none; ours on the past is zero where the cell has none."""
         if from_input.bias is None:
             return cls(kernel, [from_input.weight, from_past])

@@ -1,0 +1,274 @@
+"""The laws of recording, for every registered layer: no effect, no leak, no silence, the right times."""
+
+import pytest
+import torch
+from hypothesis import given
+from law_cases import SETTINGS, Case, Situation, assert_same, cases, situations, walk
+
+from elman.cells import CELLS, Cell
+from elman.errors import RecordingError
+from elman.layers import LAYERS
+from elman.ops import taps
+from elman.ops.recurrence import using
+
+CELL_NAMES = sorted(CELLS)
+every_layer = pytest.mark.parametrize("case", [case for case in cases() if case.form in ("auto", "reference")], ids=str)
+
+
+@every_layer
+@given(situation=situations())
+def test_recording_has_no_effect(case: Case, situation: Situation) -> None:
+    """Law 7: bit by bit, beside the reference form. Planted: the recorder returned a float32 copy of the value."""
+    layer = situation.layer(case)
+    x, state = situation.x(), situation.state(layer)
+    with using("reference"):
+        plain = layer(x, state, situation.lengths)
+    with taps.record("*"):
+        assert_same(layer(x, state, situation.lengths), plain, 0)
+    with taps.record("*"):
+        stepped = walk(layer, x, state)
+    assert_same(stepped, walk(layer, x, state), 0)
+
+
+@every_layer
+@given(situation=situations())
+def test_recording_step_by_step_equals_recording_a_whole_sequence(case: Case, situation: Situation) -> None:
+    """Planted: the reference loop did not say that it steps; a step of the layer did not."""
+    layer = situation.layer(case)
+    x, state = situation.x(), situation.state(layer)
+    with taps.record("*") as whole:
+        layer(x, state)
+    with taps.record("*") as steps:
+        walk(layer, x, state)
+    assert whole.sites() == steps.sites() != []
+    for site in whole:
+        assert whole[site].shape[:2] == (situation.batch, situation.time)
+        assert_same(whole[site], steps[site], 1e-6)
+
+
+@pytest.mark.parametrize(
+    "case", [Case(name, s, "auto") for name in CELL_NAMES for s in SETTINGS.get(name, [{}])], ids=str
+)
+def test_the_sites_of_a_cell_are_the_taps_that_fire(case: Case) -> None:
+    """Planted: a site without a tap; a tap without a site."""
+    layer = case.layer()
+    with taps.record("*") as recording:
+        layer(torch.randn(2, 5, 3, dtype=torch.float64))
+    assert set(recording.sites()) == set(layer.cell.sites)
+    assert all(layer.cell.sites.values()), "each with its meaning"
+
+
+@pytest.mark.parametrize("name", CELL_NAMES)
+def test_the_recorded_hidden_state_is_the_output(name: str) -> None:
+    """Planted: the tap stood before the output gate."""
+    layer = Case(name, {}, "auto").layer()
+    x = torch.randn(2, 5, 3, dtype=torch.float64)
+    with taps.record("hidden") as recording:
+        outputs, _ = layer(x)
+    assert_same(recording["hidden"], outputs.float(), 1e-6)
+
+
+def _lstm() -> tuple[torch.nn.Module, torch.Tensor]:
+    return Case("lstm", {}, "auto").layer(), torch.randn(
+        2, 9, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+
+
+def test_no_leak_after_the_block_or_an_exception() -> None:
+    """Planted: the listener was not removed on the way out of an exception; nor was the scope."""
+    layer, x = _lstm()
+    with pytest.raises(ZeroDivisionError), taps.record("*"), taps.scope("a"), taps.stepping():
+        raise ZeroDivisionError
+    assert not taps.listening()
+    with taps.record("*") as recording:
+        layer(x)
+    assert "gate.forget" in recording.sites()
+    assert recording["gate.forget"].shape == (2, 9, 4)
+
+
+def test_nested_recordings_hear_the_same_and_end_on_their_own() -> None:
+    """Planted: leaving the inner block removed all listeners."""
+    layer, x = _lstm()
+    with taps.record("hidden") as outer:
+        with taps.record("gate.*") as inner:
+            layer(x)
+        assert taps.listening()
+        layer(x)
+    assert outer["hidden"].shape[1] == 18
+    assert inner["gate.input"].shape[1] == 9
+
+
+def test_a_recording_inside_an_edit_sees_the_edited_value_and_one_outside_the_original() -> None:
+    layer, x = _lstm()
+    with taps.record("gate.forget") as before, taps.edit({"gate.forget": 0.25}), taps.record("gate.forget") as after:
+        layer(x)
+    assert (after["gate.forget"] == 0.25).all()
+    assert not (before["gate.forget"] == 0.25).any()
+
+
+def test_no_silence_names_the_nearest_site() -> None:
+    """Planted: finish() was left out; so was the check of times that never came."""
+    layer, x = _lstm()
+    with pytest.raises(RecordingError, match=r"gate\.forgot.*did you mean 'gate\.forget'"), taps.record("gate.forgot"):
+        layer(x)
+    with (
+        pytest.raises(RecordingError, match=r"gate\.forgot.*did you mean 'gate\.forget'"),
+        taps.edit({"gate.forgot": 0.0}),
+    ):
+        layer(x)
+    with pytest.raises(RecordingError, match="no site was passed at all"), taps.record("*"):
+        pass
+    for listener in (taps.record("memory@9"), taps.edit({"memory@9": 0.0})):
+        with pytest.raises(RecordingError, match="passed 9 time steps"), listener:
+            layer(x)
+    with pytest.raises(RecordingError, match="from the start"), taps.edit({"memory@-1": 0.0}):
+        pass
+    with pytest.raises(RecordingError, match="@5, @-1 or @2:6"), taps.record("memory@x"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    [
+        ("@5", [5]),
+        ("@-1", [8]),
+        ("@-3", [6]),
+        ("@2:6", [2, 3, 4, 5]),
+        ("@:2", [0, 1]),
+        ("@7:", [7, 8]),
+        ("@6:-1", [6, 7]),
+    ],
+)
+@pytest.mark.parametrize("run", [lambda layer, x, state: layer(x, state), walk], ids=["whole", "steps"])
+def test_a_time_selects_what_it_says(time: str, expected: list[int], run) -> None:
+    """Planted: @-1 as an empty slice."""
+    layer, x = _lstm()
+    with taps.record("memory") as everything:
+        layer(x)
+    with taps.record(f"memory{time}") as some:
+        run(layer, x, layer.initial_state(2))
+    assert_same(some["memory"], everything["memory"][:, expected], 1e-6)
+
+
+def test_patterns_that_overlap_record_a_site_once() -> None:
+    """Found in the first version: two patterns on one site recorded every value twice."""
+    layer, x = _lstm()
+    with taps.record("*", "gate.*", "memory@2", "memory@5:7") as recording:
+        layer(x)
+    assert recording["gate.input"].shape[1] == recording["memory"].shape[1] == 9
+    with taps.record("memory@5:7", "memory@2", "memory@-1") as recording:
+        layer(x)
+    assert recording["memory"].shape[1] == 4
+
+
+@pytest.mark.parametrize("run", [lambda layer, x, state: layer(x, state), walk], ids=["whole", "steps"])
+@pytest.mark.parametrize("time", [0, 3, 8])
+def test_an_edit_at_one_time_changes_nothing_before_it_and_something_after(time: int, run) -> None:
+    """Planted: the edit ignored its time; the edited value was returned to the recorder but not to the cell."""
+    layer, x = _lstm()
+    state = layer.initial_state(2)._replace(memory=torch.ones(2, 4, dtype=torch.float64))
+    plain, _ = run(layer, x, state)
+    with taps.edit({f"gate.forget@{time}": 0.0}):
+        edited, _ = run(layer, x, state)
+    assert torch.equal(plain[:, :time], edited[:, :time]) or time == 0
+    assert all(not torch.equal(plain[:, t], edited[:, t]) for t in range(time, 9))
+
+
+@pytest.mark.parametrize("run", [lambda layer, x, state: layer(x, state), walk], ids=["whole", "steps"])
+def test_what_one_run_recorded_can_be_patched_into_another(run) -> None:
+    """Found in the first version: a patch with a time axis changed the shape of a step without a word."""
+    layer, x = _lstm()
+    layer = layer.float()
+    x, other, state = x.float(), -x.float(), layer.initial_state(2)
+    with taps.record("*") as source:
+        expected, _ = layer(x)
+    with taps.edit({site: source[site] for site in ("memory", "hidden")}):
+        assert_same(run(layer, other, state)[0], expected, 1e-6)
+    with taps.edit({"hidden@2:6": source["hidden"][:, 2:6]}):
+        patched, _ = run(layer, other, state)
+    assert_same(patched[:, 2:6], expected[:, 2:6], 1e-6)
+    with (
+        pytest.raises(RecordingError, match="4 time steps ends before"),
+        taps.edit({"hidden": source["hidden"][:, :4]}),
+    ):
+        run(layer, other, state)
+    with pytest.raises(RecordingError, match="has shape"), taps.edit({"hidden": source["hidden"][..., :3]}):
+        run(layer, other, state)
+    with pytest.raises(RecordingError, match="has shape"), taps.edit({"hidden": lambda value: value[..., :3]}):
+        run(layer, other, state)
+
+
+def test_an_edit_may_be_a_function_and_lets_gradients_through() -> None:
+    layer, x = _lstm()
+    x.requires_grad_()
+    with taps.edit({"gate.*": lambda gate: 1 - gate}), taps.record("gate.output@0") as recording:
+        layer(x)[0].sum().backward()
+    assert x.grad.abs().sum() > 0
+    with taps.record("gate.output@0") as plain:
+        layer(x)
+    assert_same(recording["gate.output"], 1 - plain["gate.output"], 1e-6)
+
+
+def test_a_recording_is_of_one_batch() -> None:
+    layer, x = _lstm()
+    with taps.record("hidden"):
+        layer(x)
+        with pytest.raises(RecordingError, match="one batch"):
+            layer(x[:1])
+
+
+def test_a_large_recording_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taps, "LOUD", 300)
+    layer, x = _lstm()
+    with pytest.warns(UserWarning, match="narrow the pattern") as warned, taps.record("*"):
+        layer(x)
+    assert len(warned) == 1
+
+
+def test_times_that_nobody_asked_for_take_no_memory() -> None:
+    layer, x = _lstm()
+    with taps.record("memory@2") as recording:
+        layer(x)
+    assert recording._bytes == 2 * 4 * 4
+
+
+def test_scopes_name_the_layers_of_a_stack() -> None:
+    layer = Case("recurrent", {"num_layers": 2}, "auto").layer()
+    with taps.scope("layers.0"), taps.record("*.gate.forget") as recording:
+        layer(torch.randn(1, 3, 3, dtype=torch.float64))
+    assert recording.sites() == ["layers.0.0.lstm.gate.forget", "layers.0.1.lstm.gate.forget"]
+
+
+def test_a_users_cell_is_a_layer_that_can_be_recorded() -> None:
+    """A cell registered later is found by name, runs in the reference form, and says why."""
+
+    class Leak(Cell):
+        """A leaky sum."""
+
+        sites = {"sum": "what has not leaked yet"}  # noqa: RUF012
+
+        def __init__(self, config: Cell.Config, input_size: int):
+            super().__init__(config, input_size)
+            self.from_input = torch.nn.Linear(input_size, self.hidden_size)
+
+        def drive(self, x):
+            return self.from_input(x)
+
+        def step(self, drive, state):
+            state = taps.tap("sum", 0.5 * state + drive)
+            return state, state
+
+    try:
+        CELLS.register("leak")(Leak)
+        assert "leak" in list(LAYERS)
+        assert LAYERS.describe()["leak"] == "A leaky sum."
+        layer = LAYERS["leak"](LAYERS["leak"].Config(hidden_size=4), 3)
+        x = torch.randn(2, 5, 3)
+        assert layer.explain(2, 5) == "reference: leak has no vendor kernel"
+        with taps.record("sum") as recording:
+            outputs, _ = layer(x)
+        assert_same(outputs, walk(layer, x, layer.initial_state(2))[0], 1e-6)
+        assert torch.equal(recording["sum"], outputs)
+    finally:
+        CELLS._items.pop("leak", None)
+        LAYERS._items.pop("leak", None)
