@@ -60,9 +60,10 @@ def show_results(folder: Path, results: dict[str, Any]) -> None:
     rows = []
     for split in ("valid", "test"):
         if split in results:
-            scores, language = results[split], results[split].get("language", {})
+            scores = results[split]
+            excess = (scores.get("language") or {}).get("excess", {})
             row = [split, scores["tokens"], scores["loss"], scores["perplexity"], scores["bits_per_byte"]]
-            rows.append([*row, language.get("best"), _percent(language.get("relative_excess"))])
+            rows.append([*row, excess.get("best"), _percent(excess.get("relative"))])
     columns = ["split", "tokens", "loss (nats)", "perplexity", "bits per byte", "best possible loss", "above it"]
     if all(row[5] is None for row in rows):
         columns, rows = columns[:5], [row[:5] for row in rows]

@@ -50,7 +50,7 @@ class Goal(Config):
     """What a recipe promises."""
 
     measure: str = "valid.loss"
-    """Figure of the run's results, by its place there: valid.loss, test.perplexity, valid.language.relative_excess."""
+    """Figure of the run's results, by its place there: valid.loss, test.perplexity, valid.language.excess.relative."""
     at_most: float | None = None
     """Largest value that keeps the promise."""
     at_least: float | None = None

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from elman.evaluation import compare, evaluate
+from elman.evaluation import Likelihood, compare, evaluate, excess
+from elman.evaluation.likelihood import plain
 from elman.generation import generate
 from elman.inspection.curves import draw_curves
 from elman.pipeline.prepare import Prepared
@@ -27,8 +28,8 @@ def final_results(session: "Session") -> dict[str, Any]:
     results["samples"] = [sample.text for sample in samples]
     atomic_write(run.samples / f"step-{session.trainer.step:08d}.txt", "\n---\n".join(results["samples"]).encode())
     records = read_metrics(run.metrics)
-    bayes = results.get("valid", {}).get("language", {}).get("best")
-    draw_curves(records, run.plots, bound=bayes, title=run.folder.name)
+    best = look_up(results, "valid.language.excess.best")
+    draw_curves(records, run.plots, bound=best, title=run.folder.name)
     speeds = [record["clock"]["tokens_per_second"] for record in records if record["kind"] == "step"]
     results["tokens_per_second"] = sorted(speeds)[len(speeds) // 2] if speeds else None
     results["goals"] = [judge(goal, results) for goal in recipe.goals]
@@ -41,27 +42,30 @@ def score_split(model: Any, prepared: Prepared, recipe: Recipe, split: str) -> d
     likelihood = evaluate(model, batches, prepared.stores[split].facts, context)
     scores = likelihood.plain()
     if prepared.corpus.language is not None:
-        scores["language"] = beside_the_truth(model, prepared, split, scores)
+        scores["language"] = beside_the_truth(model, prepared, split, likelihood)
     return scores
 
 
-def beside_the_truth(model: Any, prepared: Prepared, split: str, scores: Mapping[str, Any]) -> dict[str, Any]:
+def beside_the_truth(model: Any, prepared: Prepared, split: Any, likelihood: Likelihood) -> dict[str, Any]:
     """Distance to the best possible loss; with one token for each word also the grammar, by distance."""
     language: Any = prepared.corpus.language
-    if prepared.tokenizer.name == "word":
-        found = compare(model, prepared.tokenizer, language, prepared.corpus.documents(split)).plain()  # type: ignore[arg-type]
-        cases = [entry for entry in (found["agreement"] or {}).get("by_distance", []) if entry["count"] >= FEW]
-        return {**found, "worst_agreement": min((entry["accuracy"] for entry in cases), default=None)}
-    documents = prepared.corpus.documents(split)  # type: ignore[arg-type]
-    best = -sum(sum(language.log_probs(document.text.split())) for document in documents)
-    nats = scores["loss"] * scores["tokens"]
-    return {"best": best / scores["tokens"], "loss": scores["loss"], "relative_excess": (nats - best) / best}
+    documents = prepared.corpus.documents(split)
+    if prepared.tokenizer.name != "word":
+        return {"excess": plain(excess(likelihood, language, documents))}
+    found = compare(model, prepared.tokenizer, language, documents).plain()
+    cases = [entry for entry in (found["agreement"] or {}).get("by_distance", []) if entry["count"] >= FEW]
+    return {**found, "worst_agreement": min((entry["accuracy"] for entry in cases), default=None)}
 
 
 def judge(goal: Goal, results: Mapping[str, Any]) -> dict[str, Any]:
-    value: Any = results
-    for part in goal.measure.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+    value = look_up(results, goal.measure)
     met = value is not None
     met = met and (goal.at_most is None or value <= goal.at_most) and (goal.at_least is None or value >= goal.at_least)
     return {**goal.plain(), "value": value, "met": met}
+
+
+def look_up(results: Any, place: str) -> Any:
+    """The figure at a dotted place, or None."""
+    for part in place.split("."):
+        results = results.get(part) if isinstance(results, Mapping) else None
+    return results
