@@ -33,5 +33,5 @@ def evaluate(
         rows = [list(entry.values()) for entry in language["by_distance"]]
         options.table("Loss at marked words", ["distance", "loss (nats)", "best possible", "cases"], rows)
     if language.get("agreement"):
-        rows = [[entry["value"], entry["accuracy"] * 100, entry["count"]] for entry in language["agreement"]["by_distance"]]
+        rows = [[entry["value"], entry["accuracy"] * 100, entry["words"]] for entry in language["agreement"]["by_distance"]]
         options.table("Right form, by distance", ["distance", "% right", "cases"], rows)

@@ -72,7 +72,7 @@ def show_results(folder: Path, results: dict[str, Any]) -> None:
     judged = results.get("test") or results.get("valid") or {}
     agreement = (judged.get("language") or {}).get("agreement")
     if agreement:
-        rows = [[entry["value"], entry["accuracy"] * 100, entry["count"]] for entry in agreement["by_distance"]]
+        rows = [[entry["value"], entry["accuracy"] * 100, entry["words"]] for entry in agreement["by_distance"]]
         title = "Right form of the verb or bracket, by words between it and what decides it"
         options.table(title, ["distance", "% right", "cases"], rows)
     if results.get("samples"):

@@ -53,7 +53,7 @@ def beside_the_truth(model: Any, prepared: Prepared, split: Any, likelihood: Lik
     if prepared.tokenizer.name != "word":
         return {"excess": plain(excess(likelihood, language, documents))}
     found = compare(model, prepared.tokenizer, language, documents).plain()
-    cases = [entry for entry in (found["agreement"] or {}).get("by_distance", []) if entry["count"] >= FEW]
+    cases = [entry for entry in (found["agreement"] or {}).get("by_distance", []) if entry["words"] >= FEW]
     return {**found, "worst_agreement": min((entry["accuracy"] for entry in cases), default=None)}
 
 
