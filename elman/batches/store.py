@@ -79,9 +79,10 @@ class TokenStore:
 
     @classmethod
     def build(
-        cls, documents: Iterable[Document], tokenizer: Tokenizer, folder: Path, name: str, fingerprint: str = ""
+        cls, documents: Iterable[Document], tokenizer: Tokenizer, folder: str | Path, name: str, fingerprint: str = ""
     ) -> "TokenStore":
         """Encode documents as they come. Until the last file is in place, there is no store of this name."""
+        folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         dtype = "<u2" if tokenizer.vocab_size < 2**16 else "<u4"
         whole = {kind: folder / f"{name}.{kind}" for kind in ("tokens", "starts", "json")}
