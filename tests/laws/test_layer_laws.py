@@ -32,8 +32,8 @@ def test_agreement_no_state_means_the_initial_state(case: Case, situation: Situa
 
 @given(situation=situations(shortest=2))
 def test_cutting_a_sequence_may_be_cut_anywhere(case: Case, situation: Situation) -> None:
-    """Law 2, with gradients through the cut and rows that end before it. Planted: the carried state was detached;
-    a finished row's state was replaced."""
+    """Law 2, with gradients through the cut and rows that end before it. Planted: the final state was detached;
+    rows that had ended lost their state in the next piece."""
     layer = situation.layer(case)
     x, state, cut, lengths = situation.x(), situation.state(layer), situation.cut, situation.lengths
     real = real_positions(lengths, situation.time)
@@ -72,7 +72,7 @@ def test_causality_changing_the_future_never_changes_the_past(case: Case, situat
 
 @given(situation=situations())
 def test_values_nothing_changes_the_state_or_the_input_it_was_given(case: Case, situation: Situation) -> None:
-    """Law 5, so that histories can be branched and kept. Planted: a step added to its state in place."""
+    """Law 5, so that histories can be branched and kept. Planted: a step wrote the new state into the old one."""
     layer = situation.layer(case)
     x, state = situation.x(), situation.state(layer)
     kept, kept_x = map_state(torch.clone, state), x.clone()
@@ -88,7 +88,7 @@ def test_values_nothing_changes_the_state_or_the_input_it_was_given(case: Case, 
 
 @given(situation=situations())
 def test_rows_a_batch_gives_what_its_rows_give_alone(case: Case, situation: Situation) -> None:
-    """Law 6. Planted: the state was averaged over the batch; the vendor's rows were not put back in their order."""
+    """Law 6. Planted: some of the batch's mean leaked in; the vendor's rows were not put back in order."""
     layer = situation.layer(case)
     x, state, lengths = situation.x(), situation.state(layer), situation.lengths
 
@@ -109,7 +109,7 @@ def test_rows_a_batch_gives_what_its_rows_give_alone(case: Case, situation: Situ
 @given(situation=situations())
 def test_rows_padding_changes_neither_real_outputs_nor_the_final_state(case: Case, situation: Situation) -> None:
     """Law 6, against each row cut to its real length; rows of length 0 keep their state. Planted: lengths off by one
-    (each way); the final state was the one after the last padded position."""
+    (each way); the final state was the one after the last padded position; rows of length 0 got zeros."""
     layer = situation.layer(case)
     x, state, lengths = situation.x(), situation.state(layer), situation.lengths
     real = real_positions(lengths, situation.time)

@@ -164,7 +164,7 @@ def test_patterns_that_overlap_record_a_site_once() -> None:
 @pytest.mark.parametrize("run", [lambda layer, x, state: layer(x, state), walk], ids=["whole", "steps"])
 @pytest.mark.parametrize("time", [0, 3, 8])
 def test_an_edit_at_one_time_changes_nothing_before_it_and_something_after(time: int, run) -> None:
-    """Planted: the edit ignored its time; the edited value was returned to the recorder but not to the cell."""
+    """Planted: the edit ignored its time; the edited value was not given back to the cell."""
     layer, x = _lstm()
     state = layer.initial_state(2)._replace(memory=torch.ones(2, 4, dtype=torch.float64))
     plain, _ = run(layer, x, state)
