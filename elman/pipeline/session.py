@@ -85,6 +85,7 @@ class Session:
         )
         self.best, self.last = self.run.best, self.run.last
         self.metrics = Metrics(self.run.metrics) if world.leads else None
+        self.found: Checkpoint | None = None  # the best weights that are not on disk yet
         self.notes: list[str] = self._restore() if resuming else []
 
     def __iter__(self) -> Iterator[Report]:
@@ -98,7 +99,8 @@ class Session:
             if self.metrics and report.kind in LOGGED:
                 self.metrics.write(report.plain())
                 if report.values.get("improved"):
-                    self._save_best(report.values["valid_loss"])
+                    found = {"valid_loss": report.values["valid_loss"]}
+                    self.found = Checkpoint(self.trainer.step, self.trainer.weights(), {}, found)
             yield report
         if self.world.leads and self.trainer.ended != INTERRUPTED:
             yield Report("result", self.trainer.step, tokens=self.trainer.tokens, values=self._finish())
@@ -117,15 +119,16 @@ class Session:
         return evaluate(self.model, batches, self.prepared.stores["valid"].facts, context).loss
 
     def _save(self) -> None:
+        """The best so far, then the last: so that what is resumed never knows of a best that is lost."""
         tensors = self.trainer.tensors()
         if self.metrics:
+            if self.found is not None:
+                self.best.save(self.found)
+                self.found = None
             facts = {"trainer": self.trainer.facts(), "metrics": self.metrics.position()}
             facts["fingerprints"] = {split: store.fingerprint for split, store in self.prepared.stores.items()}
             facts["environment"] = _exactness(self.device)
             self.last.save(Checkpoint(self.trainer.step, self.model.state_dict(), tensors, facts))
-
-    def _save_best(self, loss: float) -> None:
-        self.best.save(Checkpoint(self.trainer.step, self.trainer.weights(), {}, {"valid_loss": loss}))
 
     def _restore(self) -> list[str]:
         """Go on from the newest whole checkpoint; what was noticed on the way."""

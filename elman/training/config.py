@@ -65,6 +65,6 @@ class TrainingConfig(Config):
     log_every: int = Field(20, ge=1)
     """Steps between two entries of the log."""
     save_minutes: float = Field(5.0, ge=0)
-    """Minutes between checkpoints, besides one after each validation."""
+    """Minutes between checkpoints at the most; there is also one after each validation that can afford it."""
     save_every: int = Field(0, ge=0)
-    """Steps between checkpoints; 0 leaves it to save_minutes and validations."""
+    """Steps between checkpoints; 0 leaves it to the clock and the validations."""

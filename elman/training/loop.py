@@ -16,6 +16,8 @@ from elman.training.reports import Kind, Report
 from elman.training.schedules import learning_rate
 from elman.training.update import Updater
 
+SAVING_SHARE = 20  # a checkpoint after a validation waits until training took so many times what the last one took
+
 
 class Trainer:
     """Iterate over it to train. Whenever it has just given a report, its `tensors` and `facts` are complete."""
@@ -39,6 +41,7 @@ class Trainer:
 
     def __iter__(self) -> Iterator[Report]:
         self._started = self._logged = self._saved = time.monotonic()
+        self._save_cost = 0.0
         yield self._report("start", total_steps=self.total_steps)
         if self.step >= self.total_steps:
             self.stop("the planned steps are done")
@@ -97,9 +100,11 @@ class Trainer:
             self.stop("the planned steps are done")
         elif log:
             self._check_clock()
-        if validated or self.ended or self._save_due(log):
-            self._saved = time.monotonic()
+        if self.ended or self._save_due(log, validated):
+            began = time.monotonic()
             yield self._report("save")
+            self._saved = time.monotonic()
+            self._save_cost = self._saved - began
 
     def _check_skips(self) -> None:
         limit = 1 if self.config.non_finite == "stop" else self.config.max_skips
@@ -141,12 +146,13 @@ class Trainer:
         if limit and self.world.from_leader(minutes) >= limit:
             self.stop(f"the time of {limit:g} minutes is up")
 
-    def _save_due(self, log: bool) -> bool:
-        every = self.config.save_every
-        if every:
-            return self.step % every == 0
-        waited = (time.monotonic() - self._saved) / 60
-        return log and bool(self.world.from_leader(float(waited >= self.config.save_minutes)))
+    def _save_due(self, log: bool, validated: bool) -> bool:
+        """By steps if asked; else by the clock, and after a validation unless saving would take over the run."""
+        if self.config.save_every:
+            return self.step % self.config.save_every == 0
+        waited = time.monotonic() - self._saved
+        due = waited >= 60 * self.config.save_minutes or (validated and waited >= SAVING_SHARE * self._save_cost)
+        return (log or validated) and bool(self.world.from_leader(float(due)))
 
     def _total_steps(self) -> int:
         epochs = sum(self.batches.length_of(epoch) for epoch in range(self.config.max_epochs))

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elman.evaluation import reading
 from elman.corpus.document import Document, Mark
 from elman.errors import DataError
+from elman.evaluation import reading
 from elman.evaluation.languages import agreement, compare, excess
 from elman.evaluation.likelihood import evaluate
 
@@ -113,6 +113,22 @@ def test_every_word_is_judged_with_its_true_past_in_any_company(fake, texts, dat
         patch.setattr(reading, "POOL", data.draw(st.sampled_from([1, 3, 1024])))
         found = agreement(model, tokenizer, documents)
     assert [accuracy.accuracy for accuracy in found.by_distance] == expected
+
+
+def test_no_more_logits_are_held_than_allowed(fake, tokenizer, monkeypatch):
+    sizes = []
+
+    class Watched(fake.TinyModel):
+        def forward(self, tokens, state, lengths):
+            sizes.append(tokens.shape)
+            return super().forward(tokens, state, lengths)
+
+    monkeypatch.setattr(reading, "LOGITS", 200)
+    documents = [Document("dog " * length + "runs", marks=(Mark(length, 0, "run"),)) for length in range(1, 30)]
+    agreement(Watched(vocab=7), tokenizer, documents)
+    assert sum(rows for rows, _ in sizes) == 29
+    assert all(rows == 1 or rows * time * 7 <= 200 for rows, time in sizes)
+    assert max(rows for rows, _ in sizes) > 2
 
 
 def test_forms_outside_the_vocabulary_are_left_out_and_counted(fake, tokenizer):

@@ -103,11 +103,16 @@ def test_the_plain_form_is_json_with_the_main_numbers_first(fake):
 
 
 def test_an_impossible_token_makes_the_score_infinite_and_null_in_json(fake):
-    class Sure(Certain):
-        def losses(self, inputs, targets, state, lengths):
-            return torch.full(inputs.shape, torch.inf), state
+    class Wrong(Certain):
+        def __init__(self, loss):
+            self.loss = loss
 
-    score = evaluate(Sure(), fake.Documents([[1]], 1, 10), fake.facts([[1]]), "fresh")
+        def losses(self, inputs, targets, state, lengths):
+            return torch.full(inputs.shape, self.loss), state
+
+    hopeless = evaluate(Wrong(1000.0), fake.Documents([[1]], 1, 10), fake.facts([[1]]), "fresh")
+    assert (hopeless.loss, hopeless.perplexity) == (1000.0, math.inf)
+    score = evaluate(Wrong(torch.inf), fake.Documents([[1]], 1, 10), fake.facts([[1]]), "fresh")
     assert score.loss == score.perplexity == score.bits_per_byte == math.inf
     assert score.plain()["loss"] is None
     assert score.interval is None
@@ -158,5 +163,6 @@ def test_the_interval_is_over_documents_when_there_are_many_and_over_blocks_othe
     assert low < score.loss < high
     spread = 6 / 7 / math.sqrt(40)  # of the mean of 40 documents, whose losses are 6/7 away from it
     assert high - low == pytest.approx(2 * 1.96 * spread, rel=0.15)
+    assert (low + high) / 2 == pytest.approx(score.loss, abs=0.05)
     few = evaluate(ByToken(), fake.Lanes(documents, 1, 7), fake.facts(documents), "carried")
     assert few.interval == pytest.approx(score.interval, rel=0.15)

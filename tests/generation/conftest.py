@@ -14,7 +14,7 @@ EOS = 0
 class TinyModel(nn.Module):
     """Embedding, one GRU cell, logits. Outputs at padded positions are NaN, to catch whoever reads them."""
 
-    def __init__(self, vocab=29, width=16, seed=0, sharpness=3.0):
+    def __init__(self, vocab=29, width=16, seed=0, sharpness=3.0, ending=0.0):
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         self.embedding, self.cell, self.head = (
@@ -26,6 +26,7 @@ class TinyModel(nn.Module):
             nn.init.normal_(parameter, std=0.5, generator=generator)
         with torch.no_grad():
             self.head.weight *= sharpness
+            self.head.bias[EOS] += ending
         self.dropout = nn.Dropout(0.5)
         self.rows_seen = []  # how many rows each step had
 
