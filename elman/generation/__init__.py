@@ -1,12 +1,4 @@
-<<<<<<< HEAD
 """Generation: from a prompt to text, token by token."""
-
-from elman.generation.choose import GenerationConfig
-from elman.generation.stream import Generated, generate, stream
-
-__all__ = ["Generated", "GenerationConfig", "generate", "stream"]
-=======
-"""Text from a model: choosing tokens, and streaming them."""
 
 from elman.generation.choose import GenerationConfig, choose, shape_logits
 from elman.generation.stream import Chosen, Generated, generate, generate_tokens, stream
@@ -21,4 +13,3 @@ __all__ = [
     "shape_logits",
     "stream",
 ]
->>>>>>> generation
