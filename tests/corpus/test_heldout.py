@@ -102,6 +102,14 @@ def test_with_many_units_a_split_left_empty_takes_just_one(valid, test):
     assert counts["valid"] == (bool(valid) if valid < 0.1 else pytest.approx(0.3 * len(units), rel=0.2))
 
 
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_with_few_units_no_split_stays_empty(count):
+    for number in range(50):
+        units = [Document(f"{number} {unit}") for unit in range(count)]
+        held_out = hold_out(units, 0.5, 0.4, "here")
+        assert {held_out.split(unit) for unit in units} == {"train", "valid", "test"}
+
+
 def test_too_little_text_to_hold_out_says_what_to_do(tmp_path):
     with pytest.raises(DataError, match=r"too few to hold some out \(give data.valid"):
         texts(corpus_of(tmp_path / "a.txt", b"same\nsame\n"), "train")

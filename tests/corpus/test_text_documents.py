@@ -93,9 +93,17 @@ def test_a_line_of_100_megabytes_is_refused_as_a_line_and_streams_as_a_file(read
 
 def test_a_long_line_is_cut_after_a_space_where_there_is_one(read, monkeypatch):
     monkeypatch.setattr(text, "PIECE_BYTES", 32)
-    documents, _ = read(b"some words " * 20, tokenizer="char")
+    documents, corpus = read(b"some words " * 20 + b"\n\xff", tokenizer="char")
     assert len(documents) > 3
-    assert all(document.text.endswith(" ") for document in documents)
+    assert all(document.text.endswith((" ", "\n")) for document in documents[:-1])
+    assert corpus.repairs.first["invalid UTF-8"].endswith("line 2")
+
+
+@pytest.mark.parametrize("length", [13, 14, 15, 16, 17, 31, 32])
+def test_a_line_end_of_two_bytes_is_never_cut(read, monkeypatch, length):
+    monkeypatch.setattr(text, "PIECE_BYTES", 16)
+    documents, _ = read(b"x" * length + b"\r\nend", tokenizer="char")
+    assert "".join(document.text for document in documents) == "x" * length + "\nend"
 
 
 def test_a_block_beyond_the_limit_is_refused(read):
