@@ -134,7 +134,9 @@ def test_reading_a_split_twice_counts_its_repairs_once(tmp_path):
     (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfx \xff\n")
     corpus = open_corpus(DataConfig(train=str(tmp_path / "a.txt"), test=str(tmp_path / "b.txt")))
     assert not corpus.repairs
-    for split in ("train", "valid", "train", "test", "test"):
+    list(corpus.documents("train"))
+    assert corpus.repairs.counts == {"invalid UTF-8": 30}
+    for split in ("valid", "train", "test", "test"):
         list(corpus.documents(split))
     assert corpus.repairs_in("train").counts == {"invalid UTF-8": 30}
     assert corpus.repairs_in("test").counts == {"invalid UTF-8": 1, "byte order mark": 1}
