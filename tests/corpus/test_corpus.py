@@ -170,7 +170,8 @@ class Sentences:
         self.settings = settings
 
     def split(self, name: str):
-        yield from (Document(f"{name} {number}") for number in range(self.settings["count"]))
+        count = 0 if name == self.settings.get("without") else self.settings["count"]
+        yield from (Document(f"{name} {number}") for number in range(count))
 
 
 def test_a_synthetic_language_is_a_corpus_and_is_imported_only_when_asked_for(monkeypatch):
@@ -184,6 +185,8 @@ def test_a_synthetic_language_is_a_corpus_and_is_imported_only_when_asked_for(mo
     other = open_corpus(DataConfig(language={"type": "some", "count": 4}), languages=Sentences)
     fingerprints = {corpus.fingerprint("train"), corpus.fingerprint("valid"), other.fingerprint("train")}
     assert len(fingerprints) == 3
+    short = open_corpus(DataConfig(language={"count": 1, "without": "test"}), languages=Sentences)
+    assert short.splits() == ["train", "valid"]
 
 
 def test_importing_the_corpus_stays_light():
