@@ -84,11 +84,12 @@ class Corpus:
         self._readings: dict[Split, Repairs] = {}
         self._sources = {split: locate(getattr(config, split), config.format, split) for split in SPLITS}
         self._spool_standard_input()
+        self._spoken = [split for split in SPLITS if language and next(language.split(split), None)]
 
     def splits(self) -> list[Split]:
-        """The splits there are, given or held out of train."""
+        """The splits there are: given, held out of train, or not left empty by a language's settings."""
         if self.language is not None:
-            return list(SPLITS)
+            return self._spoken
         return [split for split in SPLITS if self._sources[split] or self._fraction(split)]
 
     def sources(self, split: Split) -> list[str]:

@@ -134,7 +134,9 @@ def test_reading_a_split_twice_counts_its_repairs_once(tmp_path):
     (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfx \xff\n")
     corpus = open_corpus(DataConfig(train=str(tmp_path / "a.txt"), test=str(tmp_path / "b.txt")))
     assert not corpus.repairs
-    for split in ("train", "valid", "train", "test", "test"):
+    list(corpus.documents("train"))
+    assert corpus.repairs.counts == {"invalid UTF-8": 30}
+    for split in ("valid", "train", "test", "test"):
         list(corpus.documents(split))
     assert corpus.repairs_in("train").counts == {"invalid UTF-8": 30}
     assert corpus.repairs_in("test").counts == {"invalid UTF-8": 1, "byte order mark": 1}
@@ -168,7 +170,8 @@ class Sentences:
         self.settings = settings
 
     def split(self, name: str):
-        yield from (Document(f"{name} {number}") for number in range(self.settings["count"]))
+        count = 0 if name == self.settings.get("without") else self.settings["count"]
+        yield from (Document(f"{name} {number}") for number in range(count))
 
 
 def test_a_synthetic_language_is_a_corpus_and_is_imported_only_when_asked_for(monkeypatch):
@@ -182,6 +185,8 @@ def test_a_synthetic_language_is_a_corpus_and_is_imported_only_when_asked_for(mo
     other = open_corpus(DataConfig(language={"type": "some", "count": 4}), languages=Sentences)
     fingerprints = {corpus.fingerprint("train"), corpus.fingerprint("valid"), other.fingerprint("train")}
     assert len(fingerprints) == 3
+    short = open_corpus(DataConfig(language={"count": 1, "without": "test"}), languages=Sentences)
+    assert short.splits() == ["train", "valid"]
 
 
 def test_importing_the_corpus_stays_light():

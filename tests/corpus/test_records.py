@@ -46,16 +46,21 @@ def test_every_format_gives_back_the_texts_written(read, name, write, values):
 
 
 def test_a_table_without_header_has_numbered_columns(read):
-    documents, _ = read(b'3\tan "odd quote\n1\tb\n', "a.tsv", column=2)
-    assert [(document.text, document.line) for document in documents] == [('an "odd quote', 1), ("b", 2)]
+    documents, _ = read(b'3\t"odd" quote "\n1\tb\n', "a.tsv", column=2)
+    assert [(document.text, document.line) for document in documents] == [('"odd" quote "', 1), ("b", 2)]
+
+
+def test_the_record_limit_is_for_each_record_not_for_all(read):
+    documents, _ = read(b"text\n" + b"some words\n" * 20, "a.csv", max_record_bytes=64)
+    assert len(documents) == 20
 
 
 def test_a_quoted_field_may_span_lines_and_exceed_what_the_csv_module_allows(read):
     long = "x" * 200_000
-    before = csv.field_size_limit()
+    before = csv.field_size_limit(1234)
     documents, _ = read(f'text,id\n"a\r\n""b""",1\n{long},2\n'.encode(), "a.csv")
     assert [(document.text, document.line) for document in documents] == [('a\n"b"', 2), (long, 4)]
-    assert csv.field_size_limit() == before
+    assert csv.field_size_limit(before) == 1234
 
 
 def test_a_lone_surrogate_and_a_nul_from_json_escapes_are_mended(read):
