@@ -44,7 +44,7 @@ class Metrics:
     def truncate_to(self, position: int) -> None:
         """Forget what came after a checkpoint, so that a resumed run's log equals that of an uninterrupted one."""
         before = _read(self.path)[:position]
-        if len(before) < position or _whole(before) < position:
+        if _whole(before) < position:
             raise RunError(
                 f"{self.path}: the checkpoint was saved at byte {position}, which is not the end of a line here; "
                 "the log was changed: put it back, or start another --run"

@@ -90,5 +90,21 @@ def kill(child: int) -> None:
     os.waitpid(child, 0)
 
 
+@contextmanager
+def deadline(seconds: int) -> Iterator[None]:
+    """What hangs is a failure, not a wait."""
+
+    def ring(*_: object) -> None:
+        raise AssertionError(f"still not done after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def leftovers(folder: Path) -> list[Path]:
     return list(folder.rglob(f"{files.ASIDE}*"))

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import torch
-from crashing import in_child, kill, leftovers, start_child
+from crashing import deadline, in_child, kill, leftovers, start_child
 
 from elman.errors import RunError
 from elman.runs import files, lock
@@ -24,6 +24,12 @@ def uniform(step: int) -> Checkpoint:
 def is_uniform(found: Checkpoint) -> bool:
     tensors = [*found.weights.values(), *found.training.values()]
     return found.facts["step"] == found.step and all((tensor == found.step).all() for tensor in tensors)
+
+
+@pytest.fixture(autouse=True)
+def no_hanging():
+    with deadline(120):
+        yield
 
 
 @pytest.fixture
@@ -92,15 +98,14 @@ def test_a_reader_never_sees_half_a_checkpoint(tmp_path, keep, monkeypatch):
     child = start_child(writer)
     try:
         seen = [0]
-        for opening in range(500):
+        while len(seen) < 500 or len(set(seen)) < 50:  # many openings, and many saves meanwhile
             found = shelf.load()
             assert is_uniform(found)
-            assert found.step >= seen[-1], opening
+            assert found.step >= seen[-1]
             seen.append(found.step)
-        assert os.waitpid(child, os.WNOHANG) == (0, 0), "the writer stopped early"
+            assert os.waitpid(child, os.WNOHANG) == (0, 0), "the writer stopped early"
     finally:
         kill(child)
-    assert len(set(seen)) > 50
 
 
 def test_a_killed_writer_leaves_what_it_reported(run):

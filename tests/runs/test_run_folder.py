@@ -47,6 +47,17 @@ def test_a_folder_with_other_things_is_refused_untouched(tmp_path, name):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_of_two_who_create_the_same_run_one_is_refused(tmp_path):
+    def other_is_first(operation, *paths):
+        if operation == "make" and paths == (tmp_path / "run",) and not paths[0].exists():
+            with hooked(lambda *_: None):
+                Run.create(tmp_path / "run", "first\n", {})
+
+    with hooked(other_is_first), pytest.raises(RunError, match="holds a run already"):
+        Run.create(tmp_path / "run", "second\n", {})
+    assert Run.open(tmp_path / "run").config.read_text() == "first\n"
+
+
 def test_an_empty_folder_may_become_a_run(tmp_path):
     assert Run.create(tmp_path, "", {}).config.exists()
 
