@@ -6,10 +6,11 @@ chunks, and forming the gradients while a chunk's logits are still in cache, sav
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-CPU_ROWS = 256  # a chunk of logits should stay in cache; 128 to 512 measured alike
-GPU_LOGITS = 2**26  # numbers per chunk on an accelerator: large enough to fill it
+CPU_LOGITS = 2_560_000  # numbers per chunk: they stay in cache, and their memory is used again instead of mapped anew
+GPU_LOGITS = 2**26  # on an accelerator: large enough to fill it
 
 
 def cross_entropy_reference(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
@@ -58,17 +59,21 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                     for_weight.addmm_(errors.t(), inputs)
                 else:
                     for_weight += errors.t() @ inputs
-        ctx.save_for_backward(for_features, for_weight, *([] if for_bias is None else [for_bias]))
+        ctx.gradients = for_features, for_weight, for_bias
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, scale):  # type: ignore[no-untyped-def]
-        for_features, for_weight, *for_bias = (gradient * scale for gradient in ctx.saved_tensors)
-        return for_features, for_weight, for_bias[0] if for_bias else None, None
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            raise RuntimeError("the chunked cross-entropy keeps its gradients for one backward pass only")
+        return *(None if gradient is None else gradient.mul_(scale) for gradient in gradients), None
 
 
 def _chunks(features: Tensor, weight: Tensor) -> list[slice]:
-    size = CPU_ROWS if features.device.type == "cpu" else max(CPU_ROWS, GPU_LOGITS // len(weight))
+    logits = CPU_LOGITS if features.device.type == "cpu" else GPU_LOGITS
+    size = max(1, logits // len(weight))
     return [slice(start, start + size) for start in range(0, len(features), size)]
 
 

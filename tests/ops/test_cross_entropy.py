@@ -25,7 +25,7 @@ def test_chunks_change_neither_value_nor_gradients(positions, width, words, bias
     wanted = [tensor for tensor in (features, weight, offset) if tensor is not None]
     expected = cross_entropy_reference(features, weight, offset, targets)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cross_entropy, "CPU_ROWS", chunk)
+        patch.setattr(cross_entropy, "CPU_LOGITS", chunk * words)
         found = cross_entropy_sum(features, weight, offset, targets)
         each = cross_entropy_each(features, weight, offset, targets)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
@@ -50,3 +50,11 @@ def test_half_precision_products_keep_single_precision_sums():
     (ours,) = torch.autograd.grad(found, weight)
     (theirs,) = torch.autograd.grad(expected, weight)
     assert (ours - theirs).norm() < 2e-2 * theirs.norm()
+
+
+def test_a_second_backward_pass_is_refused_instead_of_wrong():
+    features, weight, offset, targets = example(4, 3, 5, True, torch.float32)
+    found = cross_entropy_sum(features, weight, offset, targets)
+    found.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="one backward pass"):
+        found.backward()

@@ -1,0 +1,63 @@
+"""How things are timed here: all variants in one process, interleaved by round; ratios are medians of rounds' ratios."""
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def interleaved(variants: dict[str, Callable[[], Any]], rounds: int, warmup: int = 2) -> dict[str, list[float]]:
+    """Seconds of each variant in each round. Each is run a few times first, so that nothing is paid for twice."""
+    for run in variants.values():
+        for _ in range(warmup):
+            run()
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, run in variants.items():
+            began = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - began)
+    return seconds
+
+
+def compare(seconds: dict[str, list[float]], against: str) -> dict[str, dict[str, float]]:
+    """For each variant: best milliseconds, and how many times faster than `against`, with quartiles."""
+    table = {}
+    for name, own in seconds.items():
+        ratios = sorted(theirs / mine for mine, theirs in zip(own, seconds[against], strict=True))
+        quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+        table[name] = {"ms": min(own) * 1e3, "faster": statistics.median(ratios), "low": quartiles[0], "high": quartiles[2]}
+    return table
+
+
+def machine() -> dict[str, Any]:
+    facts = {"cpu": _cpu(), "threads": torch.get_num_threads(), "python": platform.python_version()}
+    return facts | {"torch": torch.__version__, "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None}
+
+
+def write(name: str, results: Any) -> Path:
+    """Under benchmarks/results, with date and machine."""
+    path = RESULTS / f"{date.today().isoformat()}-{name}.json"
+    path.write_text(json.dumps({"date": date.today().isoformat(), "machine": machine(), "results": results}, indent=1) + "\n")
+    return path
+
+
+def show(title: str, table: dict[str, dict[str, float]], against: str) -> None:
+    print(f"\n{title} (times faster than: {against})")
+    for name, row in table.items():
+        print(f"  {name:<34} {row['ms']:9.1f} ms   {row['faster']:5.2f} x   ({row['low']:.2f} to {row['high']:.2f})")
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
