@@ -34,19 +34,22 @@ def compare(seconds: dict[str, list[float]], against: str) -> dict[str, dict[str
     for name, own in seconds.items():
         ratios = sorted(theirs / mine for mine, theirs in zip(own, seconds[against], strict=True))
         quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-        table[name] = {"ms": min(own) * 1e3, "faster": statistics.median(ratios), "low": quartiles[0], "high": quartiles[2]}
+        row = {"ms": min(own) * 1e3, "faster": statistics.median(ratios)}
+        table[name] = {**row, "low": quartiles[0], "high": quartiles[2]}
     return table
 
 
 def machine() -> dict[str, Any]:
-    facts = {"cpu": _cpu(), "threads": torch.get_num_threads(), "python": platform.python_version()}
-    return facts | {"torch": torch.__version__, "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None}
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    facts = {"cpu": _cpu(), "threads": torch.get_num_threads(), "gpu": gpu}
+    return {**facts, "python": platform.python_version(), "torch": torch.__version__}
 
 
 def write(name: str, results: Any) -> Path:
     """Under benchmarks/results, with date and machine."""
-    path = RESULTS / f"{date.today().isoformat()}-{name}.json"
-    path.write_text(json.dumps({"date": date.today().isoformat(), "machine": machine(), "results": results}, indent=1) + "\n")
+    today = date.today().isoformat()
+    path = RESULTS / f"{today}-{name}.json"
+    path.write_text(json.dumps({"date": today, "machine": machine(), "results": results}, indent=1) + "\n")
     return path
 
 

@@ -1,6 +1,7 @@
 """A training step of a two-layer LSTM language model on one CPU thread: ours beside the usual torch loop.
 
-The usual loop: nn.LSTM, logits of all positions, F.cross_entropy, plain Adam. The whole step is timed, optimizer included.
+The usual loop: nn.LSTM, logits of all positions, F.cross_entropy, plain Adam. The whole step is timed, with the
+optimizer.
 """
 
 import torch

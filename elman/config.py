@@ -136,7 +136,8 @@ def _fields_at(cls: type[Config], path: list[str]) -> list[str]:
         if part not in cls.model_fields:
             break
         annotation = cls.model_fields[part].annotation
-        inner = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type) and issubclass(kind, Config)]
+        kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
+        inner = [kind for kind in kinds if issubclass(kind, Config)]
         if not inner:
             break
         cls = inner[0]

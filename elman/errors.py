@@ -73,6 +73,6 @@ class MissingExtra(ElmanError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """" (did you mean 'x'?)" when something known is close, else nothing."""
+    """ " (did you mean 'x'?)" when something known is close, else nothing."""
     close = get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" (did you mean {close[0]!r}?)" if close else ""

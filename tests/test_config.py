@@ -13,7 +13,7 @@ from elman.registry import Registry
 class Inner(Config):
     learning_rate: float = 0.1
     """Step size."""
-    names: list[str] = []
+    names: list[str] = []  # noqa: RUF012
     """Some names."""
 
 
@@ -25,7 +25,7 @@ class Outer(Config):
 
 
 def test_an_unknown_key_is_refused_with_its_section_and_the_nearest_name():
-    with pytest.raises(ConfigError, match="'learning_rat' in section 'training' .did you mean 'learning_rate'"):
+    with pytest.raises(ConfigError, match=r"'learning_rat' in section 'training' .did you mean 'learning_rate'"):
         Outer.make({"training": {"learning_rat": 1}})
 
 

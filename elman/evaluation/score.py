@@ -52,7 +52,8 @@ def _score_group(model: Any, tokenizer: Any, texts: list[str]) -> Iterator[Score
         for start in range(0, targets.shape[1], LENGTH):
             part = slice(start, start + LENGTH)
             here = (lengths - start).clamp(0, LENGTH)
-            losses, state = model.losses(inputs[:, part].to(device), targets[:, part].to(device), state, here.to(device))
+            given, wanted = inputs[:, part].to(device), targets[:, part].to(device)
+            losses, state = model.losses(given, wanted, state, here.to(device))
             real = torch.arange(losses.shape[1]) < here[:, None]
             nats += torch.where(real, losses.cpu().double(), 0.0).sum(1)
     for row, total in sorted(zip(order, nats.tolist(), strict=True)):

@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn import functional as F
 
 from elman.ops import cross_entropy
 from elman.ops.cross_entropy import cross_entropy_each, cross_entropy_reference, cross_entropy_sum

@@ -1,6 +1,7 @@
 """The loop: what it reports, when it stops, and that it goes on exactly where it was."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -68,7 +69,8 @@ def test_planned_steps_end_it(batches, make_model):
 
 def test_no_improvement_ends_it_and_the_best_is_known(batches, make_model):
     losses = iter([3.0, 2.0, 2.1, 1.999, 2.2])
-    trainer = trainer_for(make_model(), batches, lambda: next(losses), max_epochs=50, evaluate_every=1, patience=2, tolerance=0.01)
+    settings = {"max_epochs": 50, "evaluate_every": 1, "patience": 2, "tolerance": 0.01}
+    trainer = trainer_for(make_model(), batches, lambda: next(losses), **settings)
     reports = [report for report in trainer if report.kind == "validation"]
     assert [report.values["improved"] for report in reports] == [True, True, False, False]
     assert trainer.judge.best == 2.0
@@ -85,7 +87,8 @@ def test_asked_to_stop_it_ends_after_the_step_with_a_save(batches, make_model):
 
 
 def test_the_plateau_divides_the_rate_and_the_window_starts_the_average():
-    judge = Judge(TrainingConfig.make({"schedule": "plateau", "plateau_divide": 4, "averaging": "triggered", "averaging_window": 2}))
+    settings = {"schedule": "plateau", "plateau_divide": 4, "averaging": "triggered", "averaging_window": 2}
+    judge = Judge(TrainingConfig.make(settings))
     rates = []
     for loss in [3.0, 2.0, 2.5, 1.9, 2.2, 2.1]:
         judge.hear(loss)
@@ -103,6 +106,6 @@ def test_the_rate_rises_to_its_peak_and_never_passes_it(warmup, total, schedule)
     rates = [learning_rate(config, step, total) for step in range(total + 1)]
     assert max(rates) <= 0.5
     assert all(rate > 0 for rate in rates)
-    assert all(b >= a for a, b in zip(rates[:warmup], rates[1:warmup], strict=False))
+    assert all(b >= a for a, b in pairwise(rates[:warmup]))
     if schedule == "cosine" and total > warmup:
         assert math.isclose(rates[-1], 0.5 * config.final_fraction)
