@@ -1,4 +1,4 @@
-"""How things are timed here: all variants in one process, interleaved by round; ratios are medians of rounds' ratios."""
+"""How things are timed: all variants in one process, interleaved by round; ratios are medians of rounds' ratios."""
 
 import json
 import platform

@@ -89,8 +89,11 @@ def test_a_non_finite_update_leaves_no_trace(batches, make_model, monkeypatch, o
 @pytest.mark.parametrize(("reaction", "steps"), [("stop", 1), ("skip", 3)])
 def test_training_stops_when_nothing_finite_comes_any_more(batches, make_model, monkeypatch, reaction, steps):
     model = make_model()
-    broken = model.output_bias.sum() * torch.nan
-    monkeypatch.setattr(model, "total_loss", lambda inputs, *rest: (broken.clone(), model.initial_state(len(inputs))))
+
+    def broken(inputs, *rest):
+        return model.output_bias.sum() * torch.nan, model.initial_state(len(inputs))
+
+    monkeypatch.setattr(model, "total_loss", broken)
     trainer = Trainer(model, batches, TrainingConfig.make({"non_finite": reaction, "max_skips": 3}))
     with pytest.raises(TrainingError, match="not a finite number at step"):
         list(trainer)
