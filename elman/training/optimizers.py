@@ -21,7 +21,12 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
     """Moments and counters by parameter number: what a checkpoint stores."""
     state = optimizer.state_dict()["state"]
-    return {f"{index}.{name}": value for index, values in state.items() for name, value in values.items() if value is not None}
+    return {
+        f"{index}.{name}": value
+        for index, values in state.items()
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def restore_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
