@@ -1,7 +1,13 @@
 """Several processes as one: started by torchrun, each takes every world-th row of the global batch.
 
-Gradients travel over NCCL or gloo, decisions and files over gloo. On one machine (all processes local) gloo is told to
-listen on the loopback interface; by itself it takes the one that the machine's name resolves to. TORCHRUN
+    torchrun --nproc-per-node 2 -m -- elman train recipe.yaml --run runs/two --resume
+
+(The lone -- keeps torchrun from taking --run for one of its own options.) With --max-restarts, a job that loses a
+process goes on from the last checkpoint. Gradients travel over NCCL or gloo, decisions and files over gloo.
+
+Who listens where, as found with torch 2.13: the workers' gloo sockets on the interface that the machine's name resolves
+to, so where all processes are on one machine they are told to use loopback. torchrun's own meeting point listens on all
+interfaces, whatever --rdzv-endpoint or --master-addr say: keep it behind a firewall.
 """
 
 import os
@@ -108,13 +114,23 @@ def joined() -> Iterator[World]:
     if size == 1 or not dist.is_available():
         yield World()
         return
-    if sys.platform == "linux" and os.environ.get("LOCAL_WORLD_SIZE") == str(size):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     if backend == "nccl":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group(backend, timeout=LOST)
+    store, rank, size = next(dist.rendezvous("env://", timeout=LOST))
+    if os.environ.get("LOCAL_WORLD_SIZE") == str(size):  # all on this machine
+        if sys.platform == "linux":
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        # torchrun keeps its store over restarts, and a new process must not call at the address of a dead one.
+        store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LOST)
     try:
-        yield World(dist.get_rank(), dist.get_world_size(), dist.new_group(backend="gloo", timeout=PATIENCE))
+        yield World(rank, size, dist.new_group(backend="gloo", timeout=PATIENCE))
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or "gloo" in str(error):
+            raise TrainingError(
+                "another process of the job is gone; with --resume it goes on from the last checkpoint"
+            ) from error
+        raise
     finally:
         dist.destroy_process_group()

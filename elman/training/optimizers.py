@@ -38,7 +38,7 @@ def restore_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
 
 
 class Average:
-    """Running mean of the weights, begun when asked; `swapped()` puts it in their place for a while."""
+    """Running mean of the weights, begun when asked; `swap()` puts it in their place for a while."""
 
     def __init__(self, model: nn.Module):
         self.parameters = dict(model.named_parameters())
@@ -50,7 +50,7 @@ class Average:
         if self.count == 1:
             self.mean = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
             return
-        weights = [parameter.detach() for parameter in self.parameters.values()]
+        weights = [self.parameters[name].detach() for name in self.mean]  # a restored mean has its names in any order
         torch._foreach_lerp_(list(self.mean.values()), weights, 1 / self.count)
 
     def swap(self) -> None:
