@@ -30,8 +30,10 @@ def check(
     if json:
         options.show_json(found)
         return
-    rows = [[key.replace("_", " "), value] for key, value in found.items() if not isinstance(value, list | dict)]
-    rows += [[f"{split}: {key}", value] for split, facts in found["splits"].items() for key, value in facts.items()]
+    rows = [[key.replace("_", " "), value] for key, value in found.items() if isinstance(value, int | float)]
     options.table("This recipe", ["", "value"], rows)
-    for line in [*found["layers"], *found["notes"]]:
+    splits = found["splits"]
+    columns = [key.replace("_", " ") for key in next(iter(splits.values()))]
+    options.table("Its data", ["split", *columns], [[split, *facts.values()] for split, facts in splits.items()])
+    for line in [*dict.fromkeys(f"{found['device']}; {layer}" for layer in found["layers"]), *found["notes"]]:
         print(line)

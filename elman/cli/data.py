@@ -31,9 +31,11 @@ def describe(
         options.show_json(found)
         return
     splits = found["splits"]
-    names = [key for key in next(iter(splits.values())) if key != "repairs"]
+    names = [key for key in next(iter(splits.values())) if key not in ("repairs", "sources")]
     rows = [[name.replace("_", " "), *(splits[split].get(name) for split in splits)] for name in names]
     options.table("Data", ["", *splits], rows)
     for split in splits:
+        sources = splits[split]["sources"]
+        print(f"{split}: from {', '.join(sources[:3])}" + (f" and {len(sources) - 3} more" if len(sources) > 3 else ""))
         for repair in splits[split].get("repairs") or []:
             print(f"{split}: repaired {repair}")

@@ -10,10 +10,19 @@ from elman.cli import options
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    data: Annotated[list[str] | None, typer.Option("--data", help="Text to score; default: the run's test or validation split.")] = None,
-    split: Annotated[str | None, typer.Option(help="A split of the run's own data: train, valid or test.")] = None,
-    lanes: Annotated[int | None, typer.Option(help="Read a stream in so many pieces at once: faster, a little less context.")] = None,
-    device: options.Device = "auto",
+    data: Annotated[
+        list[str] | None, options.option("--data", help=f"Text to score: {options.TEXT}", default="a split")
+    ] = None,
+    split: Annotated[
+        str | None, options.option(help="Part of the run's own data: train, valid, test.", default="test, else valid")
+    ] = None,
+    lanes: Annotated[
+        int | None,
+        options.option(
+            help="Pieces read at once: more are faster, with a little less context.", default="the recipe's"
+        ),
+    ] = None,
+    device: options.Device = None,
     json: options.Json = False,
 ) -> None:
     """Perplexity per token and per word, bits per byte and per character, unknown words, loss by position."""
@@ -23,8 +32,11 @@ def evaluate(
     if json:
         options.show_json(scores)
         return
-    plain = {key: value for key, value in scores.items() if isinstance(value, int | float | str)}
+    plain = {key: value for key, value in scores.items() if isinstance(value, int | float)}
     options.table("Scores", ["measure", "value"], [[key.replace("_", " "), value] for key, value in plain.items()])
+    print(f"Context: {scores['context']}.")
+    for repair in scores["repairs"]:
+        print(f"Repaired: {repair}.")
     if scores.get("by_position"):
         rows = [[f"{span['start']} to {span['end']}", span["loss"], span["tokens"]] for span in scores["by_position"]]
         options.table("Loss by position", ["position", "loss (nats)", "tokens"], rows)
@@ -33,5 +45,7 @@ def evaluate(
         rows = [list(entry.values()) for entry in language["by_distance"]]
         options.table("Loss at marked words", ["distance", "loss (nats)", "best possible", "cases"], rows)
     if language.get("agreement"):
-        rows = [[entry["value"], entry["accuracy"] * 100, entry["words"]] for entry in language["agreement"]["by_distance"]]
+        rows = [
+            [entry["value"], entry["accuracy"] * 100, entry["words"]] for entry in language["agreement"]["by_distance"]
+        ]
         options.table("Right form, by distance", ["distance", "% right", "cases"], rows)

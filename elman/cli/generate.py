@@ -12,15 +12,28 @@ from elman.cli import options
 def generate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     prompt: Annotated[str, typer.Option(help="Text to go on from; '-' reads it from stdin.")] = "",
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens to write.  [default: the recipe's]")] = None,
-    temperature: Annotated[float | None, typer.Option(help="0 always takes the likeliest token.  [default: the recipe's]")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw among the k likeliest only.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw among the likeliest that together have this share.")] = None,
-    repetition_penalty: Annotated[float | None, typer.Option(help="Above 1: recent tokens become less likely.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this text. Repeatable.")] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed writes the same text.")] = None,
+    max_tokens: Annotated[int | None, options.option(help="Most tokens to write.", default="the recipe's")] = None,
+    temperature: Annotated[
+        float | None, options.option(help="0 always takes the likeliest token.", default="the recipe's")
+    ] = None,
+    top_k: Annotated[
+        int | None, options.option(help="Draw among the k likeliest only.", default="the recipe's")
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        options.option(help="Draw among the likeliest that together have this share.", default="the recipe's"),
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, options.option(help="Above 1: recent tokens become less likely.", default="the recipe's")
+    ] = None,
+    stop: Annotated[
+        list[str] | None, options.option(help="End before this text. Repeatable.", default="the recipe's")
+    ] = None,
+    seed: Annotated[
+        int | None, options.option(help="The same seed writes the same text.", default="the recipe's")
+    ] = None,
     count: Annotated[int, typer.Option(help="How many texts.", min=1)] = 1,
-    device: options.Device = "auto",
+    device: options.Device = None,
     json: options.Json = False,
 ) -> None:
     """Go on from a prompt; text appears as it is written."""
@@ -30,10 +43,13 @@ def generate(
     given |= {"repetition_penalty": repetition_penalty, "stop": stop, "seed": seed}
     settings = {key: value for key, value in given.items() if value is not None}
     model = load(run, device or "auto")
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = "\n".join(options.read_lines()) if prompt == "-" else prompt
     if json:
         made = model.generate_batch([text] * count, **settings)
-        texts = [{"text": one.text, "tokens": len(one.tokens), "log_prob": one.log_prob, "finished": one.finished} for one in made]
+        texts = [
+            {"text": one.text, "tokens": len(one.tokens), "log_prob": one.log_prob, "finished": one.finished}
+            for one in made
+        ]
         options.show_json({"prompt": text, **texts[0], "texts": texts} if count > 1 else {"prompt": text, **texts[0]})
     elif count > 1:
         print("\n---\n".join(text + one.text for one in model.generate_batch([text] * count, **settings)))

@@ -11,7 +11,7 @@ from elman.errors import RunError
 
 def init(
     context: typer.Context,
-    output: Annotated[Path | None, typer.Argument(help="Where to write; without it, to stdout.", show_default=False)] = None,
+    output: Annotated[Path | None, typer.Argument(help="Where to write.", show_default="stdout")] = None,
     data: options.Data = None,
     valid: options.Valid = None,
     test: options.Test = None,
@@ -36,5 +36,8 @@ def init(
         return
     if output.exists() and not force:
         raise RunError(f"{output}: is there already; give another name, or --force to replace it")
-    output.write_text(text, encoding="utf-8")
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{output}: cannot be written: {error.strerror}") from None
     print(f"Wrote {output}. Next: elman check {output}; elman train {output}")

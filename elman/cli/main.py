@@ -1,8 +1,10 @@
-"""The command line: one verb per file, settings of a recipe as dotted options, results on stdout, progress on stderr."""
+"""The command line: a verb per file, settings of a recipe as dotted options, results on stdout, the rest on stderr."""
 
 import re
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
@@ -35,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if settings and (not words or words[0] not in TAKES_SETTINGS):
             raise ConfigError(f"settings like {settings[0]} go with {', '.join(TAKES_SETTINGS)}")
-        app(words, obj=settings, prog_name="elman")
+        with warnings.catch_warnings():
+            warnings.showwarning = tell
+            app(words, obj=settings, prog_name="elman")
     except ConfigError as error:
         fail(error, 2)
     except ElmanError as error:
@@ -59,6 +63,11 @@ def split_settings(words: list[str]) -> tuple[list[str], list[str]]:
             if not dotted[3]:
                 settings.append(next(waiting, ""))
     return others, settings
+
+
+def tell(message: Warning | str, *details: Any, **more: Any) -> None:
+    """A warning for whoever reads it, not for whoever wrote the code."""
+    print(f"elman: {message}", file=sys.stderr)
 
 
 def fail(error: Exception, code: int) -> None:

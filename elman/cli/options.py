@@ -2,27 +2,38 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-Data = Annotated[list[str] | None, typer.Option("--data", help="Training text: file, folder, glob, '-' or hub:NAME. Repeatable.")]
-Valid = Annotated[list[str] | None, typer.Option(help="Validation text; without it a part of the training text is held out.")]
-Test = Annotated[list[str] | None, typer.Option(help="Test text.")]
-Model = Annotated[str | None, typer.Option(help="Kind of model or layer, as `elman list` shows them.")]
-Tokenizer = Annotated[str | None, typer.Option(help="byte, character, word or bpe.")]
-Size = Annotated[str | None, typer.Option(help="tiny, small, medium or large.")]
-Params = Annotated[str | None, typer.Option(help="Number of parameters to come close to, like 250k or 5M.")]
-Seed = Annotated[int | None, typer.Option(help="All dice of the run come from this number.")]
-Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value, and nothing else, on stdout.")]
-Recipe = Annotated[Path | None, typer.Argument(help="A recipe in YAML; without one every setting has its default.", show_default=False)]
+
+def option(*names: str, help: str, default: str) -> Any:
+    """An option that is left out unless given; `default` tells what then holds."""
+    return typer.Option(*names, help=help, show_default=default)
+
+
+TEXT = "file, folder, glob, '-' or hub:NAME. Repeatable."
+Data = Annotated[list[str] | None, option("--data", help=f"Training text: {TEXT}", default="a synthetic language")]
+Valid = Annotated[list[str] | None, option(help="Validation text.", default="a tenth of the training text, held out")]
+Test = Annotated[list[str] | None, option(help="Test text.", default="none")]
+Model = Annotated[str | None, option(help="Kind of model or layer, as `elman list` shows them.", default="lstm")]
+Tokenizer = Annotated[
+    str | None, option(help="byte, character, word or bpe.", default="character; word for a language")
+]
+Size = Annotated[str | None, option(help="tiny, small, medium or large.", default="one layer of 256 units")]
+Params = Annotated[str | None, option(help="Number of parameters to come close to, like 250k or 5M.", default="any")]
+Seed = Annotated[int | None, option(help="All dice of the run come from this number.", default="1")]
+Device = Annotated[str | None, option(help="auto, cpu, cuda or mps.", default="auto")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
+Recipe = Annotated[Path | None, typer.Argument(help="A recipe in YAML.", show_default="every setting has its default")]
 
 
 def build_recipe(
     settings: list[str],
-    source: Path | None,
+    source: str | Path | None,
     *,
     data: list[str] | None,
     valid: list[str] | None,
@@ -35,17 +46,23 @@ def build_recipe(
     device: str | None,
 ) -> Any:
     """Named options first, then the size dial, then dotted settings: the more particular wins."""
+    import yaml
+
     from elman.config import parse_overrides
+    from elman.errors import ConfigError
     from elman.pipeline.recipe import read_recipe
     from elman.pipeline.sizes import size_overrides
 
-    named = {"data.train": data, "data.valid": valid, "data.test": test, "model": model, "tokenizer": tokenizer}
-    named |= {"parameters": params, "seed": seed, "device": device}
+    named: dict[str, Any] = {"data.train": data, "data.valid": valid, "data.test": test}
+    named |= {"model": model, "tokenizer": tokenizer, "parameters": params, "seed": seed, "device": device}
     overrides: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
     if data is not None:
         overrides = {"data.language": None, **overrides}
     overrides |= size_overrides(size) if size else {}
-    return read_recipe(source, overrides | parse_overrides(settings))
+    try:
+        return read_recipe(source, overrides | parse_overrides(settings))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"a setting's value is not valid YAML: {' '.join(str(error).split())}") from None
 
 
 def show_json(value: Any) -> None:
@@ -53,26 +70,35 @@ def show_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
-def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
-    """A table on stdout for people."""
+def read_lines() -> Iterator[str]:
+    """Lines of standard input; what is not UTF-8 is replaced, for one bad byte should not end a stream."""
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+    return (line.rstrip("\r\n") for line in sys.stdin)
+
+
+def table(title: str, columns: list[str], rows: list[list[Any]], wrap: bool = True) -> None:
+    """A table on stdout for people; without `wrap` long cells are cut, so that each row is one line."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     shown = Table(title=title, title_justify="left", header_style="bold")
     for index, column in enumerate(columns):
-        shown.add_column(column, justify="left" if index == 0 else "right" if _numbers(rows, index) else "left")
+        justify: Any = "right" if index and _numbers(rows, index) else "left"
+        shown.add_column(Text(column), justify=justify, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis")
     for row in rows:
-        shown.add_row(*(number(cell) for cell in row))
+        shown.add_row(*(Text(number(cell)) for cell in row))  # text from models and data may look like markup
     Console().print(shown)
 
 
 def number(value: Any) -> str:
     if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "–"}[value]
-    if isinstance(value, int):
-        return f"{value:,}"
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, int) or (isinstance(value, float) and 1000 <= abs(value) < 1e12):
+        return f"{value:,.0f}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _numbers(rows: list[list[Any]], index: int) -> bool:
-    return all(isinstance(row[index], int | float | None) for row in rows)
+    return all(isinstance(row[index], int | float | None) or "%" in str(row[index]) for row in rows)

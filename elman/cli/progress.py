@@ -15,11 +15,14 @@ class Progress:
 
     def __init__(self) -> None:
         self.console = Console(file=sys.stderr, highlight=False)
-        columns = [TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.completed}/{task.total}")]
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed}/{task.total}"),
+        ]
         columns += [TextColumn("{task.fields[state]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
         self.bar = Bar(*columns, console=self.console, disable=not self.console.is_terminal)
         self.task: Any = None
-        self.interrupted = False
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -62,5 +65,4 @@ class Progress:
 
     def _end(self, report: Report) -> None:
         self.bar.update(self.task, completed=report.step)
-        self.interrupted = report.values["reason"].startswith("interrupted")
         self.console.print(f"ended: {report.values['reason']}")

@@ -1,7 +1,6 @@
 """elman score: how likely is each line?"""
 
 import json as jsonlib
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,15 +11,14 @@ from elman.cli import options
 
 def score(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    device: options.Device = "auto",
+    device: options.Device = None,
     json: options.Json = False,
 ) -> None:
     """Read lines on stdin; write log-probability (nats), bits per byte and the line, or one JSON object a line."""
     from elman.pipeline.trained import load
 
     model = load(run, device or "auto")
-    lines = (line.rstrip("\r\n") for line in sys.stdin)
-    for found in model.score(lines):
+    for found in model.score(options.read_lines()):
         if json:
             print(jsonlib.dumps(found.plain(), ensure_ascii=False))
         else:

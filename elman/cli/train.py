@@ -1,5 +1,6 @@
 """elman train: from text to a trained, evaluated model in a run folder."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,35 +21,46 @@ def train(
     params: options.Params = None,
     seed: options.Seed = None,
     device: options.Device = None,
-    run: Annotated[Path | None, typer.Option(help="Run folder; default runs/<data>-<model>.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --run, exactly where it was.")] = False,
+    run: Annotated[Path | None, options.option(help="Run folder.", default="runs/<data>-<model>")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run exactly where it was, or begin it.")
+    ] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the whole recipe and stop.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
     wandb: Annotated[bool, typer.Option("--wandb", help="Also log to Weights & Biases.")] = False,
     json: options.Json = False,
 ) -> None:
     """Train a model. Any setting of the recipe is an option: --training.learning_rate 3e-4 --model.dropout 0.2."""
-    built = options.build_recipe(
-        context.obj, recipe, data=data, valid=valid, test=test, model=model, tokenizer=tokenizer,
-        size=size, params=params, seed=seed, device=device,
-    )  # fmt: skip
     from elman.pipeline import tracking
     from elman.pipeline.recipe import write_recipe
+    from elman.pipeline.resuming import source_of
     from elman.pipeline.session import default_run, train
 
+    built = options.build_recipe(
+        context.obj, source_of(recipe, run, resume), data=data, valid=valid, test=test, model=model,
+        tokenizer=tokenizer, size=size, params=params, seed=seed, device=device,
+    )  # fmt: skip
     if print_config:
         print(write_recipe(built), end="")
         return
     from elman.cli.progress import Progress
+    from elman.training.loop import INTERRUPTED
 
     folder = run or default_run(built)
     results: dict[str, Any] = {}
-    listeners = [*([tracking.TensorBoard(folder)] if tensorboard else []), *([tracking.Wandb(folder, built)] if wandb else [])]
-    with Progress() as progress:
-        for report in train(built, run=folder, resume=resume, listeners=[*listeners, progress]):
-            if report.kind == "result":
-                results = report.values
-    if progress.interrupted:
+    listeners: list[Any] = [tracking.TensorBoard(folder)] if tensorboard else []
+    listeners += [tracking.Wandb(folder, built)] if wandb else []
+    reason = ""
+    try:
+        with Progress() as progress:
+            for report in train(built, run=folder, resume=resume, listeners=[*listeners, progress]):
+                reason = report.values["reason"] if report.kind == "end" else reason
+                results = report.values if report.kind == "result" else results
+    except KeyboardInterrupt:
+        reason = INTERRUPTED
+    if reason == INTERRUPTED:
+        if (folder / "config.yaml").exists():
+            print(f"interrupted; go on with: elman train --run {folder} --resume", file=sys.stderr)
         raise typer.Exit(130)
     if json and results:
         options.show_json({"run": str(folder), **results})
@@ -64,7 +76,7 @@ def show_results(folder: Path, results: dict[str, Any]) -> None:
             excess = (scores.get("language") or {}).get("excess", {})
             row = [split, scores["tokens"], scores["loss"], scores["perplexity"], scores["bits_per_byte"]]
             rows.append([*row, excess.get("best"), _percent(excess.get("relative"))])
-    columns = ["split", "tokens", "loss (nats)", "perplexity", "bits per byte", "best possible loss", "above it"]
+    columns = ["split", "tokens", "loss (nats)", "perplexity", "bits per byte", "best loss", "above it"]
     if all(row[5] is None for row in rows):
         columns, rows = columns[:5], [row[:5] for row in rows]
     if rows:
@@ -76,12 +88,14 @@ def show_results(folder: Path, results: dict[str, Any]) -> None:
         title = "Right form of the verb or bracket, by words between it and what decides it"
         options.table(title, ["distance", "% right", "cases"], rows)
     if results.get("samples"):
-        options.table("Samples", ["text"], [[" ".join(text.split())[:110]] for text in results["samples"][:5]])
+        options.table("Samples", ["text"], [[" ".join(text.split())] for text in results["samples"]], wrap=False)
     if results.get("tokens_per_second"):
         print(f"Speed: {results['tokens_per_second']:,.0f} training tokens per second.")
     for goal in results.get("goals", []):
         limit = f"at most {goal['at_most']}" if goal["at_most"] is not None else f"at least {goal['at_least']}"
-        print(f"Goal {goal['measure']} {limit}: {'met' if goal['met'] else 'NOT met'} ({options.number(goal['value'])}).")
+        print(
+            f"Goal {goal['measure']} {limit}: {'met' if goal['met'] else 'NOT met'} ({options.number(goal['value'])})."
+        )
     print(f"Run folder: {folder} (plots, samples, metrics). Try: elman generate {folder}")
 
 

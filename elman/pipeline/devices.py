@@ -11,6 +11,8 @@ SMALL = 320  # up to this width a second thread costs a recurrent model more tha
 def choose_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if name not in ("cpu", "cuda", "mps"):
+        raise ConfigError(f"device: {name!r} is none of auto, cpu, cuda, mps")
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device: cuda was asked for, but torch sees none here; use --device cpu or auto")
     if name == "mps" and not torch.backends.mps.is_available():

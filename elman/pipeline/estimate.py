@@ -25,7 +25,9 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
         planned = min(trainer.total_steps, recipe.training.max_steps or trainer.total_steps)
         trainer.validate = None
         moments = [time.monotonic() for report in islice(iter(trainer), TIMED + 1) if report.kind in ("start", "step")]
-        seconds = (moments[-1] - moments[1]) / max(1, len(moments) - 2) if len(moments) > 2 else moments[-1] - moments[0]
+        seconds = (
+            (moments[-1] - moments[1]) / max(1, len(moments) - 2) if len(moments) > 2 else moments[-1] - moments[0]
+        )
         parameters = count_parameters(session.model)
         per_weight = {"sgd": 8, "adam": 16, "adamw": 16}[recipe.training.optimizer]
         carried = sum(part.numel() * 4 for name, part in trainer.tensors().items() if ".carried." in name)
@@ -34,7 +36,7 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
             "parameters": parameters,
             "vocabulary": facts["vocabulary"],
             "steps": planned,
-            "tokens_per_step": recipe.training.batch_size * recipe.training.sequence_length,
+            "tokens_per_step": trainer.batches.batch_size * recipe.training.sequence_length,
             "megabytes_for_weights_and_optimizer": parameters * per_weight / 2**20,
             "megabytes_for_activations": (activations + carried) / 2**20,
             "seconds_per_step": seconds,
@@ -42,7 +44,7 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
             "device": facts["device"],
             "splits": {split: _split(store) for split, store in session.prepared.stores.items()},
             "layers": facts["layers"],
-            "notes": [f"repaired: {repair}" for repair in facts["repairs"]],
+            "notes": [*session.notes, *(f"repaired: {repair}" for repair in facts["repairs"])],
         }
 
 
@@ -54,6 +56,8 @@ def _split(store: Any) -> dict[str, Any]:
 
 def _activations(session: Session, recipe: Recipe) -> int:
     """Bytes kept for one backward pass: about a dozen numbers per unit and position for gated layers."""
-    widths = sum(block.layer.output_size for block in session.model.stack.layers) if hasattr(session.model, "stack") else 0
+    widths = (
+        sum(block.layer.output_size for block in session.model.stack.layers) if hasattr(session.model, "stack") else 0
+    )
     positions = recipe.training.batch_size * recipe.training.sequence_length // recipe.training.micro_batches
     return positions * widths * 12 * 4

@@ -29,7 +29,14 @@ def evaluate_run(
     if data:
         if split is not None:
             raise ConfigError("give either --data or --split: a text has no splits")
-        alone = {"train": list(data), "valid": None, "test": None, "language": None, "valid_fraction": 0.0, "test_fraction": 0.0}
+        alone = {
+            "train": list(data),
+            "valid": None,
+            "test": None,
+            "language": None,
+            "valid_fraction": 0.0,
+            "test_fraction": 0.0,
+        }
         corpus = open_corpus(recipe.data.model_copy(update=alone), trained.tokenizer.name)
         split = "train"
     else:

@@ -14,7 +14,6 @@ from elman.errors import DataError
 from elman.pipeline.recipe import Recipe
 from elman.runs import atomic_write
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
-from elman.training import World
 
 
 @dataclass
@@ -30,15 +29,15 @@ class Prepared:
         return self.corpus.repairs.describe()
 
     def training_batches(self, recipe: Recipe) -> Stream | Documents:
-        training = recipe.training
-        if self.corpus.carry:
-            return Stream(
-                self.stores["train"], training.batch_size, training.sequence_length, recipe.seed, jitter=training.jitter
-            )
-        return Documents(self.stores["train"], training.batch_size, training.sequence_length, recipe.seed)
+        training, store = recipe.training, self.stores["train"]
+        if not self.corpus.carry:
+            return Documents(store, training.batch_size, training.sequence_length, recipe.seed)
+        fit = max(1, store.facts.tokens // training.sequence_length)  # a short text fills fewer lanes
+        lanes = min(training.batch_size, fit)
+        return Stream(store, lanes, training.sequence_length, recipe.seed, jitter=training.jitter)
 
     def evaluation_batches(self, split: str, recipe: Recipe, quick: bool = False) -> tuple[Lanes | Documents, str]:
-        """Every token of a split once, and a sentence on the context it is seen in. `quick` trades context for speed."""
+        """Every token of a split once, and a sentence on the context it has. `quick` trades context for speed."""
         store, settings = self.stores[split], recipe.evaluation
         if not self.corpus.carry:
             batches = Documents(store, settings.batch_size, settings.sequence_length, recipe.seed, shuffle=False)
@@ -55,16 +54,12 @@ def corpus_of(recipe: Recipe) -> Corpus:
     return open_corpus(recipe.data, recipe.tokenizer.type)  # type: ignore[attr-defined]
 
 
-def prepare(recipe: Recipe, folder: Path, world: World = World()) -> Prepared:  # noqa: B008  (frozen)
-    """Train the tokenizer and fill the stores under `folder`, or take those that are there and still fit."""
-    if not world.leads:
-        world.wait()  # until the leader has written everything
+def prepare(recipe: Recipe, folder: Path) -> Prepared:
+    """Train the tokenizer and fill the stores under `folder`, or take those that are there."""
     corpus = corpus_of(recipe)
     prepared = Prepared(corpus, _tokenizer(recipe, corpus, folder / "tokenizer.json"))
     for split in corpus.splits():
         prepared.stores[split] = _store(corpus, split, prepared.tokenizer, folder / "data")
-    if world.leads:
-        world.wait()
     if not prepared.stores["train"].facts.tokens:
         raise DataError("there is no training text", file=", ".join(corpus.sources("train")))
     return prepared
@@ -85,11 +80,17 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path) -> Tokenizer:
 
 
 def _store(corpus: Corpus, split: Any, tokenizer: Tokenizer, folder: Path) -> TokenStore:
-    fingerprint = f"{corpus.fingerprint(split)}:{sha256(json.dumps(tokenizer.vocabulary).encode()).hexdigest()}"
+    fingerprint = (
+        f"{corpus.fingerprint(split)}:{sha256(json.dumps(tokenizer.vocabulary, sort_keys=True).encode()).hexdigest()}"
+    )
     try:
         store = TokenStore.open(folder, split)
-        if store.fingerprint == fingerprint:
-            return store
-    except DataError:
-        pass  # not there, or not whole: made anew below
-    return TokenStore.build(corpus.documents(split), tokenizer, folder, split, fingerprint)
+    except DataError:  # not there, or not whole
+        return TokenStore.build(corpus.documents(split), tokenizer, folder, split, fingerprint)
+    if store.fingerprint != fingerprint:
+        raise changed(folder.parent)
+    return store
+
+
+def changed(run: Path) -> DataError:
+    return DataError("the data has changed since the run began", file=run, remedy="put it back, or give another --run")

@@ -40,7 +40,11 @@ def _model(settings: Any) -> Config:
             if name not in LAYERS:
                 raise MODELS.unknown(name, also=LAYERS)
             stack = MODELS["stack"].Config.model_fields
-            own = {key: value for key, value in settings.items() if key in LAYERS[name].Config.model_fields and key not in stack}
+            own = {
+                key: value
+                for key, value in settings.items()
+                if key in LAYERS[name].Config.model_fields and key not in stack
+            }
             rest = {key: value for key, value in settings.items() if key not in own}
             settings = {**rest, "type": "stack", "pattern": [{name: own}]}
     return _pick(MODELS, "model", settings)
@@ -88,11 +92,13 @@ class Recipe(Config):
     """How it is judged."""
     generation: GenerationConfig = GenerationConfig()
     """How it speaks."""
-    goals: list[Goal] = []
+    goals: list[Goal] = Field(default_factory=list)
     """What the recipe must reach; `elman train` says at the end whether it did."""
 
 
-def read_recipe(source: str | Path | Mapping[str, Any] | None = None, overrides: Mapping[str, Any] | None = None) -> Recipe:
+def read_recipe(
+    source: "str | Path | Mapping[str, Any] | Recipe | None" = None, overrides: Mapping[str, Any] | None = None
+) -> Recipe:
     """From a YAML file or plain settings (or neither), with dotted overrides on top."""
     if isinstance(source, Recipe):
         source = source.plain()

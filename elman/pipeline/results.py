@@ -24,7 +24,9 @@ def final_results(session: "Session") -> dict[str, Any]:
     for split in ("valid", "test"):
         if split in prepared.stores:
             results[split] = score_split(session.model, prepared, recipe, split)
-    samples = generate(session.model, prepared.tokenizer, [""] * SAMPLES, recipe.generation.model_copy(update={"seed": recipe.seed}))
+    samples = generate(
+        session.model, prepared.tokenizer, [""] * SAMPLES, recipe.generation.model_copy(update={"seed": recipe.seed})
+    )
     results["samples"] = [sample.text for sample in samples]
     atomic_write(run.samples / f"step-{session.trainer.step:08d}.txt", "\n---\n".join(results["samples"]).encode())
     records = read_metrics(run.metrics)

@@ -15,10 +15,12 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise MissingExtra("--tensorboard", "tensorboard", "tracking") from None
-        self.make, self.folder, self.writer = SummaryWriter, folder, None
+        self.make, self.folder = SummaryWriter, folder
+        self.writer: Any = None
 
     def __call__(self, report: Report) -> None:
-        self.writer = self.writer or self.make(str(self.folder / "tensorboard"))  # after the run folder is there
+        if self.writer is None:  # after the run folder is there; what a resumed run repeats is to be forgotten
+            self.writer = self.make(str(self.folder / "tensorboard"), purge_step=report.step + 1)
         if report.kind in SHOWN:
             for name, value in numbers(report).items():
                 self.writer.add_scalar(name, value, report.step)
@@ -32,9 +34,11 @@ class Wandb:
             import wandb
         except ImportError:
             raise MissingExtra("--wandb", "wandb", "tracking") from None
-        self.run = wandb.init(project="elman", name=folder.name, config=recipe.plain())
+        self.make, self.folder, self.recipe = wandb.init, folder, recipe
+        self.run: Any = None
 
     def __call__(self, report: Report) -> None:
+        self.run = self.run or self.make(project="elman", name=self.folder.name, config=self.recipe.plain())
         if report.kind in SHOWN:
             self.run.log(numbers(report), step=report.step)
         if report.kind == "end":

@@ -9,7 +9,7 @@ import torch
 
 from elman.config import read_yaml
 from elman.errors import RunError
-from elman.evaluation import Score, score_texts
+from elman.evaluation import score_texts
 from elman.generation import Generated, GenerationConfig, generate, stream
 from elman.models import MODELS
 from elman.ops import taps
@@ -85,7 +85,7 @@ class TrainedModel:
 
 
 class Trace:
-    """What passed inside while a text was read: `trace["layers.0.lstm.gate.forget"]` is time × unit."""
+    """What passed inside while a text was read: `trace["layers.0.lstm.gate.forget"]` has one row for each token."""
 
     def __init__(self, tokens: list[str], data: dict[str, torch.Tensor]):
         self.tokens, self.data = tokens, data

@@ -35,7 +35,7 @@ class TrainingConfig(Config):
     betas: tuple[float, float] = (0.9, 0.999)
     """Of adam and adamw."""
     schedule: Literal["constant", "cosine", "plateau"] = "constant"
-    """Learning rate over time: as it is, falling to final_fraction along a cosine, or divided when validation stalls."""
+    """Rate over time: as it is, falling to final_fraction along a cosine, or divided when validation stalls."""
     warmup_steps: int = Field(0, ge=0)
     """Steps over which the learning rate rises from zero."""
     final_fraction: float = Field(0.05, ge=0, le=1)

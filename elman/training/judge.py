@@ -21,6 +21,7 @@ class Judge:
 
     def hear(self, loss: float) -> bool:
         """Whether this is an improvement."""
+        loss = loss if math.isfinite(loss) else math.inf
         improved = loss < self.best - self.config.tolerance
         self.best = min(self.best, loss) if improved else self.best
         self.stale = 0 if improved else self.stale + 1
@@ -48,8 +49,18 @@ class Judge:
     def facts(self) -> dict[str, Any]:
         names = ("best", "stale", "divisions", "since_division", "averaging", "history")
         facts = {name: getattr(self, name) for name in names}
-        return facts | {"best": None if math.isinf(self.best) else self.best}
+        return facts | {"best": _finite(self.best), "history": [_finite(loss) for loss in self.history]}
 
     def restore(self, facts: dict[str, Any]) -> None:
         for name, value in facts.items():
-            setattr(self, name, math.inf if name == "best" and value is None else value)
+            setattr(self, name, value)
+        self.best, self.history = _number(facts["best"]), [_number(loss) for loss in facts["history"]]
+
+
+def _finite(loss: float) -> float | None:
+    """JSON has no infinity."""
+    return None if math.isinf(loss) else loss
+
+
+def _number(stored: float | None) -> float:
+    return math.inf if stored is None else stored

@@ -16,6 +16,7 @@ from elman.training.reports import Kind, Report
 from elman.training.schedules import learning_rate
 from elman.training.update import Updater
 
+INTERRUPTED = "interrupted; the run can be resumed"
 SAVING_SHARE = 20  # a checkpoint after a validation waits until training took so many times what the last one took
 
 
@@ -37,6 +38,7 @@ class Trainer:
         self.update, self.judge = Updater(self.model, config, self.device, world), Judge(config)
         self.step = self.epoch = self.index = self.tokens = 0
         self.total_steps = self._total_steps()
+        self.asked: str | None = None  # from outside, to stop
         self.ended: str | None = None
 
     def __iter__(self) -> Iterator[Report]:
@@ -44,9 +46,9 @@ class Trainer:
         self._save_cost = 0.0
         yield self._report("start", total_steps=self.total_steps)
         if self.step >= self.total_steps:
-            self.stop("the planned steps are done")
+            self._end("the planned steps are done")
         elif self.judge.verdict:
-            self.stop(self.judge.verdict)
+            self._end(self.judge.verdict)
         while self.ended is None:
             for batch in self.batches.epoch(self.epoch, self.index):
                 rate = learning_rate(self.config, self.step, self.total_steps) * self.judge.rate
@@ -56,13 +58,16 @@ class Trainer:
                     break
         yield self._report("end", reason=self.ended)
 
-    def stop(self, reason: str) -> None:
-        """Ask for an orderly end after the update in progress."""
-        self.ended = self.ended or reason
+    def stop(self, reason: str = INTERRUPTED) -> None:
+        """Ask for an orderly end after the update in progress, with a save. One of several processes asks for all."""
+        self.asked = self.asked or reason
 
     def weights(self) -> dict[str, Tensor]:
         """A copy of the weights to keep: their average once there is one."""
-        return {name: self.update.average.mean.get(name, value).detach().clone() for name, value in self.model.state_dict().items()}
+        return {
+            name: self.update.average.mean.get(name, value).detach().clone()
+            for name, value in self.model.state_dict().items()
+        }
 
     def tensors(self) -> dict[str, Tensor]:
         """With the weights themselves, all the tensors that going on exactly needs. Every process must call it."""
@@ -97,9 +102,11 @@ class Trainer:
         if validated:
             yield self._validation()
         if last:
-            self.stop("the planned steps are done")
+            self._end("the planned steps are done")
         elif log:
             self._check_clock()
+        if (log or self.device.type == "cpu") and self.world.any(self.asked is not None):
+            self._end(self.asked or INTERRUPTED)
         if self.ended or self._save_due(log, validated):
             began = time.monotonic()
             yield self._report("save")
@@ -112,8 +119,9 @@ class Trainer:
         if in_row >= limit:
             times = f"{in_row} times in a row " if limit > 1 else ""
             raise TrainingError(
-                f"loss or gradient was {times}not a finite number at step {self.step}; the last checkpoint is untouched. "
-                "Try a lower training.learning_rate, a smaller training.clip_grad_norm, or training.precision: fp32"
+                f"loss or gradient was {times}not a finite number at step {self.step}; the last checkpoint "
+                "is untouched. Try a lower training.learning_rate, a smaller training.clip_grad_norm, "
+                "or training.precision: fp32"
             )
 
     def _log(self, rate: float) -> Report:
@@ -137,14 +145,17 @@ class Trainer:
         if self.judge.averaging and not averaged:
             self.update.average.update()
         if self.judge.verdict:
-            self.stop(self.judge.verdict)
+            self._end(self.judge.verdict)
         self._logged += time.monotonic() - began  # validation is not training time
         return self._report("validation", valid_loss=loss, valid_perplexity=perplexity(loss), improved=improved)
 
     def _check_clock(self) -> None:
         limit, minutes = self.config.max_minutes, (time.monotonic() - self._started) / 60
         if limit and self.world.from_leader(minutes) >= limit:
-            self.stop(f"the time of {limit:g} minutes is up")
+            self._end(f"the time of {limit:g} minutes is up")
+
+    def _end(self, reason: str) -> None:
+        self.ended = self.ended or reason
 
     def _save_due(self, log: bool, validated: bool) -> bool:
         """By steps if asked; else by the clock, and after a validation unless saving would take over the run."""

@@ -21,7 +21,12 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
     """Moments and counters by parameter number: what a checkpoint stores."""
     state = optimizer.state_dict()["state"]
-    return {f"{index}.{name}": value for index, values in state.items() for name, value in values.items() if value is not None}
+    return {
+        f"{index}.{name}": value
+        for index, values in state.items()
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def restore_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
@@ -33,7 +38,7 @@ def restore_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
 
 
 class Average:
-    """Running mean of the weights, begun when asked; `swapped()` puts it in their place for a while."""
+    """Running mean of the weights, begun when asked; `swap()` puts it in their place for a while."""
 
     def __init__(self, model: nn.Module):
         self.parameters = dict(model.named_parameters())
@@ -45,7 +50,7 @@ class Average:
         if self.count == 1:
             self.mean = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
             return
-        weights = [parameter.detach() for parameter in self.parameters.values()]
+        weights = [self.parameters[name].detach() for name in self.mean]  # a restored mean has its names in any order
         torch._foreach_lerp_(list(self.mean.values()), weights, 1 / self.count)
 
     def swap(self) -> None:

@@ -19,5 +19,11 @@ class Report:
 
     def plain(self) -> dict[str, Any]:
         """As a line of the metrics file."""
-        line = {"kind": self.kind, "step": self.step, "epoch": round(self.epoch, 4), "tokens": self.tokens, **self.values}
+        line = {
+            "kind": self.kind,
+            "step": self.step,
+            "epoch": round(self.epoch, 4),
+            "tokens": self.tokens,
+            **self.values,
+        }
         return {**line, "clock": self.clock} if self.clock else line

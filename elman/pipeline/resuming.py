@@ -1,0 +1,48 @@
+"""What a resumed run is asked for, against what it was: few settings may change, and the others are named."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from elman.errors import ConfigError
+from elman.pipeline.recipe import Recipe, read_recipe
+
+MAY_CHANGE = {
+    "training.max_epochs",
+    "training.max_steps",
+    "training.max_minutes",
+    "training.patience",
+    "goals",
+    "device",
+    "name",
+}
+SHOWN = 3  # differences told of; more would bury the first
+
+
+def source_of(source: Any, run: str | Path | None, resume: bool) -> Any:
+    """The recipe to start from: the one given, else that of the run to resume, else none."""
+    stored = Path(run) / "config.yaml" if run else None
+    return stored if source is None and resume and stored and stored.exists() else source
+
+
+def agreed(stored: Recipe, asked: Recipe) -> Recipe:
+    """The stored recipe with the few settings changed that may change; any other difference is an error."""
+    old, new = _flat(stored.plain()), _flat(asked.plain())
+    differing = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+    if asked.parameters:
+        differing.discard("model.hidden_size")  # was solved for, and will be again
+    wrong = sorted(differing - MAY_CHANGE)
+    if wrong:
+        shown = "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in wrong[:SHOWN])
+        more = f" (and {len(wrong) - SHOWN} more)" if len(wrong) > SHOWN else ""
+        raise ConfigError(f"a resumed run keeps its settings, but {shown}{more}; leave them out, or give another --run")
+    return read_recipe(stored, {key: json.dumps(new[key]) for key in differing})  # quoted: an override is YAML
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        inner = _flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
+        flat |= inner
+    return flat

@@ -1,0 +1,13 @@
+"""No job outlives its test."""
+
+import pytest
+from launching import started
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running():
+    yield
+    for job in started:
+        job.terminate()  # torchrun ends its workers
+        job.wait(60)
+    started.clear()

@@ -1,0 +1,195 @@
+"""A run is stopped, changed, damaged or contested, and goes on exactly or refuses with a reason."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+from whole_runs import ENVIRONMENT, at_step, left, notes, run
+
+import elman
+from elman.errors import ConfigError, DataError, RunError, TrainingError
+from elman.pipeline.resuming import agreed
+from elman.runs import Run
+
+
+def test_a_run_broken_off_goes_on_to_the_same_bits(folder, recipe):
+    run(recipe, "peaceful")
+    run(recipe, until=at_step(8))
+    assert "going on after step 8" in notes(run(recipe))
+    assert left(folder / "run") == left(folder / "peaceful")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_in_order_and_it_goes_on_to_the_same_bits(folder, recipe, number):
+    recipe["training"]["save_every"] = 0
+    run(recipe, "peaceful")
+    reports = run(recipe, signals={"validation": [number]})
+    assert reports[-1].kind == "end"
+    assert reports[-1].values["reason"].startswith("interrupted")
+    assert Run("run").last.load().step == 5
+    run(recipe)
+    assert left(folder / "run") == left(folder / "peaceful")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_interrupt_stops_at_once(folder, recipe):
+    with pytest.raises(KeyboardInterrupt):
+        run(recipe, signals={"step": [signal.SIGINT, signal.SIGINT]})
+
+
+def test_an_interrupt_after_training_is_not_swallowed(folder, recipe):
+    with pytest.raises(KeyboardInterrupt):
+        run(recipe, signals={"end": [signal.SIGINT]})
+    run(recipe)
+    assert (folder / "run" / "results.json").exists()
+
+
+@pytest.mark.slow
+def test_the_command_line_ends_with_130_and_says_how_to_go_on(folder, recipe):
+    recipe["training"]["max_epochs"] = 10_000
+    (folder / "recipe.json").write_text(json.dumps(recipe))
+    command = [sys.executable, "-m", "elman", "train", "recipe.json", "--run", "run"]
+    with subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as job:
+        for _ in range(3000):
+            metrics = folder / "run" / "metrics.jsonl"
+            if metrics.exists() and metrics.stat().st_size:
+                break
+            time.sleep(0.01)
+        job.send_signal(signal.SIGINT)
+        _, told = job.communicate(timeout=60)
+    assert job.returncode == 130
+    assert "go on with: elman train --run run --resume" in told
+    assert "Traceback" not in told
+
+
+def test_a_finished_run_can_be_resumed_and_stays_as_it_is(folder, recipe):
+    first = run(recipe)[-1].values
+    before = left(folder / "run")
+    reports = run(recipe)
+    assert reports[-1].kind == "result"
+    assert {**reports[-1].values, "tokens_per_second": None} == {**first, "tokens_per_second": None}
+    assert left(folder / "run") == before
+
+
+def test_resuming_needs_no_recipe_and_may_raise_the_limit(folder, recipe):
+    run(recipe, until=at_step(8))
+    reports = run(None, **{"training.max_epochs": 2})
+    assert reports[-1].kind == "result"
+    assert elman.read_recipe(folder / "run" / "config.yaml").training.max_epochs == 2
+    assert Run("run").last.load().facts["trainer"]["epoch"] == 2
+
+
+def test_resuming_what_is_not_there_begins_it(folder, recipe):
+    assert run(recipe, resume=True)[-1].kind == "result"
+
+
+def test_a_changed_setting_is_refused_by_name(folder, recipe):
+    run(recipe, until=at_step(4))
+    with pytest.raises(ConfigError, match=r"training\.learning_rate was 0\.002, now 0\.1; leave them out"):
+        run(recipe, **{"training.learning_rate": 0.1})
+    with pytest.raises(ConfigError, match=r"model\.hidden_size was 12, now 16"):
+        run(None, **{"model.hidden_size": 16})
+
+
+def test_a_size_that_was_solved_for_is_no_change():
+    asked = elman.read_recipe({"parameters": "20k", "name": "yes"})
+    stored = elman.read_recipe(asked, {"model.hidden_size": 48})
+    assert agreed(stored, asked).plain() == stored.plain()
+    assert agreed(stored, elman.read_recipe(asked, {"name": "'2024'"})).name == "2024"
+
+
+@pytest.mark.parametrize("cache", [True, False], ids=["tokens kept", "tokens gone"])
+def test_changed_data_is_refused(folder, recipe, cache):
+    run(recipe, until=at_step(4))
+    text = (folder / "text.txt").read_text()
+    (folder / "text.txt").write_text(text.replace("cat", "dog", 1))
+    if not cache:
+        for file in (folder / "run" / "data").iterdir():
+            file.unlink()
+    with pytest.raises(DataError, match="the data has changed since the run began"):
+        run(recipe)
+    (folder / "text.txt").write_text(text)
+    if cache:
+        assert run(recipe)[-1].kind == "result"
+
+
+def test_a_second_trainer_is_told_who_holds_the_run(folder, recipe):
+    first = elman.train(recipe, run="run")
+    next(first)
+    with pytest.raises(RunError, match=f"in use by process {os.getpid()}"):
+        run(recipe)
+    first.close()
+    assert run(recipe)[-1].kind == "result"
+
+
+def test_a_flipped_bit_costs_one_checkpoint_and_nothing_else(folder, recipe, capsys):
+    from elman.cli.main import main
+
+    run(recipe, "peaceful")
+    run(recipe, until=at_step(12))
+    newest = Run("run").last.newest()
+    file = newest / "training.safetensors"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--run", "run", "--resume"])
+    assert not end.value.code
+    told = " ".join(capsys.readouterr().err.split())
+    assert "newer ones are damaged" in told
+    assert "going on after step 8" in told
+    assert left(folder / "run") == left(folder / "peaceful")
+
+
+def test_no_number_that_is_not_finite_reaches_a_checkpoint(folder, recipe, monkeypatch):
+    """Skipped updates leave finite weights, and a run that cannot go on keeps its last checkpoint."""
+    from elman.models import LanguageModel
+
+    total_loss, calls = LanguageModel.total_loss, []
+
+    def sometimes_nan(self, *arguments):
+        total, state = total_loss(self, *arguments)
+        calls.append(total)
+        return (total * torch.nan if len(calls) in (9, 10) or len(calls) > 24 else total), state
+
+    recipe["training"] |= {"save_every": 1, "max_epochs": 3, "log_every": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr(LanguageModel, "total_loss", sometimes_nan)
+        with pytest.raises(TrainingError, match="3 times in a row not a finite number"):
+            run(recipe)
+    checkpoint = Run("run").last.load()
+    assert checkpoint.step >= 12
+    for tensors in (checkpoint.weights, checkpoint.training):
+        assert all(torch.isfinite(value.double()).all() for value in tensors.values())
+    assert run(recipe)[-1].kind == "result"
+
+
+def test_a_validation_that_is_not_finite_is_no_improvement_and_can_be_saved(folder, recipe, monkeypatch):
+    from elman.pipeline.session import Session
+
+    monkeypatch.setattr(Session, "_validate", lambda self: float("nan"))
+    reports = run(recipe, until=at_step(8))
+    assert not any(report.values["improved"] for report in reports if report.kind == "validation")
+    assert Run("run").last.load().facts["trainer"]["judge"]["history"] == [None]
+
+
+def test_a_failed_beginning_leaves_nothing_in_the_way(folder, recipe):
+    broken = {**recipe, "data": {"train": "texd.txt"}}
+    with pytest.raises(DataError, match=r"no such file or folder \(did you mean 'text.txt'\?\)"):
+        run(broken)
+    assert not (folder / "run").exists()
+    assert run(recipe)[-1].kind == "result"
+
+
+def test_training_works_outside_the_main_thread(folder, recipe):
+    done = []
+    thread = threading.Thread(target=lambda: done.extend(run(recipe)))
+    thread.start()
+    thread.join()
+    assert done[-1].kind == "result"

@@ -1,0 +1,36 @@
+"""What the tests of whole runs share; the comparison of two runs is the kill benchmark's."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import elman
+
+ROOT = Path(elman.__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # benchmarks are beside the package
+
+from benchmarks.kills import VARIANTS, left  # noqa: E402
+
+__all__ = ["ENVIRONMENT", "ROOT", "VARIANTS", "at_step", "left", "notes", "run"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def run(recipe, folder="run", resume=True, until=None, signals=None, **settings):
+    """All reports of a run, or those up to the first for which `until` holds; `signals` are raised at kinds of report."""
+    reports = []
+    for report in elman.train(recipe, run=folder, resume=resume, overrides=settings or None):
+        reports.append(report)
+        if until and until(report):
+            break
+        for number in (signals or {}).get(report.kind, ()):
+            signal.raise_signal(number)
+    return reports
+
+
+def notes(reports):
+    return [report.values["text"] for report in reports if report.kind == "note"]
+
+
+def at_step(number):
+    return lambda report: report.kind == "save" and report.step >= number
