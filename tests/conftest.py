@@ -1,4 +1,14 @@
-"""For all tests: one thread, and hypothesis without a clock, the same examples in every run."""
+"""For all tests: one thread, and hypothesis without a clock, the same examples in every run.
+
+With ELMAN_SHAPES=1 every call of a function of operations, cells, layers and models has its shapes and types checked.
+"""
+
+import os
+
+if os.environ.get("ELMAN_SHAPES") == "1":  # before anything of these is imported
+    from jaxtyping import install_import_hook
+
+    install_import_hook(["elman.cells", "elman.layers", "elman.models", "elman.ops"], "beartype.beartype")
 
 import torch
 from hypothesis import settings
