@@ -10,9 +10,14 @@ if os.environ.get("ELMAN_SHAPES") == "1":  # before anything of these is importe
 
     install_import_hook(["elman.cells", "elman.layers", "elman.models", "elman.ops"], "beartype.beartype")
 
+import pytest
 import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
 settings.register_profile("elman", deadline=None, derandomize=True, database=None, max_examples=20)
 settings.load_profile("elman")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--renew", action="store_true", help="store the losses of tests/golden anew")
