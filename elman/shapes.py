@@ -1,12 +1,15 @@
-"""Shapes as types: batch first, then time, then width. Tests check them; at run time they are only names."""
+"""Shapes as types: batch first, then time, then width. Tests check them; at run time they are only names.
+
+`batch` and `time` must agree among all arguments and results of a call; widths, which layers change, are free.
+"""
 
 from typing import Any, TypeAlias
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
-Sequence: TypeAlias = Float[Tensor, "batch time width"]
-Step: TypeAlias = Float[Tensor, "batch width"]
+Sequence: TypeAlias = Float[Tensor, "batch time _width"]
+Step: TypeAlias = Float[Tensor, "batch _width"]
 Tokens: TypeAlias = Int[Tensor, "batch time"]
 Token: TypeAlias = Int[Tensor, "batch"]
 Lengths: TypeAlias = Int[Tensor, "batch"]  # real positions of each row; the rest is right padding

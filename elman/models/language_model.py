@@ -1,5 +1,7 @@
 """Left-to-right language model: word vectors, a stack of sequence layers, and a distribution over the next word."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -9,7 +11,7 @@ from elman.models.base import MODELS
 from elman.models.stack import Stack, StackConfig
 from elman.ops.cross_entropy import cross_entropy_each, cross_entropy_sum
 from elman.ops.dropout import embedding_dropout
-from elman.ops.taps import tap
+from elman.ops.taps import stepping, tap
 from elman.shapes import Lengths, State, Token, Tokens
 
 
@@ -18,6 +20,10 @@ class LanguageModel(nn.Module):
     """Embedding, stack of layers, head: any sequence layers, trained by maximum likelihood."""
 
     Config = StackConfig
+    sites: ClassVar = {
+        "embedding": "word vectors of the input, before dropout (x)",
+        "output.logits": "scores of every possible next token, before the softmax",
+    }
 
     def __init__(self, config: StackConfig, vocab_size: int):
         super().__init__()
@@ -46,8 +52,9 @@ class LanguageModel(nn.Module):
 
     def step(self, token: Token, state: State) -> tuple[Tensor, State]:
         """Logits (batch, vocabulary) after one more token, and the new state."""
-        features, state = self.stack.step(tap("embedding", self.embedding(token)), state)
-        return tap("output.logits", self.logits(features)), state
+        with stepping():
+            features, state = self.stack.step(tap("embedding", self.embedding(token)), state)
+            return tap("output.logits", self.logits(features)), state
 
     def losses(
         self, inputs: Tokens, targets: Tokens, state: State | None = None, lengths: Lengths | None = None

@@ -60,24 +60,31 @@ class StackConfig(Config):
 
     def layers(self) -> list[tuple[str, Config]]:
         """Every layer from bottom to top, with its own settings completed by the stack's."""
-        shared = {"hidden_size": self.hidden_size, "weight_dropout": self.weight_dropout}
         result = []
         for entry in islice(cycle(self.pattern), self.num_layers or len(self.pattern)):
             ((name, settings),) = entry.items()
             known = LAYERS[name].Config.model_fields
-            fill = {key: value for key, value in shared.items() if key in known and not settings.get(key)}
-            result.append((name, LAYERS[name].Config.make({**settings, **fill}, where=f"model.pattern.{name}")))
+            settings = {"weight_dropout": self.weight_dropout, **settings}
+            settings["hidden_size"] = settings.get("hidden_size") or self.hidden_size  # 0 is written for the stack's
+            settings = {key: value for key, value in settings.items() if key in known}
+            result.append((name, LAYERS[name].Config.make(settings, where=f"model.pattern.{name}")))
+        if self.weight_dropout and not any(hasattr(config, "weight_dropout") for _, config in result):
+            names = ", ".join(dict.fromkeys(name for name, _ in result))
+            raise ConfigError(
+                f"model.weight_dropout: {names} takes none; use a cell as layer, like pattern: [lstm], or give the "
+                "cell its own: {recurrent: {cell: {lstm: {weight_dropout: 0.5}}}}"
+            )
         return result
 
 
 def _entry(item: Any) -> Entry:
-    if isinstance(item, str):
-        item = {item: {}}
-    if not (isinstance(item, dict) and len(item) == 1):
-        raise ValueError("each layer is a name, or one name with its settings: {lstm: {hidden_size: 64}}")
-    ((name, settings),) = item.items()
-    settings = LAYERS[name].Config.make(settings or {}, where=f"model.pattern.{name}")
-    return {name: settings.model_dump(mode="json", exclude_unset=True)}
+    entry = {item: {}} if isinstance(item, str) else item
+    if isinstance(entry, dict) and len(entry) == 1:
+        ((name, settings),) = entry.items()
+        if isinstance(name, str) and isinstance(settings, dict | None):
+            config = LAYERS[name].Config.make(settings, where=f"model.pattern.{name}")
+            return {name: config.model_dump(mode="json", exclude_unset=True)}
+    raise ValueError("each layer is a name, or one name with its settings: {lstm: {hidden_size: 64}}")
 
 
 class Block(nn.Module):
@@ -92,7 +99,7 @@ class Block(nn.Module):
         if self.residual and layer.input_size != layer.output_size:
             raise ConfigError(
                 f"residual needs layers as wide as their input, but {name} maps {layer.input_size} to "
-                f"{layer.output_size}; set model.embedding_size equal to model.hidden_size"
+                f"{layer.output_size}; give word vectors (model.embedding_size) and all layers one width"
             )
 
     def before(self, x: Tensor) -> Tensor:

@@ -1,0 +1,206 @@
+"""Stacks and language models obey the laws of layers: the same tests, tried on recipes that cover every option.
+
+To the layer laws a language model looks like a layer when its tokens are made of the numbers that layers get
+(`OnTokens`). What only models promise, on losses and sites, follows below them. Each was seen to fail: of the laws
+taken over, agreement by a step without the top norm, cutting by a lost state of the second layer, causality by
+logits moved by one, values by a state changed in place, rows by a norm over the batch, padding by lengths that only
+the first layer heard of; of the others, the bug that was planted stands in the docstring.
+"""
+
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import given
+from law_cases import Situation, assert_same, real_positions, situations, walk
+from test_layer_laws import (  # noqa: F401  (tried here on the cases below)
+    test_agreement_and_gradients_stepping_gives_what_forward_gives,
+    test_agreement_no_state_means_the_initial_state,
+    test_causality_changing_the_future_never_changes_the_past,
+    test_cutting_a_sequence_may_be_cut_anywhere,
+    test_cutting_an_empty_piece_changes_nothing,
+    test_rows_a_batch_gives_what_its_rows_give_alone,
+    test_rows_padding_changes_neither_real_outputs_nor_the_final_state,
+    test_values_nothing_changes_the_state_or_the_input_it_was_given,
+)
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elman.cells import Cell
+from elman.layers import LAYERS
+from elman.models import LanguageModel, Stack, StackConfig
+from elman.ops import taps
+from elman.ops.recurrence import using
+
+VOCABULARY = 7
+DROPOUTS = ["dropout", "input_dropout", "output_dropout", "embedding_dropout", "weight_dropout"]
+RECIPES: dict[str, dict[str, Any]] = {
+    **{name: {"pattern": [name]} for name in LAYERS},
+    "deep, dropouts at rest": {"pattern": ["lstm", "gru"], "num_layers": 3, **dict.fromkeys(DROPOUTS, 0.5)},
+    "residual, norm before": {"pattern": ["lstm", "gru"], "residual": True, "norm": "pre"},
+    "residual, norm after": {"pattern": ["rnn"], "num_layers": 2, "residual": True, "norm": "post"},
+    "untied, every width another": {
+        "pattern": [{"lstm": {"hidden_size": 3}}, "rnn", {"gru": {"hidden_size": 6, "reset": "before"}}],
+        "embedding_size": 2,
+        "tied_embeddings": False,
+    },
+}
+BARE = ["residual, norm before", "untied, every width another"]  # also as stacks, without words
+
+
+class OnTokens(nn.Module):
+    """A language model behind the interface of a layer: the first number of each position decides its token."""
+
+    def __init__(self, model: LanguageModel, input_size: int):
+        super().__init__()
+        self.model, self.initial_state = model, model.initial_state
+        self.input_size, self.output_size = input_size, model.vocab_size
+
+    def forward(self, x: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
+        return self.model(tokens_of(x), state, lengths)
+
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        return self.model.step(tokens_of(x), state)
+
+
+def tokens_of(x: Tensor) -> Tensor:
+    return (100 * x[..., 0]).long().remainder(VOCABULARY)
+
+
+class ModelCase(NamedTuple):
+    """What `law_cases.Case` is for layers."""
+
+    recipe: str
+    kind: str
+
+    def layer(self, input_size: int, hidden_size: int, seed: int) -> Any:
+        settings = {"hidden_size": hidden_size, **RECIPES[self.recipe]}
+        if self.kind == "stack" and settings.get("residual"):
+            settings["hidden_size"] = input_size
+        config = StackConfig.make(settings)
+        torch.manual_seed(seed)
+        if self.kind == "stack":
+            return Stack(config, input_size).double().eval()
+        model = LanguageModel(config, VOCABULARY)
+        nn.init.normal_(model.output_bias)
+        return OnTokens(model, input_size).double().eval()
+
+    def running(self) -> Any:
+        return using("auto")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.recipe}"
+
+
+MODELS = [ModelCase(recipe, "model") for recipe in RECIPES]
+every_model = pytest.mark.parametrize("case", MODELS, ids=str)
+
+
+@pytest.fixture(params=[*MODELS, *(ModelCase(recipe, "stack") for recipe in BARE)], ids=str, scope="module")
+def case(request: pytest.FixtureRequest) -> ModelCase:
+    return request.param
+
+
+@given(situation=situations())
+def test_contract_sizes(case: ModelCase, situation: Situation) -> None:
+    """Planted: the output was as wide as hidden_size, whatever the last layer set for itself."""
+    layer = situation.layer(case)
+    x, state = situation.x(), layer.initial_state(situation.batch)
+    outputs, after = layer(x, state)
+    assert outputs.shape == (situation.batch, situation.time, layer.output_size)
+    assert layer.step(x[:, 0], state)[0].shape == (situation.batch, layer.output_size)
+    assert type(after) is type(state) is tuple
+
+
+@every_model
+@given(situation=situations())
+def test_losses_are_the_cross_entropy_of_the_logits(case: ModelCase, situation: Situation) -> None:
+    """Planted: losses without the output's bias; targets flattened along the other axis; the state not handed on."""
+    layer, inputs, targets = _texts(case, situation)
+    state, lengths = situation.state(layer), situation.lengths
+    logits, expected_state = layer.model(inputs, state, lengths)
+    losses, after = layer.model.losses(inputs, targets, state, lengths)
+    real = real_positions(lengths, situation.time)
+    assert not losses.requires_grad
+    assert losses.shape == targets.shape
+    expected = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+    assert_same((losses * real, after), (expected * real, expected_state))
+
+
+@every_model
+@given(situation=situations())
+def test_the_total_loss_is_the_sum_over_real_positions(case: ModelCase, situation: Situation) -> None:
+    """With equal gradients; and without lengths, all positions are real. Planted: padding was counted; word vectors
+    got no gradient as output weights."""
+    layer, inputs, targets = _texts(case, situation)
+    state = situation.state(layer)
+    for lengths in (situation.lengths, None):
+        real = torch.ones(targets.shape) if lengths is None else real_positions(lengths, situation.time)
+        found = []
+        total, after = layer.model.total_loss(inputs, targets, state, lengths)
+        found.append((total, after, _gradients(layer, total)))
+        logits, after = layer.model(inputs, state, lengths)
+        total = (F.cross_entropy(logits.transpose(1, 2), targets, reduction="none") * real).sum()
+        found.append((total, after, _gradients(layer, total)))
+        assert_same(*found)
+
+
+@every_model
+@given(situation=situations())
+def test_recording_has_no_effect(case: ModelCase, situation: Situation) -> None:
+    """Law 7, bit by bit, beside the reference form. Planted: a listened-to layer got its input before the norm."""
+    layer = situation.layer(case)
+    x, state = situation.x(), situation.state(layer)
+    with using("reference"):
+        plain = layer(x, state, situation.lengths)
+    with taps.record("*"):
+        assert_same(layer(x, state, situation.lengths), plain, 0)
+    stepped = walk(layer, x, state)
+    with taps.record("*"):
+        assert_same(walk(layer, x, state), stepped, 0)
+
+
+@every_model
+@given(situation=situations())
+def test_recording_step_by_step_equals_recording_a_whole_sequence(case: ModelCase, situation: Situation) -> None:
+    """Found in the first version: a step's word vectors and logits were taken for sequences as long as they are wide.
+    Planted: a step outside of its layer's scope."""
+    layer = situation.layer(case)
+    x, state = situation.x(), situation.state(layer)
+    with taps.record("*") as whole:
+        layer(x, state)
+    with taps.record("*") as steps:
+        walk(layer, x, state)
+    assert whole.sites() == steps.sites()
+    for site in whole:
+        assert whole[site].shape[:2] == (situation.batch, situation.time)
+        assert_same(whole[site], steps[site], 1e-6)
+
+
+@every_model
+def test_every_site_is_documented_and_says_its_layer(case: ModelCase) -> None:
+    """Planted: the tap of the logits had no line in `sites`; all layers had the number 0."""
+    layer = case.layer(3, 4, 0)
+    with taps.record("*") as recording:
+        layer(torch.randn(2, 5, 3, dtype=torch.float64))
+    sites = set(recording.sites())
+    own = {site for site in sites if not site.startswith("layers.")}
+    assert own == set(LanguageModel.sites)
+    assert all(LanguageModel.sites.values())
+    cells = [module for module in layer.modules() if isinstance(module, Cell)]
+    assert len(sites - own) == sum(len(cell.sites) for cell in cells)
+    for index, block in enumerate(layer.model.stack.layers):
+        inside = {site for site in sites if site.startswith(f"layers.{index}.{block.kind}.")}
+        documented = [site for cell in block.modules() if isinstance(cell, Cell) for site in cell.sites]
+        assert sorted(documented) == sorted(next(d for d in documented if site.endswith(f".{d}")) for site in inside)
+
+
+def _texts(case: ModelCase, situation: Situation) -> tuple[Any, Tensor, Tensor]:
+    layer, inputs = situation.layer(case), tokens_of(situation.x())
+    return layer, inputs, (3 * inputs + 1).remainder(VOCABULARY)
+
+
+def _gradients(layer: nn.Module, total: Tensor) -> tuple[Tensor, ...]:
+    parameters = list(layer.parameters())
+    found = torch.autograd.grad(total, parameters, allow_unused=True, materialize_grads=True)
+    return tuple(found)
