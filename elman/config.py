@@ -35,7 +35,8 @@ def typed(name: str, config: type[Config]) -> type[Config]:
     """The same settings with the `type` that chose them, so that a written recipe can be read again."""
     if "type" in config.model_fields:
         return config
-    return create_model(f"{config.__qualname__}[{name}]", __base__=config, type=(Literal[name], name))  # type: ignore[call-overload,valid-type]
+    field: Any = (Literal[name], name)
+    return create_model(f"{config.__qualname__}[{name}]", __base__=config, type=field)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

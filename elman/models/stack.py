@@ -23,7 +23,7 @@ class StackConfig(Config):
 
     type: Literal["stack"] = "stack"
     """Kind of model: a stack of sequence layers."""
-    pattern: list[Entry] = Field(default_factory=lambda: [{"lstm": {}}])
+    pattern: list[Entry] = [{"lstm": {}}]  # noqa: RUF012  (pydantic copies it)
     """Layers from bottom to top, by name, each with its own settings if any: [lstm, {gru: {reset: before}}]."""
     num_layers: int = Field(0, ge=0)
     """How many layers: the pattern is repeated until there are that many; 0 takes the pattern once."""
@@ -60,7 +60,7 @@ class StackConfig(Config):
 
     def layers(self) -> list[tuple[str, Config]]:
         """Every layer from bottom to top, with its own settings completed by the stack's."""
-        result = []
+        result: list[tuple[str, Config]] = []
         for entry in islice(cycle(self.pattern), self.num_layers or len(self.pattern)):
             ((name, settings),) = entry.items()
             known = LAYERS[name].Config.model_fields
@@ -118,7 +118,7 @@ class Stack(nn.Module):
         self.config, self.input_size = config, input_size
         blocks, width = [], input_size
         for name, settings in config.layers():
-            layer = LAYERS[name](settings, width)  # type: ignore[call-arg]
+            layer = LAYERS[name](settings, width)
             blocks.append(Block(name, layer, config))
             width = layer.output_size
         self.layers = nn.ModuleList(blocks)

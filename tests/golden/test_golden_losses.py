@@ -47,7 +47,14 @@ def losses(name: str, folder: Path) -> list[float]:
         "data": {key: str(folder / value) if value == "text.txt" else value for key, value in data.items()},
         "tokenizer": "word" if data is LANGUAGE else "character",
         "model": {"hidden_size": 24, **({"type": model} if isinstance(model, str) else model)},
-        "training": {"batch_size": 8, "sequence_length": 12, "max_steps": 36, "log_every": 4, "evaluate_every": 18, **rule},
+        "training": {
+            "batch_size": 8,
+            "sequence_length": 12,
+            "max_steps": 36,
+            "log_every": 4,
+            "evaluate_every": 18,
+            **rule,
+        },
     }
     reports = takewhile(lambda report: report.kind != "end", train(recipe, run=folder / "run"))
     found = [report.values.get("loss", report.values.get("valid_loss")) for report in reports]

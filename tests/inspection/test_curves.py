@@ -1,9 +1,9 @@
 """Learning curves: valid pictures, a scale that shows what matters, nothing where there is nothing."""
 
 import math
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
