@@ -96,7 +96,8 @@ def show_results(folder: Path, results: dict[str, Any]) -> None:
         print(
             f"Goal {goal['measure']} {limit}: {'met' if goal['met'] else 'NOT met'} ({options.number(goal['value'])})."
         )
-    print(f"Run folder: {folder} (plots, samples, metrics). Try: elman generate {folder}")
+    print(f"Plots, samples and metrics are in {folder}")
+    print(f"Try: elman generate {folder}")
 
 
 def _percent(share: float | None) -> str | None:

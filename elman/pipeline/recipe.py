@@ -39,14 +39,10 @@ def _model(settings: Any) -> Config:
         if isinstance(name, str) and name not in MODELS:
             if name not in LAYERS:
                 raise MODELS.unknown(name, also=LAYERS)
-            stack = MODELS["stack"].Config.model_fields
-            own = {
-                key: value
-                for key, value in settings.items()
-                if key in LAYERS[name].Config.model_fields and key not in stack
-            }
+            layer, stack = LAYERS[name].Config.model_fields, MODELS["stack"].Config.model_fields
+            own = {key: value for key, value in settings.items() if key in layer and key not in stack}
             rest = {key: value for key, value in settings.items() if key not in own}
-            settings = {**rest, "type": "stack", "pattern": [{name: own}]}
+            settings = {"pattern": [{name: own}], **rest, "type": "stack"}  # a pattern given beside the name wins
     return _pick(MODELS, "model", settings)
 
 

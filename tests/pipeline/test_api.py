@@ -1,0 +1,121 @@
+"""The Python of the README: train, load, speak, score, look inside; and whoever listens while it trains."""
+
+import json
+import sys
+
+import pytest
+import torch
+from whole_runs import run
+
+import elman
+from elman.errors import ConfigError, MissingExtra, RecordingError, RunError
+from elman.pipeline.tracking import TensorBoard, Wandb
+
+
+@pytest.fixture
+def model(folder, recipe):
+    run(recipe, "runs/gru")
+    return elman.load("runs/gru")
+
+
+def test_everything_in_the_readme_works(folder, model):
+    text = model.generate("the cat", max_tokens=20, temperature=0.8, seed=1)
+    assert text == "".join(model.stream("the cat", max_tokens=20, temperature=0.8, seed=1))
+    assert [one.text for one in model.generate_batch(["the cat"], max_tokens=20, temperature=0.8, seed=1)] == [text]
+    score = model.score("the cat sat")
+    assert score.bits_per_byte > 0
+    many = list(model.score(["a dog", "the cat sat"]))
+    assert many[1].log_prob == pytest.approx(score.log_prob, abs=1e-4)
+    trace = model.trace("the cat", sites=["layers.0.gru.gate.*"])
+    assert len(trace.tokens) == 8  # <eos> begins
+    assert trace["layers.0.gru.gate.update"].shape == (8, 12)
+    assert set(trace) == {"layers.0.gru.gate.update", "layers.0.gru.gate.reset"}
+    assert isinstance(model.model, torch.nn.Module)
+
+
+def test_training_reports_what_the_readme_prints(folder, recipe):
+    losses = [report.values["valid_loss"] for report in run(recipe) if report.kind == "validation"]
+    assert losses
+    assert losses[-1] < losses[0]
+
+
+def test_one_looks_inside_and_changes_what_passes(model):
+    sites = model.sites()
+    assert sites["layers.0.gru.hidden"] == (12,)
+    with model.record("layers.0.gru.hidden") as seen:
+        before = model.score("the cat").log_prob
+    assert "layers.0.gru.hidden" in list(seen)
+    with model.edit({"layers.0.gru.gate.update": 0.0}):
+        changed = model.score("the cat").log_prob
+    assert changed != before
+    assert model.score("the cat").log_prob == pytest.approx(before, abs=1e-4)
+    with pytest.raises(RecordingError, match=r"was not recorded \(did you mean 'layers.0.gru.hidden'\?\)"):
+        model.trace("a", sites=["layers.0.gru.hidden"])["layers.0.gru.hiden"]
+
+
+def test_what_cannot_be_loaded_says_why(folder, recipe):
+    with pytest.raises(RunError, match="no such run folder"):
+        elman.load("nowhere")
+    training = elman.train(recipe, run="early")
+    next(training)
+    with pytest.raises(RunError, match="has no checkpoint yet; train it first, or wait for its first save"):
+        elman.load("early")
+    training.close()
+    with pytest.raises(ConfigError, match="none of auto, cpu, cuda, mps"):
+        run(recipe) and elman.load("run", device="tpu")
+
+
+def test_a_model_is_what_its_run_reported(folder, model):
+    """The best weights, and the same score as in the results."""
+    from elman.pipeline.judging import evaluate_run
+
+    results = json.loads((folder / "runs" / "gru" / "results.json").read_text())
+    found = evaluate_run("runs/gru", split="valid")
+    assert found["loss"] == pytest.approx(results["valid"]["loss"], rel=1e-6)
+    assert model.recipe.training.batch_size == 6
+
+
+def test_a_listener_hears_what_is_yielded(folder, recipe):
+    heard = []
+    given = list(elman.train(recipe, run="run", listeners=[heard.append]))
+    assert heard == given
+    assert {"start", "step", "validation", "save", "end", "result"} == {report.kind for report in given}
+
+
+@pytest.mark.slow
+def test_tensorboard_gets_every_number_once_also_after_a_resume(folder, recipe):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for report in elman.train(recipe, run="run", listeners=[TensorBoard(folder / "run")]):
+        if report.kind == "step" and report.step == 6:
+            break  # after the save at step 4
+    list(elman.train(recipe, run="run", resume=True, listeners=[TensorBoard(folder / "run")]))
+    events = EventAccumulator(str(folder / "run" / "tensorboard"))
+    events.Reload()
+    lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    for name in ("loss", "valid_loss"):
+        wanted = {line["step"]: line[name] for line in lines if name in line}
+        assert [event.step for event in events.Scalars(name)] == list(wanted)
+        assert {event.step: event.value for event in events.Scalars(name)} == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(("package", "make"), [("wandb", Wandb), ("torch.utils.tensorboard", TensorBoard)])
+def test_a_missing_tracker_names_its_extra(folder, recipe, monkeypatch, package, make):
+    monkeypatch.setitem(sys.modules, package, None)
+    arguments = (folder,) if make is TensorBoard else (folder, elman.read_recipe(recipe))
+    with pytest.raises(MissingExtra, match=r"pip install 'elman\[tracking\]'"):
+        make(*arguments)
+
+
+def test_wandb_is_begun_with_the_first_report_and_finished_with_the_last(folder, recipe, monkeypatch):
+    from types import SimpleNamespace
+
+    logged, calls = [], []
+    session = SimpleNamespace(log=lambda values, step: logged.append(step), finish=lambda: calls.append("finish"))
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **settings: calls.append("init") or session))
+    tracker = Wandb(folder / "run", elman.read_recipe(recipe))
+    assert calls == []
+    reports = list(elman.train(recipe, run="run", listeners=[tracker]))
+    assert calls == ["init", "finish"]
+    assert logged == [report.step for report in reports if report.kind in ("step", "validation")]
