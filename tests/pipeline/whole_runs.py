@@ -17,11 +17,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
 def run(recipe, folder="run", resume=True, until=None, signals=None, **settings):
-<<<<<<< HEAD
-    """All reports of a run, or up to the first for which `until` holds; `signals` are raised at kinds of report."""
-=======
     """The reports of a run, up to the first for which `until` holds; `signals` are raised at kinds of report."""
->>>>>>> sessions
     reports = []
     for report in elman.train(recipe, run=folder, resume=resume, overrides=settings or None):
         reports.append(report)
