@@ -24,7 +24,9 @@ def draw_curves(
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     noisy = len(steps) >= NOISY
-    axes.plot(*zip(*steps, strict=True), color=BLUE, lw=1, alpha=0.3 if noisy else 1, label=None if noisy else "training")
+    axes.plot(
+        *zip(*steps, strict=True), color=BLUE, lw=1, alpha=0.3 if noisy else 1, label=None if noisy else "training"
+    )
     if noisy:
         axes.plot(*zip(*_running_mean(steps, len(steps) // 25), strict=True), color=BLUE, lw=1.5, label="training")
     if checks:
@@ -34,8 +36,9 @@ def draw_curves(
     axes.set_ylim(bottom, top)
     if bound is not None:
         axes.axhline(bound, color=GREY, ls="--", lw=1)
-        place = {"xy": (0, bound), "xycoords": ("axes fraction", "data"), "xytext": (4, -3), "textcoords": "offset points"}
-        axes.annotate(f"best possible {bound:.3f}", **place, ha="left", va="top", color=GREY, fontsize="small")
+        across = axes.get_yaxis_transform()  # from 0 to 1 along the picture, by loss upwards
+        below = bound - 0.01 * (top - bottom)
+        axes.text(0, below, f" best possible {bound:.3f}", transform=across, va="top", color=GREY, fontsize="small")
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set(xlabel="training tokens", ylabel="loss (nats per token)")
     axes.set_title(title, loc="left")

@@ -1,6 +1,6 @@
 """Left-to-right language model: word vectors, a stack of sequence layers, and a distribution over the next word."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +33,9 @@ class LanguageModel(nn.Module):
         self.stack = Stack(config, width)
         if config.tied_embeddings and self.stack.output_size != width:
             raise ConfigError(
-                f"tied embeddings need the top layer as wide as the word vectors, but they are {self.stack.output_size} "
-                f"and {width} wide; set model.tied_embeddings: false, or the last layer's hidden_size to {width}"
+                "tied embeddings need the top layer as wide as the word vectors, but they are "
+                f"{self.stack.output_size} and {width} wide; set model.tied_embeddings: false, or the last layer's "
+                f"hidden_size to {width}"
             )
         self.output = None if config.tied_embeddings else nn.Linear(self.stack.output_size, vocab_size, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(vocab_size))
@@ -86,7 +87,8 @@ class LanguageModel(nn.Module):
 
     def explain(self, batch: int, time: int) -> list[str]:
         """For each layer, which implementation runs such a batch, and why."""
-        return [block.layer.explain(batch, time) for block in self.stack.layers if hasattr(block.layer, "explain")]
+        layers: list[Any] = [block.layer for block in self.stack.blocks()]
+        return [layer.explain(batch, time) for layer in layers if hasattr(layer, "explain")]
 
     def logits(self, features: Tensor) -> Tensor:
         return F.linear(features, self.output_weight, self.output_bias)

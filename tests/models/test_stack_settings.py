@@ -81,7 +81,10 @@ def test_residuals_and_norms_are_what_they_say() -> None:
     ("settings", "message"),
     [
         ({"embedding_size": 4}, r"6 and 4 wide; set model.tied_embeddings: false, or the last .* hidden_size to 4"),
-        ({"embedding_size": 4, "residual": True, "tied_embeddings": False}, r"lstm maps 4 to 6; give word .* one width"),
+        (
+            {"embedding_size": 4, "residual": True, "tied_embeddings": False},
+            r"lstm maps 4 to 6; give word .* one width",
+        ),
         ({"pattern": [{"gru": {"hidden_size": 8}}], "residual": True}, r"gru maps 6 to 8; .* \(model.embedding_size\)"),
         ({"pattern": ["lstn"]}, r"unknown layer 'lstn' \(did you mean 'lstm'\?\); known: gru, lstm"),
         ({"pattern": [{"lstm": {"hiden_size": 3}}]}, r"model.pattern.lstm' \(did you mean 'hidden_size'\?\); known"),
@@ -92,7 +95,10 @@ def test_residuals_and_norms_are_what_they_say() -> None:
         ({"pattern": [{3: {}}]}, r"one name with its settings"),
         ({"pattern": [{"lstm": 64}]}, r"one name with its settings"),
         ({"pattern": [{"lstm": {}, "gru": {}}]}, r"one name with its settings"),
-        ({"pattern": ["recurrent"], "weight_dropout": 0.5}, r"weight_dropout: recurrent takes none; .*pattern: \[lstm\]"),
+        (
+            {"pattern": ["recurrent"], "weight_dropout": 0.5},
+            r"weight_dropout: recurrent takes none; .*pattern: \[lstm\]",
+        ),
         ({"norm": "before"}, r"model.norm: .*'none', 'pre' or 'post'"),
         ({"drpout": 0.1}, r"unknown key 'drpout' in section 'model' \(did you mean 'dropout'\?\)"),
         ({"dropout": 1.0}, r"model.dropout: .*less than 1"),
@@ -109,7 +115,10 @@ def test_what_cannot_be_is_refused_with_what_would_work(settings: dict[str, Any]
     ("short", "long"),
     [
         ("lstm", {"pattern": ["lstm"]}),
-        ({"type": "gru", "reset": "before", "dropout": 0.1}, {"pattern": [{"gru": {"reset": "before"}}], "dropout": 0.1}),
+        (
+            {"type": "gru", "reset": "before", "dropout": 0.1},
+            {"pattern": [{"gru": {"reset": "before"}}], "dropout": 0.1},
+        ),
         ({"type": "rnn", "num_layers": 2, "hidden_size": 5}, {"pattern": ["rnn"], "num_layers": 2, "hidden_size": 5}),
         ({"type": "recurrent", "cell": "gru"}, {"pattern": [{"recurrent": {"cell": "gru"}}]}),
         ({"hidden_size": 7}, {"hidden_size": 7}),
