@@ -11,6 +11,6 @@ from torch import Tensor
 Sequence: TypeAlias = Float[Tensor, "batch time _width"]
 Step: TypeAlias = Float[Tensor, "batch _width"]
 Tokens: TypeAlias = Int[Tensor, "batch time"]
-Token: TypeAlias = Int[Tensor, "batch"]  # noqa: F821
-Lengths: TypeAlias = Int[Tensor, "batch"]  # noqa: F821  (real positions of each row; the rest is right padding)
+Token: TypeAlias = Int[Tensor, " batch"]  # a single axis begins with a space, or linters take it for a name
+Lengths: TypeAlias = Int[Tensor, " batch"]  # real positions of each row; the rest is right padding
 State: TypeAlias = Any  # a tensor, or a (named) tuple of states; batch first

@@ -36,13 +36,9 @@ def draw_curves(
     axes.set_ylim(bottom, top)
     if bound is not None:
         axes.axhline(bound, color=GREY, ls="--", lw=1)
-        place: dict[str, Any] = {
-            "xy": (0, bound),
-            "xycoords": ("axes fraction", "data"),
-            "xytext": (4, -3),
-            "textcoords": "offset points",
-        }
-        axes.annotate(f"best possible {bound:.3f}", **place, ha="left", va="top", color=GREY, fontsize="small")
+        across = axes.get_yaxis_transform()  # from 0 to 1 along the picture, by loss upwards
+        below = bound - 0.01 * (top - bottom)
+        axes.text(0, below, f" best possible {bound:.3f}", transform=across, va="top", color=GREY, fontsize="small")
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set(xlabel="training tokens", ylabel="loss (nats per token)")
     axes.set_title(title, loc="left")

@@ -33,8 +33,9 @@ class LanguageModel(nn.Module):
         self.stack = Stack(config, width)
         if config.tied_embeddings and self.stack.output_size != width:
             raise ConfigError(
-                f"tied embeddings need the top layer as wide as the word vectors, but it has {self.stack.output_size} "
-                f"units and they {width}; set model.tied_embeddings: false, or the last layer's hidden_size to {width}"
+                "tied embeddings need the top layer as wide as the word vectors, but they are "
+                f"{self.stack.output_size} and {width} wide; set model.tied_embeddings: false, or the last layer's "
+                f"hidden_size to {width}"
             )
         self.output = None if config.tied_embeddings else nn.Linear(self.stack.output_size, vocab_size, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(vocab_size))
@@ -86,7 +87,7 @@ class LanguageModel(nn.Module):
 
     def explain(self, batch: int, time: int) -> list[str]:
         """For each layer, which implementation runs such a batch, and why."""
-        layers: list[Any] = [block.layer for block in self.stack.layers]
+        layers: list[Any] = [block.layer for block in self.stack.blocks()]
         return [layer.explain(batch, time) for layer in layers if hasattr(layer, "explain")]
 
     def logits(self, features: Tensor) -> Tensor:

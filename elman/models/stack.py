@@ -23,7 +23,7 @@ class StackConfig(Config):
 
     type: Literal["stack"] = "stack"
     """Kind of model: a stack of sequence layers."""
-    pattern: list[Entry] = [{"lstm": {}}]  # noqa: RUF012  (pydantic copies it)
+    pattern: list[Entry] = Field(default_factory=lambda: list[Entry]([{"lstm": {}}]))
     """Layers from bottom to top, by name, each with its own settings if any: [lstm, {gru: {reset: before}}]."""
     num_layers: int = Field(0, ge=0)
     """How many layers: the pattern is repeated until there are that many; 0 takes the pattern once."""
@@ -126,14 +126,14 @@ class Stack(nn.Module):
         self.top_norm = nn.LayerNorm(width) if config.norm == "pre" else None
 
     def initial_state(self, batch: int) -> State:
-        return tuple(block.layer.initial_state(batch) for block in self._blocks())
+        return tuple(block.layer.initial_state(batch) for block in self.blocks())
 
     def forward(
         self, x: Sequence, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Sequence, State]:
         state = self.initial_state(len(x)) if state is None else state
         new: list[State] = []
-        for index, block in enumerate(self._blocks()):
+        for index, block in enumerate(self.blocks()):
             if index:
                 x = self.drop(x, self.config.dropout)
             y, part = _scoped(index, block, block.layer, block.before(x), state[index], lengths)
@@ -143,7 +143,7 @@ class Stack(nn.Module):
 
     def step(self, x: Step, state: State) -> tuple[Step, State]:
         new: list[State] = []
-        for index, block in enumerate(self._blocks()):
+        for index, block in enumerate(self.blocks()):
             y, part = _scoped(index, block, block.layer.step, block.before(x), state[index])
             x = block.after(x, y)
             new.append(part)
@@ -157,7 +157,8 @@ class Stack(nn.Module):
     def _top(self, x: Tensor) -> Tensor:
         return x if self.top_norm is None else self.top_norm(x)
 
-    def _blocks(self) -> Iterable[Block]:
+    def blocks(self) -> Iterable[Block]:
+        """Layers with what is around them, from bottom to top."""
         return self.layers  # type: ignore[return-value]
 
 

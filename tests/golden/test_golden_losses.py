@@ -72,8 +72,8 @@ def write_text(path: Path) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_losses_are_those_of_before(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Seen to fail with: another order of documents, a rate 1 % higher, one more warmup step, no momentum, the
-    orthogonal start, norms before the layer instead of after it."""
+    """Seen to fail with: a rate or a clipping 1 % higher, one more warmup step, no momentum, orthogonal matrices at the
+    start, another seed, another order of documents, a carried state that was lost."""
     write_text(tmp_path / "text.txt")
     found = losses(name, tmp_path)
     assert len(found) == 11

@@ -80,10 +80,7 @@ def test_residuals_and_norms_are_what_they_say() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"embedding_size": 4},
-            r"6 units and they 4; set model.tied_embeddings: false, or the last .* hidden_size to 4",
-        ),
+        ({"embedding_size": 4}, r"6 and 4 wide; set model.tied_embeddings: false, or the last .* hidden_size to 4"),
         (
             {"embedding_size": 4, "residual": True, "tied_embeddings": False},
             r"lstm maps 4 to 6; give word .* one width",

@@ -1,0 +1,285 @@
+"""What the documents promise is run: commands, Python, links, the cell to add, and every recipe.
+
+Commands come from the code blocks of the documents themselves, so a changed document is a changed test. They run in a
+folder of their own, on small texts made here, with three steps of training instead of all.
+"""
+
+import gzip
+import importlib.util
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from elman.cells import CELLS
+from elman.config import read_yaml
+from elman.layers import LAYERS
+from elman.ops.taps import record
+from elman.pipeline import load, read_recipe, train
+from elman.pipeline.names import every_name
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
+RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WORDS = ["once", "upon", "a", "time", "the", "wolf", "and", "three", "small", "pigs", "went", "into", "dark", "woods"]
+
+
+def blocks(document: str) -> list[tuple[str, str]]:
+    """Code blocks in their order, as (language, text)."""
+    return BLOCK.findall((ROOT / document).read_text())
+
+
+def commands(document: str) -> list[str]:
+    lines = [line for language, text in blocks(document) if language == "" for line in text.splitlines()]
+    return [line.partition("  #")[0].strip() for line in lines if line.startswith(("elman ", "make "))]
+
+
+def sentences(count: int, seed: int) -> str:
+    draw = random.Random(seed)
+    return "".join(" ".join(draw.choices(WORDS, k=draw.randint(3, 12))).capitalize() + ".\n" for _ in range(count))
+
+
+def shrunk(path: Path) -> dict[str, Any]:
+    """A recipe with a small model, little data and a few steps; all else as it is written."""
+    settings = read_yaml(path)
+    for entry in settings["model"].get("pattern", []):
+        for own in entry.values() if isinstance(entry, dict) else []:
+            own.update({key: 16 for key in own if key == "hidden_size"})
+    settings["model"] |= {key: 16 for key in ("hidden_size", "embedding_size") if key in settings["model"]}
+    settings["training"] |= {"max_steps": 3, "batch_size": 4, "log_every": 1, "evaluate_every": 2}
+    if "language" in settings["data"]:
+        settings["data"]["language"] |= {"train_documents": 300, "valid_documents": 60, "test_documents": 60}
+    return settings
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    """A folder with the texts that the documents speak of, small recipes, and an `elman` that takes three steps."""
+    for seed, name in enumerate(["my.txt", "other.txt", "lines.txt"]):
+        (tmp_path / name).write_text(sentences(3 if name == "lines.txt" else 150, seed))
+    (tmp_path / "recipes").mkdir()
+    for path in RECIPES:
+        (tmp_path / "recipes" / path.name).write_text(yaml.safe_dump(shrunk(path)))
+    quick = "--training.max_steps 3 --training.log_every 1 --device cpu"
+    script = f'#!/bin/sh\ncase "$1" in train) set -- "$@" {quick};; esac\nexec "{sys.executable}" -m elman "$@"\n'
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "elman").write_text(script)
+    (tmp_path / "bin" / "elman").chmod(0o755)
+    return tmp_path
+
+
+def run(command: list[str], desk: Path) -> str:
+    environment = {**os.environ, "PATH": f"{desk / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT}:{desk}"}
+    done = subprocess.run(command, cwd=desk, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", ["README.md", "docs/tour.md"])
+def test_every_command_and_program_of_a_document_runs(document: str, desk: Path) -> None:
+    """Seen to fail with an option that is not there, with a wrong site, and with a run that was never trained."""
+    ran = 0
+    for language, text in blocks(document):
+        if language == "python":
+            assert run([sys.executable, "-c", text], desk).strip()
+            ran += 1
+        for line in text.splitlines() if language == "" else []:
+            if line.startswith("elman "):
+                assert run(["bash", "-ec", line], desk).strip(), f"{line}: says nothing"
+                ran += 1
+    assert ran >= 6
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_make_target_that_is_named_exists(path: Path) -> None:
+    """In blocks and in the text. Seen to fail with `make demos`."""
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"(?:^|`)make (\w+)", path.read_text(), re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{path.name}: no target {target!r} in the Makefile"
+
+
+def test_the_readme_has_its_two_commands_and_the_tour_its_stations() -> None:
+    assert {"make demo", "make test"} <= set(commands("README.md"))
+    verbs = {line.split()[1] for document in ("README.md", "docs/tour.md") for line in commands(document)}
+    assert {"init", "check", "train", "eval", "generate", "score", "list", "data"} <= verbs
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_relative_links_lead_somewhere(path: Path) -> None:
+    """Seen to fail with a link to a page and to a heading that are not there."""
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", link):
+            continue
+        place, _, heading = link.partition("#")
+        target = path.parent / place if place else path
+        assert target.exists(), f"{path.name} links to {link}, which is not there"
+        assert not heading or heading in _headings(target), f"{path.name}: no heading for {link}"
+
+
+def _headings(path: Path) -> list[str]:
+    """As the web sites that show Markdown name them."""
+    titles = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    """In a process of its own, where no test has registered anything. Seen to fail with a changed help text."""
+    code = "import runpy; print(runpy.run_path('docs/build.py')['reference'](), end='')"
+    made = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": "."},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert made.stdout == (ROOT / "docs" / "reference.md").read_text(), "stale: run make docs"
+
+
+# Recipes
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_is_sound_and_says_what_it_promises(path: Path) -> None:
+    recipe = read_recipe(path)
+    assert path.read_text().startswith("# "), "a recipe begins by saying what it is"
+    assert recipe.goals
+    for goal in recipe.goals:
+        assert goal.minutes
+        assert (goal.at_most is None) != (goal.at_least is None)
+    assert read_recipe(recipe.plain()).plain() == recipe.plain()
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_trains(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On texts of the same names and forms; the measures of its goals exist. Seen to fail with a wrong measure."""
+    monkeypatch.chdir(tmp_path)
+    settings = shrunk(path)
+    for split in ("train", "valid", "test"):
+        if settings["data"].get(split):
+            _write(Path(settings["data"][split]), sentences(200, len(split)))
+    reports = list(train(settings, run="run", overrides={"device": "cpu"}))
+    losses = [report.values["loss"] for report in reports if report.kind == "step"]
+    assert len(losses) == 3
+    goals = reports[-1].values["goals"]
+    assert len(goals) == len(settings["goals"])
+    assert all(isinstance(goal["value"], float) for goal in goals), goals
+    assert json.loads(Path("run/results.json").read_text())["goals"] == goals
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+def _reaches_its_goals(name: str) -> None:
+    """The whole recipe on one core, in processor time: other tests run beside it."""
+    began = time.process_time()
+    *_, result = train(ROOT / "recipes" / f"{name}.yaml", run="run", overrides={"device": "cpu", "threads": 1})
+    minutes = (time.process_time() - began) / 60
+    for goal in result.values["goals"]:
+        assert goal["met"], goal
+        assert minutes <= goal["minutes"], f"took {minutes:.1f} minutes"
+
+
+@pytest.mark.slow
+def test_the_agreement_recipe_reaches_its_goals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _reaches_its_goals("agreement")
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_the_names_recipe_reaches_its_goal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Path(os.environ.get("ELMAN_DATA") or ROOT / "data")
+    if not (data / "names" / "train.txt").exists():
+        pytest.skip("needs the list of names: ELMAN_DATA must point to a folder as docs/data.md describes it")
+    (tmp_path / "data").symlink_to(data.resolve())
+    monkeypatch.chdir(tmp_path)
+    _reaches_its_goals("names-elman")
+
+
+# The cell of CONTRIBUTING.md
+
+
+@pytest.fixture
+def added_cell(tmp_path: Path) -> Iterator[Path]:
+    """The file of the new cell, imported, and forgotten afterwards."""
+    [text] = [text for language, text in blocks("CONTRIBUTING.md") if "CELLS.register" in text]
+    path = tmp_path / "update_gate.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("update_gate", path)
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        yield path
+    finally:
+        CELLS._items.pop("update-gate", None)
+        LAYERS._items.pop("update-gate", None)
+
+
+def test_the_added_cell_trains_and_shows_its_gate(added_cell: Path, tmp_path: Path) -> None:
+    """Seen to fail without its tap, and with a name that was misspelt."""
+    assert every_name()["cells"]["update-gate"] == "Mixes past and candidate by one gate."
+    layer = LAYERS["update-gate"](LAYERS["update-gate"].Config(hidden_size=4), 3)
+    x = torch.randn(2, 6, 3)
+    outputs, final = layer(x)
+    first, state = layer(x[:, :2])
+    second, cut = layer(x[:, 2:], state)
+    torch.testing.assert_close((torch.cat([first, second], 1), cut), (outputs, final))
+    torch.testing.assert_close(layer.step(x[:, 2], state)[0], outputs[:, 2])
+    with record("*") as seen:
+        layer(x)
+    assert set(seen.sites()) == set(CELLS["update-gate"].sites)
+
+    training = {"max_steps": 4, "batch_size": 4, "sequence_length": 16, "log_every": 1}
+    (tmp_path / "my.txt").write_text(sentences(60, 1))
+    recipe = {
+        "model": "update-gate",
+        "data": {"train": str(tmp_path / "my.txt")},
+        "training": training,
+        "device": "cpu",
+    }
+    losses = [r.values["loss"] for r in train(recipe, run=tmp_path / "run") if r.kind == "step"]
+    assert losses[-1] < losses[0]
+    trace = load(tmp_path / "run", "cpu").trace("the wolf", sites=["layers.0.update-gate.gate.*"])
+    gate = trace["layers.0.update-gate.gate.update"]
+    assert gate.shape == (len(trace.tokens), 256)
+    assert 0 < gate.min() < gate.max() < 1
+
+
+@pytest.mark.slow
+def test_the_added_cell_is_held_to_every_law(added_cell: Path) -> None:
+    """By the very law tests, which find it by name once it is imported. Seen to fail with a step that adds its
+    outputs up."""
+    laws = ["tests/laws/test_layer_laws.py", "tests/laws/test_recording_laws.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "update_gate",
+        "-p",
+        "no:cacheprovider",
+        *laws,
+        "-k",
+        "update-gate",
+    ]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{added_cell.parent}"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 10
