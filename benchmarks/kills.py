@@ -3,12 +3,15 @@
     python -m benchmarks.kills --kills 1000
 
 Weights, optimizer, dice and carried states, results (but for the speed) and the log (but for the clock) must be
-equal to the bit. Modules are imported once, and each attempt is a fork, so that a kill costs a second and not five.
+equal to the bit. Half of the kills come at a random time, half right before a random operation on files, so that the
+short moments between two of them are met too. Modules are imported once, and each attempt is a fork, so that a kill
+costs a second and not five.
 With no failure in n kills, fewer than 3/n of them fail, with 95 % confidence.
 """
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
@@ -22,7 +25,7 @@ from typing import Any
 
 import torch
 
-from elman.runs import Run
+from elman.runs import Run, files
 
 WORDS = ("the", "a", "cat", "dog", "bird", "house", "tree", "sat", "ran", "saw", "on", "and", "big", "small", "old")
 TRAINING = {"batch_size": 8, "sequence_length": 12, "micro_batches": 2, "log_every": 4, "evaluate_every": 3}
@@ -84,8 +87,8 @@ def write_text(path: Path) -> None:
     path.write_text("".join(" ".join(dice.choices(WORDS, k=dice.randint(2, 9))) + "\n" for _ in range(120)))
 
 
-def start(recipe: Path, run: Path, log: Path) -> int:
-    """The process id of a training run, begun or resumed."""
+def start(recipe: Path, run: Path, log: Path, operation: int | None) -> int:
+    """The process id of a training run, begun or resumed; it kills itself before that operation on files."""
     child = os.fork()
     if child:
         return child
@@ -94,12 +97,14 @@ def start(recipe: Path, run: Path, log: Path) -> int:
         with log.open("a") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
+        files.hook = counter = Counter(operation)
         from elman.cli.main import main
 
         main(["train", str(recipe), "--run", str(run), "--resume"])
         code = 0
     except SystemExit as end:
         code = int(end.code or 0)
+        Path("operations.txt").write_text(str(counter.count))
     except BaseException:
         traceback.print_exc()
     finally:
@@ -108,16 +113,31 @@ def start(recipe: Path, run: Path, log: Path) -> int:
         os._exit(code)
 
 
-def attempt(recipe: Path, run: Path, log: Path, seconds: float | None) -> int | None:
-    """The exit code of one attempt, or None where it was killed after so many seconds."""
-    child, begun = start(recipe, run, log), time.monotonic()
-    while seconds is None or time.monotonic() - begun < seconds:
-        found, status = os.waitpid(child, os.WNOHANG if seconds is not None else 0)
+class Counter:
+    """Counts operations on files, and is killed before one of them."""
+
+    def __init__(self, last: int | None):
+        self.count, self.last = 0, last
+
+    def __call__(self, *operation: object) -> None:
+        self.count += 1
+        if self.count == self.last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def attempt(recipe: Path, run: Path, log: Path, seconds: float = math.inf, operation: int | None = None) -> int | None:
+    """The exit code of one attempt, or None where it was killed: after so many seconds, or before that operation."""
+    child, begun = start(recipe, run, log, operation), time.monotonic()
+    while time.monotonic() - begun < seconds:
+        found, status = os.waitpid(child, 0 if math.isinf(seconds) else os.WNOHANG)
         if found:
-            return os.waitstatus_to_exitcode(status)
+            break
         time.sleep(0.002)
-    os.kill(child, signal.SIGKILL)
-    return None if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL else 0
+    else:
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return None if code == -signal.SIGKILL else code
 
 
 def left(folder: Path) -> dict[str, Any]:
@@ -149,9 +169,10 @@ def kill_often(variant: str, kills: int, dice: random.Random, place: Path) -> li
     recipe, log, peaceful = Path("recipe.json"), Path("log.txt"), Path("peaceful")
     recipe.write_text(json.dumps({**VARIANTS[variant], "device": "cpu"}))  # JSON is YAML
     begun = time.monotonic()
-    if attempt(recipe, peaceful, log, None):
+    if attempt(recipe, peaceful, log):
         return [f"{variant}: an undisturbed run failed: {log.read_text()}"]
     whole, expected = time.monotonic() - begun, left(peaceful)
+    operations = int(Path("operations.txt").read_text())
     if variant == "averaging" and not expected["last/facts"]["trainer"]["update"]["averaged"]:
         return ["averaging: the average never began, so that nothing was tested"]
     problems: list[str] = []
@@ -161,8 +182,11 @@ def kill_often(variant: str, kills: int, dice: random.Random, place: Path) -> li
         run, here = Path(f"run{number}"), 0
         code: int | None = None
         while code is None:
-            more = here < KILLS and done < kills
-            code = attempt(recipe, run, log, dice.uniform(0, whole * 0.8) if more else None)
+            moment: dict[str, Any] = {}
+            if here < KILLS and done < kills:
+                by_clock = {"seconds": dice.uniform(0, 0.8 * whole)}
+                moment = by_clock if dice.random() < 0.5 else {"operation": dice.randint(1, operations)}
+            code = attempt(recipe, run, log, **moment)
             here, done = here + (code is None), done + (code is None)
         if code:
             problems.append(f"{variant}, run {number}: exit code {code} after {here} kills: {log.read_text()[-2000:]}")

@@ -13,8 +13,7 @@ KILLS = 6  # of each kind; `python -m benchmarks.kills` does as many as one like
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_a_killed_run_resumes_to_the_same_bits(variant):
     """In a process of its own, which forks. Seen to fail with the dice, the carried state, the judge's memory or the
-    place in the log not restored, with the average restored in another order, and with the best saved after
-    the last."""
+    place in the log not restored, and with the average restored in another order."""
     command = [sys.executable, "-m", "benchmarks.kills", "--kills", str(KILLS), "--variants", variant]
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]

@@ -15,7 +15,7 @@ from whole_runs import ENVIRONMENT, at_step, left, notes, run
 import elman
 from elman.errors import ConfigError, DataError, RunError, TrainingError
 from elman.pipeline.resuming import agreed
-from elman.runs import Run
+from elman.runs import Run, Shelf
 
 
 def test_a_run_broken_off_goes_on_to_the_same_bits(folder, recipe):
@@ -23,6 +23,32 @@ def test_a_run_broken_off_goes_on_to_the_same_bits(folder, recipe):
     run(recipe, until=at_step(8))
     assert "going on after step 8" in notes(run(recipe))
     assert left(folder / "run") == left(folder / "peaceful")
+
+
+@pytest.mark.slow
+def test_a_run_broken_off_before_any_of_its_saves_goes_on_to_the_same_bits(folder, recipe, monkeypatch):
+    """Seen to fail with the best saved after the last: the best of all may then be lost."""
+    recipe["training"] |= {"max_steps": 10, "evaluate_every": 2, "save_every": 2}
+    count, save = 0, Shelf.save
+
+    def breaking(self, checkpoint):
+        nonlocal count
+        count += 1
+        if count == at:
+            raise SystemExit
+        return save(self, checkpoint)
+
+    monkeypatch.setattr(Shelf, "save", breaking)
+    at = 0
+    run(recipe, "peaceful")
+    saves = count
+    assert saves > 8
+    for at in range(1, saves + 1):
+        count = 0
+        with pytest.raises(SystemExit):
+            run(recipe, f"run{at}")
+        run(recipe, f"run{at}")
+        assert left(folder / f"run{at}") == left(folder / "peaceful")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
