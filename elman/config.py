@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -31,6 +32,7 @@ class Config(BaseModel):
         return self.model_dump(mode="json", serialize_as_any=True)
 
 
+@cache
 def typed(name: str, config: type[Config]) -> type[Config]:
     """The same settings with the `type` that chose them, so that a written recipe can be read again."""
     if "type" in config.model_fields:

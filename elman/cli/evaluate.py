@@ -32,7 +32,7 @@ def evaluate(
     if json:
         options.show_json(scores)
         return
-    plain = {key: value for key, value in scores.items() if isinstance(value, int | float)}
+    plain = {key: value for key, value in scores.items() if isinstance(value, int | float) and key != "nats"}
     options.table("Scores", ["measure", "value"], [[key.replace("_", " "), value] for key, value in plain.items()])
     print(f"Context: {scores['context']}.")
     for repair in scores["repairs"]:
@@ -43,7 +43,7 @@ def evaluate(
     language = scores.get("language") or {}
     if language.get("by_distance"):
         rows = [list(entry.values()) for entry in language["by_distance"]]
-        options.table("Loss at marked words", ["distance", "loss (nats)", "best possible", "cases"], rows)
+        options.table("Loss at marked words", ["distance", "loss (nats)", "the language's own", "cases"], rows)
     if language.get("agreement"):
         rows = [
             [entry["value"], entry["accuracy"] * 100, entry["words"]] for entry in language["agreement"]["by_distance"]

@@ -38,7 +38,7 @@ class StackConfig(Config):
     norm: Literal["none", "pre", "post"] = "none"
     """Layer norm before each layer (and once at the top), after it, or not at all."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Share of units dropped between layers."""
+    """Share of units dropped between layers; with residual, of what each layer adds."""
     input_dropout: float | None = Field(None, ge=0, lt=1)
     """Share dropped from the word vectors; null takes dropout."""
     output_dropout: float | None = Field(None, ge=0, lt=1)
@@ -134,9 +134,11 @@ class Stack(nn.Module):
         state = self.initial_state(len(x)) if state is None else state
         new: list[State] = []
         for index, block in enumerate(self.blocks()):
-            if index:
+            if index and not block.residual:
                 x = self.drop(x, self.config.dropout)
             y, part = _scoped(index, block, block.layer, block.before(x), state[index], lengths)
+            if block.residual:
+                y = self.drop(y, self.config.dropout)  # the shortcut stays whole
             x = block.after(x, y)
             new.append(part)
         return self._top(x), tuple(new)
