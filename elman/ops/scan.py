@@ -16,7 +16,7 @@ from elman.ops import recurrence, taps
 from elman.ops.recurrence import Choice
 from elman.shapes import Lengths
 
-CPU_STEPS = 64  # steps in a chunk; long enough that the walk from chunk to chunk is short
+CPU_STEPS = 65  # steps in a chunk; odd, since chunks a power of two apart push each other out of the cache
 CPU_NUMBERS = 2**14  # numbers in one operation: enough to hide the cost of its call, few enough to stay in cache
 CPU_CHUNKS = 4  # below so many chunks side by side, walking twice costs more than it saves
 

@@ -19,6 +19,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "gru": [{}, {"reset": "before"}, {"bias": False}],
     "lstm": [{}, {"bias": False}],
     "recurrent": [{"cell": {"gru": {"reset": "before"}}, "num_layers": 2}, {"num_layers": 3}],
+    "s4": [{"state_size": 4, "chunk_size": 4}, {"state_size": 2, "mixing": "none"}],
+    "s4d": [
+        {"state_size": 4, "chunk_size": 4},
+        {"state_size": 2, "start": "inv", "discretisation": "bilinear", "mixing": "linear"},
+    ],
 }
 
 
