@@ -1,6 +1,8 @@
 """Sequence layers. Importing a file here puts its layers into LAYERS."""
 
 from elman.layers import (  # noqa: F401
+    linear_attention,
+    mamba,
     recurrent,
     recurrent_stack,
     s4,

@@ -1,0 +1,45 @@
+"""The selective scan (Gu & Dao, 2023): a diagonal state space whose step, write and read depend on the input.
+
+    h_t = exp(Δ_t λ) · h_{t-1} + Δ_t x_t B_t,   y_t = C_t · h_t
+
+The states of all positions would take (time × channels × size) numbers several times over; so time is cut into
+stretches, and the backward pass computes a stretch's states again from the one at which it began.
+"""
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from elman.ops.scan import linear_scan
+from elman.shapes import Sequence
+
+CPU_STATES = 2**20  # numbers in the states of one stretch
+GPU_STATES = 2**27
+
+
+def selective_scan(
+    x: Sequence, delta: Sequence, rate: Tensor, write: Tensor, read: Tensor, initial: Tensor
+) -> tuple[Sequence, Tensor]:
+    """Outputs (batch, time, channels) and the last state (batch, channels, size).
+
+    `x` and the step sizes `delta` are (batch, time, channels), `rate` (λ, negative) is (channels, size), `write` (B)
+    and `read` (C) are (batch, time, size). A position with step size 0 leaves the state as it is.
+    """
+    most = CPU_STATES if x.device.type == "cpu" else GPU_STATES
+    steps = max(1, most // max(1, initial.numel()))
+    outputs, state = [], initial
+    for parts in zip(*(part.split(steps, 1) for part in (x, delta, write, read)), strict=True):
+        if torch.is_grad_enabled() and x.shape[1] > steps:
+            y, state = checkpoint(_stretch, rate, state, *parts, use_reentrant=False, preserve_rng_state=False)
+        else:
+            y, state = _stretch(rate, state, *parts)
+        outputs.append(y)
+    return torch.cat(outputs, 1), state
+
+
+def _stretch(
+    rate: Tensor, state: Tensor, x: Sequence, delta: Sequence, write: Tensor, read: Tensor
+) -> tuple[Tensor, Tensor]:
+    decay = (delta.unsqueeze(-1) * rate).exp()
+    history, state = linear_scan(decay, (delta * x).unsqueeze(-1) * write.unsqueeze(2), state)
+    return (history @ read.unsqueeze(-1)).squeeze(-1), state
