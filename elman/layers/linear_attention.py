@@ -80,7 +80,7 @@ class LinearAttention(ScanLayer):
             key = torch.where(real[..., None, None], key, 0)
             log_decay = torch.where(real.unsqueeze(-1), log_decay, 0)
         with torch.autocast(x.device.type, enabled=False):
-            y, state = linear_attention(query, key, value, log_decay, state, self.config.chunk_size)
+            y, state = linear_attention(query, key, value, log_decay, state, chunk=self.config.chunk_size)
         return self._out(x, y, gate), state
 
     def advance(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:

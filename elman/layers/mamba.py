@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from elman import config as settings
 from elman.layers.base import LAYERS
 from elman.layers.scanned import ScanLayer, wide
-from elman.ops.selective import selective_scan
+from elman.ops.selective import Selection, selective_scan
 from elman.ops.taps import tap
 from elman.shapes import Lengths, Sequence, Step
 
@@ -114,13 +114,13 @@ class Mamba(ScanLayer):
         u, gate = self.enter(x).chunk(2, dim=-1)
         seen = torch.cat([state.window.to(u.dtype), u], 1)
         u = F.silu(self.convolution(seen.transpose(1, 2)).transpose(1, 2))
-        delta, write, read = self._choose(u)
+        chosen = self._choose(u)
         if lengths is not None:  # a step of size 0 leaves the state as it is
             lengths = lengths.to(x.device)
             real = torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1)
-            delta = torch.where(real.unsqueeze(-1), delta, 0)
+            chosen = chosen._replace(delta=torch.where(real.unsqueeze(-1), chosen.delta, 0))
         with torch.autocast(x.device.type, enabled=False):
-            y, memory = selective_scan(wide(u), delta, self._rate(), write, read, state.memory)
+            y, memory = selective_scan(wide(u), chosen, self._rate(), state.memory)
         return self._out(x, u, y, F.silu(gate)), MambaState(self._window(seen, lengths, state.window), memory)
 
     def advance(self, x: Step, state: MambaState) -> tuple[Step, MambaState]:
@@ -135,11 +135,11 @@ class Mamba(ScanLayer):
         y = tap("output", self._out(x, u, y, tap("gate", F.silu(gate))))
         return y, MambaState(self._window(seen, None, state.window), memory)
 
-    def _choose(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _choose(self, u: Tensor) -> Selection:
         """Step sizes (..., inner), write and read (..., state_size), in float32 at least."""
         size = self.config.state_size
         delta, write, read = self.select(u).split([self.rank, size, size], dim=-1)
-        return F.softplus(wide(self.step_size(delta))), wide(write), wide(read)
+        return Selection(F.softplus(wide(self.step_size(delta))), wide(write), wide(read))
 
     def _rate(self) -> Tensor:
         return -wide(self.log_rate).exp()

@@ -126,7 +126,7 @@ class StateSpace(ScanLayer):
 
 @LAYERS.register("s4d")
 class S4D(StateSpace):
-    """Diagonal state space (Gu et al., 2022): independent damped oscillators for each channel, trained as a convolution.
+    """Diagonal state space (Gu et al., 2022): independent damped oscillators in each channel, trained as a convolution.
 
     Limitation: decays do not depend on the input, so it cannot choose what to keep or to drop.
     Cost per token and channel: training about chunk + 2·N multiplications, stepping about 4·N, N being state_size.

@@ -22,7 +22,7 @@ def linear_attention_reference(
 
 
 def linear_attention(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, initial: Tensor, chunk: int = 64
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, initial: Tensor, *, chunk: int = 64
 ) -> tuple[Tensor, Tensor]:
     """Outputs (batch, time, heads, value size) and the last state (batch, heads, key size, value size).
 

@@ -58,7 +58,9 @@ def test_frequencies_start_as_the_paper_has_them() -> None:
     torch.testing.assert_close(
         starting_frequencies("inv", 4), torch.tensor([4 / math.pi * 3, 4 / math.pi / 3], dtype=torch.float64)
     )
-    eigenvalues = torch.linalg.eigvals(legs(8) + 0.5 * (plain := (2 * torch.arange(8.0).double() + 1).sqrt()).outer(plain))
+    eigenvalues = torch.linalg.eigvals(
+        legs(8) + 0.5 * (plain := (2 * torch.arange(8.0).double() + 1).sqrt()).outer(plain)
+    )
     torch.testing.assert_close(starting_frequencies("legs", 8), eigenvalues.imag.sort().values[4:])
 
 
