@@ -19,6 +19,16 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "gru": [{}, {"reset": "before"}, {"bias": False}],
     "lstm": [{}, {"bias": False}],
     "recurrent": [{"cell": {"gru": {"reset": "before"}}, "num_layers": 2}, {"num_layers": 3}],
+    "linear-attention": [
+        {"num_heads": 2, "head_size": 2, "chunk_size": 3},
+        {"num_heads": 1, "head_size": 3, "decay": "fixed"},
+    ],
+    "mamba": [{"state_size": 2}, {"expand": 1, "state_size": 3, "kernel_size": 1, "step_rank": 2, "bias": True}],
+    "s4": [{"state_size": 4, "chunk_size": 4}, {"state_size": 2, "mixing": "none"}],
+    "s4d": [
+        {"state_size": 4, "chunk_size": 4},
+        {"state_size": 2, "start": "inv", "discretisation": "bilinear", "mixing": "linear"},
+    ],
 }
 
 

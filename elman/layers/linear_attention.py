@@ -1,0 +1,107 @@
+"""Linear attention with decay: attention without softmax, whose whole past is one fading matrix for each head.
+
+Fixed decays are retention (Sun et al., 2023); decays chosen from the input are gated retention (one number for each
+head, as in Mamba-2; gated linear attention, Yang et al., 2024, has one for each key).
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elman import config as settings
+from elman.errors import ConfigError
+from elman.layers.base import LAYERS
+from elman.layers.scanned import ScanLayer, wide
+from elman.ops.linear_attention import linear_attention
+from elman.ops.taps import tap
+from elman.shapes import Lengths, Sequence, Step
+
+SLOWLY = 16  # the input's decay is a sigmoid's 16th root: half open still keeps a state for dozens of steps
+
+
+@LAYERS.register("linear-attention")
+class LinearAttention(ScanLayer):
+    """Attention without softmax (retention, gated linear attention): each head's past is one fading matrix.
+
+    Limitation: a matrix of fixed size keeps about as many exact associations as keys are wide; older ones blur.
+    Cost per token: five products with matrices of width × width; beside that, for each head, training about 2 · chunk ·
+    head size + 2 · head size² multiplications, stepping 2 · head size².
+    State: heads × head size² numbers.
+    """
+
+    sites: ClassVar = {
+        "query": "what each head looks for (q)",
+        "key": "where each head writes (k)",
+        "value": "what each head writes (v)",
+        "decay": "share of each head's matrix that is kept (γ)",
+        "state": "each head's matrix (S)",
+        "gate": "share of each head's answer let out, after SiLU (g)",
+        "output": "the layer's output",
+    }
+
+    class Config(settings.Config):
+        hidden_size: int = Field(0, ge=0)
+        """Width of the output; 0 takes the model's hidden_size."""
+        num_heads: int = Field(4, ge=1)
+        """Independent matrices, each with a decay of its own."""
+        head_size: int = Field(0, ge=0)
+        """Width of each head's queries, keys and values; 0 takes hidden_size / num_heads."""
+        decay: Literal["fixed", "input"] = "input"
+        """One constant for each head (1 − 2⁻⁵, 1 − 2⁻⁶, …), or chosen from the input at each step."""
+        chunk_size: int = Field(64, ge=1)
+        """Steps attended to at once: changes speed and memory, not the result."""
+
+    def __init__(self, config: Config, input_size: int):
+        super().__init__()
+        self.config = config
+        self.input_size, self.hidden_size = input_size, config.hidden_size or input_size
+        self.output_size, heads = self.hidden_size, config.num_heads
+        if not config.head_size and self.hidden_size % heads:
+            fitting = [number for number in range(1, self.hidden_size + 1) if self.hidden_size % number == 0]
+            raise ConfigError(
+                f"linear-attention: hidden_size {self.hidden_size} does not split into {heads} heads; set num_heads to "
+                f"one of {', '.join(map(str, fitting))}, or set head_size"
+            )
+        self.heads, self.head_size = heads, config.head_size or self.hidden_size // heads
+        self.enter = nn.Linear(input_size, 4 * heads * self.head_size, bias=False)
+        self.fade = nn.Linear(input_size, heads) if config.decay == "input" else None
+        self.leave = nn.Linear(heads * self.head_size, self.output_size, bias=False)
+
+    def initial_state(self, batch: int) -> Tensor:
+        return self.zeros(batch, self.heads, self.head_size, self.head_size)
+
+    def parallel(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
+        query, key, value, gate, log_decay = self._parts(x)
+        if lengths is not None:  # nothing written and nothing faded leaves the state as it is
+            real = torch.arange(x.shape[1], device=x.device) < lengths.to(x.device).unsqueeze(1)
+            key = torch.where(real[..., None, None], key, 0)
+            log_decay = torch.where(real.unsqueeze(-1), log_decay, 0)
+        with torch.autocast(x.device.type, enabled=False):
+            y, state = linear_attention(query, key, value, log_decay, state, chunk=self.config.chunk_size)
+        return self._out(x, y, gate), state
+
+    def advance(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
+        query, key, value, gate, log_decay = self._parts(x)
+        query, key, value = tap("query", query), tap("key", key), tap("value", value)
+        decay = tap("decay", log_decay.exp())
+        state = tap("state", decay[..., None, None] * state + key.unsqueeze(-1) * value.unsqueeze(-2))
+        y = (state * query.unsqueeze(-1)).sum(-2)
+        return tap("output", self._out(x, y, tap("gate", gate))), state
+
+    def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Query, key, value and gate (..., heads, head size), logarithm of the decay (..., heads)."""
+        query, key, value, gate = self.enter(x).unflatten(-1, (4, self.heads, self.head_size)).unbind(-3)
+        if self.fade is None:
+            each = 1 - 2.0 ** -(5 + torch.arange(self.heads, dtype=torch.float64, device=x.device))
+            log_decay = each.log().to(wide(x).dtype).expand(*x.shape[:-1], -1)
+        else:
+            log_decay = F.logsigmoid(wide(self.fade(x))) / SLOWLY
+        return wide(query) * self.head_size**-0.5, wide(key), wide(value), F.silu(gate), log_decay
+
+    def _out(self, x: Tensor, y: Tensor, gate: Tensor) -> Tensor:
+        """Each head's answer with its size taken out: it would grow with the number of tokens that were not faded."""
+        answers = F.rms_norm(y, (self.head_size,), eps=1e-5).to(x.dtype)
+        return self.leave((answers * gate).flatten(-2))

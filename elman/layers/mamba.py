@@ -1,0 +1,156 @@
+"""Mamba (Gu & Dao, 2023): a state space that chooses, at each step, what to write, what to keep and what to read.
+
+| word | symbol | name in Hugging Face's MambaMixer |
+|---|---|---|
+| enter, leave | | in_proj, out_proj |
+| convolution | | conv1d |
+| select | s_B, s_C, s_Δ | x_proj |
+| step_size | Δ | dt_proj |
+| log_rate | log(−A) | A_log |
+| skip | D | D |
+"""
+
+import math
+from typing import ClassVar, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elman import config as settings
+from elman.layers.base import LAYERS
+from elman.layers.scanned import ScanLayer, wide
+from elman.ops.selective import Selection, selective_scan
+from elman.ops.taps import tap
+from elman.shapes import Lengths, Sequence, Step
+
+HUGGING_FACE = {
+    "in_proj": "enter",
+    "conv1d": "convolution",
+    "x_proj": "select",
+    "dt_proj": "step_size",
+    "A_log": "log_rate",
+    "D": "skip",
+    "out_proj": "leave",
+}
+"""Their names of parameters (or the modules that hold them) and ours; shapes are equal."""
+
+
+class MambaState(NamedTuple):
+    window: Tensor  # the last inputs of the convolution (batch, kernel - 1, inner)
+    memory: Tensor  # the state space's state (batch, inner, state_size)
+
+
+@LAYERS.register("mamba")
+class Mamba(ScanLayer):
+    """Selective state space (Gu & Dao, 2023): step size, write and read depend on the input; a gate on the way out.
+
+    Limitation: the past is squeezed into a state of fixed size, so it cannot look up what it did not choose to keep.
+    Cost per token: three products with matrices of width × inner (inner = expand × width), and about 6 × inner ×
+    state_size multiplications for the state, in training and in stepping alike; training computes states twice.
+    State: inner × (state_size + kernel_size − 1) numbers.
+    """
+
+    sites: ClassVar = {
+        "convolved": "input after the short convolution (x)",
+        "delta": "step size, chosen from the input: large writes, small keeps (Δ)",
+        "write": "how the input enters the state, shared by all channels (B)",
+        "read": "how the output is read from the state, shared by all channels (C)",
+        "decay": "share of the state that is kept (exp ΔA)",
+        "state": "the state space's state (h)",
+        "gate": "share of the response let out, after SiLU (z)",
+        "output": "the layer's output",
+    }
+
+    class Config(settings.Config):
+        hidden_size: int = Field(0, ge=0)
+        """Width of the output; 0 takes the model's hidden_size."""
+        expand: int = Field(2, ge=1)
+        """How many times wider the inside is (d_inner = expand × hidden_size)."""
+        state_size: int = Field(16, ge=1)
+        """Numbers that each inner channel remembers (d_state)."""
+        kernel_size: int = Field(4, ge=1)
+        """Steps that the short convolution sees (d_conv)."""
+        step_rank: int = Field(0, ge=0)
+        """Rank of the map from the input to the step sizes (dt_rank); 0 takes hidden_size / 16, rounded up."""
+        bias: bool = False
+        """Whether the ways in and out have bias vectors."""
+        convolution_bias: bool = True
+        """Whether the short convolution has one."""
+        min_delta: float = Field(0.001, gt=0)
+        """Smallest step size at the start."""
+        max_delta: float = Field(0.1, gt=0)
+        """Largest step size at the start."""
+
+    def __init__(self, config: Config, input_size: int):
+        super().__init__()
+        self.config = config
+        self.input_size, self.hidden_size = input_size, config.hidden_size or input_size
+        self.output_size = width = self.hidden_size
+        self.inner, size = config.expand * width, config.state_size
+        self.rank = config.step_rank or math.ceil(width / 16)
+        self.enter = nn.Linear(input_size, 2 * self.inner, bias=config.bias)
+        self.convolution = nn.Conv1d(
+            self.inner, self.inner, config.kernel_size, groups=self.inner, bias=config.convolution_bias
+        )
+        self.select = nn.Linear(self.inner, self.rank + 2 * size, bias=False)
+        self.step_size = nn.Linear(self.rank, self.inner)
+        self.log_rate = nn.Parameter(torch.arange(1.0, size + 1).log().repeat(self.inner, 1))
+        self.skip = nn.Parameter(torch.ones(self.inner))
+        self.leave = nn.Linear(self.inner, width, bias=config.bias)
+        nn.init.uniform_(self.step_size.weight, -(self.rank**-0.5), self.rank**-0.5)
+        low, high = sorted((math.log(config.min_delta), math.log(config.max_delta)))
+        with torch.no_grad():  # softplus of the bias is spread between the smallest and the largest step size
+            self.step_size.bias.copy_(torch.empty(self.inner).uniform_(low, high).exp().expm1().log())
+
+    def initial_state(self, batch: int) -> MambaState:
+        return MambaState(
+            self.zeros(batch, self.config.kernel_size - 1, self.inner),
+            self.zeros(batch, self.inner, self.config.state_size),
+        )
+
+    def parallel(self, x: Sequence, state: MambaState, lengths: Lengths | None) -> tuple[Sequence, MambaState]:
+        u, gate = self.enter(x).chunk(2, dim=-1)
+        seen = torch.cat([state.window.to(u.dtype), u], 1)
+        u = F.silu(self.convolution(seen.transpose(1, 2)).transpose(1, 2))
+        chosen = self._choose(u)
+        if lengths is not None:  # a step of size 0 leaves the state as it is
+            lengths = lengths.to(x.device)
+            real = torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1)
+            chosen = chosen._replace(delta=torch.where(real.unsqueeze(-1), chosen.delta, 0))
+        with torch.autocast(x.device.type, enabled=False):
+            y, memory = selective_scan(wide(u), chosen, self._rate(), state.memory)
+        return self._out(x, u, y, F.silu(gate)), MambaState(self._window(seen, lengths, state.window), memory)
+
+    def advance(self, x: Step, state: MambaState) -> tuple[Step, MambaState]:
+        u, gate = self.enter(x).chunk(2, dim=-1)
+        seen = torch.cat([state.window.to(u.dtype), u.unsqueeze(1)], 1)
+        u = tap("convolved", F.silu(self.convolution(seen.transpose(1, 2)).squeeze(-1)))
+        delta, write, read = self._choose(u)
+        delta, write, read = tap("delta", delta), tap("write", write), tap("read", read)
+        decay = tap("decay", (delta.unsqueeze(-1) * self._rate()).exp())
+        memory = tap("state", decay * state.memory + (delta * wide(u)).unsqueeze(-1) * write.unsqueeze(1))
+        y = (memory * read.unsqueeze(1)).sum(-1)
+        y = tap("output", self._out(x, u, y, tap("gate", F.silu(gate))))
+        return y, MambaState(self._window(seen, None, state.window), memory)
+
+    def _choose(self, u: Tensor) -> Selection:
+        """Step sizes (..., inner), write and read (..., state_size), in float32 at least."""
+        size = self.config.state_size
+        delta, write, read = self.select(u).split([self.rank, size, size], dim=-1)
+        return Selection(F.softplus(wide(self.step_size(delta))), wide(write), wide(read))
+
+    def _rate(self) -> Tensor:
+        return -wide(self.log_rate).exp()
+
+    def _out(self, x: Tensor, u: Tensor, y: Tensor, gate: Tensor) -> Tensor:
+        return self.leave((y + self.skip * wide(u)).to(x.dtype) * gate)
+
+    def _window(self, seen: Tensor, lengths: Lengths | None, like: Tensor) -> Tensor:
+        """The last inputs that are real, of each row."""
+        size = like.shape[1]
+        if lengths is None:
+            return seen[:, seen.shape[1] - size :].to(like.dtype)
+        places = lengths.unsqueeze(1) + torch.arange(size, device=seen.device)
+        return seen.gather(1, places.unsqueeze(-1).expand(-1, -1, seen.shape[-1])).to(like.dtype)

@@ -1,0 +1,242 @@
+"""Structured state spaces: many slow, damped oscillators for each channel, each remembering at its own pace.
+
+    h' = A h + B u,   y = C h + D u      in continuous time, sampled with a learned step size Δ
+
+| word | symbol |
+|---|---|
+| delta | Δ |
+| rate, frequency | −Re λ, Im λ: how fast an oscillator fades and turns, λ an eigenvalue of A (of its diagonal part) |
+| low_rank | P, in A = Λ − P P* |
+| write, read, skip | B, C, D |
+
+Eigenvalues come in conjugate pairs of which one is kept: twice the real part stands for both. Parameters and states
+are real: complex numbers are stored as pairs.
+"""
+
+import math
+from abc import abstractmethod
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elman import config as settings
+from elman.layers.base import LAYERS
+from elman.layers.scanned import ScanLayer, wide
+from elman.ops.invariant import Dense, Diagonal, System, invariant_scan
+from elman.ops.taps import tap
+from elman.shapes import Lengths, Sequence, Step
+
+
+class StateSpace(ScanLayer):
+    """What S4 and S4D share: the clock, the way in and out, and both forms; a subclass says how the state moves."""
+
+    sites: ClassVar = {
+        "delta": "step size of each channel's clock (Δ)",
+        "state": "oscillators of each channel, as pairs of real and imaginary part (h)",
+        "response": "what is read from the state, with the skip connection (y)",
+        "output": "after nonlinearity and mixing of the channels",
+    }
+
+    class Config(settings.Config):
+        hidden_size: int = Field(0, ge=0)
+        """Number of channels; 0 takes the model's hidden_size."""
+        state_size: int = Field(64, ge=2, multiple_of=2)
+        """Size N of each channel's state: N/2 conjugate pairs."""
+        min_delta: float = Field(0.001, gt=0)
+        """Smallest step size at the start: 1/Δ is about how many steps a channel sees at once."""
+        max_delta: float = Field(0.1, gt=0)
+        """Largest step size at the start."""
+        mixing: Literal["glu", "linear", "none"] = "glu"
+        """How channels are mixed after the state space: gated linear unit, linear, or not at all."""
+        chunk_size: int = Field(64, ge=1)
+        """Steps convolved at once, a power of two: changes speed and memory, not the result."""
+
+        @field_validator("chunk_size")
+        @classmethod
+        def _power_of_two(cls, size: int) -> int:
+            if size & (size - 1):
+                raise ValueError(f"a chunk's size is a power of two, like {1 << size.bit_length() - 1}")
+            return size
+
+    def __init__(self, config: "StateSpace.Config", input_size: int):
+        super().__init__()
+        self.config = config
+        self.input_size, self.hidden_size = input_size, config.hidden_size or input_size
+        self.output_size = size = self.hidden_size
+        self.pairs = config.state_size // 2
+        self.enter = nn.Identity() if input_size == size else nn.Linear(input_size, size)
+        low, high = math.log(config.min_delta), math.log(config.max_delta)
+        self.log_delta = nn.Parameter(torch.empty(size).uniform_(min(low, high), max(low, high)))
+        self.read = nn.Parameter(torch.randn(size, self.pairs, 2) / math.sqrt(2))
+        self.skip = nn.Parameter(torch.ones(size))
+        self.mix = {"glu": nn.Linear(size, 2 * size), "linear": nn.Linear(size, size)}.get(config.mixing)
+
+    @abstractmethod
+    def discretise(self, delta: Tensor) -> tuple[Tensor, ...]:
+        """What a step needs to know of step sizes (..., channels): complex (..., channels, pairs)."""
+
+    @abstractmethod
+    def move(self, sampled: tuple[Tensor, ...], state: Tensor, u: Tensor) -> Tensor:
+        """The complex state (..., channels, pairs) after an input (..., channels)."""
+
+    @abstractmethod
+    def system(self) -> System:
+        """All of it as ready matrices, for the convolution."""
+
+    def initial_state(self, batch: int) -> Tensor:
+        return self.zeros(batch, self.hidden_size, self.pairs, 2)
+
+    def parallel(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
+        u = wide(self.enter(x))
+        y, final = invariant_scan(self.system(), u, state.flatten(-2), lengths, self.config.chunk_size)
+        return self._leave(x, u, y), final.unflatten(-1, (-1, 2))
+
+    def advance(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
+        u = wide(self.enter(x))
+        moved = self.move(self.discretise(self._clock(len(x))), torch.view_as_complex(state), u)
+        state = tap("state", torch.view_as_real(moved))
+        y = 2 * (torch.view_as_complex(state) * self._complex(self.read)).real.sum(-1)
+        return self._leave(x, u, y), state
+
+    def _clock(self, batch: int) -> Tensor:
+        """Step sizes (channels,); or (batch, channels) where someone has changed them."""
+        delta = wide(self.log_delta).exp()
+        shown = tap("delta", delta.expand(batch, -1))
+        return delta if shown.data_ptr() == delta.data_ptr() else shown
+
+    def _leave(self, x: Tensor, u: Tensor, y: Tensor) -> Tensor:
+        y = tap("response", y + self.skip * u).to(x.dtype)
+        if self.mix is None:
+            return tap("output", F.gelu(y))
+        mixed = self.mix(F.gelu(y))
+        return tap("output", F.glu(mixed) if self.config.mixing == "glu" else mixed)
+
+    @staticmethod
+    def _complex(pairs: Tensor) -> Tensor:
+        return torch.view_as_complex(wide(pairs))
+
+    def _ready(self, transition: Diagonal | Dense, write: Tensor) -> System:
+        # twice the real part of a product is the product of pairs, one of them conjugated
+        read = torch.view_as_real(2 * self._complex(self.read).conj().resolve_conj())
+        return System(transition, torch.view_as_real(write).flatten(-2), read.flatten(-2))
+
+
+@LAYERS.register("s4d")
+class S4D(StateSpace):
+    """Diagonal state space (Gu et al., 2022): independent damped oscillators in each channel, trained as a convolution.
+
+    Limitation: decays do not depend on the input, so it cannot choose what to keep or to drop.
+    Cost per token and channel: training about chunk + 2·N multiplications, stepping about 4·N, N being state_size.
+    State: channels × N numbers.
+    """
+
+    class Config(StateSpace.Config):
+        start: Literal["lin", "inv", "legs"] = "legs"
+        """Frequencies at the start: evenly spaced, inversely spaced, or HiPPO-LegS without its low-rank part."""
+        discretisation: Literal["zoh", "bilinear"] = "zoh"
+        """How the continuous system is sampled: input held over the step (zero-order hold), or trapezoid (bilinear)."""
+
+    def __init__(self, config: Config, input_size: int):
+        super().__init__(config, input_size)
+        self.zero_order_hold = config.discretisation == "zoh"
+        size, pairs = self.hidden_size, self.pairs
+        frequencies = starting_frequencies(config.start, config.state_size)
+        self.log_rate = nn.Parameter(torch.full((size, pairs), math.log(0.5)))
+        self.frequency = nn.Parameter(frequencies.to(self.log_rate.dtype).repeat(size, 1))
+
+    def discretise(self, delta: Tensor) -> tuple[Tensor, ...]:
+        rate = torch.complex(-wide(self.log_rate).exp(), wide(self.frequency))
+        delta = delta.unsqueeze(-1)
+        if self.zero_order_hold:
+            decay = torch.polar((rate.real * delta).exp(), rate.imag * delta)
+            return decay, (decay - 1) / rate
+        half = rate * delta / 2
+        return (1 + half) / (1 - half), delta / (1 - half)
+
+    def move(self, sampled: tuple[Tensor, ...], state: Tensor, u: Tensor) -> Tensor:
+        decay, write = sampled
+        return decay * state + write * u.unsqueeze(-1)
+
+    def system(self) -> System:
+        decay, write = self.discretise(wide(self.log_delta).exp())
+        return self._ready(Diagonal(decay), write)
+
+
+@LAYERS.register("s4")
+class S4(StateSpace):
+    """Structured state space (Gu et al., 2021): HiPPO's memory of the whole past, diagonal plus low rank.
+
+    Limitation: decays do not depend on the input; the low-rank part costs more than S4D and seldom gains much.
+    Cost per token and channel: training about chunk + 2·N + N²/chunk multiplications, and N³ once for each channel and
+    sequence; stepping about 10·N, N being state_size.
+    State: channels × N numbers.
+    """
+
+    def __init__(self, config: StateSpace.Config, input_size: int):
+        super().__init__(config, input_size)
+        legs = hippo(config.state_size)
+        shape = (self.hidden_size, 1, 1)
+        kind = self.log_delta.dtype
+        self.log_rate = nn.Parameter(torch.full((self.hidden_size, self.pairs), math.log(0.5)))
+        self.frequency = nn.Parameter(legs.frequency.to(kind).repeat(*shape[:2]))
+        self.low_rank = nn.Parameter(torch.view_as_real(legs.low_rank).to(kind).repeat(*shape))
+        self.write = nn.Parameter(torch.view_as_real(legs.write).to(kind).repeat(*shape))
+
+    def discretise(self, delta: Tensor) -> tuple[Tensor, ...]:
+        """For the trapezoid (2/Δ − A)⁻¹ (2/Δ + A), whose inverse Woodbury's identity reduces to numbers."""
+        rate = torch.complex(-wide(self.log_rate).exp(), wide(self.frequency))
+        twice = (2 / delta).unsqueeze(-1)
+        inverse, low_rank = 1 / (twice - rate), self._complex(self.low_rank)
+        return twice + rate, inverse, inverse * low_rank / (1 + _dot(low_rank, inverse * low_rank))
+
+    def move(self, sampled: tuple[Tensor, ...], state: Tensor, u: Tensor) -> Tensor:
+        ahead, inverse, correction = sampled
+        low_rank = self._complex(self.low_rank)
+        pushed = ahead * state - low_rank * _dot(low_rank, state) + 2 * self._complex(self.write) * u.unsqueeze(-1)
+        return inverse * pushed - correction * _dot(low_rank, inverse * pushed)
+
+    def system(self) -> System:
+        """The same step, taken by each unit vector: its results are the columns of the matrix."""
+        size, sampled = 2 * self.pairs, self.discretise(wide(self.log_delta).exp())
+        units = torch.eye(size, dtype=sampled[0].real.dtype, device=sampled[0].device)
+        units = torch.view_as_complex(units.view(size, 1, self.pairs, 2))
+        silence = units.real.new_zeros(self.hidden_size)
+        columns = torch.view_as_real(self.move(sampled, units, silence)).flatten(-2)
+        write = self.move(sampled, torch.zeros_like(units[0]), silence + 1)
+        return self._ready(Dense(columns.permute(1, 2, 0)), write)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """a* b over all conjugate pairs: a real number."""
+    return 2 * (a.conj() * b).real.sum(-1, keepdim=True)
+
+
+class Hippo(NamedTuple):
+    """HiPPO-LegS, which remembers the whole past as Legendre polynomials, in the basis where A = Λ − P P*."""
+
+    frequency: Tensor  # of Λ, one of each conjugate pair; all its real parts are −1/2
+    low_rank: Tensor
+    write: Tensor
+
+
+def hippo(size: int) -> Hippo:
+    degrees = torch.arange(size, dtype=torch.float64)
+    write = (2 * degrees + 1).sqrt()
+    lower = torch.outer(write, write).tril(-1)
+    skew = (lower.t() - lower) / 2  # of A + P P* + 1/2
+    frequency, basis = torch.linalg.eigh(torch.complex(torch.zeros_like(skew), -skew))
+    turned = basis.mH[size // 2 :]
+    return Hippo(frequency[size // 2 :], turned @ (write / math.sqrt(2)).to(basis), turned @ write.to(basis))
+
+
+def starting_frequencies(start: str, size: int) -> Tensor:
+    """One of each conjugate pair, in radians per unit of time."""
+    index = torch.arange(size // 2, dtype=torch.float64)
+    if start == "lin":
+        return math.pi * index
+    if start == "inv":
+        return size / math.pi * (size / (2 * index + 1) - 1)
+    return hippo(size).frequency

@@ -1,0 +1,63 @@
+"""What layers that are linear in their state share: all positions at once, or step by step while someone looks."""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from elman import config as settings
+from elman.layers.base import SequenceLayer
+from elman.ops import taps
+from elman.ops.recurrence import reference
+from elman.ops.scan import choose
+from elman.shapes import Lengths, Sequence, State, Step
+
+
+class ScanLayer(SequenceLayer):
+    """A layer gives `parallel` for whole sequences and `advance` for one step; taps stand in `advance`."""
+
+    sites: ClassVar[dict[str, str]] = {}
+    """Each tapped quantity with its meaning and symbol."""
+    hidden_size: int
+
+    class Config(settings.Config):
+        pass
+
+    @abstractmethod
+    def parallel(self, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
+        """At least one position, all at once."""
+
+    @abstractmethod
+    def advance(self, x: Step, state: State) -> tuple[Step, State]:
+        """One step."""
+
+    def forward(
+        self, x: Sequence, state: State | None = None, lengths: Lengths | None = None
+    ) -> tuple[Sequence, State]:
+        state = self.initial_state(len(x)) if state is None else state
+        if x.shape[1] == 0 or choose().form == "reference":
+            return reference.run(self, x, state, lengths)
+        return self.parallel(x, state, lengths)
+
+    def step(self, x: Step, state: State) -> tuple[Step, State]:
+        with taps.stepping():
+            return self.advance(x, state)
+
+    def drive(self, x: Sequence) -> Sequence:
+        """Nothing is prepared for the plain loop: `advance` does it all."""
+        return x
+
+    def explain(self, batch: int, time: int) -> str:
+        """Which form a whole sequence would take, and why."""
+        return str(choose())
+
+    def zeros(self, *shape: int) -> Tensor:
+        """One part of an initial state, in float32 at least: bfloat16 would lose small updates to a large state."""
+        weight = next(self.parameters())
+        return torch.zeros(shape, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
+
+
+def wide(x: Tensor) -> Tensor:
+    """In float32 at least, as states are."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -1,0 +1,179 @@
+"""The linear recurrence h_t = decay_t · h_{t-1} + inputs_t: its definition, a chunked parallel form, and a dispatcher.
+
+A chunk's effect on the state is one pair: what it multiplies the state by and what it adds. The chunked form walks
+through all chunks side by side to find their pairs, then from chunk to chunk to find the state at which each begins,
+then through all chunks side by side again from there. Nothing is divided, so decays near 0 and 1 are both safe;
+each value is made by the definition's own multiplication and addition. The gradient is the same walk backwards.
+"""
+
+from math import isqrt
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from elman.ops import recurrence, taps
+from elman.ops.recurrence import Choice
+from elman.shapes import Lengths
+
+CPU_STEPS = 65  # steps in a chunk; odd, since chunks a power of two apart push each other out of the cache
+CPU_NUMBERS = 2**14  # numbers in one operation: enough to hide the cost of its call, few enough to stay in cache
+CPU_CHUNKS = 4  # below so many chunks side by side, walking twice costs more than it saves
+
+
+def linear_scan(
+    decay: Tensor, inputs: Tensor, initial: Tensor, lengths: Lengths | None = None
+) -> tuple[Tensor, Tensor]:
+    """All states (batch, time, ...) and each row's state after its last real position; rows of length 0 keep theirs.
+
+    `inputs` is (batch, time, ...), `initial` (batch, ...), `decay` anything that broadcasts to `inputs`; all real or
+    complex, computed in float32 at least.
+    """
+    if choose().form == "reference":
+        return linear_scan_reference(decay, inputs, initial, lengths)
+    return linear_scan_chunked(decay, inputs, initial, lengths)
+
+
+def choose() -> Choice:
+    """The form that `linear_scan` would take here, with the reason."""
+    if taps.listening():
+        return Choice("reference", "a recorder is listening")
+    if recurrence._asked == "reference":
+        return Choice("reference", "the plain loop, as asked")
+    return Choice("chunked", "chunks side by side in torch")
+
+
+def explain() -> str:
+    """Which form runs and why: "chunked: chunks side by side in torch"."""
+    return str(choose())
+
+
+def linear_scan_reference(
+    decay: Tensor, inputs: Tensor, initial: Tensor, lengths: Lengths | None = None
+) -> tuple[Tensor, Tensor]:
+    """The definition, one step after another: slow, and the judge of every faster form."""
+    decay, inputs, initial = _alike(decay, inputs, initial)
+    state, history = initial, []
+    for keep, new in zip(decay.unbind(1), inputs.unbind(1), strict=True):
+        state = keep * state + new
+        history.append(state)
+    states = torch.stack(history, dim=1) if history else inputs
+    return states, last_state(states, initial, lengths)
+
+
+def linear_scan_chunked(
+    decay: Tensor, inputs: Tensor, initial: Tensor, lengths: Lengths | None = None
+) -> tuple[Tensor, Tensor]:
+    """Equal to the reference in values and gradients; time and memory are linear in the length."""
+    decay, inputs, initial = _alike(decay, inputs, initial)
+    history = _ChunkedScan.apply(decay, inputs, initial)
+    return history, last_state(history, initial, lengths)
+
+
+def last_state(history: Tensor, initial: Tensor, lengths: Lengths | None) -> Tensor:
+    """Of each row, the state after its last real position."""
+    if history.shape[1] == 0:
+        return initial
+    if lengths is None:
+        return history[:, -1]
+    lengths = lengths.to(history.device)
+    rows = torch.arange(len(history), device=history.device)
+    last = history[rows, (lengths - 1).clamp(min=0)]
+    return torch.where((lengths > 0).view(-1, *[1] * (last.dim() - 1)), last, initial)
+
+
+def _alike(decay: Tensor, inputs: Tensor, initial: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One dtype, in float32 at least: bfloat16 would lose small updates to a large state."""
+    kind = torch.promote_types(torch.promote_types(decay.dtype, inputs.dtype), initial.dtype)
+    kind = torch.promote_types(kind, torch.float32)
+    return decay.to(kind).expand(inputs.shape), inputs.to(kind), initial.to(kind)
+
+
+class _ChunkedScan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, decay, inputs, initial):  # type: ignore[no-untyped-def]
+        history = torch.empty(inputs.shape, dtype=inputs.dtype, device=inputs.device)
+        state = initial
+        for piece, chunks in _pieces(inputs):
+            state = _walk(decay[:, piece], inputs[:, piece], history[:, piece], state, chunks)
+        ctx.save_for_backward(decay, history, initial)
+        return history
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, for_history):  # type: ignore[no-untyped-def]
+        decay, history, initial = ctx.saved_tensors
+        decay = decay.conj().resolve_conj()
+        for_inputs = torch.empty_like(history)
+        past = torch.zeros_like(initial)
+        for piece, chunks in reversed(_pieces(history)):
+            past = _walk_back(decay[:, piece], for_history[:, piece], for_inputs[:, piece], past, chunks)
+        for_decay = None
+        if ctx.needs_input_grad[0]:
+            for_decay = torch.empty_like(history)
+            for_decay[:, :1] = for_inputs[:, :1] * initial.unsqueeze(1).conj()
+            torch.mul(for_inputs[:, 1:], history[:, :-1].conj(), out=for_decay[:, 1:])
+        return for_decay, for_inputs, past
+
+
+def _pieces(like: Tensor) -> list[tuple[slice, int]]:
+    """Stretches of time with the number of chunks in each; all chunks of a stretch are equally long."""
+    time, numbers = like.shape[1], max(1, like[:, :1].numel())
+    if like.device.type == "cpu":
+        chunks = CPU_NUMBERS // numbers
+        steps = CPU_STEPS if chunks >= CPU_CHUNKS else time
+    else:
+        steps = isqrt(time)
+        chunks = time
+    pieces, start = [], 0
+    while start < time:
+        count = max(1, min(chunks, (time - start) // max(1, steps)))
+        stop = min(time, start + count * steps)
+        pieces.append((slice(start, stop), count))
+        start = stop
+    return pieces
+
+
+def _walk(decay: Tensor, inputs: Tensor, history: Tensor, state: Tensor, chunks: int) -> Tensor:
+    """Fill `history` from `state` on; gives the last state."""
+    keeps, news, states = (_side_by_side(whole, chunks) for whole in (decay, inputs, history))
+    past = state.unsqueeze(1)
+    if chunks > 1:
+        kept, added = keeps[0].clone(), news[0].clone()
+        for keep, new in zip(keeps[1:], news[1:], strict=True):
+            torch.addcmul(new, keep, added, out=added)
+            kept.mul_(keep)
+        past = _starts(kept.unbind(1), added.unbind(1), state)
+    for keep, new, here in zip(keeps, news, states, strict=True):
+        torch.addcmul(new, keep, past, out=here)
+        past = here
+    return past[:, -1]
+
+
+def _walk_back(decay: Tensor, given: Tensor, gradients: Tensor, future: Tensor, chunks: int) -> Tensor:
+    """Fill `gradients` (of the inputs) from `future`, the gradient that comes from the next step; gives its like."""
+    keeps, givens, totals = (_side_by_side(whole, chunks)[::-1] for whole in (decay, given, gradients))
+    later = future.unsqueeze(1)
+    if chunks > 1:
+        kept, added = keeps[0].clone(), keeps[0] * givens[0]
+        for keep, new in zip(keeps[1:], givens[1:], strict=True):
+            torch.mul(keep, added.add_(new), out=added)
+            kept.mul_(keep)
+        later = _starts(kept.unbind(1)[::-1], added.unbind(1)[::-1], future).flip(1)
+    torch.add(givens[0], later, out=totals[0])
+    for keep, new, after, here in zip(keeps, givens[1:], totals, totals[1:], strict=False):
+        torch.addcmul(new, keep, after, out=here)
+    return (keeps[-1] * totals[-1])[:, 0]
+
+
+def _starts(kept: tuple[Tensor, ...], added: tuple[Tensor, ...], state: Tensor) -> Tensor:
+    """The state at which each chunk begins, walking from chunk to chunk."""
+    starts = [state]
+    for keep, new in zip(kept[:-1], added[:-1], strict=True):
+        starts.append(torch.addcmul(new, keep, starts[-1]))
+    return torch.stack(starts, dim=1)
+
+
+def _side_by_side(whole: Tensor, chunks: int) -> tuple[Tensor, ...]:
+    """The first steps of all chunks (batch, chunks, ...), the second steps, and so on."""
+    return whole.unflatten(1, (chunks, -1)).unbind(2)

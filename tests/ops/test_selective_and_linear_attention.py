@@ -1,0 +1,67 @@
+"""The selective scan and linear attention equal their definitions, however they are cut."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elman.ops import selective
+from elman.ops.linear_attention import linear_attention, linear_attention_reference
+from elman.ops.scan import linear_scan_reference
+
+
+def compare(run, judge, given) -> None:
+    found = []
+    for form in (run, judge):
+        leaves = [tensor.clone().requires_grad_() for tensor in given]
+        outputs, final = form(*leaves)
+        weights = torch.linspace(-1, 2, outputs.numel(), dtype=outputs.dtype).view(outputs.shape)
+        ((outputs * weights).sum() + (final**2).sum()).backward()
+        found.append([outputs.detach(), final.detach(), *(leaf.grad for leaf in leaves)])
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
+
+
+@given(time=st.integers(1, 20), states=st.sampled_from([1, 40, 100, 2**20]), seed=st.integers(0, 100))
+def test_the_selective_scan_is_its_equation_however_time_is_cut(time: int, states: int, seed: int) -> None:
+    """Planted: each stretch began at zero; the input was not multiplied by the step size."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, dtype=torch.float64, generator=generator)
+
+    def scan(x, rate, initial, *chosen):
+        return selective.selective_scan(x, selective.Selection(*chosen), rate, initial)
+
+    def definition(x, rate, initial, *chosen):
+        delta, write, read = chosen
+        decay = torch.exp(delta[..., None] * rate)
+        history, final = linear_scan_reference(decay, delta[..., None] * x[..., None] * write[:, :, None], initial)
+        return (history * read[:, :, None]).sum(-1), final
+
+    given = [normal(2, time, 3), -normal(3, 4).exp(), normal(2, 3, 4), normal(2, time, 3).exp(), *normal(2, 2, time, 4)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selective, "CPU_STATES", states)
+        compare(scan, definition, given)
+
+
+@given(time=st.integers(1, 20), chunk=st.sampled_from([1, 3, 8, 64]), seed=st.integers(0, 100), fast=st.booleans())
+def test_chunked_linear_attention_is_its_definition(time: int, chunk: int, seed: int, fast: bool) -> None:
+    """With decays so strong that their products vanish, too. Planted: the diagonal left out; decays of a chunk from
+    its start instead of to its end; state after instead of before the chunk."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, dtype=torch.float64, generator=generator)
+
+    log_decay = -normal(2, time, 3).exp() * (300 if fast else 0.1)
+    given = [normal(2, time, 3, 4), normal(2, time, 3, 4), normal(2, time, 3, 5), log_decay, normal(2, 3, 4, 5)]
+    compare(lambda *tensors: linear_attention(*tensors, chunk=chunk), linear_attention_reference, given)
+
+
+def test_linear_attention_is_finite_in_float32_whatever_the_decays() -> None:
+    """Planted: queries multiplied and keys divided by the decays since the chunk began."""
+    log_decay = torch.tensor([0.0, -1e-7, -3.0, -200.0]).expand(1, 130, 4).clone().requires_grad_()
+    parts = [torch.randn(1, 130, 4, 8) for _ in range(3)]
+    outputs, final = linear_attention(*parts, log_decay, torch.zeros(1, 4, 8, 8))
+    (outputs.sum() + final.sum()).backward()
+    assert all(torch.isfinite(tensor).all() for tensor in (outputs, final, log_decay.grad))
