@@ -18,6 +18,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "rnn": [{}, {"nonlinearity": "relu", "orthogonal": True}],
     "gru": [{}, {"reset": "before"}, {"bias": False}],
     "lstm": [{}, {"bias": False}],
+    "peephole": [{}, {"form": "full"}],
     "recurrent": [{"cell": {"gru": {"reset": "before"}}, "num_layers": 2}, {"num_layers": 3}],
 }
 
