@@ -1,11 +1,14 @@
 """The one idea: a sequence layer is a causal map that carries its past as an explicit value, the state."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, NoReturn
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from elman import config as settings
+from elman.errors import ConfigError
 from elman.registry import Registry
 from elman.shapes import Lengths, Sequence, State, Step
 
@@ -17,6 +20,8 @@ class SequenceLayer(nn.Module, ABC):
     """
 
     name: ClassVar[str]
+    causal: bool = True
+    """Whether an output depends on its past alone. The laws of causal layers skip those that say no."""
     input_size: int
     output_size: int
 
@@ -37,5 +42,47 @@ class SequenceLayer(nn.Module, ABC):
     def step(self, x: Step, state: State) -> tuple[Step, State]:
         """One token. Never changes the state it was given."""
 
+    def zeros(self, *shape: int) -> Tensor:
+        """One part of an initial state, in float32 at least: bfloat16 would lose small updates to a large state."""
+        weight = next(self.parameters())
+        kind = torch.promote_types(weight.dtype, torch.float32)
+        return torch.zeros(*shape, dtype=kind, device=weight.device)
+
+
+class TwoWayLayer(SequenceLayer):
+    """A layer whose outputs see both sides of their position: it has no step form, and cutting a text changes it.
+
+    Its state is where each direction ended, for whoever needs a summary; it is no past that a next piece could go on
+    from.
+    """
+
+    causal = False
+
+    def step(self, x: Step, state: State) -> NoReturn:
+        raise two_way(self.name)
+
 
 LAYERS: Registry[SequenceLayer] = Registry("layer")
+
+
+def two_way(name: str) -> ConfigError:
+    """What to raise where a layer that is not `causal` stands in a model that reads from left to right."""
+    causal = ", ".join(name for name in LAYERS if LAYERS[name].causal)
+    return ConfigError(
+        f"layer {name!r} sees both sides of each position, so a model that reads from left to right cannot use it and "
+        f"it cannot go step by step; use it in a model that has the whole text, or take one of {causal}"
+    )
+
+
+def named_settings(known: Registry[Any], given: str | Mapping[str, Any]) -> tuple[str, Any]:
+    """The name and the settings of `lstm`, `{lstm: {...}}` or `{type: lstm, ...}`, checked."""
+    if isinstance(given, str):
+        name, own = given, {}
+    elif "type" in given:
+        own = dict(given)
+        name = own.pop("type")
+    elif len(given) == 1:
+        [(name, own)] = given.items()
+    else:
+        raise ConfigError(f"{known.kind}: expected a name, or one name with its settings, {{gru: {{}}}}, got {given}")
+    return name, known[name].Config.make(own, where=f"{known.kind}.{name}")

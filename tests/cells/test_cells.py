@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elman.cells import CELLS, Cell
+from elman.cells import CELLS, Cell, PastProduct
 from elman.cells.lstm import LSTMState
 from elman.errors import ConfigError
 from elman.ops.state import map_state, tensors
@@ -17,6 +17,12 @@ KINDS = [
     ("gru", {}),
     ("gru", {"reset": "before"}),
     ("lstm", {}),
+    ("gated", {}),
+    ("residual", {}),
+    ("coupled", {}),
+    ("peephole", {}),
+    ("peephole", {"form": "full"}),
+    ("layernorm-lstm", {}),
 ]
 kinds = pytest.mark.parametrize(("name", "settings"), KINDS)
 
@@ -94,16 +100,21 @@ def test_lstm_by_hand() -> None:
 
 @kinds
 def test_all_parameters_start_within_the_uniform_bounds(name: str, settings: dict) -> None:
-    settings = {**settings, "forget_bias": 0.0} if name == "lstm" else settings
+    if "forget_bias" in CELLS[name].Config.model_fields:
+        settings = {**settings, "forget_bias": 0.0}
     cell = cell_of(name, hidden_size=64, **settings)
-    for parameter in cell.parameters():
+    for part, parameter in cell.named_parameters():
+        if "norm" in part:  # a norm starts as one that changes nothing
+            assert torch.equal(parameter, torch.full_like(parameter, "weight" in part))
+            continue
         assert 0.7 / math.sqrt(64) < parameter.abs().max() <= 1 / math.sqrt(64)
 
 
 @kinds
 def test_orthogonal_blocks_keep_the_length_of_the_state(name: str, settings: dict) -> None:
     cell = cell_of(name, hidden_size=8, orthogonal=True, **settings)
-    blocks = [block for n, p in numbers(cell).items() if "past.weight" in n for block in p.split(8)]
+    products = [module for module in cell.modules() if isinstance(module, PastProduct)]
+    blocks = [block for product in products for block in product.weight.detach().split(8)]
     assert blocks
     for block in blocks:
         torch.testing.assert_close(block @ block.T, torch.eye(8), atol=1e-5, rtol=0)
@@ -118,7 +129,7 @@ def test_the_forget_bias_is_added_to_the_forget_gate_only() -> None:
 @kinds
 def test_without_bias_there_is_none(name: str, settings: dict) -> None:
     cell = cell_of(name, bias=False, **settings)
-    assert all(parameter.dim() == 2 for parameter in cell.parameters())
+    assert all(parameter.dim() == 2 or "norm.weight" in n for n, parameter in cell.named_parameters())
     assert not torch.stack(
         [part for _, part in tensors(cell.step(cell.drive(torch.zeros(1, 3)), cell.initial_state(1))[1])]
     ).any()

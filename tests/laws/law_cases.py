@@ -18,6 +18,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "rnn": [{}, {"nonlinearity": "relu", "orthogonal": True}],
     "gru": [{}, {"reset": "before"}, {"bias": False}],
     "lstm": [{}, {"bias": False}],
+    "peephole": [{}, {"form": "full"}],
+    "convolution": [{}, {"kernel_size": 2, "dilation": 3, "gated": True}, {"kernel_size": 1, "bias": False}],
+    "window": [{}, {"context": 1}, {"context": 3, "direct": True, "bias": False}],
+    "bidirectional": [{}, {"layer": {"gru": {"reset": "before"}}, "join": "sum"}, {"layer": "convolution"}],
     "recurrent": [{"cell": {"gru": {"reset": "before"}}, "num_layers": 2}, {"num_layers": 3}],
     "linear-attention": [
         {"num_heads": 2, "head_size": 2, "chunk_size": 3},
@@ -52,11 +56,14 @@ class Case(NamedTuple):
         return f"{self.name}({settings})-{self.form}"
 
 
-def cases() -> list[Case]:
+def cases(causal: bool = True) -> list[Case]:
+    """Of causal layers, or of those that see both sides, for which laws of their own hold."""
     found = []
     for name in LAYERS:
         for settings in SETTINGS.get(name, [{}]):
             layer = Case(name, settings, "auto").layer()
+            if layer.causal != causal:
+                continue
             cells = [module for module in layer.modules() if isinstance(module, Cell)]
             forms = forms_that_can_run(cells[0], torch.zeros(1, 1, 3)) if cells else ["auto"]
             found += [Case(name, settings, form) for form in forms]

@@ -1,0 +1,45 @@
+"""The bare update gate: each unit mixes its past with something new, and that is all."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from elman.cells.base import CELLS, Cell
+from elman.cells.products import PastProduct, start
+from elman.ops.taps import tap
+from elman.shapes import Step
+
+
+@CELLS.register("gated")
+class Gated(Cell):
+    """The bare update gate: a unit keeps a share of its past and takes the rest from the candidate.
+
+    Core idea: h' = z h + (1 - z) tanh(...): where the gate is open, past and gradient pass unchanged.
+    Limitation: what is kept is also what is shown and what the candidate sees; nothing can be held back or left out.
+    Cost per token: 2n(m + n) multiplications for input width m and state width n, stepping as in training; time is
+    walked one step after another.
+    State: n numbers.
+    """
+
+    sites: ClassVar = {
+        "gate.update": "share of the state that is kept (z)",
+        "candidate": "proposed new state",
+        "hidden": "the state, and the output (h)",
+    }
+
+    def __init__(self, config: Cell.Config, input_size: int):
+        super().__init__(config, input_size)
+        self.from_input = nn.Linear(input_size, 2 * self.hidden_size, bias=config.bias)
+        self.from_past = PastProduct(self.hidden_size, parts=2)
+        start(self, self.hidden_size, config.orthogonal)
+
+    def drive(self, x: Tensor) -> Tensor:
+        return self.from_input(x)
+
+    def step(self, drive: Tensor, state: Tensor) -> tuple[Step, Tensor]:
+        update, candidate = (drive + self.from_past(state)).chunk(2, dim=-1)
+        update = tap("gate.update", torch.sigmoid(update))
+        candidate = tap("candidate", torch.tanh(candidate))
+        hidden = tap("hidden", candidate + update * (state - candidate))
+        return hidden, hidden

@@ -1,0 +1,62 @@
+"""Peephole LSTM (Gers & Schmidhuber, 2000): the gates look at the memory itself, not only at what was shown of it."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from elman.cells.base import CELLS
+from elman.cells.lstm import LSTM, LSTMState
+from elman.cells.products import PastProduct, start
+from elman.ops.taps import tap
+from elman.shapes import Step
+
+
+@CELLS.register("peephole")
+class Peephole(LSTM):
+    """Peephole LSTM (Gers & Schmidhuber, 2000): the gates see the memory.
+
+    Core idea: a closed output gate hides the memory from the next step's gates too; peepholes show it to them, which
+    lets a cell measure time.
+    Limitation: on text it gains little over an LSTM (Greff et al., 2015) and no vendor kernel runs it.
+    Cost per token: 4n(m + n) multiplications for input width m and state width n, and 3n more (diagonal) or 3n² more
+    (full), stepping as in training; time is walked one step after another.
+    State: 2n numbers, hidden and memory.
+    """
+
+    class Config(LSTM.Config):
+        form: Literal["diagonal", "full"] = "diagonal"
+        """Each gate sees its own memory cell (elementwise weights) or all of them (matrices)."""
+
+    def __init__(self, config: Config, input_size: int):
+        super().__init__(config, input_size)
+        product = PastProduct if config.form == "full" else Elementwise
+        self.from_memory = product(self.hidden_size, parts=2)
+        self.from_new_memory = product(self.hidden_size, parts=1)
+        for each in (self.from_memory, self.from_new_memory):
+            start(each, self.hidden_size, config.orthogonal)
+
+    def step(self, drive: Tensor, state: LSTMState) -> tuple[Step, LSTMState]:
+        write, keep, candidate, show = (drive + self.from_past(state.hidden)).chunk(4, dim=-1)
+        write_memory, keep_memory = self.from_memory(state.memory).chunk(2, dim=-1)
+        write = tap("gate.input", torch.sigmoid(write + write_memory))
+        keep = tap("gate.forget", torch.sigmoid(keep + keep_memory))
+        candidate = tap("candidate", torch.tanh(candidate))
+        memory = tap("memory", keep * state.memory + write * candidate)
+        show = tap("gate.output", torch.sigmoid(show + self.from_new_memory(memory)))
+        hidden = tap("hidden", show * torch.tanh(memory))
+        return hidden, LSTMState(hidden, memory)
+
+    def vendor(self) -> str:  # type: ignore[override]
+        return "no vendor kernel knows peepholes"
+
+
+class Elementwise(nn.Module):
+    """Like a PastProduct whose blocks are diagonal: one weight for each unit and part."""
+
+    def __init__(self, size: int, parts: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(parts, size))
+
+    def forward(self, past: Tensor) -> Tensor:
+        return (past.unsqueeze(-2) * self.weight).flatten(-2)

@@ -1,0 +1,105 @@
+"""Two causal layers over one text, one from each end: every output sees both sides (Schuster & Paliwal, 1997)."""
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor
+
+from elman import config as settings
+from elman.errors import ConfigError
+from elman.layers.base import LAYERS, SequenceLayer, TwoWayLayer, named_settings
+from elman.ops import taps
+from elman.shapes import Lengths, Sequence, State
+
+
+class Ends(NamedTuple):
+    """Where each direction ended (or begins): `forward` at a row's last real position, `backward` at its first."""
+
+    forward: State
+    backward: State
+
+
+@LAYERS.register("bidirectional")
+class Bidirectional(TwoWayLayer):
+    """Two causal layers of any kind, one from each end of the text, joined (Schuster & Paliwal, 1997).
+
+    Core idea: each output knows what comes before and after; with `lengths` each row's way back starts at its own end.
+    Limitation: it needs the whole text: no steps, no streaming, no left-to-right model.
+    Cost per token: twice that of the inner layer; the two directions do not wait for each other.
+    State: twice that of the inner layer, where each direction ended.
+
+    What is recorded under `backward` stands in the order of reading, last position first; `reverse` turns it round.
+    """
+
+    sites: ClassVar = {"joined": "both directions, joined: the output"}
+
+    class Config(settings.Config):
+        layer: str | dict[str, Any] = "lstm"
+        """A causal layer by name, or with its settings: {gru: {reset: before}}."""
+        hidden_size: int = Field(0, ge=0)
+        """Width of each direction; 0 takes the model's hidden_size."""
+        weight_dropout: float = Field(0.0, ge=0, lt=1)
+        """Share of recurrent weights dropped in training, if the inner layer knows it."""
+        join: Literal["concat", "sum"] = "concat"
+        """Put both directions side by side (twice as wide) or add them."""
+
+        @field_validator("layer")
+        @classmethod
+        def _causal(cls, layer: str | dict[str, Any]) -> str | dict[str, Any]:
+            name, _ = named_settings(LAYERS, layer)
+            if not LAYERS[name].causal:
+                raise _twice(name)
+            return layer
+
+    def __init__(self, config: Config, input_size: int):
+        super().__init__()
+        self.inner, inner = named_settings(LAYERS, config.layer)
+        fill = {key: getattr(config, key) for key in ("hidden_size", "weight_dropout")}
+        known = {key: value for key, value in fill.items() if key in type(inner).model_fields}
+        inner = inner.model_copy(update={key: getattr(inner, key) or value for key, value in known.items()})
+        self.ahead = self._layer(inner, input_size)
+        self.back = self._layer(inner, input_size)
+        self.join = config.join
+        self.input_size = input_size
+        self.output_size = self.ahead.output_size * (2 if config.join == "concat" else 1)
+
+    def _layer(self, inner: settings.Config, input_size: int) -> SequenceLayer:
+        kind: Any = LAYERS[self.inner]
+        layer: SequenceLayer = kind(inner, input_size)
+        if not layer.causal:
+            raise _twice(self.inner)
+        return layer
+
+    def initial_state(self, batch: int) -> Ends:
+        return Ends(self.ahead.initial_state(batch), self.back.initial_state(batch))
+
+    def forward(self, x: Sequence, state: Ends | None = None, lengths: Lengths | None = None) -> tuple[Sequence, Ends]:
+        state = self.initial_state(len(x)) if state is None else state
+        with taps.scope(f"forward.{self.inner}"):
+            ahead, last = self.ahead(x, state.forward, lengths)
+        with taps.scope(f"backward.{self.inner}"):
+            back, first = self.back(reverse(x, lengths), state.backward, lengths)
+        back = reverse(back, lengths)
+        joined = torch.cat([ahead, back], dim=-1) if self.join == "concat" else ahead + back
+        return taps.tap("joined", joined), Ends(last, first)
+
+    def explain(self, batch: int, time: int) -> str:
+        """Which form the inner layers would take, and why."""
+        inner: Any = getattr(self.ahead, "explain", None)
+        return f"both ways: {inner(batch, time)}" if inner else f"both ways: {self.inner}"
+
+
+def reverse(x: Tensor, lengths: Lengths | None = None) -> Tensor:
+    """Each row's real positions (batch, time, ...) in opposite order; its padding stays where it is."""
+    if lengths is None:
+        return x.flip(1)
+    places = torch.arange(x.shape[1], device=x.device)
+    lengths = lengths.to(x.device).unsqueeze(1)
+    places = torch.where(places < lengths, lengths - 1 - places, places)
+    return x[torch.arange(len(x), device=x.device).unsqueeze(1), places]
+
+
+def _twice(name: str) -> ConfigError:
+    causal = ", ".join(name for name in LAYERS if LAYERS[name].causal)
+    return ConfigError(f"bidirectional: layer {name!r} already sees both sides; it is built from one of {causal}")

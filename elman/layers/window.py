@@ -1,0 +1,54 @@
+"""The feed-forward language model as a layer (Bengio et al., 2003): a hidden layer over the last few word vectors."""
+
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from elman import config as settings
+from elman.layers.base import LAYERS
+from elman.layers.past_inputs import PastInputs
+from elman.ops.taps import tap
+from elman.shapes import Sequence
+
+
+@LAYERS.register("window")
+class Window(PastInputs):
+    """Feed-forward network over the last few inputs (Bengio et al., 2003).
+
+    Core idea: an n-gram model whose words are vectors: y = tanh(H w + d), w the last `context` inputs side by side;
+    similar contexts give similar outputs, seen or not.
+    Limitation: what lies before the window is not seen, and each place in it has weights of its own.
+    Cost per token: c·m·n multiplications for context c, input width m and output width n, twice that with direct
+    connections; all of time in parallel in training.
+    State: (c - 1)·m numbers, the inputs that are still in the window.
+    """
+
+    sites: ClassVar = {
+        "hidden": "what the hidden layer makes of the window",
+        "direct": "what goes past the hidden layer; if direct",
+    }
+
+    class Config(settings.Config):
+        hidden_size: int = Field(0, ge=0)
+        """Width of the hidden layer, and of the output; 0 takes the model's hidden_size."""
+        context: int = Field(4, ge=1)
+        """How many inputs the window holds, the current one among them."""
+        direct: bool = False
+        """Add a linear map of the window to the output, past the hidden layer."""
+        bias: bool = True
+        """Whether the hidden layer has a bias vector."""
+
+    def __init__(self, config: Config, input_size: int):
+        super().__init__()
+        self.input_size, self.output_size = input_size, config.hidden_size or input_size
+        self.context, self.reach = config.context, config.context - 1
+        width = config.context * input_size
+        self.hidden = nn.Linear(width, self.output_size, bias=config.bias)
+        self.direct = nn.Linear(width, self.output_size, bias=False) if config.direct else None
+
+    def read(self, inputs: Sequence) -> Sequence:
+        window = inputs.unfold(1, self.context, 1).transpose(2, 3).flatten(2)  # oldest first
+        hidden = tap("hidden", torch.tanh(self.hidden(window)))
+        return hidden if self.direct is None else hidden + tap("direct", self.direct(window))
