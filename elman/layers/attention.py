@@ -117,14 +117,15 @@ class Attention(SequenceLayer):
             return x.new_zeros(len(x), 0, self.output_size), state
         query, key, value = self._project(x, state.seen)
         past = _filled(state)
-        keys, values = _join(state.keys, key, past), _join(state.values, value, past)
+        (keys, all_keys), (values, all_values) = _join(state.keys, key, past), _join(state.values, value, past)
         slopes = self.slopes if self.config.positions == "alibi" else None
         dropout = self.config.dropout if self.training else 0.0
         read = attend_to_past(
             query, keys, values, self.score, seen=state.seen, reach=self.reach, slopes=slopes, dropout=dropout
         )
         read = tap("read", read.transpose(1, 2)).flatten(2)
-        return self.to_output(read) if self.config.projections else read, _after(state, key, value, lengths)
+        after = _after(state, all_keys, all_values, x.shape[1] if lengths is None else lengths.to(x.device))
+        return self.to_output(read) if self.config.projections else read, after
 
     def step(self, x: Step, state: AttentionState) -> tuple[Step, AttentionState]:
         outputs, state = self.forward(x.unsqueeze(1), state)
@@ -193,27 +194,19 @@ def _filled(state: AttentionState) -> int:
     return 0 if state.keys.stride(2) == 0 else places
 
 
-def _join(past: Tensor, new: Tensor, filled: int) -> Tensor:
-    if filled == 0:
-        return new
-    return torch.cat([past[:, :, past.shape[2] - filled :].to(new.dtype), new], 2)
+def _join(old: Tensor, new: Tensor, filled: int) -> tuple[Tensor, Tensor]:
+    """What can be seen, and all places followed by the new ones, in the precision of the state."""
+    whole = torch.cat([old, new.to(old.dtype)], 2)
+    return new if filled == 0 else whole[:, :, old.shape[2] - filled :].to(new.dtype), whole
 
 
-def _after(state: AttentionState, key: Tensor, value: Tensor, lengths: Lengths | None) -> AttentionState:
-    """The last places of each row after its real positions."""
-    time, places = key.shape[2], state.keys.shape[2]
-    if lengths is None:
-
-        def last(old: Tensor, new: Tensor) -> Tensor:
-            new = new[:, :, max(0, time - places) :].to(old.dtype)
-            # a copy of its own, not a view that keeps the whole projection alive
-            return torch.cat([old[:, :, time:], new], 2) if time < places else new.contiguous()
-
-        return AttentionState(last(state.keys, key), last(state.values, value), state.seen + time)
-    lengths = lengths.to(key.device)
-    index = (lengths.unsqueeze(1) + torch.arange(places, device=key.device)).view(len(lengths), 1, places, 1)
-
-    def gathered(old: Tensor, new: Tensor) -> Tensor:
-        return torch.cat([old, new.to(old.dtype)], 2).gather(2, index.expand_as(old))
-
-    return AttentionState(gathered(state.keys, key), gathered(state.values, value), state.seen + lengths)
+def _after(state: AttentionState, keys: Tensor, values: Tensor, new: int | Tensor) -> AttentionState:
+    """The last places of each row after its `new` real positions."""
+    places = state.keys.shape[2]
+    if isinstance(new, int):
+        # a part of what was just built, without a copy, unless most of that would be kept alive for nothing
+        last = [part[:, :, new:] if new <= places else part[:, :, new:].clone() for part in (keys, values)]
+    else:
+        index = (new.unsqueeze(1) + torch.arange(places, device=new.device))[:, None, :, None]
+        last = [part.gather(2, index.expand_as(state.keys)) for part in (keys, values)]
+    return AttentionState(last[0], last[1], state.seen + new)

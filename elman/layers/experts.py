@@ -1,7 +1,7 @@
 """Mixture of experts: a router sends each token through a few of many feed-forward networks."""
 
 from collections.abc import Callable
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -59,6 +59,9 @@ class Experts(Pointwise):
         inner = kind.Config(inner_size=config.inner_size)  # type: ignore[attr-defined]
         self.experts = nn.ModuleList(kind(inner, input_size) for _ in range(config.num_experts))
         self.balance_loss: Tensor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "balance_loss": None}  # a copy has no graph to go back through
 
     @property
     def auxiliary_loss(self) -> Tensor | None:

@@ -6,6 +6,8 @@ from torch import Tensor
 from elman.ops.attention.dispatch import attend, choose
 from elman.ops.attention.scores import Score
 
+BLOCK = 128  # positions at least that one call of the kernel is worth, where the reach is short
+
 
 def attend_to_past(
     query: Tensor,
@@ -27,9 +29,10 @@ def attend_to_past(
     """
     time, past = query.shape[2], keys.shape[2] - query.shape[2]
     assert past < reach
+    block = max(reach, BLOCK)
     starts = [0]
-    if time > 2 * reach and choose(query, score).form == "vendor":
-        starts = list(range(0, time, reach))  # else all pairs would be formed and most of them masked
+    if time > 2 * block and choose(query, score).form == "vendor":
+        starts = list(range(0, time, block))  # else all pairs would be formed and most of them masked
     pieces = []
     for start, stop in zip(starts, [*starts[1:], time], strict=True):
         first = max(0, past + start - reach + 1)

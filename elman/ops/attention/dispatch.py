@@ -52,6 +52,8 @@ def choose(query: Tensor, score: Score) -> Choice:
     asked = recurrence._asked
     if asked == "vendor" and problem:
         raise ConfigError(f"the vendor form of attention cannot run: {problem}")
+    if asked == "auto" and query.shape[2] == 1:
+        problem = problem or "for one position the plain products are as fast, and the same with a recorder"
     if asked == "reference" or problem:
         return Choice("reference", problem or "scores and weights as tensors, as asked")
     return Choice("vendor", "torch's fused attention")
@@ -69,8 +71,6 @@ def _obstacle(query: Tensor, score: Score) -> str | None:
         return "additive scores have no fused kernel"
     if query.numel() == 0:
         return "the batch is empty"
-    if query.shape[2] == 1:
-        return "for one position the plain products are as fast, and the same with a recorder"
     return None
 
 
