@@ -1,11 +1,15 @@
 """Sequence layers. Importing a file here puts its layers into LAYERS."""
 
 from elman.layers import (  # noqa: F401
+    attention,
     bidirectional,
     convolution,
+    experts,
+    feedforward,
     linear_attention,
     mamba,
     minimal,
+    positions,
     recurrent,
     recurrent_stack,
     s4,

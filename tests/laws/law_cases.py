@@ -33,6 +33,18 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"state_size": 4, "chunk_size": 4},
         {"state_size": 2, "start": "inv", "discretisation": "bilinear", "mixing": "linear"},
     ],
+    "attention": [
+        {},
+        {"num_heads": 4, "kv_heads": 2, "head_size": 2, "positions": "rotary", "bias": True, "context": 4},
+        {"num_heads": 3, "head_size": 2, "positions": "alibi", "window": 2, "context": 8},
+        {"num_heads": 2, "head_size": 3, "score": "additive", "context": 5},
+        {"num_heads": 2, "head_size": 2, "score": "bilinear", "query_key_norm": True, "context": 12},
+        {"projections": False, "score": "dot", "context": 1},
+        {"projections": False, "score": "dot", "context": 6},
+    ],
+    "positions": [{"kind": "learned", "context": 5}, {"kind": "sinusoidal"}],
+    "feedforward": [{}, {"activation": "relu", "inner_size": 3, "bias": False}],
+    "experts": [{"num_experts": 4}, {"num_experts": 3, "experts_per_token": 1, "expert": "feedforward"}],
 }
 
 
@@ -145,7 +157,8 @@ def results(
         outputs = outputs * real.unsqueeze(-1)
     parts = [outputs, *(part for _, part in tensors(final) if part.is_floating_point())]
     generator = torch.Generator().manual_seed(7)
-    sum((part * torch.randn(part.shape, generator=generator, dtype=part.dtype)).sum() for part in parts).backward()
+    weighed = [(part * torch.randn(part.shape, generator=generator, dtype=part.dtype)).sum() for part in parts]
+    sum(weighed, start=0 * x.sum()).backward()  # where all rows are empty, nothing else may have a gradient
     named = {"x": x, **dict(tensors(state)), **dict(layer.named_parameters())}
     gradients = {name: part.grad for name, part in named.items() if part.requires_grad}
     # a parameter that some form does not reach has no gradient there; the others then must find zero

@@ -1,0 +1,123 @@
+"""Layers that work on each position by itself: they have no past, so their state has no width."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from elman import config as settings
+from elman.layers.base import LAYERS, SequenceLayer
+from elman.ops import taps
+from elman.ops.taps import tap
+from elman.shapes import Lengths, Sequence, Step
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "tanh": torch.tanh,
+    "swish": F.silu,
+}
+
+
+class Pointwise(SequenceLayer):
+    """A function of one position; subclasses give `transform`, for any leading axes."""
+
+    @abstractmethod
+    def transform(self, x: Tensor) -> Tensor: ...
+
+    def initial_state(self, batch: int) -> Tensor:
+        """Rows without numbers: whoever keeps states can still count them."""
+        return next(self.parameters()).new_zeros(batch, 0)
+
+    def forward(
+        self, x: Sequence, state: Tensor | None = None, lengths: Lengths | None = None
+    ) -> tuple[Sequence, Tensor]:
+        return self.transform(x), self.initial_state(len(x)) if state is None else state
+
+    def step(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
+        with taps.stepping():
+            return self.transform(x), state
+
+
+class Network(Pointwise):
+    """In, through something that bends, and out again; `inner` is all but the way out."""
+
+    to_output: nn.Linear
+
+    @abstractmethod
+    def inner(self, x: Tensor) -> Tensor: ...
+
+    def transform(self, x: Tensor) -> Tensor:
+        return self.to_output(tap("inner", self.inner(x)))
+
+
+@LAYERS.register("feedforward")
+class FeedForward(Network):
+    """Two matrices with a nonlinearity between, at each position alone.
+
+    What it knows lies in its weights, and it sees no other position. Cost per token: 2 width × inner size, in training
+    and stepping. No state.
+    """
+
+    sites: ClassVar = {"inner": "the inner units after the nonlinearity"}
+
+    class Config(settings.Config):
+        activation: Literal["relu", "gelu", "gelu-tanh", "tanh", "swish"] = "gelu"
+        """The nonlinearity; gelu-tanh is the approximation that GPT-2 was trained with."""
+        inner_size: int = Field(0, ge=0)
+        """Inner units; 0 takes expansion × width."""
+        expansion: float = Field(4.0, gt=0)
+        """Inner units for each unit of the width."""
+        bias: bool = True
+        """Whether the matrices have bias vectors."""
+
+    def __init__(self, config: Config, input_size: int):
+        super().__init__()
+        self.input_size = self.output_size = input_size
+        size = config.inner_size or max(1, round(config.expansion * input_size))
+        self.from_input = nn.Linear(input_size, size, bias=config.bias)
+        self.to_output = nn.Linear(size, input_size, bias=config.bias)
+        self.activation = config.activation
+
+    def inner(self, x: Tensor) -> Tensor:
+        return ACTIVATIONS[self.activation](self.from_input(x))
+
+
+@LAYERS.register("swiglu")
+class SwiGLU(Network):
+    """Feed-forward whose inner units are gated by a second product of the input (Shazeer, 2020).
+
+    It sees no other position. Cost per token: 3 width × inner size, in training and stepping; with the usual inner
+    size as much as plain feed-forward with expansion 4. No state.
+    """
+
+    sites: ClassVar = {
+        "gate": "how much of each inner unit is let through: swish of the first product",
+        "inner": "the inner units after the gate",
+    }
+
+    class Config(settings.Config):
+        inner_size: int = Field(0, ge=0)
+        """Inner units; 0 takes 8/3 of the width, up to the next multiple of 8."""
+        bias: bool = False
+        """Whether the matrices have bias vectors."""
+
+    def __init__(self, config: Config, input_size: int):
+        super().__init__()
+        self.input_size = self.output_size = input_size
+        size = config.inner_size or -(-input_size // 3) * 8
+        self.from_input = nn.Linear(input_size, 2 * size, bias=config.bias)
+        self.to_output = nn.Linear(size, input_size, bias=config.bias)
+
+    def inner(self, x: Tensor) -> Tensor:
+        gate, value = self.from_input(x).chunk(2, dim=-1)
+        return F.silu(gate) * value
+
+    def transform(self, x: Tensor) -> Tensor:
+        gate, value = self.from_input(x).chunk(2, dim=-1)
+        return self.to_output(tap("inner", tap("gate", F.silu(gate)) * value))

@@ -1,0 +1,12 @@
+"""Attention: each query reads a weighted mean of values, with weights from how well their keys fit.
+
+`attend` is the general form, for any mask; `attend_to_past` is the causal one. Both take torch's fused kernel where it
+can run, and the reference where somebody looks at the weights or the score is not a product. `explain` says which.
+"""
+
+from elman.ops.attention.causal import attend_to_past
+from elman.ops.attention.dispatch import attend, choose, explain
+from elman.ops.attention.reference import by_position
+from elman.ops.attention.scores import Score, ScoreKind
+
+__all__ = ["Score", "ScoreKind", "attend", "attend_to_past", "by_position", "choose", "explain"]

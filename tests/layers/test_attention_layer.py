@@ -1,0 +1,231 @@
+"""Attention as a layer: against torch's own, against the formula, and what its state keeps."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from elman.errors import ConfigError
+from elman.layers import LAYERS
+from elman.layers.attention import Attention
+from elman.ops import taps
+from elman.ops.recurrence import using
+from elman.ops.state import choose, take_rows, tensors
+
+FAMILY = {
+    "attention": [{}, {"positions": "rotary", "bias": True}, {"score": "additive"}, {"projections": False}],
+    "positions": [{}, {"kind": "sinusoidal"}],
+    "feedforward": [{}],
+    "swiglu": [{}],
+    "experts": [{}],
+}
+
+
+def build(width: int = 8, seed: int = 0, **settings) -> Attention:
+    torch.manual_seed(seed)
+    return Attention(Attention.Config.make(settings), width).eval()
+
+
+def sequence(batch: int = 2, time: int = 7, width: int = 8) -> Tensor:
+    return torch.randn(batch, time, width, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("form", ["vendor", "reference"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_equals_torchs_own_module(form: str, bias: bool) -> None:
+    """Planted: heads split along the wrong axis."""
+    layer = build(num_heads=4, bias=bias)
+    theirs = nn.MultiheadAttention(8, 4, bias=bias, batch_first=True)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(layer.from_input.weight)
+        theirs.out_proj.weight.copy_(layer.to_output.weight)
+        if bias:
+            theirs.in_proj_bias.copy_(layer.from_input.bias)
+            theirs.out_proj.bias.copy_(layer.to_output.bias)
+    x = sequence()
+    future = torch.ones(7, 7).triu(1).bool()
+    expected, weights = theirs(x, x, x, attn_mask=future, average_attn_weights=False)
+    with using(form):
+        torch.testing.assert_close(layer(x)[0], expected)
+    with taps.record("weights") as recording:
+        layer(x)
+    torch.testing.assert_close(recording["weights"].transpose(1, 2)[:, :, -1, -7:], weights[:, :, -1])
+
+
+def test_without_projections_it_is_the_sum_on_the_slide() -> None:
+    layer = build(projections=False, score="dot")
+    assert list(layer.parameters()) == []
+    x = sequence(1)
+    expected = torch.stack([torch.softmax(x[0, : i + 1] @ x[0, i], 0) @ x[0, : i + 1] for i in range(7)])
+    torch.testing.assert_close(layer(x)[0][0], expected)
+
+
+def test_grouped_heads_equal_heads_with_the_same_keys_and_values() -> None:
+    """Planted: groups interleaved instead of neighbours."""
+    grouped, full = build(num_heads=4, kv_heads=2), build(num_heads=4, seed=1)
+    query, key, value = grouped.from_input.weight.split([8, 4, 4])
+    twice = [part.unflatten(0, (2, 2)).repeat_interleave(2, 0).flatten(0, 1) for part in (key, value)]
+    with torch.no_grad():
+        full.from_input.weight.copy_(torch.cat([query, *twice]))
+        full.to_output.weight.copy_(grouped.to_output.weight)
+    for form in ("vendor", "reference"):
+        with using(form):
+            torch.testing.assert_close(grouped(sequence())[0], full(sequence())[0])
+
+
+@pytest.mark.parametrize("settings", [{"context": 3}, {"window": 3}, {"context": 3, "score": "additive"}])
+def test_a_position_sees_as_far_as_its_context_and_no_farther(settings) -> None:
+    """Planted: a reach longer by one, or shorter."""
+    layer, x = build(**settings), sequence()
+    changed = x.clone()
+    changed[:, 2] += 1
+    same = torch.isclose(layer(x)[0], layer(changed)[0]).all(-1).all(0)
+    assert same.tolist() == [True, True, False, False, False, True, True]
+    assert layer.initial_state(1).keys.shape[2] == 2
+
+
+@pytest.mark.parametrize(("positions", "sees_order"), [("none", False), ("rotary", True), ("alibi", True)])
+def test_without_positions_the_order_of_the_past_does_not_show(positions: str, sees_order: bool) -> None:
+    layer, x = build(num_heads=2, positions=positions), sequence()
+    shuffled = x[:, [3, 0, 5, 1, 4, 2, 6]]
+    last, other = layer(x)[0][:, -1], layer(shuffled)[0][:, -1]
+    assert torch.allclose(last, other, atol=1e-6) != sees_order
+
+
+def test_positions_go_on_where_a_sequence_was_cut_far_from_its_start() -> None:
+    """Only distances count, so a state that has seen a million positions is like one that has seen few."""
+    for positions in ("rotary", "alibi"):
+        layer = build(num_heads=2, positions=positions, context=4)
+        x = sequence()
+        near = layer(x)[0]
+        far = layer(x, layer.initial_state(2)._replace(seen=torch.tensor([10**6, 7])))[0]
+        torch.testing.assert_close(far[:, 3:], near[:, 3:])
+
+
+def test_states_of_rows_that_have_seen_more_or_less_live_in_one_batch() -> None:
+    layer = build(num_heads=2, positions="rotary", context=5)
+    long, short = layer(sequence()[:1])[1], layer(sequence()[1:, :2])[1]
+    both = type(long)(*(torch.cat(parts) for parts in zip(long, short, strict=True)))
+    outputs, _ = layer.step(sequence()[:, 0], both)
+    torch.testing.assert_close(outputs[:1], layer.step(sequence()[:1, 0], long)[0])
+    torch.testing.assert_close(outputs[1:], layer.step(sequence()[1:, 0], short)[0])
+    chosen = choose(torch.tensor([True, False]), layer.initial_state(2), both)
+    assert chosen.seen.tolist() == [0, 2]
+    torch.testing.assert_close(layer.step(sequence()[1:, 0], take_rows(chosen, [1]))[0], outputs[1:])
+
+
+def test_a_state_has_the_same_size_from_the_first_step_to_the_last() -> None:
+    """Planted: a state that was a view of all that was ever joined."""
+    layer = build(context=6)
+    state = layer.initial_state(2)
+    assert state.keys.untyped_storage().nbytes() == 4, "zeros that take no memory"
+    sizes = set()
+    with torch.no_grad():
+        for _ in range(20):
+            _, state = layer.step(torch.randn(2, 8), state)
+            sizes.add(sum(part.untyped_storage().nbytes() for _, part in tensors(state)))
+    assert len(sizes) == 1
+    _, after = layer(torch.randn(2, 50, 8), state)
+    assert after.keys.untyped_storage().nbytes() <= state.keys.untyped_storage().nbytes()
+
+
+@pytest.mark.parametrize("settings", [{}, {"positions": "rotary"}, {"query_key_norm": True}, {"score": "additive"}])
+def test_under_autocast_the_state_stays_in_float32(settings) -> None:
+    layer, x = build(num_heads=2, context=4, **settings), sequence()
+    expected, _ = layer(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        first, state = layer(x[:, :4])
+        second, state = layer(x[:, 4:6], state, torch.tensor([2, 2]))
+        last, state = layer.step(x[:, 6], state)
+    assert state.keys.dtype == state.values.dtype == torch.float32
+    torch.testing.assert_close(torch.cat([first, second, last[:, None]], 1).float(), expected, atol=3e-2, rtol=3e-2)
+
+
+def test_a_layer_in_half_precision_runs() -> None:
+    layer = build(num_heads=2, positions="alibi").bfloat16()
+    outputs, state = layer(sequence().bfloat16())
+    outputs, state = layer(sequence().bfloat16(), state)
+    assert outputs.dtype == torch.bfloat16
+    assert state.keys.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", list(FAMILY))
+def test_an_empty_batch_and_an_empty_sequence_have_their_shapes(name: str) -> None:
+    for settings in FAMILY[name]:
+        layer = LAYERS[name](LAYERS[name].Config.make(settings), 8)
+        for batch, time in ((0, 5), (2, 0), (0, 0)):
+            outputs, state = layer(torch.zeros(batch, time, 8), None, torch.zeros(batch, dtype=torch.long))
+            assert outputs.shape == (batch, time, 8)
+            assert all(len(part) == batch for _, part in tensors(state))
+            assert layer.step(torch.zeros(batch, 8), state)[0].shape == (batch, 8)
+
+
+@pytest.mark.parametrize("name", list(FAMILY))
+def test_the_sites_of_a_layer_are_the_taps_that_fire(name: str) -> None:
+    """Planted: a site without a tap; a tap without a site."""
+    for settings in FAMILY[name]:
+        layer = LAYERS[name](LAYERS[name].Config.make(settings), 8)
+        with taps.record("*") as recording:
+            layer(sequence())
+        assert set(recording.sites()) == set(layer.sites)
+        assert all(layer.sites.values())
+
+
+def test_the_scores_are_the_products_of_the_recorded_queries_and_keys() -> None:
+    layer = build(num_heads=2, positions="rotary", query_key_norm=True, context=3)
+    with taps.record("*") as seen:
+        layer(sequence())
+    last = torch.einsum("bhd,bkhd->bhk", seen["query"][:, -1], seen["key"][:, -3:]) / 2
+    torch.testing.assert_close(seen["scores"][:, -1], last)
+    assert (seen["scores"][:, 0, :, :2] == -torch.inf).all()
+
+
+def test_weights_are_dropped_in_training_only() -> None:
+    layer = build(dropout=0.5)
+    x = sequence()
+    assert torch.equal(layer(x)[0], layer(x)[0])
+    layer.train()
+    for form in ("vendor", "reference"):
+        with using(form):
+            assert not torch.equal(layer(x)[0], layer(x)[0])
+
+
+@pytest.mark.parametrize(
+    ("width", "settings", "expected"),
+    [
+        (256, {}, (4, 4, 64)),
+        (768, {"positions": "rotary"}, (12, 12, 64)),
+        (200, {}, (2, 2, 100)),
+        (10, {}, (1, 1, 10)),
+        (256, {"kv_heads": 2}, (4, 2, 64)),
+        (5, {"num_heads": 3, "head_size": 4}, (3, 3, 4)),
+        (512, {"head_size": 32}, (16, 16, 32)),
+    ],
+)
+def test_heads_are_found_for_every_width(width: int, settings, expected) -> None:
+    layer = build(width, **settings)
+    assert (layer.heads, layer.kv_heads, layer.head_size) == expected
+    assert layer.output_size == width
+
+
+@pytest.mark.parametrize(
+    ("width", "settings", "message"),
+    [
+        (10, {"num_heads": 4}, r"width 10 does not split into 4 heads of even size; num_heads of 1, 2, 5, 10 would do"),
+        (6, {"num_heads": 2, "positions": "rotary"}, r"width 6 in 2 heads gives 3 units each; num_heads of 1, 3 would"),
+        (7, {"positions": "rotary"}, r"width 7 in 1 heads gives 7 units each; set head_size"),
+        (8, {"head_size": 3, "positions": "rotary"}, "3 units of a head must be even"),
+        (8, {"num_heads": 4, "kv_heads": 3}, r"4 heads do not share 3 .*kv_heads of 1, 2, 4 would do"),
+        (8, {"window": 9, "context": 8}, "window of 9 positions needs a context as long"),
+        (8, {"projections": False, "num_heads": 2}, "without projections attention has one head"),
+        (8, {"score": "cosine"}, "dot"),
+        (8, {"context": 0}, "context"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_with_what_would_work(width: int, settings, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build(width, **settings)
+
+
+def test_a_layer_explains_itself() -> None:
+    assert build().explain(4, 16) == "vendor: torch's fused attention"
+    assert build(score="additive").explain(4, 16) == "reference: additive scores have no fused kernel"
