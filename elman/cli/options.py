@@ -83,13 +83,15 @@ def table(title: str, columns: list[str], rows: list[list[Any]], wrap: bool = Tr
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title=title, title_justify="left", header_style="bold")
+    shown = Table(header_style="bold")
     for index, column in enumerate(columns):
         justify: Any = "right" if index and _numbers(rows, index) else "left"
         shown.add_column(Text(column), justify=justify, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis")
     for row in rows:
         shown.add_row(*(Text(number(cell)) for cell in row))  # text from models and data may look like markup
-    Console().print(shown)
+    console = Console()
+    console.print(Text(title, style="bold"))  # not the table's own title, which wraps at the table's width
+    console.print(shown)
 
 
 def number(value: Any) -> str:

@@ -4,7 +4,7 @@ import sys
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from elman.training import Report
@@ -15,12 +15,9 @@ class Progress:
 
     def __init__(self) -> None:
         self.console = Console(file=sys.stderr, highlight=False)
-        columns = [
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.completed}/{task.total}"),
-        ]
-        columns += [TextColumn("{task.fields[state]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
+        # Together below 80 columns: a bar that wraps is no bar.
+        columns = [BarColumn(bar_width=10), TextColumn("{task.completed}/{task.total}")]
+        columns += [TextColumn("{task.fields[state]}"), TextColumn("left"), TimeRemainingColumn()]
         self.bar = Bar(*columns, console=self.console, disable=not self.console.is_terminal)
         self.task: Any = None
 
@@ -49,8 +46,7 @@ class Progress:
 
     def _step(self, report: Report) -> None:
         values = report.values
-        state = f"epoch {report.epoch:.1f} loss {values['loss']:.3f} ppl {values['perplexity']:.1f} "
-        state += f"{report.clock['tokens_per_second']:,.0f} tok/s"
+        state = f"epoch {report.epoch:.1f} loss {values['loss']:.3f} {report.clock['tokens_per_second']:,.0f} tok/s"
         self.bar.update(self.task, completed=report.step, state=state)
         if values.get("skipped"):
             self.console.print(f"step {report.step}: {values['skipped']} updates left out (not finite)", style="red")

@@ -76,11 +76,11 @@ def show_results(folder: Path, results: dict[str, Any]) -> None:
             excess = (scores.get("language") or {}).get("excess", {})
             row = [split, scores["tokens"], scores["loss"], scores["perplexity"], scores["bits_per_byte"]]
             rows.append([*row, excess.get("best"), _percent(excess.get("relative"))])
-    columns = ["split", "tokens", "loss (nats)", "perplexity", "bits per byte", "best loss", "above it"]
+    columns = ["split", "tokens", "loss", "perplexity", "bits per byte", "best loss", "above it"]
     if all(row[5] is None for row in rows):
         columns, rows = columns[:5], [row[:5] for row in rows]
     if rows:
-        options.table("Scores", columns, rows)
+        options.table("Scores (loss in nats)", columns, rows)
     judged = results.get("test") or results.get("valid") or {}
     agreement = (judged.get("language") or {}).get("agreement")
     if agreement:

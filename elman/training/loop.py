@@ -105,7 +105,8 @@ class Trainer:
             self._end("the planned steps are done")
         elif log:
             self._check_clock()
-        if (log or self.device.type == "cpu") and self.world.any(self.asked is not None):
+        often = self.world.size == 1 or self.device.type == "cpu"
+        if (log or often) and self.world.any(self.asked is not None):
             self._end(self.asked or INTERRUPTED)
         if self.ended or self._save_due(log, validated):
             began = time.monotonic()

@@ -51,7 +51,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize("recipe", [STREAM, DOCUMENTS], ids=["stream", "documents"])
 def test_two_processes_end_where_one_does(folder, monkeypatch, recipe):
     """Documents: groups of three rows, chunks with one row left, so that the second process has none.
-    Seen to fail with each process dividing by its own tokens, and with a carried state kept across groups."""
+    Seen to fail with each process dividing by its own tokens."""
     job = launch(folder, recipe)
     monkeypatch.chdir(folder)
     for _ in elman.train(recipe, run="alone"):
@@ -64,7 +64,7 @@ def test_two_processes_end_where_one_does(folder, monkeypatch, recipe):
 
 
 def test_a_job_that_loses_processes_restarts_and_ends_with_the_same_bits(folder):
-    """First the second process is killed, then the first. Seen to fail without --resume, and with dice not restored."""
+    """First the second process is killed, then the first. Seen to fail with the dice not restored."""
     training = {**STREAM["training"], "max_steps": 0, "max_epochs": 12, "evaluate_every": 50, "save_every": 5}
     recipe = {**STREAM, "model": {**MODEL, "dropout": 0.3, "weight_dropout": 0.2}, "training": training}
     undisturbed = folder / "undisturbed"
