@@ -151,6 +151,6 @@ class Mamba(ScanLayer):
         """The last inputs that are real, of each row."""
         size = like.shape[1]
         if lengths is None:
-            return seen[:, seen.shape[1] - size :].to(like.dtype)
+            return seen[:, seen.shape[1] - size :].to(like.dtype, copy=True)  # a view would keep all inputs alive
         places = lengths.unsqueeze(1) + torch.arange(size, device=seen.device)
         return seen.gather(1, places.unsqueeze(-1).expand(-1, -1, seen.shape[-1])).to(like.dtype)

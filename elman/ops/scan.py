@@ -75,7 +75,7 @@ def last_state(history: Tensor, initial: Tensor, lengths: Lengths | None) -> Ten
     if history.shape[1] == 0:
         return initial
     if lengths is None:
-        return history[:, -1]
+        return history[:, -1].clone()  # a view would keep the whole history alive as long as the state
     lengths = lengths.to(history.device)
     rows = torch.arange(len(history), device=history.device)
     last = history[rows, (lengths - 1).clamp(min=0)]
@@ -93,27 +93,30 @@ class _ChunkedScan(torch.autograd.Function):
     @staticmethod
     def forward(ctx, decay, inputs, initial):  # type: ignore[no-untyped-def]
         history = torch.empty(inputs.shape, dtype=inputs.dtype, device=inputs.device)
-        state = initial
+        state, kept = initial, []
         for piece, chunks in _pieces(inputs):
-            state = _walk(decay[:, piece], inputs[:, piece], history[:, piece], state, chunks)
-        ctx.save_for_backward(decay, history, initial)
+            state, share = _walk(decay[:, piece], inputs[:, piece], history[:, piece], state, chunks)
+            kept.append(share)
+        ctx.save_for_backward(decay, history, initial, *kept)
         return history
 
     @staticmethod
     @once_differentiable
     def backward(ctx, for_history):  # type: ignore[no-untyped-def]
-        decay, history, initial = ctx.saved_tensors
-        decay = decay.conj().resolve_conj()
+        decay, history, initial, *kept = ctx.saved_tensors
         for_inputs = torch.empty_like(history)
-        past = torch.zeros_like(initial)
-        for piece, chunks in reversed(_pieces(history)):
-            past = _walk_back(decay[:, piece], for_history[:, piece], for_inputs[:, piece], past, chunks)
-        for_decay = None
-        if ctx.needs_input_grad[0]:
-            for_decay = torch.empty_like(history)
+        for_decay = torch.empty_like(history) if ctx.needs_input_grad[0] else None
+        future = torch.zeros_like(initial)
+        for (piece, _), share in zip(reversed(_pieces(history)), reversed(kept), strict=True):
+            walked = decay[:, piece], for_history[:, piece], for_inputs[:, piece]
+            future = _walk_back(*walked, future, share)
+            if for_decay is not None:
+                before = slice(max(0, piece.start - 1), piece.stop - 1)
+                rest = slice(before.start + 1, piece.stop)
+                torch.mul(for_inputs[:, rest], history[:, before].conj(), out=for_decay[:, rest])
+        if for_decay is not None:
             for_decay[:, :1] = for_inputs[:, :1] * initial.unsqueeze(1).conj()
-            torch.mul(for_inputs[:, 1:], history[:, :-1].conj(), out=for_decay[:, 1:])
-        return for_decay, for_inputs, past
+        return for_decay, for_inputs, future
 
 
 def _pieces(like: Tensor) -> list[tuple[slice, int]]:
@@ -134,10 +137,10 @@ def _pieces(like: Tensor) -> list[tuple[slice, int]]:
     return pieces
 
 
-def _walk(decay: Tensor, inputs: Tensor, history: Tensor, state: Tensor, chunks: int) -> Tensor:
-    """Fill `history` from `state` on; gives the last state."""
+def _walk(decay: Tensor, inputs: Tensor, history: Tensor, state: Tensor, chunks: int) -> tuple[Tensor, Tensor | None]:
+    """Fill `history` from `state` on; gives the last state, and the share of a state that each chunk keeps."""
     keeps, news, states = (_side_by_side(whole, chunks) for whole in (decay, inputs, history))
-    past = state.unsqueeze(1)
+    past, kept = state.unsqueeze(1), None
     if chunks > 1:
         kept, added = keeps[0].clone(), news[0].clone()
         for keep, new in zip(keeps[1:], news[1:], strict=True):
@@ -147,19 +150,19 @@ def _walk(decay: Tensor, inputs: Tensor, history: Tensor, state: Tensor, chunks:
     for keep, new, here in zip(keeps, news, states, strict=True):
         torch.addcmul(new, keep, past, out=here)
         past = here
-    return past[:, -1]
+    return past[:, -1], kept
 
 
-def _walk_back(decay: Tensor, given: Tensor, gradients: Tensor, future: Tensor, chunks: int) -> Tensor:
+def _walk_back(decay: Tensor, given: Tensor, gradients: Tensor, future: Tensor, kept: Tensor | None) -> Tensor:
     """Fill `gradients` (of the inputs) from `future`, the gradient that comes from the next step; gives its like."""
-    keeps, givens, totals = (_side_by_side(whole, chunks)[::-1] for whole in (decay, given, gradients))
+    chunks = 1 if kept is None else kept.shape[1]
+    keeps, givens, totals = (_side_by_side(whole, chunks)[::-1] for whole in (decay.conj(), given, gradients))
     later = future.unsqueeze(1)
-    if chunks > 1:
-        kept, added = keeps[0].clone(), keeps[0] * givens[0]
-        for keep, new in zip(keeps[1:], givens[1:], strict=True):
-            torch.mul(keep, added.add_(new), out=added)
-            kept.mul_(keep)
-        later = _starts(kept.unbind(1)[::-1], added.unbind(1)[::-1], future).flip(1)
+    if kept is not None:
+        total = givens[0].clone()
+        for keep, new in zip(keeps, givens[1:], strict=False):
+            torch.addcmul(new, keep, total, out=total)
+        later = _starts(kept.conj().unbind(1)[::-1], (keeps[-1] * total).unbind(1)[::-1], future).flip(1)
     torch.add(givens[0], later, out=totals[0])
     for keep, new, after, here in zip(keeps, givens[1:], totals, totals[1:], strict=False):
         torch.addcmul(new, keep, after, out=here)

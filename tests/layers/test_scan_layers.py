@@ -105,6 +105,15 @@ def test_an_empty_batch_has_its_shape(name: str) -> None:
     assert all(len(part) == 0 for _, part in tensors(state))
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("lengths", [None, torch.tensor([200])])
+def test_a_kept_state_keeps_nothing_else_alive(name: str, lengths) -> None:
+    """Found in the first version: the final state was a view of all states."""
+    with torch.no_grad():
+        _, state = build(name)(torch.randn(1, 256, 8), None, lengths)
+    assert all(part.untyped_storage().nbytes() == part.nbytes for _, part in tensors(state))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("bias", [False, True])
 def test_mamba_equals_hugging_faces(bias: bool) -> None:
