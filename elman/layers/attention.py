@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from elman import config as settings
 from elman.errors import ConfigError
 from elman.layers.base import LAYERS, SequenceLayer
-from elman.ops.attention import Score, ScoreKind, attend_to_past, explain
+from elman.ops.attention import Score, ScoreKind, answers_at_once, attend_to_past, explain
 from elman.ops.norms import RMSNorm
 from elman.ops.positions import alibi_slopes, rotary_angles, rotate
 from elman.ops.taps import tap
@@ -145,7 +145,7 @@ class Attention(SequenceLayer):
         if self.config.query_key_norm:
             query, key = self.query_norm(query).to(query.dtype), self.key_norm(key).to(key.dtype)
         if self.config.positions == "rotary":
-            if seen.device.type == "cpu" and bool((seen == seen[:1]).all()):
+            if answers_at_once(seen) and bool((seen == seen[:1]).all()):
                 seen = seen[:1]  # one row of angles does for all
             places = seen.unsqueeze(1) + torch.arange(x.shape[1], device=x.device)
             angles = rotary_angles(places.unsqueeze(2), self.head_size, self.config.rotary_base)
@@ -186,10 +186,9 @@ def head_sizes(config: Attention.Config, width: int) -> tuple[int, int, int]:
 
 
 def _filled(state: AttentionState) -> int:
-    """How many of the last places can hold something. A GPU is not asked, since the answer would have to be waited
-    for, but zeros without memory (stride 0) are empty for sure."""
+    """How many of the last places can hold something; zeros without memory (stride 0) hold nothing for sure."""
     places = state.keys.shape[2]
-    if state.seen.device.type == "cpu":
+    if answers_at_once(state.seen):
         return min(places, int(state.seen.max())) if len(state.seen) else 0
     return 0 if state.keys.stride(2) == 0 else places
 

@@ -5,9 +5,10 @@ import torch
 from torch import Tensor, nn
 
 from elman.errors import ConfigError
-from elman.layers import LAYERS
+from elman.layers import LAYERS, attention
 from elman.layers.attention import Attention
 from elman.ops import taps
+from elman.ops.attention import causal
 from elman.ops.recurrence import using
 from elman.ops.state import choose, take_rows, tensors
 
@@ -148,6 +149,42 @@ def test_a_layer_in_half_precision_runs() -> None:
     assert state.keys.dtype == torch.float32
 
 
+@pytest.mark.parametrize("settings", [{}, {"positions": "rotary", "kv_heads": 1}, {"positions": "alibi", "window": 3}])
+def test_shortcuts_that_a_gpu_does_not_take_change_nothing(settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: empty places left visible where nobody asks whether there are any."""
+    layer, x, lengths = build(num_heads=2, context=5, **settings), sequence(), torch.tensor([3, 0])
+
+    def walked() -> list[Tensor]:
+        first, state = layer(x[:, :3], None, lengths)
+        second, state = layer(x[:, 3:5], state)
+        third, state = layer.step(x[:, 5], state)
+        return [first[:1], second, third, *state]
+
+    expected = walked()
+    monkeypatch.setattr(attention, "answers_at_once", lambda numbers: False)
+    monkeypatch.setattr(causal, "answers_at_once", lambda numbers: False)
+    torch.testing.assert_close(walked(), expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("settings", [{}, {"positions": "rotary", "kv_heads": 2}, {"positions": "alibi", "window": 40}])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_on_a_gpu_the_fused_form_equals_the_reference(settings, kind: torch.dtype) -> None:
+    layer = build(64, num_heads=4, context=100, **settings).cuda()
+    x, lengths = sequence(3, 130, 64).cuda(), torch.tensor([130, 0, 77], device="cuda")
+    found = []
+    for form in ("vendor", "reference"):
+        layer.zero_grad()
+        with using(form), torch.autocast("cuda", kind, enabled=kind != torch.float32):
+            first, state = layer(x, None, lengths)
+            second, state = layer(x[:, :50], state)
+        (first[0].float().square().sum() + second.float().square().sum()).backward()
+        assert state.keys.dtype == torch.float32
+        found.append([first[0].float(), second.float(), state.keys, layer.from_input.weight.grad.clone()])
+    close = 1e-4 if kind == torch.float32 else 5e-2
+    torch.testing.assert_close(*found, atol=close, rtol=close)
+
+
 @pytest.mark.parametrize("name", list(FAMILY))
 def test_an_empty_batch_and_an_empty_sequence_have_their_shapes(name: str) -> None:
     for settings in FAMILY[name]:
@@ -177,6 +214,17 @@ def test_the_scores_are_the_products_of_the_recorded_queries_and_keys() -> None:
     last = torch.einsum("bhd,bkhd->bhk", seen["query"][:, -1], seen["key"][:, -3:]) / 2
     torch.testing.assert_close(seen["scores"][:, -1], last)
     assert (seen["scores"][:, 0, :, :2] == -torch.inf).all()
+
+
+def test_alibi_takes_from_scores_with_distance() -> None:
+    """Planted: slopes of the wrong sign."""
+    layer = build(num_heads=2, positions="alibi", context=3)
+    with taps.record("*") as seen:
+        layer(sequence())
+    plain = torch.einsum("bhd,bkhd->bhk", seen["query"][:, -1], seen["key"][:, -3:]) / 2
+    torch.testing.assert_close(
+        seen["scores"][:, -1] - plain, torch.tensor([[[-2, -1, 0]]]) * layer.slopes.view(1, 2, 1) + 0 * plain
+    )
 
 
 def test_weights_are_dropped_in_training_only() -> None:

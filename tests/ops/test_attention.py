@@ -41,7 +41,7 @@ def in_both_forms(run: Any, *given: Tensor) -> list[list[Tensor]]:
     seen=st.lists(st.integers(0, 8), min_size=2, max_size=2),
 )
 def test_the_fused_form_equals_the_reference(sizes, heads, kind, sloped, seen) -> None:
-    """Planted: a window longer by one in blocks; empty places seen; no scale; slopes of the wrong sign."""
+    """Planted: a window longer by one in blocks; empty places seen; no scale."""
     time, past, beyond, block = sizes
     reach = past + beyond
     score = Score(kind, heads[0], 4).double()

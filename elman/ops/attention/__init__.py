@@ -4,9 +4,9 @@
 can run, and the reference where somebody looks at the weights or the score is not a product. `explain` says which.
 """
 
-from elman.ops.attention.causal import attend_to_past
+from elman.ops.attention.causal import answers_at_once, attend_to_past
 from elman.ops.attention.dispatch import attend, choose, explain
 from elman.ops.attention.reference import by_position
 from elman.ops.attention.scores import Score, ScoreKind
 
-__all__ = ["Score", "ScoreKind", "attend", "attend_to_past", "by_position", "choose", "explain"]
+__all__ = ["Score", "ScoreKind", "answers_at_once", "attend", "attend_to_past", "by_position", "choose", "explain"]

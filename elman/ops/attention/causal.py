@@ -55,14 +55,18 @@ def attend_to_past(
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
 
 
+def answers_at_once(numbers: Tensor) -> bool:
+    """Whether its values may be asked for shortcuts: on a GPU the answer would have to be waited for."""
+    return numbers.device.type == "cpu"
+
+
 def _visible(time: int, past: int, seen: Tensor, reach: int) -> tuple[Tensor | None, bool]:
     """The mask (batch or 1, 1, time, past + time), or none and whether plain causality says it all."""
     mask = None
     if time > 1 and (past or time > reach):
         distance = _distance(time, past, seen.device)
         mask = ((distance >= 0) & (distance < reach)).view(1, 1, time, -1)
-    # on a GPU the answer would have to be waited for
-    if past and not (seen.device.type == "cpu" and bool((seen >= past).all())):
+    if past and not (answers_at_once(seen) and bool((seen >= past).all())):
         filled = torch.arange(past + time, device=seen.device) >= past - seen.view(-1, 1, 1, 1)
         mask = filled if mask is None else mask & filled
     return mask, mask is None and time > 1
