@@ -12,7 +12,7 @@ from elman.layers.base import LAYERS, SequenceLayer
 from elman.ops.attention import Score, ScoreKind, answers_at_once, attend_to_past, explain
 from elman.ops.norms import RMSNorm
 from elman.ops.positions import alibi_slopes, rotary_angles, rotate
-from elman.ops.taps import tap
+from elman.ops.taps import stepping, tap
 from elman.shapes import Lengths, Sequence, Step
 
 USUAL_SIZE = 64  # units of a head where nothing else is asked
@@ -128,7 +128,8 @@ class Attention(SequenceLayer):
         return self.to_output(read) if self.config.projections else read, after
 
     def step(self, x: Step, state: AttentionState) -> tuple[Step, AttentionState]:
-        outputs, state = self.forward(x.unsqueeze(1), state)
+        with stepping(False):
+            outputs, state = self.forward(x.unsqueeze(1), state)
         return outputs.squeeze(1), state
 
     def explain(self, batch: int, time: int) -> str:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from elman.layers.base import SequenceLayer
+from elman.ops.taps import stepping
 from elman.shapes import Lengths, Sequence, Step
 
 
@@ -37,5 +38,6 @@ class PastInputs(SequenceLayer):
         return outputs, inputs[rows, last]
 
     def step(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
-        outputs, state = self.forward(x.unsqueeze(1), state)
+        with stepping(False):
+            outputs, state = self.forward(x.unsqueeze(1), state)
         return outputs.squeeze(1), state

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from elman import config as settings
 from elman.layers.base import LAYERS, SequenceLayer
 from elman.ops.positions import sinusoids
-from elman.ops.taps import tap
+from elman.ops.taps import stepping, tap
 from elman.shapes import Lengths, Sequence, Step
 
 
@@ -58,5 +58,6 @@ class Positions(SequenceLayer):
         return x + tap("position", vectors), state + (x.shape[1] if lengths is None else lengths.to(state.device))
 
     def step(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
-        outputs, state = self.forward(x.unsqueeze(1), state)
+        with stepping(False):
+            outputs, state = self.forward(x.unsqueeze(1), state)
         return outputs.squeeze(1), state

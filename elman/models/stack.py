@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from elman.config import Config
 from elman.errors import ConfigError
-from elman.layers import LAYERS, SequenceLayer
+from elman.layers import LAYERS, SequenceLayer, two_way
 from elman.ops.dropout import locked_dropout
 from elman.ops.taps import listening, scope
 from elman.shapes import Lengths, Sequence, State, Step
@@ -82,6 +82,8 @@ def _entry(item: Any) -> Entry:
     if isinstance(entry, dict) and len(entry) == 1:
         ((name, settings),) = entry.items()
         if isinstance(name, str) and isinstance(settings, dict | None):
+            if not LAYERS[name].causal:
+                raise two_way(name)
             config = LAYERS[name].Config.make(settings, where=f"model.pattern.{name}")
             return {name: config.model_dump(mode="json", exclude_unset=True)}
     raise ValueError("each layer is a name, or one name with its settings: {lstm: {hidden_size: 64}}")

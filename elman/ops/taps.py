@@ -55,9 +55,9 @@ def scope(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def stepping() -> Iterator[None]:
-    """Inside, values have no time axis: each tap is one step further."""
-    token = _stepping.set(True)
+def stepping(on: bool = True) -> Iterator[None]:
+    """Inside, values have no time axis: each tap is one step further. Off again where a step is a sequence of one."""
+    token = _stepping.set(on)
     try:
         yield
     finally:

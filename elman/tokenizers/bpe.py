@@ -8,7 +8,7 @@ import tokenizers as hf
 from pydantic import Field
 from tokenizers import models, trainers
 
-from elman.config import Config
+from elman import config as settings
 from elman.tokenizers.base import EOS, TOKENIZERS, Ids, checked
 from elman.tokenizers.byte import LETTERS, Byte
 
@@ -17,7 +17,7 @@ from elman.tokenizers.byte import LETTERS, Byte
 class BPE(Byte):
     """Pieces of words, learnt by joining the most frequent pairs of bytes."""
 
-    class Config(Config):
+    class Config(settings.Config):
         vocab_size: int = Field(8000, ge=257)
         """Tokens to learn, `<eos>` and the 256 bytes included."""
 

@@ -9,7 +9,7 @@ import tokenizers as hf
 from pydantic import Field
 from tokenizers import decoders, models
 
-from elman.config import Config
+from elman import config as settings
 from elman.tokenizers.base import EOS, TOKENIZERS, UNK, UNK_ID, Ids, Tokenizer, by_frequency, checked
 
 
@@ -20,7 +20,7 @@ class Character(Tokenizer):
     lossless = False
     unk_id = UNK_ID
 
-    class Config(Config):
+    class Config(settings.Config):
         min_frequency: int = Field(1, ge=1)
         """Characters seen less often become `<unk>`."""
 

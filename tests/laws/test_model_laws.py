@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman.cells import Cell
-from elman.layers import LAYERS
 from elman.models import LanguageModel, Stack, StackConfig
 from elman.ops import taps
 from elman.ops.recurrence import using
@@ -35,7 +34,13 @@ from elman.ops.recurrence import using
 VOCABULARY = 7
 DROPOUTS = ["dropout", "input_dropout", "output_dropout", "embedding_dropout", "weight_dropout"]
 RECIPES: dict[str, dict[str, Any]] = {
-    **{name: {"pattern": [name]} for name in LAYERS},
+    **{name: {"pattern": [name]} for name in ("rnn", "gru", "lstm", "recurrent")},
+    "one of each kind": {
+        "pattern": ["positions", {"attention": {"num_heads": 2, "head_size": 2}}, "swiglu", {"convolution": {}}],
+        "residual": True,
+        "norm": "pre",
+    },
+    "state spaces": {"pattern": [{"mamba": {"state_size": 2}}, "mingru", {"s4d": {"state_size": 2}}]},
     "deep, dropouts at rest": {"pattern": ["lstm", "gru"], "num_layers": 3, **dict.fromkeys(DROPOUTS, 0.5)},
     "residual, norm before": {"pattern": ["lstm", "gru"], "residual": True, "norm": "pre"},
     "residual, norm after": {"pattern": ["rnn"], "num_layers": 2, "residual": True, "norm": "post"},

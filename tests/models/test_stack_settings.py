@@ -86,7 +86,7 @@ def test_residuals_and_norms_are_what_they_say() -> None:
             r"lstm maps 4 to 6; give word .* one width",
         ),
         ({"pattern": [{"gru": {"hidden_size": 8}}], "residual": True}, r"gru maps 6 to 8; .* \(model.embedding_size\)"),
-        ({"pattern": ["lstn"]}, r"unknown layer 'lstn' \(did you mean 'lstm'\?\); known: gru, lstm"),
+        ({"pattern": ["lstn"]}, r"unknown layer 'lstn' \(did you mean 'lstm'\?\); known: attention, "),
         ({"pattern": [{"lstm": {"hiden_size": 3}}]}, r"model.pattern.lstm' \(did you mean 'hidden_size'\?\); known"),
         ({"pattern": [{"gru": {"reset": "never"}}]}, r"model.pattern.gru.reset: .*'after' or 'before', .*'never'"),
         ({"pattern": []}, r"model.pattern: a pattern is a list of layer names, like \[lstm, lstm\], but got \[\]"),
@@ -133,14 +133,22 @@ def test_a_short_form_stands_for_a_stack(short: Any, long: dict[str, Any]) -> No
     assert read_recipe({"model": model.plain()}).model == model, "a written recipe can be read again"
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_every_layer_is_a_model_by_its_name(name: str) -> None:
-    recipe = read_recipe({"model": name}, {"model.hidden_size": 6})
-    assert layers_of(LanguageModel(recipe.model, 11)) == [(name, 6, 6)]
+CAUSAL = [name for name in LAYERS if LAYERS[name].causal]
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", CAUSAL)
+def test_every_causal_layer_is_a_model_by_its_name(name: str) -> None:
+    recipe = read_recipe({"model": name}, {"model.hidden_size": 16})
+    assert layers_of(LanguageModel(recipe.model, 11)) == [(name, 16, 16)]
+
+
+def test_a_layer_that_sees_both_sides_is_refused_when_the_recipe_is_read() -> None:
+    with pytest.raises(ConfigError, match="sees both sides of each position"):
+        read_recipe({"model": "bidirectional"})
+
+
+@pytest.mark.parametrize("name", CAUSAL)
 def test_parameters_can_be_counted_without_memory(name: str) -> None:
     own = {"orthogonal": True} if "orthogonal" in LAYERS[name].Config.model_fields else {}
-    settings = {"pattern": [{name: own}], "norm": "pre"}
+    settings = {"pattern": [{name: own}], "norm": "pre", "hidden_size": 16}
     assert on_meta(lambda: count_parameters(build(**settings))) == count_parameters(build(**settings))
