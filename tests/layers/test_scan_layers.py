@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from elman.errors import ConfigError
 from elman.layers import LAYERS
 from elman.layers.mamba import HUGGING_FACE
+from elman.layers.s4 import StateSpace
 from elman.layers.scanned import ScanLayer
 from elman.ops import recurrence, taps
 from elman.ops.state import map_state, tensors
@@ -66,7 +67,8 @@ def test_under_autocast_the_state_stays_in_float32(name: str) -> None:
     assert (outputs.float() - exact).abs().max() < 0.1 * exact.abs().max()
     assert (stepped.float() - exact[:, 0]).abs().max() < 0.1 * exact.abs().max()
     for (_, part), (_, whole) in zip(tensors(state), tensors(exact_state), strict=True):
-        assert (part - whole).abs().max() < 0.05 * whole.abs().max()
+        close = 1e-5 if isinstance(layer, StateSpace) else 0.05  # nothing in bfloat16 comes before a state space
+        assert (part - whole).abs().max() < close * whole.abs().max()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -39,7 +39,7 @@ def dense(layer: StateSpace) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def test_hippo_in_its_new_basis_has_the_same_kernel() -> None:
-    """Planted: the other sign of the skew part."""
+    """Planted: the low-rank part too large by √2; the skew part not halved."""
     size = 8
     found = hippo(size)
     rates = both_of_each_pair(torch.complex(torch.full((size // 2,), -0.5).double(), found.frequency))

@@ -73,7 +73,7 @@ def everything(run, tensors: list[Tensor], lengths: Tensor | None) -> list[Tenso
 )
 def test_the_chunked_form_equals_the_definition(kind, *, shape, width, decay, seed, ragged) -> None:
     """Planted: chunks began at the state of the next; no conjugate in the gradient; the decay's gradient taken from
-    the state after the step; rows of length 0 got the first state; the rest of the sequence began at zero."""
+    the state after the step; the next stretch began at the wrong state."""
     batch, steps = shape
     tensors = draws((*shape, *width), KINDS[kind], decay, seed)
     lengths = torch.randint(0, steps + 1, (batch,), generator=torch.Generator().manual_seed(seed)) if ragged else None
@@ -101,6 +101,14 @@ def test_the_definition_is_the_equation() -> None:
     )
     assert history.tolist() == [[15.0, 45.0, 224.0]]
     assert final.tolist() == [224.0]
+
+
+@pytest.mark.parametrize("run", [linear_scan_reference, linear_scan_chunked])
+def test_the_final_state_is_the_one_after_the_last_real_position(run) -> None:
+    """Planted: rows of length 0 got the first state; lengths off by one."""
+    history, final = run(torch.tensor(2.0), torch.ones(4, 3), torch.full((4,), 7.0), torch.tensor([0, 1, 2, 3]))
+    assert history[0].tolist() == [15.0, 31.0, 63.0]
+    assert final.tolist() == [7.0, 15.0, 31.0, 63.0]
 
 
 @pytest.mark.parametrize("run", [linear_scan_reference, linear_scan_chunked])
