@@ -2,6 +2,7 @@
 
 from elman.models.base import MODELS, SequenceModel
 from elman.models.language_model import LanguageModel
+from elman.models.ngram import NGram
 from elman.models.stack import Stack, StackConfig
 
-__all__ = ["MODELS", "LanguageModel", "SequenceModel", "Stack", "StackConfig"]
+__all__ = ["MODELS", "LanguageModel", "NGram", "SequenceModel", "Stack", "StackConfig"]

@@ -1,0 +1,93 @@
+"""Modified Kneser-Ney on WikiText-2 on one core: build time, memory, bytes per n-gram, and scoring beside KenLM.
+
+KenLM (its query module, `pip install kenlm`) scores from the ARPA file that is written here, in the same rounds, one
+sentence at a time as its Python interface has it. Data is looked for where ELMAN_DATA points (docs/data.md).
+"""
+
+import math
+import os
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.harness import compare, interleaved, show, write
+from elman.batches import Lanes, TokenStore
+from elman.corpus import DataConfig, open_corpus
+from elman.models.ngram import NGram, NGramConfig, write_arpa
+from elman.tokenizers import Tokenizer, train_tokenizer
+
+ORDER, BATCH = 5, 2**15
+
+
+def prepared(folder: Path) -> tuple[dict[str, TokenStore], Tokenizer, list[str]]:
+    """Train and test as ids, the tokenizer, and the lines of test."""
+    home = Path(os.environ.get("ELMAN_DATA", "data")) / "wikitext2"
+    places = {split: str(home / f"{split}.txt.gz") for split in ("train", "test")}
+    corpus = open_corpus(DataConfig(**places, document="line", valid_fraction=0), "word")  # type: ignore[arg-type]
+    tokenizer = train_tokenizer("word", (document.text for document in corpus.documents("train")))
+    stores = {split: TokenStore.build(corpus.documents(split), tokenizer, folder, split) for split in places}
+    return stores, tokenizer, [document.text for document in corpus.documents("test")]
+
+
+def score(model: NGram, store: TokenStore) -> float:
+    """Nats of the whole text."""
+    total, state = 0.0, None
+    with torch.inference_mode():
+        for batch in Lanes(store, 1, BATCH).epoch(0):
+            losses, state = model.losses(batch.inputs, batch.targets, state, batch.lengths)
+            total += float(losses.sum(dtype=torch.float64))
+    return total
+
+
+def kenlm_of(path: Path) -> Any:
+    try:
+        import kenlm
+    except ImportError:
+        return None
+    config = kenlm.Config()
+    config.show_progress = False
+    return kenlm.Model(str(path), config)
+
+
+def main(rounds: int = 7) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as place:
+        stores, tokenizer, lines = prepared(Path(place))
+        before = _peak()
+        builds = []
+        for _ in range(3):
+            model = NGram(NGramConfig(order=ORDER), tokenizer.vocab_size)
+            began = time.process_time()
+            list(model.fit(stores["train"]))
+            builds.append(time.process_time() - began)
+        memory = {"peak_mb": _peak(), "peak_before_mb": before}
+        facts, tokens = model.facts(), stores["test"].facts.tokens
+        path = Path(place) / "model.arpa"
+        began = time.process_time()
+        write_arpa(model, [tokenizer.token(id) for id in range(tokenizer.vocab_size)], path)
+        results = {"ngrams": sum(facts["ngrams"]), "bytes_per_ngram": facts["bytes_per_ngram"], **memory}
+        results |= {"build_s": min(builds), "arpa_write_s": time.process_time() - began, "tokens": tokens}
+        variants: dict[str, Any] = {"elman, batches": lambda: score(model, stores["test"])}
+        perplexity = {"elman": math.exp(variants["elman, batches"]() / tokens)}
+        judge = kenlm_of(path)
+        if judge is not None:
+            variants["kenlm, sentences"] = lambda: sum(judge.score(line) for line in lines)
+            perplexity["kenlm"] = 10 ** (-variants["kenlm, sentences"]() / tokens)
+        table = compare(interleaved(variants, rounds, warmup=1), "elman, batches")
+    speeds = {name: tokens / row["ms"] * 1e3 for name, row in table.items()}
+    show(f"{ORDER}-grams of WikiText-2: the test part, {tokens:,} tokens", table, "elman, batches")
+    print(f"  tokens per second: {speeds}\n  {results}\n  perplexity {perplexity}")
+    return {**results, "tokens_per_second": speeds, "perplexity": perplexity, "table": table}
+
+
+def _peak() -> float:
+    """Megabytes this process has held at the most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    print(write("ngram-cpu", main()))
