@@ -23,7 +23,7 @@ from elman.pipeline.resuming import agreed, source_of
 from elman.pipeline.sizes import fit_size
 from elman.runs import Checkpoint, Metrics, Run, atomic_write, environment
 from elman.runs.files import discard
-from elman.training import Report, Trainer, World, joined
+from elman.training import Counting, Report, Trainer, World, joined
 from elman.training.loop import INTERRUPTED
 
 Listener = Callable[[Report], None]
@@ -94,7 +94,8 @@ class Session:
         torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # each process drops other units
         batches, training = self.prepared.training_batches(self.recipe), self.recipe.training
         validate = self._validate if "valid" in self.prepared.stores else None
-        self.trainer = Trainer(self.model, batches, training, device=self.device, world=world, validate=validate)
+        kind: Any = Counting if getattr(self.model, "fits_by_counting", False) else Trainer
+        self.trainer = kind(self.model, batches, training, device=self.device, world=world, validate=validate)
         self.best, self.last = self.run.best, self.run.last
         self.metrics = Metrics(self.run.metrics) if world.leads else None
         self.found: Checkpoint | None = None  # the best weights that are not on disk yet

@@ -10,6 +10,7 @@ import torch
 from elman.config import read_yaml
 from elman.errors import RunError
 from elman.evaluation import score_texts
+from elman.evaluation.still import device_of
 from elman.generation import Generated, GenerationConfig, generate, stream
 from elman.models import MODELS
 from elman.ops import taps
@@ -71,7 +72,7 @@ class TrainedModel:
     def trace(self, text: str, sites: Sequence[str] = ("*",)) -> "Trace":
         """Read a text once and keep what passed at the sites: arrays (time, ...) beside the tokens."""
         ids = [self.tokenizer.eos_id, *self.tokenizer.encode(text)]
-        tokens = torch.tensor([ids], device=next(self.model.parameters()).device)
+        tokens = torch.tensor([ids], device=device_of(self.model))
         with torch.inference_mode(), taps.record(*sites) as seen:
             self.model(tokens)
         return Trace([self.tokenizer.token(int(id)) for id in ids], {site: seen[site][0] for site in seen})

@@ -1,8 +1,9 @@
 """Training: an iterator of reports."""
 
 from elman.training.config import TrainingConfig
+from elman.training.counting import Counting
 from elman.training.distributed import World, joined
 from elman.training.loop import Trainer
 from elman.training.reports import Report
 
-__all__ = ["Report", "Trainer", "TrainingConfig", "World", "joined"]
+__all__ = ["Counting", "Report", "Trainer", "TrainingConfig", "World", "joined"]
