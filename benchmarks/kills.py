@@ -74,7 +74,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         },
     },
     "clock": {  # saved when the clock allows it, as by default: other moments in each attempt
-        "data": {"language": {"type": "brackets", "train_documents": 150, "valid_documents": 20, "test_documents": 20}},
+        "data": {"language": {"type": "brackets", "train_documents": 120, "valid_documents": 10, "test_documents": 5}},
         "model": {**MODEL, "type": "rnn"},
         "training": {**TRAINING, "max_epochs": 2, "patience": 9},
     },
@@ -167,7 +167,9 @@ def kill_often(variant: str, kills: int, dice: random.Random, place: Path) -> li
     os.chdir(place)
     write_text(Path("text.txt"))
     recipe, log, peaceful = Path("recipe.json"), Path("log.txt"), Path("peaceful")
-    recipe.write_text(json.dumps({**VARIANTS[variant], "device": "cpu"}))  # JSON is YAML
+    recipe.write_text(
+        json.dumps({**VARIANTS[variant], "device": "cpu", "generation": {"max_tokens": 5}})
+    )  # JSON is YAML
     begun = time.monotonic()
     if attempt(recipe, peaceful, log):
         return [f"{variant}: an undisturbed run failed: {log.read_text()}"]
@@ -184,8 +186,8 @@ def kill_often(variant: str, kills: int, dice: random.Random, place: Path) -> li
         while code is None:
             moment: dict[str, Any] = {}
             if here < KILLS and done < kills:
-                by_clock = {"seconds": dice.uniform(0, 0.8 * whole)}
-                moment = by_clock if dice.random() < 0.5 else {"operation": dice.randint(1, operations)}
+                by_clock = {"seconds": dice.uniform(0, 0.6 * whole)}
+                moment = by_clock if dice.random() < 0.5 else {"operation": dice.randint(1, 2 * operations // 3)}
             code = attempt(recipe, run, log, **moment)
             here, done = here + (code is None), done + (code is None)
         if code:

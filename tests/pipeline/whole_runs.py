@@ -10,9 +10,9 @@ import elman
 ROOT = Path(elman.__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # benchmarks are beside the package
 
-from benchmarks.kills import VARIANTS, left  # noqa: E402
+from benchmarks.kills import left  # noqa: E402
 
-__all__ = ["ENVIRONMENT", "ROOT", "VARIANTS", "at_step", "left", "notes", "run"]
+__all__ = ["ENVIRONMENT", "ROOT", "at_step", "left", "notes", "run"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
