@@ -98,16 +98,26 @@ def test_sizes_and_settings_reach_the_inner_layers() -> None:
 
 
 def test_an_inner_layer_that_cannot_be_is_refused_when_the_settings_are_read() -> None:
+    """Planted: the check was left to the building of the layer."""
+    make = Bidirectional.Config.make
     with pytest.raises(ConfigError, match=r"'bidirectional' already sees both sides.*lstm"):
-        build(layer={"bidirectional": {}})
+        make({"layer": {"bidirectional": {}}})
     with pytest.raises(UnknownName, match="did you mean 'lstm'"):
-        build(layer="lstn")
+        make({"layer": "lstn"})
     with pytest.raises(ConfigError, match=r"'rest' in section 'layer\.gru' \(did you mean 'reset'"):
-        build(layer={"gru": {"rest": "before"}})
+        make({"layer": {"gru": {"rest": "before"}}})
     with pytest.raises(ConfigError, match="one name with its settings"):
-        build(layer={"gru": {}, "lstm": {}})
+        make({"layer": {"gru": {}, "lstm": {}}})
     with pytest.raises(ConfigError, match="'concat' or 'sum'"):
-        build(join="mean")
+        make({"join": "mean"})
+
+
+def test_a_layer_whose_settings_make_it_two_way_is_refused_when_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = LAYERS["window"]
+    monkeypatch.setattr(window, "causal", property(lambda layer: layer.direct is None))
+    assert build(layer="window").output_size == 8
+    with pytest.raises(ConfigError, match="'window' already sees both sides"):
+        build(layer={"window": {"direct": True}})
 
 
 def test_a_left_to_right_model_can_tell_and_say_why() -> None:
