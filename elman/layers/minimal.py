@@ -1,0 +1,116 @@
+"""Minimal recurrent layers (Feng et al., 2024): gates see the input alone, so all of time is one parallel scan."""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from elman import config as settings
+from elman.layers.base import LAYERS, SequenceLayer
+from elman.ops import taps
+from elman.ops.scan import linear_scan
+from elman.ops.taps import tap
+from elman.shapes import Lengths, Sequence, Step
+
+
+class Minimal(SequenceLayer):
+    """h' = keep · h + (1 - keep) · candidate, keep and candidate being functions of the input."""
+
+    class Config(settings.Config):
+        hidden_size: int = Field(0, ge=0)
+        """Width of the state; 0 takes the model's hidden_size."""
+        bias: bool = True
+        """Whether the equations have bias vectors."""
+
+    parts: ClassVar[int]
+
+    def __init__(self, config: Config, input_size: int):
+        super().__init__()
+        self.input_size, self.output_size = input_size, config.hidden_size or input_size
+        self.from_input = nn.Linear(input_size, self.parts * self.output_size, bias=config.bias)
+
+    @abstractmethod
+    def transition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What is kept of each unit, and what is added to it; any leading axes."""
+
+    def initial_state(self, batch: int) -> Tensor:
+        return self.zeros(batch, self.output_size)
+
+    def forward(
+        self, x: Sequence, state: Tensor | None = None, lengths: Lengths | None = None
+    ) -> tuple[Sequence, Tensor]:
+        state = self.initial_state(len(x)) if state is None else state
+        history, final = linear_scan(*self.transition(x), state, lengths)
+        return tap("hidden", history), final
+
+    def step(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
+        with taps.stepping():
+            keep, new = self.transition(x)
+            state = keep * state + new
+            return tap("hidden", state), state
+
+
+@LAYERS.register("mingru")
+class MinGRU(Minimal):
+    """minGRU (Feng et al., 2024): an update gate that does not see the past, trained by parallel scan.
+
+    Core idea: without the past in the gate the state is linear in itself, so all of time is computed at once.
+    Limitation: no gate can decide by what is remembered; with shares between 0 and 1, no depth tracks parity at any
+    length (Grazzi et al., 2024).
+    Cost per token: 2m·n multiplications for input width m and state width n, and a few n for the scan, in parallel
+    over time in training; the same in a step.
+    State: n numbers.
+    """
+
+    sites: ClassVar = {
+        "gate.update": "share of the state that is kept (1 - z in the paper)",
+        "candidate": "proposed new state (h̃)",
+        "hidden": "the state as it is shown: the output (h)",
+    }
+    parts = 2
+
+    def transition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        update, candidate = self.from_input(x).chunk(2, dim=-1)
+        update = tap("gate.update", torch.sigmoid(update))
+        return update, (1 - update) * tap("candidate", candidate)
+
+
+@LAYERS.register("minlstm")
+class MinLSTM(Minimal):
+    """minLSTM (Feng et al., 2024): forget and input gate that do not see the past and share one whole.
+
+    Core idea: as minGRU, with two gates divided by their sum, so that the state keeps its scale at any length.
+    Limitation: no gate can decide by what is remembered; with shares between 0 and 1, no depth tracks parity at any
+    length (Grazzi et al., 2024).
+    Cost per token: 3m·n multiplications for input width m and state width n, and a few n for the scan, in parallel
+    over time in training; the same in a step.
+    State: n numbers.
+    """
+
+    sites: ClassVar = {
+        "gate.forget": "share of the state that is kept, after division (f')",
+        "gate.input": "share of the candidate that is written, after division (i')",
+        "candidate": "proposed new state (h̃)",
+        "hidden": "the state as it is shown: the output (h)",
+    }
+    parts = 3
+
+    class Config(Minimal.Config):
+        forget_bias: float = 1.0
+        """Added to the forget gate's bias at the start: above 0 the state is kept until something is learned."""
+
+    def __init__(self, config: Config, input_size: int):
+        super().__init__(config, input_size)
+        if config.bias:
+            with torch.no_grad():
+                self.from_input.bias[: self.output_size] += config.forget_bias
+
+    def transition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        keep, write, candidate = self.from_input(x).chunk(3, dim=-1)
+        odds = F.logsigmoid(keep) - F.logsigmoid(write)  # f / (f + i), also where both are too small to divide
+        keep = tap("gate.forget", torch.sigmoid(odds))
+        write = tap("gate.input", torch.sigmoid(-odds))
+        return keep, write * tap("candidate", candidate)
