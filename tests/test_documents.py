@@ -57,7 +57,7 @@ def shrunk(path: Path) -> dict[str, Any]:
         for own in entry.values() if isinstance(entry, dict) else []:
             own.update({key: 16 for key in own if key == "hidden_size"})
     settings["model"] |= {key: 16 for key in ("hidden_size", "embedding_size") if key in settings["model"]}
-    settings["training"] |= {"max_steps": 3, "batch_size": 4, "log_every": 1, "evaluate_every": 2}
+    settings["training"] = settings.get("training", {}) | {"max_steps": 3, "batch_size": 4, "log_every": 1, "evaluate_every": 2}
     if "language" in settings["data"]:
         settings["data"]["language"] |= {"train_documents": 300, "valid_documents": 60, "test_documents": 60}
     return settings
@@ -172,8 +172,8 @@ def test_a_recipe_trains(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         if settings["data"].get(split):
             _write(Path(settings["data"][split]), sentences(200, len(split)))
     reports = list(train(settings, run="run", overrides={"device": "cpu"}))
-    losses = [report.values["loss"] for report in reports if report.kind == "step"]
-    assert len(losses) == 3
+    if settings["model"].get("type") != "ngram":  # counting is a single step without a training loss
+        assert len([report.values["loss"] for report in reports if report.kind == "step"]) == 3
     goals = reports[-1].values["goals"]
     assert len(goals) == len(settings["goals"])
     assert all(isinstance(goal["value"], float) for goal in goals), goals
