@@ -1,5 +1,7 @@
 """The linear recurrence: the chunked form equals the definition, whatever the decays, shapes and lengths."""
 
+import time
+
 import pytest
 import torch
 from hypothesis import given
@@ -149,3 +151,18 @@ def test_inputs_are_not_changed() -> None:
     kept = [tensor.clone() for tensor in tensors]
     everything(linear_scan_chunked, tensors, None)
     torch.testing.assert_close(tensors, kept, rtol=0, atol=0)
+
+
+@pytest.mark.slow
+def test_it_trains_much_faster_than_the_loop() -> None:
+    """At T = 4096, batch 4, width 64, on one core: measured 13 times; less is asked, since others may use the core."""
+    tensors = [tensor.requires_grad_() for tensor in (torch.rand(4, 4096, 64), torch.randn(4, 4096, 64))]
+    weights = torch.randn(4, 4096, 64)
+
+    def seconds(run) -> float:
+        start = time.perf_counter()
+        run(*tensors, torch.zeros(4, 64))[0].backward(weights)
+        return time.perf_counter() - start
+
+    fast = min(seconds(linear_scan_chunked) for _ in range(5))
+    assert min(seconds(linear_scan_reference) for _ in range(3)) > 4 * fast
