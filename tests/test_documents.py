@@ -57,7 +57,12 @@ def shrunk(path: Path) -> dict[str, Any]:
         for own in entry.values() if isinstance(entry, dict) else []:
             own.update({key: 16 for key in own if key == "hidden_size"})
     settings["model"] |= {key: 16 for key in ("hidden_size", "embedding_size") if key in settings["model"]}
-    settings["training"] = settings.get("training", {}) | {"max_steps": 3, "batch_size": 4, "log_every": 1, "evaluate_every": 2}
+    settings["training"] = settings.get("training", {}) | {
+        "max_steps": 3,
+        "batch_size": 4,
+        "log_every": 1,
+        "evaluate_every": 2,
+    }
     if "language" in settings["data"]:
         settings["data"]["language"] |= {"train_documents": 300, "valid_documents": 60, "test_documents": 60}
     return settings
