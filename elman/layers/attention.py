@@ -1,6 +1,6 @@
 """Causal self-attention as a sequence layer: its state is the keys and values of the last positions."""
 
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
@@ -72,7 +72,7 @@ class Attention(SequenceLayer):
         """Share of the weights dropped in training."""
 
         @model_validator(mode="after")
-        def _fits(self) -> Self:
+        def _fits(self) -> "Attention.Config":
             if self.window > self.context:
                 raise ValueError(
                     f"a window of {self.window} positions needs a context as long, but context is {self.context}"

@@ -1,7 +1,7 @@
 """Mixture of experts: a router sends each token through a few of many feed-forward networks."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -42,7 +42,7 @@ class Experts(Pointwise):
         """Weight of the balance loss in `auxiliary_loss`."""
 
         @model_validator(mode="after")
-        def _enough(self) -> Self:
+        def _enough(self) -> "Experts.Config":
             if self.experts_per_token > self.num_experts:
                 raise ValueError(
                     f"experts_per_token is {self.experts_per_token}, but there are {self.num_experts} experts; "

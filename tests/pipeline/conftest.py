@@ -1,8 +1,17 @@
 """Small texts and recipes for whole runs: seconds on one core."""
 
 import random
+import signal
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def _interrupts_are_heard():
+    """A suite started in the background inherits an ignored SIGINT; the tests need Python's own handling of it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
