@@ -36,7 +36,6 @@ def imports(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_folder_imports_only_from_those_above_it(path):
-    """Seen to fail with an import of elman.training added to elman/ops/state.py."""
     here = path.relative_to(PACKAGE).parts
     if len(here) == 1:
         allowed = set(TOP) if path.stem not in ("__main__",) else {*TOP, "cli"}
@@ -70,7 +69,7 @@ FORBIDDEN = {"pickle", "dill", "joblib", "marshal", "shelve"}
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_in_the_package_can_run_code_from_data(path):
-    """The list of exceptions is empty. Seen to fail with `import pickle` and with `torch.load`."""
+    """The list of exceptions is empty."""
     tree = ast.parse(path.read_text())
     assert not FORBIDDEN & {name.split(".")[0] for name in imports(path)}
     for node in ast.walk(tree):

@@ -26,7 +26,7 @@ def told(reports):
 @pytest.mark.parametrize("settings", [{}, {"micro_batches": 2}, {"averaging": "triggered", "averaging_window": 1}])
 @pytest.mark.parametrize("stop_at", [1, 3, 7])
 def test_a_restored_trainer_goes_on_to_the_same_bits(batches, make_model, settings, stop_at):
-    """Dropout, carried states, averages, logs. Seen to fail with the carried state or the dice left out."""
+    """Dropout, carried states, averages, logs."""
     losses = [3.0, 2.0, 2.5, 2.4, 2.3]
 
     def build():

@@ -21,7 +21,7 @@ def updated(model, batches, count=6, **settings):
 
 @pytest.mark.parametrize("pieces", [2, 3, 6, 7])
 def test_micro_batches_equal_one_big_batch(batches, make_model, pieces):
-    """Token-weighted, with rows of unequal length. Seen to fail with each piece divided by its own tokens."""
+    """Token-weighted, with rows of unequal length."""
     whole, one = updated(make_model(), batches, optimizer="sgd")
     split, many = updated(make_model(), batches, optimizer="sgd", micro_batches=pieces)
     for name in whole:
@@ -54,10 +54,7 @@ def test_a_long_gradient_is_shortened_to_the_limit(batches, make_model):
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("poison", ["loss", "gradient"])
 def test_a_non_finite_update_leaves_no_trace(batches, make_model, monkeypatch, optimizer, poison):
-    """Not in weights, moments or states; and the next clean one is taken as if nothing had been.
-
-    Seen to fail without `found_inf`, and without the reset of the carried states.
-    """
+    """Not in weights, moments or states; and the next clean one is taken as if nothing had been."""
     model = make_model()
     _, update = updated(model, batches, count=2, optimizer=optimizer, non_finite="skip")
     before = copy.deepcopy(model.state_dict())
