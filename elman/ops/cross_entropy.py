@@ -4,12 +4,14 @@ With a large vocabulary this layer, not the recurrence, takes most of a training
 chunks, and forming the gradients while a chunk's logits are still in cache, saves both memory and time.
 """
 
+import math
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-CPU_LOGITS = 2_560_000  # numbers per chunk: they stay in cache, and their memory is used again instead of mapped anew
+CPU_LOGITS = 7_000_000  # numbers per chunk: few enough for the cache, enough rows for the products
 GPU_LOGITS = 2**26  # on an accelerator: large enough to fill it
 
 
@@ -43,22 +45,31 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         with torch.autocast(device, enabled=False):
             narrow_weight, narrow_bias = weight.to(half), None if bias is None else bias.to(half)
             total = torch.zeros((), dtype=wide, device=features.device)
-            for_features = torch.empty_like(features)
-            for_weight = torch.zeros_like(weight)
+            for_features, for_weight = torch.empty_like(features), torch.zeros_like(weight)
             for_bias = None if bias is None else torch.zeros_like(bias)
-            for rows in _chunks(features, weight):
+            chunks = _chunks(features, weight)
+            size = chunks[0].stop if chunks else 0
+            logits = features.new_empty(size, len(weight), dtype=half)  # memory for all chunks in turn
+            errors = features.new_empty(size, len(weight), dtype=wide)
+            ones = features.new_ones(size, dtype=wide)
+            for rows in chunks:
                 inputs, answers = features[rows].to(half), targets[rows].unsqueeze(1)
-                log_probs = F.linear(inputs, narrow_weight, narrow_bias).to(wide).log_softmax(-1)
-                total -= log_probs.gather(1, answers).sum()
-                errors = log_probs.exp_().scatter_add_(1, answers, log_probs.new_full(answers.shape, -1.0))
-                if for_bias is not None:
-                    for_bias += errors.sum(0).to(for_bias.dtype)
-                errors = errors.to(half)
-                for_features[rows] = (errors @ narrow_weight).to(for_features.dtype)
-                if half == for_weight.dtype:
-                    for_weight.addmm_(errors.t(), inputs)
+                scores = logits[: len(inputs)]
+                if narrow_bias is None:
+                    torch.mm(inputs, narrow_weight.t(), out=scores)
                 else:
-                    for_weight += errors.t() @ inputs
+                    torch.addmm(narrow_bias, inputs, narrow_weight.t(), out=scores)
+                log_probs = torch.log_softmax(scores, -1, dtype=wide, out=errors[: len(inputs)])
+                total -= log_probs.gather(1, answers).sum()
+                wrong = log_probs.exp_().scatter_add_(1, answers, log_probs.new_full(answers.shape, -1.0))
+                if for_bias is not None:
+                    for_bias += (wrong.t() @ ones[: len(inputs)]).to(for_bias.dtype)
+                wrong = wrong.to(half)
+                for_features[rows] = (wrong @ narrow_weight).to(for_features.dtype)
+                if half == for_weight.dtype:
+                    torch.addmm(for_weight, wrong.t(), inputs, beta=int(rows.start > 0), out=for_weight)
+                else:
+                    for_weight += wrong.t() @ inputs
         ctx.gradients = for_features, for_weight, for_bias
         return total
 
@@ -72,9 +83,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def _chunks(features: Tensor, weight: Tensor) -> list[slice]:
+    """Equal parts: a small rest would cost the products as much as a full part."""
     logits = CPU_LOGITS if features.device.type == "cpu" else GPU_LOGITS
-    size = max(1, logits // len(weight))
-    return [slice(start, start + size) for start in range(0, len(features), size)]
+    parts = math.ceil(len(features) * len(weight) / logits)
+    size = math.ceil(len(features) / max(1, min(parts, len(features))))
+    return [slice(start, min(start + size, len(features))) for start in range(0, len(features), max(1, size))]
 
 
 def _at_least_single(dtype: torch.dtype) -> torch.dtype:
