@@ -41,6 +41,22 @@ def typed(name: str, config: type[Config]) -> type[Config]:
     return create_model(f"{config.__qualname__}[{name}]", __base__=config, type=field)
 
 
+def named(known: Any, given: Any, where: str = "") -> tuple[str, Config]:
+    """The name and the settings of `lstm`, `{lstm: {...}}` or `{type: lstm, ...}`, by a registry of classes."""
+    if isinstance(given, str):
+        given = {given: {}}
+    if isinstance(given, Mapping) and isinstance(given.get("type"), str):
+        given = {given["type"]: {key: value for key, value in given.items() if key != "type"}}
+    if isinstance(given, Mapping) and len(given) == 1:
+        ((name, settings),) = given.items()
+        if isinstance(name, str) and isinstance(settings, Mapping | None):
+            return name, known[name].Config.make(settings, where=f"{where or known.kind}.{name}")
+    raise ConfigError(
+        f"{where or known.kind}: a {known.kind} is a name, or one name with its settings: "
+        f"{{lstm: {{hidden_size: 64}}}}, but got {given!r}"
+    )
+
+
 def read_yaml(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     try:
@@ -68,7 +84,10 @@ def override(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
                 raise ConfigError(f"{dotted}: {section!r} holds a value, not a section")
-        inner[key] = yaml.safe_load(value) if isinstance(value, str) else value
+        try:
+            inner[key] = yaml.safe_load(value) if isinstance(value, str) else value
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{dotted}: {value!r} is not valid YAML: {' '.join(str(error).split())}") from None
     return result
 
 

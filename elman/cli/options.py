@@ -46,10 +46,7 @@ def build_recipe(
     device: str | None,
 ) -> Any:
     """Named options first, then the size dial, then dotted settings: the more particular wins."""
-    import yaml
-
     from elman.config import parse_overrides
-    from elman.errors import ConfigError
     from elman.pipeline.recipe import read_recipe
     from elman.pipeline.sizes import size_overrides
 
@@ -59,10 +56,7 @@ def build_recipe(
     if data is not None:
         overrides = {"data.language": None, **overrides}
     overrides |= size_overrides(size) if size else {}
-    try:
-        return read_recipe(source, overrides | parse_overrides(settings))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"a setting's value is not valid YAML: {' '.join(str(error).split())}") from None
+    return read_recipe(source, overrides | parse_overrides(settings))
 
 
 def show_json(value: Any) -> None:

@@ -16,6 +16,7 @@ from elman.layers import (  # noqa: F401
     window,
 )
 from elman.layers.base import LAYERS, SequenceLayer, TwoWayLayer, two_way
+from elman.layers.experts import auxiliary_loss
 from elman.layers.recurrent import Recurrent
 
-__all__ = ["LAYERS", "Recurrent", "SequenceLayer", "TwoWayLayer", "two_way"]
+__all__ = ["LAYERS", "Recurrent", "SequenceLayer", "TwoWayLayer", "auxiliary_loss", "two_way"]

@@ -1,8 +1,7 @@
 """The one idea: a sequence layer is a causal map that carries its past as an explicit value, the state."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +21,10 @@ class SequenceLayer(nn.Module, ABC):
     name: ClassVar[str]
     causal: bool = True
     """Whether an output depends on its past alone. The laws of causal layers skip those that say no."""
+    wrapped: ClassVar[bool] = True
+    """Whether a stack puts its norm, dropout and shortcut around it."""
+    no_decay: ClassVar[tuple[str, ...]] = ()
+    """Matrices among its own parameters that weight decay would spoil: rates, not products."""
     input_size: int
     output_size: int
 
@@ -72,17 +75,3 @@ def two_way(name: str) -> ConfigError:
         f"layer {name!r} sees both sides of each position, so a model that reads from left to right cannot use it and "
         f"it cannot go step by step; use it in a model that has the whole text, or take one of {causal}"
     )
-
-
-def named_settings(known: Registry[Any], given: str | Mapping[str, Any]) -> tuple[str, Any]:
-    """The name and the settings of `lstm`, `{lstm: {...}}` or `{type: lstm, ...}`, checked."""
-    if isinstance(given, str):
-        name, own = given, {}
-    elif "type" in given:
-        own = dict(given)
-        name = own.pop("type")
-    elif len(given) == 1:
-        [(name, own)] = given.items()
-    else:
-        raise ConfigError(f"{known.kind}: expected a name, or one name with its settings, {{gru: {{}}}}, got {given}")
-    return name, known[name].Config.make(own, where=f"{known.kind}.{name}")

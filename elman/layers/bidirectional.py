@@ -7,8 +7,9 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from elman import config as settings
+from elman.config import named
 from elman.errors import ConfigError
-from elman.layers.base import LAYERS, SequenceLayer, TwoWayLayer, named_settings
+from elman.layers.base import LAYERS, SequenceLayer, TwoWayLayer
 from elman.ops import taps
 from elman.shapes import Lengths, Sequence, State
 
@@ -47,14 +48,14 @@ class Bidirectional(TwoWayLayer):
         @field_validator("layer")
         @classmethod
         def _causal(cls, layer: str | dict[str, Any]) -> str | dict[str, Any]:
-            name, _ = named_settings(LAYERS, layer)
+            name, _ = named(LAYERS, layer)
             if not LAYERS[name].causal:
                 raise _twice(name)
             return layer
 
     def __init__(self, config: Config, input_size: int):
         super().__init__()
-        self.inner, inner = named_settings(LAYERS, config.layer)
+        self.inner, inner = named(LAYERS, config.layer)
         fill = {key: getattr(config, key) for key in ("hidden_size", "weight_dropout")}
         known = {key: value for key, value in fill.items() if key in type(inner).model_fields}
         inner = inner.model_copy(update={key: getattr(inner, key) or value for key, value in known.items()})

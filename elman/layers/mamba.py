@@ -52,6 +52,7 @@ class Mamba(ScanLayer):
     State: inner × (state_size + kernel_size − 1) numbers.
     """
 
+    no_decay: ClassVar = ("log_rate",)
     sites: ClassVar = {
         "convolved": "input after the short convolution (x)",
         "delta": "step size, chosen from the input: large writes, small keeps (Δ)",

@@ -21,6 +21,7 @@ class Positions(SequenceLayer):
     Sinusoids never end. Cost per token: width, in training and stepping. State: one number for each row.
     """
 
+    wrapped: ClassVar = False  # norm and shortcut are for what it is added to
     sites: ClassVar = {"position": "the vector added for the place (p)"}
 
     class Config(settings.Config):

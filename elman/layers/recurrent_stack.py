@@ -7,8 +7,8 @@ from pydantic import Field, field_validator
 from torch import nn
 
 from elman import config as settings
-from elman.cells import CELLS, Cell
-from elman.errors import ConfigError
+from elman.cells import CELLS
+from elman.config import named
 from elman.layers.base import LAYERS, SequenceLayer
 from elman.layers.recurrent import Recurrent
 from elman.ops import taps
@@ -33,17 +33,18 @@ class RecurrentStack(SequenceLayer):
         @field_validator("cell")
         @classmethod
         def _known(cls, cell: str | dict[str, Any]) -> str | dict[str, Any]:
-            cell_settings(cell)
+            named(CELLS, cell)
             return cell
 
     def __init__(self, config: Config, input_size: int):
         super().__init__()
-        name, settings = cell_settings(config.cell)
-        settings = settings.model_copy(update={"hidden_size": settings.hidden_size or config.hidden_size or input_size})
-        sizes = [input_size] + [settings.hidden_size] * (config.num_layers - 1)
-        self.layers = nn.ModuleList(LAYERS[name](settings, size) for size in sizes)
+        name, own = named(CELLS, config.cell)
+        width = own.plain()["hidden_size"] or config.hidden_size or input_size
+        own = own.model_copy(update={"hidden_size": width})
+        sizes = [input_size] + [width] * (config.num_layers - 1)
+        self.layers = nn.ModuleList(LAYERS[name](own, size) for size in sizes)
         self.dropout = config.dropout
-        self.input_size, self.output_size = input_size, settings.hidden_size
+        self.input_size, self.output_size = input_size, width
 
     def initial_state(self, batch: int) -> State:
         return tuple(layer.initial_state(batch) for layer, _ in self._scoped())
@@ -75,19 +76,3 @@ class RecurrentStack(SequenceLayer):
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, Recurrent)
             yield layer, f"{index}.{layer.name}"
-
-
-def cell_settings(cell: str | dict[str, Any]) -> tuple[str, Cell.Config]:
-    """The name and the settings of `lstm`, `{lstm: {...}}` or `{type: lstm, ...}`."""
-    if isinstance(cell, str):
-        name, given = cell, {}
-    elif "type" in cell:
-        given = dict(cell)
-        name = given.pop("type")
-    elif len(cell) == 1:
-        [(name, given)] = cell.items()
-    else:
-        raise ConfigError(
-            f"cell: expected a name or one name with its settings, {{gru: {{reset: before}}}}, got {cell}"
-        )
-    return name, CELLS[name].Config.make(given, where=f"cell.{name}")

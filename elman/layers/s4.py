@@ -40,6 +40,8 @@ class StateSpace(ScanLayer):
         "output": "after nonlinearity and mixing of the channels",
     }
 
+    no_decay: ClassVar = ("log_rate", "frequency", "low_rank", "write")
+
     class Config(settings.Config):
         hidden_size: int = Field(0, ge=0)
         """Number of channels; 0 takes the model's hidden_size."""

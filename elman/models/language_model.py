@@ -22,6 +22,7 @@ class LanguageModel(nn.Module):
     Config = StackConfig
     sites: ClassVar = {
         "embedding": "word vectors of the input, before dropout (x)",
+        "position": "what is added to a word vector for its place, with model.positions (p)",
         "output.logits": "scores of every possible next token, before the softmax",
     }
 
@@ -38,7 +39,7 @@ class LanguageModel(nn.Module):
                 f"hidden_size to {width}"
             )
         self.output = None if config.tied_embeddings else nn.Linear(self.stack.output_size, vocab_size, bias=False)
-        self.output_bias = nn.Parameter(torch.zeros(vocab_size))
+        self.output_bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
 
     def initial_state(self, batch: int) -> State:

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable
 from itertools import cycle, islice
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from elman.config import Config
+from elman.config import Config, named
 from elman.errors import ConfigError
 from elman.layers import LAYERS, SequenceLayer, two_way
 from elman.ops.dropout import locked_dropout
+from elman.ops.norms import RMSNorm
 from elman.ops.taps import listening, scope
 from elman.shapes import Lengths, Sequence, State, Step
 
@@ -20,6 +21,8 @@ Entry = dict[str, dict[str, Any]]  # {layer name: its settings}
 
 class StackConfig(Config):
     """What a stack of layers needs to know; a language model adds its words."""
+
+    both_sides: ClassVar[bool] = False  # whether layers that see both sides of a position may stand in it
 
     type: Literal["stack"] = "stack"
     """Kind of model: a stack of sequence layers."""
@@ -33,10 +36,22 @@ class StackConfig(Config):
     """Width of the word vectors; 0 takes hidden_size."""
     tied_embeddings: bool = True
     """Use the word vectors as output weights too (Press and Wolf, 2017); needs the top as wide as the embedding."""
+    output_bias: bool = True
+    """Whether each word has a bias in the output."""
     residual: bool = False
     """Add each layer's input to its output."""
     norm: Literal["none", "pre", "post"] = "none"
-    """Layer norm before each layer (and once at the top), after it, or not at all."""
+    """Norm before each layer (and once at the top), after it, or not at all."""
+    norm_type: Literal["layer", "rms"] = "layer"
+    """Layer norm, or root-mean-square norm: without mean and bias."""
+    norm_epsilon: float = Field(1e-5, gt=0)
+    """What keeps a norm from dividing by nothing."""
+    positions: Literal["none", "learned", "sinusoidal"] = "none"
+    """What is added to the word vectors to tell their place; attention can also see places by its own settings."""
+    max_positions: int = Field(1024, ge=1)
+    """Places in the table of learned positions; after the last comes the first again."""
+    embedding_norm: bool = False
+    """A norm on the word vectors, after their positions are added."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Share of units dropped between layers; with residual, of what each layer adds."""
     input_dropout: float | None = Field(None, ge=0, lt=1)
@@ -56,7 +71,14 @@ class StackConfig(Config):
         pattern = [pattern] if isinstance(pattern, str | dict) else pattern
         if not isinstance(pattern, list) or not pattern:
             raise ValueError("a pattern is a list of layer names, like [lstm, lstm]")
-        return [_entry(item) for item in pattern]
+        return [cls._entry(item) for item in pattern]
+
+    @classmethod
+    def _entry(cls, item: Any) -> Entry:
+        name, config = named(LAYERS, item, where="model.pattern")
+        if not LAYERS[name].causal and not cls.both_sides:
+            raise two_way(name)
+        return {name: config.model_dump(mode="json", exclude_unset=True)}
 
     def layers(self) -> list[tuple[str, Config]]:
         """Every layer from bottom to top, with its own settings completed by the stack's."""
@@ -77,16 +99,9 @@ class StackConfig(Config):
         return result
 
 
-def _entry(item: Any) -> Entry:
-    entry = {item: {}} if isinstance(item, str) else item
-    if isinstance(entry, dict) and len(entry) == 1:
-        ((name, settings),) = entry.items()
-        if isinstance(name, str) and isinstance(settings, dict | None):
-            if not LAYERS[name].causal:
-                raise two_way(name)
-            config = LAYERS[name].Config.make(settings, where=f"model.pattern.{name}")
-            return {name: config.model_dump(mode="json", exclude_unset=True)}
-    raise ValueError("each layer is a name, or one name with its settings: {lstm: {hidden_size: 64}}")
+def make_norm(config: StackConfig, width: int) -> nn.Module:
+    kind = RMSNorm if config.norm_type == "rms" else nn.LayerNorm
+    return kind(width, eps=config.norm_epsilon)
 
 
 class Block(nn.Module):
@@ -95,9 +110,9 @@ class Block(nn.Module):
     def __init__(self, name: str, layer: SequenceLayer, config: StackConfig):
         super().__init__()
         self.kind, self.layer = name, layer
-        self.residual, self.norm_first = config.residual, config.norm == "pre"
+        self.residual, self.norm_first = config.residual and layer.wrapped, config.norm == "pre"
         width = layer.input_size if self.norm_first else layer.output_size
-        self.norm = nn.LayerNorm(width) if config.norm != "none" else None
+        self.norm = make_norm(config, width) if config.norm != "none" and layer.wrapped else None
         if self.residual and layer.input_size != layer.output_size:
             raise ConfigError(
                 f"residual needs layers as wide as their input, but {name} maps {layer.input_size} to "
@@ -118,6 +133,8 @@ class Stack(nn.Module):
     def __init__(self, config: StackConfig, input_size: int):
         super().__init__()
         self.config, self.input_size = config, input_size
+        self.positions = _positions(config, input_size)
+        self.bottom_norm = make_norm(config, input_size) if config.embedding_norm else None
         blocks, width = [], input_size
         for name, settings in config.layers():
             layer = LAYERS[name](settings, width)
@@ -125,16 +142,17 @@ class Stack(nn.Module):
             width = layer.output_size
         self.layers = nn.ModuleList(blocks)
         self.output_size = width
-        self.top_norm = nn.LayerNorm(width) if config.norm == "pre" else None
+        self.top_norm = make_norm(config, width) if config.norm == "pre" else None
 
     def initial_state(self, batch: int) -> State:
-        return tuple(block.layer.initial_state(batch) for block in self.blocks())
+        own = () if self.positions is None else (self.positions.initial_state(batch),)
+        return *own, *(block.layer.initial_state(batch) for block in self.blocks())
 
     def forward(
         self, x: Sequence, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Sequence, State]:
         state = self.initial_state(len(x)) if state is None else state
-        new: list[State] = []
+        x, state, new = self._bottom(x, state, lengths)
         for index, block in enumerate(self.blocks()):
             if index and not block.residual:
                 x = self.drop(x, self.config.dropout)
@@ -146,7 +164,7 @@ class Stack(nn.Module):
         return self._top(x), tuple(new)
 
     def step(self, x: Step, state: State) -> tuple[Step, State]:
-        new: list[State] = []
+        x, state, new = self._bottom(x, state)
         for index, block in enumerate(self.blocks()):
             y, part = _scoped(index, block, block.layer.step, block.before(x), state[index])
             x = block.after(x, y)
@@ -158,12 +176,27 @@ class Stack(nn.Module):
             return locked_dropout(x, share, self.training)
         return nn.functional.dropout(x, share, self.training)
 
+    def _bottom(self, x: Tensor, state: State, *lengths: Lengths | None) -> tuple[Tensor, State, list[State]]:
+        """What comes before the layers; gives their states, and a list that begins with its own new one."""
+        new: list[State] = []
+        if self.positions is not None:
+            x, place = (self.positions if lengths else self.positions.step)(x, state[0], *lengths)
+            state, new = state[1:], [place]
+        return x if self.bottom_norm is None else self.bottom_norm(x), state, new
+
     def _top(self, x: Tensor) -> Tensor:
         return x if self.top_norm is None else self.top_norm(x)
 
     def blocks(self) -> Iterable[Block]:
         """Layers with what is around them, from bottom to top."""
         return self.layers  # type: ignore[return-value]
+
+
+def _positions(config: StackConfig, width: int) -> Any:
+    if config.positions == "none":
+        return None
+    kind: Any = LAYERS["positions"]
+    return kind(kind.Config(kind=config.positions, context=config.max_positions), width)
 
 
 def _scoped(index: int, block: Block, function: Any, *arguments: Any) -> tuple[Tensor, State]:

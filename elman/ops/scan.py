@@ -38,7 +38,7 @@ def choose() -> Choice:
     """The form that `linear_scan` would take here, with the reason."""
     if taps.listening():
         return Choice("reference", "a recorder is listening")
-    if recurrence._asked == "reference":
+    if recurrence.asked() == "reference":
         return Choice("reference", "the plain loop, as asked")
     return Choice("chunked", "chunks side by side in torch")
 

@@ -12,7 +12,8 @@ from elman.errors import ConfigError
 from elman.evaluation import EvaluationConfig
 from elman.generation import GenerationConfig
 from elman.layers import LAYERS
-from elman.models import MODELS
+from elman.models import MODELS, StackConfig
+from elman.models.stack import on_meta
 from elman.registry import Registry
 from elman.tokenizers import TOKENIZERS
 from elman.training import TrainingConfig
@@ -105,7 +106,16 @@ def read_recipe(
         settings = override(settings, {"data.language": {"type": "agreement"}})
     if "tokenizer" not in settings:  # a language has words; of a text nothing is known, and characters always work
         settings["tokenizer"] = "character" if data.get("train") else "word"
-    return Recipe.make(settings)
+    recipe = Recipe.make(settings)
+    if not recipe.parameters:  # else the width is still open
+        _built(recipe.model)
+    return recipe
+
+
+def _built(config: Any) -> None:
+    """Build without memory, so that what cannot be built is refused before any data is read."""
+    if isinstance(config, StackConfig):
+        on_meta(lambda: MODELS[config.type](config, 2))
 
 
 def write_recipe(recipe: Recipe) -> str:

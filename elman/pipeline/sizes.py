@@ -14,7 +14,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "medium": {"model.hidden_size": 512, "model.num_layers": 2, "model.dropout": 0.3},
     "large": {"model.hidden_size": 1024, "model.num_layers": 3, "model.dropout": 0.5},
 }
-STEP = 8  # widths are tried in steps of this: kernels like them even
+STEPS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128)  # of widths: even for kernels; heads may ask for larger ones
 
 
 def size_overrides(size: str) -> dict[str, Any]:
@@ -35,15 +35,28 @@ def fit_size(recipe: Recipe, vocab_size: int) -> Recipe:
     """The recipe with the hidden size that comes closest to the parameters asked for, if any were."""
     if not recipe.parameters:
         return recipe
-    wanted = parse_count(recipe.parameters)
+    wanted, step = parse_count(recipe.parameters), _step(recipe)
     low, high = 1, 2
-    while _count(recipe, high * STEP, vocab_size) < wanted:
+    while _count(recipe, high * step, vocab_size) < wanted:
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _count(recipe, middle * STEP, vocab_size) < wanted else (low, middle)
-    best = min((low, high), key=lambda width: abs(_count(recipe, width * STEP, vocab_size) - wanted))
-    return _with_width(recipe, best * STEP)
+        low, high = (middle, high) if _count(recipe, middle * step, vocab_size) < wanted else (low, middle)
+    best = min((low, high), key=lambda width: abs(_count(recipe, width * step, vocab_size) - wanted))
+    return _with_width(recipe, best * step)
+
+
+def _step(recipe: Recipe) -> int:
+    """The first of STEPS whose multiples can be built."""
+    for step in STEPS:
+        try:
+            for times in (1, 2, 3):
+                _count(recipe, step * times, 2)
+        except ConfigError:
+            continue
+        return step
+    _count(recipe, STEPS[0], 2)  # its error says what is wrong
+    raise ConfigError(f"no width that is a multiple of {STEPS[0]} to {STEPS[-1]} can be built; give model.hidden_size")
 
 
 def _with_width(recipe: Recipe, width: int) -> Recipe:

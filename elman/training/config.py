@@ -29,7 +29,7 @@ class TrainingConfig(Config):
     learning_rate: float = Field(2e-3, gt=0)
     """Peak step size."""
     weight_decay: float = Field(0.0, ge=0)
-    """Pull of the weights towards zero (decoupled for adamw)."""
+    """Pull of the matrices towards zero (decoupled for adamw); biases, norms and rates are left alone."""
     momentum: float = Field(0.0, ge=0, lt=1)
     """Of sgd."""
     betas: tuple[float, float] = (0.9, 0.999)

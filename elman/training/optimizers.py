@@ -1,5 +1,7 @@
 """Update rules: torch's own, in their fused form, and their state as plain tensors."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
@@ -9,13 +11,27 @@ from elman.training.config import TrainingConfig
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = _groups(model, parameters) if config.weight_decay else parameters
     common = {"lr": config.learning_rate, "weight_decay": config.weight_decay, "fused": True}
     if any(parameter.device.type not in ("cpu", "cuda", "mps") for parameter in parameters):
         common["fused"] = False
     if config.optimizer == "sgd":
-        return SGD(parameters, momentum=config.momentum, **common)  # type: ignore[arg-type]
+        return SGD(groups, momentum=config.momentum, **common)  # type: ignore[arg-type]
     kind = Adam if config.optimizer == "adam" else AdamW
-    return kind(parameters, betas=config.betas, **common)  # type: ignore[arg-type]
+    return kind(groups, betas=config.betas, **common)  # type: ignore[arg-type]
+
+
+def _groups(model: nn.Module, parameters: list[nn.Parameter]) -> list[dict[str, Any]]:
+    """Only products decay: biases, gains and rates would be pulled away from what they mean."""
+    decaying = {
+        id(parameter)
+        for module in model.modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if parameter.ndim > 1 and name not in getattr(module, "no_decay", ())
+    }
+    held = [parameter for parameter in parameters if id(parameter) not in decaying]
+    rest = [parameter for parameter in parameters if id(parameter) in decaying]
+    return [{"params": rest}, {"params": held, "weight_decay": 0.0}] if held else [{"params": rest}]
 
 
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:

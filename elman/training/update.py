@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from elman.batches import Batch
+from elman.layers import auxiliary_loss
 from elman.ops.state import detach, map_state, restore, take_rows, tensors
 from elman.shapes import State
 from elman.training.config import TrainingConfig
@@ -77,10 +78,10 @@ class Updater:
             state = self._state_for(piece, self.carried[number])
             with self.loss.no_sync() if together and not last else nullcontext():  # type: ignore[operator]
                 with torch.autocast(self.device.type, HALF.get(self.config.precision), self.config.precision in HALF):
-                    total, state = self.loss(piece.inputs, piece.targets, state, piece.lengths)
-                self.scaler.scale(total * (self.world.size / batch.real)).backward()
+                    objective, total, state = self.loss(piece.inputs, piece.targets, state, piece.lengths)
+                self.scaler.scale(objective * (self.world.size / batch.real)).backward()
             self.carried[number] = detach(state)
-            nats = nats + total.detach()
+            nats = nats + total
         return nats
 
     def _state_for(self, piece: Batch, carried: State | None) -> State:
@@ -149,8 +150,16 @@ class _TotalLoss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, inputs: Tensor, targets: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        return self.model.total_loss(inputs, targets, state, lengths)
+    def forward(
+        self, inputs: Tensor, targets: Tensor, state: State, lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor, State]:
+        """What to descend on, the nats in it, and the state; layers may ask for more than a good prediction."""
+        nats, state = self.model.total_loss(inputs, targets, state, lengths)
+        extra = auxiliary_loss(self.model)
+        if extra is None:
+            return nats, nats.detach(), state
+        real = targets.numel() if lengths is None else lengths.sum()
+        return nats + extra * real, nats.detach(), state
 
 
 def _empty(batch: Batch) -> Batch:

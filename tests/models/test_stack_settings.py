@@ -10,7 +10,9 @@ from elman.errors import ConfigError
 from elman.layers import LAYERS
 from elman.models import LanguageModel, StackConfig
 from elman.models.stack import count_parameters, on_meta
+from elman.ops.norms import RMSNorm
 from elman.pipeline.recipe import read_recipe
+from elman.pipeline.sizes import fit_size
 
 
 def build(vocabulary: int = 11, **settings: Any) -> LanguageModel:
@@ -91,7 +93,7 @@ def test_residuals_and_norms_are_what_they_say() -> None:
         ({"pattern": [{"gru": {"reset": "never"}}]}, r"model.pattern.gru.reset: .*'after' or 'before', .*'never'"),
         ({"pattern": []}, r"model.pattern: a pattern is a list of layer names, like \[lstm, lstm\], but got \[\]"),
         ({"pattern": 3}, r"a pattern is a list"),
-        ({"pattern": [3]}, r"one name with its settings: \{lstm: \{hidden_size: 64\}\}, but got \[3\]"),
+        ({"pattern": [3]}, r"one name with its settings: \{lstm: \{hidden_size: 64\}\}, but got 3"),
         ({"pattern": [{3: {}}]}, r"one name with its settings"),
         ({"pattern": [{"lstm": 64}]}, r"one name with its settings"),
         ({"pattern": [{"lstm": {}, "gru": {}}]}, r"one name with its settings"),
@@ -142,9 +144,51 @@ def test_every_causal_layer_is_a_model_by_its_name(name: str) -> None:
     assert layers_of(LanguageModel(recipe.model, 11)) == [(name, 16, 16)]
 
 
-def test_a_layer_that_sees_both_sides_is_refused_when_the_recipe_is_read() -> None:
-    with pytest.raises(ConfigError, match="sees both sides of each position"):
-        read_recipe({"model": "bidirectional"})
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("bidirectional", "sees both sides of each position"),
+        ({"type": "attention", "num_heads": 7, "hidden_size": 64}, "does not split into 7 heads .* num_heads of 1, 2"),
+        ({"pattern": [{"attention": {"kv_heads": 3}}], "hidden_size": 64}, "kv_heads|num_heads|head_size"),
+        ({"pattern": [{"gru": {"hidden_size": 8}}], "residual": True}, "gru maps 256 to 8"),
+        ({"pattern": [{"gru": {"hidden_size": 8}}]}, "tied embeddings need the top layer as wide"),
+        ("atention", "did you mean 'attention'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_built_is_refused_when_the_recipe_is_read(model: Any, message: str) -> None:
+    """Before that, heads that do not split the width were found out when the data had been read."""
+    with pytest.raises(ConfigError, match=message):
+        read_recipe({"model": model})
+
+
+def test_a_number_of_parameters_finds_a_width_that_the_heads_split() -> None:
+    """Planted: steps of 8 for all, which 6 heads do not split."""
+    recipe = read_recipe({"model": {"type": "attention", "num_heads": 6}, "parameters": "200k"})
+    assert fit_size(recipe, 50).model.hidden_size % 6 == 0
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_norms_can_be_root_mean_square(norm: str) -> None:
+    model = build(pattern=["gru"], residual=True, norm=norm, norm_type="rms", norm_epsilon=0.5, embedding_norm=True)
+    norms = [module for module in model.modules() if isinstance(module, RMSNorm)]
+    assert [module.eps for module in norms] == [0.5] * len(norms)
+    assert len(norms) == (3 if norm == "pre" else 2)
+    assert not any(isinstance(module, nn.LayerNorm) for module in model.modules())
+
+
+@pytest.mark.parametrize("kind", ["learned", "sinusoidal"])
+def test_positions_are_added_once_below_all_layers(kind: str) -> None:
+    """With a shortcut around them the words would count twice. Planted: that shortcut."""
+    stack = build(pattern=["swiglu"], num_layers=2, residual=True, positions=kind, embedding_norm=True).stack
+    x = torch.randn(2, 5, 6)
+    below = stack.bottom_norm(stack.positions(x)[0])
+    bare = build(pattern=["swiglu"], num_layers=2, residual=True).stack
+    bare.layers = stack.layers
+    torch.testing.assert_close(stack(x)[0], bare(below)[0])
+    written = build(pattern=["positions", "swiglu"], residual=True, norm="pre").stack
+    assert not written.layers[0].residual
+    assert written.layers[0].norm is None
 
 
 @pytest.mark.parametrize("name", CAUSAL)

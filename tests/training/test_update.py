@@ -8,8 +8,11 @@ import pytest
 import torch
 
 from elman.errors import TrainingError
+from elman.layers import auxiliary_loss
+from elman.models import LanguageModel, StackConfig
 from elman.training import Trainer, TrainingConfig, World
-from elman.training.update import Updater
+from elman.training.optimizers import make_optimizer
+from elman.training.update import Updater, _TotalLoss
 
 
 def updated(model, batches, count=6, **settings):
@@ -106,3 +109,25 @@ def test_bfloat16_training_follows_full_precision(store, make_model):
     assert two.drain()[0] == pytest.approx(one.drain()[0], rel=1e-2)
     assert all(parameter.dtype == torch.float32 for parameter in half.values())
     assert full.keys() == half.keys()
+
+
+def test_weight_decay_spares_what_is_no_product():
+    """Biases, gains and the rates of state spaces keep their meaning. Planted: one group for all."""
+    model = LanguageModel(StackConfig.make({"pattern": ["mamba"], "norm": "pre", "hidden_size": 8}), 11)
+    optimizer = make_optimizer(model, TrainingConfig.make({"weight_decay": 0.1}))
+    decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    by_name = {name: decay[id(parameter)] for name, parameter in model.named_parameters()}
+    assert len(by_name) == len(decay) == len(list(model.parameters()))
+    assert {by_name["embedding.weight"], by_name["stack.layers.0.layer.leave.weight"]} == {0.1}
+    assert {by_name[name] for name in by_name if name.endswith((".log_rate", ".skip", ".bias", "_bias"))} == {0.0}
+
+
+def test_the_balance_of_experts_is_trained_on_but_not_called_loss():
+    """Planted: nats with the extra in them; the extra not weighted by tokens."""
+    model = LanguageModel(StackConfig.make({"pattern": [{"experts": {"num_experts": 4}}], "hidden_size": 8}), 11)
+    words = torch.randint(11, (3, 6))
+    objective, nats, _ = _TotalLoss(model)(words, words, model.initial_state(3), torch.tensor([6, 2, 0]))
+    torch.testing.assert_close(nats, model.total_loss(words, words, None, torch.tensor([6, 2, 0]))[0].detach())
+    torch.testing.assert_close(objective - nats, auxiliary_loss(model) * 8, rtol=1e-4, atol=1e-5)
+    objective.backward()
+    assert float(model.stack.layers[0].layer.router.weight.grad.norm()) > 0

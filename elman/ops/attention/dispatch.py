@@ -49,7 +49,7 @@ def attend(
 def choose(query: Tensor, score: Score) -> Choice:
     """The form that runs, with the reason. `recurrence.using` asks for a form of this operation too."""
     problem = _obstacle(query, score)
-    asked = recurrence._asked
+    asked = recurrence.asked()
     if asked == "vendor" and problem:
         raise ConfigError(f"the vendor form of attention cannot run: {problem}")
     if asked == "auto" and query.shape[2] == 1:

@@ -35,6 +35,11 @@ FORMS = {
 _asked = "auto"
 
 
+def asked() -> str:
+    """The form that `using` asks for: "auto" where nobody does."""
+    return _asked
+
+
 class Choice(NamedTuple):
     form: str
     reason: str
