@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from elman.cli import check, data, evaluate, generate, init, listing, score, train
+from elman.cli import check, data, evaluate, generate, init, listing, score, tasks, train
 from elman.errors import ConfigError, ElmanError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("eval")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.command("score")(score.score)
 app.command("list")(listing.list_names)
+app.command("tasks")(tasks.tasks)
 app.add_typer(data.app, name="data")
 
 DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
