@@ -11,6 +11,8 @@ from elman.shapes import Lengths, State, Token, Tokens
 
 Prediction = Literal["left-to-right", "masked"]
 """What a model sees of a text when it predicts a token: all before it, or all but it."""
+KINDS: dict[Prediction, str] = {"left-to-right": "likelihood", "masked": "pseudo-likelihood"}
+"""What the sum of its losses then is."""
 
 
 @runtime_checkable

@@ -136,7 +136,7 @@ class Masked(LanguageModel):
         return nats * (real.sum() / hidden.sum().clamp(min=1)), state
 
     def hide(self, tokens: Tokens, real: Tensor) -> tuple[Tokens, Tensor]:
-        """The text with some real tokens hidden, and where they are: one at least, or a loss of zero would tell lies."""
+        """The text with some real tokens hidden, and where they are: one at least, lest a loss of zero tell lies."""
         config = self.config
         dice = torch.rand(tokens.shape, device=tokens.device)
         hidden = real & (dice <= dice.masked_fill(~real, 1.0).min().clamp(min=config.mask_share))
@@ -179,7 +179,8 @@ class Masked(LanguageModel):
         """
         real = _real(tokens, lengths)
         sizes, places = real.sum(1), torch.arange(tokens.shape[1], device=tokens.device)
-        for copies in real[:, :apart].nonzero().split(max(1, POSITIONS // max(1, tokens.shape[1]))):
+        todo = real[:, :apart].nonzero()
+        for copies in todo.split(max(1, POSITIONS // max(1, tokens.shape[1]))) if len(todo) else ():
             rows, turns = copies.unbind(1)
             here = sizes[rows]
             span = int(here.max())
