@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 
 import pytest
 import yaml
@@ -16,7 +17,9 @@ def gaps(tmp_path_factory):
     """A run folder; tests only read it."""
     folder = tmp_path_factory.mktemp("masked")
     data = folder / "text.txt"
-    data.write_text("the cat saw a big dog\nthe dog ran and the cat sat\n" * 60)
+    dice = random.Random(1)
+    words = ["the", "a", "cat", "dog", "sat", "ran", "saw", "on", "and", "big"]
+    data.write_text("".join(" ".join(dice.choices(words, k=dice.randint(2, 9))) + "\n" for _ in range(100)))
     with pytest.raises(SystemExit):
         main(["train", "--data", str(data), "--model", "masked", "--run", str(folder / "run"), *TINY])
     return folder / "run"
