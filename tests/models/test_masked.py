@@ -220,7 +220,8 @@ def test_the_dice_are_torchs_own() -> None:
 def test_both_sides_are_seen_and_no_other_piece_of_text() -> None:
     """Planted: the state of the piece before was handed on."""
     model, text = build("causal layers"), texts()
-    for state in (None, model.initial_state(3), model(texts(3, 5, 9))[1]):
+    before = model.stack(model.embedding(texts(3, 5, 9)))[1]
+    for state in (None, model.initial_state(3), before):
         torch.testing.assert_close(model(text, state)[0], model(text)[0])
     default, changed = build(), text.clone()
     changed[:, -1] = (text[:, -1] + 1) % WORDS
