@@ -13,6 +13,7 @@ from elman.ops.attention import Score, ScoreKind, answers_at_once, attend_to_pas
 from elman.ops.norms import RMSNorm
 from elman.ops.positions import alibi_slopes, rotary_angles, rotate
 from elman.ops.taps import stepping, tap
+from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
 
 USUAL_SIZE = 64  # units of a head where nothing else is asked
@@ -30,12 +31,17 @@ class AttentionState(NamedTuple):
 class Attention(SequenceLayer):
     """Every position reads from all it can still see, weighted by how well they fit.
 
-    It can reach anything within its context at once, and nothing beyond; without positions it does not see order.
-    Cost per token: in training about context × width for the weights, plus 4 width² for the projections; a step the
-    same. State: 2 × (context - 1) × kv_heads × head_size numbers for each row, from the start: a context as long as
-    the training sequences is enough where no state is carried between them.
+    The state has its full size from the start: a context as long as the training sequences is enough where no state is
+    carried between them.
     """
 
+    traits: ClassVar = Traits(
+        idea="every position reads from all in reach at once, weighted by how well they fit",
+        limitation="blind beyond its reach and, without positions, to order; a token costs as much as all it sees",
+        training="3·stepping; all positions at once",
+        stepping="2·head_size·(width·(heads + kv_heads) + heads·min(length, reach)); reach: window or context",
+        state="2·(reach − 1)·kv_heads·head_size + 1",
+    )
     sites: ClassVar = {
         "query": "what each head looks for: (time, heads, size), as scored (q)",
         "key": "what each position offers: (time, kv_heads, size), as scored (k)",
