@@ -3,10 +3,10 @@
 import subprocess
 import sys
 
-from benchmarks import train_step
+from benchmarks import scan, train_step
 from benchmarks.harness import write
 
-BENCHMARKS = {"train-step-cpu": train_step.main}
+BENCHMARKS = {"train-step-cpu": train_step.main, "scan-cpu": scan.main}
 
 
 def main() -> int:

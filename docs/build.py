@@ -1,6 +1,6 @@
-"""Writes docs/reference.md from the code: every setting with its default and meaning, every name with its settings.
+"""Writes pages of docs from the code: every setting and name, every family with its costs, and who sees order.
 
-`make docs` runs it; a test fails while the file is not what this gives.
+`make docs` runs it; a test fails while a page is not what this gives.
 """
 
 import types
@@ -8,26 +8,28 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-import yaml
 from pydantic.fields import FieldInfo
 
 from elman.cells import CELLS
 from elman.config import Config
 from elman.corpus.synthetic import LANGUAGES
 from elman.corpus.tasks import TASKS
+from elman.inspection import permutation
+from elman.inspection.families import COSTS, COUNTED, default, families
 from elman.layers import LAYERS
 from elman.models import MODELS
 from elman.pipeline.recipe import Goal, Recipe
 from elman.registry import Registry
 from elman.tokenizers import TOKENIZERS
 
-PAGE = Path(__file__).with_name("reference.md")
+DOCS = Path(__file__).parent
 
 INTRODUCTION = """# Reference
 
 Made from the code by `make docs`; change it there. A recipe is a YAML file of the settings below; all of them have
 defaults. On the command line a setting is its place with dots: `--training.learning_rate 1e-3`.
-`elman init` writes a recipe with every setting and its meaning, `elman list` shows the names."""
+`elman init` writes a recipe with every setting and its meaning, `elman list` shows the names. What sets families of
+layers apart, and what they cost: [families](families.md)."""
 
 LINKS = {
     "tokenizer": "A name or `type` with the settings of one of the [tokenizers](#tokenizers).",
@@ -40,6 +42,48 @@ LINKS = {
 def reference() -> str:
     """The whole page."""
     return "\n\n".join([INTRODUCTION, *_recipe(), *_names()]) + "\n"
+
+
+FAMILIES = """# Families
+
+Made from the code by `make docs`; `elman list --facts` shows the same, `elman list NAME` all about one. Their settings
+are in the [reference](reference.md), and which of them [see order](positions.md) has a page of its own.
+
+## What they are"""
+
+FORMULAS = f"""## What they cost
+
+{COUNTED}
+
+`input` and `width` are those of the layer, `length` is the number of tokens, `inside` the same of all layers inside,
+`inner` the wide part of a layer; all other words are settings, with zeros as the layer fills them in. Elementwise
+functions are not counted, elementwise products are. A test counts while each layer runs and compares."""
+
+
+def family_table() -> str:
+    """What each family is about, and what it costs."""
+    found = families()
+    told = [[f"`{name}`", family.traits.idea, family.traits.limitation] for name, family in found.items()]
+    costs = [[f"`{name}`", *(family.explain(cost) for cost in COSTS)] for name, family in found.items()]
+    tables = [_rows(["name", "core idea", "known limitation"], told), FORMULAS, _rows(["name", *COSTS], costs)]
+    return "\n\n".join([FAMILIES, *tables]) + "\n"
+
+
+ORDER = """# Who sees order
+
+Made from the code by `make docs`; `elman inspect permutation` shows it with numbers. All tokens but the last are
+shuffled: does the last output change by more than a millionth of its size?"""
+
+
+def who_sees_order() -> str:
+    """The permutation test in words: numbers would differ from machine to machine."""
+    verdicts: dict[str, list[str]] = {}
+    for sight in permutation.permutation_table():
+        verdict = f"{'changed' if sight.changed else 'unchanged'}: sees {sight.sees}"
+        verdicts.setdefault(sight.name, []).append(verdict)
+    reason = (permutation.__doc__ or "").partition("\n\n")[2].strip()
+    table = _rows(["layer", "one", "two on each other"], [[name, *two] for name, two in verdicts.items()])
+    return "\n\n".join([ORDER, table, reason]) + "\n"
 
 
 def _recipe() -> Iterator[str]:
@@ -119,8 +163,8 @@ def _table(fields: Mapping[str, FieldInfo]) -> str:
     for name, field in fields.items():
         if name == "type":
             continue
-        default = "required" if field.is_required() else f"`{_plain(field.get_default(call_default_factory=True))}`"
-        rows.append([f"`{name}`", _values(field.annotation), default, " ".join((field.description or "").split())])
+        shown = default(field) if field.is_required() else f"`{default(field)}`"
+        rows.append([f"`{name}`", _values(field.annotation), shown, " ".join((field.description or "").split())])
     return _rows(["setting", "values", "default", "meaning"], rows)
 
 
@@ -153,12 +197,9 @@ def _values(kind: Any) -> str:
     return words.get(origin or kind, "settings")
 
 
-def _plain(value: Any) -> str:
-    """A default as a recipe writes it."""
-    value = value.plain() if isinstance(value, Config) else list(value) if isinstance(value, tuple) else value
-    return yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("...\n").strip()
-
+PAGES = {"reference.md": reference, "families.md": family_table, "positions.md": who_sees_order}
 
 if __name__ == "__main__":
-    PAGE.write_text(reference(), encoding="utf-8")
-    print(f"wrote {PAGE}")
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page(), encoding="utf-8")
+        print(f"wrote {DOCS / name}")

@@ -2,12 +2,27 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from elman.errors import UnknownName
 
 Item = TypeVar("Item")
 Registered = TypeVar("Registered", bound=type)
+
+
+class Traits(NamedTuple):
+    """What to know of a family before choosing it: `elman list` and docs/families.md show it, tests measure it.
+
+    Costs are multiplications per token of a batch of one, as formulas in the words of settings: `input` and `width` of
+    the layer, `length` of the sequence, `inside` for the sum of the same over the layers inside; `·`, `²`, `³`, `min`,
+    `max` and `log2` mean what they say. After a semicolon may come a remark.
+    """
+
+    idea: str
+    limitation: str
+    training: str  # forward and backward, of the form that whole sequences take
+    stepping: str
+    state: str  # numbers of one row
 
 
 class Registry(Generic[Item]):

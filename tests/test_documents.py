@@ -23,6 +23,7 @@ import yaml
 
 from elman.cells import CELLS
 from elman.config import read_yaml
+from elman.inspection.cost import measure, stated
 from elman.layers import LAYERS
 from elman.ops.taps import record
 from elman.pipeline import load, read_recipe, train
@@ -140,9 +141,11 @@ def _headings(path: Path) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
 
 
-def test_the_reference_is_what_the_code_says() -> None:
-    """In a process of its own, where no test has registered anything. Seen to fail with a changed help text."""
-    code = "import runpy; print(runpy.run_path('docs/build.py')['reference'](), end='')"
+def test_the_pages_made_from_code_are_what_the_code_says() -> None:
+    """In a process of its own, where no test has registered anything. Seen to fail with a changed help text, a changed
+    formula, and positions taken from attention."""
+    code = "import json, runpy; pages = runpy.run_path('docs/build.py')['PAGES']"
+    code += "; print(json.dumps({name: page() for name, page in pages.items()}))"
     made = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -151,7 +154,10 @@ def test_the_reference_is_what_the_code_says() -> None:
         text=True,
         check=True,
     )
-    assert made.stdout == (ROOT / "docs" / "reference.md").read_text(), "stale: run make docs"
+    pages = json.loads(made.stdout)
+    assert {"reference.md", "families.md", "positions.md"} <= pages.keys()
+    for name, page in pages.items():
+        assert page == (ROOT / "docs" / name).read_text(), f"docs/{name} is stale: run make docs"
 
 
 # Recipes
@@ -249,6 +255,9 @@ def test_the_added_cell_trains_and_shows_its_gate(added_cell: Path, tmp_path: Pa
     with record("*") as seen:
         layer(x)
     assert set(seen.sites()) == set(CELLS["update-gate"].sites)
+    claimed, counted = stated(layer, 6), measure(layer, 6)
+    assert (claimed.state, claimed.parameters) == (counted.state, counted.parameters)
+    assert claimed.stepping == pytest.approx(counted.stepping, rel=0.2)
 
     training = {"max_steps": 4, "batch_size": 4, "sequence_length": 16, "log_every": 1}
     (tmp_path / "my.txt").write_text(sentences(60, 1))

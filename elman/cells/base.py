@@ -13,7 +13,7 @@ from elman import config as settings
 from elman.cells.products import PastProduct
 from elman.errors import ConfigError
 from elman.ops.recurrence.vendor import VendorCall
-from elman.registry import Registry
+from elman.registry import Registry, Traits
 from elman.shapes import State, Step
 
 Registered = TypeVar("Registered", bound=type)
@@ -25,6 +25,8 @@ class Cell(nn.Module, ABC):
     name: ClassVar[str]
     sites: ClassVar[dict[str, str]] = {}
     """Each tapped quantity with its meaning and symbol: {"gate.forget": "share of the memory kept (f)"}."""
+    traits: ClassVar[Traits | None] = None
+    """Core idea, limitation and costs; every cell of this package tells them."""
 
     input_size: int
     hidden_size: int

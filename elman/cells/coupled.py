@@ -9,20 +9,21 @@ from elman.cells.base import CELLS, Cell
 from elman.cells.lstm import LSTM, LSTMState
 from elman.cells.products import PastProduct, start
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Step
 
 
 @CELLS.register("coupled")
 class Coupled(Cell):
-    """LSTM with coupled input and forget gates (Greff et al., 2015).
+    """LSTM with coupled input and forget gates (Greff et al., 2015)."""
 
-    Core idea: the input gate is 1 - forget, so the memory is an average of candidates and stays between -1 and 1.
-    Limitation: it cannot keep all and add to it, so it cannot count as an LSTM can.
-    Cost per token: 3n(m + n) multiplications for input width m and state width n, stepping as in training; time is
-    walked one step after another.
-    State: 2n numbers, hidden and memory.
-    """
-
+    traits: ClassVar = Traits(
+        idea="the input gate is 1 - forget: the memory is an average of candidates and stays between -1 and 1",
+        limitation="it cannot keep all and add to it, so it cannot count as an LSTM can",
+        training="3·stepping; one step after another",
+        stepping="3·width·(input + width)",
+        state="2·width",
+    )
     sites: ClassVar = {
         "gate.forget": "share of the memory kept (f); the rest is the candidate's",
         "gate.output": "share of the memory shown (o)",

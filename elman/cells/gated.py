@@ -8,20 +8,21 @@ from torch import Tensor, nn
 from elman.cells.base import CELLS, Cell
 from elman.cells.products import PastProduct, start
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Step
 
 
 @CELLS.register("gated")
 class Gated(Cell):
-    """The bare update gate: a unit keeps a share of its past and takes the rest from the candidate.
+    """The bare update gate: a unit keeps a share of its past and takes the rest from the candidate."""
 
-    Core idea: h' = z h + (1 - z) tanh(...): where the gate is open, past and gradient pass unchanged.
-    Limitation: what is kept is also what is shown and what the candidate sees; nothing can be held back or left out.
-    Cost per token: 2n(m + n) multiplications for input width m and state width n, stepping as in training; time is
-    walked one step after another.
-    State: n numbers.
-    """
-
+    traits: ClassVar = Traits(
+        idea="h' = z h + (1 - z) tanh(...): where the gate is open, past and gradient pass unchanged",
+        limitation="what is kept is also what is shown and what the candidate sees: nothing is held back or left out",
+        training="3·stepping; one step after another",
+        stepping="2·width·(input + width)",
+        state="width",
+    )
     sites: ClassVar = {
         "gate.update": "share of the state that is kept (z)",
         "candidate": "proposed new state",

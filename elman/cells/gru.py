@@ -9,6 +9,7 @@ from elman.cells.base import CELLS, Cell
 from elman.cells.products import PastProduct, start
 from elman.ops.recurrence.vendor import VendorCall
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Step
 
 
@@ -16,6 +17,13 @@ from elman.shapes import Step
 class GRU(Cell):
     """Gated recurrent unit (Cho et al., 2014)."""
 
+    traits: ClassVar = Traits(
+        idea="one gate mixes past and candidate, so the past can pass unchanged; one hides it from the candidate",
+        limitation="the state is an average of candidates, all of it shown: it cannot count as an LSTM can",
+        training="3·stepping; one step after another",
+        stepping="3·width·(input + width)",
+        state="width",
+    )
     sites: ClassVar = {
         "gate.reset": "share of the past that the candidate may see (r)",
         "gate.update": "share of the state that is kept (z)",

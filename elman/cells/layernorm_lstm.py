@@ -9,20 +9,21 @@ from elman.cells.base import CELLS, Cell
 from elman.cells.lstm import LSTM, LSTMState
 from elman.cells.products import PastProduct, start
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Step
 
 
 @CELLS.register("layernorm-lstm")
 class LayerNormLSTM(Cell):
-    """LSTM with layer norm on both products and on the shown memory (Ba et al., 2016).
+    """LSTM with layer norm on both products and on the shown memory (Ba et al., 2016)."""
 
-    Core idea: gates neither saturate nor fall asleep when weights grow, so larger learning rates and long texts hold.
-    Limitation: the sizes of input and past are lost, only their direction counts; very narrow states carry little.
-    Cost per token: 4n(m + n) multiplications for input width m and state width n, and three norms over 9n numbers,
-    stepping as in training; time is walked one step after another, and no vendor kernel runs it.
-    State: 2n numbers, hidden and memory.
-    """
-
+    traits: ClassVar = Traits(
+        idea="gates neither saturate nor fall asleep when weights grow, so larger learning rates and long texts hold",
+        limitation="only directions of input and past count, so narrow states carry little; no vendor kernel runs it",
+        training="3·stepping; one step after another, with norms over 9·width",
+        stepping="4·width·(input + width)",
+        state="2·width",
+    )
     sites: ClassVar = LSTM.sites
 
     class Config(LSTM.Config):

@@ -9,6 +9,7 @@ from elman.cells.base import CELLS, Cell
 from elman.cells.products import PastProduct, start
 from elman.ops.recurrence.vendor import VendorCall
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Step
 
 
@@ -21,6 +22,13 @@ class LSTMState(NamedTuple):
 class LSTM(Cell):
     """Long short-term memory (Hochreiter & Schmidhuber, 1997)."""
 
+    traits: ClassVar = Traits(
+        idea="a memory that is only added to and faded, by gates: gradients pass through it, and it can count",
+        limitation="one vector holds the whole past, so it cannot recall a long text exactly",
+        training="3·stepping; one step after another",
+        stepping="4·width·(input + width)",
+        state="2·width",
+    )
     sites: ClassVar = {
         "gate.input": "share of the candidate written into the memory (i)",
         "gate.forget": "share of the memory kept (f)",

@@ -1,6 +1,6 @@
 """Peephole LSTM (Gers & Schmidhuber, 2000): the gates look at the memory itself, not only at what was shown of it."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,20 +9,21 @@ from elman.cells.base import CELLS
 from elman.cells.lstm import LSTM, LSTMState
 from elman.cells.products import PastProduct, start
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Step
 
 
 @CELLS.register("peephole")
 class Peephole(LSTM):
-    """Peephole LSTM (Gers & Schmidhuber, 2000): the gates see the memory.
+    """Peephole LSTM (Gers & Schmidhuber, 2000): the gates see the memory."""
 
-    Core idea: a closed output gate hides the memory from the next step's gates too; peepholes show it to them, which
-    lets a cell measure time.
-    Limitation: on text it gains little over an LSTM (Greff et al., 2015) and no vendor kernel runs it.
-    Cost per token: 4n(m + n) multiplications for input width m and state width n, and 3n more (diagonal) or 3n² more
-    (full), stepping as in training; time is walked one step after another.
-    State: 2n numbers, hidden and memory.
-    """
+    traits: ClassVar = Traits(
+        idea="gates see the memory even while a closed output gate hides it, which lets a cell measure time",
+        limitation="on text it gains little over an LSTM (Greff et al., 2015), and no vendor kernel runs it",
+        training="3·stepping; one step after another; 3·width² for 3·width if full",
+        stepping="4·width·(input + width) + 3·width",
+        state="2·width",
+    )
 
     class Config(LSTM.Config):
         form: Literal["diagonal", "full"] = "diagonal"

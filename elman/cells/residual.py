@@ -8,21 +8,21 @@ from torch import Tensor, nn
 from elman.cells.base import CELLS, Cell
 from elman.cells.products import PastProduct, start
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Step
 
 
 @CELLS.register("residual")
 class Residual(Cell):
-    """Ungated residual update: the new state is the old one plus a change.
+    """Ungated residual update: the new state is the old one plus a change."""
 
-    Core idea: h' = h + tanh(W x + U h): the past passes as it is, so gradients reach far back.
-    Limitation: nothing is ever forgotten, so the state may grow by one each step: long texts leave the range that
-    training has seen.
-    Cost per token: n(m + n) multiplications for input width m and state width n, stepping as in training; time is
-    walked one step after another.
-    State: n numbers.
-    """
-
+    traits: ClassVar = Traits(
+        idea="h' = h + tanh(W x + U h): the past passes as it is, so gradients reach far back",
+        limitation="nothing is forgotten: the state may grow by one each step, beyond what training has seen",
+        training="3·stepping; one step after another",
+        stepping="width·(input + width)",
+        state="width",
+    )
     sites: ClassVar = {
         "change": "what is added to the state, between -1 and 1",
         "hidden": "the state, and the output (h)",

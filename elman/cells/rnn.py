@@ -9,6 +9,7 @@ from elman.cells.base import CELLS, Cell
 from elman.cells.products import PastProduct, start
 from elman.ops.recurrence.vendor import VendorCall
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Step
 
 
@@ -16,6 +17,13 @@ from elman.shapes import Step
 class RNN(Cell):
     """Simple recurrent network (Elman, 1990)."""
 
+    traits: ClassVar = Traits(
+        idea="h' = tanh(W x + U h): the past enters like a second input",
+        limitation="the same matrix multiplies the past at each step: gradients soon fade or explode",
+        training="3·stepping; one step after another",
+        stepping="width·(input + width)",
+        state="width",
+    )
     sites: ClassVar = {"hidden": "the state, and the output (h)"}
 
     class Config(Cell.Config):

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from elman.cli import check, data, evaluate, generate, init, listing, score, tasks, train
+from elman.cli import check, data, evaluate, generate, init, inspect, listing, score, tasks, train
 from elman.errors import ConfigError, ElmanError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command("score")(score.score)
 app.command("list")(listing.list_names)
 app.command("tasks")(tasks.tasks)
 app.add_typer(data.app, name="data")
+app.add_typer(inspect.app, name="inspect")
 
 DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 TAKES_SETTINGS = ("init", "check", "train")

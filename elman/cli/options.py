@@ -1,7 +1,9 @@
 """Options that several verbs share, and how they become settings of a recipe."""
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from io import TextIOWrapper
 from pathlib import Path
@@ -64,6 +66,11 @@ def show_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
+def say(text: str) -> None:
+    """A sentence for people, as wide as the terminal."""
+    print(textwrap.fill(text, shutil.get_terminal_size().columns))
+
+
 def read_lines() -> Iterator[str]:
     """Lines of standard input; what is not UTF-8 is replaced, for one bad byte should not end a stream."""
     if isinstance(sys.stdin, TextIOWrapper):
@@ -71,13 +78,13 @@ def read_lines() -> Iterator[str]:
     return (line.rstrip("\r\n") for line in sys.stdin)
 
 
-def table(title: str, columns: list[str], rows: list[list[Any]], wrap: bool = True) -> None:
+def table(title: str, columns: list[str], rows: list[list[Any]], wrap: bool = True, lines: bool = False) -> None:
     """A table on stdout for people; without `wrap` long cells are cut, so that each row is one line."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(header_style="bold")
+    shown = Table(header_style="bold", show_lines=lines, show_header=any(columns))
     for index, column in enumerate(columns):
         justify: Any = "right" if index and _numbers(rows, index) else "left"
         shown.add_column(Text(column), justify=justify, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis")

@@ -10,6 +10,7 @@ from elman.layers.base import LAYERS
 from elman.layers.heads import HeadedLayer, HeadsConfig
 from elman.ops.attention import answers_at_once, attend_to_past
 from elman.ops.taps import stepping
+from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
 
 
@@ -25,12 +26,17 @@ class AttentionState(NamedTuple):
 class Attention(HeadedLayer):
     """Every position reads from all it can still see, weighted by how well they fit.
 
-    It can reach anything within its context at once, and nothing beyond; without positions it does not see order.
-    Cost per token: in training about context × width for the weights, plus 4 width² for the projections; a step the
-    same. State: 2 × (context - 1) × kv_heads × head_size numbers for each row, from the start: a context as long as
-    the training sequences is enough where no state is carried between them.
+    The state has its full size from the start: a context as long as the training sequences is enough where no state is
+    carried between them.
     """
 
+    traits: ClassVar = Traits(
+        idea="every position reads from all in reach at once, weighted by how well they fit",
+        limitation="blind beyond its reach and, without positions, to order; a token costs as much as all it sees",
+        training="3·stepping; all positions at once",
+        stepping="2·head_size·(width·(heads + kv_heads) + heads·min(length, reach)); reach: window or context",
+        state="2·(reach − 1)·kv_heads·head_size + 1",
+    )
     sites: ClassVar = {
         **HeadedLayer.sites,
         "scores": "how well keys fit: (time, heads, context); the last is the position itself, -inf where nothing is",

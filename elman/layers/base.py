@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from elman import config as settings
 from elman.errors import ConfigError
-from elman.registry import Registry
+from elman.registry import Registry, Traits
 from elman.shapes import Lengths, Sequence, State, Step
 
 
@@ -19,6 +19,8 @@ class SequenceLayer(nn.Module, ABC):
     """
 
     name: ClassVar[str]
+    traits: ClassVar[Traits | None] = None
+    """Core idea, limitation and costs; every layer of this package tells them."""
     causal: bool = True
     """Whether an output depends on its past alone. The laws of causal layers skip those that say no."""
     wrapped: ClassVar[bool] = True

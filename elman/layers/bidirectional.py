@@ -11,6 +11,7 @@ from elman.config import named
 from elman.errors import ConfigError
 from elman.layers.base import LAYERS, SequenceLayer, TwoWayLayer
 from elman.ops import taps
+from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, State
 
 
@@ -25,14 +26,17 @@ class Ends(NamedTuple):
 class Bidirectional(TwoWayLayer):
     """Two causal layers of any kind, one from each end of the text, joined (Schuster & Paliwal, 1997).
 
-    Core idea: each output knows what comes before and after; with `lengths` each row's way back starts at its own end.
-    Limitation: it needs the whole text: no steps, no streaming, no left-to-right model.
-    Cost per token: twice that of the inner layer; the two directions do not wait for each other.
-    State: twice that of the inner layer, where each direction ended.
-
-    What is recorded under `backward` stands in the order of reading, last position first; `reverse` turns it round.
+    With `lengths` each row's way back starts at its own end. What is recorded under `backward` stands in the order of
+    reading, last position first; `reverse` turns it round.
     """
 
+    traits: ClassVar = Traits(
+        idea="each output knows what comes before and what comes after",
+        limitation="it needs the whole text: no steps, no streaming, no left-to-right model",
+        training="inside",
+        stepping="none; it has no step form",
+        state="inside; where each direction ended",
+    )
     sites: ClassVar = {"joined": "both directions, joined: the output"}
 
     class Config(settings.Config):

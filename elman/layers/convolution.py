@@ -10,6 +10,7 @@ from elman import config as settings
 from elman.layers.base import LAYERS
 from elman.layers.past_inputs import PastInputs
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Sequence
 
 ACTIVATIONS = {"linear": lambda x: x, "relu": torch.relu, "gelu": nn.functional.gelu, "tanh": torch.tanh}
@@ -19,14 +20,16 @@ ACTIVATIONS = {"linear": lambda x: x, "relu": torch.relu, "gelu": nn.functional.
 class Convolution(PastInputs):
     """Causal convolution over time, dilated and gated if asked (TCN, gated convolutional network).
 
-    Core idea: an output is the same function of its last few inputs everywhere, so all times are computed at once; a
-    stack with dilation 1, 2, 4, ... and `residual: true` sees twice as far with each layer (Bai et al., 2018).
-    Limitation: what lies further back than kernel_size and dilation reach is not seen at all.
-    Cost per token: k·m·n multiplications for kernel size k, input width m and output width n, twice that if gated;
-    all of time in parallel in training; a step also moves its state.
-    State: (k - 1)·dilation·m numbers, the inputs that are still in reach.
+    A stack with dilation 1, 2, 4, ... and `residual: true` sees twice as far with each layer (Bai et al., 2018).
     """
 
+    traits: ClassVar = Traits(
+        idea="an output is the same function of its last few inputs everywhere, so all times are computed at once",
+        limitation="what lies further back than kernel_size and dilation reach is not seen at all",
+        training="3·stepping; all positions at once",
+        stepping="kernel_size·input·width; twice if gated",
+        state="(kernel_size − 1)·dilation·input",
+    )
     sites: ClassVar = {
         "gate": "share of the value that is let through; if gated",
         "hidden": "the output",
@@ -49,6 +52,7 @@ class Convolution(PastInputs):
     def __init__(self, config: Config, input_size: int):
         super().__init__()
         self.input_size, self.output_size = input_size, config.hidden_size or input_size
+        self.config = config
         self.reach = (config.kernel_size - 1) * config.dilation
         self.gated = config.gated
         self.activation = ACTIVATIONS[config.activation or ("linear" if config.gated else "relu")]

@@ -11,6 +11,7 @@ from elman import config as settings
 from elman.layers.base import LAYERS
 from elman.layers.feedforward import FeedForward, Network, Pointwise, SwiGLU
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Lengths, Sequence
 
 
@@ -18,11 +19,16 @@ from elman.shapes import Lengths, Sequence
 class Experts(Pointwise):
     """Each token is worked on by the few experts that a router chooses (Jiang et al., 2024).
 
-    Knows as much as all experts and costs as much as the chosen ones; experts that nobody chooses learn nothing, which
-    the balance loss works against. No expert is ever full: no token is dropped. Cost per token: `experts_per_token`
-    networks and width × num_experts for the router, in training and stepping. No state.
+    No expert is ever full: no token is dropped.
     """
 
+    traits: ClassVar = Traits(
+        idea="knows as much as all experts, and costs as much as the few that a router chooses",
+        limitation="it sees no other position; experts that nobody chooses learn nothing but for the balance loss",
+        training="experts_per_token·inside/num_experts + 3·width·num_experts",
+        stepping="experts_per_token·inside/num_experts + width·num_experts",
+        state="0",
+    )
     sites: ClassVar = {
         "router.probabilities": "how much the router favours each expert: (time, num_experts)",
         "router.choices": "numbers of the chosen experts, the best first: (time, experts_per_token)",

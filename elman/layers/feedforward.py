@@ -13,6 +13,7 @@ from elman import config as settings
 from elman.layers.base import LAYERS, SequenceLayer
 from elman.ops import taps
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -58,12 +59,15 @@ class Network(Pointwise):
 
 @LAYERS.register("feedforward")
 class FeedForward(Network):
-    """Two matrices with a nonlinearity between, at each position alone.
+    """Two matrices with a nonlinearity between, at each position alone."""
 
-    What it knows lies in its weights, and it sees no other position. Cost per token: 2 width × inner size, in training
-    and stepping. No state.
-    """
-
+    traits: ClassVar = Traits(
+        idea="inner units that each answer to a pattern in the input and add what they know",
+        limitation="it sees no other position",
+        training="3·stepping; all positions at once",
+        stepping="2·width·inner_size",
+        state="0",
+    )
     sites: ClassVar = {"inner": "the inner units after the nonlinearity"}
 
     class Config(settings.Config):
@@ -79,7 +83,7 @@ class FeedForward(Network):
     def __init__(self, config: Config, input_size: int):
         super().__init__()
         self.input_size = self.output_size = input_size
-        size = config.inner_size or max(1, round(config.expansion * input_size))
+        self.inner_size = size = config.inner_size or max(1, round(config.expansion * input_size))
         self.from_input = nn.Linear(input_size, size, bias=config.bias)
         self.to_output = nn.Linear(size, input_size, bias=config.bias)
         self.activation = config.activation
@@ -92,10 +96,16 @@ class FeedForward(Network):
 class SwiGLU(Network):
     """Feed-forward whose inner units are gated by a second product of the input (Shazeer, 2020).
 
-    It sees no other position. Cost per token: 3 width × inner size, in training and stepping; with the usual inner
-    size as much as plain feed-forward with expansion 4. No state.
+    With the usual inner size it costs as much as plain feed-forward with expansion 4.
     """
 
+    traits: ClassVar = Traits(
+        idea="inner units are products of two views of the input: one proposes, one lets through",
+        limitation="it sees no other position",
+        training="3·stepping; all positions at once",
+        stepping="3·width·inner_size",
+        state="0",
+    )
     sites: ClassVar = {
         "gate": "how much of each inner unit is let through: swish of the first product",
         "inner": "the inner units after the gate",
@@ -110,7 +120,7 @@ class SwiGLU(Network):
     def __init__(self, config: Config, input_size: int):
         super().__init__()
         self.input_size = self.output_size = input_size
-        size = config.inner_size or -(-input_size // 3) * 8
+        self.inner_size = size = config.inner_size or -(-input_size // 3) * 8
         self.from_input = nn.Linear(input_size, 2 * size, bias=config.bias)
         self.to_output = nn.Linear(size, input_size, bias=config.bias)
 

@@ -17,6 +17,7 @@ from elman.layers.base import LAYERS
 from elman.layers.scanned import ScanLayer, wide
 from elman.ops.linear_attention import linear_attention
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
 
 SLOWLY = 16  # the input's decay is a sigmoid's 16th root: half open still keeps a state for dozens of steps
@@ -24,14 +25,15 @@ SLOWLY = 16  # the input's decay is a sigmoid's 16th root: half open still keeps
 
 @LAYERS.register("linear-attention")
 class LinearAttention(ScanLayer):
-    """Attention without softmax (retention, gated linear attention): each head's past is one fading matrix.
+    """Attention without softmax (retention, gated linear attention): each head's past is one fading matrix."""
 
-    Limitation: a matrix of fixed size keeps about as many exact associations as keys are wide; older ones blur.
-    Cost per token: five products with matrices of width × width; beside that, for each head, training about 2 · chunk ·
-    head size + 2 · head size² multiplications, stepping 2 · head size².
-    State: heads × head size² numbers.
-    """
-
+    traits: ClassVar = Traits(
+        idea="keys write values into a matrix and queries read from it: attention whose past has a fixed size",
+        limitation="a matrix keeps about as many exact associations as keys are wide; older ones blur",
+        training="3·heads·head_size·(4·input + width + 2·min(length, chunk_size) + 2·head_size); chunks at once",
+        stepping="heads·head_size·(4·input + width + 3·head_size)",
+        state="heads·head_size²",
+    )
     sites: ClassVar = {
         "query": "what each head looks for (q)",
         "key": "where each head writes (k)",

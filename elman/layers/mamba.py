@@ -23,6 +23,7 @@ from elman.layers.base import LAYERS
 from elman.layers.scanned import ScanLayer, wide
 from elman.ops.selective import Selection, selective_scan
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
 
 HUGGING_FACE = {
@@ -46,12 +47,16 @@ class MambaState(NamedTuple):
 class Mamba(ScanLayer):
     """Selective state space (Gu & Dao, 2023): step size, write and read depend on the input; a gate on the way out.
 
-    Limitation: the past is squeezed into a state of fixed size, so it cannot look up what it did not choose to keep.
-    Cost per token: three products with matrices of width × inner (inner = expand × width), and about 6 × inner ×
-    state_size multiplications for the state, in training and in stepping alike; training computes states twice.
-    State: inner × (state_size + kernel_size − 1) numbers.
+    Training computes states twice, so as not to keep them.
     """
 
+    traits: ClassVar = Traits(
+        idea="a linear state that chooses from the input what to write, keep and read, so time is one parallel scan",
+        limitation="the past is squeezed into a fixed size: it cannot look up what it did not choose to keep",
+        training="3·inner·(2·input + width + kernel_size + 2·rank + 8·state_size); all positions at once",
+        stepping="inner·(2·input + width + kernel_size + 2·rank + 6·state_size); inner is expand·width, rank step_rank",
+        state="inner·(state_size + kernel_size − 1)",
+    )
     no_decay: ClassVar = ("log_rate",)
     sites: ClassVar = {
         "convolved": "input after the short convolution (x)",

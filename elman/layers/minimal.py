@@ -13,7 +13,10 @@ from elman.layers.base import LAYERS, SequenceLayer
 from elman.ops import taps
 from elman.ops.scan import linear_scan
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
+
+EXACT = 40.0  # from here on softplus(x) is x, to the last digit of float64
 
 
 class Minimal(SequenceLayer):
@@ -55,16 +58,15 @@ class Minimal(SequenceLayer):
 
 @LAYERS.register("mingru")
 class MinGRU(Minimal):
-    """minGRU (Feng et al., 2024): an update gate that does not see the past, trained by parallel scan.
+    """minGRU (Feng et al., 2024): an update gate that does not see the past, trained by parallel scan."""
 
-    Core idea: without the past in the gate the state is linear in itself, so all of time is computed at once.
-    Limitation: no gate can decide by what is remembered; with shares between 0 and 1, no depth tracks parity at any
-    length (Grazzi et al., 2024).
-    Cost per token: 2m·n multiplications for input width m and state width n, and a few n for the scan, in parallel
-    over time in training; the same in a step.
-    State: n numbers.
-    """
-
+    traits: ClassVar = Traits(
+        idea="without the past in its gate the state is linear in itself, so all of time is one parallel scan",
+        limitation="no gate decides by what is remembered; no depth tracks parity at any length (Grazzi et al., 2024)",
+        training="3·stepping; all positions at once",
+        stepping="2·width·(input + 1)",
+        state="width",
+    )
     sites: ClassVar = {
         "gate.update": "share of the state that is kept (1 - z in the paper)",
         "candidate": "proposed new state (h̃)",
@@ -80,16 +82,15 @@ class MinGRU(Minimal):
 
 @LAYERS.register("minlstm")
 class MinLSTM(Minimal):
-    """minLSTM (Feng et al., 2024): forget and input gate that do not see the past and share one whole.
+    """minLSTM (Feng et al., 2024): forget and input gate that do not see the past and share one whole."""
 
-    Core idea: as minGRU, with two gates divided by their sum, so that the state keeps its scale at any length.
-    Limitation: no gate can decide by what is remembered; with shares between 0 and 1, no depth tracks parity at any
-    length (Grazzi et al., 2024).
-    Cost per token: 3m·n multiplications for input width m and state width n, and a few n for the scan, in parallel
-    over time in training; the same in a step.
-    State: n numbers.
-    """
-
+    traits: ClassVar = Traits(
+        idea="as minGRU, with two gates divided by their sum, so that the state keeps its scale at any length",
+        limitation="no gate decides by what is remembered; no depth tracks parity at any length (Grazzi et al., 2024)",
+        training="3·stepping; all positions at once",
+        stepping="width·(3·input + 2)",
+        state="width",
+    )
     sites: ClassVar = {
         "gate.forget": "share of the state that is kept, after division (f')",
         "gate.input": "share of the candidate that is written, after division (i')",
@@ -110,7 +111,8 @@ class MinLSTM(Minimal):
 
     def transition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         keep, write, candidate = self.from_input(x).chunk(3, dim=-1)
-        odds = F.logsigmoid(keep) - F.logsigmoid(write)  # f / (f + i), also where both are too small to divide
-        keep = tap("gate.forget", torch.sigmoid(odds))
-        write = tap("gate.input", torch.sigmoid(-odds))
+        # log f/i, also where both are too small to divide; softplus is -log of a sigmoid, without logsigmoid's copies
+        odds = F.softplus(-write, threshold=EXACT) - F.softplus(-keep, threshold=EXACT)
+        share = torch.sigmoid(odds)  # f / (f + i)
+        keep, write = tap("gate.forget", share), tap("gate.input", 1 - share)
         return keep, write * tap("candidate", candidate)

@@ -10,17 +10,21 @@ from elman import config as settings
 from elman.layers.base import LAYERS, SequenceLayer
 from elman.ops.positions import sinusoids
 from elman.ops.taps import stepping, tap
+from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
 
 
 @LAYERS.register("positions")
 class Positions(SequenceLayer):
-    """Adds to each token a vector that tells its place in the row.
+    """Adds to each token a vector that tells its place in the row."""
 
-    Learned vectors exist for `context` places; then counting starts again, and places one context apart look alike.
-    Sinusoids never end. Cost per token: width, in training and stepping. State: one number for each row.
-    """
-
+    traits: ClassVar = Traits(
+        idea="adds to each token a vector that tells its place, for layers that do not see order",
+        limitation="learned places begin again after `context` of them; sinusoids never end",
+        training="0; learned; 2·width for sinusoids",
+        stepping="0; learned; 2·width for sinusoids",
+        state="1",
+    )
     wrapped: ClassVar = False  # norm and shortcut are for what it is added to
     sites: ClassVar = {"position": "the vector added for the place (p)"}
 

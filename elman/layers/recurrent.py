@@ -40,7 +40,8 @@ class Recurrent(SequenceLayer):
 
 
 def _layer_of(name: str, cell: type[Cell]) -> None:
-    layer = type(cell.__name__, (Recurrent,), {"__doc__": cell.__doc__, "cell_class": cell, "Config": cell.Config})
+    shared = {"__doc__": cell.__doc__, "cell_class": cell, "Config": cell.Config, "traits": cell.traits}
+    layer = type(cell.__name__, (Recurrent,), shared)
     LAYERS.register(name)(layer)
 
 

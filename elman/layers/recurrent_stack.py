@@ -1,7 +1,7 @@
 """Several recurrent layers of one kind as one layer: any cell by name, dropout in between."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 from torch import nn
@@ -13,12 +13,21 @@ from elman.layers.base import LAYERS, SequenceLayer
 from elman.layers.recurrent import Recurrent
 from elman.ops import taps
 from elman.ops.dropout import locked_dropout
+from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, State, Step
 
 
 @LAYERS.register("recurrent")
 class RecurrentStack(SequenceLayer):
     """Any cell, one or more layers of it, with dropout in between."""
+
+    traits: ClassVar = Traits(
+        idea="several layers of one cell as one layer: each reads what the one below has made of the text",
+        limitation="as its cell; layers wait for each other",
+        training="inside; one step after another",
+        stepping="inside",
+        state="inside",
+    )
 
     class Config(settings.Config):
         cell: str | dict[str, Any] = "lstm"

@@ -27,6 +27,7 @@ from elman.layers.base import LAYERS
 from elman.layers.scanned import ScanLayer, wide
 from elman.ops.invariant import Dense, Diagonal, System, invariant_scan
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
 
 
@@ -128,12 +129,15 @@ class StateSpace(ScanLayer):
 
 @LAYERS.register("s4d")
 class S4D(StateSpace):
-    """Diagonal state space (Gu et al., 2022): independent damped oscillators in each channel, trained as a convolution.
+    """Diagonal state space (Gu et al., 2022): damped oscillators in each channel, trained as a convolution."""
 
-    Limitation: decays do not depend on the input, so it cannot choose what to keep or to drop.
-    Cost per token and channel: training about chunk + 2·N multiplications, stepping about 4·N, N being state_size.
-    State: channels × N numbers.
-    """
+    traits: ClassVar = Traits(
+        idea="each oscillator remembers at its own pace, and a whole sequence is a convolution",
+        limitation="decays do not depend on the input, so it cannot choose what to keep or to drop",
+        training="3·width·(2·width + chunk_size + 2·state_size + 5·chunk_size·state_size/length); chunks at once",
+        stepping="2·width·(width + 4·state_size); 2·width² is the mixing",
+        state="width·state_size",
+    )
 
     class Config(StateSpace.Config):
         start: Literal["lin", "inv", "legs"] = "legs"
@@ -169,13 +173,16 @@ class S4D(StateSpace):
 
 @LAYERS.register("s4")
 class S4(StateSpace):
-    """Structured state space (Gu et al., 2021): HiPPO's memory of the whole past, diagonal plus low rank.
+    """Structured state space (Gu et al., 2021): HiPPO's memory of the whole past, diagonal plus low rank."""
 
-    Limitation: decays do not depend on the input; the low-rank part costs more than S4D and seldom gains much.
-    Cost per token and channel: training about chunk + 2·N + N²/chunk multiplications, and N³ once for each channel and
-    sequence; stepping about 10·N, N being state_size.
-    State: channels × N numbers.
-    """
+    traits: ClassVar = Traits(
+        idea="starts as the optimal memory of the whole past in polynomials (HiPPO), and learns from there",
+        limitation="decays do not depend on the input; the low-rank part costs more than S4D and seldom gains much",
+        training="3·width·(2·width + chunk_size + 2·state_size + state_size²/chunk_size"
+        " + (2·chunk_size·state_size² + log2(chunk_size)·state_size³)/length); chunks at once",
+        stepping="2·width·(width + 12·state_size); 2·width² is the mixing",
+        state="width·state_size",
+    )
 
     def __init__(self, config: StateSpace.Config, input_size: int):
         super().__init__(config, input_size)

@@ -9,6 +9,7 @@ from torch import Tensor
 from elman.layers.base import LAYERS, TwoWayLayer
 from elman.layers.heads import HeadedLayer, HeadsConfig
 from elman.ops.attention import attend_both_ways
+from elman.registry import Traits
 from elman.shapes import Lengths, Sequence
 
 
@@ -16,11 +17,16 @@ from elman.shapes import Lengths, Sequence
 class TwoWayAttention(HeadedLayer, TwoWayLayer):
     """Every position reads from all positions of its row, before and after it, weighted by how well they fit.
 
-    It reaches anything at once, in both directions; it needs the whole text, and without positions it does not see
-    order. Cost per token: in training about time × width for the weights, plus 4 width² for the projections; a window
-    makes it see less, not cost less. No steps, and rows without numbers as state.
+    A window makes it see less, not cost less.
     """
 
+    traits: ClassVar = Traits(
+        idea="every position reads from all of its row, before and after it, weighted by how well they fit",
+        limitation="needs the whole text, so it cannot go step by step; without positions blind to order",
+        training="6·head_size·(width·(heads + kv_heads) + heads·length); all positions at once",
+        stepping="none; it has no step form",
+        state="0",
+    )
     sites: ClassVar = {
         **HeadedLayer.sites,
         "scores": "how well keys fit: (time, heads, time), -inf where a position is not seen",

@@ -10,21 +10,21 @@ from elman import config as settings
 from elman.layers.base import LAYERS
 from elman.layers.past_inputs import PastInputs
 from elman.ops.taps import tap
+from elman.registry import Traits
 from elman.shapes import Sequence
 
 
 @LAYERS.register("window")
 class Window(PastInputs):
-    """Feed-forward network over the last few inputs (Bengio et al., 2003).
+    """Feed-forward network over the last few inputs (Bengio et al., 2003): y = tanh(H w + d), w being the window."""
 
-    Core idea: an n-gram model whose words are vectors: y = tanh(H w + d), w the last `context` inputs side by side;
-    similar contexts give similar outputs, seen or not.
-    Limitation: what lies before the window is not seen, and each place in it has weights of its own.
-    Cost per token: c·m·n multiplications for context c, input width m and output width n, twice that with direct
-    connections; all of time in parallel in training.
-    State: (c - 1)·m numbers, the inputs that are still in the window.
-    """
-
+    traits: ClassVar = Traits(
+        idea="an n-gram model whose words are vectors: similar contexts give similar outputs, seen or not",
+        limitation="what lies before the window is not seen, and each place in it has weights of its own",
+        training="3·stepping; all positions at once",
+        stepping="context·input·width; twice if direct",
+        state="(context − 1)·input",
+    )
     sites: ClassVar = {
         "hidden": "what the hidden layer makes of the window",
         "direct": "what goes past the hidden layer; if direct",

@@ -93,9 +93,3 @@ def test_the_forget_bias_is_added_to_the_forget_gate_only() -> None:
     difference = build("minlstm", forget_bias=2.0).from_input.bias - build("minlstm", forget_bias=0.0).from_input.bias
     torch.testing.assert_close(difference, torch.tensor([2.0] * 4 + [0.0] * 8))
     assert build("minlstm", bias=False).from_input.bias is None
-
-
-@names
-def test_a_layer_tells_what_it_is_and_what_it_costs(name: str) -> None:
-    text = LAYERS[name].__doc__
-    assert all(f"{word}:" in text for word in ("Core idea", "Limitation", "Cost per token", "State"))

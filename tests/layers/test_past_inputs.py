@@ -163,9 +163,3 @@ def test_settings_that_cannot_be_are_refused() -> None:
     ):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             build(name, **wrong)
-
-
-@pytest.mark.parametrize("name", ["bidirectional", "convolution", "window"])
-def test_a_layer_tells_what_it_is_and_what_it_costs(name: str) -> None:
-    text = LAYERS[name].__doc__
-    assert all(f"{word}:" in text for word in ("Core idea", "Limitation", "Cost per token", "State"))

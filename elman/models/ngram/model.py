@@ -15,6 +15,7 @@ from elman.models.ngram.fitting import weigh
 from elman.models.ngram.lookup import NOTHING, all_words, among, choose, walk, with_zeros
 from elman.models.ngram.tables import Table
 from elman.ops.taps import listening, stepping, tap
+from elman.registry import Traits
 from elman.shapes import Lengths, State, Token, Tokens
 from elman.tokenizers import EOS_ID
 
@@ -30,6 +31,13 @@ class Counted(NamedTuple):
 class NGram(nn.Module):
     """Counted n-grams with smoothing: fitted in one pass over the text, without gradients."""
 
+    traits: ClassVar = Traits(
+        idea="what followed the last words so far will follow them again; what was never seen backs off to fewer words",
+        limitation="words are alike or not at all, and nothing further back than n-1 words is seen",
+        training="0; the n-grams of each length are sorted and counted once",
+        stepping="0; one binary search for each length up to order, and a sum for each word of the vocabulary",
+        state="order − 1; the last words",
+    )
     Config = NGramConfig
     fits_by_counting: ClassVar = True
     sites: ClassVar = {

@@ -1,0 +1,114 @@
+"""Layers that are linear in their state, on one CPU thread: all positions at once beside stepping in a Python loop.
+
+    python -m benchmarks.scan
+
+The same layer both times, batch 1, in rounds that take turns, in processor time; training is forward and backward.
+Then the peak of memory in training at three lengths, each in a process of its own: twice the length should take twice
+as much.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.harness import compare, interleaved, show, write
+from elman.layers import LAYERS, SequenceLayer
+
+NAMES = ("mingru", "minlstm", "s4d", "s4", "mamba", "linear-attention")
+LENGTH, WIDTHS, LENGTHS = 4096, (64, 256), (1024, 2048, 4096)
+LEAST = 10.0  # times faster than stepping
+
+
+def build(name: str, width: int) -> SequenceLayer:
+    torch.manual_seed(0)
+    kind: Any = LAYERS[name]
+    return kind(kind.Config(), width)
+
+
+def stepped(layer: SequenceLayer, x: Tensor) -> Tensor:
+    state, outputs = layer.initial_state(len(x)), []
+    for one in x.unbind(1):
+        output, state = layer.step(one, state)
+        outputs.append(output)
+    return torch.stack(outputs, 1)
+
+
+def variants(layer: SequenceLayer, x: Tensor, training: bool) -> dict[str, Callable[[], Any]]:
+    def running(form: Callable[[], Tensor]) -> Callable[[], Any]:
+        def infer() -> None:
+            with torch.inference_mode():
+                form()
+
+        def train() -> None:
+            layer.zero_grad()
+            form().sum().backward()
+
+        return train if training else infer
+
+    return {"stepping": running(lambda: stepped(layer, x)), "at once": running(lambda: layer(x)[0])}
+
+
+def peak(name: str, width: int, length: int) -> float:
+    """Megabytes that training on one sequence takes at the most, beside what was held before."""
+    layer = build(name, width)
+    before = _peak()
+    layer(torch.randn(1, length, width, requires_grad=True))[0].sum().backward()
+    return _peak() - before
+
+
+def _peak() -> float:
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
+
+
+def main(rounds: int = 3, names: tuple[str, ...] = NAMES) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {}
+    for name in names:
+        found: dict[str, Any] = {"speed": {}, "peak_megabytes": {}}
+        for width in WIDTHS:
+            layer, x = build(name, width), torch.randn(1, LENGTH, width)
+            for mode in ("inference", "training"):
+                pair = variants(layer, x, mode == "training")
+                seconds = interleaved(pair, rounds, warmup=1, clock=time.process_time)
+                found["speed"][f"{mode}, width {width}"] = table = compare(seconds, "stepping")
+                show(f"{name}: {mode}, width {width}, {LENGTH} steps", table, "stepping")
+        for length in LENGTHS:
+            words = [sys.executable, "-m", "benchmarks.scan", "--peak", name, str(WIDTHS[-1]), str(length)]
+            done = subprocess.run(words, capture_output=True, text=True, check=True)
+            found["peak_megabytes"][length] = json.loads(done.stdout)
+        print(f"  peak of memory in training, width {WIDTHS[-1]}: {found['peak_megabytes']} MB", flush=True)
+        results[name] = found
+    return results
+
+
+def slow(results: dict[str, Any]) -> list[str]:
+    """Where the parallel form is less than ten times faster."""
+    return [
+        f"{name}, {case}: {table['at once']['faster']:.1f} x"
+        for name, found in results.items()
+        for case, table in found["speed"].items()
+        if table["at once"]["faster"] < LEAST
+    ]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--peak", nargs=3, metavar=("NAME", "WIDTH", "LENGTH"), help="only this, in this process")
+    parser.add_argument("--only", nargs="+", default=NAMES, help="default: all")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.peak:
+        print(json.dumps(peak(options.peak[0], *map(int, options.peak[1:]))))
+    else:
+        results = main(names=options.only)
+        print(write("scan-cpu", results))
+        raise SystemExit("; ".join(slow(results)) or 0)

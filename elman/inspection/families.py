@@ -1,0 +1,87 @@
+"""Every family of layers with what it is about and what it costs, for listings and docs."""
+
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic.fields import FieldInfo
+
+from elman.cells import CELLS
+from elman.config import Config
+from elman.corpus.synthetic import LANGUAGES
+from elman.errors import UnknownName
+from elman.inspection.cost import LENGTH, WIDTH, Cost, evaluate, standard, stated
+from elman.layers import LAYERS
+from elman.models import MODELS, NGram
+from elman.registry import Registry, Traits
+from elman.tokenizers import TOKENIZERS
+
+KINDS: dict[str, Registry[Any]] = {"cell": CELLS, "layer": LAYERS, "model": MODELS}
+KINDS |= {"tokenizer": TOKENIZERS, "language": LANGUAGES}
+COSTS = ("training", "stepping", "state")
+COUNTED = (
+    f"Multiplications per token, at width {WIDTH} and length {LENGTH:,}, batch 1; training is forward and backward. "
+    "The state is the numbers that a row carries from token to token."
+)
+
+
+class Family(NamedTuple):
+    """What a cell, a layer or the n-gram model says of itself, and its cost at the standard width and length."""
+
+    kind: str
+    traits: Traits
+    cost: Cost
+
+    def explain(self, cost: str) -> str:
+        """The number, and the formula that it comes from."""
+        formula, number = getattr(self.traits, cost), getattr(self.cost, cost)
+        known = number is None or formula.partition(";")[0] == str(number)
+        return formula if known else f"{number:,.0f} = {formula}"
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON knows it: each cost with its formula and its number."""
+        told = self.traits._asdict()
+        costs = {name: {"formula": told[name], "number": getattr(self.cost, name)} for name in COSTS}
+        return {"kind": self.kind, **told, **costs, "parameters": self.cost.parameters}
+
+
+def families() -> dict[str, Family]:
+    """All that tell their traits; what a user has registered may tell none."""
+    found = {}
+    for name in LAYERS:
+        traits = LAYERS[name].traits
+        if traits is not None:
+            found[name] = Family("cell" if name in CELLS else "layer", traits, stated(standard(name), LENGTH))
+    counted = NGram(NGram.Config(), vocab_size=1)
+    costs = {name: evaluate(counted, name) for name in COSTS}
+    found["ngram"] = Family("model", NGram.traits, Cost(**costs, parameters=None))  # type: ignore[arg-type]
+    return found
+
+
+class Entry(NamedTuple):
+    """All that is known of one name: kinds, what it is, settings with default and meaning, and sites."""
+
+    kinds: list[str]
+    what: str
+    settings: dict[str, tuple[str, str]]
+    sites: dict[str, str]
+    family: Family | None
+
+
+def entry(name: str) -> Entry:
+    kinds = [kind for kind, registry in KINDS.items() if name in registry]
+    if not kinds:
+        raise UnknownName("name", name, {known for registry in KINDS.values() for known in registry})
+    registry = KINDS[kinds[0]]
+    item: Any = registry[name]
+    fields = {key: field for key, field in item.Config.model_fields.items() if key != "type"}
+    settings = {key: (default(field), " ".join((field.description or "").split())) for key, field in fields.items()}
+    return Entry(kinds, registry.describe()[name], settings, getattr(item, "sites", {}), families().get(name))
+
+
+def default(field: FieldInfo) -> str:
+    """As a recipe writes it."""
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    value = value.plain() if isinstance(value, Config) else list(value) if isinstance(value, tuple) else value
+    return yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("...\n").strip()
