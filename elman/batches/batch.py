@@ -28,6 +28,11 @@ class Batch(NamedTuple):
         return Batch(self.inputs[rows], self.targets[rows], lengths, self.fresh)
 
     @property
+    def size(self) -> int:
+        """How many rows."""
+        return len(self.inputs)
+
+    @property
     def real(self) -> int:
         """Target positions that are not padding."""
         return self.targets.numel() if self.lengths is None else int(self.lengths.sum())
