@@ -6,7 +6,7 @@ import json
 import pytest
 import yaml
 
-VERBS = ["init", "check", "train", "eval", "generate", "score", "list", "data", "data describe"]
+VERBS = ["init", "check", "train", "eval", "generate", "score", "import", "export", "list", "data", "data describe"]
 TINY = ["--device", "cpu", "--model.hidden_size", "16", "--training.max_steps", "8", "--training.sequence_length", "16"]
 
 
