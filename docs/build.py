@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from elman.cells import CELLS
 from elman.config import Config
 from elman.corpus.synthetic import LANGUAGES
+from elman.corpus.tasks import TASKS
 from elman.layers import LAYERS
 from elman.models import MODELS
 from elman.pipeline.recipe import Goal, Recipe
@@ -83,6 +84,9 @@ def _names() -> Iterator[str]:
     shared = _shared(LANGUAGES)
     yield _table(shared)
     yield from _registry(LANGUAGES, "language", shared)
+    yield "## Tasks"
+    yield "Synthetic ones, for `elman tasks`: each asks for one ability. These are the settings of the full size."
+    yield from _registry(TASKS, "task", {})
 
 
 def _registry(

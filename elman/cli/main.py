@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from elman.cli import check, data, evaluate, export, generate, import_, init, listing, score, train
+from elman.cli import check, data, evaluate, export, generate, import_, init, listing, score, tasks, train
 from elman.errors import ConfigError, ElmanError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command("score")(score.score)
 app.command("import")(import_.import_model)
 app.command("export")(export.export)
 app.command("list")(listing.list_names)
+app.command("tasks")(tasks.tasks)
 app.add_typer(data.app, name="data")
 
 DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
