@@ -13,7 +13,7 @@ def import_model(
     run: Annotated[Path | None, options.option(help="Run folder to make.", default="runs/<folder>")] = None,
     json: options.Json = False,
 ) -> None:
-    """Make a run folder of a Hugging Face folder on this disk: GPT-2, Llama, Mixtral or Mamba."""
+    """Make a run folder of a Hugging Face folder on this disk: BERT, GPT-2, Llama, Mixtral or Mamba."""
     from dataclasses import asdict
 
     from elman.pipeline.importing import import_folder
@@ -28,4 +28,5 @@ def import_model(
     )
     for note in brought.notes:
         print(f"Note: {note}")
-    print(f"Try: elman generate {brought.run}; elman eval {brought.run} --data my.txt")
+    first = "score {} < lines.txt" if brought.masked else "generate {}"
+    print(f"Try: elman {first.format(brought.run)}; elman eval {brought.run} --data my.txt")

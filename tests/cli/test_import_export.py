@@ -164,3 +164,81 @@ def test_export_says_how_to_load_it(elman, exported, tmp_path):
     assert "AutoTokenizer" in ended.out
     told = json.loads(elman("export", exported / "run", "--to", tmp_path / "other", "--json").out)
     assert told["format"] == "hugging-face"
+
+
+BERT = [{"two-way-attention": {"bias": True, "num_heads": 2}}, {"feedforward": {}}]
+GAPS = {"type": "masked", "pattern": BERT, "norm": "post", "embedding_norm": True, "head": "dense", "max_positions": 64}
+
+
+@pytest.fixture(scope="module")
+def gaps(tmp_path_factory):
+    """A small masked model and the folder it was exported to."""
+    folder = tmp_path_factory.mktemp("gaps")
+    (folder / "text.txt").write_text(TEXT)
+    words = [word for key, value in GAPS.items() for word in (f"--model.{key}", json.dumps(value))]
+    words += ["--tokenizer", "bpe", "--tokenizer.vocab_size", "300", *TINY]
+    train = ["train", "--data", folder / "text.txt", "--run", folder / "run", *words]
+    for line in [train, ["export", folder / "run", "--to", folder / "out"]]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in line])
+        assert not ended.value.code
+    return folder
+
+
+def test_a_masked_model_goes_out_and_comes_back(elman, gaps, tmp_path, monkeypatch):
+    """Planted: the mask not told; an added mask among the answers."""
+    told = elman("import", gaps / "out", "--run", tmp_path / "back")
+    assert "elman score" in told.out
+    assert "which token is the mask" not in told.out
+    before, after = (scores(elman, monkeypatch, run) for run in (gaps / "run", tmp_path / "back"))
+    for one, other in zip(before, after, strict=True):
+        assert (one["tokens"], one["kind"]) == (other["tokens"], "pseudo-likelihood")
+        assert one["log_prob"] == pytest.approx(other["log_prob"], abs=1e-4)
+    ended = elman("generate", tmp_path / "back", "--prompt", "the")
+    assert ended.code == 2
+
+
+def test_their_library_reads_a_masked_model(gaps):
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    transformers = pytest.importorskip("transformers")
+    transformers.utils.logging.disable_progress_bar()
+    ours = load(gaps / "run", "cpu")
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(gaps / "out").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(gaps / "out")
+    assert tokenizer.mask_token_id == ours.model.mask_id
+    ids = tokenizer("the cat <mask> on", return_tensors="pt").input_ids
+    assert ids[0, -1] == ours.tokenizer.eos_id
+    assert (ids == tokenizer.mask_token_id).sum() == 1
+    with torch.no_grad():
+        expected = theirs(ids).logits
+    torch.testing.assert_close(ours.model(ids)[0], expected[..., : ours.model.vocab_size], rtol=0, atol=1e-4)
+    assert expected.argmax(-1).max() < ours.model.vocab_size
+
+
+def test_a_masked_model_without_a_tokenizer_gets_a_mask_of_its_own(elman, gaps, tmp_path):
+    (tmp_path / "bare").mkdir()
+    config = json.loads((gaps / "out" / "config.json").read_text()) | {"mask_token_id": None}
+    (tmp_path / "bare" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "bare" / "model.safetensors").write_bytes((gaps / "out" / "model.safetensors").read_bytes())
+    told = json.loads(elman("import", tmp_path / "bare", "--run", tmp_path / "run", "--json").out)
+    assert any("which token is the mask" in note for note in told["notes"])
+    trained = load(tmp_path / "run", "cpu")
+    assert trained.model.mask_id == trained.tokenizer.vocab_size
+    assert trained.score("5 6 7").log_prob < 0
+    (tmp_path / "ids.txt").write_text("11 12 13\n")
+    judged = json.loads(elman("eval", tmp_path / "run", "--data", tmp_path / "ids.txt", "--json").out)
+    assert judged["kind"] == "pseudo-likelihood"
+
+
+def test_marks_are_found_by_the_names_that_berts_tokenizers_give_them(elman, gaps, tmp_path):
+    (tmp_path / "bert").mkdir()
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / "bert" / name).write_bytes((gaps / "out" / name).read_bytes())
+    config = json.loads((gaps / "out" / "config.json").read_text())
+    unsaid = {"mask_token_id": None, "eos_token_id": None, "bos_token_id": None}
+    (tmp_path / "bert" / "config.json").write_text(json.dumps(config | unsaid))
+    names = {"mask_token": "<mask>", "sep_token": "<eos>"}
+    (tmp_path / "bert" / "tokenizer_config.json").write_text(json.dumps(names))
+    assert elman("import", tmp_path / "bert", "--run", tmp_path / "run").code == 0
+    trained = load(tmp_path / "run", "cpu")
+    assert (trained.model.mask_id, trained.tokenizer.eos_id) == (300, 0)

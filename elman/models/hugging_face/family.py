@@ -18,7 +18,9 @@ class Family(ABC):
     model: ClassVar[str] = "stack"  # our kind of model
     prefix: ClassVar[str]  # of all names but the head's; folders of the bare network lack it
     block: ClassVar[tuple[str, ...]]  # our layers that one of theirs is made of
-    buffers: ClassVar[str] = r"(?!)"  # tensors in older folders that are computed, not learned
+    buffers: ClassVar[str] = r"(?!)"  # tensors that are computed, not learned, or play no part in the prediction
+    copies: ClassVar[str] = "lm_head.weight"  # of the word vectors, where these are tied; some folders store it
+    older: ClassVar[tuple[tuple[str, str], ...]] = ()  # parts of names, and what they were called before
 
     @abstractmethod
     def settings(self, given: Given) -> dict[str, Any]:

@@ -15,8 +15,11 @@ from elman.models.hugging_face.spelling import spelled
 from elman.models.stack import on_meta
 
 
-def from_folder(folder: str | Path) -> Any:
-    """The model in a folder, ready to use; whatever it asks for that we do not have is an error that names it."""
+def from_folder(folder: str | Path, mask_id: int | None = None) -> Any:
+    """The model in a folder, ready to use; whatever it asks for that we do not have is an error that names it.
+
+    `mask_id` is the token that hides others, for models that need one and whose config.json does not say it.
+    """
     folder = Path(folder)
     config = read_json(folder / CONFIG)
     kind = str(config.get("model_type"))
@@ -25,6 +28,8 @@ def from_folder(folder: str | Path) -> Any:
             f"model_type is {kind!r}", file=folder / CONFIG, remedy=f"{', '.join(FAMILIES)} can be imported"
         )
     family: Family = FAMILIES[kind]()
+    if config.get("mask_token_id") is None:
+        config["mask_token_id"] = mask_id
     model = _built(family, Given(config, folder / CONFIG))
     weights = Weights(folder)
     model.load_state_dict(_ours(family, model, weights, folder))
@@ -58,9 +63,12 @@ def _ours(family: Family, model: Any, weights: Weights, folder: Path) -> dict[st
     used: set[str] = set()
 
     def read(name: str) -> Tensor:
-        bare = name.removeprefix(family.prefix)
-        found = name if name in weights else bare
-        if found not in weights:
+        old = name
+        for now, before in family.older:
+            old = old.replace(now, before)
+        names = [variant.removeprefix(prefix) for variant in (name, old) for prefix in ("", family.prefix)]
+        found = next((variant for variant in names if variant in weights), None)
+        if found is None:
             raise DataError(f"weight {name!r} is missing", file=folder, remedy="is it only a part of the model?")
         used.add(found)
         return weights[found]
@@ -74,7 +82,7 @@ def _ours(family: Family, model: Any, weights: Weights, folder: Path) -> dict[st
                 file=folder,
             )
         ours[row.ours] = weight
-    used |= {"lm_head.weight"} if model.config.tied_embeddings else set()  # a copy, where it is stored at all
+    used |= {family.copies} if model.config.tied_embeddings else set()  # a copy, where it is stored at all
     left = [name for name in weights if name not in used]
     left = [name for name in left if not re.fullmatch(family.buffers, name.removeprefix(family.prefix))]
     if left:

@@ -1,13 +1,16 @@
 """One row for each of our weights: which of theirs it is made of, and how; the same rows serve both directions."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True)
+class Row:
+    """One of ours."""
+
     ours: str
     theirs: tuple[str, ...]  # joined along the first axis, in this order
     sizes: tuple[int, ...] = ()  # of these parts; none: all alike

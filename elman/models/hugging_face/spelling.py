@@ -7,10 +7,13 @@ TRAINING = {
     "dropout",
     "embedding_dropout",
     "input_dropout",
+    "keep_share",
     "locked_dropout",
+    "mask_share",
     "max_delta",
     "min_delta",
     "output_dropout",
+    "random_share",
     "weight_dropout",
 }
 """Settings that matter in training alone."""
@@ -24,6 +27,8 @@ def spelled(model: Any) -> dict[str, Any]:
     found = {key: value for key, value in config.plain().items() if key not in TRAINING | DERIVED}
     if config.positions != "learned":
         found.pop("max_positions")
+    if hasattr(model, "mask_id"):
+        found["mask_id"] = model.mask_id
     found |= {"width": model.embedding.weight.shape[1], "layers": len(model.stack.layers)}
     for index, ((name, settings), block) in enumerate(zip(config.layers(), model.stack.blocks(), strict=True)):
         own = {key: value for key, value in settings.plain().items() if key not in TRAINING | DERIVED}
@@ -35,7 +40,9 @@ def spelled(model: Any) -> dict[str, Any]:
 
 
 def _filled(name: str, layer: Any, config: Any) -> dict[str, Any]:
-    if "attention" in name:
+    if name == "two-way-attention":
+        return {"num_heads": layer.heads, "kv_heads": layer.kv_heads, "head_size": layer.head_size}
+    if name == "attention":
         # a table of places ends before a longer context could be used
         context = min(layer.config.context, config.max_positions if config.positions == "learned" else float("inf"))
         window = layer.config.window if layer.config.window < context else 0
