@@ -70,7 +70,7 @@ def _map(field: Tensor | Ragged, change: Any) -> Tensor | Ragged:
 
 
 class ExampleStore:
-    """Columns in memory-mapped files `NAME.FIELD.npy`, ragged ones with their `NAME.FIELD.ends.npy`; `NAME.json` last."""
+    """Columns in memory-mapped files `NAME.FIELD.npy`, ragged ones with `NAME.FIELD.ends.npy`; `NAME.json` last."""
 
     def __init__(self, folder: str | Path, name: str):
         self.folder, self.name = Path(folder), name
