@@ -93,3 +93,13 @@ def test_a_data_error_says_where_what_and_what_would_work():
     error = DataError("no text", file="a.csv", line=3, column="body", remedy="give --column")
     assert str(error) == "a.csv, line 3, column 'body': no text (give --column)"
     assert str(DataError("no text")) == "no text"
+
+
+def test_an_override_opens_a_short_form():
+    """Planted: the name was lost with it."""
+    assert override({"model": "lstm"}, {"model.dropout": 0.1}) == {"model": {"type": "lstm", "dropout": 0.1}}
+
+
+def test_a_value_that_is_no_yaml_is_refused_with_its_place():
+    with pytest.raises(ConfigError, match=r"model.pattern: '\[lstm' is not valid YAML"):
+        override({}, {"model.pattern": "[lstm"})

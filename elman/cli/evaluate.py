@@ -33,7 +33,9 @@ def evaluate(
         options.show_json(scores)
         return
     plain = {key: value for key, value in scores.items() if isinstance(value, int | float) and key != "nats"}
-    options.table("Scores", ["measure", "value"], [[key.replace("_", " "), value] for key, value in plain.items()])
+    kind = scores["kind"]
+    rows = [[options.measure(key, kind), value] for key, value in plain.items()]
+    options.table("Scores" if kind == "likelihood" else f"Scores ({kind})", ["measure", "value"], rows)
     print(f"Context: {scores['context']}.")
     for repair in scores["repairs"]:
         print(f"Repaired: {repair}.")

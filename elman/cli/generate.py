@@ -54,8 +54,9 @@ def generate(
     elif count > 1:
         print("\n---\n".join(text + one.text for one in model.generate_batch([text] * count, **settings)))
     else:
+        pieces = model.stream(text, **settings)
         sys.stdout.write(text)
-        for piece in model.stream(text, **settings):
+        for piece in pieces:
             sys.stdout.write(piece)
             sys.stdout.flush()
         sys.stdout.write("\n")

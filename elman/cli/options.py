@@ -55,7 +55,7 @@ def build_recipe(
     overrides: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
     if data is not None:
         overrides = {"data.language": None, **overrides}
-    overrides |= size_overrides(size) if size else {}
+    overrides |= size_overrides(size, model) if size else {}
     return read_recipe(source, overrides | parse_overrides(settings))
 
 
@@ -94,6 +94,14 @@ def number(value: Any) -> str:
     if isinstance(value, int) or (isinstance(value, float) and 1000 <= abs(value) < 1e12):
         return f"{value:,.0f}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def measure(key: str, kind: str) -> str:
+    """The name of a score for people; what compares with its like only says so."""
+    name = key.replace("_", " ")
+    if kind == "pseudo-likelihood":
+        name = name.replace("perplexity", "pseudo-perplexity").replace("bits", "pseudo-bits")
+    return name
 
 
 def _numbers(rows: list[list[Any]], index: int) -> bool:

@@ -20,6 +20,7 @@ class Progress:
         columns += [TextColumn("{task.fields[state]}"), TextColumn("left"), TimeRemainingColumn()]
         self.bar = Bar(*columns, console=self.console, disable=not self.console.is_terminal)
         self.task: Any = None
+        self.measure = "perplexity"
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -36,6 +37,9 @@ class Progress:
 
     def _start(self, report: Report) -> None:
         facts = report.values
+        self.measure = (
+            "perplexity" if facts["prediction"] == "left-to-right" else "pseudo-ppl"
+        )  # or the line would wrap
         sizes = ", ".join(f"{split} {tokens:,}" for split, tokens in facts["tokens"].items())
         self.console.print(f"{facts['parameters']:,} parameters, vocabulary {facts['vocabulary']:,}; tokens: {sizes}")
         for line in dict.fromkeys(facts["layers"]):
@@ -55,7 +59,7 @@ class Progress:
         mark = " *" if report.values["improved"] else ""
         loss, ppl = report.values["valid_loss"], report.values["valid_perplexity"]
         self.console.print(
-            f"step {report.step:>7,}  epoch {report.epoch:6.2f}  validation loss {loss:.4f}  perplexity {ppl:,.2f}"
+            f"step {report.step:>7,}  epoch {report.epoch:6.2f}  validation loss {loss:.4f}  {self.measure} {ppl:,.2f}"
             f"  {report.clock['seconds']:,.0f} s{mark}"
         )
 

@@ -1,6 +1,7 @@
 """elman score: how likely is each line?"""
 
 import json as jsonlib
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,8 @@ def score(
     from elman.pipeline.trained import load
 
     model = load(run, device or "auto")
+    if not json and model.kind != "likelihood":
+        print(f"note: {model.kind}: each token with both sides in sight; compares with its like only", file=sys.stderr)
     for found in model.score(options.read_lines()):
         if json:
             print(jsonlib.dumps(found.plain(), ensure_ascii=False))

@@ -69,14 +69,15 @@ def train(
 
 
 def show_results(folder: Path, results: dict[str, Any]) -> None:
-    rows = []
+    rows, kind = [], "likelihood"
     for split in ("valid", "test"):
         if split in results:
-            scores = results[split]
-            excess = (scores.get("language") or {}).get("excess", {})
+            scores, kind = results[split], results[split]["kind"]
+            excess = (scores.get("language") or {}).get("excess") or {}
             row = [split, scores["tokens"], scores["loss"], scores["perplexity"], scores["bits_per_byte"]]
             rows.append([*row, excess.get("best"), _percent(excess.get("relative"))])
-    columns = ["split", "tokens", "loss", "perplexity", "bits per byte", "best loss", "above it"]
+    names = [options.measure(key, kind) for key in ("tokens", "loss", "perplexity", "bits_per_byte")]
+    columns = ["split", *names, "best loss", "above it"]
     if all(row[5] is None for row in rows):
         columns, rows = columns[:5], [row[:5] for row in rows]
     if rows:
@@ -97,7 +98,8 @@ def show_results(folder: Path, results: dict[str, Any]) -> None:
             f"Goal {goal['measure']} {limit}: {'met' if goal['met'] else 'NOT met'} ({options.number(goal['value'])})."
         )
     print(f"Plots, samples and metrics are in {folder}")
-    print(f"Try: elman generate {folder}")
+    masked = results["prediction"] == "masked"
+    print(f"Try: elman score {folder} < lines.txt" if masked else f"Try: elman generate {folder}")
 
 
 def _percent(share: float | None) -> str | None:

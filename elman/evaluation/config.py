@@ -11,4 +11,4 @@ class EvaluationConfig(Config):
     batch_size: int = Field(64, ge=1)
     """Documents read at once, where each stands on its own; changes speed only."""
     sequence_length: int = Field(256, ge=1)
-    """Positions read at once; changes speed and memory only."""
+    """Positions read at once; changes speed and memory only. Masked models read pieces as long as in training."""

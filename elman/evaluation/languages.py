@@ -11,6 +11,7 @@ from elman.errors import DataError
 from elman.evaluation.likelihood import Likelihood
 from elman.evaluation.plain import plain
 from elman.evaluation.reading import Reading, read
+from elman.models import prediction_of
 
 
 class Language(Protocol):
@@ -70,8 +71,10 @@ class Excess:
 
 @dataclass(frozen=True)
 class Comparison:
-    excess: Excess
+    excess: Excess | None
+    """None for a model that sees both sides: the best possible loss is that of reading from left to right."""
     by_distance: list[Loss]
+    """Empty for the same models."""
     agreement: Agreement | None
     """None for languages that mark no words."""
 
@@ -106,7 +109,10 @@ def compare(model: Any, tokenizer: Any, language: Language, documents: Iterable[
     for distance, pairs in sorted(at_marks.items()):
         own, true = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
         by_distance.append(Loss(distance, own, true, len(pairs)))
-    return Comparison(_excess(nats, best, tokens, language), by_distance, tally.result() if tally.met else None)
+    agreement = tally.result() if tally.met else None
+    if prediction_of(model) != "left-to-right":
+        return Comparison(None, [], agreement)
+    return Comparison(_excess(nats, best, tokens, language), by_distance, agreement)
 
 
 def _excess(nats: float, best: float, tokens: int, language: Language) -> Excess:
@@ -123,7 +129,7 @@ def _excess(nats: float, best: float, tokens: int, language: Language) -> Excess
 
 
 def agreement(model: Any, tokenizer: Any, documents: Iterable[Document]) -> Agreement:
-    """At each marked word, given all that stands before it: is the right form more probable than the wrong one?"""
+    """At each marked word, given all that the model may see: is the right form more probable than the wrong one?"""
     tally = _Tally()
     for reading in read(model, tokenizer, documents):
         tally.add(reading)

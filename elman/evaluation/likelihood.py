@@ -17,6 +17,7 @@ from elman.errors import ElmanError
 from elman.evaluation.plain import plain
 from elman.evaluation.significance import bootstrap_interval
 from elman.evaluation.still import device_of, still
+from elman.models import KINDS, prediction_of
 from elman.ops.state import take_rows
 
 SPELLING = math.log(257)  # nats of one byte, or of the end mark, of an unknown word
@@ -77,6 +78,8 @@ class Likelihood:
     """How much of the past the model saw."""
     by_position: list[Span]
     """The loss from the first token that the model saw on: of the document, or of the lane if the state is carried."""
+    kind: str = "likelihood"
+    """Or pseudo-likelihood, of a model that sees both sides of a token: that compares with its like only."""
     language: dict[str, Any] | None = None
     """Beside the true distribution, where that is known."""
 
@@ -86,10 +89,21 @@ class Likelihood:
 
 
 def evaluate(
-    model: Any, batches: Any, facts: Facts, context: str, progress: Callable[[int, int], None] | None = None
+    model: Any,
+    batches: Any,
+    facts: Facts,
+    context: str,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    quick: bool = False,
 ) -> Likelihood:
-    """The score over one epoch of batches that cover the text of `facts`; `progress` hears tokens done and in all."""
-    sums = _Sums()
+    """The score over one epoch of batches that cover the text of `facts`; `progress` hears tokens done and in all.
+
+    `quick` takes the losses that a model offers for following its training, where the exact ones are dear.
+    """
+    kind = KINDS[prediction_of(model)]
+    sums = _Sums(alone=kind == "pseudo-likelihood")
+    losses_of = getattr(model, "quick_losses", model.losses) if quick else model.losses
     device = device_of(model)
     state: Any = None
     for batch in batches.epoch(0):
@@ -98,18 +112,21 @@ def evaluate(
         lengths = None if batch.lengths is None else batch.lengths.to(device)
         with still(model):
             state = model.initial_state(rows) if batch.fresh else take_rows(state, slice(0, rows))
-            losses, state = model.losses(inputs, targets, state, lengths)
+            losses, state = losses_of(inputs, targets, state, lengths)
             sums.add(losses.cpu().double(), None if lengths is None else lengths.cpu(), batch.fresh)
         if progress:
             progress(int(sums.tokens.sum()), facts.tokens)
-    return _score(sums, facts, context)
+    return _score(sums, facts, context, kind)
 
 
 class _Sums:
-    """Nats and tokens so far: in all by position, by row since it began, and by row of each batch."""
+    """Nats and tokens so far: in all by position, by row since it began, and by row of each batch.
 
-    def __init__(self) -> None:
-        self.position = 0
+    With `alone`, every batch is read on its own, and its first position is the first that the model saw.
+    """
+
+    def __init__(self, alone: bool = False) -> None:
+        self.alone, self.position = alone, 0
         self.nats = np.zeros(64)  # span k holds the positions from 2^k up to 2^(k+1) - 1
         self.tokens = np.zeros(64, dtype=np.int64)
         self.documents: list[np.ndarray] = []  # each (2, rows): nats and tokens
@@ -126,7 +143,7 @@ class _Sums:
                 "the model's loss is not a number: it was trained with too large a learning rate or damaged since; "
                 "try an earlier checkpoint"
             )
-        self.position = 0 if fresh else self.position
+        self.position = 0 if fresh or self.alone else self.position
         spans = np.log2(np.arange(self.position + 1, self.position + time + 1)).astype(np.int64)
         np.add.at(self.nats, spans, losses.sum(0).numpy())
         np.add.at(self.tokens, spans, real.sum(0).numpy())
@@ -144,7 +161,7 @@ class _Sums:
         return bootstrap_interval(*units) if units.shape[1] > 1 and np.isfinite(units).all() else None
 
 
-def _score(sums: _Sums, facts: Facts, context: str) -> Likelihood:
+def _score(sums: _Sums, facts: Facts, context: str, kind: str) -> Likelihood:
     nats, tokens = float(sums.nats.sum()), int(sums.tokens.sum())
     if tokens == 0:
         raise ElmanError("there is nothing to evaluate on: the batches hold no token")
@@ -171,6 +188,7 @@ def _score(sums: _Sums, facts: Facts, context: str) -> Likelihood:
             Span(2**k, 2 ** (k + 1) - 1, float(sums.nats[k] / sums.tokens[k]), int(sums.tokens[k]))
             for k in np.flatnonzero(sums.tokens).tolist()
         ],
+        kind=kind,
     )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from elman.corpus.document import Document
 from elman.errors import DataError
 from elman.evaluation.still import device_of, still
+from elman.models import prediction_of
 
 LOGITS = 2**24  # numbers held at once; decides how many documents are read together
 POOL = 1024  # documents sorted by length together: little padding, little memory
@@ -80,7 +81,7 @@ def _read_batch(model: Any, tokenizer: Any, batch: list[_Encoded]) -> Iterator[R
     places = [mark.word for encoded in batch for mark in encoded.document.marks]
     wrong = [form for encoded in batch for form in encoded.wrong]
     with still(model):
-        logits, _ = model.forward(inputs.to(device), model.initial_state(len(batch)), lengths.to(device))
+        logits = _logits(model, inputs.to(device), targets.to(device), lengths.to(device))
         totals = logits.float().logsumexp(dim=-1)
         right_log_probs = (_at(logits, targets.to(device)) - totals).cpu()
         wrong_log_probs = iter((logits[rows, places, wrong].float() - totals[rows, places]).tolist())
@@ -92,6 +93,13 @@ def _read_batch(model: Any, tokenizer: Any, batch: list[_Encoded]) -> Iterator[R
             for pair, value in zip(pairs, islice(wrong_log_probs, len(pairs)), strict=True)
         ]
         yield Reading(document, words, log_probs[: len(ids) + 1].tolist(), values)
+
+
+def _logits(model: Any, inputs: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
+    """Scores of every token at each target's place, given all that the model may see: its past, or both sides."""
+    if prediction_of(model) == "masked":
+        return model.masked_logits(targets, lengths)
+    return model.forward(inputs, model.initial_state(len(inputs)), lengths)[0]
 
 
 def _at(logits: Tensor, tokens: Tensor) -> Tensor:

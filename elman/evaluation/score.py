@@ -10,6 +10,7 @@ import torch
 
 from elman.evaluation.likelihood import SPELLING
 from elman.evaluation.still import device_of, still
+from elman.models import KINDS, prediction_of
 
 ROWS = 64  # texts read together
 LENGTH = 256  # positions read at once: bounds the memory that a long text takes
@@ -25,19 +26,24 @@ class Score:
     unknowns: int
     bits_per_byte: float
     """Over the text's bytes and one for its end, unknown words spelled out."""
+    kind: str = "likelihood"
+    """Or pseudo-likelihood: the probability of each token with both sides in sight, which do not chain."""
 
     def plain(self) -> dict[str, Any]:
         return asdict(self) | {"perplexity": math.exp(min(-self.log_prob / self.tokens, 700))}
 
 
-def score_texts(model: Any, tokenizer: Any, texts: Iterable[str]) -> Iterator[Score]:
-    """One score for each text, as they come: a stream may be endless."""
+def score_texts(model: Any, tokenizer: Any, texts: Iterable[str], length: int = LENGTH) -> Iterator[Score]:
+    """One score for each text, as they come: a stream may be endless.
+
+    Texts are read in pieces of `length` tokens; to a model without a past, as masked ones are, each stands alone.
+    """
     texts = iter(texts)
     while group := list(islice(texts, ROWS)):
-        yield from _score_group(model, tokenizer, group)
+        yield from _score_group(model, tokenizer, group, length)
 
 
-def _score_group(model: Any, tokenizer: Any, texts: list[str]) -> Iterator[Score]:
+def _score_group(model: Any, tokenizer: Any, texts: list[str], length: int) -> Iterator[Score]:
     encoded = [ids.tolist() for ids in tokenizer.encode_batch(texts)]
     order = sorted(range(len(texts)), key=lambda row: -len(encoded[row]))
     device, eos = device_of(model), tokenizer.eos_id
@@ -49,9 +55,9 @@ def _score_group(model: Any, tokenizer: Any, texts: list[str]) -> Iterator[Score
     nats = torch.zeros(len(texts), dtype=torch.float64)
     with still(model):
         state = model.initial_state(len(texts))
-        for start in range(0, targets.shape[1], LENGTH):
-            part = slice(start, start + LENGTH)
-            here = (lengths - start).clamp(0, LENGTH)
+        for start in range(0, targets.shape[1], length):
+            part = slice(start, start + length)
+            here = (lengths - start).clamp(0, length)
             given, wanted = inputs[:, part].to(device), targets[:, part].to(device)
             losses, state = model.losses(given, wanted, state, here.to(device))
             real = torch.arange(losses.shape[1]) < here[:, None]
@@ -61,4 +67,5 @@ def _score_group(model: Any, tokenizer: Any, texts: list[str]) -> Iterator[Score
         spelling = SPELLING * sum(len(word.encode("utf-8", "surrogatepass")) + 1 for word in unknown)
         size = len(texts[row].encode("utf-8", "surrogatepass")) + 1
         bits = (total + spelling) / math.log(2) / size
-        yield Score(texts[row], -total, len(encoded[row]) + 1, len(unknown), bits)
+        kind = KINDS[prediction_of(model)]
+        yield Score(texts[row], -total, len(encoded[row]) + 1, len(unknown), bits, kind)

@@ -13,6 +13,7 @@ from elman.errors import ElmanError
 from elman.evaluation.still import device_of, still
 from elman.generation.choose import NOTHING, GenerationConfig, choose, random_stream
 from elman.generation.text import Reason, Writer
+from elman.models import cannot_step, prediction_of
 from elman.ops.state import take_rows
 from elman.ops.taps import stepping
 from elman.shapes import State, Step, Tokens
@@ -98,6 +99,8 @@ def generate_tokens(
     `streams` numbers the random streams of the rows (0, 1, 2, …): row and number decide the text, not its company.
     Rows that the caller puts into `done` get no further tokens.
     """
+    if prediction_of(model) == "masked":
+        raise cannot_step()
     if not prompts:
         return
     seed = secrets.randbits(63) if config.seed is None else config.seed

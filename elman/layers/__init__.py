@@ -13,6 +13,7 @@ from elman.layers import (  # noqa: F401
     recurrent,
     recurrent_stack,
     s4,
+    two_way_attention,
     window,
 )
 from elman.layers.base import LAYERS, SequenceLayer, TwoWayLayer, two_way

@@ -73,5 +73,5 @@ def two_way(name: str) -> ConfigError:
     causal = ", ".join(name for name in LAYERS if LAYERS[name].causal)
     return ConfigError(
         f"layer {name!r} sees both sides of each position, so a model that reads from left to right cannot use it and "
-        f"it cannot go step by step; use it in a model that has the whole text, or take one of {causal}"
+        f"it cannot go step by step; use it in a model that has the whole text, like masked, or take one of {causal}"
     )

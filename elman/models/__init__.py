@@ -1,8 +1,22 @@
 """Models: stacks of layers with something to predict."""
 
-from elman.models.base import MODELS, SequenceModel
+from elman.models.base import KINDS, MODELS, Prediction, SequenceModel, cannot_step, prediction_of
 from elman.models.language_model import LanguageModel
+from elman.models.masked import Masked, MaskedConfig
 from elman.models.ngram import NGram
 from elman.models.stack import Stack, StackConfig
 
-__all__ = ["MODELS", "LanguageModel", "NGram", "SequenceModel", "Stack", "StackConfig"]
+__all__ = [
+    "KINDS",
+    "MODELS",
+    "LanguageModel",
+    "Masked",
+    "MaskedConfig",
+    "NGram",
+    "Prediction",
+    "SequenceModel",
+    "Stack",
+    "StackConfig",
+    "cannot_step",
+    "prediction_of",
+]

@@ -1,12 +1,18 @@
 """What every language model offers, counted or trained, and the names they go by."""
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from elman.config import Config
+from elman.errors import ConfigError
 from elman.registry import Registry
 from elman.shapes import Lengths, State, Token, Tokens
+
+Prediction = Literal["left-to-right", "masked"]
+"""What a model sees of a text when it predicts a token: all before it, or all but it."""
+KINDS: dict[Prediction, str] = {"left-to-right": "likelihood", "masked": "pseudo-likelihood"}
+"""What the sum of its losses then is."""
 
 
 @runtime_checkable
@@ -38,3 +44,17 @@ class ModelClass(Protocol):
 
 
 MODELS: Registry[Any] = Registry("model")
+
+
+def prediction_of(model: Any) -> Prediction:
+    """A model, or its class, that does not say predicts from left to right."""
+    return getattr(model, "prediction", "left-to-right")
+
+
+def cannot_step() -> ConfigError:
+    """What to raise where a masked model is asked for what comes next."""
+    return ConfigError(
+        "a masked model fills gaps with both sides in sight: it has no steps and writes no text from left to right. "
+        "It can judge text (elman score, elman eval); to generate, train a model that reads from left to right, "
+        "like --model lstm"
+    )

@@ -31,6 +31,7 @@ class LanguageModel(nn.Module):
         self.config, self.vocab_size = config, vocab_size
         width = config.embedding_size or config.hidden_size
         self.embedding = nn.Embedding(vocab_size, width)
+        self.scale = config.embedding_scale or width**0.5
         self.stack = Stack(config, width)
         if config.tied_embeddings and self.stack.output_size != width:
             raise ConfigError(
@@ -55,7 +56,7 @@ class LanguageModel(nn.Module):
     def step(self, token: Token, state: State) -> tuple[Tensor, State]:
         """Logits (batch, vocabulary) after one more token, and the new state."""
         with stepping():
-            features, state = self.stack.step(tap("embedding", self.embedding(token)), state)
+            features, state = self.stack.step(tap("embedding", self.embedding(token) * self.scale), state)
             return tap("output.logits", self.logits(features)), state
 
     def losses(
@@ -100,4 +101,4 @@ class LanguageModel(nn.Module):
 
     def _embed(self, tokens: Tokens) -> Tensor:
         weight = embedding_dropout(self.embedding.weight, self.config.embedding_dropout, self.training)
-        return F.embedding(tokens, weight)
+        return F.embedding(tokens, weight) * self.scale

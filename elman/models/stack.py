@@ -34,6 +34,9 @@ class StackConfig(Config):
     """Width of every layer that does not set its own."""
     embedding_size: int = Field(0, ge=0)
     """Width of the word vectors; 0 takes hidden_size."""
+    embedding_scale: float = Field(1.0, ge=0)
+    """What word vectors are multiplied by on their way in; 0 takes √width, so that tied vectors, which are small for
+    the sake of the output, enter with units of about one (Vaswani et al., 2017)."""
     tied_embeddings: bool = True
     """Use the word vectors as output weights too (Press and Wolf, 2017); needs the top as wide as the embedding."""
     output_bias: bool = True

@@ -11,6 +11,7 @@ from typing import Any
 from elman.batches import Documents, Lanes, Stream, TokenStore
 from elman.corpus import Corpus, open_corpus
 from elman.errors import DataError
+from elman.models import MODELS, prediction_of
 from elman.pipeline.recipe import Recipe
 from elman.runs import atomic_write
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
@@ -39,9 +40,17 @@ class Prepared:
     def evaluation_batches(self, split: str, recipe: Recipe, quick: bool = False) -> tuple[Lanes | Documents, str]:
         """Every token of a split once, and a sentence on the context it has. `quick` trades context for speed."""
         store, settings = self.stores[split], recipe.evaluation
+        masked = prediction_of(MODELS[recipe.model.type]) == "masked"  # type: ignore[attr-defined]
+        length = recipe.training.sequence_length if masked else settings.sequence_length
         if not self.corpus.carry:
-            batches = Documents(store, settings.batch_size, settings.sequence_length, recipe.seed, shuffle=False)
-            return batches, f"each {self.corpus.unit} on its own, from a fresh state"
+            batches = Documents(store, settings.batch_size, length, recipe.seed, shuffle=False)
+            cut = (
+                f", in pieces of at most {length} tokens with both sides in sight" if masked else ", from a fresh state"
+            )
+            return batches, f"each {self.corpus.unit} on its own{cut}"
+        if masked:
+            lanes = max(1, min(settings.batch_size, store.facts.tokens // length))  # changes speed only
+            return Lanes(store, lanes, length), f"pieces of {length} tokens, each on its own, both sides in sight"
         lanes = settings.lanes
         if quick:
             longest = store.facts.tokens // (8 * recipe.training.sequence_length)

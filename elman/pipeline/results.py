@@ -7,6 +7,7 @@ from elman.evaluation import Likelihood, compare, evaluate, excess
 from elman.evaluation.likelihood import plain
 from elman.generation import generate
 from elman.inspection.curves import draw_curves
+from elman.models import prediction_of
 from elman.pipeline.prepare import Prepared
 from elman.pipeline.recipe import Goal, Recipe
 from elman.runs import atomic_write, read_metrics
@@ -20,15 +21,15 @@ FEW = 20  # cases under which a share says little
 
 def final_results(session: "Session") -> dict[str, Any]:
     recipe, prepared, run = session.recipe, session.prepared, session.run
-    results: dict[str, Any] = {}
+    results: dict[str, Any] = {"prediction": prediction_of(session.model)}
     for split in ("valid", "test"):
         if split in prepared.stores:
             results[split] = score_split(session.model, prepared, recipe, split)
-    samples = generate(
-        session.model, prepared.tokenizer, [""] * SAMPLES, recipe.generation.model_copy(update={"seed": recipe.seed})
-    )
-    results["samples"] = [sample.text for sample in samples]
-    atomic_write(run.samples / f"step-{session.trainer.step:08d}.txt", "\n---\n".join(results["samples"]).encode())
+    if results["prediction"] == "left-to-right":
+        settings = recipe.generation.model_copy(update={"seed": recipe.seed})
+        samples = generate(session.model, prepared.tokenizer, [""] * SAMPLES, settings)
+        results["samples"] = [sample.text for sample in samples]
+        atomic_write(run.samples / f"step-{session.trainer.step:08d}.txt", "\n---\n".join(results["samples"]).encode())
     records = read_metrics(run.metrics)
     best = look_up(results, "valid.language.excess.best")
     draw_curves(records, run.plots, bound=best, title=run.folder.name)
@@ -49,11 +50,11 @@ def score_split(model: Any, prepared: Prepared, recipe: Recipe, split: str) -> d
 
 
 def beside_the_truth(model: Any, prepared: Prepared, split: Any, likelihood: Likelihood) -> dict[str, Any]:
-    """Distance to the best possible loss; with one token for each word also the grammar, by distance."""
+    """Distance to the best possible loss of reading from left to right; with a token for each word also the grammar."""
     language: Any = prepared.corpus.language
     documents = prepared.corpus.documents(split)
     if prepared.tokenizer.name != "word":
-        return {"excess": plain(excess(likelihood, language, documents))}
+        return {"excess": plain(excess(likelihood, language, documents)) if likelihood.kind == "likelihood" else None}
     found = compare(model, prepared.tokenizer, language, documents).plain()
     cases = [entry for entry in (found["agreement"] or {}).get("by_distance", []) if entry["words"] >= FEW]
     return {**found, "worst_agreement": min((entry["accuracy"] for entry in cases), default=None)}

@@ -13,7 +13,7 @@ import torch
 
 from elman.config import read_yaml
 from elman.evaluation import evaluate
-from elman.models import MODELS
+from elman.models import MODELS, prediction_of
 from elman.models.stack import count_parameters
 from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.prepare import changed, prepare
@@ -60,8 +60,9 @@ def default_run(recipe: Recipe) -> Path:
         return Path("runs") / recipe.name
     source = recipe.data.train[0] if isinstance(recipe.data.train, list) else recipe.data.train
     data = Path(source).name.partition(".")[0] if source else (recipe.data.language or {}).get("type")
-    layers = "-".join(name for entry in getattr(recipe.model, "pattern", []) for name in entry)
-    return Path("runs") / f"{data or 'data'}-{layers or recipe.model.type}"  # type: ignore[attr-defined]
+    config: Any = recipe.model
+    kind = "-".join(name for entry in config.pattern for name in entry) if config.type == "stack" else config.type
+    return Path("runs") / f"{data or 'data'}-{kind}"
 
 
 class Session:
@@ -126,7 +127,7 @@ class Session:
         """What is worth knowing before the first step."""
         stores = {split: store.facts.tokens for split, store in self.prepared.stores.items()}
         facts: dict[str, Any] = {"parameters": count_parameters(self.model)}
-        facts |= {"vocabulary": self.prepared.tokenizer.vocab_size}
+        facts |= {"vocabulary": self.prepared.tokenizer.vocab_size, "prediction": prediction_of(self.model)}
         facts |= {"tokens": stores, "device": str(self.device), "threads": torch.get_num_threads()}
         facts |= {"run": str(self.run.folder), "repairs": self.prepared.repairs(), "processes": self.world.size}
         training = self.recipe.training
@@ -134,7 +135,7 @@ class Session:
 
     def _validate(self) -> float:
         batches, context = self.prepared.evaluation_batches("valid", self.recipe, quick=True)
-        return evaluate(self.model, batches, self.prepared.stores["valid"].facts, context).loss
+        return evaluate(self.model, batches, self.prepared.stores["valid"].facts, context, quick=True).loss
 
     def _save(self) -> None:
         tensors = self.trainer.tensors()

@@ -17,10 +17,13 @@ SIZES: dict[str, dict[str, Any]] = {
 STEPS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128)  # of widths: even for kernels; heads may ask for larger ones
 
 
-def size_overrides(size: str) -> dict[str, Any]:
+def size_overrides(size: str, model: str | None = None) -> dict[str, Any]:
+    """Settings for a size; its layers are repetitions of the pattern that a named model has by itself."""
     if size not in SIZES:
         raise ConfigError(f"unknown size {size!r}{nearest(size, SIZES)}; known: {', '.join(SIZES)}")
-    return SIZES[size]
+    field = MODELS[model].Config.model_fields.get("pattern") if model and model in MODELS else None
+    pattern = field.get_default(call_default_factory=True) if field else [None]
+    return SIZES[size] | {"model.num_layers": SIZES[size]["model.num_layers"] * len(pattern)}
 
 
 def parse_count(text: str | int) -> int:

@@ -12,7 +12,7 @@ from elman.errors import RunError
 from elman.evaluation import score_texts
 from elman.evaluation.still import device_of
 from elman.generation import Generated, GenerationConfig, generate, stream
-from elman.models import MODELS
+from elman.models import KINDS, MODELS, cannot_step, prediction_of
 from elman.ops import taps
 from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.recipe import Recipe, read_recipe
@@ -43,6 +43,11 @@ class TrainedModel:
     def __init__(self, model: Any, tokenizer: Tokenizer, recipe: Recipe, step: int = 0):
         self.model, self.tokenizer, self.recipe, self.step = model, tokenizer, recipe, step
 
+    @property
+    def kind(self) -> str:
+        """What its scores are: likelihood, or pseudo-likelihood, which compares with its like only."""
+        return KINDS[prediction_of(self.model)]
+
     def generate(self, prompt: str = "", **settings: Any) -> str:
         """What the model writes after the prompt; settings as in the recipe's section `generation`."""
         return generate(self.model, self.tokenizer, prompt, self._generation(settings))
@@ -56,9 +61,14 @@ class TrainedModel:
         return stream(self.model, self.tokenizer, prompt, self._generation(settings))
 
     def score(self, texts: str | Iterable[str]) -> Any:
-        """Log-probability and bits per byte of one text, or (one after the other) of many."""
+        """Log-probability and bits per byte of one text, or (one after the other) of many.
+
+        Of a masked model it is the pseudo-log-likelihood, in pieces as long as those it was trained on.
+        """
         if isinstance(texts, str):
-            return next(iter(score_texts(self.model, self.tokenizer, [texts])))
+            return next(iter(self.score([texts])))
+        if prediction_of(self.model) == "masked":
+            return score_texts(self.model, self.tokenizer, texts, self.recipe.training.sequence_length)
         return score_texts(self.model, self.tokenizer, texts)
 
     def record(self, *sites: str) -> AbstractContextManager[taps.Recording]:
@@ -70,8 +80,12 @@ class TrainedModel:
         return taps.edit(changes)
 
     def trace(self, text: str, sites: Sequence[str] = ("*",)) -> "Trace":
-        """Read a text once and keep what passed at the sites: arrays (time, ...) beside the tokens."""
-        ids = [self.tokenizer.eos_id, *self.tokenizer.encode(text)]
+        """Read a text once and keep what passed at the sites: arrays (time, ...) beside the tokens.
+
+        `<eos>` stands before it, as the start, or for a masked model after it.
+        """
+        eos, ids = [self.tokenizer.eos_id], list(self.tokenizer.encode(text))
+        ids = [*ids, *eos] if prediction_of(self.model) == "masked" else [*eos, *ids]
         tokens = torch.tensor([ids], device=device_of(self.model))
         with torch.inference_mode(), taps.record(*sites) as seen:
             self.model(tokens)
@@ -82,6 +96,8 @@ class TrainedModel:
         return {site: tuple(values.shape[1:]) for site, values in self.trace("").data.items()}
 
     def _generation(self, settings: Mapping[str, Any]) -> GenerationConfig:
+        if prediction_of(self.model) == "masked":
+            raise cannot_step()
         return GenerationConfig.make({**self.recipe.generation.plain(), **settings}, where="generation")
 
 

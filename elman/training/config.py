@@ -14,6 +14,8 @@ class TrainingConfig(Config):
     """Rows trained together, over all processes: lanes of a stream, or documents."""
     sequence_length: int = Field(64, ge=1)
     """Steps of truncated backpropagation through time; the state is carried on, the gradient is not."""
+    carry_state: bool = True
+    """Begin each batch of a stream with the state that the one before it left; false lets each begin anew."""
     jitter: bool = False
     """Vary the sequence length from batch to batch (streams only), so that cuts fall elsewhere each time."""
     micro_batches: int = Field(1, ge=1)

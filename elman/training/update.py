@@ -80,7 +80,7 @@ class Updater:
                 with torch.autocast(self.device.type, HALF.get(self.config.precision), self.config.precision in HALF):
                     objective, total, state = self.loss(piece.inputs, piece.targets, state, piece.lengths)
                 self.scaler.scale(objective * (self.world.size / batch.real)).backward()
-            self.carried[number] = detach(state)
+            self.carried[number] = detach(state) if self.config.carry_state else None
             nats = nats + total
         return nats
 

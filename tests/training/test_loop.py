@@ -1,7 +1,7 @@
 """The loop: what it reports, when it stops, and that it goes on exactly where it was."""
 
 import math
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 import torch
@@ -109,3 +109,32 @@ def test_the_rate_rises_to_its_peak_and_never_passes_it(warmup, total, schedule)
     assert all(b >= a for a, b in pairwise(rates[:warmup]))
     if schedule == "cosine" and total > warmup:
         assert math.isclose(rates[-1], 0.5 * config.final_fraction)
+
+
+def test_a_stalled_validation_lowers_the_rate_of_the_next_updates(batches, make_model):
+    """Planted: a loop that did not ask its judge."""
+    trainer = trainer_for(
+        make_model(), batches, lambda: 2.0, schedule="plateau", plateau_divide=4, evaluate_every=2, max_steps=8
+    )
+    rates = [report.values["learning_rate"] for report in trainer if report.kind == "step"]
+    assert rates == pytest.approx([0.01, 0.01, 0.01 / 4, 0.01 / 16])
+
+
+def test_the_weights_to_keep_are_the_average_once_there_is_one(batches, make_model):
+    """Planted: the newest weights."""
+    rising = count(2)
+    trainer = trainer_for(
+        make_model(),
+        batches,
+        lambda: next(rising),
+        averaging="triggered",
+        averaging_window=1,
+        evaluate_every=2,
+        max_steps=8,
+    )
+    list(trainer)
+    kept, mean = trainer.weights(), trainer.update.average.mean
+    assert trainer.update.average.count > 1
+    for name, value in trainer.model.state_dict().items():
+        torch.testing.assert_close(kept[name], mean[name], rtol=0, atol=0)
+        assert not torch.equal(kept[name], value)

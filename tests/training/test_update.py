@@ -7,9 +7,11 @@ from itertools import islice
 import pytest
 import torch
 
+from elman.batches import Stream
 from elman.errors import TrainingError
 from elman.layers import auxiliary_loss
 from elman.models import LanguageModel, StackConfig
+from elman.ops.state import tensors
 from elman.training import Trainer, TrainingConfig, World
 from elman.training.optimizers import make_optimizer
 from elman.training.update import Updater, _TotalLoss
@@ -109,6 +111,21 @@ def test_bfloat16_training_follows_full_precision(store, make_model):
     assert two.drain()[0] == pytest.approx(one.drain()[0], rel=1e-2)
     assert all(parameter.dtype == torch.float32 for parameter in half.values())
     assert full.keys() == half.keys()
+
+
+def test_the_state_is_carried_from_batch_to_batch_unless_told_not_to(store, make_model):
+    """Planted: a carried state that was dropped; one that was kept although every batch begins anew."""
+    batches = Stream(store, 6, 5, seed=1)
+    _, carrying = updated(make_model(), batches, count=2)
+    _, fresh = updated(make_model(), batches, count=2, carry_state=False)
+    first, second = islice(batches.epoch(0), 2)
+    assert (first.fresh, second.fresh) == (True, False)
+    assert fresh.carried == [None]
+    _, once = updated(make_model(), batches, count=1)
+    _, after = once.model.total_loss(second.inputs, second.targets, once.carried[0])
+    for kept, expected in zip(dict(tensors(carrying.carried[0])).values(), dict(tensors(after)).values(), strict=True):
+        torch.testing.assert_close(kept, expected.detach())
+    assert fresh.drain()[0] != pytest.approx(carrying.drain()[0], rel=1e-6)
 
 
 def test_weight_decay_spares_what_is_no_product():

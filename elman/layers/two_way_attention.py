@@ -1,0 +1,56 @@
+"""Self-attention to both sides: every position reads from all of its row (Vaswani et al., 2017, the encoder)."""
+
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from elman.layers.base import LAYERS, TwoWayLayer
+from elman.layers.heads import HeadedLayer, HeadsConfig
+from elman.ops.attention import attend_both_ways
+from elman.shapes import Lengths, Sequence
+
+
+@LAYERS.register("two-way-attention")
+class TwoWayAttention(HeadedLayer, TwoWayLayer):
+    """Every position reads from all positions of its row, before and after it, weighted by how well they fit.
+
+    It reaches anything at once, in both directions; it needs the whole text, and without positions it does not see
+    order. Cost per token: in training about time × width for the weights, plus 4 width² for the projections; a window
+    makes it see less, not cost less. No steps, and rows without numbers as state.
+    """
+
+    sites: ClassVar = {
+        **HeadedLayer.sites,
+        "scores": "how well keys fit: (time, heads, time), -inf where a position is not seen",
+        "weights": "share of each position in what is read, laid out like the scores (α)",
+    }
+
+    class Config(HeadsConfig):
+        window: int = Field(0, ge=0)
+        """Positions that a token can see to each side, itself counted; 0 lets it see all."""
+
+    config: Config
+
+    def initial_state(self, batch: int) -> Tensor:
+        return torch.zeros(batch, 0, dtype=self.slopes.dtype, device=self.slopes.device)
+
+    def forward(
+        self, x: Sequence, state: Tensor | None = None, lengths: Lengths | None = None
+    ) -> tuple[Sequence, Tensor]:
+        state = self.initial_state(len(x)) if state is None else state
+        if x.shape[1] == 0:
+            return x.new_zeros(len(x), 0, self.output_size), state
+        query, key, value = self.project(x, torch.zeros(1, dtype=torch.long, device=x.device))
+        read = attend_both_ways(
+            query,
+            key,
+            value,
+            self.score,
+            lengths=lengths,
+            reach=self.config.window,
+            slopes=self.by_distance,
+            dropout=self.dropped,
+        )
+        return self.join(read), state
