@@ -20,11 +20,14 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from safetensors.torch import save_file
 
 from elman.cells import CELLS
 from elman.config import read_yaml
 from elman.inspection.cost import measure, stated
 from elman.layers import LAYERS
+from elman.models import LanguageModel, StackConfig
+from elman.models.hugging_face import to_contents
 from elman.ops.taps import record
 from elman.pipeline import load, read_recipe, train
 from elman.pipeline.names import every_name
@@ -56,7 +59,9 @@ def shrunk(path: Path) -> dict[str, Any]:
     settings = read_yaml(path)
     for entry in settings["model"].get("pattern", []):
         for own in entry.values() if isinstance(entry, dict) else []:
-            own.update({key: 16 for key in own if key == "hidden_size"})
+            own.update({key: size for key, size in {"hidden_size": 16, "num_heads": 2}.items() if key in own})
+    if settings.pop("parameters", 0):
+        settings["model"]["hidden_size"] = 16
     settings["model"] |= {key: 16 for key in ("hidden_size", "embedding_size") if key in settings["model"]}
     settings["training"] = settings.get("training", {}) | {
         "max_steps": 3,
@@ -69,11 +74,26 @@ def shrunk(path: Path) -> dict[str, Any]:
     return settings
 
 
+def write_gpt2(folder: Path) -> None:
+    """A small GPT-2 with random weights, as others would save it."""
+    layers = [
+        {"attention": {"num_heads": 2, "bias": True, "context": 32}},
+        {"feedforward": {"activation": "gelu-tanh"}},
+    ]
+    stack = {"pattern": layers, "hidden_size": 8, "residual": True, "norm": "pre", "positions": "learned"}
+    config = StackConfig.make({**stack, "max_positions": 32, "output_bias": False})
+    _, settings, tensors = to_contents(LanguageModel(config, 50))
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(settings))
+    save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
     """A folder with the texts that the documents speak of, small recipes, and an `elman` that takes three steps."""
     for seed, name in enumerate(["my.txt", "other.txt", "lines.txt"]):
         (tmp_path / name).write_text(sentences(3 if name == "lines.txt" else 150, seed))
+    write_gpt2(tmp_path / "gpt2")
     (tmp_path / "recipes").mkdir()
     for path in RECIPES:
         (tmp_path / "recipes" / path.name).write_text(yaml.safe_dump(shrunk(path)))

@@ -41,7 +41,8 @@ class Progress:
             "perplexity" if facts["prediction"] == "left-to-right" else "pseudo-ppl"
         )  # or the line would wrap
         sizes = ", ".join(f"{split} {tokens:,}" for split, tokens in facts["tokens"].items())
-        self.console.print(f"{facts['parameters']:,} parameters, vocabulary {facts['vocabulary']:,}; tokens: {sizes}")
+        weights = f"{facts['parameters']:,} parameters, " if facts["parameters"] else ""
+        self.console.print(f"{weights}vocabulary {facts['vocabulary']:,}; tokens: {sizes}")
         for line in dict.fromkeys(facts["layers"]):
             self.console.print(f"{facts['device']}, {facts['threads']} threads; {line}", style="dim")
         for repair in facts["repairs"]:

@@ -22,6 +22,8 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
         session = Session(recipe.model_copy(update={"training": training}), Path(place) / "run", False, World(), stack)
         trainer = session.trainer
         facts = session.facts()
+        if getattr(session.model, "fits_by_counting", False):
+            return _known(session, facts)  # one pass over the data, and no steps to foretell it by
         planned = min(trainer.total_steps, recipe.training.max_steps or trainer.total_steps)
         trainer.validate = None
         moments = [time.monotonic() for report in islice(iter(trainer), TIMED + 1) if report.kind in ("start", "step")]
@@ -33,19 +35,26 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
         carried = sum(part.numel() * 4 for name, part in trainer.tensors().items() if ".carried." in name)
         activations = _activations(session, recipe)
         return {
+            **_known(session, facts),
             "parameters": parameters,
-            "vocabulary": facts["vocabulary"],
             "steps": planned,
             "tokens_per_step": trainer.batches.batch_size * recipe.training.sequence_length,
             "megabytes_for_weights_and_optimizer": parameters * per_weight / 2**20,
             "megabytes_for_activations": (activations + carried) / 2**20,
             "seconds_per_step": seconds,
             "minutes_in_all_at_most": planned * seconds / 60,
-            "device": facts["device"],
-            "splits": {split: _split(store) for split, store in session.prepared.stores.items()},
-            "layers": facts["layers"],
-            "notes": [*session.notes, *(f"repaired: {repair}" for repair in facts["repairs"])],
         }
+
+
+def _known(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
+    """What needs no trial."""
+    return {
+        "vocabulary": facts["vocabulary"],
+        "device": facts["device"],
+        "splits": {split: _split(store) for split, store in session.prepared.stores.items()},
+        "layers": facts["layers"],
+        "notes": [*session.notes, *(f"repaired: {repair}" for repair in facts["repairs"])],
+    }
 
 
 def _split(store: Any) -> dict[str, Any]:
