@@ -39,4 +39,5 @@ clean:
 .venv/.dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install -q -c constraints.txt kenlm || echo "kenlm was not built: its tests will be skipped"
 	touch $@ .venv/.core

@@ -2,7 +2,20 @@
 
 from elman.batches.batch import Batch, Batches
 from elman.batches.documents import Documents
+from elman.batches.examples import Buckets, Examples, ExampleStore, Ragged
 from elman.batches.store import Facts, TokenStore
 from elman.batches.stream import Lanes, Stream
 
-__all__ = ["Batch", "Batches", "Documents", "Facts", "Lanes", "Stream", "TokenStore"]
+__all__ = [
+    "Batch",
+    "Batches",
+    "Buckets",
+    "Documents",
+    "ExampleStore",
+    "Examples",
+    "Facts",
+    "Lanes",
+    "Ragged",
+    "Stream",
+    "TokenStore",
+]

@@ -28,6 +28,11 @@ class Batch(NamedTuple):
         return Batch(self.inputs[rows], self.targets[rows], lengths, self.fresh)
 
     @property
+    def size(self) -> int:
+        """How many rows."""
+        return len(self.inputs)
+
+    @property
     def real(self) -> int:
         """Target positions that are not padding."""
         return self.targets.numel() if self.lengths is None else int(self.lengths.sum())
@@ -82,4 +87,6 @@ class Batches(ABC):
             positions[steps >= lengths[:, None]] = -1  # the `<eos>` at the end
         block = torch.from_numpy(self.store.tokens[positions].astype(np.int64))
         inputs, targets = block[:, :-1].contiguous(), block[:, 1:].contiguous()
+        if self.store.start != self.store.end:  # an imported model may begin texts with another mark
+            inputs[inputs == self.store.end] = self.store.start
         return Batch(inputs, targets, torch.from_numpy(lengths) if padded else None, fresh)

@@ -37,9 +37,20 @@ class TokenStore:
     tokens: NDArray[np.integer[Any]]
     starts: NDArray[np.int64]
 
-    def __init__(self, folder: Path, name: str, facts: Facts, *, dtype: str, vocab_size: int, fingerprint: str):
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        facts: Facts,
+        *,
+        dtype: str,
+        vocab_size: int,
+        fingerprint: str,
+        marks: tuple[int, int] = (EOS_ID, EOS_ID),
+    ):
         self.folder, self.name, self.facts, self.fingerprint = folder, name, facts, fingerprint
         self.vocab_size = vocab_size
+        self.end, self.start = marks  # what documents end with, and what is read before them
         tokens, starts = folder / f"{name}.tokens", folder / f"{name}.starts"
         if _size(tokens) != facts.tokens * np.dtype(dtype).itemsize:
             raise _damaged(tokens, f"{_size(tokens)} bytes do not hold {facts.tokens} tokens of {dtype}")
@@ -71,11 +82,14 @@ class TokenStore:
         try:
             facts = Facts(**{field.name: int(content["facts"][field.name]) for field in fields(Facts)})
             dtype, vocab_size, fingerprint = content["dtype"], int(content["vocab_size"]), str(content["fingerprint"])
+            end, start = map(int, content.get("marks", (EOS_ID, EOS_ID)))
             if dtype not in ("<u2", "<u4") or min(asdict(facts).values()) < 0:
                 raise ValueError(f"dtype {dtype!r}, {facts}")
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(path, f"{type(error).__name__}: {error}") from None
-        return cls(Path(folder), name, facts, dtype=dtype, vocab_size=vocab_size, fingerprint=fingerprint)
+        return cls(
+            Path(folder), name, facts, dtype=dtype, vocab_size=vocab_size, fingerprint=fingerprint, marks=(end, start)
+        )
 
     @classmethod
     def build(
@@ -102,6 +116,7 @@ class TokenStore:
                 _sync(file)
             content = {"version": VERSION, "facts": asdict(facts), "dtype": dtype, "fingerprint": fingerprint}
             content |= {"vocab_size": tokenizer.vocab_size, "tokenizer": tokenizer.name}
+            content |= {"marks": [tokenizer.eos_id, tokenizer.start_id]}
             with partial["json"].open("wb") as file:
                 file.write(json.dumps(content, indent=1).encode("utf-8"))
                 _sync(file)
@@ -122,7 +137,7 @@ def _encoded(
     documents: Iterable[Document], tokenizer: Tokenizer, facts: Facts
 ) -> Iterator[tuple[NDArray[np.int32], list[int]]]:
     """For each group: its ids, and the sizes of the documents that end in it."""
-    end = np.array([EOS_ID], dtype=np.int32)
+    end = np.array([tokenizer.eos_id], dtype=np.int32)
     size, continues = 0, False
     for group in _groups(documents):
         pieces: list[NDArray[np.int32]] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from elman.cli import check, data, evaluate, generate, init, inspect, listing, score, tasks, train
+from elman.cli import check, data, evaluate, export, generate, import_, init, inspect, listing, score, tasks, train
 from elman.errors import ConfigError, ElmanError
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.command("score")(score.score)
+app.command("import")(import_.import_model)
+app.command("export")(export.export)
 app.command("list")(listing.list_names)
 app.command("tasks")(tasks.tasks)
 app.add_typer(data.app, name="data")

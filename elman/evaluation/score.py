@@ -51,7 +51,7 @@ def _score_group(model: Any, tokenizer: Any, texts: list[str], length: int) -> I
     targets = torch.full((len(texts), int(lengths.max())), eos)
     for place, row in enumerate(order):
         targets[place, : len(encoded[row])] = torch.tensor(encoded[row], dtype=torch.long)
-    inputs = torch.cat([torch.full((len(texts), 1), eos), targets[:, :-1]], dim=1)
+    inputs = torch.cat([torch.full((len(texts), 1), tokenizer.start_id), targets[:, :-1]], dim=1)
     nats = torch.zeros(len(texts), dtype=torch.float64)
     with still(model):
         state = model.initial_state(len(texts))

@@ -54,7 +54,7 @@ def generate(
     texts = [""] * len(encoded)
     chosen: list[list[Chosen]] = [[] for _ in encoded]
     done: set[int] = set()
-    for step in generate_tokens(model, encoded, config, tokenizer.eos_id, done=done):
+    for step in generate_tokens(model, encoded, config, tokenizer.eos_id, tokenizer.start_id, done=done):
         for row, choice in enumerate(step):
             if choice is not None:
                 texts[row] += writers[row].push(choice.token)
@@ -75,7 +75,7 @@ def stream(model: Any, tokenizer: Any, prompt: str, config: GenerationConfig | N
     config = config or GenerationConfig()
     encoded = _encode(tokenizer, prompt)
     writer = Writer(tokenizer, encoded, config)
-    for (choice,) in generate_tokens(model, [encoded], config, tokenizer.eos_id):
+    for (choice,) in generate_tokens(model, [encoded], config, tokenizer.eos_id, tokenizer.start_id):
         assert choice is not None
         if piece := writer.push(choice.token):
             yield piece
@@ -90,6 +90,7 @@ def generate_tokens(
     prompts: Sequence[Sequence[int]],
     config: GenerationConfig,
     eos_id: int,
+    start_id: int | None = None,
     *,
     streams: Sequence[int] | None = None,
     done: Container[int] = (),
@@ -97,17 +98,18 @@ def generate_tokens(
     """One token for each row at a time, None for rows that are over; a prompt may be empty.
 
     `streams` numbers the random streams of the rows (0, 1, 2, …): row and number decide the text, not its company.
-    Rows that the caller puts into `done` get no further tokens.
+    Rows that the caller puts into `done` get no further tokens. Texts begin with `start_id`, or else with `eos_id`.
     """
     if prediction_of(model) == "masked":
         raise cannot_step()
     if not prompts:
         return
+    start_id = eos_id if start_id is None else start_id
     seed = secrets.randbits(63) if config.seed is None else config.seed
     randoms = [random_stream(seed, number) for number in streams or range(len(prompts))]
     rows = list(range(len(prompts)))  # those still written
     with still(model):
-        logits, state = prefill(model, prompts, eos_id)
+        logits, state = prefill(model, prompts, start_id)
         recent = _recent(prompts, config).to(logits.device) if config.repetition_penalty != 1 else None
     for left in reversed(range(config.max_tokens)):
         with still(model):
@@ -131,13 +133,13 @@ def generate_tokens(
                 tokens, state = tokens[index], take_rows(state, index)
                 recent = None if recent is None else recent[index]
             with stepping():
-                logits, state = model.step(tokens, state)
+                logits, state = model.step(torch.where(tokens == eos_id, start_id, tokens), state)
 
 
-def prefill(model: Any, prompts: Sequence[Sequence[int]], eos_id: int) -> tuple[Step, State]:
-    """The logits after each prompt, and the state; `<eos>`, the start of a document, goes before each prompt."""
+def prefill(model: Any, prompts: Sequence[Sequence[int]], start_id: int) -> tuple[Step, State]:
+    """The logits after each prompt, and the state; the start of a document, `<eos>` as a rule, goes before each."""
     lengths = torch.tensor([len(prompt) + 1 for prompt in prompts])
-    tokens = torch.full((len(prompts), int(lengths.max())), eos_id)
+    tokens = torch.full((len(prompts), int(lengths.max())), start_id)
     for row, prompt in enumerate(prompts):
         tokens[row, 1 : len(prompt) + 1] = torch.tensor(prompt, dtype=torch.long)
     device = device_of(model)

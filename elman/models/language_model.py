@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from elman.batches import Batch
 from elman.errors import ConfigError
 from elman.models.base import MODELS
 from elman.models.stack import Stack, StackConfig
@@ -78,6 +79,10 @@ class LanguageModel(nn.Module):
             real = torch.arange(targets.shape[1], device=targets.device) < lengths.to(targets.device)[:, None]
             features, targets = features[real], targets[real]
         return cross_entropy_sum(features, self.output_weight, self.output_bias, targets), state
+
+    def batch_loss(self, batch: Batch, state: State | None = None) -> tuple[Tensor, State]:
+        """The same of a batch: what every trainable model offers."""
+        return self.total_loss(batch.inputs, batch.targets, state, batch.lengths)
 
     def features(self, tokens: Tokens, state: State | None, lengths: Lengths | None) -> tuple[Tensor, State]:
         """The top layer's output, ready for the vocabulary."""

@@ -39,6 +39,8 @@ def evaluate_run(
         }
         corpus = open_corpus(recipe.data.model_copy(update=alone), trained.tokenizer.name)
         split = "train"
+    elif recipe.data.train == []:
+        raise ConfigError("the run was imported and has no text of its own; give one with --data")
     else:
         corpus = corpus_of(recipe)
         split = split or ("test" if "test" in corpus.splits() else "valid")

@@ -28,6 +28,11 @@ def source_of(source: Any, run: str | Path | None, resume: bool) -> Any:
 
 def agreed(stored: Recipe, asked: Recipe) -> Recipe:
     """The stored recipe with the few settings changed that may change; any other difference is an error."""
+    if stored.data.train == []:
+        raise ConfigError(
+            "the run was imported, not trained here: it has no data and no optimizer to go on with; "
+            "start another --run on your text"
+        )
     old, new = _flat(stored.plain()), _flat(asked.plain())
     differing = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     if asked.parameters:

@@ -13,6 +13,7 @@ from elman.evaluation import score_texts
 from elman.evaluation.still import device_of
 from elman.generation import Generated, GenerationConfig, generate, stream
 from elman.models import KINDS, MODELS, cannot_step, prediction_of
+from elman.models.hugging_face import is_hugging_face
 from elman.ops import taps
 from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.recipe import Recipe, read_recipe
@@ -22,6 +23,8 @@ from elman.tokenizers import Tokenizer, load_tokenizer
 
 def load(path: str | Path, device: str = "auto") -> "TrainedModel":
     """The best model of a run folder (the last one where none was validated)."""
+    if is_hugging_face(path):
+        raise RunError(f"{path}: a Hugging Face folder, not a run; make one of it with: elman import {path}")
     run = Run.open(path)
     recipe = read_recipe(read_yaml(run.config))
     tokenizer = load_tokenizer(run.tokenizer)
@@ -82,10 +85,10 @@ class TrainedModel:
     def trace(self, text: str, sites: Sequence[str] = ("*",)) -> "Trace":
         """Read a text once and keep what passed at the sites: arrays (time, ...) beside the tokens.
 
-        `<eos>` stands before it, as the start, or for a masked model after it.
+        The start, `<eos>` as a rule, stands before it; for a masked model `<eos>` after it.
         """
-        eos, ids = [self.tokenizer.eos_id], list(self.tokenizer.encode(text))
-        ids = [*ids, *eos] if prediction_of(self.model) == "masked" else [*eos, *ids]
+        ids, masked = list(self.tokenizer.encode(text)), prediction_of(self.model) == "masked"
+        ids = [*ids, self.tokenizer.eos_id] if masked else [self.tokenizer.start_id, *ids]
         tokens = torch.tensor([ids], device=device_of(self.model))
         with torch.inference_mode(), taps.record(*sites) as seen:
             self.model(tokens)

@@ -1,4 +1,4 @@
-"""Text to ids and back: byte, character, word and bpe."""
+"""Text to ids and back: byte, character, word and bpe, and what an imported model brings."""
 
 from elman.tokenizers.base import (
     EOS,
@@ -13,6 +13,8 @@ from elman.tokenizers.base import (
 from elman.tokenizers.bpe import BPE
 from elman.tokenizers.byte import Byte
 from elman.tokenizers.character import Character
+from elman.tokenizers.ids import Numbers
+from elman.tokenizers.imported import Imported
 from elman.tokenizers.report import UnknownReport, report
 from elman.tokenizers.stream import StreamDecoder
 from elman.tokenizers.word import Word
@@ -26,6 +28,8 @@ __all__ = [
     "UNK_ID",
     "Byte",
     "Character",
+    "Imported",
+    "Numbers",
     "StreamDecoder",
     "Tokenizer",
     "UnknownReport",

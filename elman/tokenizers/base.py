@@ -23,15 +23,17 @@ Ids = NDArray[np.int32]
 
 
 class Tokenizer(ABC):
-    """Built by `train_tokenizer` or `load_tokenizer`. Id 0 is `<eos>`, which no text is ever encoded to."""
+    """Built by `train_tokenizer` or `load_tokenizer`. Its own schemes have `<eos>` at 0; no text is encoded to it."""
 
     name: ClassVar[str]
     lossless: ClassVar[bool]
     """Whether decoding gives back every text exactly."""
-    eos_id: ClassVar[int] = EOS_ID
-    unk_id: ClassVar[int | None] = None
+    eos_id: int = EOS_ID
+    unk_id: int | None = None
     separator: ClassVar[bytes] = b""
     """What stands between the pieces of a decoded text."""
+    leading: bytes = b""
+    """One byte that a decoded text loses where it would begin with it."""
 
     class Config(Config):
         pass
@@ -58,7 +60,8 @@ class Tokenizer(ABC):
         """The text of any ids; bytes that are no UTF-8 become U+FFFD, `<eos>` and `<unk>` stand as written."""
         numbers = np.asarray(ids, dtype=np.int64).tolist()
         assert min(numbers, default=0) >= 0, "an id is never negative"
-        return self.separator.join([self.spellings[number] for number in numbers]).decode("utf-8", "replace")
+        whole = self.separator.join([self.spellings[number] for number in numbers])
+        return whole.removeprefix(self.leading).decode("utf-8", "replace")
 
     def unknowns(self, text: str) -> list[str]:
         """The parts of a text that are encoded to `<unk>` though they do not read "<unk>"."""
@@ -72,12 +75,23 @@ class Tokenizer(ABC):
     def vocab_size(self) -> int:
         return len(self._texts)
 
+    @property
+    def start_id(self) -> int:
+        """What a model reads before the first token of a text."""
+        return self.eos_id
+
     def token(self, id: int) -> str:
         """The token as the vocabulary writes it."""
         return self._texts[id]
 
     def id(self, token: str) -> int | None:
         return self.vocabulary.get(token)
+
+    def ordered(self) -> bool:
+        """Whether ids count up from `<eos>`, as in every file that was saved here."""
+        first = [EOS] if self.unk_id is None else [EOS, UNK]
+        ids = [self.id(token) for token in first] + sorted(self.vocabulary.values())[len(first) :]
+        return ids == list(range(self.vocab_size))
 
     def save(self, path: str | Path) -> None:
         content = json.loads(self.library.to_str())
@@ -103,7 +117,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"cannot be read as a tokenizer: {error}", file=path) from None
     if facts is None:
-        raise DataError("not a tokenizer of elman", file=path, remedy="train one from your texts")
+        raise DataError(
+            "not a tokenizer of elman", file=path, remedy="train one from your texts, or `elman import` its model"
+        )
     try:
         scheme, config = _choose(facts, where=str(path))
         tokenizer = scheme(config, hf.Tokenizer.from_str(text))
@@ -111,9 +127,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         raise
     except Exception as error:  # the library raises nothing more precise
         raise DataError(f"damaged tokenizer: {error}", file=path) from None
-    first = [EOS] if tokenizer.unk_id is None else [EOS, UNK]
-    ids = [tokenizer.id(token) for token in first] + sorted(tokenizer.vocabulary.values())[len(first) :]
-    if ids != list(range(tokenizer.vocab_size)):
+    if not tokenizer.ordered():
         raise DataError(f"damaged tokenizer: its ids do not count up from {EOS} = 0", file=path)
     return tokenizer
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from elman.batches import Batch
+from elman.batches import Batch, Examples
 from elman.layers import auxiliary_loss
 from elman.ops.state import detach, map_state, restore, take_rows, tensors
 from elman.shapes import State
@@ -20,6 +20,7 @@ from elman.training.config import TrainingConfig
 from elman.training.distributed import World
 from elman.training.optimizers import Average, make_optimizer, optimizer_tensors, restore_optimizer
 
+AnyBatch = Batch | Examples
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -41,7 +42,7 @@ class Updater:
         torch.set_float32_matmul_precision("highest" if config.precision == "fp32" else "high")
         torch.backends.cudnn.allow_tf32 = config.precision != "fp32"
 
-    def __call__(self, batch: Batch, rate: float) -> None:
+    def __call__(self, batch: AnyBatch, rate: float) -> None:
         self.model.train()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -61,7 +62,7 @@ class Updater:
         if self.average.count:
             self.average.update()
 
-    def _gradients(self, batch: Batch) -> Tensor:
+    def _gradients(self, batch: AnyBatch) -> Tensor:
         """Gradients of the whole batch's mean loss; returns the nats of this process's rows."""
         mine = batch.rows(slice(self.world.rank, None, self.world.size))
         nats = torch.zeros((), device=self.device)
@@ -69,26 +70,24 @@ class Updater:
             piece = mine.rows(slice(number, None, self.config.micro_batches))
             last = number == self.config.micro_batches - 1
             together = self.world.size > 1
-            if not len(piece.inputs):
+            share = self.world.size / batch.real
+            if not piece.size:
                 self.carried[number] = None
                 if not (together and last):
                     continue
-                piece = _empty(batch)  # every process must take part in the exchange of gradients
-            piece = piece.to(self.device)
+                piece, share = batch.rows(slice(0, 1)), 0.0  # all processes take part in the exchange of gradients
+            real, piece = piece.real, piece.to(self.device)
             state = self._state_for(piece, self.carried[number])
             with self.loss.no_sync() if together and not last else nullcontext():  # type: ignore[operator]
                 with torch.autocast(self.device.type, HALF.get(self.config.precision), self.config.precision in HALF):
-                    objective, total, state = self.loss(piece.inputs, piece.targets, state, piece.lengths)
-                self.scaler.scale(objective * (self.world.size / batch.real)).backward()
-            self.carried[number] = detach(state) if self.config.carry_state else None
-            nats = nats + total
+                    objective, total, state = self.loss(piece, state, real)
+                self.scaler.scale(objective * share).backward()
+            self.carried[number] = detach(state) if state is not None and share and self.config.carry_state else None
+            nats = nats + total * bool(share)
         return nats
 
-    def _state_for(self, piece: Batch, carried: State | None) -> State:
-        rows = len(piece.inputs)
-        if piece.fresh or carried is None:
-            return self.model.initial_state(rows)
-        return take_rows(carried, slice(rows))
+    def _state_for(self, piece: AnyBatch, carried: State | None) -> State | None:
+        return None if piece.fresh or carried is None else take_rows(carried, slice(piece.size))
 
     def _account(self, bad: Tensor, nats: Tensor, real: int) -> None:
         """Sums for the log; after a bad update nothing of it may live on, the carried states included."""
@@ -150,21 +149,13 @@ class _TotalLoss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(
-        self, inputs: Tensor, targets: Tensor, state: State, lengths: Tensor | None
-    ) -> tuple[Tensor, Tensor, State]:
+    def forward(self, batch: AnyBatch, state: State | None, real: int) -> tuple[Tensor, Tensor, State | None]:
         """What to descend on, the nats in it, and the state; layers may ask for more than a good prediction."""
-        nats, state = self.model.total_loss(inputs, targets, state, lengths)
+        nats, state = self.model.batch_loss(batch, state)
         extra = auxiliary_loss(self.model)
         if extra is None:
             return nats, nats.detach(), state
-        real = targets.numel() if lengths is None else lengths.sum()
         return nats + extra * real, nats.detach(), state
-
-
-def _empty(batch: Batch) -> Batch:
-    one = batch.rows(slice(0, 1))
-    return one._replace(lengths=torch.zeros(1, dtype=torch.int64), fresh=True)
 
 
 def _under(stored: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -20,6 +20,13 @@ def tiny(monkeypatch, tmp_path):
     return tmp_path
 
 
+def test_help_fits_eighty_columns(elman):
+    ended = elman("tasks", "--help")
+    assert ended.code == 0
+    assert "Usage: elman tasks" in ended.out
+    assert max(map(len, ended.out.splitlines())) <= 80
+
+
 def test_json_on_stdout_and_progress_on_stderr(elman, tiny):
     ended = elman("tasks", "--task", "parity", *SOME, "--seeds", "2", "--json")
     assert ended.code == 0

@@ -92,7 +92,7 @@ def batch_of(rows, span, fresh):
 class Words:
     """One token a word, `<unk>` for others."""
 
-    eos_id, unk_id = EOS, UNK
+    eos_id, start_id, unk_id = EOS, EOS, UNK
 
     def __init__(self, words):
         self.ids = {word: number + 2 for number, word in enumerate(words)}

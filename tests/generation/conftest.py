@@ -74,7 +74,7 @@ def script(text, tokenizer, strength=50.0):
 
 
 class Characters:
-    eos_id = EOS
+    eos_id = start_id = EOS
 
     def __init__(self, alphabet="abcdefghijklmnopqrstuvwxyz -"):
         self.alphabet = alphabet
@@ -88,7 +88,7 @@ class Characters:
 
 
 class Bytes:
-    eos_id = EOS
+    eos_id = start_id = EOS
     vocab_size = 257
 
     def encode(self, text):
@@ -101,7 +101,7 @@ class Bytes:
 class Words:
     """One token a word; a space goes between words, not before the first."""
 
-    eos_id = EOS
+    eos_id = start_id = EOS
 
     def __init__(self, words):
         self.words = words

@@ -41,7 +41,8 @@ def of_type(*names):
 
 
 def test_every_registered_scheme_is_under_these_laws():
-    assert {tokenizer.name for tokenizer in TRAINED.values()} == set(TOKENIZERS)
+    brought = {"imported", "ids"}  # these come with a model, and have their own laws
+    assert {tokenizer.name for tokenizer in TRAINED.values()} == set(TOKENIZERS) - brought
 
 
 @every

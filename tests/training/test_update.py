@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 import torch
 
-from elman.batches import Stream
+from elman.batches import Batch, Stream
 from elman.errors import TrainingError
 from elman.layers import auxiliary_loss
 from elman.models import LanguageModel, StackConfig
@@ -143,7 +143,7 @@ def test_the_balance_of_experts_is_trained_on_but_not_called_loss():
     """Planted: nats with the extra in them; the extra not weighted by tokens."""
     model = LanguageModel(StackConfig.make({"pattern": [{"experts": {"num_experts": 4}}], "hidden_size": 8}), 11)
     words = torch.randint(11, (3, 6))
-    objective, nats, _ = _TotalLoss(model)(words, words, model.initial_state(3), torch.tensor([6, 2, 0]))
+    objective, nats, _ = _TotalLoss(model)(Batch(words, words, torch.tensor([6, 2, 0]), fresh=True), None, 8)
     torch.testing.assert_close(nats, model.total_loss(words, words, None, torch.tensor([6, 2, 0]))[0].detach())
     torch.testing.assert_close(objective - nats, auxiliary_loss(model) * 8, rtol=1e-4, atol=1e-5)
     objective.backward()

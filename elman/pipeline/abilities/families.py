@@ -7,7 +7,7 @@ from typing import Any
 from elman.errors import UnknownName
 from elman.models.stack import Stack, StackConfig, count_parameters, on_meta
 
-STEP = 16  # widths are tried in steps of this, which four heads divide
+STEP = 8  # widths are tried in steps of this: four heads of an even number of units each
 WIDEST = 1024
 CONTEXT = 512  # covers the longest row of every task; more only makes the state larger
 

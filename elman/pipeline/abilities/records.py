@@ -28,7 +28,7 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "quick": Size(20_000, TrainingConfig(batch_size=32, max_steps=1000, learning_rate=3e-3, warmup_steps=50, **COMMON)),
+    "quick": Size(20_000, TrainingConfig(batch_size=32, max_steps=1500, learning_rate=3e-3, warmup_steps=50, **COMMON)),
     "full": Size(
         100_000, TrainingConfig(batch_size=128, max_steps=3000, learning_rate=2e-3, warmup_steps=100, **COMMON)
     ),

@@ -122,6 +122,14 @@ def test_recall_asks_for_every_key_in_an_order_of_its_own():
     assert len({tuple(row.tolist().index(key) for key in asked) for row, asked in zip(told, queries, strict=True)}) == 6
 
 
+@given(seed=seeds, length=st.integers(2, 9))
+def test_adding_marks_one_number_in_each_half(seed, length):
+    marks = make("adding", length=length).examples("train", 0, 20, seed).inputs[:, :, 1]
+    half = length // 2
+    assert (marks[:, :half].sum(axis=1) == 1).all()
+    assert (marks[:, half:].sum(axis=1) == 1).all()
+
+
 @pytest.mark.parametrize("name", list(TASKS))
 def test_chance_is_what_constant_answers_reach(name):
     """The best constant: the commonest answer, the mean, or blanks and then all symbols alike."""

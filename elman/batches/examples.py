@@ -1,0 +1,193 @@
+"""Examples with named fields (text and label, words and tags, two sentences) as batches of similar length."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elman.batches.documents import POOL
+from elman.errors import DataError
+from elman.shapes import Lengths
+
+Value = int | float | NDArray[Any]  # a number, or a row of them
+
+
+class Ragged(NamedTuple):
+    """Rows of unequal length, padded on the right with zeros."""
+
+    values: Tensor  # (rows, longest)
+    lengths: Lengths
+
+    def mask(self) -> Tensor:
+        """True at real positions (rows, longest)."""
+        return torch.arange(self.values.shape[1], device=self.values.device) < self.lengths[:, None]
+
+
+class Examples(NamedTuple):
+    """A batch. The loss is a mean over examples, or over the positions of one field (`unit`)."""
+
+    fields: dict[str, Tensor | Ragged]
+    unit: str = ""
+    fresh: bool = True
+
+    @property
+    def size(self) -> int:
+        first = next(iter(self.fields.values()))
+        return len(first.lengths if isinstance(first, Ragged) else first)
+
+    @property
+    def real(self) -> int:
+        """What the summed loss is divided by."""
+        return int(self.ragged(self.unit).lengths.sum()) if self.unit else self.size
+
+    def ragged(self, name: str) -> Ragged:
+        field = self.fields[name]
+        assert isinstance(field, Ragged), f"field {name!r} has one number for each example"
+        return field
+
+    def plain(self, name: str) -> Tensor:
+        field = self.fields[name]
+        assert isinstance(field, Tensor), f"field {name!r} has rows of unequal length"
+        return field
+
+    def rows(self, rows: slice) -> Examples:
+        return self._replace(fields={name: _map(field, lambda x: x[rows]) for name, field in self.fields.items()})
+
+    def to(self, device: str | torch.device) -> Examples:
+        return self._replace(fields={name: _map(field, lambda x: x.to(device)) for name, field in self.fields.items()})
+
+
+def _map(field: Tensor | Ragged, change: Any) -> Tensor | Ragged:
+    return Ragged(change(field.values), change(field.lengths)) if isinstance(field, Ragged) else change(field)
+
+
+class ExampleStore:
+    """Columns in memory-mapped files `NAME.FIELD.npy`, ragged ones with `NAME.FIELD.ends.npy`; `NAME.json` last."""
+
+    def __init__(self, folder: str | Path, name: str):
+        self.folder, self.name = Path(folder), name
+        path = self.folder / f"{name}.json"
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            self.count, self.fingerprint = int(content["count"]), str(content["fingerprint"])
+            self.columns = {field: self._load(field) for field in content["plain"]}
+            self.ragged = {field: (self._load(field), self._load(f"{field}.ends")) for field in content["ragged"]}
+        except FileNotFoundError as error:
+            raise DataError("no such store of examples, or its building was interrupted", file=error.filename) from None
+        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+            raise DataError(f"damaged store of examples: {error}", file=path, remedy="build it again") from None
+        wrong = [name for name, column in self.columns.items() if len(column) != self.count]
+        wrong += [name for name, (flat, ends) in self.ragged.items() if not _fits(flat, ends, self.count)]
+        if wrong:
+            raise DataError(f"damaged store of examples: {', '.join(wrong)}", file=path, remedy="build it again")
+
+    def __len__(self) -> int:
+        return self.count
+
+    @classmethod
+    def build(
+        cls, examples: Iterable[Mapping[str, Value]], folder: str | Path, name: str, fingerprint: str = ""
+    ) -> ExampleStore:
+        """Each example gives the same fields. Until the last file is in place, there is no store of this name."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.json").unlink(missing_ok=True)
+        rows = list(examples)
+        kinds = {field: isinstance(value, np.ndarray) for field, value in rows[0].items()} if rows else {}
+        for field, ragged in kinds.items():
+            parts = [row[field] for row in rows]
+            if ragged:
+                np.save(folder / f"{name}.{field}.npy", np.concatenate(parts))
+                ends = np.cumsum([len(part) for part in parts], dtype=np.int64)  # type: ignore[arg-type]
+                np.save(folder / f"{name}.{field}.ends.npy", ends)
+            else:
+                np.save(folder / f"{name}.{field}.npy", np.asarray(parts))
+        content: dict[str, Any] = {"count": len(rows), "fingerprint": fingerprint}
+        content |= {"plain": [field for field in kinds if not kinds[field]]}
+        content |= {"ragged": [field for field in kinds if kinds[field]]}
+        aside = folder / f"{name}.json.{os.getpid()}.partial"
+        aside.write_text(json.dumps(content), encoding="utf-8")
+        aside.replace(folder / f"{name}.json")
+        return cls(folder, name)
+
+    def lengths(self, field: str) -> NDArray[np.int64]:
+        return np.diff(self.ragged[field][1], prepend=0)
+
+    def gather(self, numbers: NDArray[np.int64], unit: str = "") -> Examples:
+        """These examples, in this order."""
+        fields: dict[str, Tensor | Ragged] = {}
+        for name, column in self.columns.items():
+            fields[name] = torch.from_numpy(np.asarray(column[numbers]).copy())
+        for name, (flat, ends) in self.ragged.items():
+            starts = np.where(numbers > 0, ends[numbers - 1], 0)
+            sizes = ends[numbers] - starts
+            places = starts[:, None] + np.arange(int(sizes.max(initial=0)))
+            real = np.arange(places.shape[1]) < sizes[:, None]
+            values = np.zeros(places.shape, dtype=flat.dtype)
+            values[real] = flat[places[real]]
+            kind = np.int64 if np.issubdtype(flat.dtype, np.integer) else np.float32
+            fields[name] = Ragged(torch.from_numpy(values.astype(kind)), torch.from_numpy(sizes))
+        return Examples(fields, unit)
+
+    def _load(self, field: str) -> NDArray[Any]:
+        return np.load(self.folder / f"{self.name}.{field}.npy", mmap_mode="r", allow_pickle=False)
+
+
+class Buckets:
+    """Batches of examples of similar length: a pure function of (seed, epoch, index), as all batches are."""
+
+    def __init__(
+        self,
+        store: ExampleStore,
+        batch_size: int,
+        seed: int = 0,
+        *,
+        by: tuple[str, ...],
+        unit: str = "",
+        shuffle: bool = True,
+        pool: int = POOL,
+    ):
+        if not len(store):
+            raise DataError("holds no example: there is nothing to make batches of", file=store.folder / store.name)
+        self.store, self.batch_size, self.seed, self.unit = store, batch_size, seed, unit
+        self.shuffle, self.pool = shuffle, pool
+        self.sizes = [store.lengths(field) for field in reversed(by)]
+        self._plan: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    def length_of(self, number: int) -> int:
+        return -(-len(self.store) // self.batch_size)
+
+    def epoch(self, number: int, start: int = 0) -> Iterable[Examples]:
+        for index in range(start, self.length_of(number)):
+            yield self.batch(number, index)
+
+    def batch(self, number: int, index: int) -> Examples:
+        return self.store.gather(self.numbers(number, index), self.unit)
+
+    def numbers(self, number: int, index: int) -> NDArray[np.int64]:
+        """Which examples a batch holds."""
+        if self._plan is None or self._plan[0] != number:
+            self._plan = number, *self._arrange(np.random.default_rng(np.random.SeedSequence([self.seed, number])))
+        _, order, groups = self._plan
+        first = int(groups[index]) * self.batch_size
+        return order[first : first + self.batch_size]
+
+    def _arrange(self, chance: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        count, groups = len(self.store), self.length_of(0)
+        order = chance.permutation(count) if self.shuffle else np.arange(count)
+        pools = np.arange(count) // (self.pool * self.batch_size)
+        order = order[np.lexsort((*(-sizes[order] for sizes in self.sizes), pools))]
+        return order, chance.permutation(groups) if self.shuffle else np.arange(groups)
+
+
+def _fits(flat: NDArray[Any], ends: NDArray[Any], count: int) -> bool:
+    rising = len(ends) == count and ends.dtype == np.int64 and not (np.diff(ends, prepend=0) < 0).any()
+    return rising and len(flat) == (int(ends[-1]) if count else 0)

@@ -1,0 +1,89 @@
+"""A Hugging Face folder as it lies on the disk: config.json and safetensors, whole or in shards; never a pickle."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from elman.errors import DataError
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"
+
+
+def is_hugging_face(folder: str | Path) -> bool:
+    """Whether a folder looks like one of theirs."""
+    return (Path(folder) / CONFIG).is_file() and not (Path(folder) / "config.yaml").exists()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object of JSON; an absent file is an error that says so."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(
+            "no such file", file=path, remedy="a Hugging Face folder has a config.json and a model.safetensors"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"cannot be read as JSON: {error}", file=path) from None
+    if not isinstance(content, dict):
+        raise DataError(f"is a {type(content).__name__}, not an object", file=path)
+    return content
+
+
+class Weights(Mapping[str, Tensor]):
+    """The tensors of a folder by their names; each is read when asked for, in float32 at least."""
+
+    def __init__(self, folder: Path):
+        self.places: dict[str, Path] = {}
+        files = _files(folder)
+        for path in files:
+            with _opened(path) as file:
+                self.places.update(dict.fromkeys(file.keys(), path))
+
+    def __getitem__(self, name: str) -> Tensor:
+        with _opened(self.places[name]) as file:
+            tensor = file.get_tensor(name)
+        if not tensor.is_floating_point():
+            raise DataError(f"{name} holds {tensor.dtype}, not numbers with a point", file=self.places[name])
+        return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+def _files(folder: Path) -> list[Path]:
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    if (folder / INDEX).is_file():
+        listed = read_json(folder / INDEX).get("weight_map")
+        names = sorted({str(name) for name in listed.values()}) if isinstance(listed, dict) else []
+        for name in names:
+            if Path(name).name != name:
+                raise DataError(f"names {name!r}, which is not a file beside it", file=folder / INDEX)
+            if not (folder / name).is_file():
+                raise DataError("named in the index, but not there", file=folder / name, remedy="copy all shards")
+        if names:
+            return [folder / name for name in names]
+    pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
+    if pickled:
+        raise DataError(
+            f"holds its weights in {pickled[0]}, and reading such a file can run whatever code is in it",
+            file=folder,
+            remedy="save it again as safetensors: transformers' from_pretrained, then save_pretrained",
+        )
+    raise DataError(f"has neither {WEIGHTS} nor {INDEX}", file=folder)
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="pt")
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"cannot be read as safetensors: {error}", file=path) from None

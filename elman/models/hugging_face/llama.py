@@ -1,0 +1,119 @@
+"""Llama (Touvron et al., 2023): rotary positions, grouped heads, gated feed-forward, root-mean-square norm."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from elman.models.hugging_face.family import FAMILIES, Family
+from elman.models.hugging_face.given import Given
+from elman.models.hugging_face.rows import Row, linear
+
+
+@FAMILIES.register("llama")
+class Llama(Family):
+    """Llama and what has its shape."""
+
+    architecture = "LlamaForCausalLM"
+    prefix = "model."
+    block = ("attention", "swiglu")
+    buffers = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
+    theta = 10_000.0  # where config.json has none
+    epsilon = 1e-6
+    places = 2048
+
+    def settings(self, given: Given) -> dict[str, Any]:
+        width, heads = given.whole("hidden_size", 4096), given.whole("num_attention_heads", 32)
+        attention = {
+            "num_heads": heads,
+            "kv_heads": given.whole("num_key_value_heads", heads),
+            "head_size": given.whole("head_dim", max(width // heads, 1)),
+            "context": given.whole("max_position_embeddings", self.places),
+            "positions": "rotary",
+            "rotary_base": self._rotary_base(given),
+            "dropout": given.number("attention_dropout", 0.0),
+        }
+        attention, second = {**attention, **self._attention(given)}, self._second(given)
+        given.must("hidden_act", "silu", "swish")
+        return {
+            "pattern": [{"attention": attention}, {self.block[1]: second}],
+            "num_layers": 2 * given.whole("num_hidden_layers", 32),
+            "hidden_size": width,
+            "norm": "pre",
+            "norm_type": "rms",
+            "norm_epsilon": given.number("rms_norm_eps", self.epsilon),
+            "residual": True,
+            "tied_embeddings": given.flag("tie_word_embeddings", False),
+            "output_bias": False,
+        }
+
+    def describe(self, model: Any) -> dict[str, Any]:
+        attention = model.stack.layers[0].layer
+        return {
+            "hidden_size": attention.input_size,
+            "num_hidden_layers": len(model.stack.layers) // 2,
+            "num_attention_heads": attention.heads,
+            "num_key_value_heads": attention.kv_heads,
+            "head_dim": attention.head_size,
+            "max_position_embeddings": attention.config.context,
+            "rope_parameters": {"rope_type": "default", "rope_theta": attention.config.rotary_base},
+            "hidden_act": "silu",
+            "rms_norm_eps": model.config.norm_epsilon,
+            "tie_word_embeddings": model.config.tied_embeddings,
+            "attention_dropout": attention.config.dropout,
+            **self._describe(attention, model.stack.layers[1].layer),
+        }
+
+    def rows(self, model: Any) -> Iterator[Row]:
+        yield Row("embedding.weight", ("model.embed_tokens.weight",))
+        for index in range(len(model.stack.layers) // 2):
+            theirs, first, second = (
+                f"model.layers.{index}",
+                f"stack.layers.{2 * index}",
+                f"stack.layers.{2 * index + 1}",
+            )
+            attention = model.stack.layers[2 * index].layer
+            sizes = tuple(heads * attention.head_size for heads in (attention.heads, *2 * (attention.kv_heads,)))
+            names = [f"{theirs}.self_attn.{part}_proj" for part in "qkvo"]
+            bias = attention.config.bias
+            yield from linear(f"{first}.norm", f"{theirs}.input_layernorm", bias=False)
+            yield from linear(f"{first}.layer.from_input", *names[:3], bias=bias, sizes=sizes)
+            yield from linear(f"{first}.layer.to_output", names[3], bias=bias)
+            yield from linear(f"{second}.norm", f"{theirs}.post_attention_layernorm", bias=False)
+            yield from self._second_rows(f"{second}.layer", theirs, model.stack.layers[2 * index + 1].layer)
+        yield from linear("stack.top_norm", "model.norm", bias=False)
+        if not model.config.tied_embeddings:
+            yield Row("output.weight", ("lm_head.weight",))
+
+    def _rotary_base(self, given: Given) -> float:
+        """Older folders have rope_theta beside the rest, and rope_scaling for what is not plain."""
+        given.must("rope_scaling", None)
+        given.must("partial_rotary_factor", 1.0)
+        beside = given.number("rope_theta", self.theta)
+        given.take("rope_parameters")
+        inside = Given(given.settings.get("rope_parameters") or {}, f"{given.file}: rope_parameters")
+        inside.must("rope_type", "default")
+        inside.must("type", "default")
+        inside.must("partial_rotary_factor", 1.0)
+        base = inside.number("rope_theta", beside)
+        inside.finish()
+        return base
+
+    def _attention(self, given: Given) -> dict[str, Any]:
+        """Settings of attention that not all of this family share."""
+        given.ignore("pretraining_tp")  # the same product in pieces
+        return {"bias": given.flag("attention_bias", False)}
+
+    def _second(self, given: Given) -> dict[str, Any]:
+        """Settings of the second layer of a block."""
+        return {"inner_size": given.whole("intermediate_size", 11008), "bias": given.flag("mlp_bias", False)}
+
+    def _describe(self, attention: Any, second: Any) -> dict[str, Any]:
+        return {
+            "intermediate_size": second.to_output.in_features,
+            "attention_bias": attention.config.bias,
+            "mlp_bias": second.to_output.bias is not None,
+        }
+
+    def _second_rows(self, ours: str, theirs: str, layer: Any) -> Iterator[Row]:
+        bias = layer.to_output.bias is not None
+        yield from linear(f"{ours}.from_input", f"{theirs}.mlp.gate_proj", f"{theirs}.mlp.up_proj", bias=bias)
+        yield from linear(f"{ours}.to_output", f"{theirs}.mlp.down_proj", bias=bias)

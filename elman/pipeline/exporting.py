@@ -1,0 +1,96 @@
+"""A trained run as a folder for other tools."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from tokenizers import Tokenizer as Library
+from tokenizers import processors
+
+from elman.errors import RunError
+from elman.models import prediction_of
+from elman.models.hugging_face import to_contents
+from elman.pipeline.trained import TrainedModel, load
+from elman.registry import Registry
+from elman.runs import files
+from elman.tokenizers import Imported, Numbers, Tokenizer
+
+MASK = "<mask>"
+Format = Callable[[TrainedModel], tuple[dict[str, bytes], list[str]]]
+"""A model's files by their names, and what to tell whoever exported it; `{folder}` stands for the place."""
+
+
+def export_run(run: str | Path, to: str | Path, format: str = "hugging-face") -> list[str]:
+    """Write a run's model and tokenizer; gives what to tell of it. A folder with something in it is refused."""
+    if format not in FORMATS:
+        known: Registry[Any] = Registry("format")
+        raise known.unknown(format, also=FORMATS)
+    target = Path(to)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise RunError(f"{target}: is there already; give another --to")
+    contents, notes = FORMATS[format](load(run, "cpu"))
+    files.make_folder(target.parent)
+    beside = files.aside(target)
+    try:
+        files.make_folder(beside)
+        for name, data in contents.items():
+            files.write_file(beside / name, data)
+        files.sync_folder(beside)
+        files.rename(beside, target)
+    except BaseException:
+        files.discard(beside)
+        raise
+    files.sync_folder(target.parent)
+    return [note.format(folder=target) for note in notes]
+
+
+def hugging_face(trained: TrainedModel) -> tuple[dict[str, bytes], list[str]]:
+    """What `from_pretrained` reads."""
+    family, config, tensors = to_contents(trained.model)
+    tokenizer = trained.tokenizer
+    marks = {"bos_token_id": tokenizer.start_id, "eos_token_id": tokenizer.eos_id}
+    contents = {
+        "config.json": _json({**config, **marks}),
+        "model.safetensors": safetensors.torch.save(tensors, {"format": "pt"}),
+    }
+    if prediction_of(trained.model) == "left-to-right":
+        contents["generation_config.json"] = _json(marks)
+    notes = [f'transformers.{family.loader}.from_pretrained("{{folder}}") loads the model']
+    if isinstance(tokenizer, Numbers):
+        notes.append(f"there is no tokenizer: texts are ids, the first of them {tokenizer.start_id}")
+    else:
+        contents |= _tokenizer(tokenizer, getattr(trained.model, "mask_id", None))
+        notes.append('transformers.AutoTokenizer.from_pretrained("{folder}") loads its tokenizer')
+    return contents, notes
+
+
+FORMATS: dict[str, Format] = {"hugging-face": hugging_face}
+
+
+def _tokenizer(tokenizer: Tokenizer, mask_id: int | None) -> dict[str, bytes]:
+    library = Library.from_str(tokenizer.library.to_str())
+    start = tokenizer.token(tokenizer.start_id)
+    if not isinstance(tokenizer, Imported):  # whose library knows what to put around a text
+        around = f"{start} $A" if mask_id is None else f"$A {start}"  # masked models see the end instead
+        library.post_processor = processors.TemplateProcessing(
+            single=around, special_tokens=[(start, tokenizer.start_id)]
+        )
+    if mask_id is not None and mask_id >= library.get_vocab_size():
+        library.add_special_tokens([MASK])  # the model has added one to the vocabulary
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": start,
+        "eos_token": tokenizer.token(tokenizer.eos_id),
+        "clean_up_tokenization_spaces": False,
+    }
+    if mask_id is not None and library.id_to_token(mask_id):
+        settings["mask_token"] = library.id_to_token(mask_id)
+    if tokenizer.unk_id is not None:
+        settings["unk_token"] = tokenizer.token(tokenizer.unk_id)
+    return {"tokenizer.json": library.to_str().encode(), "tokenizer_config.json": _json(settings)}
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()

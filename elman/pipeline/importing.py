@@ -1,0 +1,131 @@
+"""A run folder made of a Hugging Face folder: model and tokenizer as they came, for every verb but training on."""
+
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import tokenizers as hf
+
+from elman.errors import DataError
+from elman.models import prediction_of
+from elman.models.hugging_face import from_folder, read_json
+from elman.models.stack import count_parameters
+from elman.pipeline.recipe import Recipe, write_recipe
+from elman.runs import Checkpoint, Run, atomic_write, environment
+from elman.runs.files import discard
+from elman.tokenizers import Imported, Numbers, Tokenizer
+
+PIECE = 128  # tokens that a masked model is judged on at once, where it has as many places
+NO_DATA: dict[str, Any] = {"train": []}  # an imported run has no text of its own
+
+
+@dataclass
+class Brought:
+    """What an import found."""
+
+    run: Path
+    architecture: str
+    parameters: int
+    vocab_size: int
+    tokenizer: str
+    masked: bool
+    notes: list[str] = field(default_factory=list)
+
+
+def import_folder(folder: str | Path, run: str | Path | None = None) -> Brought:
+    """Read a folder that `save_pretrained` wrote, and leave a run folder that `load` reads."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DataError("no such folder", file=folder, remedy="download the model first; nothing is fetched here")
+    target = Path(run) if run else Path("runs") / folder.resolve().name
+    notes: list[str] = []
+    library = _library(folder)
+    mask = _mark(folder, ("mask",), library, None, notes)
+    model = from_folder(folder, mask)
+    config = read_json(folder / "config.json")
+    masked = prediction_of(model) == "masked"
+    if masked and model.config.mask_id is None:
+        notes.append("no file says which token is the mask: one is added that the model has never seen")
+    if model.config.positions == "learned":
+        notes.append(f"it has places for {model.config.max_positions:,} tokens; in a longer text they begin again")
+    tokenizer = _tokenizer(folder, library, model.vocab_size, notes)
+    recipe = Recipe.make(
+        {
+            "name": target.name,
+            "data": NO_DATA,
+            "tokenizer": {"type": tokenizer.name, **tokenizer.config.plain()},
+            "model": model.config.plain(),
+            "training": {"sequence_length": min(PIECE, model.config.max_positions)} if masked else {},
+        }
+    )
+    created = Run.create(target, write_recipe(recipe), environment())
+    try:
+        with created.lock():
+            _save(tokenizer, created.tokenizer)
+            created.best.save(Checkpoint(0, model.state_dict(), facts={"imported": config}))
+    except BaseException:
+        discard(target)  # half a run would be in the way of the next attempt
+        raise
+    kind = str(config["model_type"])
+    return Brought(target, kind, count_parameters(model), model.vocab_size, tokenizer.name, masked, notes)
+
+
+def _save(tokenizer: Tokenizer, path: Path) -> None:
+    with TemporaryDirectory() as aside:
+        tokenizer.save(Path(aside) / path.name)
+        atomic_write(path, (Path(aside) / path.name).read_bytes())
+
+
+def _library(folder: Path) -> hf.Tokenizer | None:
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return None
+    try:
+        return hf.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more precise
+        raise DataError(f"cannot be read as a tokenizer: {error}", file=path) from None
+
+
+def _tokenizer(folder: Path, library: hf.Tokenizer | None, vocab_size: int, notes: list[str]) -> Tokenizer:
+    """The folder's own if it has one, with the marks that its files name; else numbers for text."""
+    end, start = (_mark(folder, names, library, vocab_size, notes) for names in (("eos", "sep"), ("bos", "cls")))
+    end = start if end is None else end
+    if end is None and library is not None:
+        raise DataError(
+            "no file of the folder says which token ends a text",
+            file=folder / "config.json",
+            remedy="put its number there as eos_token_id",
+        )
+    if end is None:
+        end = 0
+        notes.append("no file says which token ends a text: 0 is taken for it")
+    given = {"vocab_size": vocab_size, "eos_id": end, "start_id": start if start != end else None}
+    if library is None:
+        notes.append('there is no tokenizer.json, so texts are ids: "12 7 99"')
+        return Numbers.make(**given)
+    return Imported(Imported.Config.make(given, where="tokenizer"), library)
+
+
+def _mark(
+    folder: Path, marks: tuple[str, ...], library: hf.Tokenizer | None, vocab_size: int | None, notes: list[str]
+) -> int | None:
+    """The id of a mark by config.json, else by what comes with the tokenizer, else by what generation ends at."""
+    found: list[Any] = []
+    files = ("config.json", "tokenizer_config.json", "generation_config.json")
+    present = {name: read_json(folder / name) for name in files if (folder / name).is_file()}
+    for mark, (name, settings) in product(marks, present.items()):
+        number, text = settings.get(f"{mark}_token_id"), settings.get(f"{mark}_token")
+        if isinstance(number, list) and number:
+            notes.append(f"{name} has several {mark}_token_id, {number}: the first is taken")
+            number = number[0]
+        text = text.get("content") if isinstance(text, dict) else text
+        found += [number, library.token_to_id(text) if library is not None and isinstance(text, str) else None]
+    numbers = [number for number in found if isinstance(number, int) and not isinstance(number, bool)]
+    for number in numbers:
+        if vocab_size is None or 0 <= number < vocab_size:
+            return number
+    if numbers:
+        notes.append(f"{marks[0]}_token_id is {numbers[0]}, but the model knows {vocab_size} tokens: left out")
+    return None

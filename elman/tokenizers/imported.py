@@ -1,0 +1,116 @@
+"""The tokenizer that an imported model brings along: kept as it is, with its own mark for the end of a text."""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import numpy as np
+import tokenizers as hf
+from pydantic import Field
+
+from elman import config as settings
+from elman.errors import ConfigError, DataError
+from elman.tokenizers.base import TOKENIZERS, Ids, Tokenizer, checked
+from elman.tokenizers.byte import BYTES
+
+RAW = re.compile(r"<0x([0-9A-F]{2})>")  # how vocabularies with byte fallback write a byte
+
+
+@TOKENIZERS.register("imported")
+class Imported(Tokenizer):
+    """What came with an imported model; texts come back as far as they do there. Made by `elman import` alone."""
+
+    lossless = False
+
+    class Config(settings.Config):
+        vocab_size: int = Field(0, ge=0)
+        """Ids that the model knows: often a few more than the tokenizer has; 0 takes those of the tokenizer."""
+        eos_id: int = Field(0, ge=0)
+        """The id that ends a text."""
+        start_id: int | None = Field(None, ge=0)
+        """The id that a text begins with; null takes eos_id."""
+
+    @classmethod
+    def train(cls, config: Any, texts: Iterable[str]) -> NoReturn:
+        raise comes_with_its_model(cls.name)
+
+    def __init__(self, config: Any, library: hf.Tokenizer):
+        library.no_truncation()
+        library.no_padding()
+        library.encode_special_tokens = True  # a text that spells a mark shall not make one
+        self.config, self.library = config, library
+        self.eos_id = config.eos_id
+        self.vocabulary: dict[str, int] = library.get_vocab()
+        size = config.vocab_size or max(self.vocabulary.values()) + 1
+        self._texts = [""] * size
+        for text, id in self.vocabulary.items():
+            if id < size:
+                self._texts[id] = text
+        model = json.loads(library.to_str())["model"]
+        unknown = model.get("unk_token") or model.get("unk_id")  # a text, or for unigrams a number
+        self.unk_id = self.vocabulary.get(unknown) if isinstance(unknown, str) else unknown
+        self.spellings, self.leading = _spellings(library, self._texts, self.vocabulary)
+
+    @property
+    def start_id(self) -> int:
+        return self.eos_id if self.config.start_id is None else self.config.start_id
+
+    def encode(self, text: str) -> Ids:
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: list[str]) -> list[Ids]:
+        for text in texts:
+            checked(text)
+        encodings = self.library.encode_batch_fast(texts, add_special_tokens=False)
+        return [self._within(np.array(encoding.ids, dtype=np.int32)) for encoding in encodings]
+
+    def unknowns(self, text: str) -> list[str]:
+        encoding = self.library.encode(text, add_special_tokens=False)
+        places = zip(encoding.ids, encoding.offsets, strict=True)
+        return [text[start:end] for id, (start, end) in places if id == self.unk_id]
+
+    def ordered(self) -> bool:
+        return max(self.eos_id, self.start_id) < self.vocab_size
+
+    def _within(self, ids: Ids) -> Ids:
+        if len(ids) and ids.max() >= self.vocab_size:
+            raise DataError(
+                f"a text holds {self.library.id_to_token(int(ids.max()))!r}, token {ids.max()}, but the model knows "
+                f"{self.vocab_size} tokens only"
+            )
+        if (ids == self.eos_id).any():
+            if self.unk_id is None:
+                raise DataError(f"a text holds {self._texts[self.eos_id]!r}, which ends texts and cannot be in one")
+            ids = np.where(ids == self.eos_id, np.int32(self.unk_id), ids)
+        return ids
+
+
+def comes_with_its_model(name: str) -> ConfigError:
+    return ConfigError(
+        f"tokenizer: {name!r} comes with an imported model and learns nothing from text; use bpe or word"
+    )
+
+
+def _spellings(library: hf.Tokenizer, texts: list[str], vocabulary: dict[str, int]) -> tuple[list[bytes], bytes]:
+    """The bytes of each token inside a text, and the space that the first of a text loses, if it does."""
+    content = json.loads(library.to_str())
+    added = {entry["content"] for entry in content["added_tokens"]}
+    if '"ByteLevel"' in json.dumps(content["decoder"]):
+        return [text.encode() if text in added else _letters(text) for text in texts], b""
+    known = [vocabulary[text] for text in texts if text]
+    anchor = next((vocabulary[text] for text in texts if text.isalnum() and text not in added), known[0])
+    before = len(library.decode([anchor], skip_special_tokens=False))
+    pairs = library.decode_batch([[anchor, id] for id in known], skip_special_tokens=False)
+    found = dict(zip(known, (pair[before:] for pair in pairs), strict=True))
+    spaced = next((id for id in known if found[id].startswith(" ") and found[id].strip()), None)
+    loses = spaced is not None and library.decode([spaced], skip_special_tokens=False) == found[spaced][1:]
+    spelled = []
+    for id, text in enumerate(texts):
+        raw = RAW.fullmatch(text)
+        spelled.append(bytes.fromhex(raw[1]) if raw else found.get(id, "").encode())
+    return spelled, b" " if loses else b""
+
+
+def _letters(text: str) -> bytes:
+    return bytes(BYTES[letter] for letter in text) if all(letter in BYTES for letter in text) else text.encode()

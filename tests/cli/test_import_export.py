@@ -1,0 +1,244 @@
+"""Import and export as commands: a run goes out and comes back, and every verb works on what came."""
+
+import io
+import json
+import os
+
+import pytest
+import safetensors.torch
+import torch
+
+from elman.cli.main import main
+from elman.pipeline import load
+
+TEXT = "".join(f"the cat sat on {number} big Haus\na dog saw {number} größe and ran\n" for number in range(60))
+TINY = ["--device", "cpu", "--model.hidden_size", "16", "--training.max_steps", "8", "--training.sequence_length", "16"]
+LLAMA = [{"attention": {"positions": "rotary", "context": 64, "num_heads": 2}}, {"swiglu": {}}]
+BLOCKS = {"pattern": LLAMA, "norm": "pre", "norm_type": "rms", "residual": True, "output_bias": False}
+OPTIONS = [word for key, value in BLOCKS.items() for word in (f"--model.{key}", json.dumps(value))]
+PROMPT = ["--prompt", "the cat", "--max-tokens", "12", "--temperature", "0", "--json"]
+
+
+@pytest.fixture(scope="module", params=["byte", "bpe", "character", "word"])
+def exported(request, tmp_path_factory):
+    """A small run and the folder it was exported to; tests only read them."""
+    folder = tmp_path_factory.mktemp("exported")
+    text = folder / "text.txt"
+    text.write_text(TEXT)
+    words = ["--tokenizer", request.param, "--run", folder / "run", *TINY, *OPTIONS]
+    words += ["--tokenizer.vocab_size", "300"] if request.param == "bpe" else []
+    for line in [["train", "--data", text, *words], ["export", folder / "run", "--to", folder / "out"]]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in line])
+        assert not ended.value.code
+    return folder
+
+
+def scores(elman, monkeypatch, run):
+    monkeypatch.setattr("sys.stdin", io.StringIO("the cat sat\nHaus größe\n"))
+    return [json.loads(line) for line in elman("score", run, "--json").out.splitlines()]
+
+
+def test_what_was_exported_comes_back_and_every_verb_gives_the_same(elman, exported, tmp_path, monkeypatch):
+    """Planted: texts begun with another token; documents ended with token 1."""
+    back = tmp_path / "back"
+    assert elman("import", exported / "out", "--run", back).code == 0
+    assert json.loads(elman("generate", back, *PROMPT).out) == json.loads(
+        elman("generate", exported / "run", *PROMPT).out
+    )
+    assert scores(elman, monkeypatch, back) == scores(elman, monkeypatch, exported / "run")
+    judged = [
+        json.loads(elman("eval", run, "--data", exported / "text.txt", "--json").out)
+        for run in (back, exported / "run")
+    ]
+    if load(exported / "run").tokenizer.name != "word":  # which takes lines for documents, where others take files
+        assert judged[0] == judged[1]
+    assert elman("export", back, "--to", tmp_path / "again").code == 0
+    first, second = (
+        json.loads((folder / "config.json").read_text()) for folder in (exported / "out", tmp_path / "again")
+    )
+    assert first == second
+
+
+def test_their_library_reads_what_was_exported(exported):
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    transformers = pytest.importorskip("transformers")
+    transformers.utils.logging.disable_progress_bar()
+    ours = load(exported / "run", "cpu")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(exported / "out").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported / "out")
+    ids = tokenizer("the cat sat", return_tensors="pt").input_ids
+    assert ids[0].tolist() == [ours.tokenizer.eos_id, *ours.tokenizer.encode("the cat sat")]
+    with torch.no_grad():
+        torch.testing.assert_close(ours.model(ids)[0], theirs(ids).logits, rtol=0, atol=1e-4)
+
+
+@pytest.fixture
+def bare(exported, tmp_path):
+    """Without a tokenizer, and with its own mark for the start of a text."""
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    config = json.loads((exported / "out" / "config.json").read_text()) | {"bos_token_id": 5, "eos_token_id": [4, 9]}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes((exported / "out" / "model.safetensors").read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize("exported", ["byte"], indirect=True)
+def test_a_model_without_a_tokenizer_speaks_in_numbers(elman, bare, tmp_path, monkeypatch):
+    """Planted: the start left out of scores, of evaluation, of prompts."""
+    told = json.loads(elman("import", bare, "--run", tmp_path / "run", "--json").out)
+    assert (told["tokenizer"], told["architecture"], told["vocab_size"]) == ("ids", "llama", 257)
+    assert any("several eos_token_id" in note for note in told["notes"])
+    assert any("texts are ids" in note for note in told["notes"])
+    trained = load(tmp_path / "run", "cpu")
+    tokens = torch.tensor([[5, 11, 12, 13]])
+    with torch.no_grad():
+        logs = trained.model(tokens)[0].log_softmax(-1)[0]
+    expected = sum(float(logs[place, token]) for place, token in enumerate([11, 12, 13, 4]))
+    assert trained.score("11 12 13").log_prob == pytest.approx(expected, abs=1e-4)
+    (tmp_path / "ids.txt").write_text("11 12 13\n")
+    judged = json.loads(elman("eval", tmp_path / "run", "--data", tmp_path / "ids.txt", "--json").out)
+    assert (judged["tokens"], judged["nats"]) == (4, pytest.approx(-expected, abs=1e-4))
+    made = json.loads(elman("generate", tmp_path / "run", "--prompt", "11 12", *PROMPT[2:]).out)
+    assert made["text"].split()[0] == str(int(logs[2].argmax()))
+    assert trained.trace("11").tokens == ["5", "11"]
+    ended = elman("generate", tmp_path / "run", "--prompt", "hello")
+    assert (ended.code, "texts are ids" in ended.err) == (1, True)
+
+
+@pytest.mark.parametrize("exported", ["byte"], indirect=True)
+def test_an_imported_run_says_what_it_cannot_do(elman, bare, tmp_path):
+    assert elman("import", bare, "--run", tmp_path / "run").code == 0
+    ended = elman("train", "--run", tmp_path / "run", "--resume")
+    assert (ended.code, "was imported, not trained here" in ended.err) == (2, True)
+    ended = elman("eval", tmp_path / "run")
+    assert (ended.code, "give one with --data" in ended.err) == (2, True)
+    ended = elman("import", bare, "--run", tmp_path / "run")
+    assert (ended.code, "holds a run already" in ended.err) == (1, True)
+    ended = elman("generate", bare)
+    assert (ended.code, f"elman import {bare}" in ended.err) == (1, True)
+    ended = elman("import", tmp_path / "nothing")
+    assert (ended.code, "no such folder" in ended.err) == (1, True)
+
+
+@pytest.mark.parametrize("exported", ["byte"], indirect=True)
+def test_a_tokenizer_without_an_end_is_refused_and_nothing_is_left(elman, exported, bare, tmp_path):
+    (bare / "tokenizer.json").write_bytes((exported / "out" / "tokenizer.json").read_bytes())
+    config = json.loads((bare / "config.json").read_text())
+    (bare / "config.json").write_text(json.dumps(config | {"eos_token_id": None, "bos_token_id": None}))
+    ended = elman("import", bare, "--run", tmp_path / "run")
+    assert (ended.code, "which token ends a text" in ended.err) == (1, True)
+    assert not (tmp_path / "run").exists()
+    (bare / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<eos>"}}))
+    assert elman("import", bare, "--run", tmp_path / "run").code == 0
+    assert load(tmp_path / "run").tokenizer.eos_id == 0
+
+
+@pytest.mark.parametrize("exported", ["byte"], indirect=True)
+def test_weights_that_are_not_finite_leave_nothing_behind(elman, bare, tmp_path):
+    tensors = safetensors.torch.load((bare / "model.safetensors").read_bytes())
+    tensors["model.norm.weight"][0] = torch.nan
+    safetensors.torch.save_file(tensors, bare / "model.safetensors")
+    ended = elman("import", bare, "--run", tmp_path / "run")
+    assert (ended.code, "not finite" in ended.err) == (1, True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_no_architecture_can_say_is_refused(elman, trained, tmp_path):
+    ended = elman("export", trained, "--to", tmp_path / "out")
+    assert (ended.code, "no Hugging Face architecture repeats [lstm]" in ended.err) == (2, True)
+    assert not (tmp_path / "out").exists()
+    ended = elman("export", trained, "--to", tmp_path / "out", "--format", "huging-face")
+    assert (ended.code, "did you mean 'hugging-face'" in ended.err) == (2, True)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "something").touch()
+    ended = elman("export", trained, "--to", tmp_path / "out")
+    assert (ended.code, "is there already" in ended.err) == (1, True)
+
+
+@pytest.mark.parametrize("exported", ["byte"], indirect=True)
+def test_export_says_how_to_load_it(elman, exported, tmp_path):
+    ended = elman("export", exported / "run", "--to", tmp_path / "out")
+    assert f'AutoModelForCausalLM.from_pretrained("{tmp_path / "out"}")' in ended.out
+    assert "AutoTokenizer" in ended.out
+    told = json.loads(elman("export", exported / "run", "--to", tmp_path / "other", "--json").out)
+    assert told["format"] == "hugging-face"
+
+
+BERT = [{"two-way-attention": {"bias": True, "num_heads": 2}}, {"feedforward": {}}]
+GAPS = {"type": "masked", "pattern": BERT, "norm": "post", "embedding_norm": True, "head": "dense", "max_positions": 64}
+
+
+@pytest.fixture(scope="module")
+def gaps(tmp_path_factory):
+    """A small masked model and the folder it was exported to."""
+    folder = tmp_path_factory.mktemp("gaps")
+    (folder / "text.txt").write_text(TEXT)
+    words = [word for key, value in GAPS.items() for word in (f"--model.{key}", json.dumps(value))]
+    words += ["--tokenizer", "bpe", "--tokenizer.vocab_size", "300", *TINY]
+    train = ["train", "--data", folder / "text.txt", "--run", folder / "run", *words]
+    for line in [train, ["export", folder / "run", "--to", folder / "out"]]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in line])
+        assert not ended.value.code
+    return folder
+
+
+def test_a_masked_model_goes_out_and_comes_back(elman, gaps, tmp_path, monkeypatch):
+    """Planted: the mask not told; an added mask among the answers."""
+    told = elman("import", gaps / "out", "--run", tmp_path / "back")
+    assert "elman score" in told.out
+    assert "which token is the mask" not in told.out
+    before, after = (scores(elman, monkeypatch, run) for run in (gaps / "run", tmp_path / "back"))
+    for one, other in zip(before, after, strict=True):
+        assert (one["tokens"], one["kind"]) == (other["tokens"], "pseudo-likelihood")
+        assert one["log_prob"] == pytest.approx(other["log_prob"], abs=1e-4)
+    ended = elman("generate", tmp_path / "back", "--prompt", "the")
+    assert ended.code == 2
+
+
+def test_their_library_reads_a_masked_model(gaps):
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    transformers = pytest.importorskip("transformers")
+    transformers.utils.logging.disable_progress_bar()
+    ours = load(gaps / "run", "cpu")
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(gaps / "out").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(gaps / "out")
+    assert tokenizer.mask_token_id == ours.model.mask_id
+    ids = tokenizer("the cat <mask> on", return_tensors="pt").input_ids
+    assert ids[0, -1] == ours.tokenizer.eos_id
+    assert (ids == tokenizer.mask_token_id).sum() == 1
+    with torch.no_grad():
+        expected = theirs(ids).logits
+    torch.testing.assert_close(ours.model(ids)[0], expected[..., : ours.model.vocab_size], rtol=0, atol=1e-4)
+    assert expected.argmax(-1).max() < ours.model.vocab_size
+
+
+def test_a_masked_model_without_a_tokenizer_gets_a_mask_of_its_own(elman, gaps, tmp_path):
+    (tmp_path / "bare").mkdir()
+    config = json.loads((gaps / "out" / "config.json").read_text()) | {"mask_token_id": None}
+    (tmp_path / "bare" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "bare" / "model.safetensors").write_bytes((gaps / "out" / "model.safetensors").read_bytes())
+    told = json.loads(elman("import", tmp_path / "bare", "--run", tmp_path / "run", "--json").out)
+    assert any("which token is the mask" in note for note in told["notes"])
+    trained = load(tmp_path / "run", "cpu")
+    assert trained.model.mask_id == trained.tokenizer.vocab_size
+    assert trained.score("5 6 7").log_prob < 0
+    (tmp_path / "ids.txt").write_text("11 12 13\n")
+    judged = json.loads(elman("eval", tmp_path / "run", "--data", tmp_path / "ids.txt", "--json").out)
+    assert judged["kind"] == "pseudo-likelihood"
+
+
+def test_marks_are_found_by_the_names_that_berts_tokenizers_give_them(elman, gaps, tmp_path):
+    (tmp_path / "bert").mkdir()
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / "bert" / name).write_bytes((gaps / "out" / name).read_bytes())
+    config = json.loads((gaps / "out" / "config.json").read_text())
+    unsaid = {"mask_token_id": None, "eos_token_id": None, "bos_token_id": None}
+    (tmp_path / "bert" / "config.json").write_text(json.dumps(config | unsaid))
+    names = {"mask_token": "<mask>", "sep_token": "<eos>"}
+    (tmp_path / "bert" / "tokenizer_config.json").write_text(json.dumps(names))
+    assert elman("import", tmp_path / "bert", "--run", tmp_path / "run").code == 0
+    trained = load(tmp_path / "run", "cpu")
+    assert (trained.model.mask_id, trained.tokenizer.eos_id) == (300, 0)

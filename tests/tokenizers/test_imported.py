@@ -1,0 +1,176 @@
+"""Tokenizers that come with a model: theirs in every respect, but for what a text may not say."""
+
+import numpy as np
+import pytest
+import tokenizers as hf
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from elman.errors import ConfigError, DataError
+from elman.tokenizers import Imported, Numbers, StreamDecoder, load_tokenizer, train_tokenizer
+
+SENTENCES = ["the cat sat on the mat .", "the dog , the DOG ! saw the cats", "naïve café 猫 😀 <a>"] * 3
+
+
+def byte_level() -> hf.Tokenizer:
+    """As GPT-2's."""
+    library = hf.Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    library.train_from_iterator(SENTENCES, trainer)
+    library.add_special_tokens(["</s>"])  # the last id
+    return library
+
+
+def byte_fallback() -> hf.Tokenizer:
+    """As Llama 2's: a space before each text, bytes for what is unknown."""
+    marks = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    library = hf.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    library.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    strip = decoders.Strip(" ", 1, 0)
+    library.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), strip])
+    trainer = trainers.BpeTrainer(vocab_size=330, special_tokens=marks, show_progress=False)
+    library.train_from_iterator(SENTENCES, trainer)
+    content = library.to_str().replace('"special":true', '"special":false')  # bytes are no marks to leave out
+    return hf.Tokenizer.from_str(content)
+
+
+def word_pieces() -> hf.Tokenizer:
+    """As BERT's."""
+    library = hf.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    library.normalizer = normalizers.BertNormalizer()
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    library.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=60, special_tokens=["[UNK]", "</s>"], show_progress=False)
+    library.train_from_iterator(SENTENCES, trainer)
+    return library
+
+
+def unigrams() -> hf.Tokenizer:
+    library = hf.Tokenizer(models.Unigram())
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    library.decoder = decoders.Metaspace()
+    marks = ["</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(vocab_size=40, special_tokens=marks, unk_token="<unk>", show_progress=False)
+    library.train_from_iterator(SENTENCES, trainer)
+    return library
+
+
+CONTENTS = {make.__name__: make().to_str() for make in (byte_level, byte_fallback, word_pieces, unigrams)}
+
+
+def theirs(name: str) -> hf.Tokenizer:
+    return hf.Tokenizer.from_str(CONTENTS[name])
+
+
+THEIRS = {name: theirs(name) for name in CONTENTS}
+BROUGHT = {
+    name: Imported(Imported.Config(eos_id=library.token_to_id("</s>"), vocab_size=500), theirs(name))
+    for name, library in THEIRS.items()
+}
+every = pytest.mark.parametrize("name", CONTENTS)
+pieces = st.sampled_from([*" ".join(SENTENCES).split(), "</s>", "<s>", "<0x41>", "##s", "  ", "\n", "\x00", "é"])
+texts = st.one_of(st.text(), st.lists(pieces).map(" ".join))
+
+
+@every
+@given(text=texts)
+def test_ids_are_theirs_and_never_the_end(name, text):
+    """Planted: marks found in the text; special tokens added; the end not replaced."""
+    tokenizer, library = BROUGHT[name], THEIRS[name]
+    ids = tokenizer.encode(text)
+    assert ids.dtype == np.int32
+    assert tokenizer.eos_id not in ids
+    if not any(mark in text for mark in ("</s>", "<s>", "<unk>", "[UNK]", "<0x")):
+        assert ids.tolist() == library.encode(text, add_special_tokens=False).ids
+
+
+@every
+@given(text=texts)
+def test_texts_come_back_as_far_as_theirs_do(name, text):
+    """Planted: the leading space kept; a space before each piece; bytes as their names."""
+    tokenizer, library = BROUGHT[name], THEIRS[name]
+    ids = [int(id) for id in tokenizer.encode(text)]
+    assert tokenizer.decode(ids) == library.decode(ids, skip_special_tokens=False)
+
+
+@every
+@given(data=st.data())
+def test_streamed_text_is_the_decoded_text(name, data):
+    tokenizer = BROUGHT[name]
+    ids = data.draw(st.lists(st.integers(0, tokenizer.vocab_size - 1)))
+    decoder = StreamDecoder(tokenizer)
+    for _ in range(2):
+        assert "".join([*map(decoder.push, ids), decoder.flush()]) == tokenizer.decode(ids)
+
+
+@every
+def test_a_saved_one_loads_as_it_was(name, tmp_path):
+    tokenizer = BROUGHT[name]
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = load_tokenizer(tmp_path / "tokenizer.json")
+    assert (again.vocab_size, again.eos_id, again.unk_id) == (500, tokenizer.eos_id, tokenizer.unk_id)
+    assert again.spellings == tokenizer.spellings
+    assert again.encode("the cat <a> ß").tolist() == tokenizer.encode("the cat <a> ß").tolist()
+
+
+@every
+def test_truncation_and_padding_of_theirs_are_left_out(name):
+    library = theirs(name)
+    library.enable_truncation(2)
+    library.enable_padding(length=9)
+    tokenizer = Imported(Imported.Config(eos_id=1), library)
+    assert tokenizer.encode("the cat sat on").tolist() == THEIRS[name].encode("the cat sat on").ids
+
+
+def test_a_text_that_spells_a_mark_makes_none():
+    tokenizer = BROUGHT["byte_level"]
+    assert tokenizer.decode(tokenizer.encode("a </s> b")) == "a </s> b"
+    assert THEIRS["byte_level"].token_to_id("</s>") in THEIRS["byte_level"].encode("a </s> b").ids
+
+
+def test_unknown_parts_are_told():
+    assert BROUGHT["word_pieces"].unknowns("the Ω cat") == ["Ω"]
+    assert BROUGHT["unigrams"].unk_id == 1
+    assert BROUGHT["byte_level"].unk_id is None
+    assert BROUGHT["byte_fallback"].unknowns("the Ω cat") == []
+
+
+def test_ids_beyond_the_model_are_refused():
+    tokenizer = Imported(Imported.Config(eos_id=0, vocab_size=20), theirs("byte_level"))
+    with pytest.raises(DataError, match="the model knows 20 tokens only"):
+        tokenizer.encode("the")
+
+
+def test_numbers_stand_for_themselves(tmp_path):
+    tokenizer = Numbers.make(vocab_size=100, eos_id=7, start_id=3)
+    assert tokenizer.encode("12 99  5\n0").tolist() == [12, 99, 5, 0]
+    assert tokenizer.decode([12, 99, 5]) == "12 99 5"
+    assert (tokenizer.eos_id, tokenizer.start_id, tokenizer.vocab_size) == (7, 3, 100)
+    decoder = StreamDecoder(tokenizer)
+    assert "".join(map(decoder.push, [12, 99, 5])) == "12 99 5"
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = load_tokenizer(tmp_path / "tokenizer.json")
+    assert (again.eos_id, again.start_id, again.encode("8 9").tolist()) == (7, 3, [8, 9])
+
+
+@pytest.mark.parametrize(("text", "says"), [("1 100", "no id from 0 to 99"), ("one", "no id"), ("7", "ends texts")])
+def test_what_is_no_number_of_the_model_is_refused(text, says):
+    with pytest.raises(DataError, match=says):
+        Numbers.make(vocab_size=100, eos_id=7).encode(text)
+
+
+@pytest.mark.parametrize("scheme", ["imported", "ids"])
+def test_they_learn_nothing(scheme):
+    with pytest.raises(ConfigError, match="comes with an imported model"):
+        train_tokenizer(scheme, ["a"])
+
+
+@pytest.mark.parametrize("settings", [{"eos_id": 500}, {"start_id": 500}])
+def test_marks_outside_the_vocabulary_are_damage(settings, tmp_path):
+    Imported(Imported.Config(vocab_size=500, **settings), theirs("byte_level")).save(tmp_path / "tokenizer.json")
+    with pytest.raises(DataError, match="damaged"):
+        load_tokenizer(tmp_path / "tokenizer.json")
