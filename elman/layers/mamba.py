@@ -119,7 +119,8 @@ class Mamba(ScanLayer):
     def parallel(self, x: Sequence, state: MambaState, lengths: Lengths | None) -> tuple[Sequence, MambaState]:
         u, gate = self.enter(x).chunk(2, dim=-1)
         seen = torch.cat([state.window.to(u.dtype), u], 1)
-        u = F.silu(self.convolution(seen.transpose(1, 2)).transpose(1, 2))
+        convolved = self.convolution(seen.transpose(1, 2)).transpose(1, 2)
+        u = F.silu(convolved.contiguous())  # else all that follows walks in strides
         chosen = self._choose(u)
         if lengths is not None:  # a step of size 0 leaves the state as it is
             lengths = lengths.to(x.device)

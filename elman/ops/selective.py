@@ -44,6 +44,6 @@ def selective_scan(x: Sequence, chosen: Selection, rate: Tensor, initial: Tensor
 
 def _stretch(x: Sequence, chosen: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     delta, write, read = chosen
-    decay = (delta.unsqueeze(-1) * rate).exp()
+    decay = (delta.unsqueeze(-1) * rate).exp_()  # in place: fresh memory costs more than the exponential
     history, state = linear_scan(decay, (delta * x).unsqueeze(-1) * write.unsqueeze(2), state)
     return (history @ read.unsqueeze(-1)).squeeze(-1), state
