@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 CPU_LOGITS = 7_000_000  # numbers per chunk: few enough for the cache, enough rows for the products
 GPU_LOGITS = 2**26  # on an accelerator: large enough to fill it
+ALIGNED = {"cuda": 64}
 
 
 def cross_entropy_reference(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
@@ -43,14 +44,14 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         half = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else features.dtype
         wide = _at_least_single(features.dtype)
         with torch.autocast(device, enabled=False):
-            narrow_weight, narrow_bias = weight.to(half), None if bias is None else bias.to(half)
+            narrow_weight, narrow_bias = _aligned(weight.to(half), None if bias is None else bias.to(half))
             total = torch.zeros((), dtype=wide, device=features.device)
             for_features, for_weight = torch.empty_like(features), torch.zeros_like(weight)
             for_bias = None if bias is None else torch.zeros_like(bias)
             chunks = _chunks(features, weight)
             size = chunks[0].stop if chunks else 0
-            logits = features.new_empty(size, len(weight), dtype=half)  # memory for all chunks in turn
-            errors = features.new_empty(size, len(weight), dtype=wide)
+            logits = features.new_empty(size, len(narrow_weight), dtype=half)  # memory for all chunks in turn
+            errors = features.new_empty(size, len(narrow_weight), dtype=wide)
             ones = features.new_ones(size, dtype=wide)
             for rows in chunks:
                 inputs, answers = features[rows].to(half), targets[rows].unsqueeze(1)
@@ -63,9 +64,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 total -= log_probs.gather(1, answers).sum()
                 wrong = log_probs.exp_().scatter_add_(1, answers, log_probs.new_full(answers.shape, -1.0))
                 if for_bias is not None:
-                    for_bias += (wrong.t() @ ones[: len(inputs)]).to(for_bias.dtype)
+                    for_bias += (wrong.t() @ ones[: len(inputs)])[: len(bias)].to(for_bias.dtype)
                 wrong = wrong.to(half)
                 for_features[rows] = (wrong @ narrow_weight).to(for_features.dtype)
+                wrong = wrong[:, : len(weight)]
                 if half == for_weight.dtype:
                     torch.addmm(for_weight, wrong.t(), inputs, beta=int(rows.start > 0), out=for_weight)
                 else:
@@ -80,6 +82,15 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         if gradients is None:
             raise RuntimeError("the chunked cross-entropy keeps its gradients for one backward pass only")
         return *(None if gradient is None else gradient.mul_(scale) for gradient in gradients), None
+
+
+def _aligned(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Words that nobody can say make up the number: the GPU's fast products want rows of a round length."""
+    missing = -len(weight) % ALIGNED.get(weight.device.type, 1)
+    if not missing:
+        return weight, bias
+    bias = weight.new_zeros(len(weight)) if bias is None else bias
+    return F.pad(weight, (0, 0, 0, missing)), F.pad(bias, (0, missing), value=-torch.inf)
 
 
 def _chunks(features: Tensor, weight: Tensor) -> list[slice]:
