@@ -112,6 +112,12 @@ def test_a_verdict_is_what_the_text_so_far_would_get(pattern, pooling, several):
             torch.testing.assert_close(verdicts[row, end - 1], model.probabilities(alone(batch, row, end))[0])
 
 
+def test_several_labels_have_a_probability_each():
+    """Seen to fail with shares of one."""
+    model, batch = build(several=True), batch_of([6, 3, 2], several=True)
+    torch.testing.assert_close(model.probabilities(batch), 1 / (1 + (-model.logits(batch.ragged("text"))).exp()))
+
+
 def loss_by_definition(model: Classifier, logits: Tensor, truth: Tensor, weights: list[float], smooth: float) -> Tensor:
     """One text, or one position: `truth` is a one for each label it has."""
     if model.several:
