@@ -4,5 +4,22 @@ from elman.corpus.config import DataConfig
 from elman.corpus.corpus import Corpus, open_corpus, resolve
 from elman.corpus.description import Description, describe
 from elman.corpus.document import Document, Mark, Repairs
+from elman.corpus.labelled import Labelled, LabelledConfig, LabelledCorpus
+from elman.corpus.labels import LabelSet, label_rows
 
-__all__ = ["Corpus", "DataConfig", "Description", "Document", "Mark", "Repairs", "describe", "open_corpus", "resolve"]
+__all__ = [
+    "Corpus",
+    "DataConfig",
+    "Description",
+    "Document",
+    "LabelSet",
+    "Labelled",
+    "LabelledConfig",
+    "LabelledCorpus",
+    "Mark",
+    "Repairs",
+    "describe",
+    "label_rows",
+    "open_corpus",
+    "resolve",
+]

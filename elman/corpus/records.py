@@ -1,8 +1,8 @@
-"""Records, each with its text in one field, as documents: JSON lines, tables with commas or tabs, parquet, the hub."""
+"""Records by their columns: JSON lines, tables with commas or tabs, parquet, the hub; of one column, as documents."""
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from elman.corpus.document import Document
@@ -11,39 +11,50 @@ from elman.corpus.reading import Reading
 from elman.corpus.tables import read_hub, read_parquet, require_column
 from elman.errors import DataError
 
-Fields = Iterator[tuple[Any, int]]  # what the chosen field of each record holds, and the record's line
+Column = str | int  # a name; in a table without a header, a number counted from 1
+Fields = Iterator[tuple[tuple[Any, ...], int]]  # what the chosen columns of each record hold, and the record's line
 
 
 def record_documents(reading: Reading) -> Iterator[Document]:
     """A record's size is that of its text as a line of UTF-8, so that scores compare across formats."""
-    readers: dict[str, Callable[[Reading], Fields]] = {
+    column = reading.config.column
+    for (value,), line in read_columns(reading, [column]):
+        text = as_text(reading, value, line, column)
+        yield Document(text, reading.source.name, line, len(text.encode()) + 1 if text.strip() else 0)
+
+
+def read_columns(reading: Reading, columns: Sequence[Column]) -> Fields:
+    """The chosen columns of every record, in the order asked for; an empty line gives None for each."""
+    readers: dict[str, Callable[[Reading, Sequence[Column]], Fields]] = {
         "jsonl": read_jsonl,
         "csv": read_csv,
         "tsv": read_csv,
         "parquet": read_parquet,
         "hub": read_hub,
     }
-    config = reading.config
-    for value, line in readers[reading.source.format](reading):
-        if isinstance(value, bytes):
-            text = reading.mend(value, line)
-        elif isinstance(value, str):
-            text = reading.clean(value, line)
-        elif value is None:
-            text = ""
-        else:
-            raise reading.error(f"holds {type(value).__name__} {str(value)[:40]!r}, not text", line, config.column)
-        size = len(text.encode()) + 1 if text.strip() else 0
-        if size > config.max_record_bytes:
-            raise _too_long(reading, line)
-        yield Document(text, reading.source.name, line, size)
+    return readers[reading.source.format](reading, columns)
 
 
-def read_jsonl(reading: Reading) -> Fields:
+def as_text(reading: Reading, value: Any, line: int, column: Column) -> str:
+    """A value that must be text, mended where it has to be; nothing is empty text."""
+    if isinstance(value, bytes):
+        text = reading.mend(value, line)
+    elif isinstance(value, str):
+        text = reading.clean(value, line)
+    elif value is None:
+        text = ""
+    else:
+        raise reading.error(f"holds {type(value).__name__} {str(value)[:40]!r}, not text", line, column)
+    if text.strip() and len(text.encode()) >= reading.config.max_record_bytes:
+        raise _too_long(reading, line)
+    return text
+
+
+def read_jsonl(reading: Reading, columns: Sequence[Column]) -> Fields:
     for line in whole_lines(reading):
         text = reading.decode(line.raw, line.number)
         if not text.strip():
-            yield None, line.number
+            yield (None,) * len(columns), line.number
             continue
         try:
             record = json.loads(text)
@@ -55,31 +66,38 @@ def read_jsonl(reading: Reading) -> Fields:
             raise _not_json(reading, f"JSON that cannot be read: {error}", line.number) from None
         if not isinstance(record, dict):
             raise _not_json(reading, f"a JSON {type(record).__name__}, not an object", line.number)
-        yield record[require_column(reading, record, line.number)], line.number
+        yield tuple(record[require_column(reading, record, column, line.number)] for column in columns), line.number
 
 
-def read_csv(reading: Reading) -> Fields:
-    """Tables with a header, or without one if the column is a number. In tsv, a quote is a character like others."""
+def read_csv(reading: Reading, columns: Sequence[Column]) -> Fields:
+    """Tables with a header, or without one if columns are numbers. In tsv, a quote is a character like others."""
     table = _Table(reading)
-    column = reading.config.column
-    width = index = 0
+    width, places = 0, list[int]()
     for row, line in table.rows():
         if not row:
-            yield None, line
+            yield (None,) * len(columns), line
             continue
         if width == 0:
-            names = [name.strip() for name in row]
-            width = len(row)
-            if isinstance(column, int):
-                if column > width:
-                    raise reading.error(f"the table has {width} columns", line, column)
-                index = column - 1
-            else:
-                index = names.index(require_column(reading, names, line))
+            width, places = len(row), [_place(reading, row, column, line) for column in columns]
+            if any(isinstance(column, str) for column in columns):
                 continue
         if len(row) != width:
             raise reading.error(f"{len(row)} fields where the first row has {width}", line)
-        yield row[index], line
+        yield tuple(row[place] for place in places), line
+
+
+def first_row(reading: Reading) -> list[str]:
+    """What a table begins with, a header or not; nothing if it is empty."""
+    return next((row for row, _ in _Table(reading).rows() if row), [])
+
+
+def _place(reading: Reading, row: list[str], column: Column, line: int) -> int:
+    if isinstance(column, str):
+        names = [name.strip() for name in row]
+        return names.index(require_column(reading, names, column, line))
+    if column > len(row):
+        raise reading.error(f"the table has {len(row)} columns", line, column)
+    return column - 1
 
 
 class _Table:

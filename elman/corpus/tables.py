@@ -1,57 +1,61 @@
 """Tables that other packages read for us: parquet files (pyarrow) and hub data sets (datasets)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from elman.corpus.reading import Reading
 from elman.errors import DataError, MissingExtra, nearest
 
+Rows = Iterator[tuple[tuple[Any, ...], int]]
 ROWS = 256  # of a parquet file, in memory at a time
 
 
-def require_column(reading: Reading, names: Iterable[str], line: int | None = None) -> str:
-    """The chosen column if it is there, once; else an error that lists those that are."""
-    column, known = str(reading.config.column), list(names)
+def require_column(reading: Reading, names: Iterable[str], column: str | int, line: int | None = None) -> str:
+    """A chosen column if it is there, once; else an error that lists those that are."""
+    column, known = str(column), list(names)
     if known.count(column) == 1:
         return column
     reason = "occurs more than once" if column in known else f"no such column{nearest(column, known)}"
     shown = ", ".join(repr(name) for name in known[:50]) or "none"
-    raise reading.error(f"{reason}; columns: {shown}", line, column, remedy="name one of them in data.column")
+    remedy = "name one of them in data.column, or in data.columns where several are read"
+    raise reading.error(f"{reason}; columns: {shown}", line, column, remedy=remedy)
 
 
-def read_parquet(reading: Reading) -> Iterator[tuple[bytes | None, int]]:
-    """The values as bytes: pyarrow does not promise that strings in a file are valid UTF-8."""
+def read_parquet(reading: Reading, columns: Sequence[str | int]) -> Rows:
+    """Strings come as bytes: pyarrow does not promise that those in a file are valid UTF-8."""
     try:
-        import pyarrow
+        import pyarrow  # noqa: F401  (the next line needs it)
         from pyarrow.parquet import ParquetFile
     except ImportError:
         raise MissingExtra("reading parquet files", "pyarrow", "data") from None
     try:
         with ParquetFile(reading.source.path) as file:
-            column = require_column(reading, file.schema_arrow.names)
-            kind = file.schema_arrow.field(column).type
+            names = [require_column(reading, file.schema_arrow.names, column) for column in columns]
             line = 0
-            for batch in file.iter_batches(batch_size=ROWS, columns=[column]):
-                for value in _texts(reading, batch.column(0), kind).cast(pyarrow.large_binary()):
+            for batch in file.iter_batches(batch_size=ROWS, columns=list(dict.fromkeys(names))):
+                parts = [_values(reading, batch.column(name), name) for name in names]
+                for row in zip(*parts, strict=True):
                     line += 1
-                    yield value.as_py(), line
+                    yield tuple(value.as_py() for value in row), line
     except DataError:
         raise
     except Exception as error:  # a damaged file makes pyarrow raise almost anything
         raise reading.error(f"cannot be read as parquet: {_first_line(error)}") from None
 
 
-def _texts(reading: Reading, values: Any, kind: Any) -> Any:
-    from pyarrow import types
+def _values(reading: Reading, values: Any, column: str) -> Any:
+    from pyarrow import large_binary, types
 
-    if types.is_dictionary(kind):
-        values, kind = values.dictionary_decode(), kind.value_type
-    if not (types.is_string(kind) or types.is_large_string(kind)):
-        raise reading.error(f"holds {kind}, not text", column=reading.config.column)
+    if types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if types.is_string(values.type) or types.is_large_string(values.type):
+        return values.cast(large_binary())
+    if types.is_binary(values.type) or types.is_large_binary(values.type):
+        raise reading.error(f"holds {values.type}, not text", column=column)
     return values
 
 
-def read_hub(reading: Reading) -> Iterator[tuple[Any, int]]:
+def read_hub(reading: Reading, columns: Sequence[str | int]) -> Rows:
     """A data set of the hub, or one in a local folder, as it streams."""
     try:
         from datasets import load_dataset
@@ -62,7 +66,7 @@ def read_hub(reading: Reading) -> Iterator[tuple[Any, int]]:
     try:
         rows = load_dataset(address, source.config, split=source.split, streaming=True)
         for line, row in enumerate(rows, start=1):
-            yield row[require_column(reading, row, line)], line
+            yield tuple(row[require_column(reading, row, column, line)] for column in columns), line
     except DataError:
         raise
     except Exception as error:  # network, data set scripts, missing splits: each has its own exception

@@ -1,7 +1,9 @@
 """How much of a score is luck: confidence intervals by drawing the sample again and again from itself."""
 
+from collections.abc import Callable
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 UNITS = 4096  # more than these are first put together at random: the interval stays, the work does not grow
 
@@ -27,4 +29,29 @@ def bootstrap_interval(
     weighed = sizes[drawn].sum(axis=1)
     ratios = totals[drawn].sum(axis=1)[weighed > 0] / weighed[weighed > 0]
     low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def resample_interval(
+    units: ArrayLike,
+    statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    level: float = 0.95,
+    samples: int = 1000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """The same for a score that is no ratio of two sums, like a mean of F1s, but is still a function of sums.
+
+    `units` (units, parts) are what each unit adds; `statistic` gets sums (samples, parts) and gives a score for each.
+    """
+    totals = np.asarray(units)
+    assert totals.ndim == 2, "parts of each unit"
+    assert len(totals), "an interval needs units"
+    assert 0 < level < 1 <= samples
+    random = np.random.default_rng(seed)
+    if len(totals) > UNITS:
+        order = random.permutation(len(totals))
+        totals = np.add.reduceat(totals[order], np.arange(UNITS) * len(totals) // UNITS, axis=0, dtype=np.float64)
+    totals = totals.astype(np.float64)
+    drawn = random.multinomial(len(totals), np.full(len(totals), 1 / len(totals)), size=samples)
+    low, high = np.quantile(statistic(drawn @ totals), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

@@ -95,7 +95,7 @@ WRONG = {
     "ragged": ("a.csv", b"id,text\n1,a\n2\n", r"line 3: 1 fields where the first row has 2"),
     "only a header": ("a.csv", b"id,text\n", r"no documents for train"),
     "parquet": ("a.parquet", b"PAR1 not really", r"cannot be read as parquet"),
-    "parquet type": ("a.parquet", as_parquet([1], pyarrow.int64()), r"column 'text': holds int64, not text"),
+    "parquet type": ("a.parquet", as_parquet([1], pyarrow.int64()), r"line 1, column 'text': holds int '1', not text"),
     "parquet column": ("a.parquet", as_parquet(["a"]).replace(b"text", b"texd"), r"a.parquet"),
 }
 

@@ -1,0 +1,66 @@
+"""From one vector for each position to one for the text: the last, the mean, the largest values, or a learned mix.
+
+All but the largest values are a weighted mean: each position has a share, and its weight is its share of all shares.
+So the running form, which has read only the positions up to each, is the same with sums that grow.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from elman.ops.taps import stepping, tap
+from elman.shapes import Sequence
+
+Kind = Literal["last", "mean", "max", "attention"]
+
+
+class Pooling(nn.Module):
+    """`forward` gives (batch, width), `running` (batch, time, width); a text without tokens gives zeros."""
+
+    def __init__(self, kind: Kind, width: int):
+        super().__init__()
+        self.kind = kind
+        self.to_score = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1, bias=False))
+        if kind != "attention":
+            self.to_score = nn.Sequential()
+
+    def forward(self, x: Sequence, real: Tensor) -> Tensor:
+        x = _only(x, real)
+        if self.kind == "max":
+            pooled = x.masked_fill(~real.unsqueeze(-1), -torch.inf).amax(1) if x.shape[1] else x.sum(1)
+            pooled = pooled.masked_fill(~real.any(1, keepdim=True), 0.0)
+        else:
+            shares = self._shares(x, real)
+            weights = tap("pooling.weights", shares / shares.sum(1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny))
+            pooled = (weights.unsqueeze(1) @ x).squeeze(1)
+        with stepping():  # the text as a whole is one step
+            return tap("pooling.vector", pooled)
+
+    def running(self, x: Sequence, real: Tensor) -> Sequence:
+        """What `forward` gives for the text up to each position; padding gives anything finite."""
+        x = _only(x, real)
+        if self.kind == "last":
+            pooled = x
+        elif self.kind == "max":
+            pooled = x.cummax(1).values
+        else:
+            shares = self._shares(x, real).unsqueeze(-1)
+            pooled = (shares * x).cumsum(1) / shares.cumsum(1).clamp(min=torch.finfo(x.dtype).tiny)
+        return tap("pooling.vector", pooled)
+
+    def _shares(self, x: Sequence, real: Tensor) -> Tensor:
+        """What part each position has (batch, time), up to a factor."""
+        if self.kind == "last":
+            places = torch.arange(real.shape[1], device=real.device)
+            return ((places == real.sum(1, keepdim=True) - 1) & real).to(x.dtype)
+        if self.kind == "mean":
+            return real.to(x.dtype)
+        scores = self.to_score(x).squeeze(-1).to(x.dtype).masked_fill(~real, -torch.inf)
+        largest = scores.amax(1, keepdim=True) if scores.shape[1] else scores.new_zeros(len(x), 1)
+        return (scores - largest.detach().clamp(min=torch.finfo(x.dtype).min)).exp()
+
+
+def _only(x: Sequence, real: Tensor) -> Sequence:
+    """Real positions in float32 at least, zeros elsewhere: what stands at padding is not specified."""
+    return x.to(torch.promote_types(x.dtype, torch.float32)).masked_fill(~real.unsqueeze(-1), 0.0)

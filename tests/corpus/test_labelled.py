@@ -1,0 +1,235 @@
+"""Labelled texts come back as written from every format, and what is wrong with them is said with file and line."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elman.batches.examples import Buckets, ExampleStore
+from elman.corpus import Labelled, LabelledConfig, LabelledCorpus, LabelSet, Repairs, label_rows
+from elman.corpus.labelled import NO_HEADER
+from elman.corpus.labels import CUT, UNSEEN
+from elman.errors import ConfigError, DataError
+
+WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1, max_size=5)
+PAIRS = st.lists(st.tuples(WORDS, st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=6)), min_size=1)
+
+
+def as_csv(pairs, delimiter=",", header=True):
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, delimiter=delimiter)
+    writer.writerows([["text", "id", "label"]] * header + [[text, "7", label] for label, text in pairs])
+    return file.getvalue().encode()
+
+
+def as_jsonl(pairs):
+    return "".join(json.dumps({"label": label, "text": text}) + "\n" for label, text in pairs).encode()
+
+
+def as_parquet(pairs):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    file = io.BytesIO()
+    labels, texts = ([pair[place] for pair in pairs] for place in (0, 1))
+    write_table(pyarrow.table({"text": texts, "id": texts, "label": labels}), file)
+    return file.getvalue()
+
+
+@pytest.fixture(scope="session")
+def read(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labelled")
+
+    def read(data: bytes, name: str, **settings) -> tuple[list[Labelled], LabelledCorpus]:
+        (folder / name).write_bytes(data)
+        corpus = LabelledCorpus.open(train=str(folder / name), valid_fraction=0, **settings)
+        return list(corpus.texts("train")), corpus
+
+    return read
+
+
+@pytest.mark.parametrize(("name", "write"), [("a.csv", as_csv), ("a.jsonl", as_jsonl), ("a.parquet", as_parquet)])
+@given(pairs=PAIRS.filter(lambda pairs: any(text.strip() for _, text in pairs)))
+def test_every_format_gives_back_labels_and_texts(read, name, write, pairs):
+    """Seen to fail with label and text exchanged, and with empty texts kept."""
+    texts, corpus = read(write(pairs), name)
+    full = [((label,), text) for label, text in pairs if text.strip()]
+    assert [(text.labels, text.text) for text in texts] == full
+    assert corpus.repairs.counts["empty text"] == len(pairs) - len(full)
+
+
+def test_a_table_of_two_columns_without_header_has_its_label_first_and_says_so(read):
+    """Seen to fail with the first row taken for a header."""
+    texts, corpus = read(b'1\ta "fine" film\n\n0\ta dull one\n', "a.tsv")
+    assert [(text.labels, text.text, text.line) for text in texts] == [
+        (("1",), 'a "fine" film', 1),
+        (("0",), "a dull one", 3),
+    ]
+    assert corpus.repairs.counts == {NO_HEADER: 1, "empty text": 1}
+
+
+def test_columns_are_chosen_by_name_or_number(read):
+    for rows, columns in ((b"review,stars,label\nfine,5,x\n", ["stars", "review"]), (b"fine,5,x\n", [2, 1])):
+        (text,), corpus = read(rows, "a.csv", columns=columns)
+        assert (text.labels, text.text) == (("5",), "fine")
+        assert not corpus.repairs
+
+
+def test_numbers_and_truth_values_are_labels_too(read):
+    texts, _ = read(b'{"label": 3, "text": "a"}\n{"label": true, "text": "b"}\n', "a.jsonl")
+    assert [text.labels for text in texts] == [("3",), ("true",)]
+
+
+def test_several_labels_by_separator_or_as_a_list(read):
+    """Seen to fail with a label given twice counted twice."""
+    texts, _ = read(b"label\ttext\nred, blue,red\ta\n\tb\n", "a.tsv", separator=",")
+    assert [text.labels for text in texts] == [("red", "blue"), ()]
+    texts, _ = read(b'{"label": ["red", "blue"], "text": "a"}\n{"label": [], "text": "b"}\n', "a.jsonl")
+    assert [text.labels for text in texts] == [("red", "blue"), ()]
+
+
+def test_a_folder_has_a_sub_folder_for_each_label(tmp_path):
+    for name, text in {"neg/1.txt": "a dull\nfilm\n", "pos/deep/2.txt": "fine", "pos/3.txt": "\n"}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    corpus = LabelledCorpus.open(train=str(tmp_path), valid_fraction=0)
+    assert {(text.labels, text.text) for text in corpus.texts("train")} == {
+        (("neg",), "a dull\nfilm"),
+        (("pos",), "fine"),
+    }
+    assert corpus.repairs.counts == {"empty text": 1}
+    before = corpus.fingerprint("train")
+    (tmp_path / "pos").rename(tmp_path / "positive")
+    assert LabelledCorpus.open(train=str(tmp_path), valid_fraction=0).fingerprint("train") != before
+
+
+def test_a_part_is_held_out_by_what_the_text_says(read):
+    pairs = [(str(number % 3), f"text {number % 50}") for number in range(200)]
+    _, corpus = read(as_jsonl(pairs), "held.jsonl")
+    corpus = LabelledCorpus(LabelledConfig.make({"train": corpus.config.train, "valid_fraction": 0.3}))
+    train, valid = ({text.text for text in corpus.texts(split)} for split in ("train", "valid"))
+    assert train
+    assert valid
+    assert not train & valid
+    other = LabelledCorpus(corpus.config.model_copy(update={"separator": ";"}))
+    assert other.fingerprint("train") != corpus.fingerprint("train") != corpus.fingerprint("valid")
+
+
+WRONG = {
+    "ragged": ("a.tsv", b"1\ta\n0\tb\tc\n", r"a\.tsv, line 2: 3 fields where the first row has 2"),
+    "half a header": ("a.tsv", b"sentence\tlabel\na\t1\n", r"a\.tsv, line 1, column 'text': no such column"),
+    "three columns": ("a.csv", b"a,b,c\n", r"line 1, column 'label': no such column.*columns: 'a', 'b', 'c'"),
+    "missing label": ("a.tsv", b"label\ttext\n1\ta\n \tb\n", r"a\.tsv, line 3, column 'label': missing label"),
+    "null label": ("a.jsonl", b'{"label": null, "text": "a"}', r"line 1, column 'label': missing label"),
+    "odd label": ("a.jsonl", b'{"label": 0.5, "text": "a"}', r"line 1, column 'label': holds float '0.5'"),
+    "odd text": ("a.jsonl", b'{"label": 1, "text": 5}', r"line 1, column 'text': holds int '5', not text"),
+    "plain text": ("a.txt", b"some text\n", r"says nothing of labels \(give a table"),
+    "nothing": ("a.tsv", b"", r"no documents for train"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_with_its_place(read, case):
+    name, data, message = WRONG[case]
+    with pytest.raises(DataError, match=message):
+        read(data, name)
+
+
+def test_an_empty_part_among_several_labels_is_a_missing_label(read):
+    with pytest.raises(DataError, match="line 2, column 'label': missing label"):
+        read(b"label\ttext\na,,b\tc\n", "a.tsv", separator=",")
+
+
+@pytest.mark.parametrize("columns", [["label"], ["label", 2], [0, 1], ["text", "text"]])
+def test_two_columns_must_be_named(columns):
+    with pytest.raises(ConfigError, match="columns"):
+        LabelledConfig.make({"train": "a.tsv", "columns": columns}, where="data")
+
+
+def texts_of(*labels: tuple[str, ...]) -> list[Labelled]:
+    return [Labelled("a b c", "x.tsv", line, labels=given) for line, given in enumerate(labels, start=1)]
+
+
+@given(st.lists(st.lists(WORDS, max_size=3, unique=True).map(tuple), min_size=1))
+def test_labels_and_numbers_go_both_ways_and_survive_a_file(tmp_path_factory, labels):
+    """Seen to fail with the names in order of arrival and the counts sorted."""
+    texts = texts_of(*labels)
+    if len({*sum(labels, ())}) < (1 if any(len(given) != 1 for given in labels) else 2):
+        with pytest.raises(DataError, match="nothing to tell apart"):
+            LabelSet.of(texts)
+        return
+    known = LabelSet.of(texts)
+    path = tmp_path_factory.mktemp("labels") / "labels.json"
+    known.save(path)
+    assert LabelSet.load(path) == known
+    assert known.examples == len(texts)
+    for text in texts:
+        target = known.target(text)
+        numbers = np.flatnonzero(target).tolist() if known.several else [target]
+        assert {known.names[number] for number in numbers} == {*text.labels}
+    for name, count in zip(known.names, known.counts, strict=True):
+        assert count == sum(name in given for given in labels)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"names": ["a"], "counts": [], "examples": 1, "several": false}'])
+def test_a_damaged_file_of_labels_is_refused(tmp_path, content):
+    (tmp_path / "labels.json").write_text(content)
+    with pytest.raises(DataError, match="not a set of labels"):
+        LabelSet.load(tmp_path / "labels.json")
+    with pytest.raises(DataError, match="cannot be read"):
+        LabelSet.load(tmp_path / "none.json")
+
+
+def encode(texts: list[str]) -> list[np.ndarray]:
+    return [np.arange(len(text.split())) for text in texts]
+
+
+def test_an_unseen_label_is_an_error_with_its_place_or_counted():
+    known, unseen = LabelSet.of(texts_of(("good",), ("bad",))), texts_of(("bad",), ("goood",))
+    with pytest.raises(
+        DataError, match=r"x\.tsv, line 2: label 'goood' was not seen in training \(did you mean 'good'"
+    ):
+        list(label_rows(unseen, known, encode))
+    repairs = Repairs()
+    rows = list(label_rows(unseen, known, encode, unseen="count", repairs=repairs))
+    assert [row["label"] for row in rows] == [0]
+    assert repairs.counts == {UNSEEN: 1}
+    with pytest.raises(DataError, match=r"x\.tsv, line 1: 2 labels, where each text in training has one"):
+        list(label_rows(texts_of(("good", "bad")), known, encode))
+
+
+def test_a_long_text_is_cut_and_counted():
+    known, repairs = LabelSet.of(texts_of(("good",), ("bad",))), Repairs()
+    rows = list(label_rows(texts_of(("bad",)), known, encode, max_tokens=2, repairs=repairs))
+    assert rows[0]["text"].tolist() == [0, 1]
+    assert repairs.counts == {CUT: 1}
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_rows_become_batches(tmp_path, several):
+    texts = texts_of(("b",), ("a", "c") if several else ("a",), ("c",))
+    known = LabelSet.of(texts)
+    store = ExampleStore.build(label_rows(texts, known, encode), tmp_path, "train")
+    (batch,) = Buckets(store, 3, by=("text",), shuffle=False).epoch(0)
+    assert batch.ragged("text").values.tolist() == [[0, 1, 2]] * 3
+    if several:
+        assert batch.ragged("label").values.tolist() == [[0, 1, 0], [1, 0, 1], [0, 0, 1]]
+    else:
+        assert batch.plain("label").tolist() == [1, 0, 2]
+
+
+def test_balanced_weights_make_all_labels_equally_heavy():
+    """Seen to fail with the weights turned upside down."""
+    known = LabelSet.of(texts_of(*[("a",)] * 6, *[("b",)] * 3, ("c",)))
+    weights = np.array(known.weights("balanced"))
+    np.testing.assert_allclose(weights * known.counts, 10 / 3)
+    several = LabelSet.of(texts_of(("a", "b"), ("a",), ("a",), ()))
+    assert several.weights("balanced") == [1 / 3, 3.0]
+    assert known.weights({"b": 2.0}) == [1.0, 2.0, 1.0]
+    assert known.weights("none") is None
+    with pytest.raises(ConfigError, match="no label 'd'"):
+        known.weights({"d": 2.0})
