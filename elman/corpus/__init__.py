@@ -4,5 +4,22 @@ from elman.corpus.config import DataConfig
 from elman.corpus.corpus import Corpus, open_corpus, resolve
 from elman.corpus.description import Description, describe
 from elman.corpus.document import Document, Mark, Repairs
+from elman.corpus.tagged import ColumnsConfig, Tagged, read_tagged
+from elman.corpus.tags import Legal, TagSet
 
-__all__ = ["Corpus", "DataConfig", "Description", "Document", "Mark", "Repairs", "describe", "open_corpus", "resolve"]
+__all__ = [
+    "ColumnsConfig",
+    "Corpus",
+    "DataConfig",
+    "Description",
+    "Document",
+    "Legal",
+    "Mark",
+    "Repairs",
+    "TagSet",
+    "Tagged",
+    "describe",
+    "open_corpus",
+    "read_tagged",
+    "resolve",
+]
