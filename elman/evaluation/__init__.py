@@ -5,6 +5,7 @@ from elman.evaluation.languages import Agreement, Comparison, Excess, agreement,
 from elman.evaluation.likelihood import Likelihood, evaluate
 from elman.evaluation.score import Score, score_texts
 from elman.evaluation.significance import bootstrap_interval
+from elman.evaluation.tagging import TaggingScore, entities, judge_tags
 
 __all__ = [
     "Agreement",
@@ -13,10 +14,13 @@ __all__ = [
     "Excess",
     "Likelihood",
     "Score",
+    "TaggingScore",
     "agreement",
     "bootstrap_interval",
     "compare",
+    "entities",
     "evaluate",
     "excess",
+    "judge_tags",
     "score_texts",
 ]

@@ -19,7 +19,9 @@ from elman.models.stack import Entry, Stack, StackConfig
 from elman.ops.crf import Chain, best_path, log_partition, marginals, path_score
 from elman.ops.dropout import embedding_dropout
 from elman.ops.taps import scope, tap
-from elman.shapes import Lengths, Sequence
+from elman.shapes import Lengths, Sequence, Tokens
+
+GROUPS = 4  # of words by length, each padded for itself: few words are as long as the longest
 
 
 class TaggerConfig(StackConfig):
@@ -35,7 +37,7 @@ class TaggerConfig(StackConfig):
     """Width of every layer that does not set its own; of each direction, where there are two."""
     embedding_size: int = Field(100, ge=0)
     """Width of the word vectors; 0 takes hidden_size."""
-    tied_embeddings: Literal[False] = False  # type: ignore[assignment]
+    tied_embeddings: Literal[False] = False
     """Tags are no words: there is nothing to tie."""
     dropout: float = Field(0.33, ge=0, lt=1)
     """Share of units dropped between layers; with residual, of what each layer adds."""
@@ -66,6 +68,10 @@ class Tagger(nn.Module):
         "embedding": "vector of each word, from table and characters, before dropout (x)",
         "output.scores": "scores of every tag for each word, before neighbours have a say",
     }
+
+    illegal_start: Tensor | None
+    illegal_end: Tensor | None
+    illegal_between: Tensor | None
 
     def __init__(
         self, config: TaggerConfig, vocab_size: int, character_count: int, tag_count: int, legal: Legal | None = None
@@ -139,10 +145,15 @@ class Tagger(nn.Module):
         else:
             count, new = self.tag_count, self.output.weight.new_zeros
             chain = Chain(new(count), new(count), new(count, count))
-        if not legal or self.illegal_start is None:
-            return chain
         barred = self.illegal_start, self.illegal_end, self.illegal_between
-        return Chain(*(part.masked_fill(bar, -torch.inf) for part, bar in zip(chain, barred, strict=True)))
+        if not legal:
+            return chain
+        return Chain(
+            *(
+                part if bar is None else part.masked_fill(bar, -torch.inf)
+                for part, bar in zip(chain, barred, strict=True)
+            )
+        )
 
 
 class CharacterReader(nn.Module):
@@ -169,11 +180,15 @@ class CharacterReader(nn.Module):
         vectors = self.embedding.weight.new_zeros(*real.shape, self.output_size)
         if not real.any():
             return vectors
-        spelled, lengths = unroll_words(characters, per_word)
+        spelled, lengths, which = distinct_words(characters, per_word)
         with scope(f"characters.{self.kind}"):
-            outputs, _ = self.layer(self.embedding(spelled), None, lengths)
-        found = self._pool(outputs, lengths)
-        return vectors.to(found.dtype).masked_scatter(real.unsqueeze(2), found)
+            parts = zip(spelled.chunk(GROUPS), lengths.chunk(GROUPS), strict=True)
+            found = torch.cat([self._read(part[:, : int(sizes.max())], sizes) for part, sizes in parts])
+        return vectors.to(found.dtype).masked_scatter(real.unsqueeze(2), found[which])
+
+    def _read(self, spelled: Tokens, lengths: Lengths) -> Tensor:
+        outputs, _ = self.layer(self.embedding(spelled), None, lengths)
+        return self._pool(outputs, lengths)
 
     def _pool(self, outputs: Sequence, lengths: Lengths) -> Tensor:
         if self.pooling == "max":
@@ -183,10 +198,13 @@ class CharacterReader(nn.Module):
         return last if self.layer.causal else torch.cat([outputs[:, 0], last], -1)
 
 
-def unroll_words(characters: Ragged, per_word: Ragged) -> tuple[Tensor, Tensor]:
-    """The characters of every word of the batch (words, longest), row after row, and how many each has."""
+def distinct_words(characters: Ragged, per_word: Ragged) -> tuple[Tensor, Tensor, Tensor]:
+    """The characters of every word of the batch once, shortest words first: (words, longest), how many each has, and
+    for each word of the batch, row after row, which of them it is."""
     flat, lengths = characters.values[characters.mask()], per_word.values[per_word.mask()]
     starts = lengths.cumsum(0) - lengths
     places = torch.arange(int(lengths.max()), device=flat.device)
     real = places < lengths.unsqueeze(1)
-    return flat[(starts.unsqueeze(1) + places).masked_fill(~real, 0)].masked_fill(~real, 0), lengths
+    spelled = flat[(starts.unsqueeze(1) + places).masked_fill(~real, 0)].masked_fill(~real, 0)
+    once, which = torch.cat([lengths.unsqueeze(1), spelled], 1).unique(dim=0, return_inverse=True)
+    return once[:, 1:], once[:, 0], which
