@@ -53,6 +53,11 @@ class TagSet:
             raise DataError("there is no tag to learn", remedy="is the right column named?")
         return cls(names, _scheme(names, pairs) if scheme == "auto" else scheme)
 
+    @property
+    def marks_entities(self) -> bool:
+        """Whether every tag but O says where in which kind of entity a word is, so that entities can be counted."""
+        return _marks_entities(self.names)
+
     def encode(self, sentence: Tagged) -> NDArray[np.int64]:
         """The numbers of a sentence's tags; a tag that training never saw is an error."""
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
@@ -100,11 +105,15 @@ def _follows(scheme: Scheme, before: str, after: str) -> bool:
     return True
 
 
-def _scheme(names: list[str], pairs: set[tuple[str, str]]) -> Scheme:
+def _marks_entities(names: list[str]) -> bool:
     parts = [split_tag(name) for name in names if name != OUTSIDE]
-    if not parts or not all(kind for _, kind in parts):
+    return bool(parts) and all(kind and role in LETTERS["bioes"] for role, kind in parts)
+
+
+def _scheme(names: list[str], pairs: set[tuple[str, str]]) -> Scheme:
+    if not _marks_entities(names):
         return "none"
-    roles = {role for role, _ in parts}
+    roles = {split_tag(name)[0] for name in names if name != OUTSIDE}
     for scheme, letters in LETTERS.items():
         closed = scheme != "bioes" or roles & {"E", "S"}
         if closed and roles <= letters and all(_follows(scheme, *pair) for pair in pairs):

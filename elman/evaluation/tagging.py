@@ -1,4 +1,4 @@
-"""How well sentences are tagged: accuracy, and precision, recall and F1 of whole entities as CoNLL's scorer counts them.
+"""How well sentences are tagged: accuracy, and precision, recall and F1 of entities as CoNLL's scorer counts them.
 
 An entity counts if its first word, its last word and its type are right. The scorer (conlleval, Tjong Kim Sang, 2004)
 takes any row of tags: an `I-` with nothing of its type before it begins an entity as `B-` would.
@@ -116,7 +116,7 @@ def judge_tags(
             types[name] = Counts(*np.add(types.get(name, Counts()), [part[name] for part in parts]).tolist())
     total = np.array(whole or [Counts()])
     ratios = {
-        "accuracy": (right, words),
+        "accuracy": (np.array(right), np.array(words)),
         "precision": (total[:, 2], total[:, 1]),
         "recall": (total[:, 2], total[:, 0]),
         "f1": (2 * total[:, 2], total[:, 0] + total[:, 1]),
