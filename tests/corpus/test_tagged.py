@@ -41,7 +41,8 @@ def pairs(sentences):
     return [list(zip(sentence.words, sentence.tags, strict=True)) for sentence in sentences]
 
 
-words = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"], exclude_characters=" \ufeff"), min_size=1)
+signs = st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"], exclude_characters=" \ufeff")
+words = st.text(st.sampled_from("a#-\u00a0\u3000") | signs, min_size=1, max_size=4)
 rows = st.lists(st.lists(st.tuples(words, words), min_size=1, max_size=4), min_size=1, max_size=4)
 
 
