@@ -112,7 +112,8 @@ class Tagger(nn.Module):
         scores, tags = self(batch), batch.ragged("tags")
         if self.config.head == "softmax":
             real = tags.mask()
-            return F.cross_entropy(scores[real].float(), tags.values[real], reduction="sum"), None
+            wide = scores[real].to(torch.promote_types(scores.dtype, torch.float32))
+            return F.cross_entropy(wide, tags.values[real], reduction="sum"), None
         chain = self.chain()
         total = log_partition(scores, chain, tags.lengths)
         return (total - path_score(scores, chain, tags.values, tags.lengths)).sum(), None
