@@ -5,6 +5,7 @@ from elman.batches.documents import Documents
 from elman.batches.examples import Buckets, Examples, ExampleStore, Ragged
 from elman.batches.store import Facts, TokenStore
 from elman.batches.stream import Lanes, Stream
+from elman.batches.tagging import WordsConfig, WordTable
 
 __all__ = [
     "Batch",
@@ -18,4 +19,6 @@ __all__ = [
     "Ragged",
     "Stream",
     "TokenStore",
+    "WordTable",
+    "WordsConfig",
 ]

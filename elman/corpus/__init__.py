@@ -6,8 +6,11 @@ from elman.corpus.description import Description, describe
 from elman.corpus.document import Document, Mark, Repairs
 from elman.corpus.labelled import Labelled, LabelledConfig, LabelledCorpus
 from elman.corpus.labels import LabelSet, label_rows
+from elman.corpus.tagged import ColumnsConfig, Tagged, read_tagged
+from elman.corpus.tags import Legal, TagSet
 
 __all__ = [
+    "ColumnsConfig",
     "Corpus",
     "DataConfig",
     "Description",
@@ -16,10 +19,14 @@ __all__ = [
     "Labelled",
     "LabelledConfig",
     "LabelledCorpus",
+    "Legal",
     "Mark",
     "Repairs",
+    "TagSet",
+    "Tagged",
     "describe",
     "label_rows",
     "open_corpus",
+    "read_tagged",
     "resolve",
 ]

@@ -6,6 +6,7 @@ from elman.evaluation.languages import Agreement, Comparison, Excess, agreement,
 from elman.evaluation.likelihood import Likelihood, evaluate
 from elman.evaluation.score import Score, score_texts
 from elman.evaluation.significance import bootstrap_interval, resample_interval
+from elman.evaluation.tagging import TaggingScore, entities, judge_tags
 
 __all__ = [
     "Agreement",
@@ -17,11 +18,14 @@ __all__ = [
     "MultiLabel",
     "PerLabel",
     "Score",
+    "TaggingScore",
     "agreement",
     "bootstrap_interval",
     "compare",
+    "entities",
     "evaluate",
     "excess",
+    "judge_tags",
     "resample_interval",
     "score_label_sets",
     "score_labels",

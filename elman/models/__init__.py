@@ -6,6 +6,7 @@ from elman.models.language_model import LanguageModel
 from elman.models.masked import Masked, MaskedConfig
 from elman.models.ngram import NGram
 from elman.models.stack import Stack, StackConfig
+from elman.models.tagger import Tagger, TaggerConfig
 
 __all__ = [
     "KINDS",
@@ -20,6 +21,8 @@ __all__ = [
     "SequenceModel",
     "Stack",
     "StackConfig",
+    "Tagger",
+    "TaggerConfig",
     "cannot_step",
     "prediction_of",
 ]

@@ -1,0 +1,88 @@
+"""Sentences to tag as numbers: words by their lower-cased form, and the characters of each as they are written.
+
+An example has a number for each word (`words`), the characters of all words in one row (`characters`), how many of
+them belong to each word (`word_lengths`), and, if they are known, its `tags`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from elman.config import Config
+from elman.corpus.tagged import Tagged
+from elman.corpus.tags import TagSet
+
+UNKNOWN = 0  # of words, and of characters
+EDGE = 1  # before the first and after the last character of a word
+
+
+class WordsConfig(Config):
+    """What becomes of words on their way to a tagger."""
+
+    min_count: int = Field(2, ge=1)
+    """How often a word must be seen in training to have a vector of its own; rarer ones share that of the unknown."""
+    max_characters: int = Field(40, ge=2)
+    """Characters of a word that are looked at: of a longer one, half from its beginning and half from its end."""
+
+
+class WordTable:
+    """Numbers of words and of characters."""
+
+    def __init__(self, config: WordsConfig, words: Iterable[str], characters: Iterable[str]):
+        self.config, self.words, self.characters = config, list(words), list(characters)
+        self._words = {word: number for number, word in enumerate(self.words, start=UNKNOWN + 1)}
+        self._characters = {sign: number for number, sign in enumerate(self.characters, start=EDGE + 1)}
+
+    @classmethod
+    def of(cls, sentences: Iterable[Tagged], config: WordsConfig | None = None) -> WordTable:
+        """The table of what these sentences hold, commonest words first."""
+        config = config or WordsConfig()
+        counts: Counter[str] = Counter()
+        signs: set[str] = set()
+        for sentence in sentences:
+            counts.update(word.lower() for word in sentence.words)
+            signs.update(*sentence.words)
+        words = [word for word, count in counts.items() if count >= config.min_count]
+        return cls(config, sorted(words, key=lambda word: (-counts[word], word)), sorted(signs))
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.words) + UNKNOWN + 1
+
+    @property
+    def character_count(self) -> int:
+        return len(self.characters) + EDGE + 1
+
+    def plain(self) -> dict[str, Any]:
+        """All there is to keep, as JSON knows it."""
+        return {"config": self.config.plain(), "words": self.words, "characters": self.characters}
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> WordTable:
+        return cls(WordsConfig.make(plain["config"]), plain["words"], plain["characters"])
+
+    def unknowns(self, sentence: Tagged) -> int:
+        """How many words have no vector of their own."""
+        return sum(word.lower() not in self._words for word in sentence.words)
+
+    def encode(self, sentence: Tagged, tags: TagSet | None = None) -> dict[str, NDArray[np.int64]]:
+        """One example; with its tags if there is a set to number them by."""
+        spelled = [self._spelled(word) for word in sentence.words]
+        fields = {
+            "words": [self._words.get(word.lower(), UNKNOWN) for word in sentence.words],
+            "characters": [sign for word in spelled for sign in word],
+            "word_lengths": [len(word) for word in spelled],
+        }
+        example = {name: np.array(numbers, dtype=np.int64) for name, numbers in fields.items()}
+        return example if tags is None else {**example, "tags": tags.encode(sentence)}
+
+    def _spelled(self, word: str) -> list[int]:
+        half = self.config.max_characters // 2
+        seen = word if len(word) <= self.config.max_characters else word[:half] + word[-half:]
+        return [EDGE, *(self._characters.get(sign, UNKNOWN) for sign in seen), EDGE]

@@ -1,0 +1,211 @@
+"""Tagger: a tag for every word, from the word, its characters and both sides of it (Lample et al., 2016).
+
+A batch has the fields of `batches/tagging`: words, characters, word_lengths and, for the loss, tags.
+"""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elman.batches import Examples, Ragged
+from elman.batches.tagging import UNKNOWN
+from elman.config import named
+from elman.corpus.tags import Legal
+from elman.layers import LAYERS
+from elman.models.stack import Entry, Stack, StackConfig
+from elman.ops.crf import Chain, best_path, log_partition, marginals, path_score
+from elman.ops.dropout import embedding_dropout
+from elman.ops.taps import scope, tap
+from elman.shapes import Lengths, Sequence, Tokens
+
+GROUPS = 4  # of words by length, each padded for itself: few words are as long as the longest
+
+
+class TaggerConfig(StackConfig):
+    """A stack that sees both sides, what it sees of each word, and how tags depend on each other."""
+
+    both_sides: ClassVar[bool] = True
+
+    type: Literal["tagger"] = "tagger"  # type: ignore[assignment]
+    """Kind of model: a stack that gives every word a tag."""
+    pattern: list[Entry] = Field(default_factory=lambda: list[Entry]([{"bidirectional": {}}]))
+    """Layers from bottom to top, as in a stack; those that see both sides may be among them."""
+    hidden_size: int = Field(200, ge=1)
+    """Width of every layer that does not set its own; of each direction, where there are two."""
+    embedding_size: int = Field(100, ge=0)
+    """Width of the word vectors; 0 takes hidden_size."""
+    tied_embeddings: Literal[False] = False
+    """Tags are no words: there is nothing to tie."""
+    dropout: float = Field(0.33, ge=0, lt=1)
+    """Share of units dropped between layers; with residual, of what each layer adds."""
+    word_dropout: float = Field(0.1, ge=0, lt=1)
+    """Share of words that training takes for unknown, so that the unknown is known, and characters have to help."""
+    characters: Entry | None = Field(default_factory=lambda: {"bidirectional": {"layer": "lstm", "hidden_size": 50}})
+    """Layer that reads the characters of each word: bidirectional, lstm, convolution, ...; null reads none."""
+    character_size: int = Field(50, ge=1)
+    """Width of the character vectors, and of the layer over them if it does not set its own."""
+    character_pooling: Literal["ends", "max"] = "ends"
+    """What is kept of a word's characters: the layer's output at the last one (and at the first, if the layer sees
+    both sides), or the highest value of each unit, as is usual with convolution."""
+    head: Literal["crf", "softmax"] = "crf"
+    """Whether a tag's score also depends on its neighbours (conditional random field), or on the words alone."""
+
+    @field_validator("characters", mode="before")
+    @classmethod
+    def _reader(cls, layer: Any) -> Entry | None:
+        return None if layer is None else cls._entry(layer)
+
+
+class Tagger(nn.Module):
+    """Word vectors and characters, a stack of layers, and for each word one tag."""
+
+    Config = TaggerConfig
+    no_decay: ClassVar = ("between",)
+    sites: ClassVar = {
+        "embedding": "vector of each word, from table and characters, before dropout (x)",
+        "output.scores": "scores of every tag for each word, before neighbours have a say",
+    }
+
+    illegal_start: Tensor | None
+    illegal_end: Tensor | None
+    illegal_between: Tensor | None
+
+    def __init__(
+        self, config: TaggerConfig, vocab_size: int, character_count: int, tag_count: int, legal: Legal | None = None
+    ):
+        super().__init__()
+        self.config, self.tag_count = config, tag_count
+        width = config.embedding_size or config.hidden_size
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.scale = config.embedding_scale or width**0.5
+        self.characters = None if config.characters is None else CharacterReader(config, character_count)
+        self.stack = Stack(config, width + (self.characters.output_size if self.characters else 0))
+        self.output = nn.Linear(self.stack.output_size, tag_count, bias=config.output_bias)
+        if config.head == "crf":
+            self.start, self.end = nn.Parameter(torch.zeros(tag_count)), nn.Parameter(torch.zeros(tag_count))
+            self.between = nn.Parameter(torch.zeros(tag_count, tag_count))
+        for name in Legal._fields:
+            table = None if legal is None else torch.from_numpy(~getattr(legal, name))
+            self.register_buffer(f"illegal_{name}", table, persistent=False)
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+
+    def forward(self, batch: Examples) -> Sequence:
+        """Scores (batch, time, tags) of every word's own tag."""
+        config, (words, lengths) = self.config, batch.ragged("words")
+        if self.training and config.word_dropout:
+            words = words.masked_fill(torch.rand(words.shape, device=words.device) < config.word_dropout, UNKNOWN)
+        weight = embedding_dropout(self.embedding.weight, config.embedding_dropout, self.training)
+        x = F.embedding(words, weight) * self.scale
+        if self.characters is not None:
+            x = torch.cat([x, self.characters(batch)], -1)
+        x = tap("embedding", x)
+        x = self.stack.drop(x, config.dropout if config.input_dropout is None else config.input_dropout)
+        x, _ = self.stack(x, None, lengths)
+        x = self.stack.drop(x, config.dropout if config.output_dropout is None else config.output_dropout)
+        return tap("output.scores", self.output(x))
+
+    def batch_loss(self, batch: Examples, state: None = None) -> tuple[Tensor, None]:
+        """Nats of the true tags, summed. Legality has no say here: whatever the data does can be learnt."""
+        scores, tags = self(batch), batch.ragged("tags")
+        if self.config.head == "softmax":
+            real = tags.mask()
+            wide = scores[real].to(torch.promote_types(scores.dtype, torch.float32))
+            return F.cross_entropy(wide, tags.values[real], reduction="sum"), None
+        chain = self.chain()
+        total = log_partition(scores, chain, tags.lengths)
+        return (total - path_score(scores, chain, tags.values, tags.lengths)).sum(), None
+
+    @torch.no_grad()
+    def best_tags(self, batch: Examples) -> Ragged:
+        """The best legal row of tags for each sentence, one tag for each word; illegal only if no other exists."""
+        scores, lengths = self(batch), batch.ragged("words").lengths
+        best = best_path(scores, self.chain(legal=True), lengths)
+        if (lost := best.score == -torch.inf).any():
+            free = best_path(scores, self.chain(), lengths)
+            return Ragged(torch.where(lost[:, None], free.tags, best.tags), lengths)
+        return Ragged(best.tags, lengths)
+
+    @torch.no_grad()
+    def marginals(self, batch: Examples) -> Tensor:
+        """Probability (batch, time, tags) of each tag of each word, among legal rows; 0 at padding."""
+        scores, lengths = self(batch), batch.ragged("words").lengths
+        chain = self.chain(legal=True)
+        lost = log_partition(scores, chain, lengths) == -torch.inf
+        found = marginals(scores, chain, lengths)
+        return (
+            torch.where(lost[:, None, None], marginals(scores, self.chain(), lengths), found) if lost.any() else found
+        )
+
+    def chain(self, legal: bool = False) -> Chain:
+        """What tags have to do with each other: nothing but legality, without a random field."""
+        if self.config.head == "crf":
+            chain = Chain(self.start, self.end, self.between)
+        else:
+            count, new = self.tag_count, self.output.weight.new_zeros
+            chain = Chain(new(count), new(count), new(count, count))
+        barred = self.illegal_start, self.illegal_end, self.illegal_between
+        if not legal:
+            return chain
+        return Chain(
+            *(
+                part if bar is None else part.masked_fill(bar, -torch.inf)
+                for part, bar in zip(chain, barred, strict=True)
+            )
+        )
+
+
+class CharacterReader(nn.Module):
+    """What the characters of each word say of it."""
+
+    def __init__(self, config: TaggerConfig, count: int):
+        super().__init__()
+        assert config.characters is not None
+        self.kind, settings = named(LAYERS, config.characters)
+        if "hidden_size" in type(settings).model_fields and not settings.hidden_size:  # type: ignore[attr-defined]
+            settings = settings.model_copy(update={"hidden_size": config.character_size})
+        self.embedding = nn.Embedding(count, config.character_size)
+        kind: Any = LAYERS[self.kind]
+        self.layer = kind(settings, config.character_size)
+        self.pooling = config.character_pooling
+        both = self.pooling == "ends" and not self.layer.causal
+        self.output_size = self.layer.output_size * (2 if both else 1)
+        nn.init.normal_(self.embedding.weight, std=config.character_size**-0.5)
+
+    def forward(self, batch: Examples) -> Sequence:
+        """A vector for each word (batch, time, width); 0 at padding."""
+        characters, per_word = batch.ragged("characters"), batch.ragged("word_lengths")
+        real = per_word.mask()
+        vectors = self.embedding.weight.new_zeros(*real.shape, self.output_size)
+        if not real.any():
+            return vectors
+        spelled, lengths, which = distinct_words(characters, per_word)
+        with scope(f"characters.{self.kind}"):
+            parts = zip(spelled.chunk(GROUPS), lengths.chunk(GROUPS), strict=True)
+            found = torch.cat([self._read(part[:, : int(sizes.max())], sizes) for part, sizes in parts])
+        return vectors.to(found.dtype).masked_scatter(real.unsqueeze(2), found[which])
+
+    def _read(self, spelled: Tokens, lengths: Lengths) -> Tensor:
+        outputs, _ = self.layer(self.embedding(spelled), None, lengths)
+        return self._pool(outputs, lengths)
+
+    def _pool(self, outputs: Sequence, lengths: Lengths) -> Tensor:
+        if self.pooling == "max":
+            real = torch.arange(outputs.shape[1], device=outputs.device) < lengths.unsqueeze(1)
+            return outputs.masked_fill(~real.unsqueeze(2), -torch.inf).amax(1)
+        last = outputs[torch.arange(len(outputs), device=outputs.device), lengths - 1]
+        return last if self.layer.causal else torch.cat([outputs[:, 0], last], -1)
+
+
+def distinct_words(characters: Ragged, per_word: Ragged) -> tuple[Tensor, Tensor, Tensor]:
+    """The characters of every word of the batch once, shortest words first: (words, longest), how many each has, and
+    for each word of the batch, row after row, which of them it is."""
+    flat, lengths = characters.values[characters.mask()], per_word.values[per_word.mask()]
+    starts = lengths.cumsum(0) - lengths
+    places = torch.arange(int(lengths.max()), device=flat.device)
+    real = places < lengths.unsqueeze(1)
+    spelled = flat[(starts.unsqueeze(1) + places).masked_fill(~real, 0)].masked_fill(~real, 0)
+    once, which = torch.cat([lengths.unsqueeze(1), spelled], 1).unique(dim=0, return_inverse=True)
+    return once[:, 1:], once[:, 0], which

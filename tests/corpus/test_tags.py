@@ -1,0 +1,101 @@
+"""Which tags may follow which, and which scheme a set of sentences keeps to."""
+
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elman.corpus import Tagged, TagSet
+from elman.errors import DataError
+
+# What entities look like in each scheme: of one word, of two, of three; and beside one of its own type.
+ALONE = {"bio": ["B", "BI", "BII"], "bioes": ["S", "BE", "BIE"], "iob1": ["I", "II", "III"]}
+
+
+def sentence(tags):
+    return Tagged(tuple("w" for _ in tags), tuple(tags), "a.conll", 7)
+
+
+def spelled(scheme, entities):
+    """Tags of entities, given as (type or None, length), each written as the scheme has it."""
+    tags, before = [], None
+    for kind, length in entities:
+        letters = ALONE[scheme][length - 1]
+        if scheme == "iob1" and kind == before:
+            letters = "B" + letters[1:]
+        tags += [f"{letter}-{kind}" for letter in letters] if kind else ["O"] * length
+        before = kind
+    return tags
+
+
+texts = st.lists(st.tuples(st.sampled_from([None, "PER", "LOC"]), st.integers(1, 3)), max_size=5)
+
+
+@given(st.sampled_from(sorted(ALONE)), texts)
+def test_whatever_a_scheme_can_spell_is_legal_in_it(scheme, entities):
+    """Seen to fail with B-PER E-PER forbidden."""
+    tags = spelled(scheme, entities)
+    names = [f"{letter}-{kind}" for letter in "BIES"[: 4 if scheme == "bioes" else 2] for kind in ("PER", "LOC")]
+    known = TagSet(["O", *names], scheme)
+    assert known.is_legal(tags)
+    legal, numbers = known.legal(), known.encode(sentence(tags)).tolist()
+    assert all(legal.between[a, b] for a, b in pairwise(numbers))
+    assert not numbers or (legal.start[numbers[0]] and legal.end[numbers[-1]])
+
+
+SOME = ["O", "B-PER", "I-PER", "E-PER", "S-PER", "I-LOC"]
+
+
+def decoded(scheme, tags):
+    """All ways to read a row of tags as entities of the scheme."""
+    if not tags:
+        return 1
+    found = 0
+    for kind in (None, "PER", "LOC"):
+        for length in (1, 2, 3) if kind else (1,):
+            found += spelled(scheme, [(kind, length)]) == tags[:length] and decoded(scheme, tags[length:])
+    return found
+
+
+@pytest.mark.parametrize(("scheme", "names"), [("bio", [*SOME[:3], "I-LOC"]), ("bioes", SOME)])
+def test_what_no_entities_can_spell_is_illegal(scheme, names):
+    """Seen to fail with B-PER I-LOC allowed, and ends that allow everything."""
+    known = TagSet(names, scheme)
+    start, end, between = known.legal()
+    for tags in (list(row) for length in (1, 2, 3) for row in product(names, repeat=length)):
+        possible = bool(decoded(scheme, tags))
+        assert known.is_legal(tags) == possible, tags
+        numbers = known.encode(sentence(tags))
+        steps = all(between[pair] for pair in pairwise(numbers))
+        assert (start[numbers[0]] and steps and end[numbers[-1]]) == possible, tags
+
+
+@pytest.mark.parametrize(
+    ("rows", "scheme", "entities"),
+    [
+        (["B-X I-X O B-X", "O"], "bio", True),
+        (["B-X E-X O S-Y"], "bioes", True),
+        (["U-X O B-X L-X"], "bioes", True),
+        (["I-X I-X O I-Y B-Y"], "iob1", True),
+        (["B-X O I-X"], "none", True),
+        (["B-X B-Y O"], "bio", True),
+        (["NOUN VERB", "X"], "none", False),
+        (["-LRB- S B"], "none", False),
+        (["O O"], "none", False),
+    ],
+)
+def test_the_strictest_scheme_that_is_kept_is_found(rows, scheme, entities):
+    """Seen to fail with the scheme judged by the names alone."""
+    found = TagSet.of(sentence(row.split()) for row in rows)
+    assert (found.scheme, found.marks_entities) == (scheme, entities)
+    assert found.names == sorted(set(" ".join(rows).split()))
+
+
+def test_a_tag_unseen_in_training_is_told_with_its_place():
+    known = TagSet(["NOUN", "VERB"])
+    assert known.decode(known.encode(sentence(["VERB", "NOUN"]))) == ("VERB", "NOUN")
+    with pytest.raises(DataError, match=r"a\.conll, line 7: tag 'NOUNS' of 'w'.*did you mean 'NOUN'"):
+        known.encode(sentence(["VERB", "NOUNS"]))
+    with pytest.raises(DataError, match="no tag to learn"):
+        TagSet.of([])
