@@ -1,6 +1,7 @@
 """Models: stacks of layers with something to predict."""
 
 from elman.models.base import KINDS, MODELS, Prediction, SequenceModel, cannot_step, prediction_of
+from elman.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from elman.models.language_model import LanguageModel
 from elman.models.masked import Masked, MaskedConfig
 from elman.models.ngram import NGram
@@ -9,6 +10,8 @@ from elman.models.stack import Stack, StackConfig
 __all__ = [
     "KINDS",
     "MODELS",
+    "EncoderDecoder",
+    "EncoderDecoderConfig",
     "LanguageModel",
     "Masked",
     "MaskedConfig",
