@@ -5,6 +5,7 @@ from elman.evaluation.languages import Agreement, Comparison, Excess, agreement,
 from elman.evaluation.likelihood import Likelihood, evaluate
 from elman.evaluation.score import Score, score_texts
 from elman.evaluation.significance import bootstrap_interval
+from elman.evaluation.translation import Measure, edit_distance, judge_translations
 
 __all__ = [
     "Agreement",
@@ -12,11 +13,14 @@ __all__ = [
     "EvaluationConfig",
     "Excess",
     "Likelihood",
+    "Measure",
     "Score",
     "agreement",
     "bootstrap_interval",
     "compare",
+    "edit_distance",
     "evaluate",
     "excess",
+    "judge_translations",
     "score_texts",
 ]
