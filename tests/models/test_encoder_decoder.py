@@ -14,7 +14,7 @@ from elman.errors import ConfigError
 from elman.generation import BeamConfig, beam_search, forced_log_probs
 from elman.models import EncoderDecoder, EncoderDecoderConfig, LanguageModel
 from elman.ops.state import take_rows, tensors
-from elman.ops.taps import record
+from elman.ops.taps import edit, record
 
 WORDS, EOS = 9, 0
 BLOCK = [{"attention": {"num_heads": 2, "context": 16}}, {"cross-attention": {"num_heads": 2}}, "feedforward"]
@@ -172,6 +172,20 @@ def test_scheduled_sampling_gives_the_models_own_words_in_training(recipe: str) 
     assert all(found[0] == EOS for found in given)
     share = [(found != truth).double().mean().item() for found in given]
     assert 0.2 < share[1] < 0.7 < share[2]
+
+
+@every_model
+def test_what_the_output_layer_made_is_fed_to_the_next_step_if_so_set(recipe: str) -> None:
+    """Planted: zeros were fed."""
+    model = build(recipe)
+    if model.decoder.readout is None:
+        return
+    before = model(SOURCE, TARGET)
+    with edit({"decoder.readout@0": 0.3}):
+        after = model(SOURCE, TARGET)
+    changed = (after - before).abs().amax((0, 2)) > 1e-9
+    assert changed[0]
+    assert changed[1:].any() == model.config.decoder.input_feeding
 
 
 def test_dropout_and_feeding_train_together() -> None:
