@@ -6,6 +6,7 @@ from elman.corpus.description import Description, describe
 from elman.corpus.document import Document, Mark, Repairs
 from elman.corpus.labelled import Labelled, LabelledConfig, LabelledCorpus
 from elman.corpus.labels import LabelSet, label_rows
+from elman.corpus.parallel import Pair, read_pairs
 from elman.corpus.tagged import ColumnsConfig, Tagged, read_tagged
 from elman.corpus.tags import Legal, TagSet
 
@@ -21,12 +22,14 @@ __all__ = [
     "LabelledCorpus",
     "Legal",
     "Mark",
+    "Pair",
     "Repairs",
     "TagSet",
     "Tagged",
     "describe",
     "label_rows",
     "open_corpus",
+    "read_pairs",
     "read_tagged",
     "resolve",
 ]

@@ -7,6 +7,7 @@ from elman.evaluation.likelihood import Likelihood, evaluate
 from elman.evaluation.score import Score, score_texts
 from elman.evaluation.significance import bootstrap_interval, resample_interval
 from elman.evaluation.tagging import TaggingScore, entities, judge_tags
+from elman.evaluation.translation import Measure, edit_distance, judge_translations
 
 __all__ = [
     "Agreement",
@@ -15,6 +16,7 @@ __all__ = [
     "EvaluationConfig",
     "Excess",
     "Likelihood",
+    "Measure",
     "MultiLabel",
     "PerLabel",
     "Score",
@@ -22,10 +24,12 @@ __all__ = [
     "agreement",
     "bootstrap_interval",
     "compare",
+    "edit_distance",
     "entities",
     "evaluate",
     "excess",
     "judge_tags",
+    "judge_translations",
     "resample_interval",
     "score_label_sets",
     "score_labels",

@@ -1,13 +1,19 @@
 """Generation: from a prompt to text, token by token."""
 
+from elman.generation.beam import BeamConfig, Hypotheses, Hypothesis, beam_search, forced_log_probs
 from elman.generation.choose import GenerationConfig, choose, shape_logits
 from elman.generation.stream import Chosen, Generated, generate, generate_tokens, stream
 
 __all__ = [
+    "BeamConfig",
     "Chosen",
     "Generated",
     "GenerationConfig",
+    "Hypotheses",
+    "Hypothesis",
+    "beam_search",
     "choose",
+    "forced_log_probs",
     "generate",
     "generate_tokens",
     "shape_logits",

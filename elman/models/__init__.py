@@ -2,6 +2,7 @@
 
 from elman.models.base import KINDS, MODELS, Prediction, SequenceModel, cannot_step, prediction_of
 from elman.models.classifier import Classifier, ClassifierConfig
+from elman.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from elman.models.language_model import LanguageModel
 from elman.models.masked import Masked, MaskedConfig
 from elman.models.ngram import NGram
@@ -13,6 +14,8 @@ __all__ = [
     "MODELS",
     "Classifier",
     "ClassifierConfig",
+    "EncoderDecoder",
+    "EncoderDecoderConfig",
     "LanguageModel",
     "Masked",
     "MaskedConfig",

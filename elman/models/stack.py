@@ -14,6 +14,7 @@ from elman.layers import LAYERS, SequenceLayer, two_way
 from elman.ops.dropout import locked_dropout
 from elman.ops.norms import RMSNorm
 from elman.ops.taps import listening, scope
+from elman.registry import Registry
 from elman.shapes import Lengths, Sequence, State, Step
 
 Entry = dict[str, dict[str, Any]]  # {layer name: its settings}
@@ -23,6 +24,7 @@ class StackConfig(Config):
     """What a stack of layers needs to know; a language model adds its words."""
 
     both_sides: ClassVar[bool] = False  # whether layers that see both sides of a position may stand in it
+    known: ClassVar[Registry[SequenceLayer]] = LAYERS  # the layers that may stand in it, by name
 
     type: Literal["stack"] = "stack"
     """Kind of model: a stack of sequence layers."""
@@ -78,8 +80,8 @@ class StackConfig(Config):
 
     @classmethod
     def _entry(cls, item: Any) -> Entry:
-        name, config = named(LAYERS, item, where="model.pattern")
-        if not LAYERS[name].causal and not cls.both_sides:
+        name, config = named(cls.known, item, where="model.pattern")
+        if not cls.known[name].causal and not cls.both_sides:
             raise two_way(name)
         return {name: config.model_dump(mode="json", exclude_unset=True)}
 
@@ -88,11 +90,11 @@ class StackConfig(Config):
         result: list[tuple[str, Config]] = []
         for entry in islice(cycle(self.pattern), self.num_layers or len(self.pattern)):
             ((name, settings),) = entry.items()
-            known = LAYERS[name].Config.model_fields
+            known = self.known[name].Config.model_fields
             settings = {"weight_dropout": self.weight_dropout, **settings}
             settings["hidden_size"] = settings.get("hidden_size") or self.hidden_size  # 0 is written for the stack's
             settings = {key: value for key, value in settings.items() if key in known}
-            result.append((name, LAYERS[name].Config.make(settings, where=f"model.pattern.{name}")))
+            result.append((name, self.known[name].Config.make(settings, where=f"model.pattern.{name}")))
         if self.weight_dropout and not any(hasattr(config, "weight_dropout") for _, config in result):
             names = ", ".join(dict.fromkeys(name for name, _ in result))
             raise ConfigError(
@@ -140,7 +142,7 @@ class Stack(nn.Module):
         self.bottom_norm = make_norm(config, input_size) if config.embedding_norm else None
         blocks, width = [], input_size
         for name, settings in config.layers():
-            layer = LAYERS[name](settings, width)
+            layer = config.known[name](settings, width)
             blocks.append(Block(name, layer, config))
             width = layer.output_size
         self.layers = nn.ModuleList(blocks)

@@ -1,0 +1,79 @@
+"""How good are written sequences, measured against references: BLEU, chrF, exact match and error rates.
+
+BLEU and chrF are sacrebleu's, with the signature that makes them comparable. Error rates are edit distances over the
+lengths of the references, in words and in characters; where a whole sequence counts as one word, as for
+pronunciations, the error rate of the field is 1 − exact match.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from elman.errors import DataError, MissingExtra
+from elman.evaluation.significance import bootstrap_interval
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number, where it lies in 95 of 100 samples drawn anew, and how it was computed."""
+
+    value: float
+    interval: Interval
+    signature: str = ""
+
+
+def judge_translations(
+    written: Sequence[str], references: Sequence[str], *, bleu: bool = True, samples: int = 1000, seed: int = 0
+) -> dict[str, Measure]:
+    """`exact_match`, `word_error_rate`, `character_error_rate` as shares; `bleu` and `chrf` of 100, as is custom."""
+    if len(written) != len(references) or not written:
+        raise DataError(f"{len(written)} sequences to be judged by {len(references)} references")
+    exact = np.array([a.strip() == b.strip() for a, b in zip(written, references, strict=True)], dtype=np.float64)
+    found = {
+        "exact_match": Measure(float(exact.mean()), bootstrap_interval(exact, samples=samples, seed=seed)),
+        "word_error_rate": _error_rate([x.split() for x in written], [x.split() for x in references], samples, seed),
+        "character_error_rate": _error_rate(written, references, samples, seed),
+    }
+    return found | (sacrebleu_scores(written, references, samples) if bleu else {})
+
+
+def sacrebleu_scores(written: Sequence[str], references: Sequence[str], samples: int = 1000) -> dict[str, Measure]:
+    """BLEU and chrF over all sequences, with sacrebleu's own bootstrap."""
+    try:
+        from sacrebleu.metrics import BLEU, CHRF  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        raise MissingExtra("scoring by BLEU and chrF", "sacrebleu", "metrics") from None
+    metrics: dict[str, Any] = {"bleu": BLEU(), "chrf": CHRF()}
+    found = {}
+    for name, metric in metrics.items():
+        score = metric.corpus_score(list(written), [list(references)], n_bootstrap=max(2, samples))
+        middle, half = float(score._mean), float(score._ci)
+        found[name] = Measure(float(score.score), (middle - half, middle + half), str(metric.get_signature()))
+    return found
+
+
+def edit_distance(given: Sequence[Any], wanted: Sequence[Any]) -> int:
+    """The fewest insertions, deletions and replacements that make one of the other."""
+    names = {unit: number for number, unit in enumerate(dict.fromkeys([*given, *wanted]))}
+    units = np.array([names[unit] for unit in wanted], dtype=np.int64)
+    places = np.arange(len(units) + 1)
+    row = places.copy()  # distances of what was read so far to each beginning of `wanted`
+    for unit in given:
+        best = np.minimum(row[1:] + 1, row[:-1] + (units != names[unit]))
+        row = np.concatenate([[row[0] + 1], best])
+        row = np.minimum.accumulate(row - places) + places  # insertions, one after another
+    return int(row[-1])
+
+
+def _error_rate(
+    written: Sequence[Sequence[Any]], references: Sequence[Sequence[Any]], samples: int, seed: int
+) -> Measure:
+    errors = np.array([edit_distance(a, b) for a, b in zip(written, references, strict=True)], dtype=np.float64)
+    sizes = np.array([len(reference) for reference in references], dtype=np.float64)
+    if not sizes.sum():
+        raise DataError("all references are empty: there is nothing to count errors by")
+    return Measure(float(errors.sum() / sizes.sum()), bootstrap_interval(errors, sizes, samples=samples, seed=seed))

@@ -1,0 +1,186 @@
+"""Beam search: the most probable sequences that a model can write, many at a time, without a loop over beams or rows.
+
+A hypothesis that ends among the best `beam_size` goes to the list of finished ones; its place is taken by the next best
+that goes on. A row is over, and leaves the batch, as soon as it has `beam_size` finished ones.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from elman.batches import Ragged
+from elman.config import Config
+from elman.errors import ConfigError, ElmanError, RecordingError
+from elman.evaluation.still import still
+from elman.ops.state import take_rows, tensors
+from elman.ops.taps import record
+from elman.shapes import State, Step, Token
+
+UNSEEN = 1e-9  # attention below this counts as this: its logarithm shall be large, not infinite
+
+
+class BeamConfig(Config):
+    beam_size: int = Field(5, ge=1)
+    """Hypotheses that are followed at a time; 1 is greedy search."""
+
+    max_tokens: int = Field(200, ge=1)
+    """The most tokens to write, the end counted; what has not ended by then is cut."""
+
+    length_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """α of ((5 + length) / 6)^α, by which log-probabilities are divided (Wu et al., 2016): above 0 favours the long."""
+
+    coverage_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """β of β · Σ log min(1, attention that a place of the source got): above 0 punishes what was not looked at."""
+
+
+class Hypothesis(NamedTuple):
+    tokens: list[int]  # without the end
+    log_prob: float
+    score: float
+
+
+class Hypotheses(NamedTuple):
+    """The best of each row first: (rows, beam_size, ...). Where fewer were found, scores are -inf and lengths 0."""
+
+    tokens: Tensor  # (rows, beam_size, longest), zeros after the end
+    lengths: Tensor  # the end counted
+    log_probs: Tensor  # under the model
+    scores: Tensor  # with the penalties: what they are ranked by
+
+    def lists(self, eos_id: int) -> list[list[Hypothesis]]:
+        """The same as plain values, for whoever decodes or prints them."""
+        found = [part.tolist() for part in self]
+        return [
+            [
+                Hypothesis([token for token in tokens[:length] if token != eos_id], log_prob, score)
+                for tokens, length, log_prob, score in zip(*row, strict=True)
+                if length
+            ]
+            for row in zip(*found, strict=True)
+        ]
+
+
+class _Going(NamedTuple):
+    """Hypotheses that are not over: (rows, any number, ...)."""
+
+    tokens: Tensor
+    log_probs: Tensor
+    covered: Tensor  # attention that each place of the source got; no places where it does not matter
+
+    def take(self, chosen: Tensor) -> "_Going":
+        return _Going(*(_take(part, chosen) for part in self))
+
+
+def beam_search(model: Any, state: State, eos_id: int, config: BeamConfig | None = None) -> Hypotheses:
+    """What most probably comes after `state`: that of `model.start(source)`, or a language model's initial one.
+
+    The model offers `step(token, state) -> (logits, state)`; the first token is `eos_id`.
+    """
+    config = config or BeamConfig()
+    beams, limit = config.beam_size, config.max_tokens
+    first = next(tensors(state))[1]
+    count, device = len(first), first.device
+    with still(model):
+        rows = torch.arange(count, device=device)  # those not over
+        last = torch.full((count * beams,), eos_id, device=device)
+        state = take_rows(state, rows.repeat_interleave(beams))
+        done = _nothing(count, beams, limit, device)
+        going = _Going(done.tokens[:, :, :0], done.scores.clone(), done.scores[:, :, None][:, :, :0])
+        going.log_probs[:, 0] = 0  # all beams begin alike: one of them does
+        for length in range(1, limit + 1) if count else ():
+            logits, state, attention = _step(model, last, state, config)
+            beam, token, log_probs = _candidates(logits, going.log_probs)
+            going = _Going(going.tokens, going.log_probs, _covered(going.covered, attention, len(rows))).take(beam)
+            going = going._replace(tokens=torch.cat([going.tokens, token.unsqueeze(2)], 2), log_probs=log_probs)
+            ended = token == eos_id
+            _collect(done, rows, going, ended | (length == limit), config)
+            left = (done.scores[rows, -1] == -torch.inf).nonzero().squeeze(1)
+            if not len(left):
+                break
+            chosen = ended[left].byte().argsort(dim=1, stable=True)[:, :beams]  # the best of those that go on
+            going = _Going(*(part[left] for part in going)).take(chosen)
+            beam = beam[left].gather(1, chosen)
+            state = take_rows(state, (left.unsqueeze(1) * beams + beam).flatten())
+            last, rows = going.tokens[:, :, -1].flatten(), rows[left]
+    return done._replace(tokens=done.tokens[:, :, : int(done.lengths.max()) if count else 0])
+
+
+def forced_log_probs(model: Any, source: Ragged, target: Ragged) -> Tensor:
+    """The log-probability (rows,) of each target that is given, its end counted."""
+    with still(model):
+        return -model.losses(source, target).sum(1)
+
+
+def _step(model: Any, last: Token, state: State, config: BeamConfig) -> tuple[Step, State, Tensor | None]:
+    """Logits, state, and where coverage matters the attention to each place of the source, 1 at padding."""
+    attention = None
+    if config.coverage_penalty:
+        try:
+            with record("*cross-attention.weights", "*cross-attention.scores") as seen:
+                logits, state = model.step(last, state)
+        except RecordingError:
+            raise ConfigError("coverage_penalty: the model has no attention over a source, so set it to 0") from None
+        by_name = {
+            name: torch.stack([seen[site][:, 0] for site in seen if site.endswith(name)])
+            for name in (".weights", ".scores")
+        }
+        padding = (by_name[".scores"] == -torch.inf).all(0).all(1)
+        attention = by_name[".weights"].mean((0, 2)).masked_fill(padding, 1).to(last.device)
+    else:
+        logits, state = model.step(last, state)
+    if bool(logits.isnan().any()):
+        raise ElmanError(
+            "the model's logits are not numbers; it was trained with too large a learning rate or damaged since: "
+            "try an earlier checkpoint"
+        )
+    return logits, state, attention
+
+
+def _candidates(logits: Step, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The best continuations of each row, best first: which beam, which token, log-probability.
+
+    Twice as many as beams, since each beam can end in one way only: so as many as beams go on.
+    """
+    rows, beams = log_probs.shape
+    vocab = logits.shape[-1]
+    totals = logits.float().log_softmax(-1).view(rows, beams, vocab) + log_probs.unsqueeze(2)
+    best, place = totals.flatten(1).topk(min(2 * beams, beams * vocab), dim=1)
+    return place // vocab, place % vocab, best
+
+
+def _covered(before: Tensor, attention: Tensor | None, rows: int) -> Tensor:
+    if attention is None:
+        return before
+    new = attention.view(rows, -1, attention.shape[-1])
+    return new if before.shape[2] == 0 else before + new
+
+
+def _collect(done: Hypotheses, rows: Tensor, going: _Going, ended: Tensor, config: BeamConfig) -> None:
+    """Put those that ended among the best `beam_size` to the others that are over, ranked by score."""
+    beams, length = config.beam_size, going.tokens.shape[2]
+    penalty = ((5 + length) / 6) ** config.length_penalty
+    scores = going.log_probs / penalty
+    scores = scores + config.coverage_penalty * going.covered.clamp(UNSEEN, 1).log().sum(2)
+    scores = scores.masked_fill(~ended, -torch.inf)[:, :beams]
+    merged, order = torch.cat([done.scores[rows], scores], 1).sort(dim=1, descending=True, stable=True)
+    order = order[:, :beams]
+    lengths = torch.where(scores > -torch.inf, length, 0)
+    done.scores[rows] = merged[:, :beams]
+    new: tuple[Tensor, ...] = lengths, going.log_probs[:, :beams]
+    for old, part in zip((done.lengths, done.log_probs), new, strict=True):
+        old[rows] = torch.cat([old[rows], part], 1).gather(1, order)
+    tokens = torch.cat([done.tokens[rows, :, :length], going.tokens[:, :beams]], 1)
+    done.tokens[rows, :, :length] = _take(tokens, order)
+
+
+def _nothing(rows: int, beams: int, limit: int, device: torch.device) -> Hypotheses:
+    tokens = torch.zeros(rows, beams, limit, dtype=torch.long, device=device)
+    none = torch.full((rows, beams), -torch.inf, device=device)
+    return Hypotheses(tokens, torch.zeros(rows, beams, dtype=torch.long, device=device), none.clone(), none)
+
+
+def _take(part: Tensor, chosen: Tensor) -> Tensor:
+    """Some of each row: part (rows, any, ...) and chosen (rows, some) to (rows, some, ...)."""
+    return part[torch.arange(len(part), device=part.device).unsqueeze(1), chosen]

@@ -1,0 +1,98 @@
+"""Attention over another sequence: each position reads from a source, whose keys and values are the state."""
+
+from typing import ClassVar, NamedTuple
+
+import torch
+from pydantic import model_validator
+from torch import Tensor
+from torch.nn import functional as F
+
+from elman.layers.heads import HeadedLayer, HeadsConfig
+from elman.ops.attention import attend
+from elman.ops.taps import stepping, tap
+from elman.shapes import Lengths, Sequence, Step
+
+
+class Source(NamedTuple):
+    """What can be read, the same for all positions of a row; padding gives nothing."""
+
+    keys: Tensor  # (batch, kv_heads, places, head_size)
+    values: Tensor
+    lengths: Tensor  # (batch,): real places
+
+
+class CrossAttention(HeadedLayer):
+    """Every position reads from a source, weighted by how well its places fit (Bahdanau et al., 2015).
+
+    The source is as wide as the input. `read` makes a state of it, which no position changes: so all laws of a sequence
+    layer hold, and rows of the state can be taken like those of any other. The initial state is a source of nothing.
+    Not in LAYERS, since only decoders have a source.
+    """
+
+    name: ClassVar = "cross-attention"
+    sites: ClassVar = {
+        **HeadedLayer.sites,
+        "scores": "how well places of the source fit: (time, heads, places), -inf at padding",
+        "weights": "share of each place of the source in what is read, laid out like the scores (α)",
+    }
+
+    class Config(HeadsConfig):
+        @model_validator(mode="after")
+        def _no_positions(self) -> "CrossAttention.Config":
+            if self.positions != "none":
+                raise ValueError(
+                    f"positions {self.positions} tell distances within one sequence, and a source is another; "
+                    "leave them out here and give them to encoder and decoder"
+                )
+            return self
+
+    def initial_state(self, batch: int) -> Source:
+        places = torch.zeros(batch, self.kv_heads, 1, self.head_size, dtype=self.slopes.dtype)
+        places = places.to(self.slopes.device)
+        return Source(places, places, torch.zeros(batch, dtype=torch.long, device=places.device))
+
+    def read(self, source: Sequence, lengths: Lengths | None = None) -> Source:
+        """The state in which every position sees this source."""
+        batch, places, _ = source.shape
+        if places == 0:
+            return self.initial_state(batch)
+        lengths = torch.full((batch,), places) if lengths is None else lengths
+        lengths = lengths.to(source.device)
+        if self.config.projections:
+            together = self._part(source, slice(self.heads * self.head_size, None))
+            key, value = together.unflatten(-1, (-1, self.head_size)).chunk(2, 2)
+        else:
+            key = value = source.unsqueeze(2)
+        if self.config.query_key_norm:
+            key = self.key_norm(key).to(key.dtype)
+        key, value = tap("key", key), tap("value", value)
+        real = torch.arange(places, device=source.device) < lengths.unsqueeze(1)
+        value = value.masked_fill(~real[:, :, None, None], 0)  # a row without a source looks at padding, in vain
+        return Source(key.transpose(1, 2), value.transpose(1, 2), lengths)
+
+    def forward(
+        self, x: Sequence, state: Source | None = None, lengths: Lengths | None = None
+    ) -> tuple[Sequence, Source]:
+        state = self.initial_state(len(x)) if state is None else state
+        if x.shape[1] == 0:
+            return x.new_zeros(len(x), 0, self.output_size), state
+        query = x.unsqueeze(2)
+        if self.config.projections:
+            query = self._part(x, slice(self.heads * self.head_size)).unflatten(-1, (-1, self.head_size))
+        if self.config.query_key_norm:
+            query = self.query_norm(query).to(query.dtype)
+        query = tap("query", query).transpose(1, 2)
+        places = torch.arange(state.keys.shape[2], device=x.device)
+        mask = places < state.lengths.clamp(min=1).view(-1, 1, 1, 1)
+        keys, values = state.keys.to(query.dtype), state.values.to(query.dtype)
+        return self.join(attend(query, keys, values, mask, self.score, dropout=self.dropped)), state
+
+    def step(self, x: Step, state: Source) -> tuple[Step, Source]:
+        with stepping(False):
+            outputs, state = self.forward(x.unsqueeze(1), state)
+        return outputs.squeeze(1), state
+
+    def _part(self, x: Tensor, rows: slice) -> Tensor:
+        """Queries are made of the input, keys and values of the source, by parts of one matrix."""
+        weight, bias = self.from_input.weight, self.from_input.bias
+        return F.linear(x, weight[rows], None if bias is None else bias[rows])

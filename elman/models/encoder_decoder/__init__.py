@@ -1,0 +1,16 @@
+"""Encoder-decoder models: any sequence to any sequence."""
+
+from elman.models.encoder_decoder.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
+from elman.models.encoder_decoder.decoder import Decoder, DecoderState
+from elman.models.encoder_decoder.encoder import Encoder
+from elman.models.encoder_decoder.model import EncoderDecoder
+
+__all__ = [
+    "Decoder",
+    "DecoderConfig",
+    "DecoderState",
+    "Encoder",
+    "EncoderConfig",
+    "EncoderDecoder",
+    "EncoderDecoderConfig",
+]

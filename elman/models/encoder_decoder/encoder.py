@@ -1,0 +1,42 @@
+"""The encoder: word vectors and a stack of any layers, causal or not, that make a sequence of the source."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elman.models.encoder_decoder.config import EncoderConfig
+from elman.models.stack import Stack
+from elman.ops.dropout import embedding_dropout
+from elman.ops.taps import tap
+from elman.shapes import Lengths, Sequence, Step, Tokens
+
+
+class Encoder(nn.Module):
+    def __init__(self, config: EncoderConfig, vocab_size: int):
+        super().__init__()
+        self.config = config
+        width = config.embedding_size or config.hidden_size
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.scale = config.embedding_scale or width**0.5
+        self.stack = Stack(config, width)
+        self.output_size = self.stack.output_size
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+
+    def forward(self, tokens: Tokens, lengths: Lengths) -> Sequence:
+        """The top layer's output at each position."""
+        config, stack = self.config, self.stack
+        weight = embedding_dropout(self.embedding.weight, config.embedding_dropout, self.training)
+        x = tap("embedding", F.embedding(tokens, weight) * self.scale)
+        x = stack.drop(x, config.dropout if config.input_dropout is None else config.input_dropout)
+        x, _ = stack(x, None, lengths)
+        return stack.drop(x, config.dropout if config.output_dropout is None else config.output_dropout)
+
+
+def ends(source: Sequence, lengths: Lengths) -> Step:
+    """A summary of each row (batch, 2 · width): its first and its last real position, where two-way layers have read
+    all from one side; zeros for an empty row."""
+    if source.shape[1] == 0:
+        return source.new_zeros(len(source), 2 * source.shape[2])
+    rows = torch.arange(len(source), device=source.device)
+    both: Tensor = torch.cat([source[:, 0], source[rows, lengths.clamp(min=1) - 1]], -1)
+    return both.masked_fill((lengths == 0).unsqueeze(1), 0)

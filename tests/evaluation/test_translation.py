@@ -1,0 +1,70 @@
+"""Judging written sequences: edit distances by definition, rates over all units, sacrebleu's own numbers."""
+
+import sys
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elman.errors import DataError, MissingExtra
+from elman.evaluation.translation import edit_distance, judge_translations, sacrebleu_scores
+
+WRITTEN = ["the cat sat on the mat", "a dog barks loudly", "nothing at all", "it rains"]
+REFERENCES = ["the cat sat on a mat", "a dog barks loudly", "something else", "it is raining"]
+words = st.text("abc", max_size=7)
+
+
+@given(words, words)
+def test_the_edit_distance_is_the_one_by_definition(given: str, wanted: str) -> None:
+    """Planted: no insertions; a replacement for two."""
+
+    @cache
+    def distance(i: int, j: int) -> int:
+        if i == 0 or j == 0:
+            return i + j
+        replaced = distance(i - 1, j - 1) + (given[i - 1] != wanted[j - 1])
+        return min(replaced, distance(i - 1, j) + 1, distance(i, j - 1) + 1)
+
+    assert edit_distance(given, wanted) == distance(len(given), len(wanted))
+    assert edit_distance(given, wanted) == edit_distance(wanted, given)
+
+
+def test_rates_are_over_all_units_and_not_means_of_rows() -> None:
+    """Planted: divided by what was written; the mean of the rows' rates."""
+    found = judge_translations(["a b", "x"], ["a c d e", "x"], bleu=False)
+    assert found["exact_match"].value == 0.5
+    assert found["word_error_rate"].value == 3 / 5
+    assert found["character_error_rate"].value == 5 / 8
+    for measure in found.values():
+        assert measure.interval[0] <= measure.value <= measure.interval[1]
+
+
+def test_perfect_is_perfect() -> None:
+    found = judge_translations(REFERENCES, REFERENCES, bleu=False)
+    assert [measure.value for measure in found.values()] == [1, 0, 0]
+    assert found["exact_match"].interval == (1, 1)
+
+
+def test_unequal_numbers_and_empty_references_are_refused() -> None:
+    with pytest.raises(DataError, match="1 sequences to be judged by 2"):
+        judge_translations(["a"], ["a", "b"])
+    with pytest.raises(DataError, match="all references are empty"):
+        judge_translations(["a"], [""], bleu=False)
+
+
+def test_bleu_and_chrf_are_sacrebleus_with_their_signatures() -> None:
+    sacrebleu = pytest.importorskip("sacrebleu")
+    found = sacrebleu_scores(WRITTEN, REFERENCES, samples=50)
+    assert found["bleu"].value == pytest.approx(sacrebleu.corpus_bleu(WRITTEN, [REFERENCES]).score)
+    assert found["chrf"].value == pytest.approx(sacrebleu.corpus_chrf(WRITTEN, [REFERENCES]).score)
+    assert "tok:13a" in found["bleu"].signature
+    assert "version:" in found["chrf"].signature
+    assert found["bleu"].interval[0] < found["bleu"].value < found["bleu"].interval[1]
+    assert judge_translations(WRITTEN, REFERENCES, samples=50)["bleu"] == found["bleu"]
+
+
+def test_without_sacrebleu_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+    with pytest.raises(MissingExtra, match=r"elman\[metrics\]"):
+        judge_translations(WRITTEN, REFERENCES)

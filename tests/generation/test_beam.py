@@ -1,0 +1,226 @@
+"""Beam search against greedy search and against all sequences there are."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from elman.batches import Ragged
+from elman.errors import ConfigError, ElmanError
+from elman.generation import BeamConfig, beam_search, forced_log_probs
+from elman.models import EncoderDecoder, EncoderDecoderConfig, LanguageModel
+from elman.ops.taps import record
+
+EOS = 0
+
+
+class Tree:
+    """Any distribution after any past: the state is a number that tells the row and all of its tokens."""
+
+    def __init__(self, vocab: int, seed: int, size: int = 997):
+        chance = torch.Generator().manual_seed(seed)
+        self.vocab, self.size = vocab, size
+        self.table = 2 * torch.randn(size, vocab, generator=chance)
+        self.steps = 0
+        self.rows: list[int] = []
+
+    def start(self, rows: int) -> Tensor:
+        return 31 * torch.arange(rows) + 1
+
+    def step(self, token: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        self.rows.append(len(token))
+        state = (state * 7 + token + 1) % self.size
+        return self.table[state], state
+
+    def log_prob(self, row: int, tokens: tuple[int, ...]) -> float:
+        state, total, last = self.start(row + 1)[row:], 0.0, EOS
+        for token in tokens:
+            logits, state = self.step(torch.tensor([last]), state)
+            total += float(logits.log_softmax(-1)[0, token])
+            last = token
+        return total
+
+
+def everything(vocab: int, limit: int) -> list[tuple[int, ...]]:
+    """All that end within the limit, and all that are cut there."""
+    words = range(1, vocab)
+    ended = [(*body, EOS) for size in range(limit) for body in product(words, repeat=size)]
+    return ended + list(product(words, repeat=limit))
+
+
+def ranked(tree: Tree, row: int, limit: int, penalty: float) -> list[tuple[float, tuple[int, ...]]]:
+    found = [(tree.log_prob(row, s) / ((5 + len(s)) / 6) ** penalty, s) for s in everything(tree.vocab, limit)]
+    return sorted(found, reverse=True)
+
+
+@given(
+    vocab=st.integers(2, 4),
+    limit=st.integers(1, 3),
+    seed=st.integers(0, 500),
+    penalty=st.sampled_from([0.0, 0.6, 1.5]),
+    rows=st.integers(1, 3),
+)
+def test_beams_for_all_sequences_find_the_best_of_all(
+    vocab: int, limit: int, seed: int, penalty: float, rows: int
+) -> None:
+    """The whole list, in order. Planted: scores of beams not added; beams of the next row taken; the end's token left
+    out of the length; only the first finished one kept; the state not reordered."""
+    tree, beams = Tree(vocab, seed), len(everything(vocab, limit))
+    config = BeamConfig(beam_size=beams, max_tokens=limit, length_penalty=penalty)
+    found = beam_search(tree, tree.start(rows), EOS, config)
+    for row in range(rows):
+        truth = ranked(tree, row, limit, penalty)
+        torch.testing.assert_close(found.scores[row].tolist(), [score for score, _ in truth], rtol=1e-4, atol=1e-4)
+        for tokens, length, log_prob in zip(found.tokens[row], found.lengths[row], found.log_probs[row], strict=True):
+            sequence = tuple(tokens[:length].tolist())
+            assert tree.log_prob(row, sequence) == pytest.approx(float(log_prob), abs=1e-4)
+        assert len(torch.unique(torch.cat([found.tokens[row], found.lengths[row, :, None]], 1), dim=0)) == beams
+
+
+@given(vocab=st.integers(2, 8), limit=st.integers(1, 12), seed=st.integers(0, 500), rows=st.integers(1, 5))
+def test_one_beam_is_greedy_search(vocab: int, limit: int, seed: int, rows: int) -> None:
+    """Planted: an end that was only second best was taken for finished."""
+    tree = Tree(vocab, seed)
+    found = beam_search(tree, tree.start(rows), EOS, BeamConfig(beam_size=1, max_tokens=limit, length_penalty=1.0))
+    for row in range(rows):
+        state, last, greedy = tree.start(rows)[[row]], EOS, []
+        while len(greedy) < limit and (not greedy or last != EOS):
+            logits, state = tree.step(torch.tensor([last]), state)
+            last = int(logits.argmax())
+            greedy.append(last)
+        assert found.tokens[row, 0, : found.lengths[row, 0]].tolist() == greedy
+
+
+@given(seed=st.integers(0, 300), beams=st.integers(1, 6), penalty=st.sampled_from([0.0, 1.0]))
+def test_rows_find_alone_what_they_find_together(seed: int, beams: int, penalty: float) -> None:
+    """Planted: rows that were over stayed and shifted the others."""
+    tree, config = Tree(5, seed), BeamConfig(beam_size=beams, max_tokens=9, length_penalty=penalty)
+    together = beam_search(tree, tree.start(4), EOS, config).lists(EOS)
+    for row in range(4):
+        assert beam_search(tree, tree.start(4)[[row]], EOS, config).lists(EOS)[0] == together[row]
+
+
+def test_more_beams_never_find_worse_than_greedy_here() -> None:
+    """Not a law of beam search, but nearly always so: a search that loses its best hypotheses would show."""
+    better = 0
+    for seed in range(40):
+        tree = Tree(6, seed)
+        best = [
+            beam_search(tree, tree.start(1), EOS, BeamConfig(beam_size=beams, max_tokens=8)).scores[0, 0]
+            for beams in (1, 8)
+        ]
+        better += bool(best[1] >= best[0])
+    assert better >= 39
+
+
+def test_rows_leave_the_batch_when_they_are_over() -> None:
+    tree = Tree(3, 0)
+    tree.table[:] = torch.tensor([-9.0, 0.0, 0.0])  # nobody ends
+    state = tree.start(3)
+    tree.table[(state[1] * 7 + EOS + 1) % tree.size] = torch.tensor([9.0, -9.0, -9.0])  # but the second row at once
+    found = beam_search(tree, state, EOS, BeamConfig(beam_size=1, max_tokens=4))
+    assert tree.rows == [3, 2, 2, 2]
+    assert found.lengths[:, 0].tolist() == [4, 1, 4]
+
+
+def test_a_list_is_complete_ranked_and_without_ends() -> None:
+    tree = Tree(6, 3)
+    found = beam_search(tree, tree.start(2), EOS, BeamConfig(beam_size=4, max_tokens=20))
+    for row in found.lists(EOS):
+        assert len(row) == 4
+        assert [h.score for h in row] == sorted((h.score for h in row), reverse=True)
+        assert all(EOS not in h.tokens for h in row)
+
+
+def test_no_rows_give_no_hypotheses() -> None:
+    assert beam_search(Tree(3, 0), torch.zeros(0, dtype=torch.long), EOS).lists(EOS) == []
+
+
+def test_fewer_sequences_than_beams_leave_empty_places() -> None:
+    found = beam_search(Tree(2, 0), Tree(2, 0).start(1), EOS, BeamConfig(beam_size=9, max_tokens=2))
+    assert [len(row) for row in found.lists(EOS)] == [3]  # end; word, end; word, word
+
+
+def test_broken_logits_are_refused() -> None:
+    tree = Tree(3, 0)
+    tree.table[:] = torch.nan
+    with pytest.raises(ElmanError, match="not numbers"):
+        beam_search(tree, tree.start(1), EOS)
+
+
+SOURCE = Ragged(torch.tensor([[1, 2, 3, 4], [5, 0, 0, 0]]), torch.tensor([4, 2]))
+
+
+def model(seed: int = 1, **decoder: Any) -> EncoderDecoder:
+    torch.manual_seed(seed)
+    settings = {"encoder": {"hidden_size": 8}, "decoder": {"hidden_size": 8, **decoder}}
+    found = EncoderDecoder(EncoderDecoderConfig.make(settings), 7, 7, EOS)
+    for parameter in found.parameters():
+        parameter.data *= 3
+    return found
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        {},
+        {"input_feeding": True, "context": ["state", "input", "output"]},
+        {
+            "pattern": [{"attention": {"context": 12}}, "cross-attention", "feedforward"],
+            "context": [],
+            "attention": None,
+        },
+    ],
+    ids=["recurrent", "feeding", "Transformer"],
+)
+def test_what_a_search_says_of_a_sequence_is_what_forcing_it_says(decoder: dict[str, Any]) -> None:
+    """And the model is as it was, in training mode."""
+    given_model = model(**decoder, dropout=0.5)
+    given_model.train()
+    found = beam_search(given_model, given_model.eval().start(SOURCE), EOS, BeamConfig(beam_size=3, max_tokens=7))
+    given_model.train()
+    for rank in range(3):
+        target = Ragged(found.tokens[:, rank], found.lengths[:, rank])
+        torch.testing.assert_close(
+            forced_log_probs(given_model, SOURCE, target), found.log_probs[:, rank], rtol=1e-4, atol=1e-4
+        )
+    assert given_model.training
+
+
+def test_a_language_model_can_be_searched_too() -> None:
+    torch.manual_seed(0)
+    language = LanguageModel(LanguageModel.Config.make({"pattern": ["lstm"], "hidden_size": 8}), 6).eval()
+    found = beam_search(language, language.initial_state(1), EOS, BeamConfig(beam_size=3, max_tokens=5))
+    tokens = found.tokens[:, 0, : found.lengths[0, 0]]
+    inputs = torch.cat([torch.tensor([[EOS]]), tokens[:, :-1]], 1)
+    torch.testing.assert_close(-language.losses(inputs, tokens)[0].sum(), found.log_probs[0, 0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("heads", [1, 2])
+def test_coverage_takes_what_was_not_looked_at_from_the_score(heads: int, seed: int) -> None:
+    """By the definition, with weights from a pass over the finished sequences. Planted: padding counted as not looked
+    at; the last step's attention left out; beams of attention not reordered."""
+    given_model = model(seed, attention={"num_heads": heads}).eval()
+    given_model.decoder.attention.from_input.weight.data *= 3  # sharp: each hypothesis looks elsewhere
+    config = BeamConfig(beam_size=4, max_tokens=5, length_penalty=0.5, coverage_penalty=0.7)
+    found = beam_search(given_model, given_model.start(SOURCE), EOS, config)
+    for rank in range(4):
+        target = Ragged(found.tokens[:, rank], found.lengths[:, rank])
+        with torch.no_grad(), record("decoder.cross-attention.weights") as seen:
+            given_model(SOURCE, target)
+        weights = seen["decoder.cross-attention.weights"].mean(2) * target.mask().unsqueeze(2)
+        logs = weights.sum(1).clamp(max=1).log().masked_fill(~SOURCE.mask(), 0).sum(1)
+        lengths = ((5 + found.lengths[:, rank]) / 6) ** 0.5
+        expected = found.log_probs[:, rank] / lengths + 0.7 * logs
+        torch.testing.assert_close(found.scores[:, rank], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_coverage_needs_attention() -> None:
+    blind = model(attention=None).eval()
+    with pytest.raises(ConfigError, match="no attention over a source"):
+        beam_search(blind, blind.start(SOURCE), EOS, BeamConfig(coverage_penalty=0.1))

@@ -1,0 +1,277 @@
+"""Encoder-decoder: what of the source reaches the target and what must not, losses by definition, and reversal."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from elman.batches import Examples, Ragged
+from elman.corpus.reversal import NOISE, noisy_reversals, random_words
+from elman.errors import ConfigError
+from elman.generation import BeamConfig, beam_search, forced_log_probs
+from elman.models import EncoderDecoder, EncoderDecoderConfig, LanguageModel
+from elman.ops.state import take_rows, tensors
+from elman.ops.taps import edit, record
+
+WORDS, EOS = 9, 0
+BLOCK = [{"attention": {"num_heads": 2, "context": 16}}, {"cross-attention": {"num_heads": 2}}, "feedforward"]
+PLAIN: dict[str, Any] = {"attention": None, "context": []}
+MODELS: dict[str, dict[str, Any]] = {
+    "the default": {},
+    "first state": {"decoder": {**PLAIN, "context": ["state"]}},
+    "every input": {"decoder": {**PLAIN, "context": ["input"], "pattern": ["convolution"]}},
+    "every output": {
+        "encoder": {"pattern": ["gru"]},
+        "decoder": {**PLAIN, "context": ["output"], "pattern": ["mamba"]},
+    },
+    "all ways, feeding": {"decoder": {"context": ["state", "input", "output"], "input_feeding": True}},
+    **{
+        f"{score} scores": {"decoder": {"context": [], "attention": {"projections": False, "score": score}}}
+        for score in ("dot", "scaled", "bilinear", "additive")
+    },
+    "heads, feeding": {"decoder": {"context": [], "attention": {"num_heads": 4}, "input_feeding": True}},
+    "Transformer": {
+        "encoder": {"pattern": ["two-way-attention", "feedforward"], "positions": "sinusoidal", "norm": "pre"},
+        "decoder": {**PLAIN, "pattern": BLOCK, "positions": "sinusoidal", "residual": True, "norm": "pre"},
+        "shared_embeddings": True,
+    },
+}
+every_model = pytest.mark.parametrize("recipe", MODELS)
+
+
+def build(recipe: str = "the default", seed: int = 0, width: int = 8, **settings: Any) -> EncoderDecoder:
+    torch.manual_seed(seed)
+    whole: dict[str, Any] = {**MODELS[recipe], **settings}
+    for part in ("encoder", "decoder"):
+        whole[part] = {"hidden_size": width, **whole.get(part, {})}
+    return EncoderDecoder(EncoderDecoderConfig.make(whole, where="model"), WORDS, WORDS, EOS).double().eval()
+
+
+def ragged(*rows: list[int]) -> Ragged:
+    lengths = torch.tensor([len(row) for row in rows])
+    longest = int(lengths.max())
+    return Ragged(torch.tensor([row + [0] * (longest - len(row)) for row in rows], dtype=torch.long), lengths)
+
+
+SOURCE = ragged([1, 2, 3, 4, 5, EOS], [6, 7, EOS], [8, EOS])
+TARGET = ragged([3, 1, EOS], [4, 4, 2, 7, EOS], [EOS])
+BATCH = Examples({"source": SOURCE, "target": TARGET}, unit="target")
+
+
+@every_model
+def test_the_loss_is_what_stepping_through_the_target_gives(recipe: str) -> None:
+    """Planted: targets moved by none; the state of another row; padding counted."""
+    model = build(recipe)
+    state, token, nats = model.start(SOURCE), torch.full((3,), EOS), torch.zeros(3, dtype=torch.float64)
+    for time in range(TARGET.values.shape[1]):
+        logits, state = model.step(token, state)
+        token = TARGET.values[:, time]
+        here = F.cross_entropy(logits, token, reduction="none")
+        nats += torch.where(time < TARGET.lengths, here, 0.0)
+    loss, carried = model.batch_loss(BATCH)
+    torch.testing.assert_close(loss, nats.sum())
+    assert carried is None
+    torch.testing.assert_close(forced_log_probs(model, SOURCE, TARGET), -nats)
+    logits = model(SOURCE, TARGET)
+    each = F.cross_entropy(logits[TARGET.mask()], TARGET.values[TARGET.mask()], reduction="sum")
+    torch.testing.assert_close(each, loss)
+
+
+@every_model
+def test_rows_give_alone_what_they_give_together_and_padding_is_not_seen(recipe: str) -> None:
+    """Planted: attention without its mask; the last column instead of the last real place; lengths kept from the
+    encoder."""
+    model = build(recipe)
+    noisy = SOURCE._replace(values=torch.where(SOURCE.mask(), SOURCE.values, 5))
+    together = model(noisy, TARGET)
+    for row in range(3):
+        size, time = int(SOURCE.lengths[row]), int(TARGET.lengths[row])
+        source = Ragged(SOURCE.values[[row], :size], SOURCE.lengths[[row]])
+        alone = model(source, Ragged(TARGET.values[[row], :time], TARGET.lengths[[row]]))
+        torch.testing.assert_close(together[[row], :time], alone)
+
+
+@every_model
+def test_every_word_of_the_source_changes_every_word_of_the_target(recipe: str) -> None:
+    """Planted: the summary was the first position alone, of a causal encoder."""
+    model = build(recipe)
+    source, target = ragged([1, 2, 3, 4]), ragged([5, 6, 7, EOS])
+    before = model(source, target)
+    for place in range(4) if recipe != "every output" else [0, 3]:
+        changed = source.values.clone()
+        changed[0, place] = 8
+        after = model(source._replace(values=changed), target)
+        assert (after != before).any(-1).all()
+
+
+@every_model
+def test_every_parameter_has_a_gradient(recipe: str) -> None:
+    """So that many processes may train it: those that nothing reaches would stop them."""
+    model = build(recipe).train()
+    model.batch_loss(BATCH)[0].backward()
+    lost = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
+    assert not lost
+
+
+@every_model
+def test_rows_of_a_state_can_be_taken_repeated_and_reordered(recipe: str) -> None:
+    model, rows = build(recipe), torch.tensor([2, 0, 0])
+    state = model.start(SOURCE)
+    _, state = model.step(torch.tensor([EOS, EOS, EOS]), state)
+    logits, _ = model.step(torch.tensor([1, 2, 3]), state)
+    taken, _ = model.step(torch.tensor([3, 1, 1]), take_rows(state, rows))
+    torch.testing.assert_close(taken, logits[rows])
+
+
+def test_the_state_does_not_grow_with_the_target() -> None:
+    for recipe in MODELS:
+        model = build(recipe)
+        state = model.start(SOURCE)
+        sizes = []
+        for word in range(5):
+            _, state = model.step(torch.full((3,), word), state)
+            sizes.append([tuple(part.shape) for part in _parts(state)])
+        assert all(a == b for a, b in pairwise(sizes))
+
+
+def test_an_empty_source_and_an_empty_batch_row_are_no_accident() -> None:
+    for recipe in MODELS:
+        model = build(recipe)
+        for source in (ragged([], [1, 2]), ragged([], [])):
+            logits, _ = model.step(torch.tensor([EOS, EOS]), model.start(source))
+            assert logits.isfinite().all()
+
+
+def test_labels_are_smoothed_in_training_and_never_else() -> None:
+    """Planted: smoothing in evaluation too; the share spread over padding."""
+    plain, smooth = build(), build(label_smoothing=0.2)
+    assert torch.equal(plain.batch_loss(BATCH)[0], smooth.batch_loss(BATCH)[0])
+    log_probs = plain(SOURCE, TARGET).log_softmax(-1)[TARGET.mask()]
+    right = log_probs.gather(1, TARGET.values[TARGET.mask()].unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(smooth.train().batch_loss(BATCH)[0], -(0.8 * right + 0.2 * log_probs.mean(-1)).sum())
+
+
+@pytest.mark.parametrize("recipe", ["the default", "heads, feeding", "Transformer"])
+def test_scheduled_sampling_gives_the_models_own_words_in_training(recipe: str) -> None:
+    """Planted: the share of words kept instead of drawn; drawn in evaluation too; the first word drawn."""
+    settings = dict(MODELS[recipe].get("decoder", {}))
+    target = ragged([1, 2, 3, 4, 5, 6, 7, 8] * 4)
+    given: list[Tensor] = []
+    for share in (0.0, 0.5, 1.0):
+        model = build(recipe, decoder={**settings, "scheduled_sampling": share})
+        assert torch.equal(model(SOURCE, TARGET), build(recipe)(SOURCE, TARGET)), "in evaluation"
+        seen: list[Tensor] = []
+        model.decoder._given = lambda x, own=model.decoder._given, seen=seen: (seen.append(x), own(x))[1]
+        model.train().batch_loss(Examples({"source": ragged([1, 2, EOS]), "target": target}, unit="target"))
+        given.append(torch.cat(seen, 1)[0])
+    truth = torch.cat([torch.tensor([EOS]), target.values[0, :-1]])
+    assert torch.equal(given[0], truth)
+    assert all(found[0] == EOS for found in given)
+    share = [(found != truth).double().mean().item() for found in given]
+    assert 0.2 < share[1] < 0.7 < share[2]
+
+
+@every_model
+def test_what_the_output_layer_made_is_fed_to_the_next_step_if_so_set(recipe: str) -> None:
+    """Planted: zeros were fed."""
+    model = build(recipe)
+    if model.decoder.readout is None:
+        return
+    before = model(SOURCE, TARGET)
+    with edit({"decoder.readout@0": 0.3}):
+        after = model(SOURCE, TARGET)
+    changed = (after - before).abs().amax((0, 2)) > 1e-9
+    assert changed[0]
+    assert changed[1:].any() == model.config.decoder.input_feeding
+
+
+def test_dropout_and_feeding_train_together() -> None:
+    model = build("all ways, feeding", decoder={**MODELS["all ways, feeding"]["decoder"], "dropout": 0.5}).train()
+    torch.manual_seed(0)
+    first = model.batch_loss(BATCH)[0]
+    assert first != model.batch_loss(BATCH)[0]
+    torch.manual_seed(0)
+    assert first == model.batch_loss(BATCH)[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"decoder": PLAIN}, "sees nothing of the source"),
+        ({"decoder": {"pattern": ["convolution"]}}, "recurrent layers, and the decoder has none"),
+        ({"decoder": {"attention": {"positions": "rotary"}}}, "a source is another"),
+        ({"decoder": {"pattern": ["bidirectional"]}}, "sees both sides"),
+        ({"decoder": {"pattern": ["cros-attention"]}}, "did you mean 'cross-attention'"),
+        ({"encoder": {"pattern": ["cross-attention"]}}, "unknown layer 'cross-attention'"),
+        ({"encoder": {"embedding_size": 3}, "shared_embeddings": True}, "needs one table"),
+        ({"decoder": {"attention": {"num_heads": 3}}}, "does not split into 3 heads"),
+        ({"decoder": {"pattern": [{"cross-attention": {}}, {"gru": {"hidden_size": 5}}], "tied_embeddings": False}},
+         "layers of one width"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_built_says_why(settings: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        build(**settings)
+
+
+def test_a_language_model_has_no_source_to_look_at() -> None:
+    with pytest.raises(ConfigError, match="unknown layer 'cross-attention'"):
+        LanguageModel.Config.make({"pattern": ["cross-attention"]})
+
+
+def test_settings_survive_being_written_and_read() -> None:
+    for settings in MODELS.values():
+        config = EncoderDecoderConfig.make(settings)
+        assert EncoderDecoderConfig.make(config.plain()) == config
+
+
+LETTERS = "abcdefgh"
+TABLE = {letter: number for number, letter in enumerate(LETTERS + NOISE, start=1)}
+
+
+def reversal_batch(count: int, seed: int) -> tuple[Examples, list[Any]]:
+    pairs = list(noisy_reversals(random_words(count, LETTERS, 2, 5, seed), seed=seed))
+    texts = {"source": [pair.source for pair in pairs], "target": [pair.target for pair in pairs]}
+    fields: Any = {name: ragged(*([TABLE[x] for x in text] + [EOS] for text in found)) for name, found in texts.items()}
+    return Examples(fields, unit="target"), pairs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("decoder", ["recurrent", "Transformer"])
+def test_noisy_reversal_is_learned_and_attention_looks_at_the_right_letter(decoder: str) -> None:
+    torch.manual_seed(0)
+    settings: dict[str, Any] = {
+        "encoder": {"pattern": [{"bidirectional": {"layer": "gru", "join": "sum"}}], "hidden_size": 32},
+        "decoder": {"pattern": ["gru"], "hidden_size": 32},
+    }
+    if decoder == "Transformer":
+        settings["decoder"] = {"hidden_size": 32, **MODELS["Transformer"]["decoder"]}
+    size = len(TABLE) + 1
+    model = EncoderDecoder(EncoderDecoderConfig.make(settings), size, size, EOS)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for step in range(250):
+        batch, _ = reversal_batch(64, 1000 + step)
+        loss, _ = model.batch_loss(batch)
+        optimizer.zero_grad()
+        (loss / batch.real).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    model.eval()
+    batch, pairs = reversal_batch(200, 1)
+    found = beam_search(model, model.start(batch.ragged("source")), EOS, BeamConfig(beam_size=3, max_tokens=10))
+    written = ["".join((LETTERS + NOISE)[token - 1] for token in best.tokens) for best, *_ in found.lists(EOS)]
+    exact = sum(a == pair.target for a, pair in zip(written, pairs, strict=True)) / len(pairs)
+    with torch.no_grad(), record("decoder*cross-attention.weights") as seen:
+        model(batch.ragged("source"), batch.ragged("target"))
+    looked = torch.stack([seen[site] for site in seen]).mean((0, 3)).argmax(-1)
+    right = [looked[row, time] == place for row, pair in enumerate(pairs) for time, place in enumerate(pair.places)]
+    assert exact >= 0.95
+    if decoder == "recurrent":
+        assert sum(right) / len(right) >= 0.95
+
+
+def _parts(state: Any) -> list[Tensor]:
+    return [part for _, part in tensors(state)]
