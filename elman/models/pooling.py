@@ -21,9 +21,8 @@ class Pooling(nn.Module):
     def __init__(self, kind: Kind, width: int):
         super().__init__()
         self.kind = kind
-        self.to_score = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1, bias=False))
-        if kind != "attention":
-            self.to_score = nn.Sequential()
+        score = (nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1, bias=False)) if kind == "attention" else ()
+        self.to_score = nn.Sequential(*score)
 
     def forward(self, x: Sequence, real: Tensor) -> Tensor:
         x = _only(x, real)
