@@ -44,7 +44,7 @@ def judge_translations(
 def sacrebleu_scores(written: Sequence[str], references: Sequence[str], samples: int = 1000) -> dict[str, Measure]:
     """BLEU and chrF over all sequences, with sacrebleu's own bootstrap."""
     try:
-        from sacrebleu.metrics import BLEU, CHRF  # type: ignore[import-not-found, unused-ignore]
+        from sacrebleu.metrics import BLEU, CHRF
     except ImportError:
         raise MissingExtra("scoring by BLEU and chrF", "sacrebleu", "metrics") from None
     metrics: dict[str, Any] = {"bleu": BLEU(), "chrf": CHRF()}

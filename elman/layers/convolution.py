@@ -59,7 +59,7 @@ class Convolution(PastInputs):
         width = self.output_size * (2 if config.gated else 1)
         self.convolve = nn.Conv1d(input_size, width, config.kernel_size, dilation=config.dilation, bias=config.bias)
 
-    def read(self, inputs: Sequence) -> Sequence:
+    def read(self, inputs: Tensor) -> Sequence:
         value: Tensor = self.convolve(inputs.transpose(1, 2)).transpose(1, 2)
         if not self.gated:
             return tap("hidden", self.activation(value))

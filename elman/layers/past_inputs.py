@@ -16,7 +16,7 @@ class PastInputs(SequenceLayer):
     reach: int
 
     @abstractmethod
-    def read(self, inputs: Sequence) -> Sequence:
+    def read(self, inputs: Tensor) -> Sequence:
         """From (batch, reach + time, input_size) to (batch, time, output_size), with at least one step of time."""
 
     def initial_state(self, batch: int) -> Tensor:

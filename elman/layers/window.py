@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from elman import config as settings
 from elman.layers.base import LAYERS
@@ -48,7 +48,7 @@ class Window(PastInputs):
         self.hidden = nn.Linear(width, self.output_size, bias=config.bias)
         self.direct = nn.Linear(width, self.output_size, bias=False) if config.direct else None
 
-    def read(self, inputs: Sequence) -> Sequence:
+    def read(self, inputs: Tensor) -> Sequence:
         window = inputs.unfold(1, self.context, 1).transpose(2, 3).flatten(2)  # oldest first
         hidden = tap("hidden", torch.tanh(self.hidden(window)))
         return hidden if self.direct is None else hidden + tap("direct", self.direct(window))
