@@ -195,7 +195,7 @@ def test_wrong_settings_are_explained(wrong):
 
 
 def test_an_unknown_scheme_names_the_known_ones():
-    with pytest.raises(UnknownName, match=r"did you mean 'word'.*bpe, byte, character, word"):
+    with pytest.raises(UnknownName, match=r"did you mean 'word'.*bpe, byte, character, ids, imported, word"):
         train_tokenizer("words", ["a"])
 
 
