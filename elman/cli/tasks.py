@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from elman.cli import options
-from elman.errors import ConfigError
+from elman.errors import ConfigError, RunError
 
 MEASURES = {
     "accuracy": "share of right answers",
@@ -35,6 +35,8 @@ def tasks(
     if show != bool(files):
         raise ConfigError("--show takes files of results, and files are only for --show: elman tasks --show a.jsonl")
     records = read_records(files) if files else _run(task, family, size, seeds, device or "auto", out)
+    if not records:
+        raise RunError(f"{', '.join(map(str, files or []))}: no results in it; elman tasks --out FILE writes them")
     found = summary(records)
     if json:
         options.show_json({"tasks": found, "results": [record.plain() for record in records]})

@@ -81,6 +81,7 @@ def test_what_the_file_holds_is_not_run_again(elman, tiny):
         (["--show"], 2, "elman tasks --show a.jsonl"),
         (["a.jsonl"], 2, "only for --show"),
         (["--show", "a.jsonl"], 1, "a.jsonl"),
+        (["--show", "/dev/null"], 1, "/dev/null: no results in it"),
     ],
 )
 def test_wrong_words_are_told_before_anything_runs(elman, tiny, words, code, remedy):
