@@ -22,13 +22,13 @@ from typing import Any
 
 from benchmarks.harness import write
 
-BLOCKS = {"residual": True, "norm": "pre"}
+BLOCKS = {"residual": True, "norm": "pre", "dropout": 0.4}
 FAMILIES: dict[str, dict[str, Any]] = {
     **{
         name: {"pattern": [name], "num_layers": 2}
         for name in ("rnn", "gru", "lstm", "peephole", "coupled", "gated", "residual", "layernorm-lstm")
     },
-    "window": {"pattern": [{"window": {"context": 8}}], "num_layers": 1},
+    "window": {"pattern": [{"window": {"context": 8}}], "num_layers": 1, "norm": "none", "dropout": 0.4},
     "convolution": {
         "pattern": [{"convolution": {"kernel_size": 3, "dilation": d, "gated": True}} for d in (1, 2, 4, 8)],
         **BLOCKS,

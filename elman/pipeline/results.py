@@ -8,6 +8,7 @@ from elman.evaluation.likelihood import plain
 from elman.generation import generate
 from elman.inspection.curves import draw_curves
 from elman.models import prediction_of
+from elman.models.stack import count_parameters
 from elman.pipeline.prepare import Prepared
 from elman.pipeline.recipe import Goal, Recipe
 from elman.runs import atomic_write, read_metrics
@@ -21,7 +22,7 @@ FEW = 20  # cases under which a share says little
 
 def final_results(session: "Session") -> dict[str, Any]:
     recipe, prepared, run = session.recipe, session.prepared, session.run
-    results: dict[str, Any] = {"prediction": prediction_of(session.model)}
+    results: dict[str, Any] = {"prediction": prediction_of(session.model), "parameters": count_parameters(session.model)}
     for split in ("valid", "test"):
         if split in prepared.stores:
             results[split] = score_split(session.model, prepared, recipe, split)
