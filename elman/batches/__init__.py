@@ -2,7 +2,7 @@
 
 from elman.batches.batch import Batch, Batches
 from elman.batches.documents import Documents
-from elman.batches.examples import Buckets, Examples, ExampleStore, Ragged
+from elman.batches.examples import Buckets, Examples, ExampleStore, Ragged, together
 from elman.batches.store import Facts, TokenStore
 from elman.batches.stream import Lanes, Stream
 from elman.batches.tagging import WordsConfig, WordTable
@@ -21,4 +21,5 @@ __all__ = [
     "TokenStore",
     "WordTable",
     "WordsConfig",
+    "together",
 ]

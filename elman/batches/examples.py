@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +63,25 @@ class Examples(NamedTuple):
 
     def to(self, device: str | torch.device) -> Examples:
         return self._replace(fields={name: _map(field, lambda x: x.to(device)) for name, field in self.fields.items()})
+
+
+def together(rows: Sequence[Mapping[str, Value]], unit: str = "") -> Examples:
+    """A batch of examples that are in no store."""
+    fields: dict[str, Tensor | Ragged] = {}
+    for name, first in rows[0].items():
+        parts = [row[name] for row in rows]
+        if isinstance(first, np.ndarray):
+            sizes = np.array([len(part) for part in parts], dtype=np.int64)  # type: ignore[arg-type]
+            values = np.zeros((len(rows), int(sizes.max(initial=0))), dtype=_wide(first))
+            values[np.arange(values.shape[1]) < sizes[:, None]] = np.concatenate(parts)
+            fields[name] = Ragged(torch.from_numpy(values), torch.from_numpy(sizes))
+        else:
+            fields[name] = torch.from_numpy(np.asarray(parts))
+    return Examples(fields, unit)
+
+
+def _wide(column: NDArray[Any]) -> Any:
+    return np.int64 if np.issubdtype(column.dtype, np.integer) else np.float32
 
 
 def _map(field: Tensor | Ragged, change: Any) -> Tensor | Ragged:
@@ -133,8 +152,7 @@ class ExampleStore:
             real = np.arange(places.shape[1]) < sizes[:, None]
             values = np.zeros(places.shape, dtype=flat.dtype)
             values[real] = flat[places[real]]
-            kind = np.int64 if np.issubdtype(flat.dtype, np.integer) else np.float32
-            fields[name] = Ragged(torch.from_numpy(values.astype(kind)), torch.from_numpy(sizes))
+            fields[name] = Ragged(torch.from_numpy(values.astype(_wide(flat))), torch.from_numpy(sizes))
         return Examples(fields, unit)
 
     def _load(self, field: str) -> NDArray[Any]:

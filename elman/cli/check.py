@@ -8,11 +8,17 @@ from elman.cli import options
 def check(
     context: typer.Context,
     recipe: options.Recipe = None,
+    task: options.Task = None,
     data: options.Data = None,
     valid: options.Valid = None,
     test: options.Test = None,
+    target: options.Target = None,
+    valid_target: options.ValidTarget = None,
+    test_target: options.TestTarget = None,
+    columns: options.Columns = None,
     model: options.Model = None,
     tokenizer: options.Tokenizer = None,
+    start_from: options.Start = None,
     size: options.Size = None,
     params: options.Params = None,
     seed: options.Seed = None,
@@ -23,7 +29,8 @@ def check(
     from elman.pipeline.estimate import estimate
 
     built = options.build_recipe(
-        context.obj, recipe, data=data, valid=valid, test=test, model=model, tokenizer=tokenizer,
+        context.obj, recipe, task=task, data=data, valid=valid, test=test, target=target, valid_target=valid_target,
+        test_target=test_target, columns=columns, model=model, tokenizer=tokenizer, start_from=start_from,
         size=size, params=params, seed=seed, device=device,
     )  # fmt: skip
     found = estimate(built)
@@ -33,7 +40,7 @@ def check(
     rows = [[key.replace("_", " "), value] for key, value in found.items() if isinstance(value, int | float)]
     options.table("This recipe", ["", "value"], rows)
     splits = found["splits"]
-    columns = [key.replace("_", " ") for key in next(iter(splits.values()))]
-    options.table("Its data", ["split", *columns], [[split, *facts.values()] for split, facts in splits.items()])
+    figures = [key.replace("_", " ") for key in next(iter(splits.values()))]
+    options.table("Its data", ["split", *figures], [[split, *facts.values()] for split, facts in splits.items()])
     for line in [*dict.fromkeys(f"{found['device']}; {layer}" for layer in found["layers"]), *found["notes"]]:
         print(line)

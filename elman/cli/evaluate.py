@@ -1,18 +1,20 @@
-"""elman eval: how well a trained model predicts a text."""
+"""elman eval: how well a trained model does on data; or two of them, side by side."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from elman.cli import options
+from elman.errors import ConfigError
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    runs: Annotated[list[Path], typer.Argument(help="A run folder; or two of the same task, to compare.")],
     data: Annotated[
-        list[str] | None, options.option("--data", help=f"Text to score: {options.TEXT}", default="a split")
+        list[str] | None, options.option("--data", help=f"What to judge on: {options.TEXT}", default="a split")
     ] = None,
+    target: options.Target = None,
     split: Annotated[
         str | None, options.option(help="Part of the run's own data: train, valid, test.", default="test, else valid")
     ] = None,
@@ -22,23 +24,79 @@ def evaluate(
             help="Pieces read at once: more are faster, with a little less context.", default="the recipe's"
         ),
     ] = None,
+    beam_size: Annotated[int | None, options.option(help="Of translations.", default="the recipe's")] = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
-    """Perplexity per token and per word, bits per byte and per character, unknown words, loss by position."""
-    from elman.pipeline.judging import evaluate_run
+    """The scores of its task, with confidence intervals: perplexity and bits per byte; accuracy and F1; BLEU."""
+    from elman.pipeline.judging import compare_runs, evaluate_run
 
-    scores = evaluate_run(run, data=data, split=split, lanes=lanes, device=device or "auto")
+    search: dict[str, Any] = {} if beam_size is None else {"beam_size": beam_size}
+    asked: dict[str, Any] = {"data": data, "target": target, "split": split, "lanes": lanes, "search": search}
+    asked["device"] = device or "auto"
+    if len(runs) > 2:
+        raise ConfigError(f"give one run, or two to compare, not {len(runs)}")
+    if len(runs) == 2:
+        found = compare_runs(*runs, **asked)
+        options.show_json(found) if json else _show_difference(found)
+        return
+    scores = evaluate_run(runs[0], **asked)
     if json:
         options.show_json(scores)
         return
-    plain = {key: value for key, value in scores.items() if isinstance(value, int | float) and key != "nats"}
-    kind = scores["kind"]
-    rows = [[options.measure(key, kind), value] for key, value in plain.items()]
-    options.table("Scores" if kind == "likelihood" else f"Scores ({kind})", ["measure", "value"], rows)
-    print(f"Context: {scores['context']}.")
+    show_scores(scores)
     for repair in scores["repairs"]:
         print(f"Repaired: {repair}.")
+
+
+def show_scores(scores: dict[str, Any]) -> None:
+    """One table of figures with their intervals, and what else the task has to show."""
+    kind = scores.get("kind", "likelihood")
+    title = "Scores" if kind == "likelihood" else f"Scores ({kind})"
+    rows = figures(scores, kind)
+    if any(row[2] for row in rows):
+        options.table(title, ["measure", "value", "95 % interval"], rows)
+    else:
+        options.table(title, ["measure", "value"], [row[:2] for row in rows])
+    for key, value in scores.items():
+        if key.endswith("_signature"):
+            print(f"{options.measure(key, kind).removesuffix(' signature')}: {value}")
+    if scores.get("context"):
+        print(f"Context: {scores['context']}.")
+    for key, name in (("per_label", "label"), ("per_type", "type")):
+        if scores.get(key):
+            found = scores[key]
+            options.table(f"By {name}", list(found[0]), [list(entry.values()) for entry in found])
+    if scores.get("confusion") and len(scores["confusion"]) <= 12:
+        names = [entry["label"] for entry in scores["per_label"]]
+        rows = [[name, *row] for name, row in zip(names, scores["confusion"], strict=True)]
+        options.table("True label (rows) and answer (columns)", ["", *names], rows)
+    _show_likelihood(scores)
+
+
+def figures(scores: dict[str, Any], kind: str) -> list[list[Any]]:
+    """Name, value and interval of every figure."""
+    found = []
+    for key, value in scores.items():
+        if isinstance(value, int | float) and key != "nats":
+            interval = scores.get(f"{key}_interval")
+            shown = f"{options.number(interval[0])} to {options.number(interval[1])}" if interval else ""
+            found.append([options.measure(key, kind), value, shown])
+    return found
+
+
+def _show_difference(found: dict[str, Any]) -> None:
+    measure = found["measure"].replace("_", " ")
+    rows = [[run, scores[found["measure"]]] for run, scores in found["runs"].items()]
+    options.table(measure, ["run", measure], rows)
+    low, high = found["interval"]
+    print(
+        f"Second minus first: {found['difference']:+.4f} (95 % interval {low:+.4f} to {high:+.4f}), "
+        f"p = {found['p_value']:.4f} by paired bootstrap."
+    )
+
+
+def _show_likelihood(scores: dict[str, Any]) -> None:
     if scores.get("by_position"):
         rows = [[f"{span['start']} to {span['end']}", span["loss"], span["tokens"]] for span in scores["by_position"]]
         options.table("Loss by position", ["position", "loss (nats)", "tokens"], rows)

@@ -12,11 +12,17 @@ from elman.errors import RunError
 def init(
     context: typer.Context,
     output: Annotated[Path | None, typer.Argument(help="Where to write.", show_default="stdout")] = None,
+    task: options.Task = None,
     data: options.Data = None,
     valid: options.Valid = None,
     test: options.Test = None,
+    target: options.Target = None,
+    valid_target: options.ValidTarget = None,
+    test_target: options.TestTarget = None,
+    columns: options.Columns = None,
     model: options.Model = None,
     tokenizer: options.Tokenizer = None,
+    start_from: options.Start = None,
     size: options.Size = None,
     params: options.Params = None,
     seed: options.Seed = None,
@@ -27,7 +33,8 @@ def init(
     from elman.pipeline.recipe import write_recipe
 
     recipe = options.build_recipe(
-        context.obj, None, data=data, valid=valid, test=test, model=model, tokenizer=tokenizer,
+        context.obj, None, task=task, data=data, valid=valid, test=test, target=target, valid_target=valid_target,
+        test_target=test_target, columns=columns, model=model, tokenizer=tokenizer, start_from=start_from,
         size=size, params=params, seed=seed, device=device,
     )  # fmt: skip
     text = write_recipe(recipe)

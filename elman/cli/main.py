@@ -8,7 +8,21 @@ from typing import Any
 
 import typer
 
-from elman.cli import check, data, evaluate, export, generate, import_, init, inspect, listing, score, tasks, train
+from elman.cli import (
+    check,
+    data,
+    evaluate,
+    export,
+    generate,
+    import_,
+    init,
+    inspect,
+    listing,
+    predict,
+    score,
+    tasks,
+    train,
+)
 from elman.errors import ConfigError, ElmanError
 
 app = typer.Typer(
@@ -23,6 +37,7 @@ app.command("check")(check.check)
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("generate")(generate.generate)
+app.command("predict")(predict.predict)
 app.command("score")(score.score)
 app.command("import")(import_.import_model)
 app.command("export")(export.export)

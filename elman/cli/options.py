@@ -21,9 +21,29 @@ TEXT = "file, folder, glob, '-' or hub:NAME. Repeatable."
 Data = Annotated[list[str] | None, option("--data", help=f"Training text: {TEXT}", default="a synthetic language")]
 Valid = Annotated[list[str] | None, option(help="Validation text.", default="a tenth of the training text, held out")]
 Test = Annotated[list[str] | None, option(help="Test text.", default="none")]
+Task = Annotated[
+    str | None,
+    option(help="language-model, classify, tag, translate or masked.", default="language-model, or the recipe's"),
+]
+Target = Annotated[
+    list[str] | None, option("--target", help="To translate: the targets of --data, line by line.", default="a column")
+]
+ValidTarget = Annotated[list[str] | None, option("--valid-target", help="The targets of --valid.", default="a column")]
+TestTarget = Annotated[list[str] | None, option("--test-target", help="The targets of --test.", default="a column")]
+Columns = Annotated[
+    str | None,
+    option(
+        help="The two columns that count: label,text; source,target; word,tag; or their numbers, as 1,2.",
+        default="by their names",
+    ),
+]
 Model = Annotated[str | None, option(help="Kind of model or layer, as `elman list` shows them.", default="lstm")]
 Tokenizer = Annotated[
     str | None, option(help="byte, character, word or bpe.", default="character; word for a language")
+]
+Start = Annotated[
+    str | None,
+    option("--start-from", help="Run of a language model to begin with, to classify or tag.", default="random numbers"),
 ]
 Size = Annotated[str | None, option(help="tiny, small, medium or large.", default="one layer of 256 units")]
 Params = Annotated[str | None, option(help="Number of parameters to come close to, like 250k or 5M.", default="any")]
@@ -37,28 +57,52 @@ def build_recipe(
     settings: list[str],
     source: str | Path | None,
     *,
+    task: str | None,
     data: list[str] | None,
     valid: list[str] | None,
     test: list[str] | None,
+    target: list[str] | None,
+    valid_target: list[str] | None,
+    test_target: list[str] | None,
+    columns: str | None,
     model: str | None,
     tokenizer: str | None,
+    start_from: str | None,
     size: str | None,
     params: str | None,
     seed: int | None,
     device: str | None,
 ) -> Any:
     """Named options first, then the size dial, then dotted settings: the more particular wins."""
-    from elman.config import parse_overrides
+    from elman.config import parse_overrides, read_yaml
     from elman.pipeline.recipe import read_recipe
     from elman.pipeline.sizes import size_overrides
 
     named: dict[str, Any] = {"data.train": data, "data.valid": valid, "data.test": test}
-    named |= {"model": model, "tokenizer": tokenizer, "parameters": params, "seed": seed, "device": device}
+    named |= {"data.train_target": target, "data.valid_target": valid_target, "data.test_target": test_target}
+    named |= {
+        "task": task,
+        "start_from": start_from,
+        "model": model,
+        "tokenizer": tokenizer,
+        "parameters": params,
+        "seed": seed,
+        "device": device,
+    }
     overrides: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
     if data is not None:
         overrides = {"data.language": None, **overrides}
-    overrides |= size_overrides(size, model) if size else {}
+    task = task or read_yaml(source).get("task") if source else task
+    overrides |= _columns(columns, task) if columns else {}
+    overrides |= size_overrides(size, model, task) if size else {}
     return read_recipe(source, overrides | parse_overrides(settings))
+
+
+def _columns(names: str, task: str | None) -> dict[str, Any]:
+    parts = [int(part) if part.strip().lstrip("-").isdigit() else part.strip() for part in names.split(",")]
+    if task == "tag" and len(parts) == 2:
+        return {"data.columns.word": parts[0], "data.columns.tag": parts[1]}
+    return {"data.columns": parts}
 
 
 def show_json(value: Any) -> None:

@@ -9,6 +9,9 @@ from rich.progress import Progress as Bar
 
 from elman.training import Report
 
+NAMES = 10  # of labels or tags that are told
+SAID = ("valid_loss", "improved")
+
 
 class Progress:
     """A listener: call it with each report."""
@@ -20,7 +23,7 @@ class Progress:
         columns += [TextColumn("{task.fields[state]}"), TextColumn("left"), TimeRemainingColumn()]
         self.bar = Bar(*columns, console=self.console, disable=not self.console.is_terminal)
         self.task: Any = None
-        self.measure = "perplexity"
+        self.pseudo = False
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -37,12 +40,16 @@ class Progress:
 
     def _start(self, report: Report) -> None:
         facts = report.values
-        self.measure = (
-            "perplexity" if facts["prediction"] == "left-to-right" else "pseudo-ppl"
-        )  # or the line would wrap
-        sizes = ", ".join(f"{split} {tokens:,}" for split, tokens in facts["tokens"].items())
+        self.pseudo = facts["prediction"] == "masked"
+        sizes = ", ".join(f"{split} {size:,}" for split, size in facts["sizes"].items())
         weights = f"{facts['parameters']:,} parameters, " if facts["parameters"] else ""
-        self.console.print(f"{weights}vocabulary {facts['vocabulary']:,}; tokens: {sizes}")
+        self.console.print(f"{weights}vocabulary {facts['vocabulary']:,}; {facts['unit']}: {sizes}")
+        if "labels" in facts or "tags" in facts:
+            names = facts.get("labels") or facts["tags"]
+            more = f", … ({len(names)} in all)" if len(names) > NAMES else ""
+            self.console.print(f"{'labels' if 'labels' in facts else 'tags'}: {', '.join(names[:NAMES])}{more}")
+        for side, kind in facts.get("tokenizers", {}).items():
+            self.console.print(f"{side}: {kind} tokens")
         for line in dict.fromkeys(facts["layers"]):
             self.console.print(f"{facts['device']}, {facts['threads']} threads; {line}", style="dim")
         for repair in facts["repairs"]:
@@ -58,12 +65,19 @@ class Progress:
 
     def _validation(self, report: Report) -> None:
         mark = " *" if report.values["improved"] else ""
-        loss, ppl = report.values["valid_loss"], report.values["valid_perplexity"]
-        self.console.print(
-            f"step {report.step:>7,}  epoch {report.epoch:6.2f}  validation loss {loss:.4f}  {self.measure} {ppl:,.2f}"
-            f"  {report.clock['seconds']:,.0f} s{mark}"
-        )
+        place = f"step {report.step:>7,}  epoch {report.epoch:6.2f}"
+        figures = {key.removeprefix("valid_"): value for key, value in report.values.items() if key not in SAID}
+        told = "".join(f"  {self._named(name)} {_figure(name, value)}" for name, value in figures.items())
+        loss, seconds = report.values["valid_loss"], report.clock["seconds"]
+        self.console.print(f"{place}  validation loss {loss:.4f}{told}  {seconds:,.0f} s{mark}")
+
+    def _named(self, name: str) -> str:
+        return "pseudo-ppl" if self.pseudo and name == "perplexity" else name  # longer, and the line would wrap
 
     def _end(self, report: Report) -> None:
         self.bar.update(self.task, completed=report.step)
         self.console.print(f"ended: {report.values['reason']}")
+
+
+def _figure(name: str, value: float) -> str:
+    return f"{value:,.2f}" if name == "perplexity" or value > 1 else f"{value:.4f}"

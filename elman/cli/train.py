@@ -7,16 +7,23 @@ from typing import Annotated, Any
 import typer
 
 from elman.cli import options
+from elman.cli.evaluate import figures
 
 
 def train(
     context: typer.Context,
     recipe: options.Recipe = None,
+    task: options.Task = None,
     data: options.Data = None,
     valid: options.Valid = None,
     test: options.Test = None,
+    target: options.Target = None,
+    valid_target: options.ValidTarget = None,
+    test_target: options.TestTarget = None,
+    columns: options.Columns = None,
     model: options.Model = None,
     tokenizer: options.Tokenizer = None,
+    start_from: options.Start = None,
     size: options.Size = None,
     params: options.Params = None,
     seed: options.Seed = None,
@@ -37,8 +44,10 @@ def train(
     from elman.pipeline.session import default_run, train
 
     built = options.build_recipe(
-        context.obj, source_of(recipe, run, resume), data=data, valid=valid, test=test, model=model,
-        tokenizer=tokenizer, size=size, params=params, seed=seed, device=device,
+        context.obj, source_of(recipe, run, resume),
+        task=task, data=data, valid=valid, test=test, target=target, valid_target=valid_target,
+        test_target=test_target, columns=columns, model=model, tokenizer=tokenizer, start_from=start_from,
+        size=size, params=params, seed=seed, device=device,
     )  # fmt: skip
     if print_config:
         print(write_recipe(built), end="")
@@ -69,6 +78,25 @@ def train(
 
 
 def show_results(folder: Path, results: dict[str, Any]) -> None:
+    if "prediction" in results:
+        _show_likelihoods(results)
+    else:
+        _show_measures(results)
+    if results.get("samples"):
+        options.table("Samples", ["text"], [[" ".join(text.split())] for text in results["samples"]], wrap=False)
+    if results.get("tokens_per_second"):
+        print(f"Speed: {results['tokens_per_second']:,.0f} training {results.get('unit', 'tokens')} per second.")
+    for goal in results.get("goals", []):
+        limit = f"at most {goal['at_most']}" if goal["at_most"] is not None else f"at least {goal['at_least']}"
+        print(
+            f"Goal {goal['measure']} {limit}: {'met' if goal['met'] else 'NOT met'} ({options.number(goal['value'])})."
+        )
+    print(f"Plots, samples and metrics are in {folder}")
+    tries = {"left-to-right": f"elman generate {folder}", "masked": f"elman score {folder} < lines.txt"}
+    print(f"Try: {tries.get(results.get('prediction', ''), f'elman predict {folder} < lines.txt')}")
+
+
+def _show_likelihoods(results: dict[str, Any]) -> None:
     rows, kind = [], "likelihood"
     for split in ("valid", "test"):
         if split in results:
@@ -88,18 +116,18 @@ def show_results(folder: Path, results: dict[str, Any]) -> None:
         rows = [[entry["value"], entry["accuracy"] * 100, entry["words"]] for entry in agreement["by_distance"]]
         title = "Right form of the verb or bracket, by words between it and what decides it"
         options.table(title, ["distance", "% right", "cases"], rows)
-    if results.get("samples"):
-        options.table("Samples", ["text"], [[" ".join(text.split())] for text in results["samples"]], wrap=False)
-    if results.get("tokens_per_second"):
-        print(f"Speed: {results['tokens_per_second']:,.0f} training tokens per second.")
-    for goal in results.get("goals", []):
-        limit = f"at most {goal['at_most']}" if goal["at_most"] is not None else f"at least {goal['at_least']}"
-        print(
-            f"Goal {goal['measure']} {limit}: {'met' if goal['met'] else 'NOT met'} ({options.number(goal['value'])})."
-        )
-    print(f"Plots, samples and metrics are in {folder}")
-    masked = results["prediction"] == "masked"
-    print(f"Try: elman score {folder} < lines.txt" if masked else f"Try: elman generate {folder}")
+
+
+def _show_measures(results: dict[str, Any]) -> None:
+    """The figures of every split, with their intervals."""
+    splits = [split for split in ("valid", "test") if split in results]
+    rows = [
+        [split, name, value, interval]
+        for split in splits
+        for name, value, interval in figures(results[split], "likelihood")
+    ]
+    if rows:
+        options.table("Scores", ["split", "measure", "value", "95 % interval"], rows)
 
 
 def _percent(share: float | None) -> str | None:

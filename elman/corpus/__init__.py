@@ -6,7 +6,9 @@ from elman.corpus.description import Description, describe
 from elman.corpus.document import Document, Mark, Repairs
 from elman.corpus.labelled import Labelled, LabelledConfig, LabelledCorpus
 from elman.corpus.labels import LabelSet, label_rows
+from elman.corpus.pairs import PairCorpus, PairDocument, PairsConfig
 from elman.corpus.parallel import Pair, read_pairs
+from elman.corpus.sentences import Sentence, TaggedConfig, TaggedCorpus
 from elman.corpus.tagged import ColumnsConfig, Tagged, read_tagged
 from elman.corpus.tags import Legal, TagSet
 
@@ -23,9 +25,15 @@ __all__ = [
     "Legal",
     "Mark",
     "Pair",
+    "PairCorpus",
+    "PairDocument",
+    "PairsConfig",
     "Repairs",
+    "Sentence",
     "TagSet",
     "Tagged",
+    "TaggedConfig",
+    "TaggedCorpus",
     "describe",
     "label_rows",
     "open_corpus",

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, cast
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from elman.corpus.config import DataConfig
 from elman.corpus.corpus import SPLITS, Corpus, Split
 from elman.corpus.document import Document, Repairs
 from elman.corpus.reading import Reading
-from elman.corpus.records import Column, as_text, first_row, read_columns
+from elman.corpus.records import Column, as_text, first_row, read_columns, two_columns
 from elman.corpus.sources import Source
 from elman.corpus.text import file_documents
 from elman.errors import ConfigError
@@ -32,16 +32,13 @@ class LabelledConfig(DataConfig):
     separator: str = ""
     """What stands between the labels of one text that has several, such as a comma; empty: each cell is one label."""
 
+    max_tokens: int = Field(0, ge=0)
+    """Where longer texts are cut; 0 takes them whole."""
+
     @field_validator("columns")
     @classmethod
     def _two(cls, columns: list[Column] | None) -> list[Column] | None:
-        if columns is None:
-            return None
-        if len(columns) != 2 or len({type(column) for column in columns}) != 1 or columns[0] == columns[1]:
-            raise ValueError("name two columns, that of the label and that of the text, or give the numbers of both")
-        if any(isinstance(column, int) and column < 1 for column in columns):
-            raise ValueError("columns are counted from 1")
-        return columns
+        return two_columns(columns, "the label", "the text")
 
 
 @dataclass(frozen=True, slots=True)

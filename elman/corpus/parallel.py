@@ -42,7 +42,7 @@ def read_pairs(
     sources = locate(source, config.format, split)
     if target is None:
         for place in sources:
-            yield from _whole(_columns(place, columns, config, repairs), repairs)
+            yield from without_empty(pairs_of_columns(place, columns, config, repairs), repairs)
         return
     targets = locate(target, config.format, split)
     if len(sources) != len(targets):
@@ -52,10 +52,10 @@ def read_pairs(
             remedy="each source file needs a target file, in the same order",
         )
     for one, other in zip(sources, targets, strict=True):
-        yield from _whole(_files(one, other, config, repairs), repairs)
+        yield from without_empty(pairs_of_files(one, other, config, repairs), repairs)
 
 
-def _columns(place: Source, columns: Columns, config: DataConfig, repairs: Repairs) -> Iterator[Pair]:
+def pairs_of_columns(place: Source, columns: Columns, config: DataConfig, repairs: Repairs) -> Iterator[Pair]:
     """The file is read twice side by side, once for each column; lines mended in both readings count once."""
     if place.format == "text":
         raise DataError(
@@ -77,7 +77,7 @@ def _columns(place: Source, columns: Columns, config: DataConfig, repairs: Repai
         repairs.merge(counted)
 
 
-def _files(one: Source, other: Source, config: DataConfig, repairs: Repairs) -> Iterator[Pair]:
+def pairs_of_files(one: Source, other: Source, config: DataConfig, repairs: Repairs) -> Iterator[Pair]:
     documents = [_documents(Reading(place, config, repairs)) for place in (one, other)]
     counts = [0, 0]
     for pair in zip_longest(*documents):
@@ -97,7 +97,7 @@ def _documents(reading: Reading) -> Iterator[Document]:
     return (line_documents if reading.source.format == "text" else record_documents)(reading)
 
 
-def _whole(pairs: Iterator[Pair], repairs: Repairs) -> Iterator[Pair]:
+def without_empty(pairs: Iterator[Pair], repairs: Repairs) -> Iterator[Pair]:
     for pair in pairs:
         empty = [
             side for side, text in (("source", pair.source_text), ("target", pair.target_text)) if not text.strip()

@@ -91,6 +91,17 @@ def first_row(reading: Reading) -> list[str]:
     return next((row for row, _ in _Table(reading).rows() if row), [])
 
 
+def two_columns(columns: list[Column] | None, first: str, second: str) -> list[Column] | None:
+    """Settings that name a column for each of two things, if they do."""
+    if columns is None:
+        return None
+    if len(columns) != 2 or len({type(column) for column in columns}) != 1 or columns[0] == columns[1]:
+        raise ValueError(f"name two columns, that of {first} and that of {second}, or give the numbers of both")
+    if any(isinstance(column, int) and column < 1 for column in columns):
+        raise ValueError("columns are counted from 1")
+    return columns
+
+
 def _place(reading: Reading, row: list[str], column: Column, line: int) -> int:
     if isinstance(column, str):
         names = [name.strip() for name in row]

@@ -5,7 +5,7 @@ from elman.evaluation.config import EvaluationConfig
 from elman.evaluation.languages import Agreement, Comparison, Excess, agreement, compare, excess
 from elman.evaluation.likelihood import Likelihood, evaluate
 from elman.evaluation.score import Score, score_texts
-from elman.evaluation.significance import bootstrap_interval, resample_interval
+from elman.evaluation.significance import Difference, bootstrap_interval, paired_difference, resample_interval
 from elman.evaluation.tagging import TaggingScore, entities, judge_tags
 from elman.evaluation.translation import Measure, edit_distance, judge_translations
 
@@ -13,6 +13,7 @@ __all__ = [
     "Agreement",
     "Classification",
     "Comparison",
+    "Difference",
     "EvaluationConfig",
     "Excess",
     "Likelihood",
@@ -30,6 +31,7 @@ __all__ = [
     "excess",
     "judge_tags",
     "judge_translations",
+    "paired_difference",
     "resample_interval",
     "score_label_sets",
     "score_labels",

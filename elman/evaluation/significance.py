@@ -1,9 +1,13 @@
 """How much of a score is luck: confidence intervals by drawing the sample again and again from itself."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from elman.evaluation.plain import plain
 
 UNITS = 4096  # more than these are first put together at random: the interval stays, the work does not grow
 
@@ -55,3 +59,36 @@ def resample_interval(
     drawn = random.multinomial(len(totals), np.full(len(totals), 1 / len(totals)), size=samples)
     low, high = np.quantile(statistic(drawn @ totals), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much better the second of two models is, on the same examples."""
+
+    difference: float
+    interval: tuple[float, float]
+    """Where it lies if the examples are drawn anew (95 %)."""
+    p_value: float
+    """Share of draws that would deny it: twice that of draws on the other side of zero."""
+
+    def plain(self) -> dict[str, Any]:
+        return plain(self)
+
+
+def paired_difference(
+    first: ArrayLike, second: ArrayLike, weights: ArrayLike | None = None, samples: int = 10_000, seed: int = 0
+) -> Difference:
+    """Paired bootstrap (Koehn, 2004): both models on the same draws, so that what is hard for both does not count."""
+    change = np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)
+    sizes = np.ones_like(change) if weights is None else np.asarray(weights, dtype=np.float64)
+    assert len(change) == len(sizes) > 0, "pairs of values"
+    random = np.random.default_rng(seed)
+    whole = float(change.sum() / sizes.sum())
+    if len(change) > UNITS:
+        unit = random.permutation(len(change)) % UNITS
+        change, sizes = (np.bincount(unit, part).astype(np.float64) for part in (change, sizes))
+    drawn = random.multinomial(len(change), np.full(len(change), 1 / len(change)), size=samples)
+    found = (drawn @ change) / np.maximum(drawn @ sizes, 1e-300)
+    low, high = np.quantile(found, [0.025, 0.975])
+    beyond = min(float((found <= 0).mean()), float((found >= 0).mean()))
+    return Difference(whole, (float(low), float(high)), min(1.0, 2 * beyond))

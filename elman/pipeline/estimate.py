@@ -32,15 +32,12 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
         )
         parameters = count_parameters(session.model)
         per_weight = {"sgd": 8, "adam": 16, "adamw": 16}[recipe.training.optimizer]
-        carried = sum(part.numel() * 4 for name, part in trainer.tensors().items() if ".carried." in name)
-        activations = _activations(session, recipe)
         return {
             **_known(session, facts),
             "parameters": parameters,
             "steps": planned,
-            "tokens_per_step": trainer.batches.batch_size * recipe.training.sequence_length,
+            **_per_step(session),
             "megabytes_for_weights_and_optimizer": parameters * per_weight / 2**20,
-            "megabytes_for_activations": (activations + carried) / 2**20,
             "seconds_per_step": seconds,
             "minutes_in_all_at_most": planned * seconds / 60,
         }
@@ -51,16 +48,22 @@ def _known(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
     return {
         "vocabulary": facts["vocabulary"],
         "device": facts["device"],
-        "splits": {split: _split(store) for split, store in session.prepared.stores.items()},
+        "splits": {split: session.prepared.task.describe(store) for split, store in session.prepared.stores.items()},
         "layers": facts["layers"],
         "notes": [*session.notes, *(f"repaired: {repair}" for repair in facts["repairs"])],
     }
 
 
-def _split(store: Any) -> dict[str, Any]:
-    facts = store.facts
-    rate = facts.unknowns / facts.tokens if facts.tokens else 0.0
-    return {"documents": facts.documents, "tokens": facts.tokens, "bytes": facts.bytes, "unknown_rate": rate}
+def _per_step(session: Session) -> dict[str, float]:
+    """What a batch holds; and of positions that are all alike, the memory that they take."""
+    trainer, training = session.trainer, session.recipe.training
+    if session.prepared.task.unit != "tokens":
+        return {f"{session.prepared.task.unit}_per_step": training.batch_size}
+    carried = sum(part.numel() * 4 for name, part in trainer.tensors().items() if ".carried." in name)
+    return {
+        "tokens_per_step": trainer.batches.batch_size * training.sequence_length,
+        "megabytes_for_activations": (_activations(session, session.recipe) + carried) / 2**20,
+    }
 
 
 def _activations(session: Session, recipe: Recipe) -> int:

@@ -1,53 +1,80 @@
-"""A trained run against a text: the run's own held-out split, or any other text read the same way."""
+"""Trained runs against data: a run's own held-out split, or any other data read the same way; two runs side by side."""
 
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from elman.batches import TokenStore
-from elman.corpus import open_corpus
 from elman.errors import ConfigError
-from elman.pipeline.prepare import Prepared, corpus_of
-from elman.pipeline.results import score_split
+from elman.evaluation import paired_difference
+from elman.pipeline.tasks import Judged, Prepared
 from elman.pipeline.trained import load
+
+Places = Sequence[str] | None
 
 
 def evaluate_run(
     folder: str | Path,
     *,
-    data: Sequence[str] | None = None,
+    data: Places = None,
+    target: Places = None,
     split: str | None = None,
     lanes: int | None = None,
     device: str = "auto",
+    search: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Scores as plain values; `data` is read with the run's own settings for documents and tokens."""
+    """Scores as plain values; `data` is read with the run's own settings."""
+    judged, repairs = judge_run(
+        folder, data=data, target=target, split=split, lanes=lanes, device=device, search=search
+    )
+    return {**judged.scores, "repairs": repairs}
+
+
+def compare_runs(first: str | Path, second: str | Path, **options: Any) -> dict[str, Any]:
+    """Scores of both, and whether the second is better than the first by more than luck."""
+    (one, _), (other, _) = judge_run(first, **options), judge_run(second, **options)
+    if one.measure != other.measure or len(one.values) != len(other.values):
+        raise ConfigError(
+            f"the two are not judged alike: {one.measure} of {len(one.values)}, {other.measure} of {len(other.values)}"
+        )
+    if not len(one.values):
+        raise ConfigError("two language models are compared by `elman eval` of each: their intervals tell")
+    found = paired_difference(one.values, other.values, one.weights)
+    return {"measure": one.measure, "runs": {str(first): one.scores, str(second): other.scores}, **found.plain()}
+
+
+def judge_run(
+    folder: str | Path,
+    *,
+    data: Places = None,
+    target: Places = None,
+    split: str | None = None,
+    lanes: int | None = None,
+    device: str = "auto",
+    search: dict[str, Any] | None = None,
+) -> tuple[Judged, list[str]]:
     trained = load(folder, device)
-    recipe = trained.recipe
+    recipe, task = trained.recipe, trained.task
+    changes: dict[str, Any] = {}
     if lanes is not None:
-        recipe = recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update={"lanes": lanes})})
+        changes["evaluation"] = recipe.evaluation.model_copy(update={"lanes": lanes})
+    if search:
+        changes["search"] = type(recipe.search).make({**recipe.search.plain(), **search}, where="search")
     if data:
         if split is not None:
             raise ConfigError("give either --data or --split: a text has no splits")
-        alone = {
-            "train": list(data),
-            "valid": None,
-            "test": None,
-            "language": None,
-            "valid_fraction": 0.0,
-            "test_fraction": 0.0,
-        }
-        corpus = open_corpus(recipe.data.model_copy(update=alone), trained.tokenizer.name)
-        split = "train"
+        alone: dict[str, Any] = {"train": None, "valid": None, "test": list(data), "language": None}
+        alone |= {"train_target": None, "valid_target": None, "test_target": list(target) if target else None}
+        known = type(recipe.data).model_fields
+        changes["data"] = recipe.data.model_copy(update={key: value for key, value in alone.items() if key in known})
+        split = "test"
     elif recipe.data.train == []:
         raise ConfigError("the run was imported and has no text of its own; give one with --data")
-    else:
-        corpus = corpus_of(recipe)
-        split = split or ("test" if "test" in corpus.splits() else "valid")
-        if split not in corpus.splits():
-            raise ConfigError(f"the run has no split {split!r}; it has {', '.join(corpus.splits())}")
+    recipe = recipe.model_copy(update=changes)
+    corpus = recipe.kind.corpus(recipe)
+    split = split or ("test" if "test" in corpus.splits() else "valid")
+    if split not in corpus.splits():
+        raise ConfigError(f"the run has no split {split!r}; it has {', '.join(corpus.splits())}")
     with tempfile.TemporaryDirectory() as place:
-        store = TokenStore.build(corpus.documents(split), trained.tokenizer, Path(place), split)  # type: ignore[arg-type]
-        prepared = Prepared(corpus, trained.tokenizer, {split: store})
-        scores = score_split(trained.model, prepared, recipe, split)
-        return {**scores, "repairs": prepared.repairs()}
+        prepared = Prepared(task, corpus, {split: task.store(corpus, split, Path(place))})
+        return task.judge(trained.model, prepared, recipe, split), prepared.repairs()

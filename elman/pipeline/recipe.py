@@ -2,49 +2,22 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny
+from pydantic import Field, SerializeAsAny, model_validator
 
-from elman.config import Config, commented_yaml, override, read_yaml, typed
+from elman.config import Config, commented_yaml, override, read_yaml
 from elman.corpus import DataConfig
-from elman.errors import ConfigError
+from elman.errors import ConfigError, nearest
 from elman.evaluation import EvaluationConfig
-from elman.generation import GenerationConfig
-from elman.layers import LAYERS
-from elman.models import MODELS, StackConfig
-from elman.models.stack import on_meta
-from elman.registry import Registry
-from elman.tokenizers import TOKENIZERS
+from elman.generation import BeamConfig, GenerationConfig
+from elman.pipeline.tasks import TASKS, Task
+from elman.pipeline.tasks.classify import Classify
+from elman.pipeline.tasks.starting import body_settings
+from elman.pipeline.tasks.tag import Tag
 from elman.training import TrainingConfig
 
-
-def _pick(registry: Registry[Any], where: str, settings: Any) -> Config:
-    if isinstance(settings, Config):
-        return settings
-    if not isinstance(settings, Mapping) or not isinstance(settings.get("type"), str):
-        raise ConfigError(f"{where}: needs a type, one of {', '.join(registry)}, but got {settings!r}")
-    return typed(settings["type"], registry[settings["type"]].Config).make(settings, where)
-
-
-def _tokenizer(settings: Any) -> Config:
-    return _pick(TOKENIZERS, "tokenizer", {"type": settings} if isinstance(settings, str) else settings)
-
-
-def _model(settings: Any) -> Config:
-    """The name of a layer stands for a stack of it; settings that only the layer knows go to the layer."""
-    settings = {"type": settings} if isinstance(settings, str) else settings
-    if isinstance(settings, Mapping):
-        settings = {"type": "stack", **settings}
-        name = settings["type"]
-        if isinstance(name, str) and name not in MODELS:
-            if name not in LAYERS:
-                raise MODELS.unknown(name, also=LAYERS)
-            layer, stack = LAYERS[name].Config.model_fields, MODELS["stack"].Config.model_fields
-            own = {key: value for key, value in settings.items() if key in layer and key not in stack}
-            rest = {key: value for key, value in settings.items() if key not in own}
-            settings = {"pattern": [{name: own}], **rest, "type": "stack"}  # a pattern given beside the name wins
-    return _pick(MODELS, "model", settings)
+DEFAULT = "language-model"
 
 
 class Goal(Config):
@@ -65,6 +38,9 @@ class Goal(Config):
 class Recipe(Config):
     """Everything that decides a run."""
 
+    task: Literal["language-model", "classify", "tag", "translate", "masked"] = "language-model"
+    """What to learn: language-model (what comes next), classify (labels of texts), tag (a tag for each word), translate
+    (any sequence from any other), masked (what was hidden)."""
     name: str = ""
     """What to call the run; empty makes a name of data and model."""
     seed: int = Field(1, ge=0)
@@ -75,22 +51,42 @@ class Recipe(Config):
     """CPU threads; 0 takes one for small recurrent models, which are fastest so, and all cores otherwise."""
     parameters: str | int = 0
     """Solve model.hidden_size for about so many parameters (5M, 250k); 0 leaves it as it is."""
-    data: DataConfig = DataConfig()
+    data: SerializeAsAny[DataConfig] = DataConfig()
     """Where the text comes from."""
-    tokenizer: Annotated[SerializeAsAny[Config], BeforeValidator(_tokenizer)] = Field(
-        default_factory=lambda: _tokenizer("word")
-    )
+    tokenizer: SerializeAsAny[Config] = Field(default_factory=lambda: TASKS[DEFAULT].tokenizer_config("word"))
     """How text becomes tokens."""
-    model: Annotated[SerializeAsAny[Config], BeforeValidator(_model)] = Field(default_factory=lambda: _model("lstm"))
-    """What predicts the next token."""
+    model: SerializeAsAny[Config] = Field(default_factory=lambda: TASKS[DEFAULT].model_config("lstm"))
+    """What is trained."""
+    start_from: str = ""
+    """Run folder of a language model or masked model whose word vectors and layers a model that classifies or tags
+    begins with; its tokenizer comes along. Empty begins with random numbers."""
     training: TrainingConfig = TrainingConfig()
     """How it learns."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """How it is judged."""
     generation: GenerationConfig = GenerationConfig()
     """How it speaks."""
+    search: BeamConfig = BeamConfig()
+    """How translations are looked for."""
     goals: list[Goal] = Field(default_factory=list)
     """What the recipe must reach; `elman train` says at the end whether it did."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_task(cls, settings: Any) -> Any:
+        """Data, tokenizer and model are settings of the task's own kind."""
+        if not isinstance(settings, Mapping):
+            return settings
+        task = TASKS.get(settings.get("task", DEFAULT))
+        if task is None:
+            return settings
+        typed = {"data": task.data_config, "tokenizer": task.tokenizer_config, "model": task.model_config}
+        return {**settings, **{key: read(settings[key]) for key, read in typed.items() if key in settings}}
+
+    @property
+    def kind(self) -> type[Task]:
+        """The task."""
+        return TASKS[self.task]
 
 
 def read_recipe(
@@ -100,22 +96,31 @@ def read_recipe(
     if isinstance(source, Recipe):
         source = source.plain()
     settings = dict(source) if isinstance(source, Mapping) else read_yaml(source) if source else {}
-    settings = override(settings, overrides or {})
-    data = settings.get("data") or {}
-    if not isinstance(data, Mapping) or (data.get("train") is None and data.get("language") is None):
-        settings = override(settings, {"data.language": {"type": "agreement"}})
-    if "tokenizer" not in settings:  # a language has words; of a text nothing is known, and characters always work
-        settings["tokenizer"] = "character" if data.get("train") else "word"
+    settings = _completed(override(settings, overrides or {}))
     recipe = Recipe.make(settings)
     if not recipe.parameters:  # else the width is still open
-        _built(recipe.model)
+        recipe.kind.try_building(recipe.model)
     return recipe
 
 
-def _built(config: Any) -> None:
-    """Build without memory, so that what cannot be built is refused before any data is read."""
-    if isinstance(config, StackConfig):
-        on_meta(lambda: MODELS[config.type](config, 2))
+def _completed(settings: dict[str, Any]) -> dict[str, Any]:
+    """With all that follows from other settings."""
+    name = settings.get("task") or ("masked" if _kind(settings.get("model")) == "masked" else DEFAULT)
+    if name not in TASKS:
+        raise ConfigError(f"unknown task {name!r}{nearest(str(name), TASKS)}; known: {', '.join(TASKS)}")
+    task = TASKS[name]
+    settings = {**task.completed(settings), "task": name}
+    model = settings.get("model") or {}
+    if settings.get("start_from"):
+        if not issubclass(task, Classify | Tag):
+            raise ConfigError("start_from: only models that classify or tag begin with another run")
+        given = {"type": model} if isinstance(model, str) else model
+        model = body_settings(str(settings["start_from"]), name) | dict(given)
+    return {**settings, "model": model or task.default_model}
+
+
+def _kind(model: Any) -> Any:
+    return model.get("type") if isinstance(model, Mapping) else model
 
 
 def write_recipe(recipe: Recipe) -> str:

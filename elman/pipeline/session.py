@@ -12,18 +12,18 @@ from typing import Any
 import torch
 
 from elman.config import read_yaml
-from elman.evaluation import evaluate
-from elman.models import MODELS, prediction_of
-from elman.models.stack import count_parameters
+from elman.models import prediction_of
+from elman.models.stack import Block, count_parameters
 from elman.pipeline.devices import choose_device, choose_threads
-from elman.pipeline.prepare import changed, prepare
+from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.results import final_results
 from elman.pipeline.resuming import agreed, source_of
 from elman.pipeline.sizes import fit_size
+from elman.pipeline.tasks.base import changed
 from elman.runs import Checkpoint, Metrics, Run, atomic_write, environment
 from elman.runs.files import discard
-from elman.training import Counting, Report, Trainer, World, joined
+from elman.training import Counting, Report, Trainer, Validation, World, joined
 from elman.training.loop import INTERRUPTED
 
 Listener = Callable[[Report], None]
@@ -61,7 +61,10 @@ def default_run(recipe: Recipe) -> Path:
     source = recipe.data.train[0] if isinstance(recipe.data.train, list) else recipe.data.train
     data = Path(source).name.partition(".")[0] if source else (recipe.data.language or {}).get("type")
     config: Any = recipe.model
-    kind = "-".join(name for entry in config.pattern for name in entry) if config.type == "stack" else config.type
+    pattern = getattr(getattr(config, "decoder", config), "pattern", [])
+    kind = "-".join(dict.fromkeys(name for entry in pattern for name in entry)) or config.type
+    if config.type == "masked":
+        kind = config.type
     return Path("runs") / f"{data or 'data'}-{kind}"
 
 
@@ -87,24 +90,21 @@ class Session:
         self.device = choose_device(recipe.device)
         choose_threads(recipe, self.device)
         self.prepared = world.leader_first(lambda: prepare(recipe, folder))
-        self.recipe = fit_size(recipe, self.prepared.tokenizer.vocab_size)
+        task = self.prepared.task
+        self.recipe = fit_size(recipe, task.build)
         world.lead(lambda: atomic_write(self.run.config, write_recipe(self.recipe).encode()))
         torch.manual_seed(self.recipe.seed)
-        config: Any = self.recipe.model
-        self.model = MODELS[config.type](config, self.prepared.tokenizer.vocab_size)
+        self.model = task.build(self.recipe.model)
+        self.notes = [task.begin(self.model, self.recipe)] if self.recipe.start_from else []
         torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # each process drops other units
-        batches, training = self.prepared.training_batches(self.recipe), self.recipe.training
+        batches, training = task.training_batches(self.prepared, self.recipe), self.recipe.training
         validate = self._validate if "valid" in self.prepared.stores else None
         kind: Any = Counting if getattr(self.model, "fits_by_counting", False) else Trainer
         self.trainer = kind(self.model, batches, training, device=self.device, world=world, validate=validate)
         self.best, self.last = self.run.best, self.run.last
         self.metrics = Metrics(self.run.metrics) if world.leads else None
         self.found: Checkpoint | None = None  # the best weights that are not on disk yet
-        self.notes: list[str] = []
-        if batches.batch_size < training.batch_size:
-            tokens, length = self.prepared.stores["train"].facts.tokens, training.sequence_length
-            asked = f"{training.batch_size} lanes of {length} steps"
-            self.notes.append(f"{tokens:,} tokens do not fill {asked}: training with {batches.batch_size}")
+        self.notes += task.notes(batches, self.prepared, self.recipe)
 
     def __iter__(self) -> Iterator[Report]:
         for note in self.notes:
@@ -125,17 +125,16 @@ class Session:
 
     def facts(self) -> dict[str, Any]:
         """What is worth knowing before the first step."""
-        stores = {split: store.facts.tokens for split, store in self.prepared.stores.items()}
-        facts: dict[str, Any] = {"parameters": count_parameters(self.model)}
-        facts |= {"vocabulary": self.prepared.tokenizer.vocab_size, "prediction": prediction_of(self.model)}
-        facts |= {"tokens": stores, "device": str(self.device), "threads": torch.get_num_threads()}
+        task = self.prepared.task
+        sizes = {split: task.size(store) for split, store in self.prepared.stores.items()}
+        facts: dict[str, Any] = {"parameters": count_parameters(self.model), "task": task.name, **task.facts()}
+        facts |= {"sizes": sizes, "unit": task.unit, "prediction": prediction_of(self.model)}
+        facts |= {"device": str(self.device), "threads": torch.get_num_threads()}
         facts |= {"run": str(self.run.folder), "repairs": self.prepared.repairs(), "processes": self.world.size}
-        training = self.recipe.training
-        return facts | {"layers": self.model.explain(training.batch_size, training.sequence_length)}
+        return facts | {"layers": explain(self.model, self.recipe)}
 
-    def _validate(self) -> float:
-        batches, context = self.prepared.evaluation_batches("valid", self.recipe, quick=True)
-        return evaluate(self.model, batches, self.prepared.stores["valid"].facts, context, quick=True).loss
+    def _validate(self) -> Validation:
+        return self.prepared.task.validate(self.model, self.prepared, self.recipe)
 
     def _save(self) -> None:
         tensors = self.trainer.tensors()
@@ -148,7 +147,7 @@ class Session:
             self.best.save(self.found)
             self.found = None
         facts = {"trainer": self.trainer.facts(), "metrics": self.metrics.position()}
-        facts |= {"fingerprints": self._fingerprints(), "environment": _exactness(self.device)}
+        facts |= {"fingerprints": self.prepared.fingerprints(), "environment": _exactness(self.device)}
         self.last.save(Checkpoint(self.trainer.step, self.model.state_dict(), tensors, facts))
 
     def _restore(self) -> list[str]:
@@ -162,7 +161,7 @@ class Session:
                 self.metrics.truncate_to(0)
             return [*notes, "the run had no checkpoint yet: starting at the beginning"]
         facts = checkpoint.facts
-        if facts["fingerprints"] != self._fingerprints():
+        if facts["fingerprints"] != self.prepared.fingerprints():
             raise changed(self.run.folder)
         self.model.load_state_dict(checkpoint.weights)
         exact = self.trainer.restore(checkpoint.training, facts["trainer"])
@@ -178,15 +177,21 @@ class Session:
             notes.append(f"{', '.join(sorted(different))} changed since: the result will not be bit for bit the same")
         return notes
 
-    def _fingerprints(self) -> dict[str, str]:
-        return {split: store.fingerprint for split, store in self.prepared.stores.items()}
-
     def _finish(self) -> dict[str, Any]:
         if self.best.newest() is not None:
             self.model.load_state_dict(self.best.load().weights)
         results = final_results(self)
         atomic_write(self.run.folder / "results.json", json.dumps(results, indent=2, ensure_ascii=False).encode())
         return results
+
+
+def explain(model: Any, recipe: Recipe) -> list[str]:
+    """What runs each layer, of models that know."""
+    size = recipe.training.batch_size, recipe.training.sequence_length
+    if hasattr(model, "explain"):
+        return model.explain(*size)
+    layers: list[Any] = [block.layer for block in model.modules() if isinstance(block, Block)]
+    return [layer.explain(*size) for layer in layers if hasattr(layer, "explain")]
 
 
 @contextmanager

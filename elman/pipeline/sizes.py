@@ -1,6 +1,7 @@
 """One dial for the size of a model: a word, or a number of parameters to come close to."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from elman.errors import ConfigError, nearest
@@ -14,13 +15,16 @@ SIZES: dict[str, dict[str, Any]] = {
     "medium": {"model.hidden_size": 512, "model.num_layers": 2, "model.dropout": 0.3},
     "large": {"model.hidden_size": 1024, "model.num_layers": 3, "model.dropout": 0.5},
 }
+SIDES = ("encoder", "decoder")
 STEPS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128)  # of widths: even for kernels; heads may ask for larger ones
 
 
-def size_overrides(size: str, model: str | None = None) -> dict[str, Any]:
+def size_overrides(size: str, model: str | None = None, task: str | None = None) -> dict[str, Any]:
     """Settings for a size; its layers are repetitions of the pattern that a named model has by itself."""
     if size not in SIZES:
         raise ConfigError(f"unknown size {size!r}{nearest(size, SIZES)}; known: {', '.join(SIZES)}")
+    if task == "translate":
+        return {key.replace("model.", f"model.{side}."): value for side in SIDES for key, value in SIZES[size].items()}
     field = MODELS[model].Config.model_fields.get("pattern") if model and model in MODELS else None
     pattern = field.get_default(call_default_factory=True) if field else [None]
     return SIZES[size] | {"model.num_layers": SIZES[size]["model.num_layers"] * len(pattern)}
@@ -34,18 +38,18 @@ def parse_count(text: str | int) -> int:
     return round(float(match[1]) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9}[match[2].lower()])
 
 
-def fit_size(recipe: Recipe, vocab_size: int) -> Recipe:
+def fit_size(recipe: Recipe, build: Callable[[Any], Any]) -> Recipe:
     """The recipe with the hidden size that comes closest to the parameters asked for, if any were."""
     if not recipe.parameters:
         return recipe
     wanted, step = parse_count(recipe.parameters), _step(recipe)
     low, high = 1, 2
-    while _count(recipe, high * step, vocab_size) < wanted:
+    while _count(recipe, high * step, build) < wanted:
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _count(recipe, middle * step, vocab_size) < wanted else (low, middle)
-    best = min((low, high), key=lambda width: abs(_count(recipe, width * step, vocab_size) - wanted))
+        low, high = (middle, high) if _count(recipe, middle * step, build) < wanted else (low, middle)
+    best = min((low, high), key=lambda width: abs(_count(recipe, width * step, build) - wanted))
     return _with_width(recipe, best * step)
 
 
@@ -54,18 +58,21 @@ def _step(recipe: Recipe) -> int:
     for step in STEPS:
         try:
             for times in (1, 2, 3):
-                _count(recipe, step * times, 2)
+                _count(recipe, step * times, recipe.kind.smallest)
         except ConfigError:
             continue
         return step
-    _count(recipe, STEPS[0], 2)  # its error says what is wrong
+    _count(recipe, STEPS[0], recipe.kind.smallest)  # its error says what is wrong
     raise ConfigError(f"no width that is a multiple of {STEPS[0]} to {STEPS[-1]} can be built; give model.hidden_size")
 
 
 def _with_width(recipe: Recipe, width: int) -> Recipe:
-    return recipe.model_copy(update={"model": recipe.model.model_copy(update={"hidden_size": width})})
+    model: Any = recipe.model
+    sides = {side: getattr(model, side) for side in SIDES if hasattr(model, side)}
+    update: dict[str, Any] = {side: part.model_copy(update={"hidden_size": width}) for side, part in sides.items()}
+    return recipe.model_copy(update={"model": model.model_copy(update=update or {"hidden_size": width})})
 
 
-def _count(recipe: Recipe, width: int, vocab_size: int) -> int:
-    config: Any = _with_width(recipe, width).model
-    return on_meta(lambda: count_parameters(MODELS[config.type](config, vocab_size)))
+def _count(recipe: Recipe, width: int, build: Callable[[Any], Any]) -> int:
+    config = _with_width(recipe, width).model
+    return on_meta(lambda: count_parameters(build(config)))

@@ -8,17 +8,19 @@ from typing import Any
 import torch
 
 from elman.config import read_yaml
-from elman.errors import RunError
+from elman.errors import ConfigError, RunError
 from elman.evaluation import score_texts
 from elman.evaluation.still import device_of
-from elman.generation import Generated, GenerationConfig, generate, stream
-from elman.models import KINDS, MODELS, cannot_step, prediction_of
+from elman.generation import BeamConfig, Generated, GenerationConfig, generate, stream
+from elman.models import KINDS, cannot_step, prediction_of
 from elman.models.hugging_face import is_hugging_face
 from elman.ops import taps
 from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.recipe import Recipe, read_recipe
+from elman.pipeline.tasks import Task
+from elman.pipeline.tasks.language import LanguageModelling
 from elman.runs import Run
-from elman.tokenizers import Tokenizer, load_tokenizer
+from elman.tokenizers import Tokenizer
 
 
 def load(path: str | Path, device: str = "auto") -> "TrainedModel":
@@ -27,24 +29,44 @@ def load(path: str | Path, device: str = "auto") -> "TrainedModel":
         raise RunError(f"{path}: a Hugging Face folder, not a run; make one of it with: elman import {path}")
     run = Run.open(path)
     recipe = read_recipe(read_yaml(run.config))
-    tokenizer = load_tokenizer(run.tokenizer)
+    task = recipe.kind.load(run.folder, recipe)
     shelf = run.best if run.best.newest() is not None else run.last
     if shelf.newest() is None:
         raise RunError(f"{path}: has no checkpoint yet; train it first, or wait for its first save")
     checkpoint = shelf.load(training=False)
-    config: Any = recipe.model
-    model = MODELS[config.type](config, tokenizer.vocab_size)
+    model = task.build(recipe.model)
     model.load_state_dict(checkpoint.weights)
     place = choose_device(device)
     choose_threads(recipe, place)
-    return TrainedModel(model.to(place).eval(), tokenizer, recipe, checkpoint.step)
+    return TrainedModel(model.to(place).eval(), task, recipe, checkpoint.step)
 
 
 class TrainedModel:
-    """Model, tokenizer and recipe together. `.model` is a plain `nn.Module`."""
+    """Model, recipe and what its task learnt of the data, together. `.model` is a plain `nn.Module`."""
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, recipe: Recipe, step: int = 0):
-        self.model, self.tokenizer, self.recipe, self.step = model, tokenizer, recipe, step
+    def __init__(self, model: Any, task: Task, recipe: Recipe, step: int = 0):
+        self.model, self.task, self.recipe, self.step = model, task, recipe, step
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Of a language model; asking others for what only language models do is an error."""
+        if not isinstance(self.task, LanguageModelling):
+            raise ConfigError(
+                f"the run is a model of task {self.task.name}: use elman predict and elman eval, or .predict()"
+            )
+        return self.task.tokenizer
+
+    def predict(self, lines: str | Iterable[Any], *, probabilities: bool = False, **search: Any) -> Any:
+        """The answer for one text, or (one after the other) for many: labels, tags, a translation, what comes next.
+
+        Lines are texts, or dictionaries with a text, words or a source. `search` are settings of the recipe's section
+        of that name, such as beam_size.
+        """
+        if isinstance(lines, str):
+            return next(iter(self.predict([lines], probabilities=probabilities, **search)))
+        settings = BeamConfig.make({**self.recipe.search.plain(), **search}, where="search")
+        recipe = self.recipe.model_copy(update={"search": settings})
+        return self.task.predict(self.model, lines, recipe, probabilities)
 
     @property
     def kind(self) -> str:

@@ -4,6 +4,6 @@ from elman.training.config import TrainingConfig
 from elman.training.counting import Counting
 from elman.training.distributed import World, joined
 from elman.training.loop import Trainer
-from elman.training.reports import Report
+from elman.training.reports import Report, Validation
 
-__all__ = ["Counting", "Report", "Trainer", "TrainingConfig", "World", "joined"]
+__all__ = ["Counting", "Report", "Trainer", "TrainingConfig", "Validation", "World", "joined"]

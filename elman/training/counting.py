@@ -10,8 +10,8 @@ from torch import Tensor
 
 from elman.training.config import TrainingConfig
 from elman.training.distributed import World
-from elman.training.loop import INTERRUPTED, perplexity
-from elman.training.reports import Kind, Report
+from elman.training.loop import INTERRUPTED
+from elman.training.reports import Kind, Report, Validation
 
 
 class Counting:
@@ -27,7 +27,7 @@ class Counting:
         *,
         device: torch.device | str = "cpu",
         world: World = World(),  # noqa: B008  (frozen)
-        validate: Callable[[], float] | None = None,
+        validate: Callable[[], float | Validation] | None = None,
     ):
         self.model, self.batches, self.config, self.world = model.to(device), batches, config, world
         self.validate = validate
@@ -72,10 +72,10 @@ class Counting:
         for note in self.model.notes:
             yield self._report("note", text=note)
         if self.validate is not None:
-            loss = self.world.from_leader(self.validate() if self.world.leads else 0.0)
-            yield self._report(
-                "validation", valid_loss=loss, valid_perplexity=perplexity(loss), improved=math.isfinite(loss)
-            )
+            found = Validation.of(self.validate() if self.world.leads else 0.0)
+            loss = self.world.from_leader(found.loss)
+            figures = {f"valid_{name}": value for name, value in found.figures.items()}
+            yield self._report("validation", valid_loss=loss, **figures, improved=math.isfinite(loss))
 
     def _report(self, kind: Kind, **values: Any) -> Report:
         clock = {"seconds": round(time.monotonic() - self._started, 3)}

@@ -12,7 +12,7 @@ from elman.errors import TrainingError
 from elman.training.config import TrainingConfig
 from elman.training.distributed import World
 from elman.training.judge import Judge
-from elman.training.reports import Kind, Report
+from elman.training.reports import Kind, Report, Validation
 from elman.training.schedules import learning_rate
 from elman.training.update import Updater
 
@@ -31,7 +31,7 @@ class Trainer:
         *,
         device: torch.device | str = "cpu",
         world: World = World(),  # noqa: B008  (frozen)
-        validate: Callable[[], float] | None = None,
+        validate: Callable[[], float | Validation] | None = None,
     ):
         self.model, self.batches, self.config, self.world = model.to(device), batches, config, world
         self.device, self.validate = torch.device(device), validate
@@ -139,16 +139,18 @@ class Trainer:
         if averaged:
             self.update.average.swap()
         began = time.monotonic()
-        loss = self.world.from_leader(self.validate() if self.world.leads else 0.0)
+        found = Validation.of(self.validate() if self.world.leads else 0.0)
+        loss, choice = self.world.from_leader(found.loss), self.world.from_leader(found.choice)
         if averaged:
             self.update.average.swap()
-        improved = self.judge.hear(loss)
+        improved = self.judge.hear(choice)
         if self.judge.averaging and not averaged:
             self.update.average.update()
         if self.judge.verdict:
             self._end(self.judge.verdict)
         self._logged += time.monotonic() - began  # validation is not training time
-        return self._report("validation", valid_loss=loss, valid_perplexity=perplexity(loss), improved=improved)
+        figures: dict[str, Any] = {f"valid_{name}": value for name, value in found.figures.items()}
+        return self._report("validation", valid_loss=loss, **figures, improved=improved)
 
     def _check_clock(self) -> None:
         limit, minutes = self.config.max_minutes, (time.monotonic() - self._started) / 60

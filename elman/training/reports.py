@@ -1,9 +1,25 @@
 """What training tells whoever listens."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Kind = Literal["start", "step", "validation", "save", "note", "end", "result"]
+
+
+class Validation(NamedTuple):
+    """What a look at held-out data gave."""
+
+    loss: float
+    choice: float
+    """What decides which weights are best: the lower, the better. The loss as a rule."""
+    figures: Mapping[str, float] = {}
+    """More to tell."""
+
+    @classmethod
+    def of(cls, found: "float | Validation") -> "Validation":
+        """A bare loss is also what is chosen by."""
+        return found if isinstance(found, Validation) else cls(found, found)
 
 
 @dataclass(frozen=True)

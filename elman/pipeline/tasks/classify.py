@@ -1,0 +1,150 @@
+"""Classification: one label of several for each text, or any number of them."""
+
+import json
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from elman.corpus import Corpus, LabelledConfig, LabelledCorpus, LabelSet, Repairs, label_rows
+from elman.errors import ConfigError
+from elman.evaluation import score_label_sets, score_labels
+from elman.evaluation.still import still
+from elman.models import Classifier
+from elman.pipeline.tasks.base import Judged, Prepared, Settings
+from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
+from elman.pipeline.tasks.files import keep_tokenizer
+from elman.pipeline.tasks.starting import starting_tokenizer
+from elman.registry import Registry
+from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
+
+if TYPE_CHECKING:
+    from elman.pipeline.recipe import Recipe
+
+KINDS: Registry[Any] = Registry("classifier")
+KINDS.register("classifier")(Classifier)
+THRESHOLD = 0.5
+
+
+class Classify(ExampleTask):
+    name, unit, default_model, by = "classify", "texts", "classifier", ("text",)
+    Data = LabelledConfig
+
+    def __init__(self, tokenizer: Tokenizer, labels: LabelSet, max_tokens: int = 0):
+        self.tokenizer, self.labels, self.max_tokens = tokenizer, labels, max_tokens
+
+    @classmethod
+    def models(cls) -> Registry[Any]:
+        return KINDS
+
+    @classmethod
+    def completed(cls, settings: Settings) -> Settings:
+        words = {"type": "word", "lowercase": True, "split": "punctuation", "min_frequency": 2}
+        return {"tokenizer": words, **super().completed(settings)}
+
+    @classmethod
+    def smallest(cls, config: Any) -> Classifier:
+        return Classifier(config, 2, 2)
+
+    @classmethod
+    def corpus(cls, recipe: "Recipe") -> LabelledCorpus:
+        return LabelledCorpus(recipe.data)  # type: ignore[arg-type]
+
+    @classmethod
+    def learn(cls, recipe: "Recipe", corpus: Corpus) -> Self:
+        assert isinstance(corpus, LabelledCorpus)
+        labels = LabelSet.of(corpus.texts("train"))
+        tokenizer = starting_tokenizer(recipe) or train_tokenizer(
+            recipe.tokenizer.plain(), (text.text for text in corpus.texts("train"))
+        )
+        return cls(tokenizer, labels, _limit(recipe))
+
+    def save(self, folder: Path) -> None:
+        keep_tokenizer(self.tokenizer, folder / "tokenizer.json")
+        self.labels.save(folder / "labels.json")
+
+    @classmethod
+    def load(cls, folder: Path, recipe: "Recipe") -> Self:
+        return cls(load_tokenizer(folder / "tokenizer.json"), LabelSet.load(folder / "labels.json"), _limit(recipe))
+
+    @classmethod
+    def saved(cls, folder: Path) -> bool:
+        return (folder / "tokenizer.json").exists() and (folder / "labels.json").exists()
+
+    def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
+        assert isinstance(corpus, LabelledCorpus)
+        encode: Any = self.tokenizer.encode_batch
+        return label_rows(corpus.texts(split), self.labels, encode, max_tokens=self.max_tokens, repairs=repairs)
+
+    def fingerprint(self) -> str:
+        facts = [self.tokenizer.vocabulary, self.labels.names, self.max_tokens]
+        return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def facts(self) -> Settings:
+        return {"vocabulary": self.tokenizer.vocab_size, "labels": list(self.labels.names)}
+
+    def build(self, config: Any) -> Classifier:
+        weights = self.labels.weights(config.class_weights)
+        return Classifier(config, self.tokenizer.vocab_size, len(self.labels), self.labels.several, weights)
+
+    def unit_of(self, model: Any) -> str:
+        return model.unit
+
+    def judge(self, model: Any, prepared: Prepared, recipe: "Recipe", split: str) -> Judged:
+        chances, truth = [], []
+        with still(model):
+            for batch in self.batches(model, prepared.stores[split], recipe):
+                chances.append(model.probabilities(batch).cpu().numpy())
+                given = batch.ragged("label").values if self.labels.several else batch.plain("label")
+                truth.append(given.cpu().numpy())
+        found, right, names = np.concatenate(chances), np.concatenate(truth), self.labels.names
+        order = np.argsort(self.numbers(prepared.stores[split], recipe))
+        found, right = found[order], right[order]
+        if self.labels.several:
+            scores = score_label_sets(found, right, names, THRESHOLD).plain()
+            hits = ((found > THRESHOLD) == right.astype(bool)).all(axis=1)
+        else:
+            scores, hits = score_labels(found, right, names).plain(), found.argmax(axis=1) == right
+        return Judged(scores, "accuracy", hits.astype(np.float64), np.ones(len(hits)))
+
+    def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
+        for some in chunks(lines):
+            texts = [_text(line) for line in some]
+            rows = [{"text": np.asarray(ids)} for ids in self.tokenizer.encode_batch(texts)]
+            found = np.zeros((len(rows), len(self.labels)))
+            with still(model):
+                for places, batch in similar(rows, "text", recipe.evaluation.batch_size, model):
+                    found[places] = model.probabilities(batch).cpu().numpy()
+            for text, chances in zip(texts, found, strict=True):
+                yield {"text": text} | self._answer(chances, probabilities)
+
+    def _answer(self, chances: Any, probabilities: bool) -> Settings:
+        names = self.labels.names
+        if self.labels.several:
+            answer: Settings = {"labels": [name for name, chance in zip(names, chances, strict=True) if chance > 0.5]}
+        else:
+            best = int(chances.argmax())
+            answer = {"label": names[best], "probability": float(chances[best])}
+        if probabilities:
+            answer["probabilities"] = dict(zip(names, map(float, chances), strict=True))
+        return answer
+
+    def plain(self, answer: Settings) -> str:
+        parts = [", ".join(answer["labels"]) if self.labels.several else answer["label"]]
+        if "probabilities" in answer:
+            parts += [f"{name}={chance:.4f}" for name, chance in answer["probabilities"].items()]
+        return "\t".join([*parts, answer["text"]])
+
+
+def _limit(recipe: "Recipe") -> int:
+    return recipe.data.max_tokens  # type: ignore[attr-defined]
+
+
+def _text(line: Any) -> str:
+    if isinstance(line, dict):
+        if not isinstance(line.get("text"), str):
+            raise ConfigError('to classify, each line of JSON needs a text: {"text": "..."}')
+        return line["text"]
+    return str(line)

@@ -1,0 +1,124 @@
+"""What tasks on examples share: a store, buckets of similar length, and the loss that training is followed by."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from elman.batches import Buckets, Examples, ExampleStore, together
+from elman.corpus import Corpus, Repairs
+from elman.errors import ConfigError, DataError
+from elman.evaluation.still import device_of, still
+from elman.pipeline.tasks.base import Judged, Prepared, Task, changed
+from elman.training import Validation
+
+if TYPE_CHECKING:
+    from elman.pipeline.recipe import Recipe
+
+AT_ONCE = 256  # lines that are answered together, so that batches can be of similar length
+
+
+class ExampleTask(Task):
+    """Of each example the same fields; `by` names those whose lengths shall be similar within a batch."""
+
+    by: ClassVar[tuple[str, ...]]
+
+    def unit_of(self, model: Any) -> str:
+        """The field over whose positions the loss is a mean; none for a mean over examples."""
+        return ""
+
+    @abstractmethod
+    def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[dict[str, Any]]: ...
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Of all that decides which numbers stand for what."""
+
+    def store(self, corpus: Corpus, split: Any, folder: Path) -> ExampleStore:
+        whole = sha256(f"{corpus.fingerprint(split)}:{self.fingerprint()}".encode()).hexdigest()
+        try:
+            store = ExampleStore(folder, split)
+        except DataError:  # not there, or not whole
+            repairs = Repairs()
+            rows = list(self.rows(corpus, split, repairs))
+            corpus.repairs_in(split).merge(repairs)
+            if not rows:
+                raise DataError(f"no example for {split}", file=", ".join(corpus.sources(split)[:3])) from None
+            return ExampleStore.build(rows, folder, split, whole)
+        if store.fingerprint != whole:
+            raise changed(folder.parent)
+        return store
+
+    def size(self, store: ExampleStore) -> int:
+        return len(store)
+
+    def describe(self, store: ExampleStore) -> dict[str, Any]:
+        """How many, and how long they are."""
+        facts: dict[str, Any] = {self.unit: len(store)}
+        for field in self.by:
+            sizes = store.lengths(field)
+            facts |= {f"mean {field} length": float(sizes.mean()), f"longest {field}": int(sizes.max())}
+        return facts
+
+    def training_batches(self, prepared: Prepared, recipe: "Recipe") -> Buckets:
+        model = self.smallest(recipe.model)
+        store = prepared.stores["train"]
+        return Buckets(store, recipe.training.batch_size, recipe.seed, by=self.by, unit=self.unit_of(model))
+
+    def batches(self, model: Any, store: ExampleStore, recipe: "Recipe") -> Iterator[Examples]:
+        """Every example once, on the model's device; `numbers(store, recipe)` tells which they are."""
+        device = device_of(model)
+        for batch in self._buckets(model, store, recipe).epoch(0):
+            yield batch.to(device)
+
+    def numbers(self, store: ExampleStore, recipe: "Recipe") -> np.ndarray:
+        """Which example stands where in `batches`, one after another."""
+        buckets = self._buckets(None, store, recipe)
+        return np.concatenate([buckets.numbers(0, index) for index in range(buckets.length_of(0))])
+
+    def _buckets(self, model: Any, store: ExampleStore, recipe: "Recipe") -> Buckets:
+        unit = "" if model is None else self.unit_of(model)
+        return Buckets(store, recipe.evaluation.batch_size, by=self.by, unit=unit, shuffle=False)
+
+    def loss(self, model: Any, store: ExampleStore, recipe: "Recipe") -> float:
+        """Nats per unit over all examples."""
+        nats, real = 0.0, 0
+        with still(model):
+            for batch in self.batches(model, store, recipe):
+                nats, real = nats + float(model.batch_loss(batch)[0]), real + batch.real
+        return nats / max(1, real)
+
+    def validate(self, model: Any, prepared: Prepared, recipe: "Recipe") -> Validation:
+        """The loss, and the figure that the recipe chooses by."""
+        loss, figure = self.loss(model, prepared.stores["valid"], recipe), recipe.evaluation.choose_by
+        if figure == "loss":
+            return Validation(loss, loss)
+        scores = self.quick_judge(model, prepared, recipe).scores
+        if not isinstance(scores.get(figure), float):
+            known = ", ".join(["loss", *(key for key, value in scores.items() if isinstance(value, float))])
+            raise ConfigError(f"evaluation.choose_by: there is no {figure!r}; one of {known}")
+        worse_if_more = figure.endswith(("_rate", "_error"))
+        return Validation(loss, scores[figure] if worse_if_more else -scores[figure], {figure: scores[figure]})
+
+    def quick_judge(self, model: Any, prepared: Prepared, recipe: "Recipe") -> Judged:
+        """What validation chooses by; a task may spend less on it than at the end."""
+        return self.judge(model, prepared, recipe, "valid")
+
+
+def chunks(lines: Iterable[Any], size: int = AT_ONCE) -> Iterator[list[Any]]:
+    """Lists of lines, as they come."""
+    stream = iter(lines)
+    while some := list(islice(stream, size)):
+        yield some
+
+
+def similar(rows: Sequence[Mapping[str, Any]], by: str, size: int, model: Any) -> Iterator[tuple[list[int], Examples]]:
+    """All rows in batches of similar length on the model's device, each with the places its rows came from."""
+    order = sorted(range(len(rows)), key=lambda place: -len(rows[place][by]))
+    device = device_of(model)
+    for some in chunks(order, size):
+        yield some, together([rows[place] for place in some]).to(device)

@@ -1,0 +1,78 @@
+"""Beginning with what another run has learnt: its tokenizer, its word vectors, its layers."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from elman.config import read_yaml
+from elman.errors import ConfigError
+from elman.runs import Run
+from elman.tokenizers import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from elman.pipeline.recipe import Recipe
+
+BODY = ("embedding.", "stack.")
+SHAPE = (
+    "pattern", "num_layers", "hidden_size", "embedding_size", "embedding_scale", "residual", "norm", "norm_type",
+    "norm_epsilon", "positions", "max_positions", "embedding_norm",
+)  # fmt: skip
+
+
+def starting_tokenizer(recipe: "Recipe") -> Tokenizer | None:
+    """That of the run to start from, if there is one: its word vectors mean nothing with another."""
+    return load_tokenizer(Run.open(recipe.start_from).tokenizer) if recipe.start_from else None
+
+
+def body_settings(place: str, task: str) -> dict[str, Any]:
+    """The settings that give a model the same body as the run at `place`."""
+    stored = read_yaml(Run.open(place).config)
+    if stored.get("task", "language-model") not in ("language-model", "masked") or not isinstance(
+        stored["model"], dict
+    ):
+        raise ConfigError(f"start_from: {place} is no language model; pretrain one with elman train --data TEXT")
+    if task == "tag":  # what it reads of characters makes its layers wider: only word vectors fit
+        return {"embedding_size": stored["model"]["embedding_size"] or stored["model"]["hidden_size"]}
+    return {key: stored["model"][key] for key in SHAPE if key in stored["model"]}
+
+
+def start_from(model: Any, place: str | Path, words: list[str] | None = None) -> str:
+    """Copy what fits of a run's body into a model; says what was taken. `words` are rows of its own word vectors."""
+    run = Run.open(place)
+    shelf = run.best if run.best.newest() is not None else run.last
+    if shelf.newest() is None:
+        raise ConfigError(f"start_from: {place} has no checkpoint yet; train it first")
+    stored = shelf.load(training=False).weights
+    own = model.state_dict()
+    taken, missed = 0, []
+    with torch.no_grad():
+        for name, value in own.items():
+            if not name.startswith(BODY):
+                continue
+            given = stored.get(name)
+            if name == "embedding.weight" and given is not None:
+                given = _rows(given, value, words, run)
+            if given is not None and given.shape == value.shape:
+                value.copy_(given)
+                taken += value.numel()
+            else:
+                missed.append(name)
+    if not taken:
+        raise ConfigError(f"start_from: nothing of {place} fits this model; leave model.pattern and sizes to it")
+    rest = f", all but {', '.join(missed[:3])}{', …' if len(missed) > 3 else ''}" if missed else ""
+    return f"begins with {taken:,} numbers of {place}{rest}"
+
+
+def _rows(given: torch.Tensor, value: torch.Tensor, words: list[str] | None, run: Run) -> torch.Tensor:
+    """Rows that mean the same; a mask that the other vocabulary has besides is left behind."""
+    if words is None:
+        return given[: len(value)]
+    if given.shape[1] != value.shape[1]:
+        return given
+    known = load_tokenizer(run.tokenizer).vocabulary
+    rows = value.clone()
+    for place, word in enumerate(words, start=len(value) - len(words)):
+        if word in known:
+            rows[place] = given[known[word]]
+    return rows

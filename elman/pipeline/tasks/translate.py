@@ -1,0 +1,267 @@
+"""Translation: any sequence from any other, by an encoder-decoder or all words at once."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import BeforeValidator, SerializeAsAny
+
+from elman.config import Config
+from elman.corpus import Corpus, PairCorpus, PairsConfig, Repairs
+from elman.errors import ConfigError, MissingExtra
+from elman.evaluation import judge_translations
+from elman.evaluation.still import still
+from elman.generation import BeamConfig, beam_search
+from elman.models import EncoderDecoder
+from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task
+from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
+from elman.pipeline.tasks.files import keep_tokenizer
+from elman.registry import Registry
+from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
+
+if TYPE_CHECKING:
+    from elman.pipeline.recipe import Recipe
+
+KINDS: Registry[Any] = Registry("translator")
+KINDS.register("encoder-decoder")(EncoderDecoder)
+LOOKED_AT = 1000  # texts that decide on a tokenizer, where none is named
+LONG = "pair left out: longer than data.max_tokens"
+ATTENTION: Settings = {
+    "encoder": {"pattern": ["two-way-attention", "feedforward"], "num_layers": 6, "positions": "sinusoidal"},
+    "decoder": {
+        "pattern": ["attention", "cross-attention", "feedforward"],
+        "num_layers": 9,
+        "positions": "sinusoidal",
+        "context": [],
+        "attention": None,
+    },
+}
+
+
+class Auto(Config):
+    """Found out from the data: characters for texts of one word, else pieces of words."""
+
+    type: Literal["auto"] = "auto"
+
+
+def _side(settings: Any) -> Config:
+    settings = {"type": settings} if isinstance(settings, str) else settings
+    if isinstance(settings, Mapping) and settings.get("type") == "auto":
+        return Auto.make(settings, "tokenizer")
+    return Task.tokenizer_config(settings)
+
+
+Side = Annotated[SerializeAsAny[Config], BeforeValidator(_side)]
+
+
+class PairTokenizers(Config):
+    """How sources and targets become tokens."""
+
+    type: Literal["pair"] = "pair"
+    source: Side = Auto()
+    """Of what is read: the name of a tokenizer, or its settings; auto takes characters where most texts are one word,
+    words where texts are single signs apart, else bpe."""
+    target: Side = Auto()
+    """Of what is written."""
+    shared: bool = False
+    """One tokenizer, learnt from both; needed for model.shared_embeddings."""
+
+
+class Translate(ExampleTask):
+    name, unit, default_model, by = "translate", "pairs", "encoder-decoder", ("source", "target")
+    Data = PairsConfig
+
+    def __init__(self, source: Tokenizer, target: Tokenizer, max_tokens: int = 0):
+        self.source, self.target, self.max_tokens = source, target, max_tokens
+
+    @classmethod
+    def models(cls) -> Registry[Any]:
+        return KINDS
+
+    @classmethod
+    def completed(cls, settings: Settings) -> Settings:
+        return {"tokenizer": {}, **super().completed(settings)}
+
+    @classmethod
+    def tokenizer_config(cls, settings: Any) -> Config:
+        """One for both sides, or one for each: {source: character, target: word}."""
+        if isinstance(settings, Config):
+            return settings
+        both = isinstance(settings, str) or (isinstance(settings, Mapping) and settings.get("type", "pair") != "pair")
+        return PairTokenizers.make({"source": settings, "target": settings} if both else settings, where="tokenizer")
+
+    @classmethod
+    def of_layer(cls, name: str, settings: Mapping[str, Any]) -> Settings:
+        """Both stacks of one layer, the encoder in both directions; attention makes a Transformer."""
+        given = {key: value for key, value in settings.items() if key != "type"}
+        if name == "attention":
+            both: Settings = {"residual": True, "norm": "pre", "embedding_scale": 0}
+            parts = {side: both | ATTENTION[side] for side in ("encoder", "decoder")}
+        else:
+            one_way = cls.reads_one_way(name)
+            parts = {"encoder": {"pattern": [{"bidirectional": {"layer": name}} if one_way else name]}}
+            parts |= {"decoder": {"pattern": [name]}}
+        for side, part in parts.items():
+            given[side] = part | dict(given.get(side) or {})
+        return {**given, "type": cls.default_model}
+
+    @classmethod
+    def smallest(cls, config: Any) -> Any:
+        return KINDS[config.type](config, 2, 2, 0)
+
+    @classmethod
+    def corpus(cls, recipe: "Recipe") -> PairCorpus:
+        return PairCorpus(recipe.data)  # type: ignore[arg-type]
+
+    @classmethod
+    def learn(cls, recipe: "Recipe", corpus: Corpus) -> Self:
+        assert isinstance(corpus, PairCorpus)
+        config: Any = recipe.tokenizer
+
+        def texts(side: str) -> Iterator[str]:
+            for pair in corpus.pairs("train"):
+                yield pair.text if side == "source" else pair.target
+
+        def settings(side: str) -> Settings:
+            chosen = getattr(config, side).plain()
+            return {"type": _suited(islice(texts(side), LOOKED_AT))} if chosen["type"] == "auto" else chosen
+
+        if config.shared:
+            both = (text for side in ("source", "target") for text in texts(side))
+            one = train_tokenizer(settings("target"), both)
+            return cls(one, one, _limit(recipe))
+        source, target = (train_tokenizer(settings(side), texts(side)) for side in ("source", "target"))
+        return cls(source, target, _limit(recipe))
+
+    def save(self, folder: Path) -> None:
+        keep_tokenizer(self.source, folder / "source.json")
+        keep_tokenizer(self.target, folder / "target.json")
+
+    @classmethod
+    def load(cls, folder: Path, recipe: "Recipe") -> Self:
+        return cls(load_tokenizer(folder / "source.json"), load_tokenizer(folder / "target.json"), _limit(recipe))
+
+    @classmethod
+    def saved(cls, folder: Path) -> bool:
+        return (folder / "source.json").exists() and (folder / "target.json").exists()
+
+    def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
+        """Ids of both sides, targets with their end. A pair that is too long is left out of training, and counted."""
+        assert isinstance(corpus, PairCorpus)
+        end = np.array([self.target.eos_id])
+        for some in chunks(corpus.pairs(split)):
+            sources = self.source.encode_batch([pair.text for pair in some])
+            targets = self.target.encode_batch([pair.target for pair in some])
+            for pair, source, target in zip(some, sources, targets, strict=True):
+                if self.max_tokens and split == "train" and max(len(source), len(target)) > self.max_tokens:
+                    repairs.add(LONG, pair.source, pair.line)
+                else:
+                    yield {"source": source, "target": np.concatenate([target, end])}
+
+    def fingerprint(self) -> str:
+        facts = [self.source.vocabulary, self.target.vocabulary, self.max_tokens]
+        return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def facts(self) -> Settings:
+        kinds = {"source": self.source, "target": self.target}
+        sizes = {side: f"{one.name}, {one.vocab_size:,}" for side, one in kinds.items()}
+        return {"vocabulary": self.target.vocab_size, "tokenizers": sizes}
+
+    def build(self, config: Any) -> Any:
+        return KINDS[config.type](config, self.source.vocab_size, self.target.vocab_size, self.target.eos_id)
+
+    def unit_of(self, model: Any) -> str:
+        return "target"
+
+    def judge(self, model: Any, prepared: Prepared, recipe: "Recipe", split: str) -> Judged:
+        return self._judge(model, prepared, recipe, split, recipe.search)
+
+    def quick_judge(self, model: Any, prepared: Prepared, recipe: "Recipe") -> Judged:
+        greedy = recipe.search.model_copy(update={"beam_size": 1})
+        return self._judge(model, prepared, recipe, "valid", greedy, samples=1)
+
+    def _judge(
+        self, model: Any, prepared: Prepared, recipe: "Recipe", split: Any, search: BeamConfig, samples: int = 1000
+    ) -> Judged:
+        corpus, store = prepared.corpus, prepared.stores[split]
+        assert isinstance(corpus, PairCorpus)
+        pairs = [(pair.text, pair.target) for pair in corpus.pairs(split)]
+        changed = recipe.model_copy(update={"search": search})
+        answers = self.predict(model, (source for source, _ in pairs), changed, False)
+        written = [answer["target"] for answer in answers]
+        references = [target for _, target in pairs]
+        try:
+            found = judge_translations(written, references, samples=samples)
+        except MissingExtra:
+            found = judge_translations(written, references, bleu=False, samples=samples)
+        scores: Settings = {}
+        for name, measure in found.items():
+            scores |= {name: measure.value, f"{name}_interval": measure.interval}
+            scores |= {f"{name}_signature": measure.signature} if measure.signature else {}
+        scores["error_rate"] = 1 - scores["exact_match"]
+        scores |= {"loss": self.loss(model, store, recipe), "pairs": len(pairs), "beam_size": search.beam_size}
+        exact = np.array([a.strip() == b.strip() for a, b in zip(written, references, strict=True)], dtype=np.float64)
+        return Judged(scores, "exact_match", exact, np.ones(len(exact)))
+
+    def samples(self, model: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
+        corpus = prepared.corpus
+        assert isinstance(corpus, PairCorpus)
+        pairs = list(islice(corpus.pairs("valid" if "valid" in prepared.stores else "train"), 5))
+        answers = self.predict(model, [pair.text for pair in pairs], recipe, False)
+        return [f"{pair.text} → {answer['target']}" for pair, answer in zip(pairs, answers, strict=True)]
+
+    def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
+        search = recipe.search
+        for some in chunks(lines):
+            texts = [_source(line) for line in some]
+            rows = [{"source": np.asarray(ids)} for ids in self.source.encode_batch(texts)]
+            answers: list[Settings] = [{}] * len(rows)
+            with still(model):
+                for places, batch in similar(rows, "source", recipe.evaluation.batch_size, model):
+                    for place, found in zip(places, self._search(model, batch, search), strict=True):
+                        answers[place] = found
+            for text, answer in zip(texts, answers, strict=True):
+                several = {} if probabilities else {"candidates": None}
+                whole = {"source": text, **answer, **several}
+                yield {key: value for key, value in whole.items() if value is not None}
+
+    def _search(self, model: Any, batch: Any, search: BeamConfig) -> Iterator[Settings]:
+        source = batch.ragged("source")
+        found = beam_search(model, model.start(source), self.target.eos_id, search)
+        for hypotheses in found.lists(self.target.eos_id):
+            texts = [self.target.decode(hypothesis.tokens) for hypothesis in hypotheses]
+            pairs = zip(texts, hypotheses, strict=True)
+            candidates = [{"target": text, "log_prob": one.log_prob, "score": one.score} for text, one in pairs]
+            best = candidates[0] if candidates else {"target": "", "log_prob": None}
+            yield {"target": best["target"], "log_prob": best["log_prob"], "candidates": candidates}
+
+    def plain(self, answer: Settings) -> str:
+        if "candidates" in answer:
+            return "\n".join(f"{one['log_prob']:.4f}\t{one['target']}" for one in answer["candidates"])
+        return str(answer["target"])
+
+
+def _limit(recipe: "Recipe") -> int:
+    return recipe.data.max_tokens  # type: ignore[attr-defined]
+
+
+def _suited(texts: Iterable[str]) -> str:
+    """Characters for texts of one word; words for single signs apart, as phones are written; else pieces of words."""
+    counts = [text.split() for text in texts]
+    if sum(len(words) <= 1 for words in counts) * 2 > len(counts):
+        return "character"
+    words = [word for text in counts for word in text]
+    return "word" if sum(map(len, words)) < 2 * len(words) else "bpe"
+
+
+def _source(line: Any) -> str:
+    if isinstance(line, dict):
+        text = line.get("source", line.get("text"))
+        if not isinstance(text, str):
+            raise ConfigError('to translate, each line of JSON needs a source: {"source": "..."}')
+        return text
+    return str(line)
