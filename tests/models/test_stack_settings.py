@@ -165,7 +165,7 @@ def test_what_cannot_be_built_is_refused_when_the_recipe_is_read(model: Any, mes
 def test_a_number_of_parameters_finds_a_width_that_the_heads_split() -> None:
     """Planted: steps of 8 for all, which 6 heads do not split."""
     recipe = read_recipe({"model": {"type": "attention", "num_heads": 6}, "parameters": "200k"})
-    assert fit_size(recipe, 50).model.hidden_size % 6 == 0
+    assert fit_size(recipe, lambda config: LanguageModel(config, 50)).model.hidden_size % 6 == 0
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
