@@ -4,6 +4,7 @@ from elman.models.base import KINDS, MODELS, Prediction, SequenceModel, cannot_s
 from elman.models.classifier import Classifier, ClassifierConfig
 from elman.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from elman.models.language_model import LanguageModel
+from elman.models.mask_predict import MaskPredict, MaskPredictConfig
 from elman.models.masked import Masked, MaskedConfig
 from elman.models.ngram import NGram
 from elman.models.stack import Stack, StackConfig
@@ -17,6 +18,8 @@ __all__ = [
     "EncoderDecoder",
     "EncoderDecoderConfig",
     "LanguageModel",
+    "MaskPredict",
+    "MaskPredictConfig",
     "Masked",
     "MaskedConfig",
     "NGram",
