@@ -73,7 +73,7 @@ class _Going(NamedTuple):
         return _Going(*(_take(part, chosen) for part in self))
 
 
-def beam_search(model: Any, state: State, eos_id: int, config: BeamConfig | None = None) -> Hypotheses:
+def beam_search(model: Any, state: State, eos_id: int, config: BeamConfig | None = None, *, source_lengths=None) -> Hypotheses:
     """What most probably comes after `state`: that of `model.start(source)`, or a language model's initial one.
 
     The model offers `step(token, state) -> (logits, state)`; the first token is `eos_id`.
