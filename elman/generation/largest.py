@@ -22,7 +22,7 @@ def largest_sums(values: Tensor, offsets: Tensor, count: int) -> tuple[Tensor, T
     if whole < many:
         maxima = torch.cat([maxima, values[:, :, whole:].amax(2, keepdim=True)], 2)
     groups = maxima.shape[2]
-    best = (maxima + offsets.unsqueeze(2)).flatten(1).topk(min(count, maxima[0].numel()), dim=1, sorted=False)[1]
+    best = (maxima + offsets.unsqueeze(2)).flatten(1).topk(min(count, values.shape[1] * groups), dim=1, sorted=False)[1]
     part, group = best // groups, best % groups
     within = group.unsqueeze(2) * GROUP + torch.arange(GROUP, device=values.device)
     places = (part.unsqueeze(2) * many + within.clamp(max=many - 1)).flatten(1)
