@@ -182,9 +182,9 @@ def _candidates(logits: Step, log_probs: Tensor, beams: int) -> tuple[Tensor, Te
 
     Twice as many as beams, since each beam can end in one way only: so as many as beams go on.
     """
-    vocab, logits = logits.shape[-1], logits.float()
-    before = log_probs - logits.logsumexp(-1).view(log_probs.shape)
-    best, place = largest_sums(logits.view(*log_probs.shape, vocab), before, 2 * beams)
+    vocab = logits.shape[-1]
+    step = logits.float().log_softmax(-1).view(*log_probs.shape, vocab)
+    best, place = largest_sums(step, log_probs, 2 * beams)
     if bool(best.isnan().any()):
         raise ElmanError(
             "the model's logits are not numbers; it was trained with too large a learning rate or damaged since: "

@@ -16,7 +16,7 @@ def search_all(
     eos_id: int,
     config: BeamConfig | None = None,
     *,
-    batch_size: int = 64,
+    batch_size: int = 128,
 ) -> list[list[Hypothesis]]:
     """For each source, what an encoder-decoder most probably makes of it, the best first."""
     found = dict(search_each(model, sources, eos_id, config, batch_size=batch_size))
@@ -29,7 +29,7 @@ def search_each(
     eos_id: int,
     config: BeamConfig | None = None,
     *,
-    batch_size: int = 64,
+    batch_size: int = 128,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """The same with the number of each source, as soon as its batch is done: the longest first, so that what does not
     fit into memory shows at once."""
