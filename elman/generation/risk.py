@@ -1,4 +1,4 @@
-"""The choice of least risk (Kumar and Byrne, 2004): not the most probable text, but the one most like all probable ones.
+"""The choice of least risk (Kumar and Byrne, 2004): not the most probable text, but the one most like all that are.
 
 What shares its words with many others is seldom far off, even where one slip of the search is more probable than each.
 """

@@ -113,7 +113,7 @@ def test_rows_find_alone_what_they_find_together(seed: int, beams: int, penalty:
 def test_stopping_when_the_best_are_certain_finds_the_same_best(
     seed: int, beams: int, wanted: int, penalty: float
 ) -> None:
-    """Planted: the hope of those that go on taken for their present length; of the worst of them."""
+    """Planted: the hope taken from the worst of those that go on."""
     beams = max(beams, wanted)
     tree, config = Tree(5, seed), BeamConfig(beam_size=beams, max_tokens=9, length_penalty=penalty)
     whole = beam_search(tree, tree.start(3), EOS, config).lists(EOS)
@@ -121,6 +121,21 @@ def test_stopping_when_the_best_are_certain_finds_the_same_best(
     some = beam_search(tree, tree.start(3), EOS, config.model_copy(update={"num_best": wanted})).lists(EOS)
     assert some == [row[:wanted] for row in whole]
     assert len(tree.rows) - steps <= steps
+
+
+class Late:
+    """Ends at once with a chance of 0.6; else goes on for sure, and ends for sure with the sixth word."""
+
+    def step(self, token: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        first, middle, end = torch.tensor([[0.6, 0.4], [1e-6, 1.0], [1.0, 1e-6]]).log()
+        return torch.stack([first if s == 0 else end if s == 5 else middle for s in state.tolist()]), state + 1
+
+
+def test_a_search_does_not_stop_while_length_can_make_up_for_the_loss() -> None:
+    """Planted: the hope of those that go on taken for their present length."""
+    config = BeamConfig(beam_size=3, num_best=1, max_tokens=6, length_penalty=2)
+    ((best,),) = beam_search(Late(), torch.zeros(1, dtype=torch.long), EOS, config).lists(EOS)
+    assert best.tokens == [1] * 5
 
 
 def test_a_search_for_the_best_alone_is_shorter() -> None:

@@ -29,8 +29,13 @@ def test_many_that_agree_outweigh_one_that_is_more_probable() -> None:
     assert least_risk(candidates, [0.0, -50.0, -50.0, -50.0]) == 0
 
 
-def test_among_equals_the_first_is_taken_even_where_all_are_nearly_impossible() -> None:
-    assert least_risk(["x", "x", "x"], [-2000.0, -2001.0, -2000.0]) == 0
+def test_among_equals_the_first_is_taken() -> None:
+    assert least_risk(["x", "x", "x"], [-2.0, -2.5, -2.0]) == 0
+
+
+def test_candidates_that_are_nearly_impossible_are_compared_too() -> None:
+    """Planted: chances that were all rounded to zero."""
+    assert least_risk(["zzz", "abc", "abd"], [-2000.0, -2000.0, -2000.0], edit_similarity) == 1
 
 
 @given(a=st.text("abc", max_size=6), b=st.text("abc", max_size=6))
