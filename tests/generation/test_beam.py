@@ -133,7 +133,7 @@ class Late:
 
 def test_a_search_does_not_stop_while_length_can_make_up_for_the_loss() -> None:
     """Planted: the hope of those that go on taken for their present length."""
-    config = BeamConfig(beam_size=3, num_best=1, max_tokens=6, length_penalty=2)
+    config = BeamConfig(beam_size=9, num_best=1, max_tokens=6, length_penalty=2)
     ((best,),) = beam_search(Late(), torch.zeros(1, dtype=torch.long), EOS, config).lists(EOS)
     assert best.tokens == [1] * 5
 
