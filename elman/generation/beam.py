@@ -122,7 +122,7 @@ def beam_search(
             going = _Going(going.tokens, going.log_probs, _covered(going.covered, attention, len(rows))).take(beam)
             going = going._replace(tokens=torch.cat([going.tokens, token.unsqueeze(2)], 2), log_probs=log_probs)
             ended = token == eos_id
-            over = ended | (length == limits[rows]).unsqueeze(1)
+            over = ended | limits[rows].eq(length).unsqueeze(1)
             left = torch.arange(len(rows), device=device)
             if bool(over[:, :beams].any()):
                 _collect(done, rows, going, over, config)
