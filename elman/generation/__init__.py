@@ -2,6 +2,8 @@
 
 from elman.generation.beam import BeamConfig, Hypotheses, Hypothesis, beam_search, forced_log_probs
 from elman.generation.choose import GenerationConfig, choose, shape_logits
+from elman.generation.risk import least_risk
+from elman.generation.search import search_all, search_each
 from elman.generation.stream import Chosen, Generated, generate, generate_tokens, stream
 
 __all__ = [
@@ -16,6 +18,9 @@ __all__ = [
     "forced_log_probs",
     "generate",
     "generate_tokens",
+    "least_risk",
+    "search_all",
+    "search_each",
     "shape_logits",
     "stream",
 ]

@@ -7,16 +7,18 @@ that goes on. A row is over, and leaves the batch, as soon as it has `beam_size`
 from typing import Any, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from elman.batches import Ragged
 from elman.config import Config
 from elman.errors import ConfigError, ElmanError, RecordingError
 from elman.evaluation.still import still
-from elman.ops.state import take_rows, tensors
+from elman.generation.largest import largest_sums
+from elman.generation.shared import SharedParts
+from elman.ops.state import tensors
 from elman.ops.taps import record
-from elman.shapes import State, Step, Token
+from elman.shapes import Lengths, State, Step, Token
 
 UNSEEN = 1e-9  # attention below this counts as this: its logarithm shall be large, not infinite
 
@@ -28,11 +30,27 @@ class BeamConfig(Config):
     max_tokens: int = Field(200, ge=1)
     """The most tokens to write, the end counted; what has not ended by then is cut."""
 
+    length_ratio: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """At most this many times the tokens of the source, and length_extra more, if max_tokens is not less; 0 sets no
+    such limit."""
+
+    length_extra: int = Field(10, ge=0)
+    """What length_ratio is given in addition, for short sources."""
+
+    num_best: int = Field(0, ge=0)
+    """How many of the best are wanted: a search is over as soon as these are certain; 0 wants all beam_size."""
+
     length_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """α of ((5 + length) / 6)^α, by which log-probabilities are divided (Wu et al., 2016): above 0 favours the long."""
 
     coverage_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """β of β · Σ log min(1, attention that a place of the source got): above 0 punishes what was not looked at."""
+
+    @model_validator(mode="after")
+    def _wants_what_is_followed(self) -> "BeamConfig":
+        if self.num_best > self.beam_size:
+            raise ValueError(f"num_best {self.num_best} needs as many beams, but beam_size is {self.beam_size}")
+        return self
 
 
 class Hypothesis(NamedTuple):
@@ -73,44 +91,70 @@ class _Going(NamedTuple):
         return _Going(*(_take(part, chosen) for part in self))
 
 
-def beam_search(model: Any, state: State, eos_id: int, config: BeamConfig | None = None) -> Hypotheses:
+def beam_search(
+    model: Any,
+    state: State,
+    eos_id: int,
+    config: BeamConfig | None = None,
+    *,
+    source_lengths: Lengths | None = None,
+) -> Hypotheses:
     """What most probably comes after `state`: that of `model.start(source)`, or a language model's initial one.
 
-    The model offers `step(token, state) -> (logits, state)`; the first token is `eos_id`.
+    The model offers `step(token, state) -> (logits, state)`; the first token is `eos_id`. `source_lengths` are needed
+    where the config limits what is written by them.
     """
     config = config or BeamConfig()
-    beams, limit = config.beam_size, config.max_tokens
-    first = next(tensors(state))[1]
+    beams, first = config.beam_size, next(tensors(state))[1]
     count, device = len(first), first.device
+    limits = _limits(config, source_lengths, count, device)
+    longest = int(limits.max()) if count else 0
     with still(model):
         rows = torch.arange(count, device=device)  # those not over
-        last = torch.full((count * beams,), eos_id, device=device)
-        state = take_rows(state, rows.repeat_interleave(beams))
-        done = _nothing(count, beams, limit, device)
-        going = _Going(done.tokens[:, :, :0], done.scores.clone(), done.scores[:, :, None][:, :, :0])
-        going.log_probs[:, 0] = 0  # all beams begin alike: one of them does
-        for length in range(1, limit + 1) if count else ():
+        last = torch.full((count,), eos_id, device=device)
+        shared = SharedParts(state)
+        done = _nothing(count, beams, longest, device)
+        going = _Going(done.tokens[:, :1, :0], torch.zeros_like(done.scores[:, :1]), done.scores[:, :1, None][:, :, :0])
+        for length in range(1, longest + 1):
             logits, state, attention = _step(model, last, state, config)
-            beam, token, log_probs = _candidates(logits, going.log_probs)
+            width = going.log_probs.shape[1]
+            beam, token, log_probs = _candidates(logits, going.log_probs, beams)
             going = _Going(going.tokens, going.log_probs, _covered(going.covered, attention, len(rows))).take(beam)
             going = going._replace(tokens=torch.cat([going.tokens, token.unsqueeze(2)], 2), log_probs=log_probs)
             ended = token == eos_id
-            _collect(done, rows, going, ended | (length == limit), config)
-            left = (done.scores[rows, -1] == -torch.inf).nonzero().squeeze(1)
+            over = ended | limits[rows].eq(length).unsqueeze(1)
+            left = torch.arange(len(rows), device=device)
+            if bool(over[:, :beams].any()):
+                _collect(done, rows, going, over, config)
+                left = _undecided(done, rows, going, over, limits, config).nonzero().squeeze(1)
             if not len(left):
                 break
             chosen = ended[left].byte().argsort(dim=1, stable=True)[:, :beams]  # the best of those that go on
-            going = _Going(*(part[left] for part in going)).take(chosen)
+            going = _Going(*(part.index_select(0, left) for part in going)).take(chosen)
+            going.log_probs.masked_fill_(ended[left].gather(1, chosen), -torch.inf)  # fewer words than beams
             beam = beam[left].gather(1, chosen)
-            state = take_rows(state, (left.unsqueeze(1) * beams + beam).flatten())
+            state = shared.take(state, left, beam, width)
             last, rows = going.tokens[:, :, -1].flatten(), rows[left]
-    return done._replace(tokens=done.tokens[:, :, : int(done.lengths.max()) if count else 0])
+    longest = int(done.lengths.max()) if count else 0
+    wanted = config.num_best or beams
+    return Hypotheses(*(part[:, :wanted] for part in done._replace(tokens=done.tokens[:, :, :longest])))
 
 
 def forced_log_probs(model: Any, source: Ragged, target: Ragged) -> Tensor:
     """The log-probability (rows,) of each target that is given, its end counted."""
     with still(model):
         return -model.losses(source, target).sum(1)
+
+
+def _limits(config: BeamConfig, source_lengths: Lengths | None, count: int, device: torch.device) -> Tensor:
+    """The most tokens (rows,) that each row may have."""
+    limits = torch.full((count,), config.max_tokens, device=device)
+    if not config.length_ratio:
+        return limits
+    if source_lengths is None:
+        raise ConfigError("length_ratio: there is no source whose length could limit what is written, so set it to 0")
+    by_source = config.length_ratio * source_lengths.to(device).double() + config.length_extra
+    return torch.minimum(limits, by_source.long()).clamp(min=1)
 
 
 def _step(model: Any, last: Token, state: State, config: BeamConfig) -> tuple[Step, State, Tensor | None]:
@@ -130,23 +174,22 @@ def _step(model: Any, last: Token, state: State, config: BeamConfig) -> tuple[St
         attention = by_name[".weights"].mean((0, 2)).masked_fill(padding, 1).to(last.device)
     else:
         logits, state = model.step(last, state)
-    if bool(logits.isnan().any()):
-        raise ElmanError(
-            "the model's logits are not numbers; it was trained with too large a learning rate or damaged since: "
-            "try an earlier checkpoint"
-        )
     return logits, state, attention
 
 
-def _candidates(logits: Step, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _candidates(logits: Step, log_probs: Tensor, beams: int) -> tuple[Tensor, Tensor, Tensor]:
     """The best continuations of each row, best first: which beam, which token, log-probability.
 
     Twice as many as beams, since each beam can end in one way only: so as many as beams go on.
     """
-    rows, beams = log_probs.shape
     vocab = logits.shape[-1]
-    totals = logits.float().log_softmax(-1).view(rows, beams, vocab) + log_probs.unsqueeze(2)
-    best, place = totals.flatten(1).topk(min(2 * beams, beams * vocab), dim=1)
+    step = logits.float().log_softmax(-1).view(*log_probs.shape, vocab)
+    best, place = largest_sums(step, log_probs, 2 * beams)
+    if bool(best.isnan().any()):
+        raise ElmanError(
+            "the model's logits are not numbers; it was trained with too large a learning rate or damaged since: "
+            "try an earlier checkpoint"
+        )
     return place // vocab, place % vocab, best
 
 
@@ -173,6 +216,18 @@ def _collect(done: Hypotheses, rows: Tensor, going: _Going, ended: Tensor, confi
         old[rows] = torch.cat([old[rows], part], 1).gather(1, order)
     tokens = torch.cat([done.tokens[rows, :, :length], going.tokens[:, :beams]], 1)
     done.tokens[rows, :, :length] = _take(tokens, order)
+
+
+def _undecided(
+    done: Hypotheses, rows: Tensor, going: _Going, over: Tensor, limits: Tensor, config: BeamConfig
+) -> Tensor:
+    """Which of the rows may still find one of the best: not those with all places taken, nor those in which no
+    hypothesis can get better than what is found. Its score is at most what it has, divided as if it became as long as
+    it may: each further word makes a log-probability smaller, and no coverage adds to it."""
+    longest = ((5 + limits[rows]) / 6) ** config.length_penalty
+    hope = going.log_probs.masked_fill(over, -torch.inf).amax(1) / longest
+    scores = done.scores[rows]
+    return (scores[:, -1] == -torch.inf) & (scores[:, (config.num_best or config.beam_size) - 1] < hope)
 
 
 def _nothing(rows: int, beams: int, limit: int, device: torch.device) -> Hypotheses:

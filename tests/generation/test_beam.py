@@ -104,6 +104,109 @@ def test_rows_find_alone_what_they_find_together(seed: int, beams: int, penalty:
         assert beam_search(tree, tree.start(4)[[row]], EOS, config).lists(EOS)[0] == together[row]
 
 
+@given(
+    seed=st.integers(0, 500),
+    beams=st.integers(1, 6),
+    wanted=st.integers(1, 6),
+    penalty=st.sampled_from([0.0, 0.8]),
+)
+def test_stopping_when_the_best_are_certain_finds_the_same_best(
+    seed: int, beams: int, wanted: int, penalty: float
+) -> None:
+    """Planted: the hope taken from the worst of those that go on."""
+    beams = max(beams, wanted)
+    tree, config = Tree(5, seed), BeamConfig(beam_size=beams, max_tokens=9, length_penalty=penalty)
+    whole = beam_search(tree, tree.start(3), EOS, config).lists(EOS)
+    steps = len(tree.rows)
+    some = beam_search(tree, tree.start(3), EOS, config.model_copy(update={"num_best": wanted})).lists(EOS)
+    assert some == [row[:wanted] for row in whole]
+    assert len(tree.rows) - steps <= steps
+
+
+class Late:
+    """Ends at once with a chance of 0.6; else goes on for sure, and ends for sure with the sixth word."""
+
+    def step(self, token: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        first, middle, end = torch.tensor([[0.6, 0.4], [1e-6, 1.0], [1.0, 1e-6]]).log()
+        return torch.stack([first if s == 0 else end if s == 5 else middle for s in state.tolist()]), state + 1
+
+
+def test_a_search_does_not_stop_while_length_can_make_up_for_the_loss() -> None:
+    """Planted: the hope of those that go on taken for their present length."""
+    config = BeamConfig(beam_size=9, num_best=1, max_tokens=6, length_penalty=2)
+    ((best,),) = beam_search(Late(), torch.zeros(1, dtype=torch.long), EOS, config).lists(EOS)
+    assert best.tokens == [1] * 5
+
+
+def test_a_search_for_the_best_alone_is_shorter() -> None:
+    steps = {}
+    for wanted in (0, 1):
+        tree = Tree(6, 4)
+        beam_search(tree, tree.start(20), EOS, BeamConfig(beam_size=6, num_best=wanted, max_tokens=40))
+        steps[wanted] = sum(tree.rows)
+    assert steps[1] < 0.8 * steps[0]
+
+
+@given(
+    seed=st.integers(0, 300),
+    beams=st.integers(1, 4),
+    lengths=st.lists(st.integers(0, 6), min_size=1, max_size=4),
+    ratio=st.sampled_from([0.5, 1.0, 1.5]),
+    extra=st.integers(0, 2),
+)
+def test_each_row_has_the_limit_of_its_own_source(
+    seed: int, beams: int, lengths: list[int], ratio: float, extra: int
+) -> None:
+    """As if it were alone and max_tokens were that. Planted: rows at their limit not counted as over; the limit of
+    another row after one has left."""
+    tree = Tree(5, seed)
+    config = BeamConfig(beam_size=beams, max_tokens=7, length_ratio=ratio, length_extra=extra)
+    found = beam_search(tree, tree.start(len(lengths)), EOS, config, source_lengths=torch.tensor(lengths)).lists(EOS)
+    for row, length in enumerate(lengths):
+        limit = min(7, max(1, int(ratio * length + extra)))
+        alone = BeamConfig(beam_size=beams, max_tokens=limit)
+        assert beam_search(tree, tree.start(len(lengths))[[row]], EOS, alone).lists(EOS)[0] == found[row]
+
+
+def test_a_limit_by_the_source_needs_a_source() -> None:
+    with pytest.raises(ConfigError, match="no source"):
+        beam_search(Tree(3, 0), Tree(3, 0).start(1), EOS, BeamConfig(length_ratio=1))
+
+
+def test_more_cannot_be_wanted_than_is_followed() -> None:
+    with pytest.raises(ConfigError, match="num_best 6 needs as many beams"):
+        BeamConfig.make({"num_best": 6, "beam_size": 5})
+
+
+class Slow(Tree):
+    """A state in three parts: one that no step changes, one that every second step changes, and the count."""
+
+    def start(self, rows: int) -> Any:
+        return torch.arange(rows) + 1, torch.zeros(rows, dtype=torch.long), torch.zeros(rows, dtype=torch.long)
+
+    def step(self, token: Tensor, state: Any) -> tuple[Tensor, Any]:
+        row, past, count = state
+        self.rows.append(len(token))
+        if len(count) and int(count[0]) % 2 == 0:
+            past = (past * 7 + token + 1) % self.size
+        return self.table[(31 * row + 5 * past + token) % self.size], (row, past, count + 1)
+
+
+@given(seed=st.integers(0, 300), beams=st.integers(2, 5))
+def test_a_part_of_the_state_that_rests_at_times_still_belongs_to_its_beam(seed: int, beams: int) -> None:
+    """Planted: all that the last step did not change taken for shared; shared parts not taken when rows leave."""
+    tree = Slow(5, seed)
+    found = beam_search(tree, tree.start(3), EOS, BeamConfig(beam_size=beams, max_tokens=6))
+    for row in range(3):
+        for tokens, length, log_prob in zip(found.tokens[row], found.lengths[row], found.log_probs[row], strict=True):
+            state = tuple(part[[row]] for part in tree.start(3))
+            total, last = 0.0, EOS
+            for token in tokens[:length].tolist():
+                logits, state = tree.step(torch.tensor([last]), state)
+                total, last = total + float(logits.log_softmax(-1)[0, token]), token
+            assert total == pytest.approx(float(log_prob), abs=1e-4)
+
+
 def test_more_beams_never_find_worse_than_greedy_here() -> None:
     """Not a law of beam search, but nearly always so: a search that loses its best hypotheses would show."""
     better = 0
