@@ -88,7 +88,8 @@ def bottleneck(
             [outcome.reader, *(f"{share:.0%}" for share in getattr(outcome, measure))] for outcome in found.outcomes
         ]
         options.table(title, ["reversal by length", *heads], shares)
-    options.say(f"Trained on sources of {found.trained[0]} to {found.trained[1]} letters, seed {seed}.")
+    shortest, longest = found.trained
+    options.say(f"Encoder (one-way or two-way) and width; trained on sources of {shortest} to {longest} letters.")
     options.say(f"Wrote {', '.join(path.name for path in paths)} to {folder}.")
 
 

@@ -76,10 +76,9 @@ def draw_map(weights: Tensor, source: Sequence[str], target: Sequence[str], path
             axes.tick_params(length=0)
             axes.spines[:].set_color(PALE)
             if cell >= LINED:
-                axes.set_xticks([place - 0.5 for place in range(1, len(columns))], minor=True)
-                axes.set_yticks([place - 0.5 for place in range(1, len(rows))], minor=True)
-                axes.grid(which="minor", color=PALE, lw=0.5)
-                axes.tick_params(which="minor", length=0)
+                lines: Any = {"color": PALE, "lw": 0.5}
+                axes.vlines([place + 0.5 for place in range(len(columns) - 1)], -0.5, len(rows) - 0.5, **lines)
+                axes.hlines([place + 0.5 for place in range(len(rows) - 1)], -0.5, len(columns) - 0.5, **lines)
             if heads > 1:
                 axes.set_xlabel(f"head {head + 1}")
         bar = figure.colorbar(image, ax=panels, fraction=0.03, shrink=min(1.0, 2.5 / high), aspect=15)
@@ -90,7 +89,7 @@ def draw_map(weights: Tensor, source: Sequence[str], target: Sequence[str], path
         path.parent.mkdir(parents=True, exist_ok=True)
         paths = [path.with_suffix(".svg"), path.with_suffix(".png")]
         for name in paths:
-            figure.savefig(name, dpi=150)
+            figure.savefig(name, dpi=150, bbox_inches="tight")  # square cells shift, and labels with them
     return paths
 
 

@@ -30,7 +30,7 @@ LENGTHS = (5, 10, 20, 40, 60, 100, 200)
 
 
 class Reader(NamedTuple):
-    """One of those compared."""
+    """One of those compared: what it hands on, whether its encoder reads both ways, and its width."""
 
     name: str
     width: int
@@ -63,19 +63,19 @@ def _training(steps: int, rate: float, batch: int) -> TrainingConfig:
 
 SIZES = {
     "quick": Size(
-        (Reader("one vector, width 64", 64, False), Reader("attention, two-way encoder, width 64", 64, True, True)),
+        (Reader("one vector, 64", 64, False), Reader("attention, two-way, 64", 64, True, True)),
         _training(steps=320, rate=8e-3, batch=32),
         trained=20,
         rows=50,
     ),
     "full": Size(
         (
-            Reader("one vector, width 32", 32, False),
-            Reader("one vector, width 128", 128, False),
-            Reader("attention, one-way encoder, width 128", 128, True),
-            Reader("attention, two-way encoder, width 128", 128, True, True),
+            Reader("one vector, 32", 32, False),
+            Reader("one vector, 128", 128, False),
+            Reader("attention, one-way, 128", 128, True),
+            Reader("attention, two-way, 128", 128, True, True),
         ),
-        _training(steps=1000, rate=4e-3, batch=64),
+        _training(steps=800, rate=4e-3, batch=64),
         trained=40,
         rows=200,
     ),

@@ -48,7 +48,7 @@ def draw_bottleneck(found: Bottleneck, folder: Path) -> list[Path]:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     middle = (found.trained[0] * found.trained[1]) ** 0.5
-    panels[1].text(middle, 0.98, "seen in training", ha="center", va="top", fontsize="small", color="#666666")
+    panels[0].text(middle, -0.01, "lengths of training", ha="center", va="bottom", fontsize="small", color="#666666")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle("Writing letters backwards: one vector against attention", x=0.01, ha="left")
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,4 +67,4 @@ def draw_looks(found: Bottleneck, folder: Path) -> list[Path]:
     batch = reversal_batch(pairs)
     weights = alignment(looking[-1].model, batch.ragged("source"), batch.ragged("target"))[0]
     source, target = [*pairs[0].source, "<eos>"], [*pairs[0].target, "<eos>"]
-    return draw_map(weights, source, target, folder / "attention", looking[-1].reader)
+    return draw_map(weights, source, target, folder / "attention", f"Where it looks: {looking[-1].reader}")
