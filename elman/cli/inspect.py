@@ -71,11 +71,13 @@ def bottleneck(
     """How long a source one vector can hold, and what attention changes: reversal of 5 to 200 letters."""
     from elman.inspection.bottleneck import check_size, run_bottleneck
     from elman.inspection.bottleneck_picture import save_bottleneck
+    from elman.runs.files import make_folder
 
     check_size(size)
     folder = to or Path("runs") / f"bottleneck-{size}"
     if (folder / "bottleneck.json").exists() and not force:
         raise RunError(f"{folder}: holds a bottleneck already; give another folder, or --force to replace it")
+    make_folder(folder)  # a place that cannot be written to is better known before the training than after
     with _progress() as listen:
         found = run_bottleneck(size, seed, listen=listen)
     paths = save_bottleneck(found, folder)

@@ -124,6 +124,10 @@ def test_one_command_gives_table_pictures_and_numbers(
     assert max(map(len, out.splitlines())) <= 80
     assert (folder / "bottleneck.json").read_bytes() != before
     assert call("--size", "ful")[0] == 2
+    (tmp_path / "file").write_text("")
+    code, out, err = call("--to", str(tmp_path / "file"))
+    assert (code, out) == (1, "")
+    assert f"{tmp_path / 'file'}: cannot make" in err
 
 
 def test_a_seed_repeats_itself_and_leaves_the_dice_alone(monkeypatch: pytest.MonkeyPatch) -> None:
