@@ -67,7 +67,7 @@ def test_hits_are_the_steps_whose_maximum_is_at_the_right_place() -> None:
     assert attention_hits(split, [(2,)]) == 1, "of the mean over heads"
 
 
-SHAPES = [(1, 1, 1), (3, 1, 150), (40, 2, 5), (12, 6, 9), (130, 1, 130)]
+SHAPES = [(1, 1, 1), (3, 1, 150), (40, 2, 5), (12, 6, 9), pytest.param((130, 1, 130), marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
