@@ -1,10 +1,21 @@
 """elman inspect: what models can and cannot see."""
 
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from elman.cli import options
+from elman.errors import RunError
 
 app = typer.Typer(no_args_is_help=True, help="What models can and cannot see.")
+
+EVERY = 15  # seconds between two lines of progress where there is no terminal
+Seed = Annotated[int, typer.Option(min=0, help="All dice come from this number.")]
 
 
 @app.callback()
@@ -24,3 +35,85 @@ def permutation(json: options.Json = False) -> None:
     rows = [[sight.name, sight.layers, sight.shuffled, sight.changed, sight.sees] for sight in found]
     options.table("permutation", ["layer", "layers", "change", "changed", "sees"], rows)
     options.say("Change of the last output, relative to its size, when all tokens before it are shuffled; float64.")
+
+
+@app.command("word-order")
+def word_order(seed: Seed = 1, json: options.Json = False) -> None:
+    """Who tells "good, not bad" from "bad, not good": a recurrent model, or a mean of word vectors."""
+    from elman.inspection.word_order import PAIRS, PHRASES, word_order_table
+
+    with _progress() as listen:
+        found = word_order_table(seed, listen)
+    if json:
+        options.show_json([verdict.plain() for verdict in found])
+        return
+    rows = [
+        [one.reader, f"{one.accuracy:.1%}", f"{one.pairs:.1%}", *(f"{chance:.0%}" for chance in one.phrases.values())]
+        for one in found
+    ]
+    options.table("word order", ["reads by", "sentences", "pairs", *PHRASES], rows)
+    options.say(
+        f"Sentences right, and pairs with both sentences right, of {PAIRS['test']} new pairs of the same words in "
+        "another order; then how likely two phrases are said to be positive: the first is not, the second is."
+    )
+
+
+@app.command("bottleneck")
+def bottleneck(
+    size: Annotated[str, typer.Option(help="quick (half a minute) or full (some minutes).")] = "quick",
+    seed: Seed = 1,
+    to: Annotated[
+        Path | None, options.option(help="Folder for pictures and numbers.", default="runs/bottleneck-<size>")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    json: options.Json = False,
+) -> None:
+    """How long a source one vector can hold, and what attention changes: reversal of 5 to 200 letters."""
+    from elman.inspection.bottleneck import check_size, run_bottleneck
+    from elman.inspection.bottleneck_picture import save_bottleneck
+    from elman.runs.files import make_folder
+
+    check_size(size)
+    folder = to or Path("runs") / f"bottleneck-{size}"
+    if (folder / "bottleneck.json").exists() and not force:
+        raise RunError(f"{folder}: holds a bottleneck already; give another folder, or --force to replace it")
+    make_folder(folder)  # a place that cannot be written to is better known before the training than after
+    with _progress() as listen:
+        found = run_bottleneck(size, seed, listen=listen)
+    paths = save_bottleneck(found, folder)
+    if json:
+        options.show_json(found.plain())
+        return
+    heads = [str(length) for length in found.lengths]
+    for title, measure in (("letters right", "accuracy"), ("sources without a mistake", "exact")):
+        shares = [
+            [outcome.reader, *(f"{share:.0%}" for share in getattr(outcome, measure))] for outcome in found.outcomes
+        ]
+        options.table(title, ["reversal by length", *heads], shares)
+    shortest, longest = found.trained
+    options.say(f"Encoder (one-way or two-way) and width; trained on sources of {shortest} to {longest} letters.")
+    options.say(f"Wrote {', '.join(path.name for path in paths)} to {folder}.")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int, float], None]]:
+    """Who trains, how far, how well, on stderr: one line that changes, or now and then a new one."""
+    from rich.console import Console
+
+    console = Console(file=sys.stderr, highlight=False)
+    told = time.monotonic()
+    with console.status("") as status:
+
+        def listen(name: str, step: int, steps: int, loss: float) -> None:
+            nonlocal told
+            line = f"{name}: step {step} of {steps}, loss {loss:.3f}"
+            status.update(line)
+            if step == steps or (not console.is_terminal and time.monotonic() - told > EVERY):
+                told = time.monotonic()
+                console.print(line, markup=False)
+
+        try:
+            yield listen
+        except KeyboardInterrupt:
+            print("interrupted; nothing was written", file=sys.stderr)
+            raise typer.Exit(130) from None

@@ -20,7 +20,9 @@ VERBS = [
     "data",
     "data describe",
     "inspect",
+    "inspect bottleneck",
     "inspect permutation",
+    "inspect word-order",
 ]
 TINY = ["--device", "cpu", "--model.hidden_size", "16", "--training.max_steps", "8", "--training.sequence_length", "16"]
 

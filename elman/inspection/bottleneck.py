@@ -1,0 +1,217 @@
+"""The bottleneck: how long a source can be that is kept in one vector, and what attention changes.
+
+Encoder-decoders learn to write letters backwards, from short sources to longer ones, and are asked for sources up to
+five times as long as any they were trained on. What has to fit into one vector is lost from a certain length on;
+attention looks each letter up where it stands.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from string import ascii_lowercase
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from elman.batches import Examples, Ragged
+from elman.corpus.reversal import Reversal, noisy_reversals, random_words
+from elman.errors import UnknownName
+from elman.evaluation.still import still
+from elman.inspection.attention_map import alignment, attention_hits
+from elman.models import EncoderDecoder, EncoderDecoderConfig
+from elman.training import Trainer, TrainingConfig
+
+EOS = 0
+NUMBERS = {letter: number for number, letter in enumerate(ascii_lowercase, start=1)}
+SHORTEST, STARTING = 5, 8  # letters: the shortest source, and the longest one that training begins with
+GROWING = 0.5  # share of the training over which sources grow to their full length
+LENGTHS = (5, 10, 20, 40, 60, 100, 200)
+
+
+class Reader(NamedTuple):
+    """One of those compared: what it hands on, whether its encoder reads both ways, and its width."""
+
+    name: str
+    width: int
+    attention: bool
+    two_way: bool = False
+
+    def build(self, seed: int) -> EncoderDecoder:
+        encoder: Any = {"bidirectional": {"layer": "gru"}} if self.two_way else "gru"
+        decoder: dict[str, Any] = {"pattern": ["gru"], "hidden_size": self.width}
+        decoder |= {} if self.attention else {"attention": None}
+        settings = {"encoder": {"pattern": [encoder], "hidden_size": self.width}, "decoder": decoder}
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return EncoderDecoder(EncoderDecoderConfig.make(settings), len(NUMBERS) + 1, len(NUMBERS) + 1, EOS)
+
+
+class Size(NamedTuple):
+    """How much is spent."""
+
+    readers: tuple[Reader, ...]
+    training: TrainingConfig
+    trained: int  # letters of the longest source in training
+    rows: int  # sources of each length in the test
+
+
+def _training(steps: int, rate: float, batch: int) -> TrainingConfig:
+    common: dict[str, Any] = {"schedule": "cosine", "optimizer": "adam", "warmup_steps": 20, "log_every": 10}
+    return TrainingConfig(max_steps=steps, learning_rate=rate, batch_size=batch, max_epochs=1, **common)
+
+
+SIZES = {
+    "quick": Size(
+        (Reader("one vector, 64", 64, False), Reader("attention, two-way, 64", 64, True, True)),
+        _training(steps=320, rate=8e-3, batch=32),
+        trained=20,
+        rows=50,
+    ),
+    "full": Size(
+        (
+            Reader("one vector, 32", 32, False),
+            Reader("one vector, 128", 128, False),
+            Reader("attention, one-way, 128", 128, True),
+            Reader("attention, two-way, 128", 128, True, True),
+        ),
+        _training(steps=800, rate=4e-3, batch=64),
+        trained=40,
+        rows=200,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one reader came to; the lists have an entry for each length."""
+
+    model: EncoderDecoder
+    reader: str
+    parameters: int
+    seconds: float
+    loss: float
+    """Nats for each letter at the end of training."""
+    accuracy: list[float]
+    """Share of letters that are right when all letters before them are given."""
+    exact: list[float]
+    """Share of sources written backwards without a mistake, the end in its place."""
+    looks: list[float] | None
+    """Share of letters at which attention is largest at the letter to be written."""
+
+    def plain(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "model"}
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    size: str
+    seed: int
+    trained: tuple[int, int]
+    """Letters of the shortest and the longest source in training."""
+    lengths: tuple[int, ...]
+    outcomes: list[Outcome]
+
+    def plain(self) -> dict[str, Any]:
+        return {**vars(self), "outcomes": [outcome.plain() for outcome in self.outcomes]}
+
+
+def check_size(size: str) -> None:
+    if size not in SIZES:
+        raise UnknownName("size", size, SIZES)
+
+
+def run_bottleneck(
+    size: str = "quick",
+    seed: int = 1,
+    lengths: Sequence[int] = LENGTHS,
+    listen: Callable[[str, int, int, float], None] = lambda reader, step, steps, loss: None,
+) -> Bottleneck:
+    """Train and test each reader; `listen` hears its name, the step, how many there will be, and the loss."""
+    check_size(size)
+    plan = SIZES[size]
+    outcomes = [_outcome(reader, plan, seed, lengths, listen) for reader in plan.readers]
+    return Bottleneck(size, seed, (SHORTEST, plan.trained), tuple(lengths), outcomes)
+
+
+class Growing:
+    """Batches of new letters at every step, of one length each: at first short ones, later all."""
+
+    def __init__(self, steps: int, rows: int, longest: int, seed: int):
+        self.steps, self.rows, self.longest, self.seed = steps, rows, longest, seed
+
+    def length_of(self, number: int) -> int:
+        return self.steps
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Examples]:
+        for index in range(start, self.steps):
+            dice = np.random.default_rng([self.seed, number, index])
+            size, seed = int(dice.integers(SHORTEST, self.limit(index) + 1)), int(dice.integers(2**31))
+            yield reversal_batch(sources(size, self.rows, seed))
+
+    def limit(self, index: int) -> int:
+        """The longest that a source may be at a step."""
+        grown = min(1.0, index / (GROWING * self.steps))
+        return STARTING + round(grown * (self.longest - STARTING))
+
+
+def sources(length: int, rows: int, seed: int) -> list[Reversal]:
+    """Random letters of one length, without noise among them."""
+    return list(noisy_reversals(random_words(rows, ascii_lowercase, length, length, seed), noise=0))
+
+
+def reversal_batch(pairs: Sequence[Reversal]) -> Examples:
+    """As numbers; both sides end in the mark of the end."""
+    sides = {"source": [pair.source for pair in pairs], "target": [pair.target for pair in pairs]}
+    fields: dict[str, Any] = {}
+    for name, texts in sides.items():
+        lengths = torch.tensor([len(text) + 1 for text in texts])
+        values = torch.full((len(texts), int(lengths.max())), EOS)
+        for row, text in enumerate(texts):
+            values[row, : len(text)] = torch.tensor([NUMBERS[letter] for letter in text])
+        fields[name] = Ragged(values, lengths)
+    return Examples(fields, unit="target")
+
+
+def _outcome(
+    reader: Reader, plan: Size, seed: int, lengths: Sequence[int], listen: Callable[[str, int, int, float], None]
+) -> Outcome:
+    began, loss, training = time.perf_counter(), float("nan"), plan.training
+    model = reader.build(seed)
+    batches = Growing(training.max_steps, training.batch_size, plan.trained, seed)
+    for report in Trainer(model, batches, training):
+        if report.kind == "step":
+            loss = report.values["loss"]
+            listen(reader.name, report.step, training.max_steps, loss)
+    scores = [judge(model, sources(length, plan.rows, 2**31 + seed + length)) for length in lengths]
+    looks = [score.looks for score in scores if score.looks is not None]
+    return Outcome(
+        model,
+        reader.name,
+        sum(parameter.numel() for parameter in model.parameters()),
+        round(time.perf_counter() - began, 1),
+        loss,
+        [score.accuracy for score in scores],
+        [score.exact for score in scores],
+        looks or None,
+    )
+
+
+class Scores(NamedTuple):
+    accuracy: float
+    exact: float
+    looks: float | None
+
+
+def judge(model: EncoderDecoder, pairs: Sequence[Reversal]) -> Scores:
+    """With the true letters given. Where all are right, greedy writing gives the same: `exact` is that of writing."""
+    batch = reversal_batch(pairs)
+    source, target = batch.ragged("source"), batch.ragged("target")
+    with still(model):
+        right = model(source, target).argmax(-1) == target.values
+    letters = target.mask() & (target.values != EOS)
+    looks = None
+    if model.decoder.attention is not None:
+        looks = attention_hits(alignment(model, source, target), [pair.places for pair in pairs])
+    exact = (right | ~target.mask()).all(1)
+    return Scores(right[letters].double().mean().item(), exact.double().mean().item(), looks)
