@@ -34,17 +34,19 @@ class Positions(SequenceLayer):
         context: int = Field(1024, ge=1)
         """Places in the table of learned positions; after the last comes the first again."""
         scale: float = Field(0.0, ge=0)
-        """Size of the sinusoids; 0 takes 1 / √width, which fits word vectors of length one."""
+        """Size of the sinusoids, and of learned vectors at first; 0 takes 1 / √width, which fits word vectors of length
+        one."""
 
     def __init__(self, config: Config, input_size: int):
         super().__init__()
         self.config = config
         self.input_size = self.output_size = input_size
+        scale = config.scale or input_size**-0.5
         if config.kind == "learned":
             self.table = nn.Embedding(config.context, input_size)
-            nn.init.normal_(self.table.weight, std=input_size**-0.5)
+            nn.init.normal_(self.table.weight, std=scale)
         # tells the device of the layer, which may have no parameters
-        self.register_buffer("scale", torch.tensor(config.scale or input_size**-0.5), persistent=False)
+        self.register_buffer("scale", torch.tensor(scale), persistent=False)
         self.scale: Tensor
 
     def initial_state(self, batch: int) -> Tensor:

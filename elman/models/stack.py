@@ -201,7 +201,8 @@ def _positions(config: StackConfig, width: int) -> Any:
     if config.positions == "none":
         return None
     kind: Any = LAYERS["positions"]
-    return kind(kind.Config(kind=config.positions, context=config.max_positions), width)
+    scale = (config.embedding_scale or width**0.5) * width**-0.5  # as large as the word vectors they are added to
+    return kind(kind.Config(kind=config.positions, context=config.max_positions, scale=scale), width)
 
 
 def _scoped(index: int, block: Block, function: Any, *arguments: Any) -> tuple[Tensor, State]:

@@ -1,0 +1,208 @@
+"""What the spine promises holds for every task: results, resuming to the bit, judging, answering, refusing."""
+
+import json
+
+import pytest
+import torch
+from task_data import ENDS, TEXTS, settings_of
+
+from elman.errors import ConfigError, DataError
+from elman.pipeline import load, read_recipe, train
+from elman.pipeline.judging import compare_runs, evaluate_run
+from elman.pipeline.tasks import TASKS
+from elman.training.loop import INTERRUPTED
+
+every_task = pytest.mark.parametrize("task", TEXTS)
+MEASURE = {"classify": "accuracy", "tag": "accuracy", "translate": "exact_match"}
+LINES = {
+    "classify": ["the cat is lovely", "", "the dog is awful"],
+    "tag": ["the cat sees the dog", "", "bird"],
+    "translate": ["abc", "", "dcba"],
+}
+
+
+def scores_of(run):
+    return json.loads((run / "results.json").read_text())
+
+
+@every_task
+def test_a_run_ends_with_the_measures_of_its_task_and_their_intervals(runs, task):
+    found = scores_of(runs[task])
+    for split in ("valid", "test"):
+        value = found[split][MEASURE[task]]
+        low, high = found[split][f"{MEASURE[task]}_interval"]
+        assert 0 <= low <= value <= high <= 1
+    if task != "translate":
+        assert found["test"]["accuracy"] > 0.9
+
+
+@every_task
+def test_judging_the_run_again_gives_its_results(runs, data, task):
+    again = evaluate_run(runs[task], data=[data[task]["test"]])
+    assert again[MEASURE[task]] == scores_of(runs[task])["test"][MEASURE[task]]
+    assert again["loss"] == pytest.approx(scores_of(runs[task])["test"]["loss"], rel=1e-5)
+
+
+@every_task
+def test_every_line_gets_one_answer_in_its_order_and_none_depends_on_its_neighbours(runs, task):
+    model = load(runs[task])
+    together = list(model.predict(LINES[task]))
+    alone = [model.predict(line) for line in LINES[task]]
+    keys = {"classify": "label", "tag": "tags", "translate": "target"}
+    assert [answer[keys[task]] for answer in together] == [answer[keys[task]] for answer in alone]
+    assert all(isinstance(model.task.plain(answer), str) for answer in together)
+
+
+@every_task
+def test_an_interrupted_run_goes_on_to_the_same_weights(runs, data, task, tmp_path):
+    cut = tmp_path / "cut"
+    session = train(overrides=settings_of(task, data, **{"training.log_every": 1}), run=cut)
+    for report in session:
+        if report.kind == "step" and report.step == 7:
+            session_of(session).trainer.stop()
+        if report.kind == "end":
+            assert report.values["reason"] == INTERRUPTED
+    for _ in train(run=cut, resume=True):
+        pass
+    whole, pieces = load(runs[task]).model.state_dict(), load(cut).model.state_dict()
+    assert all(torch.equal(whole[name], pieces[name]) for name in whole)
+
+
+def session_of(generator):
+    return generator.gi_frame.f_locals["session"]
+
+
+@every_task
+def test_a_changed_file_is_noticed_when_a_run_is_resumed(data, task, tmp_path):
+    train_file = tmp_path / f"t.{ENDS[task]}"
+    train_file.write_text(TEXTS[task](60, 5))
+    settings = settings_of(task, data, **{"data.train": str(train_file), "training.max_epochs": 1})
+    for _ in train(overrides=settings, run=tmp_path / "run"):
+        pass
+    train_file.write_text(TEXTS[task](60, 6))
+    with pytest.raises(DataError, match="changed"):
+        list(train(run=tmp_path / "run", resume=True, overrides={"training.max_epochs": 2}))
+
+
+@every_task
+def test_a_written_recipe_reads_back_the_same(data, task):
+    recipe = read_recipe(overrides=settings_of(task, data))
+    assert read_recipe(recipe.plain()) == recipe
+
+
+def test_two_runs_are_compared_on_the_same_examples(runs, data):
+    found = compare_runs(runs["classify"], runs["classify"], data=[data["classify"]["test"]])
+    assert found["difference"] == 0
+    assert found["p_value"] == 1
+
+
+def test_runs_of_different_tasks_do_not_compare(runs):
+    with pytest.raises(ConfigError, match="judged alike"):
+        compare_runs(runs["classify"], runs["translate"])
+
+
+def test_a_label_unseen_in_training_is_an_error_with_file_and_line(runs, tmp_path):
+    path = tmp_path / "odd.tsv"
+    path.write_text("label\ttext\nkind\tthe cat is good\nkindd\tthe cat is fine\n")
+    with pytest.raises(DataError, match=r"odd\.tsv.*3.*kindd|kindd.*odd\.tsv"):
+        evaluate_run(runs["classify"], data=[str(path)])
+
+
+def test_files_of_different_length_are_refused_with_the_line(tmp_path):
+    (tmp_path / "a").write_text("x\ny\nz\n")
+    (tmp_path / "b").write_text("x\ny\n")
+    settings = {"task": "translate", "data.train": str(tmp_path / "a"), "data.train_target": str(tmp_path / "b")}
+    with pytest.raises(DataError, match="3 lines, but its targets"):
+        list(train(overrides={**settings, "data.valid_fraction": 0.0}, run=tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_pairs_with_an_empty_side_are_left_out_and_counted(tmp_path):
+    (tmp_path / "a.tsv").write_text("source\ttarget\nab\tba\ncd\t\nef\tfe\n")
+    settings = {"task": "translate", "data.train": str(tmp_path / "a.tsv"), "data.valid_fraction": 0.0}
+    settings |= {"training.max_epochs": 1, "model.encoder.hidden_size": 8, "model.decoder.hidden_size": 8}
+    reports = list(train(overrides=settings, run=tmp_path / "run"))
+    start = next(report for report in reports if report.kind == "start")
+    assert start.values["sizes"] == {"train": 2}
+    assert any("empty target" in repair for repair in start.values["repairs"])
+
+
+def test_an_empty_file_of_tags_is_refused(tmp_path):
+    (tmp_path / "a.conll").write_text("")
+    with pytest.raises(DataError, match=r"a\.conll"):
+        list(train(overrides={"task": "tag", "data.train": str(tmp_path / "a.conll")}, run=tmp_path / "run"))
+
+
+def test_every_task_needs_data_and_says_so():
+    for task in ("classify", "tag", "translate"):
+        with pytest.raises(ConfigError, match="needs data"):
+            read_recipe({"task": task})
+
+
+def test_an_unknown_task_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match="classify"):
+        read_recipe({"task": "clasify", "data": {"train": "x"}})
+
+
+def test_a_layer_by_name_makes_a_model_of_the_task():
+    assert set(TASKS) == {"language-model", "classify", "tag", "translate", "masked"}
+    data = {"train": "x.tsv"}
+    assert read_recipe({"task": "classify", "data": data, "model": "gru"}).model.pattern == [{"gru": {}}]
+    tagger = read_recipe({"task": "tag", "data": data, "model": "gru"}).model
+    assert tagger.pattern == [{"bidirectional": {"layer": {"gru": {}}}}]
+    pair = read_recipe({"task": "translate", "data": data, "model": "gru"}).model
+    assert pair.encoder.pattern == [{"bidirectional": {"layer": "gru"}}]
+    assert pair.decoder.pattern == [{"gru": {}}]
+    assert read_recipe({"task": "translate", "data": data, "model": "attention"}).model.decoder.num_layers == 9
+    masked = read_recipe({"task": "masked", "model": "gru"}).model
+    assert (masked.type, masked.pattern) == ("masked", [{"bidirectional": {"layer": {"gru": {}}}}])
+    with pytest.raises(ConfigError, match="both sides"):
+        read_recipe({"task": "masked", "model": "ngram"})
+
+
+def test_a_masked_model_by_name_is_the_task_of_that_name():
+    assert read_recipe({"model": "masked"}).task == "masked"
+
+
+def test_the_best_weights_can_be_chosen_by_a_measure(data, tmp_path):
+    settings = settings_of("classify", data, **{"evaluation.choose_by": "accuracy"})
+    seen = [report.values for report in train(overrides=settings, run=tmp_path / "a") if report.kind == "validation"]
+    assert all("valid_accuracy" in values for values in seen)
+    best = max(range(len(seen)), key=lambda index: seen[index]["valid_accuracy"])
+    assert seen[best]["improved"]
+    settings["evaluation.choose_by"] = "acuracy"
+    with pytest.raises(ConfigError, match="choose_by"):
+        list(train(overrides=settings, run=tmp_path / "b"))
+
+
+def test_a_classifier_can_begin_with_a_language_model(data, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(line.split("\t")[1] for line in TEXTS["classify"](300, 9).splitlines()[1:]))
+    lm = {"data.train": str(text), "tokenizer": "word", "model.hidden_size": 20, "training.max_epochs": 1}
+    list(train(overrides={**lm, "training.sequence_length": 8, "device": "cpu"}, run=tmp_path / "lm"))
+    settings = settings_of("classify", data, start_from=str(tmp_path / "lm"))
+    del settings["model.hidden_size"]
+    reports = list(train(overrides=settings | {"training.max_epochs": 1}, run=tmp_path / "run"))
+    assert any("begins with" in report.values.get("text", "") for report in reports if report.kind == "note")
+    began, body = load(tmp_path / "run"), load(tmp_path / "lm")
+    assert began.task.tokenizer.vocabulary == body.tokenizer.vocabulary
+    assert began.model.embedding.weight.shape == body.model.embedding.weight.shape
+    with pytest.raises(ConfigError, match="no language model"):
+        read_recipe(None, {**settings, "start_from": str(tmp_path / "run")})
+
+
+def test_language_verbs_refuse_other_tasks_and_say_what_works(runs):
+    for use in (lambda model: model.generate(""), lambda model: model.score("x"), lambda model: model.trace("x")):
+        with pytest.raises(ConfigError, match="elman predict"):
+            use(load(runs["classify"]))
+
+
+def test_a_masked_model_fills_gaps(tmp_path):
+    settings = {"task": "masked", "model.hidden_size": 16, "training.max_steps": 3, "device": "cpu"}
+    list(train(overrides=settings, run=tmp_path / "m"))
+    model = load(tmp_path / "m")
+    answer = model.predict("the <mask> of the <mask>")
+    assert len(answer["gaps"]) == 2
+    assert "<mask>" not in answer["filled"]
+    with pytest.raises(ConfigError, match="no gap|there is none"):
+        model.predict("nothing to fill")
