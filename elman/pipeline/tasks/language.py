@@ -241,5 +241,5 @@ class MaskedModelling(LanguageModelling):
         found = super().of_layer(name, settings)
         ((layer, own),) = found["pattern"][0].items()
         if cls.reads_one_way(layer):
-            found["pattern"] = [{"bidirectional": {"layer": {layer: own}}}]
+            found["pattern"] = [{"bidirectional": {"layer": {layer: own}, "join": "sum"}}]  # as wide as its input
         return found

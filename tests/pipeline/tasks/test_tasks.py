@@ -155,7 +155,7 @@ def test_a_layer_by_name_makes_a_model_of_the_task():
     assert pair.decoder.pattern == [{"gru": {}}]
     assert read_recipe({"task": "translate", "data": data, "model": "attention"}).model.decoder.num_layers == 9
     masked = read_recipe({"task": "masked", "model": "gru"}).model
-    assert (masked.type, masked.pattern) == ("masked", [{"bidirectional": {"layer": {"gru": {}}}}])
+    assert (masked.type, masked.pattern) == ("masked", [{"bidirectional": {"layer": {"gru": {}}, "join": "sum"}}])
     with pytest.raises(ConfigError, match="both sides"):
         read_recipe({"task": "masked", "model": "ngram"})
 
@@ -204,5 +204,5 @@ def test_a_masked_model_fills_gaps(tmp_path):
     answer = model.predict("the <mask> of the <mask>")
     assert len(answer["gaps"]) == 2
     assert "<mask>" not in answer["filled"]
-    with pytest.raises(ConfigError, match="no gap|there is none"):
+    with pytest.raises(ConfigError, match="there is none"):
         model.predict("nothing to fill")
