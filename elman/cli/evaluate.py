@@ -94,6 +94,9 @@ def _show_difference(found: dict[str, Any]) -> None:
         f"Second minus first: {found['difference']:+.4f} (95 % interval {low:+.4f} to {high:+.4f}), "
         f"p = {found['p_value']:.4f} by paired bootstrap."
     )
+    if "bleu" in found:
+        one, other, p_value = found["bleu"].values()
+        print(f"BLEU {one:.2f} and {other:.2f}: p = {p_value:.4f} by sacrebleu's paired bootstrap.")
 
 
 def _show_likelihood(scores: dict[str, Any]) -> None:

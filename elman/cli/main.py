@@ -11,6 +11,7 @@ import typer
 from elman.cli import (
     check,
     data,
+    distill,
     evaluate,
     export,
     generate,
@@ -39,6 +40,7 @@ app.command("eval")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.command("predict")(predict.predict)
 app.command("score")(score.score)
+app.command("distill")(distill.distill)
 app.command("import")(import_.import_model)
 app.command("export")(export.export)
 app.command("list")(listing.list_names)
@@ -47,7 +49,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(inspect.app, name="inspect")
 
 DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
-TAKES_SETTINGS = ("init", "check", "train")
+TAKES_SETTINGS = ("init", "check", "train", "distill")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,6 +1,7 @@
 """elman train: from text to a trained, evaluated model in a run folder."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,7 +42,7 @@ def train(
     from elman.pipeline import tracking
     from elman.pipeline.recipe import write_recipe
     from elman.pipeline.resuming import source_of
-    from elman.pipeline.session import default_run, train
+    from elman.pipeline.session import default_run
 
     built = options.build_recipe(
         context.obj, source_of(recipe, run, resume),
@@ -52,17 +53,25 @@ def train(
     if print_config:
         print(write_recipe(built), end="")
         return
-    from elman.cli.progress import Progress
-    from elman.training.loop import INTERRUPTED
-
     folder = run or default_run(built)
-    results: dict[str, Any] = {}
     listeners: list[Any] = [tracking.TensorBoard(folder)] if tensorboard else []
     listeners += [tracking.Wandb(folder, built)] if wandb else []
+    run_training(built, folder, resume=resume, listeners=listeners, json=json)
+
+
+def run_training(
+    recipe: Any, folder: Path, *, resume: bool = False, listeners: Iterable[Any] = (), json: bool = False
+) -> None:
+    """Train with a live picture on stderr; the results, for people or as JSON, on stdout."""
+    from elman.cli.progress import Progress
+    from elman.pipeline.session import train
+    from elman.training.loop import INTERRUPTED
+
+    results: dict[str, Any] = {}
     reason = ""
     try:
         with Progress() as progress:
-            for report in train(built, run=folder, resume=resume, listeners=[*listeners, progress]):
+            for report in train(recipe, run=folder, resume=resume, listeners=[*listeners, progress]):
                 reason = report.values["reason"] if report.kind == "end" else reason
                 results = report.values if report.kind == "result" else results
     except KeyboardInterrupt:

@@ -7,7 +7,7 @@ from elman.evaluation.likelihood import Likelihood, evaluate
 from elman.evaluation.score import Score, score_texts
 from elman.evaluation.significance import Difference, bootstrap_interval, paired_difference, resample_interval
 from elman.evaluation.tagging import TaggingScore, entities, judge_tags
-from elman.evaluation.translation import Measure, edit_distance, judge_translations
+from elman.evaluation.translation import Measure, edit_distance, judge_translations, paired_bleu
 
 __all__ = [
     "Agreement",
@@ -31,6 +31,7 @@ __all__ = [
     "excess",
     "judge_tags",
     "judge_translations",
+    "paired_bleu",
     "paired_difference",
     "resample_interval",
     "score_label_sets",

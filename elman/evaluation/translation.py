@@ -26,6 +26,15 @@ class Measure:
     signature: str = ""
 
 
+@dataclass(frozen=True)
+class Paired:
+    """Two scores on the same sentences, and the chance of such a difference between equals."""
+
+    first: float
+    second: float
+    p_value: float
+
+
 def judge_translations(
     written: Sequence[str], references: Sequence[str], *, bleu: bool = True, samples: int = 1000, seed: int = 0
 ) -> dict[str, Measure]:
@@ -54,6 +63,19 @@ def sacrebleu_scores(written: Sequence[str], references: Sequence[str], samples:
         middle, half = float(score._mean), float(score._ci)
         found[name] = Measure(float(score.score), (middle - half, middle + half), str(metric.get_signature()))
     return found
+
+
+def paired_bleu(first: Sequence[str], second: Sequence[str], references: Sequence[str], samples: int = 1000) -> Paired:
+    """Whether the second is better than the first by more than luck: sacrebleu's paired bootstrap (Koehn, 2004)."""
+    try:
+        from sacrebleu.metrics import BLEU
+        from sacrebleu.significance import PairedTest
+    except ImportError:
+        raise MissingExtra("comparing by BLEU", "sacrebleu", "metrics") from None
+    named = [("first", list(first)), ("second", list(second))]
+    _, found = PairedTest(named, {"BLEU": BLEU()}, [list(references)], test_type="bs", n_samples=samples)()
+    scores = next(value for key, value in found.items() if key != "System")
+    return Paired(float(scores[0].score), float(scores[1].score), float(scores[1].p_value))
 
 
 def edit_distance(given: Sequence[Any], wanted: Sequence[Any]) -> int:

@@ -2,11 +2,13 @@
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from elman.errors import ConfigError
-from elman.evaluation import paired_difference
+from elman.errors import ConfigError, MissingExtra
+from elman.evaluation import paired_bleu, paired_difference
+from elman.evaluation.plain import plain
 from elman.pipeline.tasks import Judged, Prepared
 from elman.pipeline.trained import load
 
@@ -40,7 +42,16 @@ def compare_runs(first: str | Path, second: str | Path, **options: Any) -> dict[
     if not len(one.values):
         raise ConfigError("two language models are compared by `elman eval` of each: their intervals tell")
     found = paired_difference(one.values, other.values, one.weights)
-    return {"measure": one.measure, "runs": {str(first): one.scores, str(second): other.scores}, **found.plain()}
+    whole: dict[str, Any] = {}
+    if one.written and other.written and one.references:
+        with suppress(MissingExtra):
+            whole["bleu"] = plain(paired_bleu(one.written, other.written, one.references))
+    return {
+        "measure": one.measure,
+        **whole,
+        "runs": {str(first): one.scores, str(second): other.scores},
+        **found.plain(),
+    }
 
 
 def judge_run(

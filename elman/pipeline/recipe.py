@@ -10,9 +10,10 @@ from elman.config import Config, commented_yaml, override, read_yaml
 from elman.corpus import DataConfig
 from elman.errors import ConfigError, nearest
 from elman.evaluation import EvaluationConfig
-from elman.generation import BeamConfig, GenerationConfig
+from elman.generation import GenerationConfig
 from elman.pipeline.tasks import TASKS, Task
 from elman.pipeline.tasks.classify import Classify
+from elman.pipeline.tasks.searching import SearchConfig
 from elman.pipeline.tasks.starting import body_settings
 from elman.pipeline.tasks.tag import Tag
 from elman.training import TrainingConfig
@@ -66,7 +67,7 @@ class Recipe(Config):
     """How it is judged."""
     generation: GenerationConfig = GenerationConfig()
     """How it speaks."""
-    search: BeamConfig = BeamConfig()
+    search: SearchConfig = SearchConfig()
     """How translations are looked for."""
     goals: list[Goal] = Field(default_factory=list)
     """What the recipe must reach; `elman train` says at the end whether it did."""

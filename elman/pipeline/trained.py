@@ -11,7 +11,7 @@ from elman.config import read_yaml
 from elman.errors import ConfigError, RunError
 from elman.evaluation import score_texts
 from elman.evaluation.still import device_of
-from elman.generation import BeamConfig, Generated, GenerationConfig, generate, stream
+from elman.generation import Generated, GenerationConfig, generate, stream
 from elman.models import KINDS, cannot_step, prediction_of
 from elman.models.hugging_face import is_hugging_face
 from elman.ops import taps
@@ -19,6 +19,7 @@ from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.recipe import Recipe, read_recipe
 from elman.pipeline.tasks import Task
 from elman.pipeline.tasks.language import LanguageModelling
+from elman.pipeline.tasks.searching import SearchConfig
 from elman.runs import Run
 from elman.tokenizers import Tokenizer
 
@@ -64,7 +65,7 @@ class TrainedModel:
         """
         if isinstance(lines, str):
             return next(iter(self.predict([lines], probabilities=probabilities, **search)))
-        settings = BeamConfig.make({**self.recipe.search.plain(), **search}, where="search")
+        settings = SearchConfig.make({**self.recipe.search.plain(), **search}, where="search")
         recipe = self.recipe.model_copy(update={"search": settings})
         return self.task.predict(self.model, lines, recipe, probabilities)
 

@@ -1,6 +1,7 @@
 """A text, a run trained on it once for all, and the command line called like a function."""
 
 import random
+from io import StringIO
 from typing import NamedTuple
 
 import pytest
@@ -28,8 +29,10 @@ def elman(capsys, monkeypatch):
     """`elman("train", ...)` runs the command and says how it ended and what it wrote."""
     monkeypatch.setenv("COLUMNS", "80")
 
-    def call(*words):
+    def call(*words, stdin=None):
         capsys.readouterr()
+        if stdin is not None:
+            monkeypatch.setattr("sys.stdin", StringIO(stdin))
         try:
             main([str(word) for word in words])
             code = 0

@@ -32,6 +32,8 @@ class Judged(NamedTuple):
     measure: str
     values: NDArray[np.float64]  # of each example
     weights: NDArray[np.float64]  # the score is sum(values) / sum(weights)
+    written: list[str] | None = None  # what a model wrote, where that is scored as a whole
+    references: list[str] | None = None
 
 
 @dataclass

@@ -15,11 +15,11 @@ from elman.corpus import Corpus, PairCorpus, PairsConfig, Repairs
 from elman.errors import ConfigError, MissingExtra
 from elman.evaluation import judge_translations
 from elman.evaluation.still import still
-from elman.generation import BeamConfig, beam_search
-from elman.models import EncoderDecoder
+from elman.models import EncoderDecoder, MaskPredict
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task
 from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
 from elman.pipeline.tasks.files import keep_tokenizer
+from elman.pipeline.tasks.searching import SearchConfig, answers
 from elman.registry import Registry
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 KINDS: Registry[Any] = Registry("translator")
 KINDS.register("encoder-decoder")(EncoderDecoder)
+KINDS.register("mask-predict")(MaskPredict)
 LOOKED_AT = 1000  # texts that decide on a tokenizer, where none is named
 LONG = "pair left out: longer than data.max_tokens"
 ATTENTION: Settings = {
@@ -181,18 +182,18 @@ class Translate(ExampleTask):
         return self._judge(model, prepared, recipe, split, recipe.search)
 
     def quick_judge(self, model: Any, prepared: Prepared, recipe: "Recipe") -> Judged:
-        greedy = recipe.search.model_copy(update={"beam_size": 1})
+        greedy = recipe.search.model_copy(update={"beam_size": 1, "num_best": 0})
         return self._judge(model, prepared, recipe, "valid", greedy, samples=1)
 
     def _judge(
-        self, model: Any, prepared: Prepared, recipe: "Recipe", split: Any, search: BeamConfig, samples: int = 1000
+        self, model: Any, prepared: Prepared, recipe: "Recipe", split: Any, search: SearchConfig, samples: int = 1000
     ) -> Judged:
         corpus, store = prepared.corpus, prepared.stores[split]
         assert isinstance(corpus, PairCorpus)
         pairs = [(pair.text, pair.target) for pair in corpus.pairs(split)]
         changed = recipe.model_copy(update={"search": search})
-        answers = self.predict(model, (source for source, _ in pairs), changed, False)
-        written = [answer["target"] for answer in answers]
+        given = self.predict(model, (source for source, _ in pairs), changed, False)
+        written = [answer["target"] for answer in given]
         references = [target for _, target in pairs]
         try:
             found = judge_translations(written, references, samples=samples)
@@ -203,41 +204,29 @@ class Translate(ExampleTask):
             scores |= {name: measure.value, f"{name}_interval": measure.interval}
             scores |= {f"{name}_signature": measure.signature} if measure.signature else {}
         scores["error_rate"] = 1 - scores["exact_match"]
-        scores |= {"loss": self.loss(model, store, recipe), "pairs": len(pairs), "beam_size": search.beam_size}
+        scores |= {"loss": self.loss(model, store, recipe), "pairs": len(pairs)}
         exact = np.array([a.strip() == b.strip() for a, b in zip(written, references, strict=True)], dtype=np.float64)
-        return Judged(scores, "exact_match", exact, np.ones(len(exact)))
+        return Judged(scores, "exact_match", exact, np.ones(len(exact)), written, references)
 
     def samples(self, model: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
         corpus = prepared.corpus
         assert isinstance(corpus, PairCorpus)
         pairs = list(islice(corpus.pairs("valid" if "valid" in prepared.stores else "train"), 5))
-        answers = self.predict(model, [pair.text for pair in pairs], recipe, False)
-        return [f"{pair.text} → {answer['target']}" for pair, answer in zip(pairs, answers, strict=True)]
+        given = self.predict(model, [pair.text for pair in pairs], recipe, False)
+        return [f"{pair.text} → {answer['target']}" for pair, answer in zip(pairs, given, strict=True)]
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
-        search = recipe.search
         for some in chunks(lines):
             texts = [_source(line) for line in some]
             rows = [{"source": np.asarray(ids)} for ids in self.source.encode_batch(texts)]
-            answers: list[Settings] = [{}] * len(rows)
+            given: list[Settings] = [{}] * len(rows)
             with still(model):
                 for places, batch in similar(rows, "source", recipe.evaluation.batch_size, model):
-                    for place, found in zip(places, self._search(model, batch, search), strict=True):
-                        answers[place] = found
-            for text, answer in zip(texts, answers, strict=True):
-                several = {} if probabilities else {"candidates": None}
-                whole = {"source": text, **answer, **several}
-                yield {key: value for key, value in whole.items() if value is not None}
-
-    def _search(self, model: Any, batch: Any, search: BeamConfig) -> Iterator[Settings]:
-        source = batch.ragged("source")
-        found = beam_search(model, model.start(source), self.target.eos_id, search)
-        for hypotheses in found.lists(self.target.eos_id):
-            texts = [self.target.decode(hypothesis.tokens) for hypothesis in hypotheses]
-            pairs = zip(texts, hypotheses, strict=True)
-            candidates = [{"target": text, "log_prob": one.log_prob, "score": one.score} for text, one in pairs]
-            best = candidates[0] if candidates else {"target": "", "log_prob": None}
-            yield {"target": best["target"], "log_prob": best["log_prob"], "candidates": candidates}
+                    found = answers(model, batch.ragged("source"), self.target, recipe.search, probabilities)
+                    for place, answer in zip(places, found, strict=True):
+                        given[place] = answer
+            for text, answer in zip(texts, given, strict=True):
+                yield {"source": text, **answer}
 
     def plain(self, answer: Settings) -> str:
         if "candidates" in answer:

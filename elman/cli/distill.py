@@ -1,0 +1,49 @@
+"""elman distill: a student that learns what a teacher writes."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elman.cli import options
+from elman.errors import RunError
+
+
+def distill(
+    context: typer.Context,
+    teacher: Annotated[Path, typer.Argument(help="Run folder of a model that translates.")],
+    run: Annotated[
+        Path | None, options.option(help="Run folder of the student to train.", default="none is trained")
+    ] = None,
+    to: Annotated[
+        Path | None, options.option(help="File for the teacher's translations.", default="TEACHER/distilled.jsonl")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Kind of student.")] = "mask-predict",
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Let a teacher translate its training data, then train a student on that; settings are the student's."""
+    from elman.config import parse_overrides
+    from elman.pipeline.distilling import distill, student_recipe
+
+    target = to or teacher / "distilled.jsonl"
+    if target.exists():
+        print(f"taking the translations that are there: {target}", file=sys.stderr)
+    else:
+        count = distill(teacher, target, device or "auto", _tell)
+        print(f"\n{count:,} translations are in {target}", file=sys.stderr)
+    if run is None:
+        return
+    if run.exists() and any(run.iterdir()):
+        raise RunError(f"{run}: not empty; give another --run")
+    overrides: dict[str, Any] = {"model": model, **({"device": device} if device else {})}
+    recipe = student_recipe(teacher, target, overrides | parse_overrides(context.obj))
+    from elman.cli.train import run_training
+
+    run_training(recipe, run, json=json)
+
+
+def _tell(done: int, whole: int) -> None:
+    if done % 256 == 0 or done == whole:
+        print(f"\rtranslating {done:,} of {whole:,}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,98 @@
+"""Every task from the command line: a file in, a model out, answers on stdout."""
+
+import json
+
+import pytest
+
+LABELLED = "label\ttext\n" + "".join(f"{kind}\tthis is {word} .\n" for kind, word in [("a", "x"), ("b", "y")] * 20)
+TAGGED = "the\tD\ncat\tN\n\na\tD\ndog\tN\n\n" * 12
+PAIRS = "".join(f"{word}\t{word.upper()}\n" for word in ("ab", "ba", "abc", "cab", "bca") * 8)
+QUICK = ("--training.max_epochs", "2", "--device", "cpu", "--seed", "1")
+NARROW = ("--model.hidden_size", "8")
+SIDES = ("--model.encoder.hidden_size", "8", "--model.decoder.hidden_size", "8")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "l.tsv").write_text(LABELLED)
+    (tmp_path / "t.conll").write_text(TAGGED)
+    (tmp_path / "p.tsv").write_text(PAIRS)
+    (tmp_path / "p.src").write_text("".join(line.split("\t")[0] + "\n" for line in PAIRS.splitlines()))
+    (tmp_path / "p.tgt").write_text("".join(line.split("\t")[1] + "\n" for line in PAIRS.splitlines()))
+    return tmp_path
+
+
+def test_a_classifier_from_file_to_answer(elman, place):
+    trained = elman("train", "--task", "classify", "--data", "l.tsv", "--valid", "l.tsv", "--run", "r", *NARROW, *QUICK)
+    assert trained.code == 0, trained.err
+    assert "labels: a, b" in trained.err
+    scores = json.loads(elman("eval", "r", "--data", "l.tsv", "--json").out)
+    assert {"accuracy", "macro_f1", "accuracy_interval", "confusion", "calibration_error"} <= set(scores)
+    answers = elman("predict", "r", "--json", "--probabilities", stdin="this is x .\nthis is y .\n")
+    found = [json.loads(line) for line in answers.out.splitlines()]
+    assert [set(answer["probabilities"]) for answer in found] == [{"a", "b"}] * 2
+    plain = elman("predict", "r", stdin="this is x .\n").out
+    assert plain.rstrip("\n").split("\t")[1] == "this is x ."
+    assert "accuracy" in elman("eval", "r", "--data", "l.tsv").out
+
+
+def test_a_tagger_from_file_to_answer(elman, place):
+    trained = elman("train", "--task", "tag", "--data", "t.conll", "--valid", "t.conll", "--run", "r", *NARROW, *QUICK)
+    assert trained.code == 0, trained.err
+    scores = json.loads(elman("eval", "r", "--data", "t.conll", "--json").out)
+    assert 0 <= scores["accuracy"] <= 1
+    lines = elman("predict", "r", stdin="the dog\n").out.split("\n")
+    assert [line.split("\t")[0] for line in lines[:2]] == ["the", "dog"]
+
+
+def test_a_translator_from_two_columns_or_two_files(elman, place):
+    columns = elman("train", "--task", "translate", "--data", "p.tsv", "--valid", "p.tsv", "--run", "c", *SIDES, *QUICK)
+    assert columns.code == 0, columns.err
+    files = ("--data", "p.src", "--target", "p.tgt", "--valid", "p.src", "--valid-target", "p.tgt")
+    both = elman("train", "--task", "translate", *files, "--run", "f", *SIDES, *QUICK)
+    assert both.code == 0, both.err
+    scores = [json.loads(elman("eval", run, "--data", "p.tsv", "--json").out) for run in ("c",)]
+    scores.append(json.loads(elman("eval", "f", "--data", "p.src", "--target", "p.tgt", "--json").out))
+    assert scores[0]["loss"] == pytest.approx(scores[1]["loss"])
+    assert {"bleu", "exact_match", "error_rate"} <= set(scores[0])
+    assert len(elman("predict", "c", stdin="ab\nba\n").out.splitlines()) == 2
+    compared = json.loads(elman("eval", "c", "f", "--data", "p.tsv", "--json").out)
+    assert compared["difference"] == 0
+
+
+def test_a_student_learns_what_its_teacher_writes(elman, place):
+    longer = ("--training.max_epochs", "12", "--training.batch_size", "4", "--training.learning_rate", "1e-2")
+    elman("train", "--task", "translate", "--data", "p.tsv", "--valid", "p.tsv", "--run", "t", *SIDES, *QUICK, *longer)
+    made = elman("distill", "t", "--run", "s", *SIDES, "--training.max_epochs", "1")
+    assert made.code == 0, made.err
+    distilled = [json.loads(line) for line in (place / "t" / "distilled.jsonl").read_text().splitlines()]
+    sources = [line.split("\t")[0] for line in PAIRS.splitlines()]
+    assert {pair["source"] for pair in distilled} <= set(sources)
+    assert elman("predict", "s", stdin="ab\n").code == 0
+    assert elman("distill", "t", "--run", "s").code == 1
+
+
+def test_wrong_lines_are_named(elman, place):
+    elman("train", "--task", "classify", "--data", "l.tsv", "--valid", "l.tsv", "--run", "r", *NARROW, *QUICK)
+    ended = elman("predict", "r", "--from", "jsonl", stdin='{"text": "x"}\nnot json\n')
+    assert ended.code == 1
+    assert "line 2" in ended.err
+    ended = elman("predict", "r", "--from", "jsonl", stdin='{"words": "x"}\n')
+    assert ended.code == 2
+    assert "text" in ended.err
+    ended = elman("generate", "r")
+    assert ended.code == 2
+    assert "elman predict" in ended.err
+
+
+def test_columns_can_be_named(elman, place):
+    ragged = "kind,body\na,one two\nb\n"
+    (place / "bad.csv").write_text(ragged)
+    given = ("--task", "classify", "--columns", "kind,body", *NARROW, *QUICK)
+    (place / "n.csv").write_text("id,body,kind\n" + "1,this is x,a\n2,this is y,b\n" * 10)
+    assert elman("train", "--data", "n.csv", "--valid", "n.csv", "--run", "r", *given).code == 0
+    ended = elman("train", "--data", "bad.csv", "--valid", "n.csv", "--run", "q", *given)
+    assert ended.code == 1
+    assert "bad.csv" in ended.err
+    assert "line 3" in ended.err
