@@ -3,6 +3,7 @@
 `make docs` runs it; a test fails while a page is not what this gives.
 """
 
+import inspect
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,13 +13,15 @@ from pydantic.fields import FieldInfo
 
 from elman.cells import CELLS
 from elman.config import Config
+from elman.corpus import DataConfig
 from elman.corpus.synthetic import LANGUAGES
-from elman.corpus.tasks import TASKS
+from elman.corpus.tasks import TASKS as ABILITIES
 from elman.inspection import permutation
 from elman.inspection.families import COSTS, COUNTED, default, families
 from elman.layers import LAYERS
-from elman.models import MODELS
+from elman.models import MODELS, StackConfig
 from elman.pipeline.recipe import Goal, Recipe
+from elman.pipeline.tasks import TASKS
 from elman.registry import Registry
 from elman.tokenizers import TOKENIZERS
 
@@ -41,7 +44,7 @@ LINKS = {
 
 def reference() -> str:
     """The whole page."""
-    return "\n\n".join([INTRODUCTION, *_recipe(), *_names()]) + "\n"
+    return "\n\n".join([INTRODUCTION, *_recipe(), *_tasks(), *_names()]) + "\n"
 
 
 FAMILIES = """# Families
@@ -120,7 +123,7 @@ def _names() -> Iterator[str]:
     yield "## Layers"
     yield from _registry(LAYERS, "layer", {}, leave_out=set(CELLS))
     yield "## Models"
-    yield from _registry(MODELS, "model", {}, settings=False)
+    yield from _models(MODELS, "###")
     yield "## Tokenizers"
     yield from _registry(TOKENIZERS, "tokenizer", {})
     yield "## Languages"
@@ -128,9 +131,57 @@ def _names() -> Iterator[str]:
     shared = _shared(LANGUAGES)
     yield _table(shared)
     yield from _registry(LANGUAGES, "language", shared)
+    yield "## Abilities"
+    yield "Synthetic tasks, for `elman tasks`: each asks for one ability. These are the settings of the full size."
+    yield from _registry(ABILITIES, "ability", {})
+
+
+def _tasks() -> Iterator[str]:
+    """What the sections data, tokenizer and model hold for each task."""
     yield "## Tasks"
-    yield "Synthetic ones, for `elman tasks`: each asks for one ability. These are the settings of the full size."
-    yield from _registry(TASKS, "task", {})
+    yield "What `task` chooses. Section `data` has these settings besides those above, and `model` one of these kinds."
+    for name, task in TASKS.items():
+        yield f"### {name} (task)\n\n{inspect.getdoc(task)}"
+        own = {key: field for key, field in task.Data.model_fields.items() if key not in DataConfig.model_fields}
+        for key, field in own.items():
+            inner = field.annotation
+            if isinstance(inner, type) and issubclass(inner, Config):
+                yield f"Section `data.{key}`: {field.description}"
+                yield _table(inner.model_fields)
+        plain = {key: field for key, field in own.items() if not _is_section(field)}
+        if plain:
+            yield _table(plain)
+        if task.models() is not MODELS:
+            yield from _models(task.models(), "####")
+
+
+def _models(models: Registry[Any], level: str) -> Iterator[str]:
+    for name in models:
+        config = models[name].Config
+        fields = config.model_fields
+        stack = StackConfig.model_fields
+        yield f"{level} {name} (model)\n\n{(inspect.getdoc(models[name]) or '').partition(chr(10))[0]}"
+        own = {k: f for k, f in fields.items() if not _is_section(f) and _differs(f, stack.get(k)) and k != "type"}
+        if own:
+            kind = " A stack; settings of its own, or with another default:" if issubclass(config, StackConfig) else ""
+            yield f"Its settings.{kind}"
+            yield _table(own)
+        for key in ("encoder", "decoder"):
+            if key in fields:
+                inner: Any = fields[key].annotation
+                parts = {k: f for k, f in inner.model_fields.items() if _differs(f, stack.get(k))}
+                yield f"Section `model.{key}`, a stack: {fields[key].description}"
+                yield _table(parts)
+        if getattr(models[name], "sites", None):
+            yield _rows(["site", "meaning"], [[f"`{site}`", what] for site, what in models[name].sites.items()])
+
+
+def _is_section(field: FieldInfo) -> bool:
+    return isinstance(field.annotation, type) and issubclass(field.annotation, Config)
+
+
+def _differs(field: FieldInfo, other: FieldInfo | None) -> bool:
+    return other is None or default(field) != default(other)
 
 
 def _registry(
@@ -138,7 +189,6 @@ def _registry(
     kind: str,
     shared: Mapping[str, FieldInfo],
     leave_out: set[str] = frozenset(),
-    settings: bool = True,
 ) -> Iterator[str]:
     for name, what in registry.describe().items():
         if name in leave_out:
@@ -146,7 +196,7 @@ def _registry(
         item: Any = registry[name]
         yield f"### {name} ({kind})\n\n{what}"
         own = {key: field for key, field in item.Config.model_fields.items() if key not in shared and key != "type"}
-        if own and settings:
+        if own:
             yield _table(own)
         if getattr(item, "sites", None):
             yield _rows(["site", "meaning"], [[f"`{site}`", meaning] for site, meaning in item.sites.items()])

@@ -54,15 +54,37 @@ def sentences(count: int, seed: int) -> str:
     return "".join(" ".join(draw.choices(WORDS, k=draw.randint(3, 12))).capitalize() + ".\n" for _ in range(count))
 
 
+def labelled(count: int, seed: int) -> str:
+    draw = random.Random(seed)
+    return "".join(f"{draw.randint(0, 1)}\t{line}\n" for line in sentences(count, seed).splitlines())
+
+
+def tagged(count: int, seed: int) -> str:
+    """In CoNLL-U, or in two columns: words of up to four letters are short."""
+    rows = [line.split() for line in sentences(count, seed).splitlines()]
+    return "\n".join("".join(f"{word}\t{'SHORT' if len(word) < 5 else 'LONG'}\n" for word in row) for row in rows)
+
+
+def universal(text: str) -> str:
+    """The same as CoNLL-U."""
+    numbered = [enumerate(block.splitlines(), start=1) for block in text.strip().split("\n\n")]
+    rows = [[(number, *line.split("\t")) for number, line in block] for block in numbered]
+    return "\n".join("".join(f"{n}\t{word}\t_\t{tag}" + "\t_" * 6 + "\n" for n, word, tag in row) for row in rows)
+
+
+def paired(count: int, seed: int) -> str:
+    return "".join(f"{line}\t{line.upper()}\n" for line in sentences(count, seed).splitlines())
+
+
 def shrunk(path: Path) -> dict[str, Any]:
     """A recipe with a small model, little data and a few steps; all else as it is written."""
     settings = read_yaml(path)
-    for entry in settings["model"].get("pattern", []):
-        for own in entry.values() if isinstance(entry, dict) else []:
-            own.update({key: size for key, size in {"hidden_size": 16, "num_heads": 2}.items() if key in own})
     if settings.pop("parameters", 0):
         settings["model"]["hidden_size"] = 16
-    settings["model"] |= {key: 16 for key in ("hidden_size", "embedding_size") if key in settings["model"]}
+    for part in (settings["model"], settings["model"].get("encoder", {}), settings["model"].get("decoder", {})):
+        _shrink(part)
+    if settings.get("task") == "translate":
+        settings["search"] = {"beam_size": 2, "max_tokens": 8}
     settings["training"] = settings.get("training", {}) | {
         "max_steps": 3,
         "batch_size": 4,
@@ -88,17 +110,28 @@ def write_gpt2(folder: Path) -> None:
     save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
 
 
+def _shrink(part: dict[str, Any]) -> None:
+    for entry in part.get("pattern", []):
+        for own in entry.values() if isinstance(entry, dict) else []:
+            own.update({key: size for key, size in {"hidden_size": 16, "num_heads": 2}.items() if key in own})
+    part |= {key: 16 for key in ("hidden_size", "embedding_size") if key in part}
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
     """A folder with the texts that the documents speak of, small recipes, and an `elman` that takes three steps."""
     for seed, name in enumerate(["my.txt", "other.txt", "lines.txt"]):
         (tmp_path / name).write_text(sentences(3 if name == "lines.txt" else 150, seed))
+    for name, make in {"labelled.tsv": labelled, "tagged.conll": tagged, "pairs.tsv": paired}.items():
+        (tmp_path / name).write_text(make(60, 1))
     write_gpt2(tmp_path / "gpt2")
     (tmp_path / "recipes").mkdir()
     for path in RECIPES:
         (tmp_path / "recipes" / path.name).write_text(yaml.safe_dump(shrunk(path)))
     quick = "--training.max_steps 3 --training.log_every 1 --device cpu"
-    script = f'#!/bin/sh\ncase "$1" in train) set -- "$@" {quick};; esac\nexec "{sys.executable}" -m elman "$@"\n'
+    script = (
+        f'#!/bin/sh\ncase "$1" in train|distill) set -- "$@" {quick};; esac\nexec "{sys.executable}" -m elman "$@"\n'
+    )
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "elman").write_text(script)
     (tmp_path / "bin" / "elman").chmod(0o755)
@@ -199,9 +232,9 @@ def test_a_recipe_trains(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """On texts of the same names and forms; the measures of its goals exist. Seen to fail with a wrong measure."""
     monkeypatch.chdir(tmp_path)
     settings = shrunk(path)
-    for split in ("train", "valid", "test"):
-        if settings["data"].get(split):
-            _write(Path(settings["data"][split]), sentences(200, len(split)))
+    for seed, split in enumerate(("train", "valid", "test")):
+        for place, text in example_files(settings, split, seed).items():
+            _write(Path(place), text)
     reports = list(train(settings, run="run", overrides={"device": "cpu"}))
     if settings["model"].get("type") != "ngram":  # counting is a single step without a training loss
         assert len([report.values["loss"] for report in reports if report.kind == "step"]) == 3
@@ -209,6 +242,19 @@ def test_a_recipe_trains(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(goals) == len(settings["goals"])
     assert all(isinstance(goal["value"], float) for goal in goals), goals
     assert json.loads(Path("run/results.json").read_text())["goals"] == goals
+
+
+def example_files(settings: dict[str, Any], split: str, seed: int) -> dict[str, str]:
+    """What a recipe wants to read for a split, in the form of its task."""
+    data, task = settings["data"], settings.get("task", "language-model")
+    place = data.get(split)
+    if not place:
+        return {}
+    if f"{split}_target" in data:
+        return {place: sentences(60, seed), data[f"{split}_target"]: sentences(60, seed).upper()}
+    makers = {"classify": labelled, "translate": paired, "tag": tagged, "language-model": sentences}
+    text = makers[task](200 if task == "language-model" else 60, seed)
+    return {place: universal(text) if "conllu" in place else text}
 
 
 def _write(path: Path, text: str) -> None:

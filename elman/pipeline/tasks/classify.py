@@ -29,6 +29,8 @@ THRESHOLD = 0.5
 
 
 class Classify(ExampleTask):
+    """Classify: which label, or which labels, a text has."""
+
     name, unit, default_model, by = "classify", "texts", "classifier", ("text",)
     Data = LabelledConfig
 

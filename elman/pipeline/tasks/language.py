@@ -34,6 +34,8 @@ GAP = "<mask>"
 
 
 class LanguageModelling(Task):
+    """Language modelling: what comes next, from left to right."""
+
     name, unit, default_model = "language-model", "tokens", "stack"
 
     def __init__(self, tokenizer: Tokenizer):
@@ -223,7 +225,7 @@ class LanguageModelling(Task):
 
 
 class MaskedModelling(LanguageModelling):
-    """The same with both sides in sight."""
+    """Masked language modelling: what was hidden, with both sides in sight."""
 
     name, default_model = "masked", "masked"
 

@@ -39,6 +39,8 @@ TABLES.register("words")(_Words)
 
 
 class Tag(ExampleTask):
+    """Tag: a tag for each word of a sentence."""
+
     name, unit, default_model, by = "tag", "sentences", "tagger", ("words",)
     Data = TaggedConfig
 

@@ -73,6 +73,8 @@ class PairTokenizers(Config):
 
 
 class Translate(ExampleTask):
+    """Translate: any sequence from any other, word after word or all words at once."""
+
     name, unit, default_model, by = "translate", "pairs", "encoder-decoder", ("source", "target")
     Data = PairsConfig
 
