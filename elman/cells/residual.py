@@ -33,6 +33,10 @@ class Residual(Cell):
         self.from_input = nn.Linear(input_size, self.hidden_size, bias=config.bias)
         self.from_past = PastProduct(self.hidden_size, parts=1)
         start(self, self.hidden_size, config.orthogonal)
+        with (
+            torch.no_grad()
+        ):  # else the state drives its own growth, which drowns every input
+            self.from_past.weight.mul_(0.01)
 
     def drive(self, x: Tensor) -> Tensor:
         return self.from_input(x)

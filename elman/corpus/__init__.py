@@ -3,10 +3,10 @@
 from elman.corpus.config import DataConfig
 from elman.corpus.corpus import Corpus, open_corpus, resolve
 from elman.corpus.description import Description, describe
-from elman.corpus.document import Document, Mark, Repairs
+from elman.corpus.document import Document, Mark, PairDocument, Repairs
 from elman.corpus.labelled import Labelled, LabelledConfig, LabelledCorpus
 from elman.corpus.labels import LabelSet, label_rows
-from elman.corpus.pairs import PairCorpus, PairDocument, PairsConfig
+from elman.corpus.pairs import PairCorpus, PairsConfig
 from elman.corpus.parallel import Pair, read_pairs
 from elman.corpus.sentences import Sentence, TaggedConfig, TaggedCorpus
 from elman.corpus.tagged import ColumnsConfig, Tagged, read_tagged

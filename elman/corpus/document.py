@@ -26,6 +26,14 @@ class Document:
     continues: bool = False  # the next document goes on where this one stops: no boundary between them
 
 
+@dataclass(frozen=True, slots=True)
+class PairDocument(Document):
+    """A source, and what is to be written for it."""
+
+    target: str = ""
+    places: tuple[int, ...] = ()  # where in the source each of its first signs is to be looked for, if that is known
+
+
 @dataclass
 class Repairs:
     """Counted, never silent: what was mended or left out while reading, and the first place of each kind."""

@@ -3,17 +3,17 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Self, cast
 
 from pydantic import Field, field_validator
 
 from elman.corpus.config import DataConfig, Places
 from elman.corpus.corpus import SPLITS, Corpus, Split
-from elman.corpus.document import Document, Repairs
+from elman.corpus.document import Document, PairDocument, Repairs
 from elman.corpus.parallel import COLUMNS, Columns, pairs_of_columns, pairs_of_files, without_empty
 from elman.corpus.reading import Reading
 from elman.corpus.records import Column, first_row, two_columns
+from elman.corpus.reversal import ReversalLanguage
 from elman.corpus.sources import Source, digest, locate
 from elman.errors import ConfigError, DataError
 
@@ -22,6 +22,10 @@ NO_HEADER = "table without a header: column 1 was taken for the source, column 2
 
 class PairsConfig(DataConfig):
     """Where pairs are: in tables of two columns, or in two files whose lines belong together."""
+
+    language: dict[str, Any] | None = None
+    """Pairs that are made instead of files: {type: reversal, noise: 0.25, train: names.txt}, texts to write backwards
+    without the digits among their letters."""
 
     columns: list[Column] | None = None
     """The columns of source and target, by name, or by number in a table without a header: [1, 2]. null takes source
@@ -45,22 +49,16 @@ class PairsConfig(DataConfig):
         return two_columns(columns, "the source", "the target")
 
 
-@dataclass(frozen=True, slots=True)
-class PairDocument(Document):
-    """A source, and what is to be written for it."""
-
-    target: str = ""
-
-
 class PairCorpus(Corpus):
     """`pairs(split)` streams pairs; splits, held-out parts and repairs are those of any corpus."""
 
     config: PairsConfig
 
     def __init__(self, config: PairsConfig):
-        if not (config.train or config.valid or config.test):
+        if not (config.train or config.valid or config.test or config.language):
             raise ConfigError("no data: give data.train a table of sources and targets, or also data.train_target")
-        super().__init__(config.model_copy(update={"document": "record", "boundary": "reset"}))
+        language = ReversalLanguage.make(config.language) if config.language else None
+        super().__init__(config.model_copy(update={"document": "record", "boundary": "reset"}), language)
         self._targets = {split: self._partners(split) for split in SPLITS}
 
     @classmethod
@@ -73,6 +71,7 @@ class PairCorpus(Corpus):
     def fingerprint(self, split: Split) -> str:
         """As of any corpus, and with all that decides the targets."""
         targets = [self._targets[name].get(source.name) for name in SPLITS for source in self._origin(split)]
+        targets += self.language.sources if isinstance(self.language, ReversalLanguage) else []
         facts = [super().fingerprint(split), self.config.columns, [digest(target) for target in targets if target]]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 

@@ -1,11 +1,20 @@
 """Noisy reversal: write a text backwards and leave out the noise; where each letter must be looked for is known."""
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
+
+from elman.config import Config
+from elman.corpus.config import DataConfig, Places
+from elman.corpus.document import PairDocument, Repairs
+from elman.corpus.reading import Reading
+from elman.corpus.sources import locate
+from elman.corpus.text import line_documents
 
 NOISE = "0123456789"
+SPLITS = ["train", "valid", "test"]
 
 
 class Reversal(NamedTuple):
@@ -33,3 +42,53 @@ def random_words(
     dice = np.random.default_rng(seed)
     sizes = dice.integers(shortest, longest + 1, size=count)
     return ["".join(dice.choice(list(letters), size=size)) for size in sizes]
+
+
+class ReversalConfig(Config):
+    """Texts to write backwards."""
+
+    type: Literal["reversal"] = "reversal"
+    train: Places = None
+    """Texts, one a line; null draws random words."""
+    valid: Places = None
+    """The same, to choose by."""
+    test: Places = None
+    """The same, to report on."""
+    noise: float = Field(0.25, ge=0, le=1)
+    """Probability of a digit before each letter, and at the end, that is to be left out."""
+    words: int = Field(4000, ge=10)
+    """Random words to train on, where no texts are given; a tenth as many for each of valid and test."""
+    shortest: int = Field(2, ge=1)
+    """Letters of the shortest random word."""
+    longest: int = Field(10, ge=1)
+    """Letters of the longest."""
+    seed: int = Field(0, ge=0)
+    """Of the dice for words and noise."""
+
+
+class ReversalLanguage:
+    """Pairs of a noisy text and the text backwards, with the places to look at."""
+
+    def __init__(self, config: ReversalConfig):
+        self.config = config
+        self.sources = [source for split in SPLITS for source in locate(getattr(config, split), "text", split)]
+
+    @classmethod
+    def make(cls, settings: Mapping[str, Any]) -> "ReversalLanguage":
+        return cls(ReversalConfig.make(settings, where="data.language"))
+
+    def split(self, name: str) -> Iterator[PairDocument]:
+        seed = self.config.seed + SPLITS.index(name)
+        for number, found in enumerate(noisy_reversals(self._texts(name, seed), self.config.noise, seed), start=1):
+            size = len(found.source) + 1
+            yield PairDocument(found.source, name, number, size, target=found.target, places=found.places)
+
+    def _texts(self, name: str, seed: int) -> Iterator[str]:
+        config, given = self.config, getattr(self.config, name)
+        if given:
+            for source in locate(given, "text", name):
+                documents = line_documents(Reading(source, DataConfig(), Repairs()))
+                yield from (document.text for document in documents if document.text.strip())
+        elif not config.train:
+            count = config.words if name == "train" else max(1, config.words // 10)
+            yield from random_words(count, shortest=config.shortest, longest=config.longest, seed=seed)

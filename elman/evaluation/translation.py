@@ -15,6 +15,7 @@ from elman.errors import DataError, MissingExtra
 from elman.evaluation.significance import bootstrap_interval
 
 Interval = tuple[float, float]
+NGRAMS = 4  # BLEU counts rows of up to so many words: where no reference has as many, it is 0 whatever was written
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def judge_translations(
         "word_error_rate": _error_rate([x.split() for x in written], [x.split() for x in references], samples, seed),
         "character_error_rate": _error_rate(written, references, samples, seed),
     }
-    return found | (sacrebleu_scores(written, references, samples) if bleu else {})
+    long = any(len(reference.split()) >= NGRAMS for reference in references)
+    return found | (sacrebleu_scores(written, references, samples) if bleu and long else {})
 
 
 def sacrebleu_scores(written: Sequence[str], references: Sequence[str], samples: int = 1000) -> dict[str, Measure]:
@@ -72,9 +74,9 @@ def paired_bleu(first: Sequence[str], second: Sequence[str], references: Sequenc
         from sacrebleu.significance import PairedTest
     except ImportError:
         raise MissingExtra("comparing by BLEU", "sacrebleu", "metrics") from None
-    named = [("first", list(first)), ("second", list(second))]
+    named: Any = [("first", list(first)), ("second", list(second))]
     _, found = PairedTest(named, {"BLEU": BLEU()}, [list(references)], test_type="bs", n_samples=samples)()
-    scores = next(value for key, value in found.items() if key != "System")
+    scores: Any = next(value for key, value in found.items() if key != "System")
     return Paired(float(scores[0].score), float(scores[1].score), float(scores[1].p_value))
 
 

@@ -29,6 +29,7 @@ def final_results(session: "Session") -> dict[str, Any]:
     records = read_metrics(run.metrics)
     best = look_up(results, "valid.language.excess.best")
     draw_curves(records, run.plots, bound=best, title=run.folder.name)
+    task.pictures(session.model, prepared, recipe, run.plots)
     speeds = [record["clock"]["tokens_per_second"] for record in records if record["kind"] == "step"]
     results["tokens_per_second"] = sorted(speeds)[len(speeds) // 2] if speeds else None
     results["goals"] = [judge(goal, results) for goal in recipe.goals]

@@ -72,7 +72,7 @@ class Task(ABC):
     def completed(cls, settings: Settings) -> Settings:
         """Settings with those filled in that depend on others."""
         data = settings.get("data") or {}
-        if not (isinstance(data, Mapping) and data.get("train") is not None):
+        if not (isinstance(data, Mapping) and (data.get("train") or data.get("language"))):
             raise ConfigError(f"task {cls.name} needs data: give --data FILE, or data.train in the recipe")
         return settings
 
@@ -185,6 +185,10 @@ class Task(ABC):
     def samples(self, model: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
         """A few texts to look at, when training is over."""
         return []
+
+    def pictures(self, model: Any, prepared: Prepared, recipe: "Recipe", folder: Path) -> None:
+        """What there is to see besides curves, as files."""
+        return
 
     @abstractmethod
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:

@@ -1,7 +1,7 @@
 """Translation: any sequence from any other, by an encoder-decoder or all words at once."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import BeforeValidator, SerializeAsAny
+from torch import Tensor
 
+from elman.batches import together
 from elman.config import Config
-from elman.corpus import Corpus, PairCorpus, PairsConfig, Repairs
+from elman.corpus import Corpus, PairCorpus, PairDocument, PairsConfig, Repairs
 from elman.errors import ConfigError, MissingExtra
 from elman.evaluation import judge_translations
-from elman.evaluation.still import still
+from elman.evaluation.still import device_of, still
+from elman.inspection.attention_map import alignment, attention_hits, draw_map
 from elman.models import EncoderDecoder, MaskPredict
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task
 from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 KINDS: Registry[Any] = Registry("translator")
 KINDS.register("encoder-decoder")(EncoderDecoder)
 KINDS.register("mask-predict")(MaskPredict)
+HEADS = 8  # that are drawn; more would be too small to see
 LOOKED_AT = 1000  # texts that decide on a tokenizer, where none is named
 LONG = "pair left out: longer than data.max_tokens"
 ATTENTION: Settings = {
@@ -205,10 +209,41 @@ class Translate(ExampleTask):
         for name, measure in found.items():
             scores |= {name: measure.value, f"{name}_interval": measure.interval}
             scores |= {f"{name}_signature": measure.signature} if measure.signature else {}
-        scores["error_rate"] = 1 - scores["exact_match"]
+        low, high = scores["exact_match_interval"]
+        scores |= {"error_rate": 1 - scores["exact_match"], "error_rate_interval": (1 - high, 1 - low)}
+        scores |= self._looks(model, corpus, split)
         scores |= {"loss": self.loss(model, store, recipe), "pairs": len(pairs)}
         exact = np.array([a.strip() == b.strip() for a, b in zip(written, references, strict=True)], dtype=np.float64)
         return Judged(scores, "exact_match", exact, np.ones(len(exact)), written, references)
+
+    def _looks(self, model: Any, corpus: PairCorpus, split: Any) -> Settings:
+        """How often attention is where it must be, where the data knows that."""
+        pairs = list(islice((pair for pair in corpus.pairs(split) if pair.places), LOOKED_AT))
+        if not pairs or not _attends(model) or self.source.name != "character":
+            return {}
+        return {"attention_hits": attention_hits(self._alignment(model, pairs), [pair.places for pair in pairs])}
+
+    def _alignment(self, model: Any, pairs: Sequence[PairDocument]) -> Tensor:
+        end = [self.target.eos_id]
+        rows = [
+            {"source": self.source.encode(pair.text), "target": np.append(self.target.encode(pair.target), end)}
+            for pair in pairs
+        ]
+        batch = together(rows).to(device_of(model))
+        return alignment(model, batch.ragged("source"), batch.ragged("target"))
+
+    def pictures(self, model: Any, prepared: Prepared, recipe: "Recipe", folder: Path) -> None:
+        """Where the decoder looks while it writes a target of the validation data."""
+        corpus = prepared.corpus
+        assert isinstance(corpus, PairCorpus)
+        if not _attends(model) or "valid" not in prepared.stores:
+            return
+        pair = next(corpus.pairs("valid"))
+        source = [self.source.token(int(id)) for id in self.source.encode(pair.text)]
+        target = [self.target.token(int(id)) for id in self.target.encode(pair.target)]
+        if source and target:
+            weights = self._alignment(model, [pair])[0]
+            draw_map(weights[: len(target), :HEADS], source, target, folder / "attention", title=recipe.name)
 
     def samples(self, model: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
         corpus = prepared.corpus
@@ -234,6 +269,11 @@ class Translate(ExampleTask):
         if "candidates" in answer:
             return "\n".join(f"{one['log_prob']:.4f}\t{one['target']}" for one in answer["candidates"])
         return str(answer["target"])
+
+
+def _attends(model: Any) -> bool:
+    """Whether it writes word after word and looks at the source meanwhile."""
+    return isinstance(model, EncoderDecoder) and (model.decoder.attention is not None or bool(model.decoder.looking))
 
 
 def _limit(recipe: "Recipe") -> int:
