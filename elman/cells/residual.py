@@ -12,6 +12,9 @@ from elman.registry import Traits
 from elman.shapes import Step
 
 
+CALM = 0.01  # of the usual size: what the recurrent weights begin with
+
+
 @CELLS.register("residual")
 class Residual(Cell):
     """Ungated residual update: the new state is the old one plus a change."""
@@ -33,10 +36,8 @@ class Residual(Cell):
         self.from_input = nn.Linear(input_size, self.hidden_size, bias=config.bias)
         self.from_past = PastProduct(self.hidden_size, parts=1)
         start(self, self.hidden_size, config.orthogonal)
-        with (
-            torch.no_grad()
-        ):  # else the state drives its own growth, which drowns every input
-            self.from_past.weight.mul_(0.01)
+        if not config.orthogonal:  # else the state drives its own growth, which drowns every input
+            nn.init.uniform_(self.from_past.weight, -CALM * self.hidden_size**-0.5, CALM * self.hidden_size**-0.5)
 
     def drive(self, x: Tensor) -> Tensor:
         return self.from_input(x)
