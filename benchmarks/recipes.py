@@ -1,56 +1,97 @@
-"""Does a recipe still reach its number? `python -m benchmarks.recipes names-elman wikitext2-lstm` trains and says.
+"""Do recipes still reach their numbers?
 
-Real data is looked for where ELMAN_DATA points (docs/data.md); results go to benchmarks/results.
+    python -m benchmarks.recipes names-elman wikitext2-lstm          train them, say what they reached
+    python -m benchmarks.recipes sst2-lstm --seeds 3 --jobs 3         three seeds, side by side, and their mean
+
+Each is a process of its own; settings of recipes can be given too. Real data is looked for where ELMAN_DATA points
+(docs/data.md); results go to benchmarks/results, runs to the folder that --keep names, if any.
 """
 
+import argparse
+import json
 import os
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import write
-from elman import read_recipe, train
+from elman.config import read_yaml
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
 
-def located(name: str) -> Any:
-    """A recipe with its `data/...` paths moved to where the data is."""
-    recipe = read_recipe(RECIPES / f"{name}.yaml")
-    home = os.environ.get("ELMAN_DATA", "data")
-    splits = {split: getattr(recipe.data, split) for split in ("train", "valid", "test")}
-    moved = {f"data.{split}": path.replace("data/", f"{home}/", 1) for split, path in splits.items() if path}
-    return read_recipe(recipe, moved)
+def located(value: Any, home: str) -> Any:
+    """Settings with their `data/...` paths moved to where the data is."""
+    if isinstance(value, Mapping):
+        return {key: located(inner, home) for key, inner in value.items()}
+    if isinstance(value, str) and value.startswith("data/"):
+        return value.replace("data/", f"{home}/", 1)
+    return value
 
 
-def check(name: str) -> dict[str, Any]:
+def train(name: str, seed: int, place: Path, settings: list[str]) -> dict[str, Any]:
+    """One run of a recipe: figures of its splits, whether its goals were met, minutes; or what went wrong."""
+    moved = located(read_yaml(RECIPES / f"{name}.yaml")["data"], os.environ.get("ELMAN_DATA", "data"))
+    paths = [word for key, value in moved.items() for word in (f"--data.{key}", json.dumps(value))]
+    command = [sys.executable, "-m", "elman", "train", str(RECIPES / f"{name}.yaml"), "--seed", str(seed), "--json"]
     began = time.monotonic()
-    recipe = located(name)
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as place:
-        for report in train(recipe, run=Path(place) / "run"):
-            if report.kind == "validation":
-                print(
-                    f"{name}: epoch {report.epoch:.1f}, validation {report.values['valid_loss']:.4f}", file=sys.stderr
-                )
-            if report.kind == "result":
-                results = report.values
+    run = ["--run", str(place / f"{name}-{seed}")]
+    done = subprocess.run([*command, *paths, *run, *settings], capture_output=True, text=True, check=False)
     minutes = (time.monotonic() - began) / 60
-    scores = {split: results[split] for split in ("valid", "test") if split in results}
-    kept = {split: {key: scores[split][key] for key in ("loss", "perplexity", "bits_per_byte")} for split in scores}
-    return {"goals": results["goals"], "minutes": minutes, **kept}
+    print(f"{name}, seed {seed}: {minutes:.1f} min, exit {done.returncode}", file=sys.stderr, flush=True)
+    if done.returncode:
+        return {"error": done.stderr[-2000:], "minutes": minutes}
+    found = json.loads(done.stdout)
+    kept = {split: figures(found[split]) for split in ("valid", "test") if split in found}
+    return {"goals": found["goals"], "parameters": found["parameters"], "minutes": minutes, **kept}
 
 
-def main(names: list[str]) -> int:
+def figures(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers, their intervals and how they were computed."""
+    kept = ("_interval", "_signature")
+    return {key: value for key, value in scores.items() if isinstance(value, int | float) or key.endswith(kept)}
+
+
+def means(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Of every goal over all seeds: its mean and whether that is good enough."""
+    goals = [run["goals"] for run in runs.values() if "goals" in run]
+    found = {}
+    for goal in goals[0] if goals else []:
+        values = [other["value"] for run in goals for other in run if other["measure"] == goal["measure"]]
+        mean = statistics.mean(values)
+        met = (goal["at_most"] is None or mean <= goal["at_most"]) and (
+            goal["at_least"] is None or mean >= goal["at_least"]
+        )
+        found[goal["measure"]] = {"mean": mean, "of": values, "met": met}
+    return found
+
+
+def main() -> int:
+    reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    reader.add_argument("recipes", nargs="*", default=[])
+    reader.add_argument("--seeds", type=int, default=1, help="seeds of each, from 1 on")
+    reader.add_argument("--jobs", type=int, default=1, help="runs side by side")
+    reader.add_argument("--keep", type=Path, help="folder for the runs (default: thrown away)")
+    given, settings = reader.parse_known_args()
+    names = given.recipes or sorted(path.stem for path in RECIPES.glob("*.yaml"))
     failed = False
-    for name in names or sorted(path.stem for path in RECIPES.glob("*.yaml")):
-        found = check(name)
-        print(name, found, write(f"recipe-{name}", found))
-        failed |= not all(goal["met"] for goal in found["goals"])
+    with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(given.jobs) as pool:
+        place = given.keep or Path(temporary)
+        seeds = range(1, given.seeds + 1)
+        waiting = {name: {s: pool.submit(train, name, s, place, settings) for s in seeds} for name in names}
+        for name, several in waiting.items():
+            runs = {str(seed): one.result() for seed, one in several.items()}
+            reached = means(runs)
+            print(name, json.dumps(reached), write(f"recipe-{name}", {"goals": reached, "seeds": runs}))
+            failed |= any("error" in run for run in runs.values()) or not all(one["met"] for one in reached.values())
     return int(failed)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -11,7 +11,6 @@ from elman.ops.taps import tap
 from elman.registry import Traits
 from elman.shapes import Step
 
-
 CALM = 0.01  # of the usual size: what the recurrent weights begin with
 
 
