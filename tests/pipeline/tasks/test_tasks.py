@@ -191,6 +191,30 @@ def test_a_classifier_can_begin_with_a_language_model(data, tmp_path):
         read_recipe(None, {**settings, "start_from": str(tmp_path / "run")})
 
 
+def test_a_classifier_can_begin_with_a_masked_model_and_a_tagger_with_its_word_vectors(data, tmp_path):
+    """At a learning rate of almost nothing, the body is still that of the masked model."""
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(line.split("\t")[1] for line in TEXTS["classify"](300, 9).splitlines()[1:]))
+    masked = {"task": "masked", "data.train": str(text), "tokenizer": "word", "model.hidden_size": 16}
+    small = {"training.max_epochs": 1, "training.sequence_length": 8, "device": "cpu"}
+    list(train(overrides={**masked, **small}, run=tmp_path / "m"))
+    body = load(tmp_path / "m").model.state_dict()
+    frozen = {"start_from": str(tmp_path / "m"), "training.learning_rate": 1e-12, "training.max_epochs": 1}
+    for task in ("classify", "tag"):
+        settings = {key: value for key, value in settings_of(task, data).items() if key != "model.hidden_size"}
+        list(train(overrides={**settings, **frozen}, run=tmp_path / task))
+    classifier = load(tmp_path / "classify").model.state_dict()
+    shared = [name for name in classifier if name.startswith(("stack.", "embedding."))]
+    assert len(shared) > 5
+    for name in shared:
+        torch.testing.assert_close(classifier[name], body[name][: len(classifier[name])], atol=1e-6, rtol=0)
+    tagger, words = load(tmp_path / "tag"), load(tmp_path / "m").tokenizer.vocabulary
+    row = tagger.task.table.words.index("cat") + 1
+    torch.testing.assert_close(
+        tagger.model.embedding.weight[row], body["embedding.weight"][words["cat"]], atol=1e-6, rtol=0
+    )
+
+
 def test_language_verbs_refuse_other_tasks_and_say_what_works(runs):
     for use in (lambda model: model.generate(""), lambda model: model.score("x"), lambda model: model.trace("x")):
         with pytest.raises(ConfigError, match="elman predict"):
