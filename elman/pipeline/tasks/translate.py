@@ -16,7 +16,7 @@ from elman.errors import ConfigError, MissingExtra
 from elman.evaluation import judge_translations
 from elman.evaluation.still import still
 from elman.generation import BeamConfig, beam_search
-from elman.models import EncoderDecoder
+from elman.models import EncoderDecoder, Transducer
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task
 from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
 from elman.pipeline.tasks.files import keep_tokenizer
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 KINDS: Registry[Any] = Registry("translator")
 KINDS.register("encoder-decoder")(EncoderDecoder)
+KINDS.register("transducer")(Transducer)
 LOOKED_AT = 1000  # texts that decide on a tokenizer, where none is named
 LONG = "pair left out: longer than data.max_tokens"
 ATTENTION: Settings = {
