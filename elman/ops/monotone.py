@@ -1,16 +1,31 @@
 """Where a reader stands who only goes forward: distributions over the places of a source, in logarithms."""
 
+from typing import NamedTuple
+
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 NEVER = -1e4  # for log 0: what is impossible shall stay finite, so that gradients do
 
 
-def advance(here: Tensor, stop: Tensor, leave: Tensor) -> Tensor:
-    """Where the reader stops next: the distribution (..., places) after going on from `here` over any places.
+class Moves(NamedTuple):
+    """What a reader does at each place (..., places), in log-probabilities; each pair makes up one whole."""
 
-    At each place, the one begun at too, it stops with log-probability `stop` or leaves it with `leave`:
-    p(t) = Σ_{s ≤ t} here(s) · leave(s) ··· leave(t - 1) · stop(t), all s and t at once (Raffel et al., 2017).
+    stay: Tensor  # stop once more where it stopped last
+    go: Tensor  # or go on from there
+    stop: Tensor  # of a place it comes to: stop there
+    leave: Tensor  # or pass it
+
+
+def advance(here: Tensor, moves: Moves) -> Tensor:
+    """Where the reader stops next, if it stopped last at `here`: a distribution of the same shape.
+
+    p(t) = here(t) · stay(t) + Σ_{s < t} here(s) · go(s) · leave(s + 1) ··· leave(t - 1) · stop(t), for all t at once:
+    the product is that of all places before t over that of all up to s.
     """
-    reach = F.pad(leave[..., :-1], (1, 0)).cumsum(-1)  # from the first place to each
-    return (here - reach).logcumsumexp(-1) + reach + stop
+    passed = moves.leave.cumsum(-1)
+    before = F.pad(passed[..., :-1], (1, 0))
+    gone = (here + moves.go - passed).logcumsumexp(-1)
+    arriving = F.pad(gone[..., :-1], (1, 0), value=NEVER) + before + moves.stop
+    return torch.logaddexp(here + moves.stay, arriving)

@@ -46,25 +46,29 @@ def by_all_ways(model: Transducer, source: list[int], target: list[int]) -> Tens
     given = torch.tensor([[EOS, *target[:-1]]])
     top, _ = decoder.stack(decoder.embedding(given), begun.layers, None)
     mixed = torch.tanh(decoder.from_top(top).unsqueeze(2) + begun.places.unsqueeze(1))[0]
-    stop = torch.sigmoid(decoder.stop(mixed).squeeze(-1))
+    stay, stop = torch.sigmoid(decoder.moves(mixed)).unbind(-1)
     logits = decoder.logits(mixed)
     logits[..., EOS] = -torch.inf
     write = logits.softmax(-1)
-    total, end = torch.zeros(()).double(), len(source)
-    for way in combinations_with_replacement(range(end), len(target) - 1):
+    total, end = torch.zeros(()).double(), len(source) + 1
+    for way in combinations_with_replacement(range(1, end), len(target) - 1):
         chance = torch.ones(()).double()
         for time, (before, place) in enumerate(pairwise([0, *way, end])):
-            for left in range(before, place):
-                chance = chance * (1 - stop[time, left])
+            if place == before:
+                chance = chance * stay[time, place]
+            else:
+                chance = chance * (1 - stay[time, before] if before else 1)
+                chance = chance * (1 - stop[time, before + 1 : place]).prod()
+                chance = chance * (stop[time, place] if place < end else 1)
             if place < end:
-                chance = chance * stop[time, place] * write[time, place, target[time]]
+                chance = chance * write[time, place, target[time]]
         total = total + chance
     return total
 
 
 @pytest.mark.parametrize("row", range(4))
 def test_the_probability_of_a_target_is_the_sum_over_all_ways(row: int) -> None:
-    """Planted: stops without leaving; the end allowed inside; the way from the second place."""
+    """Planted: no cost of passing a place; the end allowed inside; a word at the start."""
     model = build()
     source = SOURCE.values[row, : SOURCE.lengths[row]].tolist()
     target = TARGET.values[row, : TARGET.lengths[row]].tolist()
@@ -103,7 +107,7 @@ def test_words_and_end_are_a_distribution() -> None:
 
 def test_all_targets_together_have_all_the_probability() -> None:
     model = build()
-    decoder_of(model).stop.bias.data -= 5  # short targets: those left out weigh little
+    decoder_of(model).moves.bias.data -= 5  # short targets: those left out weigh little
     total = 0.0
     for length in range(4):
         targets = ragged(*([*words, EOS] for words in product(range(1, WORDS), repeat=length)))
@@ -154,7 +158,7 @@ def test_the_place_of_writing_is_tapped() -> None:
     with record("*alignment") as seen:
         model(SOURCE, TARGET)
     (weights,) = (seen[site] for site in seen)
-    assert weights.shape == (4, 5, 5)
+    assert weights.shape == (4, 5, 6)
     torch.testing.assert_close(weights.exp().sum(-1), torch.ones(4, 5))
 
 

@@ -1,8 +1,9 @@
 """Transducers (Graves, 2012): the target is written while the source is read, from left to right and never back.
 
-At each place of the source the reader writes words or goes on; the end stands after the last place and nowhere else. So
-no part of a source is lost or read twice: made for spelling and sound, not for languages of unlike word order. Which
-word was written where is not known: all ways through the source are summed, exactly.
+The reader comes to each place of the source in turn, and writes there or passes it; where it wrote, it writes once more
+or goes on. The end stands after the last place and nowhere else. So no end comes early and nothing is read twice:
+made for spelling and sound, not for languages of unlike word order. Which word was written where is not known: all ways
+through the source are summed, exactly.
 """
 
 from typing import ClassVar, Literal, NamedTuple
@@ -19,7 +20,7 @@ from elman.models.encoder_decoder.encoder import Encoder
 from elman.models.encoder_decoder.model import EncoderDecoder
 from elman.models.language_model import LanguageModel
 from elman.models.stack import StackConfig
-from elman.ops.monotone import NEVER, advance
+from elman.ops.monotone import NEVER, Moves, advance
 from elman.ops.taps import scope, stepping, tap
 from elman.shapes import Lengths, Sequence, State, Step, Token, Tokens
 
@@ -41,16 +42,15 @@ class TransducerState(NamedTuple):
     """All that the next word depends on; rows can be taken like those of any state."""
 
     layers: State
-    places: Tensor  # (batch, places, width): the source as it is mixed in, and its end
-    lengths: Tensor  # where each row's end stands
+    places: Tensor  # (batch, places, width): a start, the source as it is mixed in, and its end
+    lengths: Tensor  # of the source
     joint: Tensor  # (batch, places, vocabulary): log-probability of the next word, written at this place
 
 
 class _Ways(NamedTuple):
     """What can happen at each word and place, in logarithms: (batch, time, places, ...)."""
 
-    stop: Tensor  # write here
-    leave: Tensor  # go on to the next place
+    moves: Moves
     write: Tensor  # (..., vocabulary): this word, if one is written
 
 
@@ -58,7 +58,7 @@ class TransducerDecoder(LanguageModel):
     """A language model of the target, whose every word is mixed with every place of the source.
 
     ```
-    words so far ─► stack ─► h ─┬─► tanh(W h + U x) ─┬─► stop here?
+    words so far ─► stack ─► h ─┬─► tanh(W h + U x) ─┬─► write here, write here once more?
     source ──────────────► x ───┘                    └─► which word
     ```
     """
@@ -74,7 +74,7 @@ class TransducerDecoder(LanguageModel):
         self.eos_id, width = eos_id, self.stack.output_size
         self.from_source = nn.Linear(source_size, width, bias=False)
         self.from_top = nn.Linear(width, width)
-        self.stop = nn.Linear(width, 1)
+        self.moves = nn.Linear(width, 2)  # stay, if it was here; stop, if not
 
     def initial_state(self, batch: int) -> TransducerState:
         """Before a source without any word."""
@@ -82,8 +82,8 @@ class TransducerDecoder(LanguageModel):
         return self.begin(empty, torch.zeros(batch, dtype=torch.long, device=empty.device))
 
     def begin(self, source: Sequence, lengths: Lengths) -> TransducerState:
-        """The state before the first word: at the first place, whatever word may come before."""
-        places = F.pad(self.from_source(source), (0, 0, 0, 1))
+        """The state before the first word: at the start, whatever word may come before."""
+        places = F.pad(self.from_source(source), (0, 0, 1, 1))
         first = places.new_full((*places.shape[:2], 1), NEVER).index_fill(1, lengths.new_zeros(1), 0)
         joint = first.expand(-1, -1, self.vocab_size)
         return TransducerState(self.stack.initial_state(len(source)), places, lengths, joint)
@@ -159,23 +159,26 @@ class TransducerDecoder(LanguageModel):
     def _next(self, here: Step, ways: _Ways, time: int) -> Step:
         """Where the next word is written, from where the last one was."""
         with stepping():
-            return tap("alignment", advance(here, ways.stop[:, time], ways.leave[:, time]))
+            return tap("alignment", advance(here, Moves(*(move[:, time] for move in ways.moves))))
 
     def _ways(self, top: Sequence, state: TransducerState) -> _Ways:
         config, lengths = self.config, state.lengths.to(top.device)
         mixed = torch.tanh(self.from_top(top).unsqueeze(2) + state.places.unsqueeze(1))
         share = config.dropout if config.output_dropout is None else config.output_dropout
         mixed = self.stack.drop(mixed.flatten(1, 2), share).view_as(mixed)
-        place = torch.arange(mixed.shape[2], device=top.device)
-        end, inside = (place == lengths.unsqueeze(1))[:, None], (place < lengths.unsqueeze(1))[:, None]
-        stop = _precise(self.stop(mixed).squeeze(3))
-        stop, leave = F.logsigmoid(stop), F.logsigmoid(-stop)
-        stop = stop.masked_fill(~inside, NEVER).masked_fill(end, 0)
-        leave = leave.masked_fill(~inside, NEVER)
+        place, last = torch.arange(mixed.shape[2], device=top.device), lengths.view(-1, 1, 1)
+        inside, end = (place > 0) & (place <= last), place == last + 1
+        stay, stop = _precise(self.moves(mixed)).unbind(3)
+        sure, never = stay.new_zeros(()), stay.new_full((), NEVER)
+        moves = Moves(
+            stay=torch.where(inside, F.logsigmoid(stay), torch.where(end, sure, never)),
+            go=torch.where(inside, F.logsigmoid(-stay), torch.where(place == 0, sure, never)),
+            stop=torch.where(inside, F.logsigmoid(stop), torch.where(end, sure, never)),
+            leave=torch.where(inside, F.logsigmoid(-stop), torch.where(place == 0, sure, never)),
+        )
         is_end = torch.arange(self.vocab_size, device=top.device) == self.eos_id
-        logits = _precise(self.logits(mixed)).masked_fill(is_end, NEVER)
-        only_end = torch.where(is_end, 0.0, NEVER).to(logits.dtype)
-        return _Ways(stop, leave, torch.where(inside.unsqueeze(3), logits.log_softmax(3), only_end))
+        words = _precise(self.logits(mixed)).masked_fill(is_end, NEVER).log_softmax(3)
+        return _Ways(moves, torch.where(inside.unsqueeze(3), words, torch.where(is_end, sure, never)))
 
 
 class Transducer(EncoderDecoder):
