@@ -92,13 +92,8 @@ class TransducerDecoder(LanguageModel):
         self, tokens: Tokens, state: TransducerState | None = None, lengths: Lengths | None = None
     ) -> tuple[Tensor, TransducerState]:
         """Log-probabilities (batch, time, vocabulary) of the word after each position, and the new state."""
-        state = self.initial_state(len(tokens)) if state is None else state
-        joint, _, layers = self._joint(tokens, state, lengths)
-        if lengths is None or not len(tokens):
-            last = joint[:, -1]
-        else:
-            last = joint[torch.arange(len(joint), device=joint.device), lengths.to(joint.device).clamp(min=1) - 1]
-        return tap("output.logits", joint.logsumexp(2)), state._replace(layers=layers, joint=last)
+        place, write, state = self._known(tokens, state, lengths)
+        return tap("output.logits", (place.unsqueeze(3) + write).logsumexp(2)), state
 
     def step(self, token: Token, state: TransducerState) -> tuple[Tensor, TransducerState]:
         """Log-probabilities (batch, vocabulary) after one more word, and the new state."""
@@ -112,9 +107,8 @@ class TransducerDecoder(LanguageModel):
         self, inputs: Tokens, targets: Tokens, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Tensor, State]:
         """Nats of every target; padding gives rubbish."""
-        state = self.initial_state(len(inputs)) if state is None else state
-        joint, _, layers = self._joint(inputs, state, lengths)
-        return -_of(joint, targets).logsumexp(2), state._replace(layers=layers)
+        place, write, state = self._known(inputs, state, lengths)
+        return -(place + _of(write, targets)).logsumexp(2), state
 
     def total_loss(
         self,
@@ -125,36 +119,38 @@ class TransducerDecoder(LanguageModel):
         smoothing: float = 0.0,
     ) -> tuple[Tensor, State]:
         """Sum of nats over real positions."""
-        state = self.initial_state(len(inputs)) if state is None else state
-        joint, write, layers = self._joint(inputs, state, lengths)
-        found = _of(joint, targets)
+        place, write, state = self._known(inputs, state, lengths)
+        found = place + _of(write, targets)
         nats = -found.logsumexp(2)
         if smoothing:
-            where = found.softmax(2).detach()
-            letters = write.clamp(min=NEVER).masked_fill(write <= NEVER, 0).mean(3)  # of the end alone: nothing
-            nats = (1 - smoothing) * nats - smoothing * (where * letters).sum(2)
+            possible = write.masked_fill(write < NEVER / 2, 0).mean(3)
+            nats = (1 - smoothing) * nats - smoothing * (found.softmax(2).detach() * possible).sum(2)
         if lengths is not None:
             real = torch.arange(targets.shape[1], device=targets.device) < lengths.to(targets.device)[:, None]
             nats = nats[real]
-        return nats.sum(), state._replace(layers=layers)
+        return nats.sum(), state
 
-    def _joint(self, tokens: Tokens, state: TransducerState, lengths: Lengths | None) -> tuple[Tensor, Tensor, State]:
-        """For each position of a target that is known, the log-probability of the next word at each place (batch, time,
-        places, vocabulary); that of the word alone, laid out like it."""
-        config = self.config
-        x = self.stack.drop(
-            tap("embedding", self._embed(tokens)),
-            config.dropout if config.input_dropout is None else config.input_dropout,
-        )
+    def _known(
+        self, tokens: Tokens, state: TransducerState | None, lengths: Lengths | None
+    ) -> tuple[Tensor, Tensor, TransducerState]:
+        """For each position of a target that is known, in logarithms: where the next word is written (batch, time,
+        places), and which (..., vocabulary); and the new state."""
+        state = self.initial_state(len(tokens)) if state is None else state
+        config, (batch, longest) = self.config, tokens.shape
+        share = config.dropout if config.input_dropout is None else config.input_dropout
+        x = self.stack.drop(tap("embedding", self._embed(tokens)), share)
         top, layers = self.stack(x, state.layers, lengths)
         ways = self._ways(top, state)
         written = _of(ways.write, F.pad(tokens[:, 1:], (0, 1)))  # the word that comes next is known, but for the last
-        here, priors = _after(state.joint, tokens[:, 0]), []
-        for time in range(tokens.shape[1]):
-            prior = self._next(here, ways, time)
-            priors.append(prior)
-            here = (prior + written[:, time]).log_softmax(1)
-        return torch.stack(priors, 1).unsqueeze(3) + ways.write, ways.write, layers
+        here, places = _after(state.joint, tokens[:, 0]), []
+        for time in range(longest):
+            places.append(self._next(here, ways, time))
+            here = (places[-1] + written[:, time]).log_softmax(1)
+        place = torch.stack(places, 1)
+        rows = torch.arange(batch, device=tokens.device)
+        last = torch.full_like(rows, longest) if lengths is None else lengths.to(tokens.device)
+        joint = place[rows, last - 1].unsqueeze(2) + ways.write[rows, last - 1]
+        return place, ways.write, state._replace(layers=layers, joint=joint)
 
     def _next(self, here: Step, ways: _Ways, time: int) -> Step:
         """Where the next word is written, from where the last one was."""
