@@ -84,7 +84,7 @@ class TransducerDecoder(LanguageModel):
     def begin(self, source: Sequence, lengths: Lengths) -> TransducerState:
         """The state before the first word: at the start, whatever word may come before."""
         places = F.pad(self.from_source(source), (0, 0, 1, 1))
-        first = places.new_full((*places.shape[:2], 1), NEVER).index_fill(1, lengths.new_zeros(1), 0)
+        first = _precise(places).new_full((*places.shape[:2], 1), NEVER).index_fill(1, lengths.new_zeros(1), 0)
         joint = first.expand(-1, -1, self.vocab_size)
         return TransducerState(self.stack.initial_state(len(source)), places, lengths, joint)
 
