@@ -1,6 +1,6 @@
 """From letters to sounds in many languages: single models of several seeds, and all of them as one.
 
-`python -m benchmarks.g2p runs/g2p --languages geo kor --seeds 1 2 3 [--recipe g2p-medium] [model.label_smoothing=0.1]`
+`python -m benchmarks.g2p runs/g2p --languages geo kor --seeds 1 2 3 [--set model.label_smoothing=0.1]`
 trains what is not yet trained below runs/g2p, and prints the share of test words that are wrong, as the shared task
 counts them. Data is looked for where ELMAN_DATA points (docs/data.md). Several may run side by side, a language each.
 """
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--languages", nargs="+", default=MEDIUM)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--recipe", default="g2p-medium")
-    parser.add_argument("changes", nargs="*", default=[], metavar="section.setting=value")
+    parser.add_argument("--set", nargs="*", default=[], dest="changes", metavar="section.setting=value")
     given = parser.parse_args()
     changes = dict(change.split("=", 1) for change in given.changes)
     rows = []
