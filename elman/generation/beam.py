@@ -1,7 +1,8 @@
 """Beam search: the most probable sequences that a model can write, many at a time, without a loop over beams or rows.
 
 A hypothesis that ends among the best `beam_size` goes to the list of finished ones; its place is taken by the next best
-that goes on. A row is over, and leaves the batch, as soon as it has `beam_size` finished ones.
+that goes on. A row is over, and leaves the batch, as soon as it has `beam_size` finished ones, the best of them better
+than all that go on: where a model is sure of a long text, many poor ends come before the good one.
 """
 
 from typing import Any, NamedTuple
@@ -221,13 +222,15 @@ def _collect(done: Hypotheses, rows: Tensor, going: _Going, ended: Tensor, confi
 def _undecided(
     done: Hypotheses, rows: Tensor, going: _Going, over: Tensor, limits: Tensor, config: BeamConfig
 ) -> Tensor:
-    """Which of the rows may still find one of the best: not those with all places taken, nor those in which no
-    hypothesis can get better than what is found. Its score is at most what it has, divided as if it became as long as
-    it may: each further word makes a log-probability smaller, and no coverage adds to it."""
-    longest = ((5 + limits[rows]) / 6) ** config.length_penalty
-    hope = going.log_probs.masked_fill(over, -torch.inf).amax(1) / longest
-    scores = done.scores[rows]
-    return (scores[:, -1] == -torch.inf) & (scores[:, (config.num_best or config.beam_size) - 1] < hope)
+    """Which of the rows may still find one of the best: not those in which no hypothesis can get better than what is
+    found, nor those with all places taken, unless one that goes on is better already than the best of them. Its score
+    is at most what it has, divided as if it became as long as it may: each further word makes a log-probability
+    smaller, and no coverage adds to it."""
+    scores, ahead = done.scores[rows], going.log_probs.masked_fill(over, -torch.inf).amax(1)
+    penalty = ((5 + going.tokens.shape[2]) / 6) ** config.length_penalty
+    hope = ahead / ((5 + limits[rows]) / 6) ** config.length_penalty
+    full, wanted = scores[:, -1] > -torch.inf, config.num_best or config.beam_size
+    return torch.where(full, scores[:, 0] < ahead / penalty, scores[:, wanted - 1] < hope)
 
 
 def _nothing(rows: int, beams: int, limit: int, device: torch.device) -> Hypotheses:

@@ -2,7 +2,7 @@
 
 from elman.models.base import KINDS, MODELS, Prediction, SequenceModel, cannot_step, prediction_of
 from elman.models.classifier import Classifier, ClassifierConfig
-from elman.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from elman.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, Transducer, TransducerConfig
 from elman.models.language_model import LanguageModel
 from elman.models.mask_predict import MaskPredict, MaskPredictConfig
 from elman.models.masked import Masked, MaskedConfig
@@ -29,6 +29,8 @@ __all__ = [
     "StackConfig",
     "Tagger",
     "TaggerConfig",
+    "Transducer",
+    "TransducerConfig",
     "cannot_step",
     "prediction_of",
 ]

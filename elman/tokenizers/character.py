@@ -2,15 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import tokenizers as hf
 from pydantic import Field
-from tokenizers import decoders, models
+from tokenizers import decoders, models, normalizers
 
 from elman import config as settings
 from elman.tokenizers.base import EOS, TOKENIZERS, UNK, UNK_ID, Ids, Tokenizer, by_frequency, checked
+
+_NORMALIZERS = {"none": None, "nfc": normalizers.NFC(), "nfd": normalizers.NFD()}
 
 
 @TOKENIZERS.register("character")
@@ -23,16 +25,21 @@ class Character(Tokenizer):
     class Config(settings.Config):
         min_frequency: int = Field(1, ge=1)
         """Characters seen less often become `<unk>`."""
+        normalize: Literal["none", "nfc", "nfd"] = "none"
+        """Take text as it is, with each letter and its marks as one character (nfc), or taken apart (nfd): é as e and
+        its accent, a Korean syllable as its two or three letters. What is decoded stays so, canonically the same."""
 
     @classmethod
     def train(cls, config: Any, texts: Iterable[str]) -> Self:
         counts: Counter[str] = Counter()
         for text in texts:
-            counts.update(text)
+            counts.update(_normalized(text, _NORMALIZERS[config.normalize]))
         vocabulary = by_frequency(counts, config.min_frequency)
         checked("".join(vocabulary))
         library = hf.Tokenizer(models.BPE(vocabulary, [], unk_token=UNK))  # pairs are never joined: characters stay
         library.decoder = decoders.Fuse()
+        if normalizer := _NORMALIZERS[config.normalize]:
+            library.normalizer = normalizer
         return cls(config, library)
 
     def __init__(self, config: Any, library: hf.Tokenizer):
@@ -44,8 +51,18 @@ class Character(Tokenizer):
         self._table[list(known)] = list(known.values())
 
     def encode(self, text: str) -> Ids:
+        text = _normalized(text, self.library.normalizer)
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
         return self._table[np.minimum(points, len(self._table) - 1)]
 
     def unknowns(self, text: str) -> list[str]:
-        return [character for character in text if character not in self.vocabulary]
+        return [
+            character for character in _normalized(text, self.library.normalizer) if character not in self.vocabulary
+        ]
+
+
+def _normalized(text: str, normalizer: Any) -> str:
+    if normalizer is None or text.isascii():
+        return text
+    checked(text)
+    return normalizer.normalize_str(text)  # not Python's: its tables may be of another version of Unicode

@@ -138,6 +138,23 @@ def test_a_search_does_not_stop_while_length_can_make_up_for_the_loss() -> None:
     assert best.tokens == [1] * 5
 
 
+class Steady:
+    """Goes on with a chance of 0.97 and ends with one of 0.02, until it ends for sure with the ninth word."""
+
+    def step(self, token: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        middle, end = torch.tensor([[0.02, 0.97, 0.01], [1.0, 1e-6, 1e-6]]).log()
+        return torch.stack([end if s == 8 else middle for s in state.tolist()]), state + 1
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+@pytest.mark.parametrize("beams", [1, 2, 3, 5])
+def test_poor_ends_do_not_stop_a_search_whose_best_goes_on(beams: int, penalty: float) -> None:
+    """Even as many of them as beams: long words lost half their sounds."""
+    config = BeamConfig(beam_size=beams, max_tokens=20, length_penalty=penalty)
+    ((best, *_),) = beam_search(Steady(), torch.zeros(1, dtype=torch.long), EOS, config).lists(EOS)
+    assert best.tokens == [1] * 8
+
+
 def test_a_search_for_the_best_alone_is_shorter() -> None:
     steps = {}
     for wanted in (0, 1):

@@ -14,6 +14,7 @@ TEXTS = ["the cat sat on the mat , the <unk> cat", "Ünïcödé 😀 \u05d0"]
 SETTINGS = [
     {"type": "byte"},
     {"type": "character", "min_frequency": 2},
+    {"type": "character", "normalize": "nfd"},
     {"type": "word", "vocab_size": 9, "lowercase": True, "split": "punctuation"},
     {"type": "bpe", "vocab_size": 270},
 ]

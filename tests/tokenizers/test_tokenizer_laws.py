@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import normalizers
 
 from elman.errors import ConfigError, DataError, UnknownName
 from elman.tokenizers import EOS, EOS_ID, TOKENIZERS, UNK, UNK_ID, StreamDecoder, report, train_tokenizer
@@ -17,6 +18,8 @@ SETTINGS = [
     {"type": "byte"},
     {"type": "character"},
     {"type": "character", "min_frequency": 2},
+    {"type": "character", "normalize": "nfc"},
+    {"type": "character", "normalize": "nfd"},
     {"type": "word"},
     {"type": "word", "vocab_size": 8},
     {"type": "word", "lowercase": True},
@@ -25,6 +28,12 @@ SETTINGS = [
     {"type": "bpe", "vocab_size": 300},
 ]
 TRAINED = {str(given_settings): train_tokenizer(given_settings, SENTENCES) for given_settings in SETTINGS}
+
+FORMS = {  # the library's, as Python's tables may be of another version of Unicode
+    "none": str,
+    "nfc": normalizers.NFC().normalize_str,
+    "nfd": normalizers.NFD().normalize_str,
+}
 
 patient = settings(deadline=None)
 MARKS = [EOS, UNK, "<EOS>", "<eos", "x<eos>", "<unk><eos>", "'s", "Σ"]
@@ -85,6 +94,23 @@ def test_known_characters_give_back_the_text(text):
     assert tokenizer.unknowns(text) == []
 
 
+@pytest.mark.parametrize("form", FORMS)
+@patient
+@given(text=texts.filter(bool))
+def test_normalized_characters_give_back_the_text_in_that_form(form, text):
+    tokenizer = train_tokenizer({"type": "character", "normalize": form}, [text])
+    assert tokenizer.decode(tokenizer.encode(text)) == FORMS[form](text)
+    assert tokenizer.encode(FORMS[form](text)).tolist() == tokenizer.encode(text).tolist()
+    assert tokenizer.unknowns(text) == []
+
+
+def test_taken_apart_a_syllable_is_its_letters():
+    tokenizer = train_tokenizer({"type": "character", "normalize": "nfd"}, ["각나"])
+    assert [tokenizer.token(id) for id in tokenizer.encode("난")] == ["\u1102", "\u1161", UNK]
+    assert tokenizer.unknowns("난") == ["\u11ab"]
+    assert tokenizer.encode("낙").tolist() == tokenizer.encode("\u1102\u1161\u11a8").tolist()
+
+
 @patient
 @given(text=texts.filter(lambda text: set(text.split()) - {EOS, UNK}))
 def test_known_words_give_back_the_text_with_single_spaces(text):
@@ -100,6 +126,8 @@ def test_unknowns_are_the_unknown_ids_that_the_text_does_not_spell_out(tokenizer
     unknowns = tokenizer.unknowns(text)
     spelled_out = int((tokenizer.encode(text) == UNK_ID).sum()) - len(unknowns)
     assert UNK not in unknowns
+    if tokenizer.name == "character":
+        text = FORMS[tokenizer.config.normalize](text)
     assert all(unknown in text for unknown in unknowns)
     if tokenizer.name == "character":
         assert spelled_out == 0

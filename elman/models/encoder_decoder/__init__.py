@@ -4,6 +4,7 @@ from elman.models.encoder_decoder.config import DecoderConfig, EncoderConfig, En
 from elman.models.encoder_decoder.decoder import Decoder, DecoderState
 from elman.models.encoder_decoder.encoder import Encoder
 from elman.models.encoder_decoder.model import EncoderDecoder
+from elman.models.encoder_decoder.transducer import Transducer, TransducerConfig
 
 __all__ = [
     "Decoder",
@@ -13,4 +14,6 @@ __all__ = [
     "EncoderConfig",
     "EncoderDecoder",
     "EncoderDecoderConfig",
+    "Transducer",
+    "TransducerConfig",
 ]

@@ -18,7 +18,7 @@ from elman.errors import ConfigError, MissingExtra
 from elman.evaluation import judge_translations
 from elman.evaluation.still import device_of, still
 from elman.inspection.attention_map import alignment, attention_hits, draw_map
-from elman.models import EncoderDecoder, MaskPredict
+from elman.models import EncoderDecoder, MaskPredict, Transducer
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task
 from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
 from elman.pipeline.tasks.files import keep_tokenizer
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 KINDS: Registry[Any] = Registry("translator")
 KINDS.register("encoder-decoder")(EncoderDecoder)
 KINDS.register("mask-predict")(MaskPredict)
+KINDS.register("transducer")(Transducer)
 HEADS = 8  # that are drawn; more would be too small to see
 LOOKED_AT = 1000  # texts that decide on a tokenizer, where none is named
 LONG = "pair left out: longer than data.max_tokens"
@@ -273,7 +274,8 @@ class Translate(ExampleTask):
 
 def _attends(model: Any) -> bool:
     """Whether it writes word after word and looks at the source meanwhile."""
-    return isinstance(model, EncoderDecoder) and (model.decoder.attention is not None or bool(model.decoder.looking))
+    decoder = model.decoder if isinstance(model, EncoderDecoder) else None
+    return getattr(decoder, "attention", None) is not None or bool(getattr(decoder, "looking", None))
 
 
 def _limit(recipe: "Recipe") -> int:

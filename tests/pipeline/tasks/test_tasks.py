@@ -6,6 +6,7 @@ import pytest
 import torch
 from task_data import ENDS, TEXTS, settings_of
 
+from elman.corpus import PairCorpus, Repairs
 from elman.errors import ConfigError, DataError
 from elman.pipeline import load, read_recipe, train
 from elman.pipeline.judging import compare_runs, evaluate_run
@@ -127,6 +128,25 @@ def test_pairs_with_an_empty_side_are_left_out_and_counted(tmp_path):
     assert any("empty target" in repair for repair in start.values["repairs"])
 
 
+def test_targets_end_where_they_end(data):
+    recipe = read_recipe(None, settings_of("translate", data))
+    corpus = recipe.kind.corpus(recipe)
+    task = recipe.kind.learn(recipe, corpus)
+    row, pair = next(task.rows(corpus, "train", Repairs())), next(corpus.pairs("train"))
+    assert row["target"].tolist() == [*task.target.encode(pair.target), task.target.eos_id]
+    assert row["source"].tolist() == task.source.encode(pair.text).tolist()
+
+
+def test_a_changed_file_of_targets_changes_the_fingerprint(tmp_path):
+    (tmp_path / "a").write_text("x\ny\n")
+    marks = []
+    for text in ("x\ny\n", "x\nz\n"):
+        (tmp_path / "b").write_text(text)
+        corpus = PairCorpus.open(train=str(tmp_path / "a"), train_target=str(tmp_path / "b"), valid_fraction=0.0)
+        marks.append(corpus.fingerprint("train"))
+    assert marks[0] != marks[1]
+
+
 def test_an_empty_file_of_tags_is_refused(tmp_path):
     (tmp_path / "a.conll").write_text("")
     with pytest.raises(DataError, match=r"a\.conll"):
@@ -168,8 +188,11 @@ def test_the_best_weights_can_be_chosen_by_a_measure(data, tmp_path):
     settings = settings_of("classify", data, **{"evaluation.choose_by": "accuracy"})
     seen = [report.values for report in train(overrides=settings, run=tmp_path / "a") if report.kind == "validation"]
     assert all("valid_accuracy" in values for values in seen)
-    best = max(range(len(seen)), key=lambda index: seen[index]["valid_accuracy"])
-    assert seen[best]["improved"]
+    best = -1.0
+    for values in seen:
+        assert values["improved"] == (values["valid_accuracy"] > best)
+        best = max(best, values["valid_accuracy"])
+    assert seen[0]["valid_accuracy"] < best  # else nothing was tested
     settings["evaluation.choose_by"] = "acuracy"
     with pytest.raises(ConfigError, match="choose_by"):
         list(train(overrides=settings, run=tmp_path / "b"))
