@@ -185,7 +185,8 @@ def test_a_masked_model_by_name_is_the_task_of_that_name():
 
 
 def test_the_best_weights_can_be_chosen_by_a_measure(data, tmp_path):
-    settings = settings_of("classify", data, **{"evaluation.choose_by": "accuracy"})
+    slowly = {"training.learning_rate": 2e-3, "training.evaluate_every": 2}
+    settings = settings_of("classify", data, **slowly, **{"evaluation.choose_by": "accuracy"})
     seen = [report.values for report in train(overrides=settings, run=tmp_path / "a") if report.kind == "validation"]
     assert all("valid_accuracy" in values for values in seen)
     best = -1.0
