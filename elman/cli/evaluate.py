@@ -25,6 +25,7 @@ def evaluate(
         ),
     ] = None,
     beam_size: Annotated[int | None, options.option(help="Of translations.", default="the recipe's")] = None,
+    others: options.Others = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
@@ -33,7 +34,7 @@ def evaluate(
 
     search: dict[str, Any] = {} if beam_size is None else {"beam_size": beam_size}
     asked: dict[str, Any] = {"data": data, "target": target, "split": split, "lanes": lanes, "search": search}
-    asked["device"] = device or "auto"
+    asked |= {"device": device or "auto", "others": others or ()}
     if len(runs) > 2:
         raise ConfigError(f"give one run, or two to compare, not {len(runs)}")
     if len(runs) == 2:

@@ -45,6 +45,14 @@ Start = Annotated[
     str | None,
     option("--start-from", help="Run of a language model to begin with, to classify or tag.", default="random numbers"),
 ]
+Others = Annotated[
+    list[Path] | None,
+    option(
+        "--with",
+        help="Another run, of the same tokens, to translate together. Repeatable.",
+        default="none",
+    ),
+]
 Size = Annotated[str | None, option(help="tiny, small, medium or large.", default="one layer of 256 units")]
 Params = Annotated[str | None, option(help="Number of parameters to come close to, like 250k or 5M.", default="any")]
 Seed = Annotated[int | None, option(help="All dice of the run come from this number.", default="1")]

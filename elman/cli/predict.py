@@ -23,13 +23,14 @@ def predict(
         bool, typer.Option("--probabilities", help="Also of all labels or tags; of translations, all candidates.")
     ] = False,
     beam_size: Annotated[int | None, options.option(help="Of translations.", default="the recipe's")] = None,
+    others: options.Others = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
     """Read lines on stdin, answer each: its label, its words' tags, its translation, or what comes next."""
     from elman.pipeline.trained import load
 
-    model = load(run, device or "auto")
+    model = load(run, device or "auto", others or ())
     search: dict[str, Any] = {} if beam_size is None else {"beam_size": beam_size}
     for answer in model.predict(_lines(form), probabilities=probabilities, **search):
         print(jsonlib.dumps(answer, ensure_ascii=False) if json else model.task.plain(answer))

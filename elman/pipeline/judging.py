@@ -15,20 +15,9 @@ from elman.pipeline.trained import load
 Places = Sequence[str] | None
 
 
-def evaluate_run(
-    folder: str | Path,
-    *,
-    data: Places = None,
-    target: Places = None,
-    split: str | None = None,
-    lanes: int | None = None,
-    device: str = "auto",
-    search: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Scores as plain values; `data` is read with the run's own settings."""
-    judged, repairs = judge_run(
-        folder, data=data, target=target, split=split, lanes=lanes, device=device, search=search
-    )
+def evaluate_run(folder: str | Path, **options: Any) -> dict[str, Any]:
+    """Scores as plain values; `data` is read with the run's own settings. Options are those of `judge_run`."""
+    judged, repairs = judge_run(folder, **options)
     return {**judged.scores, "repairs": repairs}
 
 
@@ -63,8 +52,10 @@ def judge_run(
     lanes: int | None = None,
     device: str = "auto",
     search: dict[str, Any] | None = None,
+    others: Sequence[str | Path] = (),
 ) -> tuple[Judged, list[str]]:
-    trained = load(folder, device)
+    """The scores of a run, or of several that answer together, and what was mended while the data was read."""
+    trained = load(folder, device, others)
     recipe, task = trained.recipe, trained.task
     changes: dict[str, Any] = {}
     if lanes is not None:

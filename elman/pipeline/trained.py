@@ -11,8 +11,8 @@ from elman.config import read_yaml
 from elman.errors import ConfigError, RunError
 from elman.evaluation import score_texts
 from elman.evaluation.still import device_of
-from elman.generation import Generated, GenerationConfig, generate, stream
-from elman.models import KINDS, cannot_step, prediction_of
+from elman.generation import Ensemble, Generated, GenerationConfig, generate, stream
+from elman.models import KINDS, EncoderDecoder, cannot_step, prediction_of
 from elman.models.hugging_face import is_hugging_face
 from elman.ops import taps
 from elman.pipeline.devices import choose_device, choose_threads
@@ -20,12 +20,18 @@ from elman.pipeline.recipe import Recipe, read_recipe
 from elman.pipeline.tasks import Task
 from elman.pipeline.tasks.language import LanguageModelling
 from elman.pipeline.tasks.searching import SearchConfig
+from elman.pipeline.tasks.translate import Translate
 from elman.runs import Run
 from elman.tokenizers import Tokenizer
 
 
-def load(path: str | Path, device: str = "auto") -> "TrainedModel":
-    """The best model of a run folder (the last one where none was validated)."""
+def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = ()) -> "TrainedModel":
+    """The best model of a run folder (the last one where none was validated).
+
+    With `others`, runs that translate between the same tokens, the mean of all their probabilities.
+    """
+    if others:
+        return _together([load(place, device) for place in (path, *others)])
     if is_hugging_face(path):
         raise RunError(f"{path}: a Hugging Face folder, not a run; make one of it with: elman import {path}")
     run = Run.open(path)
@@ -40,6 +46,15 @@ def load(path: str | Path, device: str = "auto") -> "TrainedModel":
     place = choose_device(device)
     choose_threads(recipe, place)
     return TrainedModel(model.to(place).eval(), task, recipe, checkpoint.step)
+
+
+def _together(models: Sequence["TrainedModel"]) -> "TrainedModel":
+    first = models[0]
+    if not all(isinstance(one.model, EncoderDecoder) for one in models):
+        raise ConfigError("only models that translate word after word answer together")
+    if len({one.task.fingerprint() for one in models if isinstance(one.task, Translate)}) > 1:
+        raise ConfigError("models that answer together need the same tokens: train them on the same data")
+    return TrainedModel(Ensemble([one.model for one in models]), first.task, first.recipe, first.step)
 
 
 class TrainedModel:

@@ -58,6 +58,9 @@ def test_a_translator_from_two_columns_or_two_files(elman, place):
     assert {"exact_match", "error_rate"} <= set(scores[0])
     assert "bleu" not in scores[0]  # of single words it would be 0, whatever was written
     assert len(elman("predict", "c", stdin="ab\nba\n").out.splitlines()) == 2
+    assert elman("predict", "c", "--with", "f", stdin="ab\n").out == elman("predict", "c", stdin="ab\n").out
+    both = json.loads(elman("eval", "c", "--with", "f", "--data", "p.tsv", "--json").out)
+    assert both["loss"] == pytest.approx(scores[0]["loss"], rel=1e-5)
     compared = json.loads(elman("eval", "c", "f", "--data", "p.tsv", "--json").out)
     assert compared["difference"] == 0
 
