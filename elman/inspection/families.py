@@ -11,11 +11,12 @@ from elman.corpus.synthetic import LANGUAGES
 from elman.errors import UnknownName
 from elman.inspection.cost import LENGTH, WIDTH, Cost, evaluate, standard, stated
 from elman.layers import LAYERS
-from elman.models import MODELS, NGram
+from elman.models import MODELS, TASK_MODELS, NGram
 from elman.registry import Registry, Traits
 from elman.tokenizers import TOKENIZERS
 
 KINDS: dict[str, Registry[Any]] = {"cell": CELLS, "layer": LAYERS, "model": MODELS}
+KINDS |= {f"model to {task}": registry for task, registry in TASK_MODELS.items()}
 KINDS |= {"tokenizer": TOKENIZERS, "language": LANGUAGES}
 COSTS = ("training", "stepping", "state")
 COUNTED = (

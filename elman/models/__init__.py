@@ -1,6 +1,6 @@
 """Models: stacks of layers with something to predict."""
 
-from elman.models.base import KINDS, MODELS, Prediction, SequenceModel, cannot_step, prediction_of
+from elman.models.base import KINDS, MODELS, TASK_MODELS, Prediction, SequenceModel, cannot_step, prediction_of
 from elman.models.classifier import Classifier, ClassifierConfig
 from elman.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, Transducer, TransducerConfig
 from elman.models.language_model import LanguageModel
@@ -13,6 +13,7 @@ from elman.models.tagger import Tagger, TaggerConfig
 __all__ = [
     "KINDS",
     "MODELS",
+    "TASK_MODELS",
     "Classifier",
     "ClassifierConfig",
     "EncoderDecoder",

@@ -44,6 +44,12 @@ class ModelClass(Protocol):
 
 
 MODELS: Registry[Any] = Registry("model")
+TASK_MODELS: dict[str, Registry[Any]] = {
+    "classify": Registry("classifier"),
+    "tag": Registry("tagger"),
+    "translate": Registry("translator"),
+}
+"""Models of the other tasks, by task. They are built of what their task knows: tokens, labels, tags."""
 
 
 def prediction_of(model: Any) -> Prediction:

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from elman.batches.examples import Examples, Ragged
 from elman.errors import ConfigError
+from elman.models.base import TASK_MODELS
 from elman.models.pooling import Kind, Pooling
 from elman.models.stack import Entry, Stack, StackConfig
 from elman.ops.dropout import embedding_dropout
@@ -53,6 +54,7 @@ class ClassifierConfig(StackConfig):
         return self
 
 
+@TASK_MODELS["classify"].register("classifier")
 class Classifier(nn.Module):
     """Reads `text`, answers with `label`: a number, or a one for each of `several` that the text has."""
 

@@ -13,6 +13,7 @@ from elman.config import Config, typed
 from elman.corpus import Corpus, DataConfig
 from elman.errors import ConfigError, DataError
 from elman.layers import LAYERS
+from elman.models import TASK_MODELS
 from elman.models.stack import on_meta
 from elman.pipeline.tasks.starting import start_from
 from elman.registry import Registry
@@ -62,9 +63,9 @@ class Task(ABC):
     default_model: ClassVar[str]
 
     @classmethod
-    @abstractmethod
     def models(cls) -> Registry[Any]:
         """The kinds of model that do it."""
+        return TASK_MODELS[cls.name]
 
     # From plain settings to typed ones
 

@@ -17,14 +17,11 @@ from elman.pipeline.tasks.base import Judged, Prepared, Settings
 from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
 from elman.pipeline.tasks.files import keep_tokenizer
 from elman.pipeline.tasks.starting import starting_tokenizer
-from elman.registry import Registry
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
 
-KINDS: Registry[Any] = Registry("classifier")
-KINDS.register("classifier")(Classifier)
 THRESHOLD = 0.5
 
 
@@ -36,10 +33,6 @@ class Classify(ExampleTask):
 
     def __init__(self, tokenizer: Tokenizer, labels: LabelSet, max_tokens: int = 0):
         self.tokenizer, self.labels, self.max_tokens = tokenizer, labels, max_tokens
-
-    @classmethod
-    def models(cls) -> Registry[Any]:
-        return KINDS
 
     @classmethod
     def completed(cls, settings: Settings) -> Settings:

@@ -24,9 +24,6 @@ from elman.registry import Registry
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
 
-KINDS: Registry[Any] = Registry("tagger")
-KINDS.register("tagger")(Tagger)
-
 
 class _Words:
     """Words with their characters: what a tagger reads."""
@@ -46,10 +43,6 @@ class Tag(ExampleTask):
 
     def __init__(self, table: WordTable, tags: TagSet):
         self.table, self.tags = table, tags
-
-    @classmethod
-    def models(cls) -> Registry[Any]:
-        return KINDS
 
     @classmethod
     def completed(cls, settings: Settings) -> Settings:

@@ -18,21 +18,16 @@ from elman.errors import ConfigError, MissingExtra
 from elman.evaluation import judge_translations
 from elman.evaluation.still import device_of, still
 from elman.inspection.attention_map import alignment, attention_hits, draw_map
-from elman.models import EncoderDecoder, MaskPredict, Transducer
+from elman.models import EncoderDecoder
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task
 from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
 from elman.pipeline.tasks.files import keep_tokenizer
 from elman.pipeline.tasks.searching import SearchConfig, answers
-from elman.registry import Registry
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
 
-KINDS: Registry[Any] = Registry("translator")
-KINDS.register("encoder-decoder")(EncoderDecoder)
-KINDS.register("mask-predict")(MaskPredict)
-KINDS.register("transducer")(Transducer)
 HEADS = 8  # that are drawn; more would be too small to see
 LOOKED_AT = 1000  # texts that decide on a tokenizer, where none is named
 LONG = "pair left out: longer than data.max_tokens"
@@ -87,10 +82,6 @@ class Translate(ExampleTask):
         self.source, self.target, self.max_tokens = source, target, max_tokens
 
     @classmethod
-    def models(cls) -> Registry[Any]:
-        return KINDS
-
-    @classmethod
     def completed(cls, settings: Settings) -> Settings:
         return {"tokenizer": {}, **super().completed(settings)}
 
@@ -119,7 +110,7 @@ class Translate(ExampleTask):
 
     @classmethod
     def smallest(cls, config: Any) -> Any:
-        return KINDS[config.type](config, 2, 2, 0)
+        return cls.models()[config.type](config, 2, 2, 0)
 
     @classmethod
     def corpus(cls, recipe: "Recipe") -> PairCorpus:
@@ -180,7 +171,7 @@ class Translate(ExampleTask):
         return {"vocabulary": self.target.vocab_size, "tokenizers": sizes}
 
     def build(self, config: Any) -> Any:
-        return KINDS[config.type](config, self.source.vocab_size, self.target.vocab_size, self.target.eos_id)
+        return self.models()[config.type](config, self.source.vocab_size, self.target.vocab_size, self.target.eos_id)
 
     def unit_of(self, model: Any) -> str:
         return "target"
