@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from elman.cli import options
+from elman.cli import microscope, options
 from elman.errors import RunError
 
-app = typer.Typer(no_args_is_help=True, help="What models can and cannot see.")
+app = typer.Typer(no_args_is_help=True, help="What models can and cannot see, and what passes inside them.")
 
 EVERY = 15  # seconds between two lines of progress where there is no terminal
 Seed = Annotated[int, typer.Option(min=0, help="All dice come from this number.")]
@@ -21,6 +21,10 @@ Seed = Annotated[int, typer.Option(min=0, help="All dice come from this number."
 @app.callback()
 def inspect() -> None:
     pass
+
+
+app.command("sites")(microscope.sites)
+app.command("trace")(microscope.trace)
 
 
 @app.command("permutation")

@@ -18,6 +18,7 @@ from elman.cli import (
     init,
     inspect,
     listing,
+    options,
     predict,
     score,
     tasks,
@@ -53,6 +54,7 @@ TAKES_SETTINGS = ("init", "check", "train")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 well, 1 failed, 2 wrongly asked."""
     words, settings = split_settings(list(sys.argv[1:] if arguments is None else arguments))
+    options.WORDS.set([*words, *settings])
     try:
         if settings and (not words or words[0] not in TAKES_SETTINGS):
             raise ConfigError(f"settings like {settings[0]} go with {', '.join(TAKES_SETTINGS)}")

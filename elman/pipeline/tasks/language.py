@@ -16,6 +16,7 @@ from elman.evaluation import Likelihood, compare, evaluate, excess
 from elman.evaluation.likelihood import plain
 from elman.evaluation.still import device_of, still
 from elman.generation import generate
+from elman.inspection.reading import Reading
 from elman.models import MODELS, StackConfig, prediction_of
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task, changed
 from elman.pipeline.tasks.files import keep_tokenizer
@@ -210,6 +211,20 @@ class LanguageModelling(Task):
         for gap, filling in zip(gaps, fillings, strict=True):
             ids[gap] = filling[0]["id"]
         return {"text": text, "filled": self.tokenizer.decode(ids), "gaps": fillings}
+
+    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
+        """The start, `<eos>` as a rule, stands before the text; for a masked model `<eos>` after it."""
+        own, masked = self.tokenizer.encode(text).tolist(), prediction_of(model) == "masked"
+        ids = [*own, self.tokenizer.eos_id] if masked else [self.tokenizer.start_id, *own]
+        given = torch.tensor([ids], device=device_of(model))
+        tokens = {"": [self.tokenizer.token(id) for id in ids]}
+        caution = "" if not masked else "The model sees the token whose own score this is: nothing was hidden from it."
+
+        def run(copies: int) -> torch.Tensor:
+            return model(given.expand(copies, -1))[0]
+
+        goal: Any = "own" if masked else "next"
+        return Reading(model, run, tokens, goal, self.tokenizer.token, ids if masked else own, caution=caution)
 
     def _likeliest(self, logits: torch.Tensor) -> list[Settings]:
         chances, ids = logits.float().softmax(-1).topk(min(SHOWN, logits.shape[-1]))

@@ -1,0 +1,116 @@
+"""elman inspect, of a run: what passes inside while it reads a text."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elman.cli import options
+from elman.errors import ConfigError
+
+Run = Annotated[Path, typer.Argument(help="A run folder.")]
+Text = Annotated[str, typer.Option("--text", help="What it reads; '-' takes standard input.")]
+Target = Annotated[str | None, options.option(help="Of a translation: what is written.", default="its own answer")]
+To = Annotated[
+    Path | None, options.option("--to", help="File: .html, .svg, .png, .csv, .json or .txt.", default="the terminal")
+]
+Edits = Annotated[
+    list[str] | None,
+    options.option("--edit", help="Change what passes: SITE=NUMBER, SITE@3=NUMBER. Repeatable.", default="nothing"),
+]
+
+
+def sites(run: Run, device: options.Device = None, json: options.Json = False) -> None:
+    """Every place inside a model that can be recorded or edited, with its shape and meaning."""
+    from elman.inspection.trace import meanings
+    from elman.pipeline import load
+
+    model = load(run, device or "auto")
+    found = model.sites()
+    told = meanings(model.model, list(found))
+    if json:
+        options.show_json([{"site": site, "shape": shape, "meaning": told[site]} for site, shape in found.items()])
+        return
+    for site, shape in found.items():
+        print(f"{site}  {' × '.join(map(str, shape)) or '1'}")
+        if told[site]:
+            print(f"    {told[site]}")
+
+
+def trace(
+    run: Run,
+    text: Text,
+    site: Annotated[
+        list[str] | None,
+        options.option("--sites", help="Names or patterns, like '*.gate.*'. Repeatable.", default="gates and states"),
+    ] = None,
+    target: Target = None,
+    edit: Edits = None,
+    to: To = None,
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Gates and states while a text is read, token by token, as heat maps."""
+    model = opened(run, device)
+    with editing(edit):
+        found = model.trace(given(text), site or ("*",), target)
+    if to is not None and to.suffix == ".safetensors":
+        options.say(f"Wrote {found.save(to)}.")
+        return
+    deliver(found.figure(*(site or ())), to, json, run)
+
+
+def opened(run: Path, device: str | None) -> Any:
+    from elman.pipeline import load
+
+    return load(run, device or "auto")
+
+
+def given(text: str) -> str:
+    return "\n".join(options.read_lines()) if text == "-" else text
+
+
+@contextmanager
+def editing(edits: list[str] | None) -> Iterator[None]:
+    """What passes is changed inside."""
+    from elman.ops import taps
+
+    with taps.edit(read_edits(edits)):
+        yield
+
+
+def read_edits(edits: list[str] | None) -> dict[str, float]:
+    changes = {}
+    for text in edits or []:
+        site, equals, number = text.rpartition("=")
+        try:
+            changes[site.strip()] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not site:
+            raise ConfigError(f"--edit {text!r}: an edit is SITE=NUMBER, as layers.0.lstm.gate.forget@3=1")
+    return changes
+
+
+def deliver(figure: Any, to: Path | None, json: bool, run: Path | None = None) -> None:
+    """A picture to its file, as JSON, or to the terminal."""
+    from dataclasses import replace
+
+    from elman.inspection.terminal import supports_colour
+
+    of = ": ".join(str(part) for part in (run, figure.of) if part)
+    figure = replace(figure, of=of).by(options.command())
+    if json:
+        options.show_json(figure.plain())
+    if to is not None:
+        path = figure.save(to)
+        if not json:
+            for note in figure.notes:
+                options.say(note)
+            options.say(f"Wrote {path}.")
+    elif not json:
+        print(figure.text(shutil.get_terminal_size().columns, supports_colour(sys.stdout)), end="")
