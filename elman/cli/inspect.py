@@ -25,6 +25,7 @@ def inspect() -> None:
 
 app.command("sites")(microscope.sites)
 app.command("trace")(microscope.trace)
+app.command("gradients")(microscope.gradients)
 
 
 @app.command("permutation")

@@ -64,6 +64,45 @@ def trace(
     deliver(found.figure(*(site or ())), to, json, run)
 
 
+def gradients(
+    run: Annotated[
+        Path | None, typer.Argument(help="A run folder; without one, untrained layers are measured.")
+    ] = None,
+    text: Annotated[
+        str | None, options.option(help="Of a run: what it reads; '-' takes standard input.", default="")
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        options.option(
+            "--model",
+            help="Untrained layer with settings: lstm:forget_bias=3; also radius=R and scale=S (of inputs), "
+            "open.GATE=B. Repeatable.",
+            default="the usual ones",
+        ),
+    ] = None,
+    hidden: Annotated[int, typer.Option(min=1, help="Width of untrained layers.")] = 64,
+    length: Annotated[int, typer.Option(min=2, help="Steps that untrained layers read.")] = 200,
+    precision: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    seed: Annotated[int, typer.Option(min=0, help="All dice come from this number.")] = 0,
+    target: Target = None,
+    to: To = None,
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """How far back gradients reach: of a run on a text, or of untrained layers without any data."""
+    from elman.inspection import fading
+    from elman.inspection.gradients import fading_figure, model_figure
+
+    if run is not None:
+        if text is None:
+            raise ConfigError("of a run, give the text that it shall read: --text '...'")
+        found = opened(run, device)
+        deliver(model_figure(found.reading(given(text), target), found.of), to, json, run)
+        return
+    probes = [fading.Probe.parse(one) for one in model or fading.USUAL]
+    deliver(fading_figure(probes, length, hidden, seed, precision), to, json)
+
+
 def opened(run: Path, device: str | None) -> Any:
     from elman.pipeline import load
 

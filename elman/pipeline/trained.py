@@ -112,7 +112,12 @@ class TrainedModel:
 
         Of a language model the start, `<eos>` as a rule, stands before it; of a masked model `<eos>` after it.
         """
-        return trace(self.reading(text, target), sites, f"{self.task.name}, step {self.step:,}")
+        return trace(self.reading(text, target), sites, self.of)
+
+    @property
+    def of(self) -> str:
+        """What it is, under a picture of it."""
+        return f"{self.task.name}, step {self.step:,}"
 
     def sites(self) -> dict[str, tuple[int, ...]]:
         """Every site with the shape it has for one token."""
