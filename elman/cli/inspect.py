@@ -26,6 +26,8 @@ def inspect() -> None:
 app.command("sites")(microscope.sites)
 app.command("trace")(microscope.trace)
 app.command("gradients")(microscope.gradients)
+app.command("predictions")(microscope.predictions)
+app.command("attention")(microscope.attention)
 
 
 @app.command("permutation")

@@ -103,6 +103,56 @@ def gradients(
     deliver(fading_figure(probes, length, hidden, seed, precision), to, json)
 
 
+def predictions(
+    run: Run,
+    text: Text,
+    target: Target = None,
+    at: Annotated[int, typer.Option(help="Position whose answer is explained; counted from 0, or from the end.")] = -1,
+    contrast: Annotated[
+        str | None, options.option(help="Two outcomes to weigh against each other, as was,were.", default="none")
+    ] = None,
+    edit: Edits = None,
+    to: To = None,
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Surprise along a text, the likeliest outcomes, the verdict so far, and which tokens an answer rests on."""
+    from elman.inspection.predictions import prediction_figure
+
+    pair = [part.strip() for part in contrast.split(",")] if contrast else []
+    if pair and len(pair) != 2:
+        raise ConfigError(f"--contrast {contrast!r}: two outcomes with a comma between them, as was,were")
+    found = opened(run, device)
+    reading = found.reading(given(text), target)
+    deliver(prediction_figure(reading, found.of, at, pair, read_edits(edit)), to, json, run)
+
+
+def attention(
+    run: Run,
+    text: Text,
+    target: Target = None,
+    layer: Annotated[
+        int | None, options.option(help="Among those with attention, from 1.", default="the first four")
+    ] = None,
+    head: Annotated[list[int] | None, options.option(help="From 1. Repeatable.", default="all")] = None,
+    mark: Annotated[
+        list[str] | None, options.option(help="Token whose share of attention is told. Repeatable.", default="none")
+    ] = None,
+    edit: Edits = None,
+    to: To = None,
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Where attention lies, of any layer, head and score: maps, entropy, distance; alignments of translations."""
+    from elman.inspection.attention import attention_figure
+
+    found = opened(run, device)
+    reading = found.reading(given(text), target)
+    with editing(edit):
+        figure = attention_figure(reading, found.of, layer, head or (), mark or ())
+    deliver(figure, to, json, run)
+
+
 def opened(run: Path, device: str | None) -> Any:
     from elman.pipeline import load
 

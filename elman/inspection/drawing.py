@@ -278,7 +278,7 @@ def _coloured(part: Any, panel: ColouredText) -> None:
         middle, mono = column + wide / 2 - 0.1, {"ha": "center", "va": "center", "parse_math": False}
         ink = "black" if light else "white"
         axes.text(middle, line * pitch + 0.5, label(panel.tokens[place]), fontsize=9, color=ink, **mono)
-        if panel.under:
+        if panel.under and panel.under[place]:
             axes.text(middle, line * pitch + 1.35, label(panel.under[place]), fontsize=7, color=GREY, **mono)
     axes.set(xlim=(0, LINE), ylim=(lines * pitch, -0.1))
     axes.axis("off")

@@ -108,7 +108,7 @@ def bring_to_radius(layer: nn.Module, radius: float) -> None:
         raise ConfigError("radius: only recurrent cells have a matrix whose radius could be set")
     for product in products:
         for block in product.weight.split(product.in_features):
-            block *= radius / float(torch.linalg.eigvals(block.double()).abs().max())
+            block.mul_(radius / float(torch.linalg.eigvals(block.double()).abs().max()))
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def test_the_jacobian_of_a_step_is_the_derivative_of_the_state(name: str) -> Non
     from elman.inspection.jacobians import flat
     from elman.ops.state import map_state
 
-    state = map_state(lambda part: torch.randn_like(part), layer.initial_state(1))
+    state = map_state(torch.randn_like, layer.initial_state(1))
     matrix = jacobian(layer, token, state)
     size, before = matrix.shape[0], flat(layer.step(token[None], state)[1])
     for number in range(size):
