@@ -28,6 +28,7 @@ app.command("trace")(microscope.trace)
 app.command("gradients")(microscope.gradients)
 app.command("predictions")(microscope.predictions)
 app.command("attention")(microscope.attention)
+app.command("units")(microscope.units)
 
 
 @app.command("permutation")

@@ -153,6 +153,32 @@ def attention(
     deliver(figure, to, json, run)
 
 
+def units(
+    run: Run,
+    data: Annotated[Path, typer.Option("--data", help="A text file to read.")],
+    against: Annotated[
+        list[str] | None, options.option(help="Annotator, as 'inside quotes'. Repeatable.", default="all")
+    ] = None,
+    site: Annotated[
+        list[str] | None, options.option("--sites", help="Names or patterns. Repeatable.", default="states")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=100, help="Characters of the text that are read.")] = 20_000,
+    to: To = None,
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """How long each unit remembers, and which follow quotes, brackets, lines or subjects, on held-out text."""
+    from elman.errors import DataError
+    from elman.inspection.units import unit_figure
+
+    try:
+        text = data.read_text(encoding="utf-8", errors="replace")[:limit]
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", file=data) from None
+    found = opened(run, device)
+    deliver(unit_figure(found.reading(text), found.of, site or (), against or ()), to, json, run)
+
+
 def opened(run: Path, device: str | None) -> Any:
     from elman.pipeline import load
 

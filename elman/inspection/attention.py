@@ -61,7 +61,7 @@ def entropy(weights: Tensor) -> Tensor:
 
 def by_distance(weights: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Mean weight (heads, distances) of what stands so many positions before (or, below zero, after) who looks."""
-    heads, rows, columns = weights.shape
+    _, rows, columns = weights.shape
     distance = torch.arange(rows)[:, None] - torch.arange(columns)[None]
     lags = torch.arange(int(distance.min()), int(distance.max()) + 1)
     if not weights[:, distance < 0].any():  # nothing ever looks ahead

@@ -23,6 +23,8 @@ SMALLEST, STEPS = 5.0, (1, 2, 5, 10, 20, 50, 100)  # points of a label, and whic
 READABLE, SLIM = 8.0, 0.62  # points of a number; width of a letter as a share of its height
 WIDE = 9.0  # inches of a picture without maps
 LINE = 84  # signs in a line of coloured text
+HATCHES = ("", "///", "...", "xxx")
+LONG = 16  # signs of a name that is better read beside its bar than under it
 MANY = 9  # curves that a legend beside the chart is better for
 FEW = 25  # points up to which each has a mark
 
@@ -110,7 +112,7 @@ def _size(panel: Panel) -> tuple[float, float]:
     if isinstance(panel, ColouredText):
         return WIDE, 0.5 + (0.5 if panel.under else 0.3) * (1 + max((line for line, *_ in _laid(panel)), default=0))
     if isinstance(panel, Bars):
-        return WIDE, 2.6
+        return WIDE, 0.9 + 0.2 * len(panel.names) * (1 + len(panel.series)) / 2 if _lying(panel) else 2.6
     return WIDE, 4.2 if not isinstance(panel, Lines) or len(panel.lines) > 3 else 3.0
 
 
@@ -226,12 +228,19 @@ def _lines(part: Any, panel: Lines) -> None:
     _head(part, panel)
 
 
+def _lying(panel: Bars) -> bool:
+    """Whether names are too long to stand under bars."""
+    return max((len(name) for name in panel.names), default=0) > LONG
+
+
 def _bars(part: Any, panel: Bars) -> None:
+    if _lying(panel):
+        return _lying_bars(part, panel)
     axes = part.subplots()
     count, width = len(panel.series), 0.8 / max(1, len(panel.series))
     for number, (name, values) in enumerate(panel.series.items()):
         places = np.arange(len(panel.names)) + (number - (count - 1) / 2) * width
-        hatch = ("", "///", "...", "xxx")[number % 4]
+        hatch = HATCHES[number % len(HATCHES)]
         axes.bar(places, values, width, color=SERIES[number % len(SERIES)], hatch=hatch, ec="white", lw=0.3, label=name)
     axes.axhline(0, color=GREY, lw=0.8)
     _name(axes.xaxis, [label(name) for name in panel.names], max(FINEST, (WIDE - 1.5) / max(1, len(panel.names))))
@@ -244,6 +253,26 @@ def _bars(part: Any, panel: Bars) -> None:
         axes.legend(
             frameon=False, fontsize="small", ncols=4, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2
         )
+    _head(part, panel)
+
+
+def _lying_bars(part: Any, panel: Bars) -> None:
+    axes = part.subplots()
+    count, high = len(panel.series), 0.8 / max(1, len(panel.series))
+    for number, (name, values) in enumerate(panel.series.items()):
+        places = np.arange(len(panel.names)) + (number - (count - 1) / 2) * high
+        hatch = HATCHES[number % len(HATCHES)]
+        axes.barh(places, values, high, color=SERIES[number % len(SERIES)], hatch=hatch, ec="white", lw=0.3, label=name)
+    axes.set_yticks(range(len(panel.names)), [label(name) for name in panel.names], fontsize=8, parse_math=False)
+    axes.invert_yaxis()
+    axes.axvline(0, color=GREY, lw=0.8)
+    axes.set_xlabel(drawable(panel.y), parse_math=False)
+    if panel.limits is not None:
+        axes.set_xlim(*panel.limits)
+    _bare(axes)
+    axes.grid(axis="y", visible=False)
+    if count > 1:
+        axes.legend(frameon=False, fontsize="small", loc="lower right")
     _head(part, panel)
 
 

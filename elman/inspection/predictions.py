@@ -86,7 +86,7 @@ def prediction_figure(
         panels.append(contrast_panel(reading, contrast))
     if changes:
         panels.append(edited_panel(reading, changes, place))
-    if not reading.goal == "own" and any(parameter.requires_grad for parameter in reading.model.parameters()):
+    if reading.goal != "own" and any(parameter.requires_grad for parameter in reading.model.parameters()):
         panels.append(why(reading, place))
     return Figure("What it expects while it reads", panels, notes, of)
 

@@ -214,7 +214,7 @@ class LanguageModelling(Task):
 
     def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
         """The start, `<eos>` as a rule, stands before the text; for a masked model `<eos>` after it."""
-        own, masked = self.tokenizer.encode(text).tolist(), prediction_of(model) == "masked"
+        own, masked = self._numbers(text), prediction_of(model) == "masked"
         ids = [*own, self.tokenizer.eos_id] if masked else [self.tokenizer.start_id, *own]
         given = torch.tensor([ids], device=device_of(model))
         tokens = {"": [self.tokenizer.token(id) for id in ids]}
@@ -225,6 +225,14 @@ class LanguageModelling(Task):
 
         goal: Any = "own" if masked else "next"
         return Reading(model, run, tokens, goal, self.tokenizer.token, ids if masked else own, caution=caution)
+
+    def _numbers(self, text: str) -> list[int]:
+        """Where the end of a line is no token, each line is a document, and `<eos>` stands between two."""
+        ends = self.tokenizer.encode("\n").tolist()
+        if ends and self.tokenizer.unk_id not in ends:
+            return self.tokenizer.encode(text).tolist()
+        lines = [self.tokenizer.encode(line).tolist() for line in text.split("\n") if line]
+        return [id for number, line in enumerate(lines) for id in ([self.tokenizer.eos_id] * bool(number) + line)]
 
     def _likeliest(self, logits: torch.Tensor) -> list[Settings]:
         chances, ids = logits.float().softmax(-1).topk(min(SHOWN, logits.shape[-1]))
