@@ -17,6 +17,7 @@ from elman.cli import (
     import_,
     init,
     inspect,
+    lab,
     listing,
     options,
     predict,
@@ -46,6 +47,7 @@ app.command("list")(listing.list_names)
 app.command("tasks")(tasks.tasks)
 app.add_typer(data.app, name="data")
 app.add_typer(inspect.app, name="inspect")
+app.add_typer(lab.app, name="lab")
 
 DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 TAKES_SETTINGS = ("init", "check", "train")

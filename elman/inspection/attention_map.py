@@ -38,7 +38,13 @@ def attention_hits(weights: Tensor, places: Sequence[Sequence[int]]) -> float:
 
 
 def draw_map(weights: Tensor, source: Sequence[str], target: Sequence[str], path: Path, title: str = "") -> list[Path]:
-    """Writes `path` as .svg and .png: a row for each written token, a column for each token of the source.
+    """Writes `path` as .svg and .png."""
+    figure = map_figure(weights, source, target, title)
+    return [figure.save(path.with_suffix(suffix)) for suffix in (".svg", ".png")]
+
+
+def map_figure(weights: Tensor, source: Sequence[str], target: Sequence[str], title: str = "") -> Figure:
+    """A row for each written token, a column for each token of the source.
 
     `weights` are (time, places), or (time, heads, places) for heads side by side; padding is left out.
     """
@@ -49,5 +55,4 @@ def draw_map(weights: Tensor, source: Sequence[str], target: Sequence[str], path
     names = [""] if weights.shape[1] == 1 else [f"head {head + 1}" for head in range(weights.shape[1])]
     shown = weights[: len(target), :, : len(source)].double().numpy()
     maps = {name: shown[:, head] for head, name in enumerate(names)}
-    figure = Figure(title, [HeatMap(maps, target, source, time="rows", quantity="attention")])
-    return [figure.save(path.with_suffix(suffix)) for suffix in (".svg", ".png")]
+    return Figure(title, [HeatMap(maps, target, source, time="rows", quantity="attention")])

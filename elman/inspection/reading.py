@@ -7,7 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+import torch
 from torch import Tensor
+
+from elman.batches import together
+from elman.evaluation.still import device_of
+
+CAUTIONS = {
+    (True, False): "Trained on whole texts only: verdicts before the end were never asked for.",
+    (False, False): "The model sees both sides: there is one verdict, on the whole text.",
+}
 
 
 @dataclass(frozen=True)
@@ -49,3 +59,26 @@ def tokens_of(tokens: Mapping[str, list[str]], site: str) -> list[str]:
     if "encoder" in tokens and site.endswith(("cross-attention.key", "cross-attention.value")):
         return tokens["encoder"]
     return tokens[max((part for part in tokens if site.startswith(part)), key=len)]
+
+
+def language_reading(model: Any, ids: Sequence[int], token: Callable[[int], str], start: int) -> Reading:
+    """Of a model that reads from left to right: the start stands before the text."""
+    given = torch.tensor([[start, *ids]], device=device_of(model))
+
+    def run(copies: int) -> Tensor:
+        return model(given.expand(copies, -1))[0]
+
+    return Reading(model, run, {"": [token(id) for id in (start, *ids)]}, "next", token, list(ids))
+
+
+def classifier_reading(model: Any, ids: Sequence[int], tokens: list[str], labels: Sequence[str]) -> Reading:
+    """Verdicts after each token where the model reads one way, else one on the whole text."""
+    row = {"text": np.asarray(ids)}
+
+    def run(copies: int) -> Tensor:
+        text = together([row] * copies).to(device_of(model)).ragged("text")
+        return model.running_logits(text) if model.causal else model.logits(text).unsqueeze(1)
+
+    caution = CAUTIONS.get((model.causal, model.config.every_token), "")
+    names = labels.__getitem__
+    return Reading(model, run, {"": tokens}, "label", names, several=model.several, caution=caution)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from elman.batches import together
 from elman.corpus import Corpus, LabelledConfig, LabelledCorpus, LabelSet, Repairs, label_rows
 from elman.errors import ConfigError
 from elman.evaluation import score_label_sets, score_labels
-from elman.evaluation.still import device_of, still
-from elman.inspection.reading import Reading
+from elman.evaluation.still import still
+from elman.inspection.reading import Reading, classifier_reading
 from elman.models import Classifier
 from elman.pipeline.tasks.base import Judged, Prepared, Settings
 from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
@@ -134,22 +133,10 @@ class Classify(ExampleTask):
         return answer
 
     def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
-        ids = np.asarray(self.tokenizer.encode(text))
-        if not len(ids):
+        ids = self.tokenizer.encode(text).tolist()
+        if not ids:
             raise ConfigError(f"{text!r}: has no token to look at")
-        tokens = {"": [self.tokenizer.token(int(id)) for id in ids]}
-
-        def run(copies: int) -> Any:
-            words = together([{"text": ids}] * copies).to(device_of(model)).ragged("text")
-            return model.running_logits(words) if model.causal else model.logits(words).unsqueeze(1)
-
-        cautions = {
-            (True, False): "Trained on whole texts only: verdicts before the end were never asked for.",
-            (False, False): "The model sees both sides: there is one verdict, on the whole text.",
-        }
-        caution = cautions.get((model.causal, model.config.every_token), "")
-        names = self.labels.names.__getitem__
-        return Reading(model, run, tokens, "label", names, several=self.labels.several, caution=caution)
+        return classifier_reading(model, ids, [self.tokenizer.token(id) for id in ids], self.labels.names)
 
     def plain(self, answer: Settings) -> str:
         parts = [", ".join(answer["labels"]) if self.labels.several else answer["label"]]

@@ -16,7 +16,7 @@ from elman.evaluation import Likelihood, compare, evaluate, excess
 from elman.evaluation.likelihood import plain
 from elman.evaluation.still import device_of, still
 from elman.generation import generate
-from elman.inspection.reading import Reading
+from elman.inspection.reading import Reading, language_reading
 from elman.models import MODELS, StackConfig, prediction_of
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task, changed
 from elman.pipeline.tasks.files import keep_tokenizer
@@ -215,16 +215,17 @@ class LanguageModelling(Task):
     def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
         """The start, `<eos>` as a rule, stands before the text; for a masked model `<eos>` after it."""
         own, masked = self._numbers(text), prediction_of(model) == "masked"
-        ids = [*own, self.tokenizer.eos_id] if masked else [self.tokenizer.start_id, *own]
+        if not masked:
+            return language_reading(model, own, self.tokenizer.token, self.tokenizer.start_id)
+        ids = [*own, self.tokenizer.eos_id]
         given = torch.tensor([ids], device=device_of(model))
         tokens = {"": [self.tokenizer.token(id) for id in ids]}
-        caution = "" if not masked else "The model sees the token whose own score this is: nothing was hidden from it."
+        caution = "The model sees the token whose own score this is: nothing was hidden from it."
 
         def run(copies: int) -> torch.Tensor:
             return model(given.expand(copies, -1))[0]
 
-        goal: Any = "own" if masked else "next"
-        return Reading(model, run, tokens, goal, self.tokenizer.token, ids if masked else own, caution=caution)
+        return Reading(model, run, tokens, "own", self.tokenizer.token, ids, caution=caution)
 
     def _numbers(self, text: str) -> list[int]:
         """Where the end of a line is no token, each line is a document, and `<eos>` stands between two."""
