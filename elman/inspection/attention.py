@@ -136,7 +136,7 @@ def spread_panel(found: Sequence[Looks]) -> Bars:
 
 
 def reach_panel(found: Sequence[Looks]) -> Lines:
-    lines = {}
+    lines: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
     for look in found:
         lags, means = by_distance(look.weights)
         for name, line in zip(_names(look, found), means, strict=True):

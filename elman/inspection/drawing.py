@@ -272,7 +272,9 @@ def _lying_bars(part: Any, panel: Bars) -> None:
     _bare(axes)
     axes.grid(axis="y", visible=False)
     if count > 1:
-        axes.legend(frameon=False, fontsize="small", loc="lower right")
+        axes.legend(
+            frameon=False, fontsize="small", ncols=4, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2
+        )
     _head(part, panel)
 
 

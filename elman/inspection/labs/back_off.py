@@ -27,7 +27,7 @@ TEXT = "the cat near the dogs that the farmers see was happy today"
 def experiment(seed: int, listen: Listen) -> Result:
     kind = LANGUAGES["agreement"]
     settings = {"train_documents": max(SIZES), "test_documents": 500, "seed": seed}
-    language = kind(kind.Config.make(settings))  # type: ignore[call-arg]
+    language = kind(kind.Config.make(settings))
     train, test = list(language.split("train")), list(language.split("test"))
     tokenizer = train_tokenizer("word", [document.text for document in train])
     curves: dict[str, tuple[np.ndarray, np.ndarray]] = {}
@@ -57,7 +57,7 @@ def experiment(seed: int, listen: Listen) -> Result:
 
 def fitted(documents: list[Document], tokenizer: Tokenizer, order: int) -> NGram:
     kind = MODELS["ngram"]
-    model = NGram(kind.Config.make({"order": order}), tokenizer.vocab_size)  # type: ignore[arg-type]
+    model = NGram(kind.Config.make({"order": order}), tokenizer.vocab_size)
     with tempfile.TemporaryDirectory() as folder:
         store = TokenStore.build(documents, tokenizer, Path(folder), "train", "lab")
         for _ in model.fit(store):
@@ -79,13 +79,14 @@ LAB = Lab(
     "n-grams",
     "Language models that count",
     "Why are longer n-grams not simply better, and what does back-off do?",
-    "The longer the n-gram, the rarer: most of those in a new sentence were never seen. Back-off then asks for a "
-    "shorter one. With more text longer n-grams pay; but what agrees with a subject far away stays out of reach of any.",
+    "From single words to pairs is a great step; from there on almost nothing is gained, and with little text something "
+    "is lost: most longer n-grams of a new sentence were never seen, and back-off asks for shorter ones. More text "
+    "helps, but all stay far from the best possible: what agrees with a subject far away is out of their reach.",
     {
-        "perplexity of pairs (order 2), most text": Expected(5, 40),
-        "perplexity of order 5, most text": Expected(5, 40),
-        "perplexity of order 5, least text": Expected(5, 60),
-        "best possible": Expected(5, 15),
+        "perplexity of pairs (order 2), most text": Expected(14.5, 16.2),
+        "perplexity of order 5, most text": Expected(14.3, 16.2),
+        "perplexity of order 5, least text": Expected(18.5, 21.5),
+        "best possible": Expected(10.1, 10.3),
     },
     experiment,
 )

@@ -9,8 +9,7 @@ from elman.inspection.labs.lab import Expected, Lab, Listen, Result
 from elman.inspection.panels import Bars
 from elman.inspection.permutation import permutation_table
 
-SHOWN = ("attention", "two-way-attention", "attention, rotary", "attention, alibi", "attention, learned positions")
-SHOWN += ("attention, sinusoidal positions", "gru", "lstm", "s4", "window", "convolution")
+SHOWN = ("attention", "two-way-attention", "attention, rotary", "attention, alibi", "gru", "lstm", "s4", "window")
 SMALLEST = -17.0
 
 
