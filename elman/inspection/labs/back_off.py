@@ -79,9 +79,10 @@ LAB = Lab(
     "n-grams",
     "Language models that count",
     "Why are longer n-grams not simply better, and what does back-off do?",
-    "From single words to pairs is a great step; from there on almost nothing is gained, and with little text something "
-    "is lost: most longer n-grams of a new sentence were never seen, and back-off asks for shorter ones. More text "
-    "helps, but all stay far from the best possible: what agrees with a subject far away is out of their reach.",
+    "From single words to pairs is a great step; from there on almost nothing is gained, and with little text "
+    "something is lost: most longer n-grams of a new sentence were never seen, and back-off asks for shorter ones. "
+    "More text helps, but all stay far from the best possible: what agrees with a subject far away is out of their "
+    "reach.",
     {
         "perplexity of pairs (order 2), most text": Expected(14.5, 16.2),
         "perplexity of order 5, most text": Expected(14.3, 16.2),
