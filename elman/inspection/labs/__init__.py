@@ -5,13 +5,23 @@ from elman.inspection.labs import (
     gates_on_not,
     gradient_distance,
     hidden_state,
+    noisy_reversal,
     one_vector,
     positions,
     words_in_order,
 )
 from elman.inspection.labs.lab import Lab, Report, find
 
-_FILES = (back_off, hidden_state, gradient_distance, gates_on_not, words_in_order, one_vector, positions)
+_FILES = (
+    back_off,
+    hidden_state,
+    gradient_distance,
+    gates_on_not,
+    words_in_order,
+    one_vector,
+    noisy_reversal,
+    positions,
+)
 LABS: dict[str, Lab] = {file.LAB.name: file.LAB for file in _FILES}
 
 __all__ = ["LABS", "Lab", "Report", "find"]

@@ -44,9 +44,9 @@ LAB = Lab(
     "The forget gate: on “not” it closes further than on any other word before the adjective, so what was read before "
     "is cut; on adverbs, which change nothing, it is open, and the memory is held.",
     {
-        "forget gate on 'not'": Expected(0.05, 0.5),
-        "on adverbs, above 'not' by": Expected(0.1, 0.8),
-        "on plain words, above 'not' by": Expected(0.0, 0.6),
+        "forget gate on 'not'": Expected(0.15, 0.5),
+        "on adverbs, above 'not' by": Expected(0.15, 0.55),
+        "on plain words, above 'not' by": Expected(0.1, 0.5),
     },
     experiment,
     "With the label trained at every word some seeds write “not” by the input gate instead of cutting by the forget "
