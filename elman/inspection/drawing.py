@@ -196,6 +196,10 @@ def _lines(part: Any, panel: Lines) -> None:
         )
     if "x" in panel.logarithmic:
         axes.set_xscale("log")
+        places = sorted({float(x) for xs, _ in panel.lines.values() for x in xs})
+        if len(places) <= FEW // 2:  # few enough to have their own names
+            axes.set_xticks(places, [f"{place:g}" for place in places])
+            axes.set_xticks([], minor=True)
     if "y" in panel.logarithmic:
         axes.set_yscale("log")
     if panel.floor is not None:

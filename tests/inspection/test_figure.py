@@ -90,7 +90,6 @@ def test_a_page_stands_alone_and_says_everything_in_words() -> None:
 @every_panel
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_a_terminal_shows_it_within_its_width(kind: str, width: int) -> None:
-    """Seen to fail without pooling of columns."""
     from rich.cells import cell_len
 
     text = figure(kind).text(width)
@@ -102,6 +101,7 @@ def test_a_terminal_shows_it_within_its_width(kind: str, width: int) -> None:
 
 
 def test_many_units_are_pooled_to_fit_a_terminal() -> None:
+    """Seen to fail without pooling."""
     wide = HeatMap({"": np.ones((500, 2))}, [str(n) for n in range(500)], ["a", "b"], quantity="gate")
     text = Figure("t", [wide]).text(60)
     assert "mean of" in text

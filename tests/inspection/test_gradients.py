@@ -178,3 +178,39 @@ def test_what_cannot_be_measured_says_why() -> None:
         fading(Probe.parse("attention:radius=2"), length=5)
     with pytest.raises(ConfigError, match="float32, float64"):
         fading(Probe.parse("rnn"), precision="half")
+
+
+def test_a_users_cell_is_measured_and_traced_like_all_others() -> None:
+    from elman.cells import CELLS, Cell
+    from elman.inspection.trace import trace
+    from elman.ops.taps import tap
+
+    class Leak(Cell):
+        """A leaky sum."""
+
+        sites = {"gate.keep": "share kept"}  # noqa: RUF012
+
+        def __init__(self, config: Cell.Config, input_size: int):
+            super().__init__(config, input_size)
+            self.from_input = torch.nn.Linear(input_size, 2 * self.hidden_size)
+
+        def drive(self, x):
+            return self.from_input(x)
+
+        def step(self, drive, state):
+            gate, new = drive.chunk(2, dim=-1)
+            keep = tap("gate.keep", torch.sigmoid(gate))
+            state = keep * state + new
+            return state, state
+
+    try:
+        CELLS.register("leak")(Leak)
+        closed, opened = (fading(Probe.parse(name), length=40) for name in ("leak", "leak:open.keep=5"))
+        assert opened.at(39) > 1e6 * closed.at(39)
+        assert diagnose(closed).verdict == "vanishes"
+        found = trace(reading(["leak"]))
+        assert found["layers.0.leak.gate.keep"].shape == (7, 8)
+        assert found.figure().panels[0].quantity == "gate"
+    finally:
+        CELLS._items.pop("leak", None)
+        LAYERS._items.pop("leak", None)

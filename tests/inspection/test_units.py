@@ -50,11 +50,20 @@ def planted(noise: float = 0.3) -> Activity:
 
 
 def test_a_planted_unit_is_found_and_chance_is_told_beside_it() -> None:
-    """Seen to fail with the score of the half that chose."""
     best = rank_units(planted())[0]
     assert (best.annotator, best.site, best.unit, best.rising) == ("inside quotes", "hidden", 17, False)
     assert best.score > 0.6
     assert best.chance < 0.3
+
+
+def test_what_holds_in_the_half_that_chose_only_scores_nothing() -> None:
+    """Seen to fail with the score of that half."""
+    found = planted()
+    half = len(found.tokens) // 2
+    found.sites["hidden"][half:, 17] = dice.standard_normal(len(found.tokens) - half)
+    (one,) = rank_units(found, ["inside quotes"])
+    assert one.unit == 17
+    assert one.score < 0.05
 
 
 def test_noise_follows_nothing_on_held_out_text() -> None:

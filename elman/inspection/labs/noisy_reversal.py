@@ -100,9 +100,9 @@ LAB = Lab(
     "Yes: for almost every letter the largest weight is exactly on it. The map is an anti-diagonal that steps over the "
     "digits, which get almost nothing. One vector learns the same task, but much more slowly.",
     {
-        "words without a mistake, attention": Expected(0.9, 1.0),
-        "largest weight on the right letter": Expected(0.8, 1.0),
-        "attention on noise": Expected(0.0, 0.15),
+        "words without a mistake, attention": Expected(0.95, 1.0),
+        "largest weight on the right letter": Expected(0.9, 1.0),
+        "attention on noise": Expected(0.0, 0.05),
         "words without a mistake, one vector": Expected(0.0, 0.9),
     },
     experiment,

@@ -210,7 +210,7 @@ def test_a_masked_model_fills_gaps(tmp_path):
 
 SEEN = {
     "classify": ("the cat is lovely", "layers.0.lstm.gate.forget", 4),
-    "tag": ("the cat sees the dog", "layers.0.bidirectional.backward.lstm.memory", 5),
+    "tag": ("the cat sees that dog", "layers.0.bidirectional.backward.lstm.memory", 5),
     "translate": ("abcd", "encoder.layers.0.bidirectional.forward.lstm.hidden", 4),
 }
 
