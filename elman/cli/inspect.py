@@ -1,26 +1,30 @@
 """elman inspect: what models can and cannot see."""
 
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from elman.cli import options
+from elman.cli import microscope, options
+from elman.cli.waiting import training_line
 from elman.errors import RunError
 
-app = typer.Typer(no_args_is_help=True, help="What models can and cannot see.")
+app = typer.Typer(no_args_is_help=True, help="What models can and cannot see, and what passes inside them.")
 
-EVERY = 15  # seconds between two lines of progress where there is no terminal
 Seed = Annotated[int, typer.Option(min=0, help="All dice come from this number.")]
 
 
 @app.callback()
 def inspect() -> None:
     pass
+
+
+app.command("sites")(microscope.sites)
+app.command("trace")(microscope.trace)
+app.command("gradients")(microscope.gradients)
+app.command("predictions")(microscope.predictions)
+app.command("attention")(microscope.attention)
+app.command("units")(microscope.units)
 
 
 @app.command("permutation")
@@ -42,7 +46,7 @@ def word_order(seed: Seed = 1, json: options.Json = False) -> None:
     """Who tells "good, not bad" from "bad, not good": a recurrent model, or a mean of word vectors."""
     from elman.inspection.word_order import PAIRS, PHRASES, word_order_table
 
-    with _progress() as listen:
+    with training_line() as listen:
         found = word_order_table(seed, listen)
     if json:
         options.show_json([verdict.plain() for verdict in found])
@@ -78,7 +82,7 @@ def bottleneck(
     if (folder / "bottleneck.json").exists() and not force:
         raise RunError(f"{folder}: holds a bottleneck already; give another folder, or --force to replace it")
     make_folder(folder)  # a place that cannot be written to is better known before the training than after
-    with _progress() as listen:
+    with training_line() as listen:
         found = run_bottleneck(size, seed, listen=listen)
     paths = save_bottleneck(found, folder)
     if json:
@@ -93,27 +97,3 @@ def bottleneck(
     shortest, longest = found.trained
     options.say(f"Encoder (one-way or two-way) and width; trained on sources of {shortest} to {longest} letters.")
     options.say(f"Wrote {', '.join(path.name for path in paths)} to {folder}.")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int, float], None]]:
-    """Who trains, how far, how well, on stderr: one line that changes, or now and then a new one."""
-    from rich.console import Console
-
-    console = Console(file=sys.stderr, highlight=False)
-    told = time.monotonic()
-    with console.status("") as status:
-
-        def listen(name: str, step: int, steps: int, loss: float) -> None:
-            nonlocal told
-            line = f"{name}: step {step} of {steps}, loss {loss:.3f}"
-            status.update(line)
-            if step == steps or (not console.is_terminal and time.monotonic() - told > EVERY):
-                told = time.monotonic()
-                console.print(line, markup=False)
-
-        try:
-            yield listen
-        except KeyboardInterrupt:
-            print("interrupted; nothing was written", file=sys.stderr)
-            raise typer.Exit(130) from None

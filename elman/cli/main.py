@@ -18,7 +18,9 @@ from elman.cli import (
     import_,
     init,
     inspect,
+    lab,
     listing,
+    options,
     predict,
     score,
     tasks,
@@ -47,14 +49,18 @@ app.command("list")(listing.list_names)
 app.command("tasks")(tasks.tasks)
 app.add_typer(data.app, name="data")
 app.add_typer(inspect.app, name="inspect")
+app.add_typer(lab.app, name="lab")
 
 DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 TAKES_SETTINGS = ("init", "check", "train", "distill")
+NAMES_SITES = ("inspect",)  # whose edits look like settings: layers.0.lstm.gate.forget=1
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 well, 1 failed, 2 wrongly asked."""
-    words, settings = split_settings(list(sys.argv[1:] if arguments is None else arguments))
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    words, settings = (words, []) if words[:1] in ([verb] for verb in NAMES_SITES) else split_settings(words)
+    options.WORDS.set([*words, *settings])
     try:
         if settings and (not words or words[0] not in TAKES_SETTINGS):
             raise ConfigError(f"settings like {settings[0]} go with {', '.join(TAKES_SETTINGS)}")

@@ -1,10 +1,12 @@
 """Options that several verbs share, and how they become settings of a recipe."""
 
 import json
+import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +17,14 @@ import typer
 def option(*names: str, help: str, default: str) -> Any:
     """An option that is left out unless given; `default` tells what then holds."""
     return typer.Option(*names, help=help, show_default=default)
+
+
+WORDS: ContextVar[Sequence[str]] = ContextVar("words", default=())
+
+
+def command() -> str:
+    """The command that runs now, as it can be typed again."""
+    return shlex.join(["elman", *WORDS.get()])
 
 
 TEXT = "file, folder, glob, '-' or hub:NAME. Repeatable."

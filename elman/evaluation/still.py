@@ -10,13 +10,16 @@ from torch import nn
 
 
 @contextmanager
-def still(model: Any) -> Iterator[None]:
-    """Evaluation mode inside; outside, each module trains or not as it did before. Counted models have no modes."""
+def still(model: Any, gradients: bool = False) -> Iterator[None]:
+    """Evaluation mode inside; outside, each module trains or not as it did before. Counted models have no modes.
+
+    With `gradients`, those that are asked for can be had.
+    """
     training = [module for module in model.modules() if module.training] if isinstance(model, nn.Module) else []
     try:
         for module in training:
             module.training = False
-        with torch.inference_mode():
+        with torch.enable_grad() if gradients else torch.inference_mode():
             yield
     finally:
         for module in training:

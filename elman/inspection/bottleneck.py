@@ -6,7 +6,7 @@ attention looks each letter up where it stands.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Any, NamedTuple
@@ -160,7 +160,7 @@ def sources(length: int, rows: int, seed: int) -> list[Reversal]:
     return list(noisy_reversals(random_words(rows, ascii_lowercase, length, length, seed), noise=0))
 
 
-def reversal_batch(pairs: Sequence[Reversal]) -> Examples:
+def reversal_batch(pairs: Sequence[Reversal], numbers: Mapping[str, int] = NUMBERS) -> Examples:
     """As numbers; both sides end in the mark of the end."""
     sides = {"source": [pair.source for pair in pairs], "target": [pair.target for pair in pairs]}
     fields: dict[str, Any] = {}
@@ -168,7 +168,7 @@ def reversal_batch(pairs: Sequence[Reversal]) -> Examples:
         lengths = torch.tensor([len(text) + 1 for text in texts])
         values = torch.full((len(texts), int(lengths.max())), EOS)
         for row, text in enumerate(texts):
-            values[row, : len(text)] = torch.tensor([NUMBERS[letter] for letter in text])
+            values[row, : len(text)] = torch.tensor([numbers[letter] for letter in text])
         fields[name] = Ragged(values, lengths)
     return Examples(fields, unit="target")
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"  # told apart by colour-blind readers too
+from elman.inspection.scales import BLUE, GREY, ORANGE
+
 NOISY = 60  # from so many points on, the training curve is drawn pale with its running mean on top
 
 Points = list[tuple[int, float]]

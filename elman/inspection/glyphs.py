@@ -11,6 +11,8 @@ LONGEST = 16  # characters of a label; longer tokens are cut
 
 def label(token: str) -> str:
     """A token as it can be drawn, blanks visible, never too long."""
+    if " " in token.strip():  # no token but a name of several words
+        return drawable(token)
     signs = "".join(STAND_INS.get(sign, sign) for sign in token) or "∅"
     return drawable(signs if len(signs) <= LONGEST else f"{signs[: LONGEST - 1]}…")
 

@@ -111,7 +111,7 @@ class Classifier(nn.Module):
         text, truth = batch.ragged("text"), self._truth(batch)
         if self.config.every_token:
             real = text.mask()
-            logits = self._running_logits(text)[real]
+            logits = self.running_logits(text)[real]
             truth = truth.repeat_interleave(text.lengths, dim=0)
         else:
             logits = self.logits(text)
@@ -130,7 +130,7 @@ class Classifier(nn.Module):
         """
         text = batch.ragged("text")
         if self.causal:
-            return self._probabilities(self._running_logits(text))
+            return self._probabilities(self.running_logits(text))
         verdicts = [
             self._probabilities(self.logits(Ragged(text.values[:, :size], text.lengths.clamp(max=size))))
             for size in range(1, text.values.shape[1] + 1)
@@ -144,7 +144,8 @@ class Classifier(nn.Module):
         with stepping():
             return tap("output.logits", logits)
 
-    def _running_logits(self, text: Ragged) -> Tensor:
+    def running_logits(self, text: Ragged) -> Tensor:
+        """Scores of all labels after each token (batch, time, labels); for layers that read one way."""
         return tap("output.logits", self._head(self.pooling.running(self._features(text), text.mask())))
 
     def _features(self, text: Ragged) -> Tensor:

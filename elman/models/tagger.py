@@ -19,7 +19,7 @@ from elman.models.base import TASK_MODELS
 from elman.models.stack import Entry, Stack, StackConfig
 from elman.ops.crf import Chain, best_path, log_partition, marginals, path_score
 from elman.ops.dropout import embedding_dropout
-from elman.ops.taps import scope, tap
+from elman.ops.taps import listening, scope, tap
 from elman.shapes import Lengths, Sequence, Tokens
 
 GROUPS = 4  # of words by length, each padded for itself: few words are as long as the longest
@@ -185,7 +185,8 @@ class CharacterReader(nn.Module):
             return vectors
         spelled, lengths, which = distinct_words(characters, per_word)
         with scope(f"characters.{self.kind}"):
-            parts = zip(spelled.chunk(GROUPS), lengths.chunk(GROUPS), strict=True)
+            groups = 1 if listening() else GROUPS  # a recording is of one batch
+            parts = zip(spelled.chunk(groups), lengths.chunk(groups), strict=True)
             found = torch.cat([self._read(part[:, : int(sizes.max())], sizes) for part, sizes in parts])
         return vectors.to(found.dtype).masked_scatter(real.unsqueeze(2), found[which])
 

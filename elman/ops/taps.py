@@ -135,9 +135,13 @@ class _Listener:
         self.patterns = {text: _Pattern.parse(text) for text in patterns}
         self.fired: set[str] = set()
         self.heard: dict[str, int] = {}  # site -> time steps seen so far
+        self._matching: dict[str, list[str]] = {}  # site -> patterns, found once: a long text passes often
 
     def hear(self, site: str, value: Tensor, step: bool) -> Tensor:
-        matching = [text for text, pattern in self.patterns.items() if fnmatchcase(site, pattern.glob)]
+        if site not in self._matching:
+            known = self.patterns.items()
+            self._matching[site] = [text for text, pattern in known if fnmatchcase(site, pattern.glob)]
+        matching = self._matching[site]
         whole = value.unsqueeze(1) if step else value
         start = self.heard.get(site, 0)
         self.heard[site] = start + whole.shape[1]
@@ -173,11 +177,14 @@ class Recording(_Listener):
 
     def match(self, matching: list[str], site: str, value: Tensor, start: int) -> Tensor:
         positions = torch.arange(start, start + value.shape[1])
-        positions = positions[self._wanted(matching, positions)]
         pieces = self._pieces.setdefault(site, [])
         if pieces and pieces[0].shape[0] != value.shape[0]:
             raise RecordingError(f"{site}: a recording holds one batch, but its rows changed to {value.shape[0]}")
-        piece = value.detach()[:, (positions - start).to(value.device)].to("cpu", torch.float32, copy=True)
+        whole = value.detach()
+        if all(self.patterns[text].times is not None for text in matching):
+            positions = positions[self._wanted(matching, positions)]
+            whole = whole[:, (positions - start).to(value.device)]
+        piece = whole.to("cpu", torch.float32, copy=True)
         pieces.append(piece)
         self._positions.setdefault(site, []).append(positions)
         before, self._bytes = self._bytes, self._bytes + piece.nbytes

@@ -5,13 +5,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from elman.config import read_yaml
 from elman.errors import ConfigError, RunError
 from elman.evaluation import score_texts
-from elman.evaluation.still import device_of
 from elman.generation import Ensemble, Generated, GenerationConfig, generate, stream
+from elman.inspection.reading import Reading
+from elman.inspection.trace import Trace, trace
 from elman.models import KINDS, EncoderDecoder, cannot_step, prediction_of
 from elman.models.hugging_face import is_hugging_face
 from elman.ops import taps
@@ -120,40 +119,28 @@ class TrainedModel:
         """Change what passes: `with model.edit({"layers.0.lstm.gate.forget@3": 1.0}): ...`."""
         return taps.edit(changes)
 
-    def trace(self, text: str, sites: Sequence[str] = ("*",)) -> "Trace":
+    def reading(self, text: str, target: str | None = None) -> Reading:
+        """A text as this model reads it: what `elman.inspection` looks at. A translation may be given its target."""
+        return self.task.reading(self.model, text, self.recipe, target)
+
+    def trace(self, text: str, sites: Sequence[str] = ("*",), target: str | None = None) -> Trace:
         """Read a text once and keep what passed at the sites: arrays (time, ...) beside the tokens.
 
-        The start, `<eos>` as a rule, stands before it; for a masked model `<eos>` after it.
+        Of a language model the start, `<eos>` as a rule, stands before it; of a masked model `<eos>` after it.
         """
-        ids, masked = list(self.tokenizer.encode(text)), prediction_of(self.model) == "masked"
-        ids = [*ids, self.tokenizer.eos_id] if masked else [self.tokenizer.start_id, *ids]
-        tokens = torch.tensor([ids], device=device_of(self.model))
-        with torch.inference_mode(), taps.record(*sites) as seen:
-            self.model(tokens)
-        return Trace([self.tokenizer.token(int(id)) for id in ids], {site: seen[site][0] for site in seen})
+        return trace(self.reading(text, target), sites, self.of)
+
+    @property
+    def of(self) -> str:
+        """What it is, under a picture of it."""
+        return f"{self.task.name}, step {self.step:,}"
 
     def sites(self) -> dict[str, tuple[int, ...]]:
         """Every site with the shape it has for one token."""
-        return {site: tuple(values.shape[1:]) for site, values in self.trace("").data.items()}
+        text = "" if isinstance(self.task, LanguageModelling) else "a"
+        return {site: tuple(values.shape[1:]) for site, values in self.trace(text, target="").data.items()}
 
     def _generation(self, settings: Mapping[str, Any]) -> GenerationConfig:
         if prediction_of(self.model) == "masked":
             raise cannot_step()
         return GenerationConfig.make({**self.recipe.generation.plain(), **settings}, where="generation")
-
-
-class Trace:
-    """What passed inside while a text was read: `trace["layers.0.lstm.gate.forget"]` has one row for each token."""
-
-    def __init__(self, tokens: list[str], data: dict[str, torch.Tensor]):
-        self.tokens, self.data = tokens, data
-
-    def __getitem__(self, site: str) -> torch.Tensor:
-        if site not in self.data:
-            from elman.errors import RecordingError, nearest
-
-            raise RecordingError(f"{site!r} was not recorded{nearest(site, self.data)}")
-        return self.data[site]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.data)

@@ -23,6 +23,15 @@ VERBS = [
     "inspect bottleneck",
     "inspect permutation",
     "inspect word-order",
+    "inspect sites",
+    "inspect trace",
+    "inspect gradients",
+    "inspect predictions",
+    "inspect attention",
+    "inspect units",
+    "lab",
+    "lab list",
+    "lab run",
 ]
 TINY = ["--device", "cpu", "--model.hidden_size", "16", "--training.max_steps", "8", "--training.sequence_length", "16"]
 

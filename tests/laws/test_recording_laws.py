@@ -32,6 +32,24 @@ def test_recording_has_no_effect(case: Case, situation: Situation) -> None:
 
 @every_layer
 @given(situation=situations())
+def test_recording_has_no_effect_on_gradients(case: Case, situation: Situation) -> None:
+    """Bit by bit. Planted: the recorder gave back a value cut from its graph."""
+    layer = situation.layer(case)
+    x = situation.x().requires_grad_()
+    wanted = [x, *layer.parameters()]
+    with using("reference"):
+        outputs = layer(x, situation.state(layer), situation.lengths)[0]
+        plain = torch.autograd.grad(outputs.sum(), wanted, allow_unused=True)
+    with taps.record("*"):
+        outputs = layer(x, situation.state(layer), situation.lengths)[0]
+        recorded = torch.autograd.grad(outputs.sum(), wanted, allow_unused=True)
+    for before, after in zip(plain, recorded, strict=True):
+        assert (before is None) == (after is None)
+        assert before is None or torch.equal(before, after)
+
+
+@every_layer
+@given(situation=situations())
 def test_recording_step_by_step_equals_recording_a_whole_sequence(case: Case, situation: Situation) -> None:
     """Planted: the reference loop did not say that it steps; a step of the layer did not."""
     layer = situation.layer(case)

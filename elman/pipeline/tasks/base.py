@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from elman.config import Config, typed
 from elman.corpus import Corpus, DataConfig
 from elman.errors import ConfigError, DataError
+from elman.inspection.reading import Reading
 from elman.layers import LAYERS
 from elman.models import TASK_MODELS
 from elman.models.stack import on_meta
@@ -194,6 +195,10 @@ class Task(ABC):
     @abstractmethod
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
         """One answer for each line, in order; what it holds depends on the task, `plain` says it in a line."""
+
+    @abstractmethod
+    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
+        """A text as the model reads it, for those who look inside; `target` is what a translation is held against."""
 
     @abstractmethod
     def plain(self, answer: Settings) -> str:

@@ -12,6 +12,7 @@ from elman.corpus import Corpus, LabelledConfig, LabelledCorpus, LabelSet, Repai
 from elman.errors import ConfigError
 from elman.evaluation import score_label_sets, score_labels
 from elman.evaluation.still import still
+from elman.inspection.reading import Reading, classifier_reading
 from elman.models import Classifier
 from elman.pipeline.tasks.base import Judged, Prepared, Settings
 from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
@@ -125,6 +126,12 @@ class Classify(ExampleTask):
         if probabilities:
             answer["probabilities"] = dict(zip(names, map(float, chances), strict=True))
         return answer
+
+    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
+        ids = self.tokenizer.encode(text).tolist()
+        if not ids:
+            raise ConfigError(f"{text!r}: has no token to look at")
+        return classifier_reading(model, ids, [self.tokenizer.token(id) for id in ids], self.labels.names)
 
     def plain(self, answer: Settings) -> str:
         parts = [", ".join(answer["labels"]) if self.labels.several else answer["label"]]

@@ -16,6 +16,7 @@ from elman.evaluation import Likelihood, compare, evaluate, excess
 from elman.evaluation.likelihood import plain
 from elman.evaluation.still import device_of, still
 from elman.generation import generate
+from elman.inspection.reading import Reading, language_reading
 from elman.models import MODELS, StackConfig, prediction_of
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task, changed
 from elman.pipeline.tasks.files import keep_tokenizer
@@ -212,6 +213,29 @@ class LanguageModelling(Task):
         for gap, filling in zip(gaps, fillings, strict=True):
             ids[gap] = filling[0]["id"]
         return {"text": text, "filled": self.tokenizer.decode(ids), "gaps": fillings}
+
+    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
+        """The start, `<eos>` as a rule, stands before the text; for a masked model `<eos>` after it."""
+        own, masked = self._numbers(text), prediction_of(model) == "masked"
+        if not masked:
+            return language_reading(model, own, self.tokenizer.token, self.tokenizer.start_id)
+        ids = [*own, self.tokenizer.eos_id]
+        given = torch.tensor([ids], device=device_of(model))
+        tokens = {"": [self.tokenizer.token(id) for id in ids]}
+        caution = "The model sees the token whose own score this is: nothing was hidden from it."
+
+        def run(copies: int) -> torch.Tensor:
+            return model(given.expand(copies, -1))[0]
+
+        return Reading(model, run, tokens, "own", self.tokenizer.token, ids, caution=caution)
+
+    def _numbers(self, text: str) -> list[int]:
+        """Where the end of a line is no token, each line is a document, and `<eos>` stands between two."""
+        ends = self.tokenizer.encode("\n").tolist()
+        if ends and self.tokenizer.unk_id not in ends:
+            return self.tokenizer.encode(text).tolist()
+        lines = [self.tokenizer.encode(line).tolist() for line in text.split("\n") if line]
+        return [id for number, line in enumerate(lines) for id in ([self.tokenizer.eos_id] * bool(number) + line)]
 
     def _likeliest(self, logits: torch.Tensor) -> list[Settings]:
         chances, ids = logits.float().softmax(-1).topk(min(SHOWN, logits.shape[-1]))

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from elman.batches import together
 from elman.batches.tagging import WordsConfig, WordTable
 from elman.config import Config
 from elman.corpus import Corpus, Repairs, Tagged, TaggedConfig, TaggedCorpus, TagSet
 from elman.errors import ConfigError
 from elman.evaluation import judge_tags
-from elman.evaluation.still import still
+from elman.evaluation.still import device_of, still
+from elman.inspection.reading import Reading
 from elman.models import Tagger
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, pick
 from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
@@ -151,6 +153,17 @@ class Tag(ExampleTask):
                 if parts is not None:
                     answer["probabilities"] = [dict(zip(self.tags.names, part, strict=True)) for part in parts]
                 yield answer
+
+    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
+        words = _words(text)
+        if not words:
+            raise ConfigError(f"{text!r}: has no word to look at")
+        row = self.table.encode(Tagged(tuple(words)))
+
+        def run(copies: int) -> Any:
+            return model(together([row] * copies).to(device_of(model)))
+
+        return Reading(model, run, {"": words}, "tag", self.tags.names.__getitem__)
 
     def plain(self, answer: Settings) -> str:
         """Columns, as they are read, with a blank line after each sentence."""

@@ -18,6 +18,7 @@ from elman.errors import ConfigError, MissingExtra
 from elman.evaluation import judge_translations
 from elman.evaluation.still import device_of, still
 from elman.inspection.attention_map import alignment, attention_hits, draw_map
+from elman.inspection.reading import Reading
 from elman.models import EncoderDecoder
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task
 from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
@@ -256,6 +257,25 @@ class Translate(ExampleTask):
                         given[place] = answer
             for text, answer in zip(texts, given, strict=True):
                 yield {"source": text, **answer}
+
+    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
+        """Beside each written token's scores stands what it follows; without a target, the model's own answer."""
+        if target is None:
+            target = str(next(self.predict(model, [text], recipe, False))["target"])
+        eos, read = self.target.eos_id, np.asarray(self.source.encode(text))
+        if not len(read):
+            raise ConfigError(f"{text!r}: has no token to look at")
+        written = np.concatenate([self.target.encode(target), [eos]])
+        tokens = {
+            "decoder": [self.target.token(int(id)) for id in (eos, *written[:-1])],
+            "encoder": [self.source.token(int(id)) for id in read],
+        }
+
+        def run(copies: int) -> Any:
+            batch = together([{"source": read, "target": written}] * copies).to(device_of(model))
+            return model(batch.ragged("source"), batch.ragged("target"))
+
+        return Reading(model, run, tokens, "next", self.target.token, written.tolist(), "encoder.embedding")
 
     def plain(self, answer: Settings) -> str:
         if "candidates" in answer:

@@ -240,7 +240,7 @@ def test_a_classifier_can_begin_with_a_masked_model_and_a_tagger_with_its_word_v
 
 
 def test_language_verbs_refuse_other_tasks_and_say_what_works(runs):
-    for use in (lambda model: model.generate(""), lambda model: model.score("x"), lambda model: model.trace("x")):
+    for use in (lambda model: model.generate(""), lambda model: model.score("x")):
         with pytest.raises(ConfigError, match="elman predict"):
             use(load(runs["classify"]))
 
@@ -254,3 +254,30 @@ def test_a_masked_model_fills_gaps(tmp_path):
     assert "<mask>" not in answer["filled"]
     with pytest.raises(ConfigError, match="there is none"):
         model.predict("nothing to fill")
+
+
+SEEN = {
+    "classify": ("the cat is lovely", "layers.0.lstm.gate.forget", 4),
+    "tag": ("the cat sees that dog", "layers.0.bidirectional.backward.lstm.memory", 5),
+    "translate": ("abcd", "encoder.layers.0.bidirectional.forward.lstm.hidden", 4),
+}
+
+
+@every_task
+def test_a_model_of_any_task_can_be_looked_into_and_changed(runs, task):
+    """Seen to fail with the characters of words in groups, whose rows differ, and with the source's tokens beside what
+    is written."""
+    model, (text, site, size) = load(runs[task]), SEEN[task]
+    sites = model.sites()
+    assert site in sites
+    trace = model.trace(text)
+    assert set(trace) >= set(sites)
+    assert trace[site].shape[0] == len(trace.tokens_of(site)) == size
+    with model.record("*.gate.*") as seen:
+        model.predict(text, beam_size=1)  # a recording holds one batch; a beam changes its rows
+    assert seen.sites()
+    scores = next(name for name in sites if name.removeprefix("decoder.").startswith("output."))
+    with model.edit({site: 0.0}):
+        changed = model.trace(text, [scores], target="dcba")[scores]
+    assert not torch.equal(changed, model.trace(text, [scores], target="dcba")[scores])
+    assert trace.figure(site).panels[0].maps[""].shape[1] == size

@@ -1,0 +1,54 @@
+"""Lab: is order known? The permutation test."""
+
+import math
+
+import numpy as np
+
+from elman.inspection.figure import Figure
+from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.panels import Bars
+from elman.inspection.permutation import permutation_table
+
+SHOWN = ("attention", "two-way-attention", "attention, rotary", "attention, alibi", "gru", "lstm", "s4", "window")
+SMALLEST = -17.0
+
+
+def experiment(seed: int, listen: Listen) -> Result:
+    found = {(one.name, one.layers): one for one in permutation_table()}
+    names = [name for name in SHOWN if (name, 1) in found]
+    powers = {
+        f"{count} {'layer' if count == 1 else 'layers'}": np.array(
+            [_power(found[name, count].shuffled) for name in names]
+        )
+        for count in (1, 2)
+    }
+    title = "Change of the last output when all tokens before it are shuffled: power of ten"
+    figure = Figure("Who sees order", [Bars(names, powers, "power of ten of the change", (SMALLEST, 1), title=title)])
+    measured = {
+        "attention, 1 layer": _power(found["attention", 1].shuffled),
+        "attention, 2 layers": _power(found["attention", 2].shuffled),
+        "two-way-attention, 2 layers": _power(found["two-way-attention", 2].shuffled),
+        "gru, 1 layer": _power(found["gru", 1].shuffled),
+    }
+    return Result([figure], measured)
+
+
+def _power(change: float) -> float:
+    return max(SMALLEST, math.log10(change)) if change > 0 else SMALLEST
+
+
+LAB = Lab(
+    "permutation",
+    "Positions",
+    "Without positions, does attention know the order of what it reads?",
+    "One causal layer does not: shuffling all words but the last changes its last output by nothing but rounding. Two "
+    "causal layers do: by the mask, each output of the first depends on how many words came before. Attention to both "
+    "sides has no mask, and sees no order however deep. Recurrent layers always do.",
+    {
+        "attention, 1 layer": Expected(-17, -14),
+        "attention, 2 layers": Expected(-3, 0.5),
+        "two-way-attention, 2 layers": Expected(-17, -14),
+        "gru, 1 layer": Expected(-2, 0.5),
+    },
+    experiment,
+)

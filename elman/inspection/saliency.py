@@ -1,0 +1,75 @@
+"""Which tokens an answer rests on, asked twice: by gradient, and by leaving each token out.
+
+The gradient says what a small change would do, occlusion what a missing token does. They often differ; where both agree
+there is something to trust.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elman.evaluation.still import still
+from elman.inspection.connection import asked_scores
+from elman.inspection.panels import Bars
+from elman.inspection.reading import Reading
+from elman.ops import taps
+
+MOST = 256  # tokens that are left out one by one; of a longer text the last ones
+
+
+class Saliency(NamedTuple):
+    """Nats of log-probability that each token brings the answer; negative ones speak against it."""
+
+    tokens: list[str]
+    gradient: NDArray[np.float64]
+    occlusion: NDArray[np.float64]
+    first: int
+
+
+def saliency(reading: Reading, place: int = -1, outcome: int | None = None) -> Saliency:
+    """Of the answer at a position (the last, if nothing else is said): gradient times vector, and what is lost without
+    each token, whose vector is put to zero."""
+    size = len(reading.read)
+    first = max(0, size - MOST)
+    vectors: list[Tensor] = []
+
+    def probe(value: Tensor) -> Tensor:
+        vectors.append(value.detach().requires_grad_())
+        return vectors[-1]
+
+    def leave_out(value: Tensor) -> Tensor:
+        value = value.clone()
+        for copy, token in enumerate(range(first, size)):
+            value[copy, token] = 0
+        return value
+
+    with still(reading.model, gradients=True):
+        with taps.edit({reading.embedding: probe}):
+            scores = reading.run(1)
+        outcome = chosen(reading, scores, place) if outcome is None else outcome
+        whole = asked_scores(reading, scores, outcome)[0, place]
+        (gradient,) = torch.autograd.grad(whole, vectors[0])
+        products = (gradient * vectors[0]).sum(-1)[0, first:size].detach()
+        with torch.no_grad(), taps.edit({reading.embedding: leave_out}):
+            without = asked_scores(reading, reading.run(size - first), outcome)[:, place]
+    lost = (whole.detach() - without).double().cpu().numpy()
+    return Saliency(reading.read[first:], products.double().cpu().numpy(), lost, first)
+
+
+def chosen(reading: Reading, scores: Tensor, place: int = -1) -> int:
+    """What is asked for at a position: what came there, or else what is likeliest."""
+    place = place % scores.shape[1]
+    return int(reading.truth[place]) if place < len(reading.truth) else int(scores[0, place].argmax())
+
+
+def saliency_panel(found: Saliency, answer: str) -> Bars:
+    """Both beside each other, each as a share of its own largest."""
+    shares = {
+        name: values / (np.abs(values).max() or 1.0)
+        for name, values in (("gradient × vector", found.gradient), ("left out", found.occlusion))
+    }
+    title = f"What speaks for {answer!r}, and (below zero) against it"
+    return Bars(found.tokens, shares, "share of the largest", (-1.05, 1.05), title=title, quantity="influence")

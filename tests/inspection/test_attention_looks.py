@@ -1,0 +1,64 @@
+"""Where attention lies: true shares, entropy and distance as defined, of every score and kind of layer."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from reading_cases import classifier, language
+
+from elman.errors import ConfigError
+from elman.inspection.attention import attention_figure, by_distance, entropy, looks, mass
+
+
+@pytest.mark.parametrize("score", ["dot", "scaled", "bilinear", "additive"])
+@pytest.mark.parametrize("settings", [{}, {"positions": "alibi"}, {"window": 3}], ids=str)
+def test_every_score_has_weights_that_are_shares(score: str, settings: dict) -> None:
+    (look,) = looks(language([{"attention": {"num_heads": 2, "score": score, **settings}}]))
+    assert look.weights.shape == (2, 7, 7)
+    torch.testing.assert_close(look.weights.sum(-1), torch.ones(2, 7))
+    if "window" in settings:
+        assert not look.weights[:, 5, :3].any(), "out of its window"
+
+
+def test_two_way_attention_sees_what_comes() -> None:
+    (look,) = looks(classifier([{"two-way-attention": {"num_heads": 2}}]))
+    assert (look.weights > 0).all()
+    assert not look.across
+
+
+def test_entropy_distance_and_mass_are_what_they_say() -> None:
+    """Seen to fail with natural logarithms, and with distances of the wrong sign."""
+    weights = torch.zeros(2, 4, 4)
+    weights[0] = torch.eye(4)
+    weights[1] = torch.tril(torch.ones(4, 4)) / torch.arange(1, 5)[:, None]
+    bits = entropy(weights)
+    assert bits[0].tolist() == [0, 0, 0, 0]
+    assert bits[1].tolist() == pytest.approx([0, 1, math.log2(3), 2])
+    lags, means = by_distance(weights)
+    assert lags.tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(means[0], [1, 0, 0, 0])
+    np.testing.assert_allclose(means[1, 3], 0.25)
+    assert mass(weights, torch.tensor([True, False, False, False]))[0] == 0.25
+    ahead, _ = by_distance(torch.full((1, 3, 3), 1 / 3))
+    assert ahead.tolist() == [-2, -1, 0, 1, 2]
+
+
+def test_pictures_choose_layers_and_heads_and_tell_the_share_of_a_word() -> None:
+    look = language([{"attention": {"num_heads": 2}}] * 2, residual=True)
+    assert [len(panel.maps) for panel in attention_figure(look).panels[:2]] == [2, 2]
+    one = attention_figure(look, layer=2, heads=[1], marked=["cat"])
+    assert one.panels[0].title == "layers.1.attention.weights"
+    assert list(one.panels[0].maps) == ["head 1"]
+    assert "lies on 'cat', 14.3% of all places" in one.notes[0]
+    for wrong in ({"layer": 3}, {"heads": [3]}):
+        with pytest.raises(ConfigError, match="counted from 1"):
+            attention_figure(look, **wrong)
+    with pytest.raises(ConfigError, match="no layer of this model has attention"):
+        attention_figure(language("lstm"))
+
+
+def test_pooling_by_attention_shows_the_weight_of_each_word() -> None:
+    look = classifier([{"bidirectional": {"layer": "gru"}}], pooling="attention")
+    (panel,) = attention_figure(look).panels
+    assert panel.values.sum() == pytest.approx(1, abs=1e-5)
