@@ -10,6 +10,7 @@ import typer
 
 from elman.cli import (
     check,
+    compare,
     data,
     evaluate,
     export,
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.command("init")(init.init)
 app.command("check")(check.check)
 app.command("train")(train.train)
+app.command("compare")(compare.compare)
 app.command("eval")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.command("predict")(predict.predict)
@@ -47,7 +49,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(inspect.app, name="inspect")
 
 DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
-TAKES_SETTINGS = ("init", "check", "train")
+TAKES_SETTINGS = ("init", "check", "train", "compare")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,0 +1,8 @@
+"""The race: several families on the same data at a matched budget; who wins, how sure that is, and what it costs."""
+
+from elman.comparison.config import DEMO, EMBEDDED, Race
+from elman.comparison.race import Running, read_race
+from elman.comparison.ranking import Scores, Verdict, rank
+from elman.comparison.results import Found, gather, read_results
+
+__all__ = ["DEMO", "EMBEDDED", "Found", "Race", "Running", "Scores", "Verdict", "gather", "rank", "read_race", "read_results"]
