@@ -29,7 +29,9 @@ def compare(
     models: Annotated[
         str | None, options.option(help="Who runs: families, with commas between.", default="those usual for the task")
     ] = None,
-    params: Annotated[str | None, options.option(help="Equal size: 250k, 5M; 0 for any.", default="100k")] = None,
+    params: Annotated[
+        str | None, options.option(help="Equal size: 250k, 5M; 0 for any.", default="by the vocabulary")
+    ] = None,
     tokens: Annotated[str | None, options.option(help="Equal training tokens (or texts).", default="500k")] = None,
     flops: Annotated[str | None, options.option(help="Equal training operations, like 2e12.", default="none")] = None,
     minutes: Annotated[float | None, options.option(help="Equal training minutes.", default="none")] = None,

@@ -29,8 +29,9 @@ class Table:
 
     def __enter__(self) -> Self:
         plan = self.running.plan
+        size = f"{short(plan.parameters)} parameters" if plan.parameters else "their own size"
         self._say(
-            f"{len(plan.entrants)} entrants of {plan.race.parameters} parameters, {plan.race.seeds} seeds, "
+            f"{len(plan.entrants)} entrants of {size}, {plan.race.seeds} seeds, "
             f"{plan.budget.amount:,g} {plan.budget.kind} each, {self.running.workers} at a time"
         )
         if self.live:

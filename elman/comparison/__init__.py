@@ -5,4 +5,16 @@ from elman.comparison.race import Running, read_race
 from elman.comparison.ranking import Scores, Verdict, rank
 from elman.comparison.results import Found, gather, read_results
 
-__all__ = ["DEMO", "EMBEDDED", "Found", "Race", "Running", "Scores", "Verdict", "gather", "rank", "read_race", "read_results"]
+__all__ = [
+    "DEMO",
+    "EMBEDDED",
+    "Found",
+    "Race",
+    "Running",
+    "Scores",
+    "Verdict",
+    "gather",
+    "rank",
+    "read_race",
+    "read_results",
+]

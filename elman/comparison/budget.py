@@ -44,11 +44,11 @@ def budget_of(race: Race, task: str, passes: float) -> Budget:
     return Budget("tokens", DEFAULT_TOKENS if task in ("language-model", "masked") else DEFAULT_PASSES * passes)
 
 
-def _number(text: str | float) -> float:
+def _number(text: str | int | float) -> float:
     try:
         return float(text)
     except ValueError:
-        return float(parse_count(text))
+        return float(parse_count(str(text)))
 
 
 def per_step(batches: Any) -> float:
@@ -57,14 +57,15 @@ def per_step(batches: Any) -> float:
     return sum(sizes) / len(sizes)
 
 
-def with_steps(recipe: Recipe, steps: int, an_epoch: int, given: set[str]) -> Recipe:
+def with_steps(recipe: Recipe, steps: int, an_epoch: int, given: set[str], validations: int = VALIDATIONS) -> Recipe:
     """The recipe made so long, with a rate that falls along a cosine and a dozen validations, unless told otherwise."""
     changes: dict[str, Any] = {
         "schedule": "cosine",
         "warmup_steps": round(WARMUP * steps),
-        "evaluate_every": max(1, steps // VALIDATIONS),
+        "evaluate_every": max(1, steps // validations),
         "log_every": max(1, steps // LOGS),
     }
     changes = {key: value for key, value in changes.items() if key not in given}
+    changes |= {"evaluate_every": steps} if validations == 1 else {}  # a trial is judged by its end
     changes |= {"max_steps": steps, "max_epochs": steps // max(1, an_epoch) + 2}
     return recipe.model_copy(update={"training": recipe.training.model_copy(update=changes)})

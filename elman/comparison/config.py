@@ -40,8 +40,9 @@ class Race(Config):
 
     entrants: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Who runs: names of families, or names of your own with settings of a model; none takes the task's usual field."""
-    parameters: str | int = "100k"
-    """What all are made equally large to; counted models have no size. 0 leaves every entrant as it is given."""
+    parameters: str | int = "auto"
+    """What all are made equally large to; counted models have no size. auto leaves room beside the word vectors, which
+    grow with the vocabulary; 0 leaves every entrant as it is given."""
     tokens: str | int = 0
     """Budget of training: so many tokens for each; texts or pairs where a task has these."""
     flops: str | int | float = 0
@@ -57,7 +58,7 @@ class Race(Config):
     rate_ratio: float = Field(3.0, gt=1)
     """How far apart the learning rates are that are tried, around the recipe's."""
     recipe: dict[str, Any] = Field(default_factory=dict)
-    """Data, tokenizer, training: all that a recipe says but the model; what stands in `model` holds for every entrant."""
+    """Data, tokenizer, training: all that a recipe says but the model; what stands in `model` holds for all."""
 
     @field_validator("entrants", mode="before")
     @classmethod

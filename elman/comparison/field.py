@@ -18,6 +18,14 @@ FORMS: dict[str, Settings] = {
     "window": {"pattern": [{"window": {"context": 5}}]},
     "convolution": {"pattern": DILATED, "residual": True, "norm": "pre"},
 }
+# A tagger's words come with their characters, in a width of their own: a first layer brings it to that of the others.
+TWO_WAY: Settings = {
+    "pattern": [
+        {"convolution": {"kernel_size": 1, "activation": "linear"}},
+        {"two-way-attention": {"num_heads": 4, "positions": "rotary"}},
+        {"feedforward": {}},
+    ]
+}
 STACKS = ("language-model", "classify")  # tasks whose models are stacks of one width, as the forms are
 FIELDS = {
     "language-model": ("ngram", "window", "rnn", "gru", "lstm", "convolution", "attention", "mingru"),
@@ -33,10 +41,12 @@ def form(task: type[Task], name: str, given: Mapping[str, Any], shared: Mapping[
 
     A model that only counts has none of those that are shared.
     """
-    if given.get("type") in (None, *task.models(), name) and name in FORMS and task.name in STACKS:
+    if name in FORMS and task.name in STACKS:
         settings: Settings = {"type": task.default_model, **FORMS[name]}
+    elif (task.name, name) == ("tag", "attention"):
+        settings = {"type": task.default_model, **TWO_WAY}
     elif given.keys() & {"type", "pattern", "encoder", "decoder"}:
-        settings = {"type": task.default_model}
+        settings = {"type": given.get("type", task.default_model)}
     else:
         settings = {"type": name}
     if not counts(settings["type"]):

@@ -19,7 +19,12 @@ def training_flops(model: Any, batch: Any) -> float:
     In double precision, where no fused kernel hides its products.
     """
     twin = deepcopy(model).double().train()
-    return PER_PRODUCT * count(lambda: twin.batch_loss(batch, None)[0].backward()) / batch.real
+
+    def step() -> None:
+        loss, _ = twin.batch_loss(batch, None)
+        loss.backward()
+
+    return PER_PRODUCT * count(step) / batch.real
 
 
 def layer_costs(model: Any, length: int) -> list[dict[str, Any]]:

@@ -14,7 +14,8 @@ h1 {{ font-size: 1.35rem; line-height: 1.35; margin: 0.5rem 0; }}
 h2 {{ font-size: 1.1rem; margin: 1.6rem 0 0.4rem; }}
 h3 {{ font-size: 1rem; margin: 0.4rem 0; }}
 .facts {{ color: #4a4a4a; }}
-.pictures, .samples {{ display: grid; gap: 0 2rem; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); }}
+.pictures, .samples {{ display: grid; gap: 0 2rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); }}
 figure {{ margin: 0; max-width: 34rem; }}
 figure svg {{ width: 100%; height: auto; display: block; }}
 figcaption, caption {{ color: #4a4a4a; font-size: 0.875rem; text-align: left; }}

@@ -17,7 +17,7 @@ MARKS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
 GREY = "#595959"
 SIZE = (4.8, 3.7)
 CASES = 30  # words from which on a share of them is shown
-STYLE = {"svg.fonttype": "none", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
 
 
 class Picture(NamedTuple):
@@ -56,7 +56,9 @@ def _drawn(name: str, title: str, draw: Callable[[Any], str], folder: Path) -> P
             return None
         axes.grid(alpha=0.25)
         if len(axes.get_legend_handles_labels()[0]):
-            figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9, handlelength=2.2, columnspacing=1)
+            figure.legend(
+                loc="outside lower center", ncols=3, frameon=False, fontsize=9, handlelength=2.2, columnspacing=1
+            )
         folder.mkdir(parents=True, exist_ok=True)
         memory = StringIO()
         figure.savefig(memory, format="svg", metadata={"Date": None, "Creator": None})
@@ -98,7 +100,9 @@ def _cost(axes: Any, found: Found, rows: Sequence[dict[str, Any]], looks: dict[s
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     better = "lower" if found.measure.lower_is_better else "higher"
     axes.set(xlabel="seconds of training", ylabel=f"{found.measure.words} ({better} is better)")
-    told = "; ".join(f"{row['entrant']} {number(found, row['score'])} in {row['training_seconds']:.3g} s" for row in points)
+    told = "; ".join(
+        f"{row['entrant']} {number(found, row['score'])} in {row['training_seconds']:.3g} s" for row in points
+    )
     return f"{told}. Nobody is both better and faster than {', '.join(row['entrant'] for row in front)}."
 
 
@@ -157,7 +161,7 @@ def _staircase(axes: Any, rows: Sequence[dict[str, Any]], looks: dict[str, int])
     if not labels:
         return ""
     axes.axhline(50, color=GREY, lw=1, ls=(0, (1, 2)))
-    axes.text(len(labels) - 1, 50.5, "guessing", color=GREY, ha="right", va="bottom", fontsize=9)
+    axes.text(0, 50.5, "guessing", color=GREY, va="bottom", fontsize=9)
     axes.set_xticks(range(len(labels)), labels)
     axes.set_ylim(min(38, *axes.get_ylim()), 103)
     axes.set(xlabel="words between the verb and what decides it", ylabel="right forms (%)")
@@ -187,13 +191,13 @@ def _together(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _positions(axes: Any, rows: Sequence[dict[str, Any]], looks: dict[str, int]) -> str:
-    spans = next((row["by_position"] for row in rows if row.get("by_position")), [])
+    spans: list[Any] = next((row["by_position"] for row in rows if row.get("by_position")), [])
     labels = [f"{span['start']}–{span['end']}" if span["end"] > span["start"] else str(span["start"]) for span in spans]
     return _by(axes, rows, looks, "by_position", labels, "position of the token")
 
 
 def _frequencies(axes: Any, rows: Sequence[dict[str, Any]], looks: dict[str, int]) -> str:
-    bins = next((row["by_frequency"] for row in rows if row.get("by_frequency")), [])
+    bins: list[Any] = next((row["by_frequency"] for row in rows if row.get("by_frequency")), [])
     names = {0: "never", 1: "<10", 10: "<100", 100: "<1k", 1000: "<10k", 10_000: "<100k", 100_000: "more"}
     return _by(axes, rows, looks, "by_frequency", [names[one["from"]] for one in bins], "times seen in training")
 

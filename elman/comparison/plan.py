@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elman.comparison.budget import Budget, budget_of, per_step, with_steps
+from elman.comparison.budget import VALIDATIONS, Budget, budget_of, per_step, with_steps
 from elman.comparison.config import Race
 from elman.comparison.field import FIELDS, counts, form
 from elman.comparison.flops import training_flops
@@ -21,6 +21,7 @@ from elman.runs import Run, environment
 from elman.runs.files import make_folder
 
 PREPARED = "prepared"
+LAYERS_ALONE, WORD = 100_000, 150
 TRIAL_SEED = 0  # no seed of the race: a rate is not chosen by the luck of a runner
 
 
@@ -73,6 +74,7 @@ class Plan:
         self.per_step = per_step(self.batches)
         self.budget: Budget = budget_of(race, task.name, self.epoch * self.per_step)
         self.split = "test" if "test" in self.prepared.stores else "valid"
+        self.parameters = _size(race.parameters, int(task.facts()["vocabulary"]))
         names = race.entrants or {name: {} for name in FIELDS[task.name]}
         self.entrants = [self._entrant(name, given) for name, given in names.items()]
 
@@ -83,9 +85,8 @@ class Plan:
         settings = form(type(task), name, given, self.shared)
         recipe = read_recipe({**self.base.plain(), "model": settings, "parameters": 0, "name": ""})
         counted = counts(settings["type"])
-        wanted = parse_count(self.race.parameters)
-        if not counted and wanted:
-            solved = solve(recipe, wanted, task.build)
+        if not counted and self.parameters:
+            solved = solve(recipe, self.parameters, task.build)
             recipe = recipe.model_copy(update={"model": type(task).model_config(solved)})
         model = task.build(recipe.model)
         flops = 0.0 if counted else training_flops(model, next(iter(self.batches.epoch(0))))
@@ -129,7 +130,8 @@ class Plan:
         ]  # fmt: skip
 
     def _job(self, entrant: Entrant, steps: int, rate: float, seed: int) -> Recipe:
-        recipe = with_steps(entrant.recipe, steps, self.epoch, set(self.race.recipe.get("training") or {}))
+        given = set(self.race.recipe.get("training") or {})
+        recipe = with_steps(entrant.recipe, steps, self.epoch, given, 1 if seed == TRIAL_SEED else VALIDATIONS)
         training = recipe.training.model_copy(update={"learning_rate": rate})
         threads = recipe.threads or 1
         return recipe.model_copy(update={"seed": seed, "training": training, "threads": threads})
@@ -144,6 +146,13 @@ class Plan:
             if path.is_file() and not place.exists():
                 make_folder(place.parent)
                 _share(path, place)
+
+
+def _size(asked: str | int, vocabulary: int) -> int:
+    """Parameters asked for; of themselves 100k and a narrow vector for each word, rounded."""
+    if asked != "auto":
+        return parse_count(asked)
+    return int(float(f"{LAYERS_ALONE + WORD * vocabulary:.2g}"))
 
 
 def _share(path: Path, place: Path) -> None:

@@ -40,6 +40,12 @@ class Running:
 
     def events(self) -> Iterator[Event]:
         """Trains all there is to train; what is done already is not done again."""
+        try:
+            yield from self._events()
+        finally:
+            self.crew.close()
+
+    def _events(self) -> Iterator[Event]:
         trials = self.plan.trials()
         yield from self._carry_out(trials)
         for entrant in self.plan.entrants:

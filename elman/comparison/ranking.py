@@ -84,7 +84,9 @@ def rank(scores: Mapping[str, Scores], lower_is_better: bool) -> Verdict:
     if len(running) < 2:
         return Verdict(order, None, running)
     best, others = running[0], running[1:]
-    seeds = holm({name: welch(scores[best].values, scores[name].values) for name in others if _both(scores, best, name)})
+    seeds = holm(
+        {name: welch(scores[best].values, scores[name].values) for name in others if _both(scores, best, name)}
+    )
     documents = holm({name: found for name in others if (found := _paired(scores[best], scores[name])) is not None})
     comparisons = {}
     for name in others:
@@ -122,7 +124,7 @@ def welch(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def student(t: float, freedom: float) -> float:
-    """Chance of a value beyond ±t of Student's distribution: with t = √freedom · tan a, its density is cos^(freedom-1)."""
+    """Chance of a value beyond ±t of Student's distribution: where t = √freedom · tan a, that of a is cos^(freedom-1)."""
     edge = math.atan(t / math.sqrt(freedom))
     whole, tail = (np.linspace(start, math.pi / 2, 20_001) for start in (0.0, edge))
     areas = [float(np.trapezoid(np.cos(angles).clip(0) ** (freedom - 1), angles)) for angles in (whole, tail)]

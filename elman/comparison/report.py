@@ -11,7 +11,7 @@ from elman.comparison.page import PAGE
 from elman.comparison.pictures import Picture, draw_all
 from elman.comparison.race import Running
 from elman.comparison.results import Found
-from elman.comparison.words import headline, number, short, staircase
+from elman.comparison.words import chance, headline, number, short, staircase
 from elman.runs import atomic_write
 
 SAMPLES = 3
@@ -28,7 +28,7 @@ def write_report(found: Found, running: Running, arguments: Sequence[str]) -> Pa
 
 def page(found: Found, running: Running, pictures: Sequence[Picture], arguments: Sequence[str]) -> str:
     sections = [
-        *(_figure(picture) for picture in pictures),
+        '<div class="pictures">' + "\n".join(_figure(picture) for picture in pictures) + "</div>" if pictures else "",
         _section("All figures", _table(found), "figures"),
         _section("Costs", _costs(found), "costs"),
         _samples(found),
@@ -49,7 +49,7 @@ def page(found: Found, running: Running, pictures: Sequence[Picture], arguments:
 
 def _facts(found: Found, running: Running) -> str:
     plan = running.plan
-    size = f"{plan.race.parameters} parameters" if plan.race.parameters else "their own size"
+    size = f"{short(plan.parameters)} parameters" if plan.parameters else "their own size"
     what = {"tokens": "training tokens", "flops": "training FLOPs", "minutes": "minutes of training"}
     if plan.prepared.task.name not in ("language-model", "masked"):
         what["tokens"] = "training examples"
@@ -70,6 +70,8 @@ def _figure(picture: Picture) -> str:
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
     drawing = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", drawing, count=1)
     drawing = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", drawing, count=1)
+    # Names inside a drawing are its own: a page has several.
+    drawing = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{picture.name}-", drawing)
     label = f'role="img" aria-label="{escape(picture.title)}" aria-describedby="{picture.name}-words"'
     drawing = drawing.replace("<svg", f"<svg {label}", 1)
     words = f'<figcaption id="{picture.name}-words">{escape(picture.alt)}</figcaption>'
@@ -80,7 +82,11 @@ def _grid(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     head = "".join(f'<th scope="col">{escape(one)}</th>' for one in heads)
     body = ""
     for first, *cells in rows:
-        body += f'<tr><th scope="row">{escape(first)}</th>' + "".join(f"<td>{escape(one)}</td>" for one in cells) + "</tr>\n"
+        body += (
+            f'<tr><th scope="row">{escape(first)}</th>'
+            + "".join(f"<td>{escape(one)}</td>" for one in cells)
+            + "</tr>\n"
+        )
     table = f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
     return f'<div class="wide" role="region" aria-label="{escape(caption)}" tabindex="0">{table}</div>'
 
@@ -109,15 +115,17 @@ def _table(found: Found) -> str:
         line += ["best", "", "", ""] if against is None else _against(found, against)
         lines.append(line)
     caption = (
-        "From best to worst. Spread is the standard deviation over seeds, the interval is that of the mean over seeds; p "
-        "is the chance of such a difference from the best among equals (Welch by seed, paired bootstrap by document, both "
-        "after Holm)."
+        "From best to worst. Spread is the standard deviation over seeds, the interval is that of the mean over seeds; "
+        "p is the chance of such a difference from the best among equals (Welch by seed, paired bootstrap by document, "
+        "both after Holm)."
     )
     return _grid(caption, heads, lines)
 
 
 def _against(found: Found, against: dict[str, Any]) -> list[str]:
-    chances = ["–" if against[key] is None else f"{against[key]:.2g}" for key in ("by_seed", "by_document")]
+    chances = [
+        "–" if against[key] is None else chance(against[key])[2:].lstrip("= ") for key in ("by_seed", "by_document")
+    ]
     plus = number(found, against["difference"])
     told = "yes" if against["apart"] else f"no: {against['why']}"
     return [plus if plus.startswith("-") else f"+{plus}", *chances, told]
@@ -146,8 +154,8 @@ def _costs(found: Found) -> str:
     heads = ["entrant", "parameters", "learning rate", "FLOPs per token", "training tokens/s", "training s"]
     heads += [f"s to loss {goal:.3f}" if goal else "s to near loss", "writing tokens/s", "peak MB", "state bytes"]
     caption = (
-        "Costs on one core or accelerator each. FLOPs are those of forward and backward; the loss to reach is 5 % above "
-        "the best validation loss of the race; peak memory is that of the whole process; state bytes are those after "
+        "Costs on one core or accelerator each. FLOPs are those of forward and backward; the loss to reach is 5 % "
+        "above the best validation loss of the race; peak memory is that of the whole process; state bytes are those after "
         "1, 64 and 1,024 tokens."
     )
     return _grid(caption, heads, lines)
@@ -172,16 +180,22 @@ def _failures(running: Running) -> str:
         for name, failures in running.failures.items()
         for label, text in failures.items()
     ]
-    return _section("Failures", _grid("These did not end well and count for nothing.", ["run", "what it said"], lines), "failures")
+    return _section(
+        "Failures", _grid("These did not end well and count for nothing.", ["run", "what it said"], lines), "failures"
+    )
 
 
 def _method(found: Found, running: Running) -> str:
     race, plan = running.race, running.plan
     trained = [entrant for entrant in plan.entrants if not entrant.counted]
     sizes = [entrant.parameters for entrant in trained]
-    edge = [name for name, rate in running.rates.items() if race.trials > 1 and rate in (plan.rates()[0], plan.rates()[-1])]
+    edge = [
+        name for name, rate in running.rates.items() if race.trials > 1 and rate in (plan.rates()[0], plan.rates()[-1])
+    ]
     lines = [
-        f"Same data, tokenizer and order of batches for all; parameters from {min(sizes):,} to {max(sizes):,}." if sizes else "",
+        f"Same data, tokenizer and order of batches for all; parameters from {min(sizes):,} to {max(sizes):,}."
+        if sizes
+        else "",
         f"Before the race each tried the learning rates {', '.join(f'{rate:g}' for rate in plan.rates())} on "
         f"{race.trial_share:.0%} of the budget and kept the one with the least validation loss."
         if running.rates
@@ -189,7 +203,8 @@ def _method(found: Found, running: Running) -> str:
         f"The best rate was at an edge of those tried for {', '.join(edge)}: a wider search might serve them better."
         if edge and race.trials > 2
         else "",
-        "A winner is named only if the intervals do not overlap and both tests agree; counted models have no dice and run once.",
+        "A winner is named only if the intervals do not overlap and both tests agree. Counted models have no dice and "
+        "run once.",
     ]
     return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines if line) + "</ul>"
 
@@ -202,4 +217,4 @@ def _commands(running: Running, arguments: Sequence[str]) -> str:
         job = jobs[0]
         commands.append(f"elman train {job.folder / 'config.yaml'} --run {folder}-{job.entrant}")
     lines = "\n".join(escape(command) for command in commands if command)
-    return f"<p>The whole race, and each entrant alone:</p><pre tabindex=\"0\"><code>{lines}</code></pre>"
+    return f'<p>The whole race, and each entrant alone:</p><pre tabindex="0"><code>{lines}</code></pre>'

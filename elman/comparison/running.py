@@ -3,25 +3,20 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Literal
+from typing import Literal
 
-import elman
+from elman.comparison.launching import Launcher, launcher
 from elman.comparison.plan import Job
 from elman.runs import atomic_write
 
 LOOK = 0.5  # seconds between two looks at what runs
 GRACE = 60  # seconds that an interrupted training has for its checkpoint
 TOLD = 600  # characters at the end of what a failed process said
-KILOBYTE = 1 if sys.platform == "darwin" else 1024  # what the system counts memory in
 
 
 @dataclass(frozen=True)
@@ -36,29 +31,31 @@ class Event:
 
 
 class Crew:
-    """So many workers, each with an environment of its own: threads, and the accelerator it may see."""
+    """So many workers, each with threads and an accelerator of its own."""
 
     def __init__(self, workers: int, accelerators: int = 0):
-        self.workers = workers
-        self.places: SimpleQueue[dict[str, str]] = SimpleQueue()
+        self.launchers: list[Launcher] = []
         for number in range(workers):
             place = {"OMP_NUM_THREADS": "1"}
             if accelerators > 1:
                 place["CUDA_VISIBLE_DEVICES"] = _visible(accelerators)[number % accelerators]
-            self.places.put(place)
-        self.processes: dict[Job, subprocess.Popen[bytes]] = {}
+            self.launchers.append(launcher(place))
+        self.free: SimpleQueue[Launcher] = SimpleQueue()
+        for one in self.launchers:
+            self.free.put(one)
+        self.running: dict[Job, Launcher] = {}
         self.stopping = False
 
     def carry_out(self, jobs: Iterable[Job]) -> Iterator[Event]:
         """All jobs that are not done yet; interrupted, it lets those under way save themselves before it goes on up."""
         jobs = [job for job in jobs if not job.done]
-        with ThreadPoolExecutor(self.workers) as pool:
+        with ThreadPoolExecutor(len(self.launchers)) as pool:
             waiting: dict[Future[str], Job] = {pool.submit(self._run, job): job for job in jobs}
             told: set[Job] = set()
             try:
                 while waiting:
                     ended, _ = wait(waiting, timeout=LOOK, return_when=FIRST_COMPLETED)
-                    running = list(self.processes)
+                    running = list(self.running)
                     for job in (job for job in running if job not in told):
                         told.add(job)
                         yield Event("started", job, "", running, len(waiting) - len(running))
@@ -70,76 +67,46 @@ class Crew:
                 self._stop(waiting)
                 raise
 
+    def close(self) -> None:
+        for one in self.launchers:
+            one.close()
+
     def _run(self, job: Job) -> str:
         """Nothing if all went well, else what went wrong."""
         if self.stopping:
             return "interrupted"
-        place = self.places.get()
+        launcher = self.free.get()
+        self.running[job] = launcher
+        began = time.monotonic()
         try:
-            return self._train(job, place)
+            usage = launcher.train(job.folder)
         except OSError as error:
             return f"could not be started: {error}"
         finally:
-            self.processes.pop(job, None)
-            self.places.put(place)
-
-    def _train(self, job: Job, place: dict[str, str]) -> str:
-        command = [sys.executable, "-m", "elman", "train", "--run", str(job.folder), "--resume", "--json"]
-        paths = [str(Path(elman.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        environment = {**os.environ, **place, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-        log = job.folder / "train.log"
-        began = time.monotonic()
-        with log.open("wb") as told:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=told,
-                env=environment,
-                start_new_session=True,  # an interrupt at the keyboard is ours to pass on
-            )
-            self.processes[job] = process
-            code, usage = _wait(process)
-        if code:
-            said = log.read_bytes().decode("utf-8", "replace").strip()[-TOLD:]
+            del self.running[job]
+            self.free.put(launcher)
+        code = usage.pop("code")
+        if code or not job.done:
+            log = job.folder / "train.log"
+            said = log.read_bytes().decode("utf-8", "replace").strip()[-TOLD:] if log.exists() else ""
             return said or f"ended with code {code}, without a word"
-        _keep(job.folder / "usage.json", {"seconds": time.monotonic() - began, **usage})
+        usage["seconds"] = time.monotonic() - began
+        atomic_write(job.folder / "usage.json", (json.dumps(usage, indent=1) + "\n").encode())
         return ""
 
     def _stop(self, waiting: dict[Future[str], Job]) -> None:
         self.stopping = True
         for future in waiting:
             future.cancel()
-        running = list(self.processes.values())
-        for process in running:
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGINT)
+        for one in self.launchers:
+            one.interrupt()
         until = time.monotonic() + GRACE
-        while any(_alive(process) for process in running) and time.monotonic() < until:
+        while self.running and time.monotonic() < until:
             time.sleep(0.05)
-        for process in running:
-            with suppress(ProcessLookupError):
-                if _alive(process):
-                    process.kill()
-
-
-def _wait(process: subprocess.Popen[bytes]) -> tuple[int, dict[str, Any]]:
-    """The exit code, and what the process took, on systems that tell."""
-    if not hasattr(os, "wait4"):
-        return process.wait(), {}
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, {"peak_bytes": used.ru_maxrss * KILOBYTE, "cpu_seconds": used.ru_utime + used.ru_stime}
-
-
-def _alive(process: subprocess.Popen[bytes]) -> bool:
-    return process.returncode is None
+        for one in self.launchers:
+            one.interrupt(signal.SIGKILL)
 
 
 def _visible(accelerators: int) -> list[str]:
     given = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
     return given if len(given) == accelerators else [str(number) for number in range(accelerators)]
-
-
-def _keep(path: Path, content: Any) -> None:
-    atomic_write(path, (json.dumps(content, indent=1) + "\n").encode())

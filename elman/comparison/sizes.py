@@ -16,8 +16,8 @@ Settings = dict[str, Any]
 
 
 def solve(recipe: Recipe, wanted: int, build: Callable[[Any], Any]) -> Settings:
-    """Settings of the recipe's model with the width, and the inner width of feed-forward layers where a width alone
-    is too coarse, that come within the tolerance."""
+    """Settings of the recipe's model with the width, and the inner width of feed-forward layers or word vectors where a
+    width alone is too coarse, that come within the tolerance."""
     kind, settings = recipe.kind, recipe.model.plain()
 
     def count(changed: Settings) -> int | None:
@@ -56,8 +56,7 @@ def _roughness(width: int) -> int:
 
 
 def _wide(settings: Settings, width: int) -> Settings:
-    sides = {side: {**settings[side], "hidden_size": width} for side in SIDES if side in settings}
-    return {**settings, **(sides or {"hidden_size": width})}
+    return _each(settings, lambda part, number: {**part, "hidden_size": number}, width)
 
 
 def _around(settings: Settings, wanted: int, count: Callable[[Settings], int | None]) -> Iterator[int]:
@@ -80,26 +79,39 @@ def _builds(settings: Settings, step: int, count: Callable[[Settings], int | Non
 
 
 def _filled(settings: Settings, wanted: int, count: Callable[[Settings], int | None]) -> Settings | None:
-    """The same width with feed-forward layers as wide inside as is right, if they stay between one and eight times."""
+    """The same width with feed-forward layers as wide inside as is right, or word vectors, where they may differ."""
     parts = [settings[side] for side in SIDES if side in settings] or [settings]
-    if not any("feedforward" in entry for part in parts for entry in part["pattern"]):
-        return None
     width = int(parts[0]["hidden_size"])
+    dials: list[tuple[Callable[[Settings, int], Settings], int, int]] = [(_worded, max(1, width // 2), 2 * width)]
+    if any("feedforward" in entry for part in parts for entry in part["pattern"]):
+        dials.insert(0, (_inside, width, 8 * width))
+    for dial, least, most in dials:
+        low, high = least, most
+        while high - low > 1:
+            middle = (low + high) // 2
+            size = count(_each(settings, dial, middle))
+            if size is None:  # as word vectors that must be as wide as what they are tied to
+                break
+            low, high = (middle, high) if size < wanted else (low, middle)
+        for number in (low, high):
+            turned = _each(settings, dial, number)
+            if _close(count(turned) or 0, wanted, TOLERANCE):
+                return turned
+    return None
 
-    def inside(size: int) -> Settings:
-        def changed(part: Settings) -> Settings:
-            pattern = [
-                {name: {**own, "inner_size": size} if name == "feedforward" else own for name, own in entry.items()}
-                for entry in part["pattern"]
-            ]
-            return {**part, "pattern": pattern}
 
-        sides = {side: changed(settings[side]) for side in SIDES if side in settings}
-        return {**settings, **sides} if sides else changed(settings)
+def _each(settings: Settings, dial: Callable[[Settings, int], Settings], number: int) -> Settings:
+    sides: Settings = {side: dial(settings[side], number) for side in SIDES if side in settings}
+    return {**settings, **sides} if sides else dial(settings, number)
 
-    low, high = width, 8 * width
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if (count(inside(middle)) or 0) < wanted else (low, middle)
-    best = min((low, high), key=lambda size: abs((count(inside(size)) or 0) - wanted))
-    return inside(best) if _close(count(inside(best)) or 0, wanted, TOLERANCE / 2) else None
+
+def _inside(part: Settings, size: int) -> Settings:
+    pattern = [
+        {name: {**own, "inner_size": size} if name == "feedforward" else own for name, own in entry.items()}
+        for entry in part["pattern"]
+    ]
+    return {**part, "pattern": pattern}
+
+
+def _worded(part: Settings, size: int) -> Settings:
+    return {**part, "embedding_size": size}

@@ -61,7 +61,9 @@ def staircase(found: Found) -> str:
     told = f"At {BEYOND} or more words between a verb and the noun that decides its form"
     parts = []
     if hold:
-        parts.append(f"{join(hold)} still {'finds' if len(hold) == 1 else 'find'} the right form ({_shares(known, hold)})")
+        parts.append(
+            f"{join(hold)} still {'finds' if len(hold) == 1 else 'find'} the right form ({_shares(known, hold)})"
+        )
     if fail:
         parts.append(f"{join(fail)} {'guesses' if len(fail) == 1 else 'guess'} ({_shares(known, fail)})")
     between = [name for name in known if name not in hold and name not in fail]
@@ -105,9 +107,17 @@ def _above(row: dict[str, Any]) -> str:
 
 def _chances(row: dict[str, Any]) -> str:
     against = row["against_best"]
-    told = [f"p = {against['by_seed']:.2g} by seed"] if against["by_seed"] is not None else []
-    told += [f"p = {against['by_document']:.2g} by document"] if against["by_document"] is not None else []
+    told = [
+        f"{chance(against[f'by_{what}'])} by {what}"
+        for what in ("seed", "document")
+        if against[f"by_{what}"] is not None
+    ]
     return ", ".join(told)
+
+
+def chance(p: float) -> str:
+    """No bootstrap of ten thousand draws can tell less than its own ten thousandth."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
 def _seeds(row: dict[str, Any]) -> str:
