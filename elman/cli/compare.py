@@ -37,6 +37,9 @@ def compare(
     minutes: Annotated[float | None, options.option(help="Equal training minutes.", default="none")] = None,
     seeds: Annotated[int | None, options.option(help="Trainings of each.", default="3")] = None,
     trials: Annotated[int | None, options.option(help="Learning rates that each tries.", default="3")] = None,
+    module: Annotated[
+        list[Path] | None, options.option(help="Python file that registers your own cell. Repeatable.", default="none")
+    ] = None,
     device: options.Device = None,
     workers: Annotated[int, options.option(help="Trainings at a time.", default="one a core")] = 0,
     run: Annotated[Path | None, options.option(help="Folder of the race.", default="runs/race-<data>")] = None,
@@ -75,7 +78,7 @@ def compare(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # asked to end, it lets the runs save themselves
     from elman.cli.racing import Table, show
 
-    running = Running(race, folder, workers=workers, resume=resume)
+    running = Running(race, folder, workers=workers, resume=resume, modules=module or ())
     try:
         with Table(running) as table:
             for event in running.events():

@@ -10,7 +10,7 @@ from elman.config import Config, read_yaml
 
 EMBEDDED: dict[str, Any] = {
     "data": {"language": {"type": "agreement", "train_documents": 30000, "valid_documents": 500}},
-    "training": {"batch_size": 16},
+    "training": {"batch_size": 16, "learning_rate": 4e-3},
     "generation": {"max_tokens": 30},
 }
 DEMO: dict[str, Any] = {
@@ -29,7 +29,7 @@ DEMO: dict[str, Any] = {
                 "test_documents": 1000,
             }
         },
-        "training": {"batch_size": 16, "learning_rate": 4e-3},
+        "training": {"batch_size": 16, "learning_rate": 5e-3},
         "generation": {"max_tokens": 30},
     },
 }

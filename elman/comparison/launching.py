@@ -5,27 +5,31 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import elman
-from elman.comparison.worker import outcome
+
+KILOBYTE = 1 if sys.platform == "darwin" else 1024  # what the system counts memory in
 
 
 class Launcher:
     """Runs one training after another, each in a process of its own; `interrupt` reaches the one under way."""
 
-    def __init__(self, place: dict[str, str]):
+    def __init__(self, place: dict[str, str], modules: Sequence[str | Path] = ()):
         paths = [str(Path(elman.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         self.environment = {**os.environ, **place, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+        self.command = [sys.executable, "-m", "elman.comparison.worker"]
+        self.command += [word for path in modules for word in ("--read", str(Path(path).absolute()))]
         self.process: int | None = None  # the one that trains
 
     def train(self, folder: Path) -> dict[str, Any]:
         """How it ended: `code`, and what it took if that is known."""
-        command = [sys.executable, "-m", "elman", "train", "--run", str(folder), "--resume", "--json"]
         with (folder / "train.log").open("wb") as log:
-            child = self._start(command, stdout=subprocess.DEVNULL, stderr=log, stdin=subprocess.DEVNULL)
+            nothing = subprocess.DEVNULL
+            child = self._start([*self.command, "--folder", str(folder)], stdin=nothing, stdout=nothing, stderr=log)
         self.process = child.pid
         try:
             if not hasattr(os, "wait4"):
@@ -56,8 +60,7 @@ class Forking(Launcher):
 
     def train(self, folder: Path) -> dict[str, Any]:
         if self.worker is None or self.worker.poll() is not None:
-            command = [sys.executable, "-m", "elman.comparison.worker"]
-            self.worker = self._start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.worker = self._start(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.worker.stdin is not None
         assert self.worker.stdout is not None
         try:
@@ -78,6 +81,16 @@ class Forking(Launcher):
             self.worker.stdout.close()
 
 
-def launcher(place: dict[str, str]) -> Launcher:
+def launcher(place: dict[str, str], modules: Sequence[str | Path] = ()) -> Launcher:
     """Only Linux forks a process with so much in it safely."""
-    return Forking(place) if sys.platform == "linux" else Launcher(place)
+    return (Forking if sys.platform == "linux" else Launcher)(place, modules)
+
+
+def outcome(process: int) -> dict[str, Any]:
+    """Waits for a child: its exit code, and what it took."""
+    _, status, used = os.wait4(process, 0)
+    return {
+        "code": os.waitstatus_to_exitcode(status),
+        "peak_bytes": used.ru_maxrss * KILOBYTE,
+        "cpu_seconds": used.ru_utime + used.ru_stime,
+    }

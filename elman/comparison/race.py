@@ -2,13 +2,14 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from elman.comparison.config import Race
+from elman.comparison.modules import read_modules
 from elman.comparison.plan import Entrant, Job, Plan
 from elman.comparison.running import Crew, Event
 from elman.config import commented_yaml, read_yaml
@@ -25,14 +26,24 @@ MAY_GROW = ("seeds",)  # a race can be resumed with more of these
 class Running:
     """A race under way. Iterate over `events`; then `failures` tells who fell, and `rates` what each ran with."""
 
-    def __init__(self, race: Race, folder: str | Path, *, workers: int = 0, resume: bool = False):
+    def __init__(
+        self,
+        race: Race,
+        folder: str | Path,
+        *,
+        workers: int = 0,
+        resume: bool = False,
+        modules: Sequence[str | Path] = (),
+    ):
+        """`modules` are files of Python that register what entrants are made of."""
+        read_modules(modules)
         self.folder = Path(folder)
         self.race = _kept(race, self.folder, resume)
         self.plan = Plan(self.race, self.folder)
         device = choose_device(self.plan.base.device)
         accelerators = _accelerators() if device.type == "cuda" else 0
         self.workers = workers or accelerators or _cores()
-        self.crew = Crew(self.workers, accelerators)
+        self.crew = Crew(self.workers, accelerators, modules)
         self.failures: dict[str, dict[str, str]] = {}  # by entrant and job
         self.rates: dict[str, float] = {}
         self.speeds: dict[str, float] = {}

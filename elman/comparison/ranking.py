@@ -124,7 +124,7 @@ def welch(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def student(t: float, freedom: float) -> float:
-    """Chance of a value beyond ±t of Student's distribution: where t = √freedom · tan a, that of a is cos^(freedom-1)."""
+    """Chance of a value beyond ±t of Student's distribution; of a, where t = √freedom tan a, it is cos^(freedom-1)."""
     edge = math.atan(t / math.sqrt(freedom))
     whole, tail = (np.linspace(start, math.pi / 2, 20_001) for start in (0.0, edge))
     areas = [float(np.trapezoid(np.cos(angles).clip(0) ** (freedom - 1), angles)) for angles in (whole, tail)]

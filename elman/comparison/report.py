@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from elman.comparison.examples import parting
 from elman.comparison.page import PAGE
 from elman.comparison.pictures import Picture, draw_all
 from elman.comparison.race import Running
@@ -32,16 +33,17 @@ def page(found: Found, running: Running, pictures: Sequence[Picture], arguments:
         _section("All figures", _table(found), "figures"),
         _section("Costs", _costs(found), "costs"),
         _samples(found),
+        _parting(found, running),
         _failures(running),
         _section("How it was done", _method(found, running), "method"),
         _section("Do it again", _commands(running, arguments), "again"),
     ]
-    answer = headline(found)
-    more = staircase(found)
+    answer, _, rest = headline(found).partition(". ")
+    more = [text for text in (rest, staircase(found)) if text]
     return PAGE.format(
         title=escape(answer.partition(":")[0]),
-        answer=escape(answer),
-        more=f"<p>{escape(more)}</p>" if more else "",
+        answer=escape(answer.removesuffix(".")),
+        more="\n".join(f"<p>{escape(text)}</p>" for text in more),
         facts=escape(_facts(found, running)),
         sections="\n".join(section for section in sections if section),
     )
@@ -155,8 +157,8 @@ def _costs(found: Found) -> str:
     heads += [f"s to loss {goal:.3f}" if goal else "s to near loss", "writing tokens/s", "peak MB", "state bytes"]
     caption = (
         "Costs on one core or accelerator each. FLOPs are those of forward and backward; the loss to reach is 5 % "
-        "above the best validation loss of the race; peak memory is that of the whole process; state bytes are those after "
-        "1, 64 and 1,024 tokens."
+        "above the best validation loss of the race; peak memory is that of the whole process; state bytes are those "
+        "after 1, 64 and 1,024 tokens."
     )
     return _grid(caption, heads, lines)
 
@@ -170,6 +172,18 @@ def _samples(found: Found) -> str:
         texts = "".join(f"<li>{escape(' '.join(text.split())[:TOLD])}</li>" for text in row["samples"][:SAMPLES])
         parts.append(f"<div><h3>{escape(row['entrant'])}</h3><ul>{texts}</ul></div>")
     return _section("Samples side by side", f'<div class="samples">{"".join(parts)}</div>', "samples")
+
+
+def _parting(found: Found, running: Running) -> str:
+    parted = parting(found, running)
+    if parted is None:
+        return ""
+    first, second, examples = parted
+    lines = [[one.text, f"{one.first:.1f}", f"{one.second:.1f}", f"{one.first - one.second:+.1f}"] for one in examples]
+    caption = (
+        f"Nats for a whole text by the first seeds: where {first} gains most over {second}, and where it loses most."
+    )
+    return _section("Where they part", _grid(caption, ["text", first, second, "difference"], lines), "parting")
 
 
 def _failures(running: Running) -> str:

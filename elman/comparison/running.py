@@ -4,9 +4,10 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal
 
@@ -33,13 +34,13 @@ class Event:
 class Crew:
     """So many workers, each with threads and an accelerator of its own."""
 
-    def __init__(self, workers: int, accelerators: int = 0):
+    def __init__(self, workers: int, accelerators: int = 0, modules: Sequence[str | Path] = ()):
         self.launchers: list[Launcher] = []
         for number in range(workers):
             place = {"OMP_NUM_THREADS": "1"}
             if accelerators > 1:
                 place["CUDA_VISIBLE_DEVICES"] = _visible(accelerators)[number % accelerators]
-            self.launchers.append(launcher(place))
+            self.launchers.append(launcher(place, modules))
         self.free: SimpleQueue[Launcher] = SimpleQueue()
         for one in self.launchers:
             self.free.put(one)

@@ -171,3 +171,28 @@ def test_a_race_of_classifiers(small, labelled, tmp_path):
     assert not found.measure.lower_is_better
     assert found.rows[0]["score"] >= found.rows[1]["score"]
     _page_stands_alone(write_report(found, running, []).read_text())
+
+
+CELL = """
+from elman.cells import CELLS
+from elman.cells.rnn import RNN
+
+
+@CELLS.register("my-cell")
+class MyCell(RNN):
+    'An own cell.'
+"""
+
+
+def test_an_own_cell_takes_part(small, tmp_path):
+    """Registered in a file that every worker reads; in a process, so that no other test sees the cell."""
+    (tmp_path / "mine.py").write_text(CELL)
+    small |= {"entrants": ["my-cell"], "trials": 1, "seeds": 1}
+    (tmp_path / "race.yaml").write_text(json.dumps(small))
+    words = ["compare", "race.yaml", "--run", "race", "--workers", "1", "--module", "mine.py", "--json"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "elman", *words], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["entrants"][0]["entrant"] == "my-cell"
