@@ -15,7 +15,7 @@ from elman.comparison import Found, Running
 from elman.comparison.plan import Job
 from elman.comparison.results import curve
 from elman.comparison.running import Event
-from elman.comparison.words import headline, short, staircase
+from elman.comparison.words import headline, number, short, staircase
 
 
 class Table:
@@ -90,16 +90,17 @@ def show(found: Found, running: Running, report: Path) -> None:
     rows: list[list[Any]] = []
     for row in found.rows:
         if row["place"] is None:
-            rows.append([row["entrant"], "failed", *([None] * 6)])
+            rows.append([row["entrant"], "failed", *([None] * 5)])
             continue
-        spread = None if row["spread"] is None else f"±{row['spread']:.2g}"
-        figures = [row["score"], spread, row.get("relative_excess") and f"{row['relative_excess']:.1%}"]
+        spread = "" if row["spread"] is None else f" ± {row['spread']:.1g}"
+        above = None if row.get("relative_excess") is None else f"{row['relative_excess']:.1%}"
+        figures = [f"{number(found, row['score'])}{spread}", above]
         costs = [short(row["parameters"] or None), short(row["training_flops_per_token"])]
         speeds = [row["training_tokens_per_second"], row.get("generation_tokens_per_second")]
         rows.append([row["entrant"], *figures, *costs, *(None if one is None else round(one) for one in speeds)])
-    heads = ["entrant", found.measure.key, "spread", "above best", "params", "FLOPs/token", "train/s", "write/s"]
+    heads = ["entrant", found.measure.key, "above best", "params", "FLOPs/token", "train/s", "write/s"]
     if not any(row.get("relative_excess") for row in found.rows):
-        heads, rows = [*heads[:3], *heads[4:]], [[*row[:3], *row[4:]] for row in rows]
+        heads, rows = [*heads[:2], *heads[3:]], [[*row[:2], *row[3:]] for row in rows]
     options.table(f"{found.measure.words}, {found.split}", heads, rows)
     for name, failures in running.failures.items():
         print(f"{name} failed: {', '.join(failures)}")

@@ -21,4 +21,5 @@ def read_modules(paths: Iterable[str | Path]) -> None:
         try:
             spec.loader.exec_module(module)
         except Exception as error:
+            del sys.modules[name]
             raise ConfigError(f"{path}: {type(error).__name__}: {error}") from error

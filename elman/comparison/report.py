@@ -218,7 +218,7 @@ def _method(found: Found, running: Running) -> str:
         if edge and race.trials > 2
         else "",
         "A winner is named only if the intervals do not overlap and both tests agree. Counted models have no dice and "
-        "run once.",
+        "run once, over all of the training text.",
     ]
     return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines if line) + "</ul>"
 

@@ -15,6 +15,7 @@ import pytest
 
 import elman
 from elman.comparison import Race, Running, gather, read_results
+from elman.comparison.launching import Launcher
 from elman.comparison.race import results_of
 from elman.comparison.report import write_report
 from elman.errors import ConfigError, RunError
@@ -171,6 +172,19 @@ def test_a_race_of_classifiers(small, labelled, tmp_path):
     assert not found.measure.lower_is_better
     assert found.rows[0]["score"] >= found.rows[1]["score"]
     _page_stands_alone(write_report(found, running, []).read_text())
+
+
+def test_where_nothing_can_be_forked_a_process_is_started(small, tmp_path):
+    """The same numbers either way. Seen to fail with another seed for the second."""
+    small |= {"entrants": ["rnn"], "trials": 1, "seeds": 1}
+    forked, _ = run(small, tmp_path / "forked")
+    started = Running(Race.make(small), tmp_path / "started", workers=1)
+    (job,) = started.plan.runs(started.plan.entrants[0], None, None)
+    started.plan.make_folder(job)
+    ended = Launcher({"OMP_NUM_THREADS": "1"}).train(job.folder)
+    assert ended["code"] == 0
+    assert ended["peak_bytes"] > 0
+    assert results_of(job)["test"] == results_of(forked.jobs["rnn"][0])["test"]
 
 
 CELL = """
