@@ -15,7 +15,7 @@ def compare(
     context: typer.Context,
     source: Annotated[
         Path | None,
-        typer.Argument(help="A text, a recipe or a race in YAML.", show_default="a synthetic language"),
+        typer.Argument(help="A text, a recipe (of which the model is left out) or a race.", show_default="a language"),
     ] = None,
     task: options.Task = None,
     data: options.Data = None,
@@ -32,7 +32,7 @@ def compare(
     params: Annotated[
         str | None, options.option(help="Equal size: 250k, 5M; 0 for any.", default="by the vocabulary")
     ] = None,
-    tokens: Annotated[str | None, options.option(help="Equal training tokens (or texts).", default="500k")] = None,
+    tokens: Annotated[str | None, options.option(help="Equal training tokens (or texts).", default="400k")] = None,
     flops: Annotated[str | None, options.option(help="Equal training operations, like 2e12.", default="none")] = None,
     minutes: Annotated[float | None, options.option(help="Equal training minutes.", default="none")] = None,
     seeds: Annotated[int | None, options.option(help="Trainings of each.", default="3")] = None,
@@ -49,7 +49,7 @@ def compare(
 ) -> None:
     """Train several families and compare them. Settings of the recipe are options: --training.batch_size 16."""
     from elman.comparison import DEMO, EMBEDDED, Race, Running, gather, read_race
-    from elman.comparison.config import is_race
+    from elman.comparison.config import is_race, of_recipe
     from elman.config import override, parse_overrides, read_yaml
 
     named: dict[str, Any] = {"data.train": data, "data.valid": valid, "data.test": test, "task": task}
@@ -61,7 +61,7 @@ def compare(
     if demo:
         begun = dict(DEMO)
     elif source is not None and source.suffix in (".yaml", ".yml"):
-        begun = read_yaml(source) if is_race(source) else {"recipe": read_yaml(source)}
+        begun = read_yaml(source) if is_race(source) else of_recipe(read_yaml(source))
     elif source is not None:
         named["data.train"] = [str(source), *(data or [])]
     elif resume and run is not None and (run / "race.yaml").exists():

@@ -9,7 +9,7 @@ from elman.pipeline.recipe import Recipe
 from elman.pipeline.sizes import parse_count
 
 LOOKED_AT = 64  # batches that tell how much is in one
-DEFAULT_TOKENS = 500_000
+DEFAULT_TOKENS = 400_000
 DEFAULT_PASSES = 3  # over the data of tasks that have examples
 VALIDATIONS = 12  # points of a learning curve
 LOGS = 40

@@ -83,3 +83,10 @@ class Race(Config):
 def is_race(path: Path) -> bool:
     """Whether a file is a race, and not the recipe of one run."""
     return bool({"entrants", "recipe", "trials", "seeds"} & read_yaml(path).keys())
+
+
+def of_recipe(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A race on the data of one run, trained as that is: all but the model, and what was promised of it."""
+    rest = {key: value for key, value in settings.items() if key not in ("model", "goals", "name", "parameters")}
+    size = {"parameters": settings["parameters"]} if settings.get("parameters") else {}
+    return {**size, "recipe": rest}

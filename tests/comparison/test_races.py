@@ -160,6 +160,22 @@ def test_an_interrupted_race_goes_on_to_the_same_end(small, tmp_path):
     assert cut == uncut
 
 
+@pytest.mark.parametrize("budget", [{"minutes": 0.02}, {"flops": "1e8"}], ids=str)
+def test_other_budgets_give_each_its_own_steps(small, tmp_path, budget):
+    small |= {"entrants": ["rnn", "attention"], "trials": 1, "seeds": 1, "tokens": 0, "parameters": "20k", **budget}
+    running, events = run(small, tmp_path / "race")
+    assert {event.kind for event in events} == {"done"}
+    jobs = {name: own[0] for name, own in running.jobs.items()}
+    steps = {name: job.recipe.training.max_steps for name, job in jobs.items()}
+    if "minutes" in budget:
+        assert running.speeds.keys() == steps.keys()
+        for name, speed in running.speeds.items():
+            assert steps[name] == max(1, round(speed * 60 * budget["minutes"] / running.plan.per_step))
+    else:
+        spent = [steps[one.name] * running.plan.per_step * one.flops for one in running.plan.entrants]
+        assert spent == pytest.approx([1e8, 1e8], rel=0.15)
+
+
 def test_a_race_of_classifiers(small, labelled, tmp_path):
     """Metric by task: accuracy, and more of it is better."""
     small |= {"entrants": ["rnn", "gru"], "trials": 1, "tokens": 600, "parameters": "12k"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.comparison.config import Race, is_race
+from elman.comparison.config import Race, is_race, of_recipe
 from elman.comparison.modules import read_modules
 from elman.comparison.pictures import CASES, merged
 from elman.comparison.ranking import Scores, rank
@@ -101,6 +101,13 @@ def test_a_race_is_told_from_a_recipe(tmp_path):
     assert not is_race(tmp_path / "recipe.yaml")
     with pytest.raises(ConfigError, match="did you mean 'seeds'"):
         Race.make({"seed": 3})
+
+
+def test_the_model_of_a_recipe_does_not_become_everybodys():
+    """Seen to fail with the whole recipe taken over: a pattern of lstm made lstms of all."""
+    race = Race.make(of_recipe({"model": {"pattern": ["lstm"]}, "seed": 1, "parameters": "50k", "goals": []}))
+    assert race.recipe == {"seed": 1}
+    assert race.parameters == "50k"
 
 
 def test_a_file_that_is_no_module_is_refused(tmp_path):
