@@ -10,6 +10,8 @@ import typer
 from elman.cli import options
 from elman.errors import ConfigError
 
+BUDGETS = ("tokens", "flops", "minutes")
+
 
 def compare(
     context: typer.Context,
@@ -48,54 +50,75 @@ def compare(
     json: options.Json = False,
 ) -> None:
     """Train several families and compare them. Settings of the recipe are options: --training.batch_size 16."""
-    from elman.comparison import DEMO, EMBEDDED, Race, Running, gather, read_race
-    from elman.comparison.config import is_race, of_recipe
-    from elman.config import override, parse_overrides, read_yaml
+    from elman.comparison import Running, gather, read_results, write_report
 
     named: dict[str, Any] = {"data.train": data, "data.valid": valid, "data.test": test, "task": task}
     named |= {"data.train_target": target, "data.valid_target": valid_target, "data.test_target": test_target}
     named |= {"tokenizer": tokenizer, "device": device}
+    named |= options.columns_of(columns, task) if columns else {}
     own = {"entrants": models, "parameters": params, "tokens": tokens, "flops": flops, "minutes": minutes}
     own |= {"seeds": seeds, "trials": trials}
-    begun: dict[str, Any] = {}
-    if demo:
-        begun = dict(DEMO)
-    elif source is not None and source.suffix in (".yaml", ".yml"):
-        begun = read_yaml(source) if is_race(source) else of_recipe(read_yaml(source))
-    elif source is not None:
+    begun = _begun(source, demo, run if resume else None, bool(data), context.obj)
+    if source is not None and not begun:
         named["data.train"] = [str(source), *(data or [])]
-    elif resume and run is not None and (run / "race.yaml").exists():
-        begun = read_race(run).plain()
-    elif not data and not parse_overrides(context.obj).keys() & {"data.train", "data.language"}:
-        begun = {"recipe": EMBEDDED}
-    overrides = {key: value for key, value in named.items() if value is not None}
-    if named["data.train"]:
-        overrides = {"data.language": None, **overrides}
-    overrides |= options.columns_of(columns, task) if columns else {}
-    recipe = override(begun.get("recipe") or {}, overrides | parse_overrides(context.obj))
-    race = Race.make({**begun, **{key: value for key, value in own.items() if value is not None}, "recipe": recipe})
-    folder = run or Path("runs") / ("race-demo" if demo else f"race-{_named(recipe)}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # asked to end, it lets the runs save themselves
+    race = _race(begun, _given(named), _given(own), context.obj)
+    folder = run or Path("runs") / ("race-demo" if demo else f"race-{_named(race.recipe)}")
     from elman.cli.racing import Table, show
 
-    running = Running(race, folder, workers=workers, resume=resume, modules=module or ())
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # asked to end, it lets the runs save themselves
     try:
+        running = Running(race, folder, workers=workers, resume=resume, modules=module or ())
         with Table(running) as table:
             for event in running.events():
                 table(event)
+        found = gather(running)
+        report = write_report(found, running, sys.argv[1:])
     except KeyboardInterrupt:
         print(f"interrupted; go on with: elman compare --run {folder} --resume", file=sys.stderr)
         raise typer.Exit(130) from None
-    found = gather(running)
-    from elman.comparison.report import write_report
-
-    report = write_report(found, running, sys.argv[1:])
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if json:
-        options.show_json({"run": str(folder), "verdict": found.verdict.plain(), "entrants": found.rows})
+        verdict = found.verdict.plain()
+        options.show_json({"run": str(folder), "verdict": verdict, "entrants": read_results(folder)})
     else:
         show(found, running, report)
     if running.failures:
         raise typer.Exit(1)
+
+
+def _begun(source: Path | None, demo: bool, run: Path | None, data: bool, settings: list[str]) -> dict[str, Any]:
+    """What the race is to begin with: the demo, a file, a race to go on with, or without any data a language."""
+    from elman.comparison import DEMO, EMBEDDED, read_race
+    from elman.comparison.config import is_race, of_recipe
+    from elman.config import parse_overrides, read_yaml
+
+    if demo:
+        return dict(DEMO)
+    if source is not None:
+        if source.suffix not in (".yaml", ".yml"):
+            return {}
+        return read_yaml(source) if is_race(source) else of_recipe(read_yaml(source))
+    if run is not None and (run / "race.yaml").exists():
+        return read_race(run).plain()
+    return {} if data or parse_overrides(settings).keys() & {"data.train", "data.language"} else {"recipe": EMBEDDED}
+
+
+def _race(begun: dict[str, Any], named: dict[str, Any], own: dict[str, Any], settings: list[str]) -> Any:
+    """Options above what stands in a file; a budget takes the place of another."""
+    from elman.comparison import Race
+    from elman.config import override, parse_overrides
+
+    if named.get("data.train"):
+        named = {"data.language": None, **named}
+    recipe = override(begun.get("recipe") or {}, named | parse_overrides(settings))
+    if own.keys() & set(BUDGETS):
+        begun = {key: value for key, value in begun.items() if key not in BUDGETS}
+    return Race.make({**begun, **own, "recipe": recipe})
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if value is not None}
 
 
 def _named(recipe: dict[str, Any]) -> str:

@@ -3,7 +3,9 @@
 from elman.comparison.config import DEMO, EMBEDDED, Race
 from elman.comparison.race import Running, read_race
 from elman.comparison.ranking import Scores, Verdict, rank
+from elman.comparison.report import write_report
 from elman.comparison.results import Found, gather, read_results
+from elman.comparison.whole import compare
 
 __all__ = [
     "DEMO",
@@ -13,8 +15,10 @@ __all__ = [
     "Running",
     "Scores",
     "Verdict",
+    "compare",
     "gather",
     "rank",
     "read_race",
     "read_results",
+    "write_report",
 ]
