@@ -92,16 +92,17 @@ def show(found: Found, running: Running, report: Path) -> None:
         if row["place"] is None:
             rows.append([row["entrant"], "failed", *([None] * 5)])
             continue
-        spread = "" if row["spread"] is None else f" ± {row['spread']:.1g}"
+        spread = "" if row["spread"] is None else f"±{row['spread']:.1g}"
         above = None if row.get("relative_excess") is None else f"{row['relative_excess']:.1%}"
         figures = [f"{number(found, row['score'])}{spread}", above]
         costs = [short(row["parameters"] or None), short(row["training_flops_per_token"])]
         speeds = [row["training_tokens_per_second"], row.get("generation_tokens_per_second")]
         rows.append([row["entrant"], *figures, *costs, *(None if one is None else round(one) for one in speeds)])
-    heads = ["entrant", found.measure.key, "above best", "params", "FLOPs/token", "train/s", "write/s"]
+    heads = ["entrant", found.measure.key, "above best", "params", "FLOPs", "train/s", "write/s"]
     if not any(row.get("relative_excess") for row in found.rows):
         heads, rows = [*heads[:2], *heads[3:]], [[*row[:2], *row[3:]] for row in rows]
     options.table(f"{found.measure.words}, {found.split}", heads, rows)
+    print("FLOPs and speeds are for each token: of training, forward and backward, and of writing.")
     for name, failures in running.failures.items():
         print(f"{name} failed: {', '.join(failures)}")
     print(f"Report: {report}")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from elman.comparison.results import Found, curve
 from elman.comparison.words import number
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8A6D00", "#56B4E9", "#000000", "#7F3C8D")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8A6D00", "#A50026", "#000000", "#7F3C8D")
 MARKS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
 GREY = "#595959"
 SIZE = (4.8, 3.7)

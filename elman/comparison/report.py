@@ -90,7 +90,9 @@ def _grid(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> 
             + "</tr>\n"
         )
     table = f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
-    return f'<div class="wide" role="region" aria-label="{escape(caption)}" tabindex="0">{table}</div>'
+    return (
+        f'<div class="wide" role="region" aria-label="{escape(caption.partition(".")[0])}" tabindex="0">{table}</div>'
+    )
 
 
 def _ranked(found: Found) -> list[dict[str, Any]]:
