@@ -60,6 +60,7 @@ class Forking(Launcher):
 
     def train(self, folder: Path) -> dict[str, Any]:
         if self.worker is None or self.worker.poll() is not None:
+            self.close()
             self.worker = self._start(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.worker.stdin is not None
         assert self.worker.stdout is not None

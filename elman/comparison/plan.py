@@ -64,6 +64,10 @@ class Plan:
         self.shared.pop("type", None)
         base = {key: value for key, value in race.recipe.items() if key not in ("model", "parameters")}
         self.base = read_recipe(base)
+        kind = self.base.kind
+        names = race.entrants or {name: {} for name in FIELDS[kind.name]}
+        forms = {name: form(kind, _fit_for_a_folder(name), given, self.shared) for name, given in names.items()}
+        _size(race.parameters, 0)  # what is wrong is said before any data is read
         make_folder(folder / PREPARED / "data")
         self.prepared: Prepared = prepare(self.base, folder / PREPARED)
         if "valid" not in self.prepared.stores:
@@ -75,14 +79,10 @@ class Plan:
         self.budget: Budget = budget_of(race, task.name, self.epoch * self.per_step)
         self.split = "test" if "test" in self.prepared.stores else "valid"
         self.parameters = _size(race.parameters, int(task.facts()["vocabulary"]))
-        names = race.entrants or {name: {} for name in FIELDS[task.name]}
-        self.entrants = [self._entrant(name, given) for name, given in names.items()]
+        self.entrants = [self._entrant(name, settings) for name, settings in forms.items()]
 
-    def _entrant(self, name: str, given: dict[str, Any]) -> Entrant:
+    def _entrant(self, name: str, settings: dict[str, Any]) -> Entrant:
         task = self.prepared.task
-        if Path(name).name != name or name in (PREPARED, "plots"):
-            raise ConfigError(f"{name!r} cannot be the name of an entrant: it becomes a folder beside others")
-        settings = form(type(task), name, given, self.shared)
         recipe = read_recipe({**self.base.plain(), "model": settings, "parameters": 0, "name": ""})
         counted = counts(settings["type"])
         if not counted and self.parameters:
@@ -146,6 +146,12 @@ class Plan:
             if path.is_file() and not place.exists():
                 make_folder(place.parent)
                 _share(path, place)
+
+
+def _fit_for_a_folder(name: str) -> str:
+    if Path(name).name != name or name in (PREPARED, "plots"):
+        raise ConfigError(f"{name!r} cannot be the name of an entrant: it becomes a folder beside others")
+    return name
 
 
 def _size(asked: str | int, vocabulary: int) -> int:

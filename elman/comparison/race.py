@@ -17,7 +17,7 @@ from elman.errors import ConfigError, RunError
 from elman.pipeline.devices import choose_device
 from elman.pipeline.results import look_up
 from elman.runs import atomic_write
-from elman.runs.files import make_folder
+from elman.runs.files import discard, make_folder
 
 SETTINGS = "race.yaml"
 MAY_GROW = ("seeds",)  # a race can be resumed with more of these
@@ -38,8 +38,14 @@ class Running:
         """`modules` are files of Python that register what entrants are made of."""
         read_modules(modules)
         self.folder = Path(folder)
+        new = not self.folder.exists()
         self.race = _kept(race, self.folder, resume)
-        self.plan = Plan(self.race, self.folder)
+        try:
+            self.plan = Plan(self.race, self.folder)
+        except Exception:
+            if new:
+                discard(self.folder)  # nothing was trained: the next attempt shall not stumble over it
+            raise
         device = choose_device(self.plan.base.device)
         accelerators = _accelerators() if device.type == "cuda" else 0
         self.workers = workers or accelerators or _cores()
