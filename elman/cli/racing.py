@@ -98,10 +98,12 @@ def show(found: Found, running: Running, report: Path) -> None:
         costs = [short(row["parameters"] or None), short(row["training_flops_per_token"])]
         speeds = [row["training_tokens_per_second"], row.get("generation_tokens_per_second")]
         rows.append([row["entrant"], *figures, *costs, *(None if one is None else round(one) for one in speeds)])
-    heads = ["entrant", found.measure.key, "above best", "params", "FLOPs", "train/s", "write/s"]
+    heads = ["entrant", found.measure.key, "above", "params", "FLOPs", "train/s", "write/s"]
     if not any(row.get("relative_excess") for row in found.rows):
         heads, rows = [*heads[:2], *heads[3:]], [[*row[:2], *row[3:]] for row in rows]
     options.table(f"{found.measure.words}, {found.split}", heads, rows)
+    if "above" in heads:
+        print("Above: loss above that of the language itself, the best possible.")
     print("FLOPs and speeds are for each token: of training, forward and backward, and of writing.")
     for name, failures in running.failures.items():
         print(f"{name} failed: {', '.join(failures)}")

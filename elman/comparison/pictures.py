@@ -17,6 +17,7 @@ MARKS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
 GREY = "#595959"
 SIZE = (4.8, 3.7)
 CASES = 30  # words from which on a share of them is shown
+STEPS = 9  # on a staircase; the labels of more run into each other
 STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
 
 
@@ -81,25 +82,40 @@ def _cost(axes: Any, found: Found, rows: Sequence[dict[str, Any]], looks: dict[s
     points = [row for row in rows if row.get("training_seconds") and math.isfinite(row["score"])]
     if not points:
         return ""
+    best = points[0].get("best_possible")
+    above = bool(best) and all(min(row["interval"] or [row["score"]]) > best for row in points)
+
+    def height(value: float) -> float:
+        """On a language whose best is known the distance to it, in percent: else all good ones would be one point."""
+        return 100 * (value - best) / best if above else value
+
     for row in points:
-        low, high = row["interval"] or (row["score"], row["score"])
+        low, high = (height(edge) for edge in row["interval"] or (row["score"], row["score"]))
         look = _look(looks[row["entrant"]]) | {"ls": "none", "ms": 7}
-        error = [[row["score"] - low], [high - row["score"]]]
-        axes.errorbar(row["training_seconds"], row["score"], yerr=error, capsize=3, label=row["entrant"], **look)
+        y = height(row["score"])
+        error = [[max(0.0, y - low)], [max(0.0, high - y)]]
+        axes.errorbar(row["training_seconds"], y, yerr=error, capsize=3, label=row["entrant"], **look)
     sign = 1 if found.measure.lower_is_better else -1
     front: list[dict[str, Any]] = []
     for row in sorted(points, key=lambda row: row["training_seconds"]):
         if not front or sign * row["score"] < sign * front[-1]["score"]:
             front.append(row)
     xs = [row["training_seconds"] for row in front]
-    axes.plot(xs, [row["score"] for row in front], color=GREY, lw=1, ls=":", zorder=0)
+    axes.plot(xs, [height(row["score"]) for row in front], color=GREY, lw=1, ls=":", zorder=0)
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
     if max(row["training_seconds"] for row in points) > 8 * min(row["training_seconds"] for row in points):
         axes.set_xscale("log")
-    from matplotlib.ticker import FuncFormatter
-
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter(plain)
     better = "lower" if found.measure.lower_is_better else "higher"
     axes.set(xlabel="seconds of training", ylabel=f"{found.measure.words} ({better} is better)")
+    if above:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(plain)
+        axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+        axes.set_ylabel("loss above the best possible (%)")
     told = "; ".join(
         f"{row['entrant']} {number(found, row['score'])} in {row['training_seconds']:.3g} s" for row in points
     )
@@ -169,18 +185,18 @@ def _staircase(axes: Any, rows: Sequence[dict[str, Any]], looks: dict[str, int])
 
 
 def merged(steps: Sequence[dict[str, Any]], cases: int = CASES) -> list[dict[str, Any]]:
-    """Neighbouring distances put together until each step stands on enough words."""
+    """Neighbouring distances put together until each step stands on enough words, and their labels find room."""
     result: list[dict[str, Any]] = []
     group: list[dict[str, Any]] = []
     for step in steps:
         group.append(step)
-        if sum(one["words"] for one in group) >= cases * (2 if group[0]["value"] > 4 else 1):
+        if sum(one["words"] for one in group) >= cases:
             result.append(_together(group))
             group = []
     if group and result:
         last = [*result.pop()["of"], *group]
         result.append(_together(last))
-    return result
+    return result if len(result) <= STEPS else merged(steps, round(1.3 * cases))
 
 
 def _together(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
