@@ -82,7 +82,7 @@ def _cost(axes: Any, found: Found, rows: Sequence[dict[str, Any]], looks: dict[s
     points = [row for row in rows if row.get("training_seconds") and math.isfinite(row["score"])]
     if not points:
         return ""
-    best = points[0].get("best_possible")
+    best: Any = points[0].get("best_possible")
     above = bool(best) and all(min(row["interval"] or [row["score"]]) > best for row in points)
 
     def height(value: float) -> float:
