@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from elman.comparison.flops import layer_costs
 from elman.comparison.plan import Job
 from elman.evaluation.still import device_of, still
 from elman.models import prediction_of
@@ -79,8 +80,8 @@ def _likelihoods(model: Any, prepared: Prepared, recipe: Recipe, split: str) -> 
 
 
 def usage_of(job: Job) -> dict[str, Any]:
-    """What it takes to use a model: steps a second, and bytes of state by tokens read; nothing for those that see
-    both sides. Kept beside the job, for a clock never says the same twice."""
+    """What it takes to use a model: steps a second, bytes of state by tokens read, operations of each layer; nothing
+    for those that see both sides. Kept beside the job, for a clock never says the same twice."""
     kept = job.folder / "speed.json"
     if kept.exists():
         return json.loads(kept.read_text())
@@ -89,6 +90,7 @@ def usage_of(job: Job) -> dict[str, Any]:
     if isinstance(trained.task, LanguageModelling) and prediction_of(trained.model) == "left-to-right":
         found["generation_tokens_per_second"] = _speed(trained.model)
         found["state_bytes"] = state_bytes(trained.model, CONTEXTS)
+        found["layers"] = layer_costs(trained.model, trained.recipe.training.sequence_length)
     atomic_write(kept, json.dumps(found).encode())
     return found
 

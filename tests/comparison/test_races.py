@@ -57,6 +57,7 @@ def test_a_race_from_start_to_report(small, tmp_path):
     assert rnn["by_seed"][0] != rnn["by_seed"][1]
     for key in ("training_tokens_per_second", "generation_tokens_per_second", "peak_bytes", "training_flops_per_token"):
         assert rnn[key] > 0, key
+    assert [layer["layer"] for layer in rnn["layers"]] == ["rnn"]
     for key in ("state_bytes", "staircase", "by_position", "by_frequency", "samples"):
         assert rnn[key], key
     assert rnn["figures"].keys() >= {"loss", "perplexity", "bits_per_byte"}
