@@ -8,7 +8,7 @@ export ELMAN_DATA ?= $(abspath $(firstword $(wildcard data ../shared/data)))
 
 demo: .venv/.core
 	rm -rf runs/demo
-	$(BIN)/elman train recipes/agreement.yaml --run runs/demo
+	$(BIN)/elman compare --demo --run runs/demo
 
 test: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q

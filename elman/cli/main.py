@@ -10,6 +10,7 @@ import typer
 
 from elman.cli import (
     check,
+    compare,
     data,
     distill,
     evaluate,
@@ -38,6 +39,7 @@ app = typer.Typer(
 app.command("init")(init.init)
 app.command("check")(check.check)
 app.command("train")(train.train)
+app.command("compare")(compare.compare)
 app.command("eval")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.command("predict")(predict.predict)
@@ -52,7 +54,7 @@ app.add_typer(inspect.app, name="inspect")
 app.add_typer(lab.app, name="lab")
 
 DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
-TAKES_SETTINGS = ("init", "check", "train", "distill")
+TAKES_SETTINGS = ("init", "check", "train", "compare", "distill")
 NAMES_SITES = ("inspect",)  # whose edits look like settings: layers.0.lstm.gate.forget=1
 
 

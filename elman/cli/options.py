@@ -111,12 +111,13 @@ def build_recipe(
     if data is not None:
         overrides = {"data.language": None, **overrides}
     task = task or read_yaml(source).get("task") if source else task
-    overrides |= _columns(columns, task) if columns else {}
+    overrides |= columns_of(columns, task) if columns else {}
     overrides |= size_overrides(size, model, task) if size else {}
     return read_recipe(source, overrides | parse_overrides(settings))
 
 
-def _columns(names: str, task: str | None) -> dict[str, Any]:
+def columns_of(names: str, task: str | None) -> dict[str, Any]:
+    """The settings behind --columns."""
     parts = [int(part) if part.strip().lstrip("-").isdigit() else part.strip() for part in names.split(",")]
     if task == "tag" and len(parts) == 2:
         return {"data.columns.word": parts[0], "data.columns.tag": parts[1]}

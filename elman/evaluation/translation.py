@@ -15,6 +15,7 @@ from elman.errors import DataError, MissingExtra
 from elman.evaluation.significance import bootstrap_interval
 
 Interval = tuple[float, float]
+FEW = 100  # draws of our own, which are dear
 NGRAMS = 4  # BLEU counts rows of up to so many words: where no reference has as many, it is 0 whatever was written
 
 
@@ -61,10 +62,26 @@ def sacrebleu_scores(written: Sequence[str], references: Sequence[str], samples:
     metrics: dict[str, Any] = {"bleu": BLEU(), "chrf": CHRF()}
     found = {}
     for name, metric in metrics.items():
-        score = metric.corpus_score(list(written), [list(references)], n_bootstrap=max(2, samples))
-        middle, half = float(score._mean), float(score._ci)
-        found[name] = Measure(float(score.score), (middle - half, middle + half), str(metric.get_signature()))
+        score = metric.corpus_score(list(written), [list(references)])
+        interval = _drawn_anew(metric, written, references, samples)
+        found[name] = Measure(float(score.score), interval, str(metric.get_signature()))
     return found
+
+
+def _drawn_anew(metric: Any, written: Sequence[str], references: Sequence[str], samples: int) -> Interval:
+    """By sacrebleu's own bootstrap. It mixes kinds of numbers, and stops, where some draws have nothing in common with
+    their references: then by a few draws of our own."""
+    try:
+        score = metric.corpus_score(list(written), [list(references)], n_bootstrap=max(2, samples))
+        return float(score._mean - score._ci), float(score._mean + score._ci)
+    except TypeError:
+        dice = np.random.default_rng(0)
+        draws = [dice.integers(len(written), size=len(written)) for _ in range(min(samples, FEW))]
+        scores = [
+            metric.corpus_score([written[i] for i in draw], [[references[i] for i in draw]]).score for draw in draws
+        ]
+        low, high = np.quantile(np.array(scores, dtype=np.float64), [0.025, 0.975])
+        return float(low), float(high)
 
 
 def paired_bleu(first: Sequence[str], second: Sequence[str], references: Sequence[str], samples: int = 1000) -> Paired:

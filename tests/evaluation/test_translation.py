@@ -68,3 +68,12 @@ def test_without_sacrebleu_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(MissingExtra, match=r"elman\[metrics\]"):
         judge_translations(WRITTEN, REFERENCES)
+
+
+def test_a_translation_with_almost_nothing_right_still_has_an_interval() -> None:
+    """sacrebleu's own bootstrap stops with a TypeError where some draws share nothing with their references."""
+    references = [f"word{i} other{i} third{i} fourth{i} fifth{i}" for i in range(40)]
+    written = ["nothing at all of it"] * 39 + [references[-1]]
+    found = judge_translations(written, references, samples=50)
+    low, high = found["bleu"].interval
+    assert 0 <= low <= high <= 100

@@ -1,0 +1,130 @@
+"""elman compare: several families on the same data at a matched budget: which one to use, how sure, at what cost."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elman.cli import options
+from elman.errors import ConfigError
+
+BUDGETS = ("tokens", "flops", "minutes")
+
+
+def compare(
+    context: typer.Context,
+    source: Annotated[
+        Path | None,
+        typer.Argument(help="A text, a recipe (of which the model is left out) or a race.", show_default="a language"),
+    ] = None,
+    task: options.Task = None,
+    data: options.Data = None,
+    valid: options.Valid = None,
+    test: options.Test = None,
+    target: options.Target = None,
+    valid_target: options.ValidTarget = None,
+    test_target: options.TestTarget = None,
+    columns: options.Columns = None,
+    tokenizer: options.Tokenizer = None,
+    models: Annotated[
+        str | None, options.option(help="Who runs: families, with commas between.", default="those usual for the task")
+    ] = None,
+    params: Annotated[
+        str | None, options.option(help="Equal size: 250k, 5M; 0 for any.", default="by the vocabulary")
+    ] = None,
+    tokens: Annotated[str | None, options.option(help="Equal training tokens (or texts).", default="400k")] = None,
+    flops: Annotated[str | None, options.option(help="Equal training operations, like 2e12.", default="none")] = None,
+    minutes: Annotated[float | None, options.option(help="Equal training minutes.", default="none")] = None,
+    seeds: Annotated[int | None, options.option(help="Trainings of each.", default="3")] = None,
+    trials: Annotated[int | None, options.option(help="Learning rates that each tries.", default="3")] = None,
+    module: Annotated[
+        list[Path] | None, options.option(help="Python file that registers your own cell. Repeatable.", default="none")
+    ] = None,
+    device: options.Device = None,
+    workers: Annotated[int, options.option(help="Trainings at a time.", default="one a core")] = 0,
+    run: Annotated[Path | None, options.option(help="Folder of the race.", default="runs/race-<data>")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the race where it was, or begin it.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="A race of three minutes on two cores.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Train several families and compare them. Settings of the recipe are options: --training.batch_size 16."""
+    from elman.comparison import Running, gather, read_results, write_report
+
+    named: dict[str, Any] = {"data.train": data, "data.valid": valid, "data.test": test, "task": task}
+    named |= {"data.train_target": target, "data.valid_target": valid_target, "data.test_target": test_target}
+    named |= {"tokenizer": tokenizer, "device": device}
+    named |= options.columns_of(columns, task) if columns else {}
+    own = {"entrants": models, "parameters": params, "tokens": tokens, "flops": flops, "minutes": minutes}
+    own |= {"seeds": seeds, "trials": trials}
+    begun = _begun(source, demo, run if resume else None, bool(data), context.obj)
+    if source is not None and not begun:
+        named["data.train"] = [str(source), *(data or [])]
+    race = _race(begun, _given(named), _given(own), context.obj)
+    folder = run or Path("runs") / ("race-demo" if demo else f"race-{_named(race.recipe)}")
+    from elman.cli.racing import Table, show
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # asked to end, it lets the runs save themselves
+    try:
+        running = Running(race, folder, workers=workers, resume=resume, modules=module or ())
+        with Table(running) as table:
+            for event in running.events():
+                table(event)
+        found = gather(running)
+        report = write_report(found, running, sys.argv[1:])
+    except KeyboardInterrupt:
+        print(f"interrupted; go on with: elman compare --run {folder} --resume", file=sys.stderr)
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if json:
+        verdict = found.verdict.plain()
+        options.show_json({"run": str(folder), "verdict": verdict, "entrants": read_results(folder)})
+    else:
+        show(found, running, report)
+    if running.failures:
+        raise typer.Exit(1)
+
+
+def _begun(source: Path | None, demo: bool, run: Path | None, data: bool, settings: list[str]) -> dict[str, Any]:
+    """What the race is to begin with: the demo, a file, a race to go on with, or without any data a language."""
+    from elman.comparison import DEMO, EMBEDDED, read_race
+    from elman.comparison.config import is_race, of_recipe
+    from elman.config import parse_overrides, read_yaml
+
+    if demo:
+        return dict(DEMO)
+    if source is not None:
+        if source.suffix not in (".yaml", ".yml"):
+            return {}
+        return read_yaml(source) if is_race(source) else of_recipe(read_yaml(source))
+    if run is not None and (run / "race.yaml").exists():
+        return read_race(run).plain()
+    return {} if data or parse_overrides(settings).keys() & {"data.train", "data.language"} else {"recipe": EMBEDDED}
+
+
+def _race(begun: dict[str, Any], named: dict[str, Any], own: dict[str, Any], settings: list[str]) -> Any:
+    """Options above what stands in a file; a budget takes the place of another."""
+    from elman.comparison import Race
+    from elman.config import override, parse_overrides
+
+    if named.get("data.train"):
+        named = {"data.language": None, **named}
+    recipe = override(begun.get("recipe") or {}, named | parse_overrides(settings))
+    if own.keys() & set(BUDGETS):
+        begun = {key: value for key, value in begun.items() if key not in BUDGETS}
+    return Race.make({**begun, **own, "recipe": recipe})
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def _named(recipe: dict[str, Any]) -> str:
+    data = recipe.get("data") or {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"data: a section with train, valid and so on, not {data!r}")
+    places = data.get("train")
+    first = places[0] if isinstance(places, list) and places else places
+    return Path(str(first)).name.partition(".")[0] if first else (data.get("language") or {}).get("type", "agreement")

@@ -1,0 +1,110 @@
+"""A race as people see it: a live table on a terminal, a line for each event elsewhere, the answer at the end."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table as Grid
+from rich.text import Text
+
+from elman.cli import options
+from elman.comparison import Found, Running
+from elman.comparison.plan import Job
+from elman.comparison.results import curve
+from elman.comparison.running import Event
+from elman.comparison.words import headline, number, short, staircase
+
+
+class Table:
+    """A listener for events."""
+
+    def __init__(self, running: Running):
+        self.running, self.began = running, time.monotonic()
+        self.console = Console(file=sys.stderr, highlight=False)
+        self.states: dict[str, dict[str, str]] = {entrant.name: {} for entrant in running.plan.entrants}
+        self.live = Live(console=self.console, auto_refresh=False, transient=True) if self.console.is_terminal else None
+
+    def __enter__(self) -> Self:
+        plan = self.running.plan
+        size = f"{short(plan.parameters)} parameters" if plan.parameters else "their own size"
+        self._say(
+            f"{len(plan.entrants)} entrants of {size}, {plan.race.seeds} seeds, "
+            f"{plan.budget.amount:,g} {plan.budget.kind} each, {self.running.workers} at a time"
+        )
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def __call__(self, event: Event) -> None:
+        if event.job is not None:
+            state = {"done": _reached(event.job), "failed": "failed", "started": "…"}.get(event.kind, "")
+            self.states[event.job.entrant][event.job.label] = state
+            if event.kind == "failed":
+                lines = event.text.strip().splitlines() or [""]
+                self._say(f"{event.job.name}: failed: {lines[-1]} ({event.job.folder / 'train.log'})")
+            elif event.kind == "done" and not self.live:
+                self._say(f"{event.job.name}: {state}, {time.monotonic() - self.began:,.0f} s")
+        if self.live:
+            for job in event.running:
+                self.states[job.entrant][job.label] = f"… {_reached(job)}"
+            self.live.update(self._grid(event.left), refresh=True)
+
+    def _grid(self, left: int) -> Grid:
+        plan = self.running.plan
+        seeds = [f"seed-{number}" for number in range(1, plan.race.seeds + 1)]
+        grid = Grid(caption=f"{time.monotonic() - self.began:,.0f} s, {left} waiting", header_style="bold")
+        for column in ("entrant", "parameters", "rate", *seeds):
+            grid.add_column(column, justify="left" if column == "entrant" else "right")
+        for entrant in plan.entrants:
+            own = self.states[entrant.name]
+            rate = self.running.rates.get(entrant.name)
+            tries = [state for label, state in own.items() if label.startswith("rate-")]
+            trying = f"trying {len(tries)}/{plan.race.trials}" if tries and rate is None else ""
+            size = "counted" if entrant.counted else f"{entrant.parameters:,}"
+            cells = [entrant.name, size, f"{rate:g}" if rate else trying, *(own.get(seed, "") for seed in seeds)]
+            grid.add_row(*(Text(cell) for cell in cells))
+        return grid
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, markup=False, soft_wrap=True)
+
+
+def _reached(job: Job) -> str:
+    points = curve(job)
+    return f"loss {points[-1][1]:.4f}" if points else ""
+
+
+def show(found: Found, running: Running, report: Path) -> None:
+    """Answer first, then the table."""
+    options.say(headline(found))
+    steps = staircase(found)
+    if steps:
+        options.say(steps)
+    rows: list[list[Any]] = []
+    for row in found.rows:
+        if row["place"] is None:
+            rows.append([row["entrant"], "failed", *([None] * 5)])
+            continue
+        spread = "" if row["spread"] is None else f"±{row['spread']:.1g}"
+        above = None if row.get("relative_excess") is None else f"{row['relative_excess']:.1%}"
+        figures = [f"{number(found, row['score'])}{spread}", above]
+        costs = [short(row["parameters"] or None), short(row["training_flops_per_token"])]
+        speeds = [row["training_tokens_per_second"], row.get("generation_tokens_per_second")]
+        rows.append([row["entrant"], *figures, *costs, *(None if one is None else round(one) for one in speeds)])
+    heads = ["entrant", found.measure.key, "above", "params", "FLOPs", "train/s", "write/s"]
+    if not any(row.get("relative_excess") for row in found.rows):
+        heads, rows = [*heads[:2], *heads[3:]], [[*row[:2], *row[3:]] for row in rows]
+    options.table(f"{found.measure.words}, {found.split}", heads, rows)
+    if "above" in heads:
+        print("Above: loss above that of the language itself, the best possible.")
+    print("FLOPs and speeds are for each token: of training, forward and backward, and of writing.")
+    for name, failures in running.failures.items():
+        print(f"{name} failed: {', '.join(failures)}")
+    print(f"Report: {report}")

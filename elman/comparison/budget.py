@@ -1,0 +1,71 @@
+"""Equal effort: what a budget of tokens, operations or time means in steps for one entrant."""
+
+from itertools import islice
+from typing import Any, NamedTuple
+
+from elman.comparison.config import Race
+from elman.errors import ConfigError
+from elman.pipeline.recipe import Recipe
+from elman.pipeline.sizes import parse_count
+
+LOOKED_AT = 64  # batches that tell how much is in one
+DEFAULT_TOKENS = 400_000
+DEFAULT_PASSES = 3  # over the data of tasks that have examples
+VALIDATIONS = 12  # points of a learning curve
+LOGS = 40
+WARMUP = 0.05
+
+
+class Budget(NamedTuple):
+    """What all entrants spend alike."""
+
+    kind: str  # tokens, flops or minutes
+    amount: float
+
+    def steps(self, per_step: float, flops: float, speed: float | None) -> int:
+        """Updates that it pays for: of so many units each, each of so many operations, at so many units a second."""
+        if self.kind == "minutes":
+            if speed is None:
+                raise ConfigError("a budget of minutes needs a trial that tells the speed")
+            units = speed * 60 * self.amount
+        else:
+            units = self.amount / flops if self.kind == "flops" else self.amount
+        return max(1, round(units / per_step))
+
+
+def budget_of(race: Race, task: str, passes: float) -> Budget:
+    """As asked for; else so many tokens, or of other tasks a few passes over the data, which has `passes` units."""
+    if race.minutes:
+        return Budget("minutes", race.minutes)
+    if race.flops:
+        return Budget("flops", _number(race.flops))
+    if race.tokens:
+        return Budget("tokens", parse_count(race.tokens))
+    return Budget("tokens", DEFAULT_TOKENS if task in ("language-model", "masked") else DEFAULT_PASSES * passes)
+
+
+def _number(text: str | int | float) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float(parse_count(str(text)))
+
+
+def per_step(batches: Any) -> float:
+    """Units in a batch, in the mean."""
+    sizes = [batch.real for batch in islice(batches.epoch(0), LOOKED_AT)]
+    return sum(sizes) / len(sizes)
+
+
+def with_steps(recipe: Recipe, steps: int, an_epoch: int, given: set[str], validations: int = VALIDATIONS) -> Recipe:
+    """The recipe made so long, with a rate that falls along a cosine and a dozen validations, unless told otherwise."""
+    changes: dict[str, Any] = {
+        "schedule": "cosine",
+        "warmup_steps": round(WARMUP * steps),
+        "evaluate_every": max(1, steps // validations),
+        "log_every": max(1, steps // LOGS),
+    }
+    changes = {key: value for key, value in changes.items() if key not in given}
+    changes |= {"evaluate_every": steps} if validations == 1 else {}  # a trial is judged by its end
+    changes |= {"max_steps": steps, "max_epochs": steps // max(1, an_epoch) + 2}
+    return recipe.model_copy(update={"training": recipe.training.model_copy(update=changes)})

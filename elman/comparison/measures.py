@@ -1,0 +1,126 @@
+"""What only a trained model tells: its score on each document, its loss by frequency, and what it takes to use it."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elman.comparison.flops import layer_costs
+from elman.comparison.plan import Job
+from elman.evaluation.still import device_of, still
+from elman.models import prediction_of
+from elman.ops.state import take_rows, tensors
+from elman.pipeline.recipe import Recipe
+from elman.pipeline.tasks import Prepared
+from elman.pipeline.tasks.language import LanguageModelling
+from elman.pipeline.trained import load
+from elman.runs import atomic_write
+
+CONTEXTS = (1, 16, 64, 256, 1024)
+TIMED = 0.4  # seconds of stepping that tell its speed
+FREQUENCIES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 10**9)  # how often a word stood in the training text
+
+Numbers = NDArray[np.float64]
+
+
+class Units(NamedTuple):
+    """What a score is a sum of: values and weights of documents, or of pieces of a long text."""
+
+    values: Numbers
+    weights: Numbers
+
+
+def units_of(job: Job, prepared: Prepared, split: str) -> tuple[Units, list[dict[str, Any]]]:
+    """Of a trained job, kept beside it; and for words the loss by how frequent they are."""
+    kept, frequencies = job.folder / "units.npy", job.folder / "frequencies.json"
+    if kept.exists() and frequencies.exists():
+        return Units(*np.load(kept)), json.loads(frequencies.read_text())
+    trained = load(job.folder)
+    if isinstance(trained.task, LanguageModelling):
+        units, found = _likelihoods(trained.model, prepared, trained.recipe, split)
+    else:
+        judged = trained.task.judge(trained.model, prepared, trained.recipe, split)
+        units, found = Units(judged.values, judged.weights), []
+    _write_array(kept, np.stack(units))
+    atomic_write(frequencies, json.dumps(found).encode())
+    return units, found
+
+
+def _likelihoods(model: Any, prepared: Prepared, recipe: Recipe, split: str) -> tuple[Units, list[dict[str, Any]]]:
+    task: Any = prepared.task
+    batches, _ = task.evaluation_batches(prepared, split, recipe)
+    seen = np.bincount(prepared.stores["train"].tokens, minlength=task.tokenizer.vocab_size)
+    bin_of = torch.from_numpy(np.searchsorted(FREQUENCIES, seen, side="right") - 1)
+    nats, counts = torch.zeros(len(FREQUENCIES), dtype=torch.float64), torch.zeros(len(FREQUENCIES), dtype=torch.long)
+    rows: list[torch.Tensor] = []
+    device, state = device_of(model), None
+    for batch in batches.epoch(0):
+        here = batch.to(device)
+        with still(model):
+            state = model.initial_state(len(batch.inputs)) if batch.fresh else take_rows(state, slice(0, batch.size))
+            losses, state = model.losses(here.inputs, here.targets, state, here.lengths)
+        losses, real = losses.cpu().double(), batch.mask().cpu()
+        losses = torch.where(real, losses, 0.0)
+        rows.append(torch.stack([losses.sum(1), real.sum(1).double()]))
+        bins = bin_of[batch.targets[real]]
+        nats.index_add_(0, bins, losses[real])
+        counts += torch.bincount(bins, minlength=len(FREQUENCIES))
+    by_frequency = [
+        {"from": FREQUENCIES[place], "to": FREQUENCIES[place + 1] - 1, "tokens": int(count), "loss": float(nat / count)}
+        for place, (nat, count) in enumerate(zip(nats, counts, strict=True))
+        if count
+    ]
+    values, weights = torch.cat(rows, dim=1).numpy()
+    return Units(values, weights), by_frequency
+
+
+def usage_of(job: Job) -> dict[str, Any]:
+    """What it takes to use a model: steps a second, bytes of state by tokens read, operations of each layer; nothing
+    for those that see both sides. Kept beside the job, for a clock never says the same twice."""
+    kept = job.folder / "speed.json"
+    if kept.exists():
+        return json.loads(kept.read_text())
+    trained = load(job.folder)
+    found: dict[str, Any] = {}
+    if isinstance(trained.task, LanguageModelling) and prediction_of(trained.model) == "left-to-right":
+        found["generation_tokens_per_second"] = _speed(trained.model)
+        found["state_bytes"] = state_bytes(trained.model, CONTEXTS)
+        found["layers"] = layer_costs(trained.model, trained.recipe.training.sequence_length)
+    atomic_write(kept, json.dumps(found).encode())
+    return found
+
+
+def state_bytes(model: Any, contexts: Sequence[int]) -> list[dict[str, int]]:
+    """Bytes that a row carries on after so many tokens."""
+    sizes = []
+    for context in contexts:
+        with still(model):
+            tokens = torch.zeros(1, context, dtype=torch.long, device=device_of(model))
+            _, state = model(tokens, model.initial_state(1))
+        held = sum(part.numel() * part.element_size() for _, part in tensors(state))
+        sizes.append({"tokens": context, "bytes": held})
+    return sizes
+
+
+def _speed(model: Any) -> float:
+    with still(model):
+        state, token = model.initial_state(1), torch.zeros(1, dtype=torch.long, device=device_of(model))
+        logits, state = model.step(token, state)  # the first step pays for starting up
+        began, steps = time.monotonic(), 0
+        while time.monotonic() - began < TIMED:
+            logits, state = model.step(token, state)
+            token, steps = logits.argmax(-1), steps + 1
+        return steps / (time.monotonic() - began)
+
+
+def _write_array(path: Path, values: Numbers) -> None:
+    from io import BytesIO
+
+    memory = BytesIO()
+    np.save(memory, values, allow_pickle=False)
+    atomic_write(path, memory.getvalue())

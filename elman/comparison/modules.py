@@ -1,0 +1,25 @@
+"""Your own cells and layers in a race: files of Python that register them, read here and in every worker."""
+
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from elman.errors import ConfigError
+
+
+def read_modules(paths: Iterable[str | Path]) -> None:
+    """Each once, under the name of its file."""
+    for path in map(Path, paths):
+        name = path.stem.replace("-", "_")
+        if name in sys.modules:
+            continue
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise ConfigError(f"{path}: no file of Python that could be read; give one that registers a cell or layer")
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[name]
+            raise ConfigError(f"{path}: {type(error).__name__}: {error}") from error

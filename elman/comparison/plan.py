@@ -1,0 +1,169 @@
+"""From a race to jobs: every entrant sized and costed on data that is prepared once, every training a run folder."""
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elman.comparison.budget import VALIDATIONS, Budget, budget_of, per_step, with_steps
+from elman.comparison.config import Race
+from elman.comparison.field import FIELDS, counts, form
+from elman.comparison.flops import training_flops
+from elman.comparison.sizes import solve
+from elman.errors import ConfigError
+from elman.models.stack import count_parameters
+from elman.pipeline.prepare import prepare
+from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
+from elman.pipeline.sizes import parse_count
+from elman.pipeline.tasks import Prepared
+from elman.runs import Run, environment
+from elman.runs.files import make_folder
+
+PREPARED = "prepared"
+LAYERS_ALONE, WORD = 100_000, 150
+TRIAL_SEED = 0  # no seed of the race: a rate is not chosen by the luck of a runner
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One who runs."""
+
+    name: str
+    recipe: Recipe
+    parameters: int
+    flops: float  # per unit of training, 0 for what is counted
+    counted: bool  # fitted by counting: one run tells all
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training, in a folder of its own."""
+
+    entrant: str
+    label: str  # rate-0.002 or seed-1
+    folder: Path
+    recipe: Recipe = field(compare=False)
+
+    @property
+    def done(self) -> bool:
+        return (self.folder / "results.json").exists()
+
+    @property
+    def name(self) -> str:
+        return f"{self.entrant} {self.label}"
+
+
+class Plan:
+    """All that is known before the first step."""
+
+    def __init__(self, race: Race, folder: Path):
+        self.race, self.folder = race, folder
+        shared = race.recipe.get("model") or {}
+        self.shared: dict[str, Any] = {"type": shared} if isinstance(shared, str) else dict(shared)
+        self.shared.pop("type", None)
+        base = {key: value for key, value in race.recipe.items() if key not in ("model", "parameters")}
+        self.base = read_recipe(base)
+        kind = self.base.kind
+        names = race.entrants or {name: {} for name in FIELDS[kind.name]}
+        forms = {name: form(kind, _fit_for_a_folder(name), given, self.shared) for name, given in names.items()}
+        _size(race.parameters, 0)  # what is wrong is said before any data is read
+        make_folder(folder / PREPARED / "data")
+        self.prepared: Prepared = prepare(self.base, folder / PREPARED)
+        if "valid" not in self.prepared.stores:
+            raise ConfigError("a race needs data to choose by: give --valid, or data.valid_fraction above 0")
+        task = self.prepared.task
+        self.batches = task.training_batches(self.prepared, self.base)
+        self.epoch = self.batches.length_of(0)
+        self.per_step = per_step(self.batches)
+        self.budget: Budget = budget_of(race, task.name, self.epoch * self.per_step)
+        self.split = "test" if "test" in self.prepared.stores else "valid"
+        self.parameters = _size(race.parameters, int(task.facts()["vocabulary"]))
+        self.entrants = [self._entrant(name, settings) for name, settings in forms.items()]
+
+    def _entrant(self, name: str, settings: dict[str, Any]) -> Entrant:
+        task = self.prepared.task
+        recipe = read_recipe({**self.base.plain(), "model": settings, "parameters": 0, "name": ""})
+        counted = counts(settings["type"])
+        if not counted and self.parameters:
+            solved = solve(recipe, self.parameters, task.build)
+            recipe = recipe.model_copy(update={"model": type(task).model_config(solved)})
+        model = task.build(recipe.model)
+        flops = 0.0 if counted else training_flops(model, next(iter(self.batches.epoch(0))))
+        return Entrant(name, recipe, count_parameters(model), flops, counted)
+
+    def rates(self) -> list[float]:
+        """Learning rates to try: the recipe's in the middle, the others a ratio apart."""
+        middle, count = self.base.training.learning_rate, self.race.trials
+        return [float(f"{middle * self.race.rate_ratio ** (n - (count - 1) / 2):.3g}") for n in range(count)]
+
+    def trials(self) -> list[Job]:
+        """None where there is nothing to find out."""
+        if self.race.trials == 1 and self.budget.kind != "minutes":
+            return []
+        jobs = []
+        for entrant in self.entrants:
+            if entrant.counted:
+                continue
+            speed = None if self.budget.kind != "minutes" else 1.0
+            steps = round(self.race.trial_share * self.budget.steps(self.per_step, entrant.flops, speed))
+            if self.budget.kind == "minutes":
+                steps = self._minutes_trial()
+            for rate in self.rates():
+                recipe = self._job(entrant, max(1, steps), rate, TRIAL_SEED)
+                jobs.append(Job(entrant.name, f"rate-{rate:g}", self.folder / entrant.name / f"rate-{rate:g}", recipe))
+        return jobs
+
+    def _minutes_trial(self) -> int:
+        """Steps of a trial whose speed is not known yet: the same for all, a share of one pass."""
+        return max(20, round(self.race.trial_share * min(self.epoch, 1000)))
+
+    def runs(self, entrant: Entrant, rate: float | None, speed: float | None) -> list[Job]:
+        """A job for each seed; one for a model without dice."""
+        rate = rate or self.base.training.learning_rate
+        steps = 1 if entrant.counted else self.budget.steps(self.per_step, entrant.flops, speed)
+        seeds = [1] if entrant.counted else range(1, self.race.seeds + 1)
+        return [
+            Job(entrant.name, f"seed-{seed}", self.folder / entrant.name / f"seed-{seed}",
+                self._job(entrant, steps, rate, seed))
+            for seed in seeds
+        ]  # fmt: skip
+
+    def _job(self, entrant: Entrant, steps: int, rate: float, seed: int) -> Recipe:
+        given = set(self.race.recipe.get("training") or {})
+        recipe = with_steps(entrant.recipe, steps, self.epoch, given, 1 if seed == TRIAL_SEED else VALIDATIONS)
+        training = recipe.training.model_copy(update={"learning_rate": rate})
+        threads = recipe.threads or 1
+        return recipe.model_copy(update={"seed": seed, "training": training, "threads": threads})
+
+    def make_folder(self, job: Job) -> None:
+        """The run folder of a job, with the tokenizer and the data that all share, ready to be resumed."""
+        if not (job.folder / "config.yaml").exists():
+            Run.create(job.folder, write_recipe(job.recipe), environment())
+        source = self.folder / PREPARED
+        for path in sorted(source.rglob("*")):
+            place = job.folder / path.relative_to(source)
+            if path.is_file() and not place.exists():
+                make_folder(place.parent)
+                _share(path, place)
+
+
+def _fit_for_a_folder(name: str) -> str:
+    if Path(name).name != name or name in (PREPARED, "plots"):
+        raise ConfigError(f"{name!r} cannot be the name of an entrant: it becomes a folder beside others")
+    return name
+
+
+def _size(asked: str | int, vocabulary: int) -> int:
+    """Parameters asked for; of themselves 100k and a narrow vector for each word, rounded."""
+    if asked != "auto":
+        return parse_count(asked)
+    return int(float(f"{LAYERS_ALONE + WORD * vocabulary:.2g}"))
+
+
+def _share(path: Path, place: Path) -> None:
+    """One file under two names where the disk can; these are never written to, only replaced."""
+    try:
+        os.link(path, place)
+    except OSError:
+        shutil.copyfile(path, place)

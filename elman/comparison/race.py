@@ -1,0 +1,140 @@
+"""The race from start to report: prepare, try learning rates, run every seed, measure, rank, write."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from elman.comparison.config import Race
+from elman.comparison.modules import read_modules
+from elman.comparison.plan import Entrant, Job, Plan
+from elman.comparison.running import Crew, Event
+from elman.config import commented_yaml, read_yaml
+from elman.errors import ConfigError, RunError
+from elman.pipeline.devices import choose_device
+from elman.pipeline.results import look_up
+from elman.runs import atomic_write
+from elman.runs.files import discard, make_folder
+
+SETTINGS = "race.yaml"
+MAY_GROW = ("seeds",)  # a race can be resumed with more of these
+
+
+class Running:
+    """A race under way. Iterate over `events`; then `failures` tells who fell, and `rates` what each ran with."""
+
+    def __init__(
+        self,
+        race: Race,
+        folder: str | Path,
+        *,
+        workers: int = 0,
+        resume: bool = False,
+        modules: Sequence[str | Path] = (),
+    ):
+        """`modules` are files of Python that register what entrants are made of."""
+        read_modules(modules)
+        self.folder = Path(folder)
+        new = not self.folder.exists()
+        self.race = _kept(race, self.folder, resume)
+        try:
+            self.plan = Plan(self.race, self.folder)
+        except Exception:
+            if new:
+                discard(self.folder)  # nothing was trained: the next attempt shall not stumble over it
+            raise
+        device = choose_device(self.plan.base.device)
+        accelerators = _accelerators() if device.type == "cuda" else 0
+        self.workers = workers or accelerators or _cores()
+        self.crew = Crew(self.workers, accelerators, modules)
+        self.failures: dict[str, dict[str, str]] = {}  # by entrant and job
+        self.rates: dict[str, float] = {}
+        self.speeds: dict[str, float] = {}
+        self.jobs: dict[str, list[Job]] = {}
+
+    def events(self) -> Iterator[Event]:
+        """Trains all there is to train; what is done already is not done again."""
+        try:
+            yield from self._events()
+        finally:
+            self.crew.close()
+
+    def _events(self) -> Iterator[Event]:
+        trials = self.plan.trials()
+        yield from self._carry_out(trials)
+        for entrant in self.plan.entrants:
+            own = [job for job in trials if job.entrant == entrant.name]
+            if own and not self._choose(entrant, own):
+                continue
+            rate, speed = self.rates.get(entrant.name), self.speeds.get(entrant.name)
+            self.jobs[entrant.name] = self.plan.runs(entrant, rate, speed)
+        # Seed by seed, so that a race cut short has something of everyone.
+        every = [job for jobs in self.jobs.values() for job in jobs]
+        yield from self._carry_out(sorted(every, key=lambda job: int(job.label.rpartition("-")[2])))
+
+    def _carry_out(self, jobs: list[Job]) -> Iterator[Event]:
+        for job in jobs:
+            self.plan.make_folder(job)
+        for event in self.crew.carry_out(jobs):
+            if event.kind == "failed" and event.job:
+                self.failures.setdefault(event.job.entrant, {})[event.job.label] = event.text
+            yield event
+
+    def _choose(self, entrant: Entrant, trials: list[Job]) -> bool:
+        """The rate with the least validation loss; whether there is one."""
+        found: list[tuple[float, float]] = []
+        for job in trials:
+            results = results_of(job)
+            loss = look_up(results, "valid.loss")
+            if isinstance(loss, float):
+                found.append((loss, job.recipe.training.learning_rate))
+                speed = look_up(results, "tokens_per_second")
+                self.speeds[entrant.name] = max(speed or 0.0, self.speeds.get(entrant.name, 0.0))
+        if found:
+            self.rates[entrant.name] = min(found)[1]
+        return bool(found)
+
+
+def results_of(job: Job) -> dict[str, Any]:
+    """Of a finished job; nothing of another."""
+    return json.loads((job.folder / "results.json").read_text()) if job.done else {}
+
+
+def read_race(folder: str | Path) -> Race:
+    """The settings of a race that has begun."""
+    path = Path(folder) / SETTINGS
+    if not path.exists():
+        raise RunError(f"{folder}: holds no race, since it has no {SETTINGS}")
+    return Race.make(read_yaml(path))
+
+
+def _kept(race: Race, folder: Path, resume: bool) -> Race:
+    """Written down, or if it is to go on, agreed with what was."""
+    path = folder / SETTINGS
+    if path.exists():
+        if not resume:
+            raise RunError(f"{folder}: holds a race already; continue it with --resume, or give another --run")
+        old, new = read_race(folder).plain(), race.plain()
+        wrong = [key for key in new if new[key] != old[key] and key not in MAY_GROW]
+        if wrong:
+            shown = "; ".join(f"{key} was {old[key]!r}, now {new[key]!r}" for key in wrong[:2])
+            raise ConfigError(f"a resumed race keeps its settings, but {shown}; leave them out, or give another --run")
+    elif folder.is_dir() and any(folder.iterdir()):
+        raise RunError(f"{folder}: not empty and not a race; give another --run")
+    make_folder(folder)
+    atomic_write(path, commented_yaml(race).encode())
+    assert Race.make(yaml.safe_load(path.read_text())) == race, "what is written is what is read"
+    return race
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _accelerators() -> int:
+    import torch
+
+    return torch.cuda.device_count()

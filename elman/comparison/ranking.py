@@ -1,0 +1,153 @@
+"""Who is best, and is it more than luck: a winner is named only if seeds, intervals and documents all say so."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.evaluation import bootstrap_interval, paired_difference
+
+LEVEL = 0.05  # chance of naming a winner among equals that is accepted
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What an entrant reached: once for each seed, and on each document in the mean over seeds."""
+
+    values: Sequence[float]
+    exact: bool = False  # a model without dice: one run tells all
+    documents: Numbers | None = None
+    weights: Numbers | None = None
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.values))
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over seeds; none from a single one."""
+        if len(self.values) > 1:
+            return float(np.std(self.values, ddof=1))
+        return 0.0 if self.exact else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Where the mean lies if seeds are drawn anew (95 %)."""
+        if len(self.values) > 1:
+            return bootstrap_interval(self.values)
+        return (self.mean, self.mean) if self.exact else None
+
+    @property
+    def repeated(self) -> bool:
+        return self.exact or len(self.values) > 1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The best against another."""
+
+    difference: float  # of the means: the other's minus the best's
+    by_seed: float | None  # chance of such a difference among equals, corrected for the number of comparisons
+    by_document: float | None
+    overlap: bool
+    apart: bool
+    why: str = ""  # not
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """From best to worst; a winner, or those that cannot be told apart."""
+
+    order: list[str]
+    winner: str | None
+    tied: list[str]  # with the best, itself included
+    comparisons: dict[str, Comparison] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "order": self.order,
+            "winner": self.winner,
+            "tied": self.tied,
+            "comparisons": {name: vars(one) for name, one in self.comparisons.items()},
+        }
+
+
+def rank(scores: Mapping[str, Scores], lower_is_better: bool) -> Verdict:
+    """Entrants without a finite score come last and are compared with nobody."""
+    sign = 1 if lower_is_better else -1
+    order = sorted(scores, key=lambda name: (not math.isfinite(scores[name].mean), sign * scores[name].mean))
+    running = [name for name in order if math.isfinite(scores[name].mean)]
+    if len(running) < 2:
+        return Verdict(order, None, running)
+    best, others = running[0], running[1:]
+    seeds = holm(
+        {name: welch(scores[best].values, scores[name].values) for name in others if _both(scores, best, name)}
+    )
+    documents = holm({name: found for name in others if (found := _paired(scores[best], scores[name])) is not None})
+    comparisons = {}
+    for name in others:
+        by_seed, by_document = seeds.get(name), documents.get(name)
+        overlap = overlapping(scores[best].interval, scores[name].interval)
+        reasons = [] if _both(scores, best, name) else ["one seed says nothing about luck"]
+        reasons += ["their intervals overlap"] if overlap else []
+        reasons += [f"p = {by_seed:.2g} by seed"] if by_seed is not None and by_seed >= LEVEL else []
+        reasons += [f"p = {by_document:.2g} by document"] if by_document is not None and by_document >= LEVEL else []
+        difference = scores[name].mean - scores[best].mean
+        comparisons[name] = Comparison(difference, by_seed, by_document, overlap, not reasons, ", ".join(reasons))
+    tied = [best, *(name for name in others if not comparisons[name].apart)]
+    return Verdict(order, best if len(tied) == 1 else None, tied, comparisons)
+
+
+def overlapping(first: tuple[float, float] | None, second: tuple[float, float] | None) -> bool:
+    """Whether two intervals share a point; one that is not known may be anywhere."""
+    if first is None or second is None:
+        return True
+    return max(first[0], second[0]) <= min(first[1], second[1])
+
+
+def welch(first: Sequence[float], second: Sequence[float]) -> float:
+    """Chance that two means of equal runners lie so far apart (Welch, 1947), whatever their spreads.
+
+    A single value stands for a runner without dice, whose mean is known.
+    """
+    one, other = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    errors = [float(part.var(ddof=1)) / len(part) if len(part) > 1 else 0.0 for part in (one, other)]
+    difference = abs(float(one.mean() - other.mean()))
+    if not sum(errors):
+        return float(difference == 0)
+    freedom = sum(errors) ** 2 / sum(e**2 / max(1, len(part) - 1) for e, part in zip(errors, (one, other), strict=True))
+    return student(difference / math.sqrt(sum(errors)), freedom)
+
+
+def student(t: float, freedom: float) -> float:
+    """Chance of a value beyond ±t of Student's distribution; of a, where t = √freedom tan a, it is cos^(freedom-1)."""
+    edge = math.atan(t / math.sqrt(freedom))
+    whole, tail = (np.linspace(start, math.pi / 2, 20_001) for start in (0.0, edge))
+    areas = [float(np.trapezoid(np.cos(angles).clip(0) ** (freedom - 1), angles)) for angles in (whole, tail)]
+    return min(1.0, areas[1] / areas[0])
+
+
+def holm(chances: Mapping[str, float]) -> dict[str, float]:
+    """Corrected for the number of comparisons (Holm, 1979): all of them together keep the level."""
+    corrected: dict[str, float] = {}
+    worst = 0.0
+    for place, name in enumerate(sorted(chances, key=lambda name: chances[name])):
+        worst = max(worst, min(1.0, chances[name] * (len(chances) - place)))
+        corrected[name] = worst
+    return corrected
+
+
+def _both(scores: Mapping[str, Scores], first: str, second: str) -> bool:
+    return scores[first].repeated and scores[second].repeated
+
+
+def _paired(first: Scores, second: Scores) -> float | None:
+    if first.documents is None or second.documents is None or len(first.documents) != len(second.documents):
+        return None
+    if len(first.documents) < 2 or not (np.isfinite(first.documents).all() and np.isfinite(second.documents).all()):
+        return None
+    return paired_difference(first.documents, second.documents, first.weights).p_value

@@ -1,0 +1,236 @@
+"""The race as one page that needs nothing else: answer, pictures, table, samples, and the commands to do it again."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from elman.comparison.examples import parting
+from elman.comparison.page import PAGE
+from elman.comparison.pictures import Picture, draw_all
+from elman.comparison.race import Running
+from elman.comparison.results import Found
+from elman.comparison.words import chance, headline, number, short, staircase
+from elman.runs import atomic_write
+
+SAMPLES = 3
+TOLD = 400  # characters of a sample or of a failure
+
+
+def write_report(found: Found, running: Running, arguments: Sequence[str]) -> Path:
+    """report.html in the folder of the race, and the plots beside it."""
+    pictures = draw_all(found, running.jobs, running.folder / "plots")
+    path = running.folder / "report.html"
+    atomic_write(path, page(found, running, pictures, arguments).encode())
+    return path
+
+
+def page(found: Found, running: Running, pictures: Sequence[Picture], arguments: Sequence[str]) -> str:
+    sections = [
+        '<div class="pictures">' + "\n".join(_figure(picture) for picture in pictures) + "</div>" if pictures else "",
+        _section("All figures", _table(found), "figures"),
+        _section("Costs", _costs(found), "costs"),
+        _samples(found),
+        _parting(found, running),
+        _failures(running),
+        _section("How it was done", _method(found, running), "method"),
+        _section("Do it again", _commands(running, arguments), "again"),
+    ]
+    answer, _, rest = headline(found).partition(". ")
+    more = [text for text in (rest, staircase(found)) if text]
+    return PAGE.format(
+        title=escape(answer.partition(":")[0]),
+        answer=escape(answer.removesuffix(".")),
+        more="\n".join(f"<p>{escape(text)}</p>" for text in more),
+        facts=escape(_facts(found, running)),
+        sections="\n".join(section for section in sections if section),
+    )
+
+
+def _facts(found: Found, running: Running) -> str:
+    plan = running.plan
+    size = f"{short(plan.parameters)} parameters" if plan.parameters else "their own size"
+    what = {"tokens": "training tokens", "flops": "training FLOPs", "minutes": "minutes of training"}
+    if plan.prepared.task.name not in ("language-model", "masked"):
+        what["tokens"] = "training examples"
+    source = plan.base.data.train or (plan.base.data.language or {}).get("type")
+    source = ", ".join(source) if isinstance(source, list) else source
+    return (
+        f"Task {plan.prepared.task.name} on {source}; {size} (within 2 %), {short(plan.budget.amount)} "
+        f"{what[plan.budget.kind]} each, {plan.race.seeds} seeds, judged on {found.split} data."
+    )
+
+
+def _section(title: str, content: str, name: str) -> str:
+    return f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(title)}</h2>\n{content}\n</section>'
+
+
+def _figure(picture: Picture) -> str:
+    drawing = picture.svg[picture.svg.index("<svg") :]
+    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
+    drawing = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", drawing, count=1)
+    drawing = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", drawing, count=1)
+    # Names inside a drawing are its own: a page has several.
+    drawing = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{picture.name}-", drawing)
+    label = f'role="img" aria-label="{escape(picture.title)}" aria-describedby="{picture.name}-words"'
+    drawing = drawing.replace("<svg", f"<svg {label}", 1)
+    words = f'<figcaption id="{picture.name}-words">{escape(picture.alt)}</figcaption>'
+    return _section(picture.title, f"<figure>{drawing}{words}</figure>", picture.name)
+
+
+def _grid(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f'<th scope="col">{escape(one)}</th>' for one in heads)
+    body = ""
+    for first, *cells in rows:
+        body += (
+            f'<tr><th scope="row">{escape(first)}</th>'
+            + "".join(f"<td>{escape(one)}</td>" for one in cells)
+            + "</tr>\n"
+        )
+    table = f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+    return (
+        f'<div class="wide" role="region" aria-label="{escape(caption.partition(".")[0])}" tabindex="0">{table}</div>'
+    )
+
+
+def _ranked(found: Found) -> list[dict[str, Any]]:
+    return [row for row in found.rows if row["place"] is not None]
+
+
+def _table(found: Found) -> str:
+    rows = _ranked(found)
+    others = [key for key in rows[0]["figures"] if key != found.measure.key]
+    grammar = [key for key in ("relative_excess", "agreement") if any(row.get(key) is not None for row in rows)]
+    names = {"relative_excess": "above best possible", "agreement": "right forms"}
+    heads = ["entrant", found.measure.key, "spread", "95 % interval", *(key.replace("_", " ") for key in others)]
+    heads += [*(names[key] for key in grammar), "difference", "p by seed", "p by document", "told apart"]
+    lines = []
+    for row in rows:
+        low_high = "exact" if row["exact"] else "–"
+        if row["interval"] and not row["exact"]:
+            low_high = " to ".join(number(found, edge) for edge in row["interval"])
+        against = row["against_best"]
+        spread = "–" if row["spread"] is None else f"{row['spread']:.2g}"
+        line = [row["entrant"], number(found, row["score"]), spread, low_high]
+        line += [f"{row['figures'][key]:.4g}" for key in others]
+        line += ["–" if row.get(key) is None else f"{row[key]:.1%}" for key in grammar]
+        line += ["best", "", "", ""] if against is None else _against(found, against)
+        lines.append(line)
+    caption = (
+        "From best to worst. Spread is the standard deviation over seeds, the interval is that of the mean over seeds; "
+        "p is the chance of such a difference from the best among equals (Welch by seed, paired bootstrap by document, "
+        "both after Holm)."
+    )
+    return _grid(caption, heads, lines)
+
+
+def _against(found: Found, against: dict[str, Any]) -> list[str]:
+    chances = [
+        "–" if against[key] is None else chance(against[key])[2:].lstrip("= ") for key in ("by_seed", "by_document")
+    ]
+    plus = number(found, against["difference"])
+    told = "yes" if against["apart"] else f"no: {against['why']}"
+    return [plus if plus.startswith("-") else f"+{plus}", *chances, told]
+
+
+def _costs(found: Found) -> str:
+    lines = []
+    for row in _ranked(found):
+        near = row.get("seconds_to_near_loss")
+        state = {one["tokens"]: one["bytes"] for one in row.get("state_bytes") or []}
+        lines.append(
+            [
+                row["entrant"],
+                "counted" if row["exact"] else f"{row['parameters']:,}",
+                f"{row['learning_rate']:g}" if row["learning_rate"] else "–",
+                short(row["training_flops_per_token"]),
+                short(row["training_tokens_per_second"]),
+                short(row["training_seconds"]),
+                "never" if near is None else f"{near:.3g}",
+                short(row.get("generation_tokens_per_second")),
+                f"{row['peak_bytes'] / 2**20:,.0f}" if row.get("peak_bytes") else "–",
+                " / ".join(short(state[tokens]) for tokens in (1, 64, 1024) if tokens in state) or "–",
+            ]
+        )
+    goal = _ranked(found)[0].get("near_loss")
+    heads = ["entrant", "parameters", "learning rate", "FLOPs per token", "training tokens/s", "training s"]
+    heads += [f"s to loss {goal:.3f}" if goal else "s to near loss", "writing tokens/s", "peak MB", "state bytes"]
+    caption = (
+        "Costs on one core or accelerator each. FLOPs are those of forward and backward; the loss to reach is 5 % "
+        "above the best validation loss of the race; peak memory is that of the whole process; state bytes are those "
+        "after 1, 64 and 1,024 tokens."
+    )
+    return _grid(caption, heads, lines)
+
+
+def _samples(found: Found) -> str:
+    rows = [row for row in _ranked(found) if row.get("samples")]
+    if not rows:
+        return ""
+    parts = []
+    for row in rows:
+        texts = "".join(f"<li>{escape(' '.join(text.split())[:TOLD])}</li>" for text in row["samples"][:SAMPLES])
+        parts.append(f"<div><h3>{escape(row['entrant'])}</h3><ul>{texts}</ul></div>")
+    return _section("Samples side by side", f'<div class="samples">{"".join(parts)}</div>', "samples")
+
+
+def _parting(found: Found, running: Running) -> str:
+    parted = parting(found, running)
+    if parted is None:
+        return ""
+    first, second, examples = parted
+    lines = [[one.text, f"{one.first:.1f}", f"{one.second:.1f}", f"{one.first - one.second:+.1f}"] for one in examples]
+    caption = (
+        f"Nats for a whole text by the first seeds: where {first} gains most over {second}, and where it loses most."
+    )
+    return _section("Where they part", _grid(caption, ["text", first, second, "difference"], lines), "parting")
+
+
+def _failures(running: Running) -> str:
+    if not running.failures:
+        return ""
+    lines = [
+        [f"{name} {label}", text.strip()[-TOLD:]]
+        for name, failures in running.failures.items()
+        for label, text in failures.items()
+    ]
+    return _section(
+        "Failures", _grid("These did not end well and count for nothing.", ["run", "what it said"], lines), "failures"
+    )
+
+
+def _method(found: Found, running: Running) -> str:
+    race, plan = running.race, running.plan
+    trained = [entrant for entrant in plan.entrants if not entrant.counted]
+    sizes = [entrant.parameters for entrant in trained]
+    edge = [
+        name for name, rate in running.rates.items() if race.trials > 1 and rate in (plan.rates()[0], plan.rates()[-1])
+    ]
+    lines = [
+        f"Same data, tokenizer and order of batches for all; parameters from {min(sizes):,} to {max(sizes):,}."
+        if sizes
+        else "",
+        f"Before the race each tried the learning rates {', '.join(f'{rate:g}' for rate in plan.rates())} on "
+        f"{race.trial_share:.0%} of the budget and kept the one with the least validation loss."
+        if running.rates
+        else "All ran with the recipe's learning rate.",
+        f"The best rate was at an edge of those tried for {', '.join(edge)}: a wider search might serve them better."
+        if edge and race.trials > 2
+        else "",
+        "A winner is named only if the intervals do not overlap and both tests agree. Counted models have no dice and "
+        "run once, over all of the training text.",
+    ]
+    return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines if line) + "</ul>"
+
+
+def _commands(running: Running, arguments: Sequence[str]) -> str:
+    folder = running.folder
+    commands = [f"elman {shlex.join(arguments)}" if arguments and arguments[0] == "compare" else ""]
+    commands.append(f"elman compare {folder / 'race.yaml'} --run {folder}-again")
+    for jobs in running.jobs.values():
+        job = jobs[0]
+        commands.append(f"elman train {job.folder / 'config.yaml'} --run {folder}-{job.entrant}")
+    lines = "\n".join(escape(command) for command in commands if command)
+    return f'<p>The whole race, and each entrant alone:</p><pre tabindex="0"><code>{lines}</code></pre>'

@@ -1,0 +1,250 @@
+"""What a race has found: for every entrant its scores with their luck, its costs, and its place."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from elman.comparison.measures import Units, units_of, usage_of
+from elman.comparison.plan import Entrant, Job
+from elman.comparison.race import Running, results_of
+from elman.comparison.ranking import Scores, Verdict, rank
+from elman.errors import ElmanError
+from elman.pipeline.results import look_up
+from elman.runs import atomic_write, read_metrics
+
+NEAR = 0.05  # a loss is as good as reached from so much above the best on
+
+
+class Measure(NamedTuple):
+    """What is raced for."""
+
+    key: str
+    lower_is_better: bool
+    words: str
+
+
+# The first that the scores of a task have.
+MEASURES = {
+    "language-model": [Measure("loss", True, "nats per token")],
+    "masked": [Measure("loss", True, "nats per hidden token")],
+    "classify": [Measure("accuracy", False, "of the labels right")],
+    "tag": [Measure("f1", False, "F1 of entities"), Measure("accuracy", False, "of the tags right")],
+    "translate": [Measure("bleu", False, "BLEU"), Measure("exact_match", False, "of the targets right")],
+}
+FIGURES = ("loss", "perplexity", "bits_per_byte", "accuracy", "macro_f1", "f1", "bleu", "chrf", "exact_match")
+
+
+class Found(NamedTuple):
+    """The whole outcome."""
+
+    measure: Measure
+    split: str
+    rows: list[dict[str, Any]]  # from best to worst, those that failed at the end
+    verdict: Verdict
+
+
+def gather(running: Running) -> Found:
+    """Everything of all runs that ended well, ranked; also written as results.jsonl, one entrant a line."""
+    plan = running.plan
+    split, task = plan.split, plan.prepared.task
+    rows, scores = {}, {}
+    measure: Measure | None = None
+    for entrant in plan.entrants:
+        jobs = [job for job in running.jobs.get(entrant.name, []) if job.done]
+        row = _facts(running, entrant, jobs)
+        rows[entrant.name] = row
+        if not jobs:
+            continue
+        seeds = [results_of(job)[split] for job in jobs]
+        measure = measure or next(one for one in MEASURES[task.name] if one.key in seeds[0])
+        values = [_value(one.get(measure.key)) for one in seeds]
+        units = _units(running, jobs, row)
+        documents = _documents(units) if measure.key in ("loss", "accuracy", "exact_match") else (None, None)
+        scores[entrant.name] = Scores(values, entrant.counted, *documents)
+        row |= _scores(seeds, scores[entrant.name]) | _grammar(seeds) | _costs(running, entrant, jobs, row)
+        row["samples"] = results_of(jobs[0]).get("samples", [])[:3]
+    if measure is None:
+        raise ElmanError(f"nobody reached the end: {_first_failure(running)}")
+    verdict = rank(scores, measure.lower_is_better)
+    _seconds_to_near(running, rows, verdict, measure)
+    ordered = [rows[name] for name in [*verdict.order, *(name for name in rows if name not in scores)]]
+    for place, row in enumerate(ordered, start=1):
+        comparison = verdict.comparisons.get(row["entrant"])
+        row["place"] = place if row["entrant"] in scores else None
+        row["against_best"] = vars(comparison) if comparison else None
+    lines = [json.dumps(_finite(row), ensure_ascii=False, allow_nan=False) for row in ordered]
+    atomic_write(running.folder / "results.jsonl", ("\n".join(lines) + "\n").encode())
+    return Found(measure, split, ordered, verdict)
+
+
+def _facts(running: Running, entrant: Entrant, jobs: Sequence[Job]) -> dict[str, Any]:
+    return {
+        "entrant": entrant.name,
+        "seeds": len(jobs),
+        "exact": entrant.counted,
+        "failures": running.failures.get(entrant.name, {}),
+        "parameters": entrant.parameters,
+        "model": entrant.recipe.model.plain(),
+        "learning_rate": running.rates.get(entrant.name, None if entrant.counted else _rate(jobs)),
+        "rates_tried": [] if entrant.counted else running.plan.rates(),
+        "training_flops_per_token": entrant.flops or None,
+    }
+
+
+def _rate(jobs: Sequence[Job]) -> float | None:
+    return jobs[0].recipe.training.learning_rate if jobs else None
+
+
+def _scores(seeds: list[dict[str, Any]], main: Scores) -> dict[str, Any]:
+    figures = {key: [_value(one.get(key)) for one in seeds] for key in FIGURES if key in seeds[0]}
+    return {
+        "score": main.mean,
+        "spread": main.spread,
+        "interval": main.interval,
+        "by_seed": list(main.values),
+        "figures": {key: float(np.mean(values)) for key, values in figures.items()},
+        "by_position": _mean_over(seeds, "by_position", "start", "loss"),
+    }
+
+
+def _grammar(seeds: list[dict[str, Any]]) -> dict[str, Any]:
+    """On a synthetic language: distance to the best possible loss, and right forms by distance (the staircase)."""
+    if not look_up(seeds[0], "language.excess"):
+        return {}
+    inner = [one["language"] for one in seeds]
+    found: dict[str, Any] = {
+        "best_possible": inner[0]["excess"]["best"],
+        "excess": float(np.mean([one["excess"]["excess"] for one in inner])),
+        "relative_excess": float(np.mean([one["excess"]["relative"] for one in inner])),
+    }
+    if look_up(inner[0], "agreement.by_distance"):
+        agreements = [one["agreement"] for one in inner]
+        found["agreement"] = float(np.mean([one["accuracy"] for one in agreements]))
+        found["staircase"] = _mean_over(agreements, "by_distance", "value", "accuracy", spread=True)
+        found["by_attractors"] = _mean_over(agreements, "by_attractors", "value", "accuracy")
+    return found
+
+
+def _mean_over(
+    seeds: list[dict[str, Any]], part: str, key: str, value: str, spread: bool = False
+) -> list[dict[str, Any]]:
+    """A table that every seed has, its values averaged."""
+    tables = [one[part] for one in seeds if one.get(part)]
+    if not tables:
+        return []
+    result = []
+    for place, entry in enumerate(tables[0]):
+        values = [table[place][value] for table in tables if len(table) > place]
+        between = {"least": min(values), "most": max(values)} if spread else {}
+        result.append({**entry, key: entry[key], value: float(np.mean(values)), **between})
+    return result
+
+
+def _units(running: Running, jobs: Sequence[Job], row: dict[str, Any]) -> list[Units]:
+    """Of all seeds; and into the row what came with them. A model that cannot be measured is still a result."""
+    found = []
+    for number, job in enumerate(jobs):
+        try:
+            units, frequencies = units_of(job, running.plan.prepared, running.plan.split)
+        except (ElmanError, RuntimeError, OSError) as error:
+            row["failures"] = {**row["failures"], f"{job.label} (documents)": str(error)[-300:]}
+            return []
+        found.append(units)
+        if number == 0 and frequencies:
+            row["by_frequency"] = frequencies
+    return found
+
+
+def _documents(units: list[Units]) -> tuple[Any, Any]:
+    if not units or any(len(one.values) != len(units[0].values) for one in units):
+        return None, None
+    return np.mean([one.values for one in units], axis=0), units[0].weights
+
+
+def _costs(running: Running, entrant: Entrant, jobs: Sequence[Job], row: dict[str, Any]) -> dict[str, Any]:
+    results, usages = [results_of(job) for job in jobs], [_usage(job) for job in jobs]
+    costs: dict[str, Any] = {
+        "training_tokens_per_second": _mean([one.get("tokens_per_second") for one in results]),
+        "training_seconds": _mean([_seconds(job) for job in jobs]),
+        "process_seconds": _mean([one.get("seconds") for one in usages]),
+        "peak_bytes": max((one["peak_bytes"] for one in usages if one.get("peak_bytes")), default=None),
+        "training_tokens": _tokens(jobs[0]),
+    }
+    costs["training_flops"] = (entrant.flops or 0) * (costs["training_tokens"] or 0) or None
+    try:
+        return costs | usage_of(jobs[0])
+    except (ElmanError, RuntimeError, OSError) as error:
+        row["failures"] = {**row["failures"], "speed": str(error)[-300:]}
+        return costs
+
+
+def curve(job: Job) -> list[tuple[int, float, float]]:
+    """Tokens, validation loss and seconds of every validation."""
+    path = job.folder / "metrics.jsonl"
+    records = read_metrics(path) if path.exists() else []
+    return [
+        (record["tokens"], record["valid_loss"], record["clock"]["seconds"])
+        for record in records
+        if record["kind"] == "validation" and record["valid_loss"] is not None
+    ]
+
+
+def _seconds_to_near(running: Running, rows: dict[str, Any], verdict: Verdict, measure: Measure) -> None:
+    """Seconds of training until the validation loss came near the best that anyone reached at all."""
+    curves = {name: [curve(job) for job in jobs if job.done] for name, jobs in running.jobs.items()}
+    losses = [loss for own in curves.values() for points in own for _, loss, _ in points]
+    goal = (1 + NEAR) * min(losses) if losses else math.nan
+    for name, own in curves.items():
+        reached = [next((s for _, loss, s in points if loss <= goal), None) for points in own]
+        known = [one for one in reached if one is not None]
+        rows[name]["near_loss"] = goal
+        rows[name]["seconds_to_near_loss"] = float(np.mean(known)) if known and len(known) == len(own) else None
+
+
+def _tokens(job: Job) -> int | None:
+    points = curve(job)
+    return points[-1][0] if points else None
+
+
+def _seconds(job: Job) -> float | None:
+    points = curve(job)
+    return points[-1][2] if points else None
+
+
+def _usage(job: Job) -> dict[str, Any]:
+    path = job.folder / "usage.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _value(value: Any) -> float:
+    return math.inf if value is None else float(value)
+
+
+def _first_failure(running: Running) -> str:
+    for name, failures in running.failures.items():
+        for label, text in failures.items():
+            return f"{name} {label}: {text}"
+    return "there were no entrants"
+
+
+def _finite(value: Any) -> Any:
+    """As JSON has it: no infinities."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a race that has ended."""
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]

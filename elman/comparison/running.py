@@ -1,0 +1,113 @@
+"""Jobs as processes of their own, some at a time: one that fails is told of, and the others go on."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Literal
+
+from elman.comparison.launching import Launcher, launcher
+from elman.comparison.plan import Job
+from elman.runs import atomic_write
+
+LOOK = 0.5  # seconds between two looks at what runs
+GRACE = 60  # seconds that an interrupted training has for its checkpoint
+TOLD = 600  # characters at the end of what a failed process said
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a job; `running` are those under way, `left` is how many wait."""
+
+    kind: Literal["started", "look", "done", "failed"]
+    job: Job | None = None
+    text: str = ""
+    running: list[Job] = field(default_factory=list)
+    left: int = 0
+
+
+class Crew:
+    """So many workers, each with threads and an accelerator of its own."""
+
+    def __init__(self, workers: int, accelerators: int = 0, modules: Sequence[str | Path] = ()):
+        self.launchers: list[Launcher] = []
+        for number in range(workers):
+            place = {"OMP_NUM_THREADS": "1"}
+            if accelerators > 1:
+                place["CUDA_VISIBLE_DEVICES"] = _visible(accelerators)[number % accelerators]
+            self.launchers.append(launcher(place, modules))
+        self.free: SimpleQueue[Launcher] = SimpleQueue()
+        for one in self.launchers:
+            self.free.put(one)
+        self.running: dict[Job, Launcher] = {}
+        self.stopping = False
+
+    def carry_out(self, jobs: Iterable[Job]) -> Iterator[Event]:
+        """All jobs that are not done yet; interrupted, it lets those under way save themselves before it goes on up."""
+        jobs = [job for job in jobs if not job.done]
+        with ThreadPoolExecutor(len(self.launchers)) as pool:
+            waiting: dict[Future[str], Job] = {pool.submit(self._run, job): job for job in jobs}
+            told: set[Job] = set()
+            try:
+                while waiting:
+                    ended, _ = wait(waiting, timeout=LOOK, return_when=FIRST_COMPLETED)
+                    running = list(self.running)
+                    for job in (job for job in running if job not in told):
+                        told.add(job)
+                        yield Event("started", job, "", running, len(waiting) - len(running))
+                    for future in ended:
+                        job, problem = waiting.pop(future), future.result()
+                        yield Event("failed" if problem else "done", job, problem, running, len(waiting))
+                    yield Event("look", None, "", running, max(0, len(waiting) - len(running)))
+            except BaseException:
+                self._stop(waiting)
+                raise
+
+    def close(self) -> None:
+        for one in self.launchers:
+            one.close()
+
+    def _run(self, job: Job) -> str:
+        """Nothing if all went well, else what went wrong."""
+        if self.stopping:
+            return "interrupted"
+        launcher = self.free.get()
+        self.running[job] = launcher
+        began = time.monotonic()
+        try:
+            usage = launcher.train(job.folder)
+        except OSError as error:
+            return f"could not be started: {error}"
+        finally:
+            del self.running[job]
+            self.free.put(launcher)
+        code = usage.pop("code")
+        if code or not job.done:
+            log = job.folder / "train.log"
+            said = log.read_bytes().decode("utf-8", "replace").strip()[-TOLD:] if log.exists() else ""
+            return said or f"ended with code {code}, without a word"
+        usage["seconds"] = time.monotonic() - began
+        atomic_write(job.folder / "usage.json", (json.dumps(usage, indent=1) + "\n").encode())
+        return ""
+
+    def _stop(self, waiting: dict[Future[str], Job]) -> None:
+        self.stopping = True
+        for future in waiting:
+            future.cancel()
+        for one in self.launchers:
+            one.interrupt()
+        until = time.monotonic() + GRACE
+        while self.running and time.monotonic() < until:
+            time.sleep(0.05)
+        for one in self.launchers:
+            one.interrupt(signal.SIGKILL)
+
+
+def _visible(accelerators: int) -> list[str]:
+    given = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
+    return given if len(given) == accelerators else [str(number) for number in range(accelerators)]

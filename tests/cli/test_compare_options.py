@@ -1,0 +1,50 @@
+"""What the options of `elman compare` make of a race, before anything is trained."""
+
+import pytest
+
+from elman.cli.compare import _begun, _named, _race
+from elman.comparison import DEMO, EMBEDDED
+
+
+def test_nothing_given_is_the_embedded_language():
+    assert _begun(None, False, None, False, []) == {"recipe": EMBEDDED}
+    assert _begun(None, False, None, True, []) == {}
+    assert _begun(None, False, None, False, ["--data.train", "my.txt"]) == {}
+    assert _begun(None, True, None, False, []) == DEMO
+
+
+def test_a_text_takes_the_place_of_the_language():
+    race = _race({"recipe": EMBEDDED}, {"data.train": ["my.txt"]}, {}, [])
+    assert race.recipe["data"]["language"] is None
+    assert race.recipe["data"]["train"] == ["my.txt"]
+    assert _named(race.recipe) == "my"
+
+
+def test_a_budget_takes_the_place_of_another():
+    """Seen to fail with both kept."""
+    race = _race(dict(DEMO), {}, {"flops": "1e9"}, [])
+    assert (race.tokens, race.flops) == (0, "1e9")
+
+
+def test_dotted_settings_reach_the_recipe():
+    race = _race({"recipe": EMBEDDED}, {}, {"entrants": "lstm,gru"}, ["--training.batch_size", "4"])
+    assert race.recipe["training"]["batch_size"] == 4
+    assert list(race.entrants) == ["lstm", "gru"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("compare --models lstn", "did you mean 'lstm'"),
+        ("compare --tokens 5 --minutes 1", "one budget"),
+        ("compare no.txt", "no.txt"),
+        ("compare --params tiny", "not a number of parameters"),
+        ("compare --task classify", "needs data"),
+    ],
+)
+def test_wrong_words_are_refused_before_anything_is_trained(elman, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    ended = elman(*words.split())
+    assert ended.code in (1, 2)
+    assert said in ended.err
+    assert not (tmp_path / "runs").exists() or not any((tmp_path / "runs").iterdir())

@@ -1,0 +1,42 @@
+"""Small races: seconds on one core."""
+
+import random
+
+import pytest
+
+LANGUAGE = {"type": "agreement", "train_documents": 200, "valid_documents": 30, "test_documents": 60}
+SMALL = {
+    "entrants": ["ngram", "rnn"],
+    "parameters": "5k",
+    "tokens": 1500,
+    "seeds": 2,
+    "trials": 2,
+    "recipe": {
+        "device": "cpu",
+        "data": {"language": LANGUAGE | {"words_per_class": 3}},
+        "training": {"batch_size": 8},
+        "generation": {"max_tokens": 5},
+    },
+}
+
+
+@pytest.fixture
+def small():
+    """Settings of a race that a test may change."""
+    import copy
+
+    return copy.deepcopy(SMALL)
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    """Texts whose label is in their words."""
+    dice = random.Random(1)
+    lines = []
+    for _ in range(80):
+        label = dice.choice(["good", "bad"])
+        words = [*dice.choices(["film", "the", "was", "very", "it"], k=4), label + "ly"]
+        lines.append(f"{label}\t{' '.join(words)}")
+    path = tmp_path / "labels.tsv"
+    path.write_text("label\ttext\n" + "\n".join(lines) + "\n")
+    return path

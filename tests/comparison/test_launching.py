@@ -1,0 +1,45 @@
+"""Processes that die in any way are an outcome, not an accident."""
+
+import os
+import sys
+
+import pytest
+
+from elman.comparison.launching import Forking, Launcher
+
+
+@pytest.mark.parametrize("code", ["pass", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "print('x')"])
+def test_a_worker_that_dies_is_an_ended_training_and_is_replaced(tmp_path, code):
+    """Seen to fail with an empty answer read as JSON."""
+    one = Forking({})
+    one.command = [sys.executable, "-c", code]
+    assert one.train(tmp_path)["code"] == 1
+    first = one.worker.pid
+    one.worker.wait()
+    assert one.train(tmp_path)["code"] == 1
+    assert one.worker.pid != first
+    one.close()
+
+
+def test_a_process_tells_how_it_ended_and_what_it_took(tmp_path):
+    one = Launcher({"ELMAN_PLACE": "here"})
+    one.command = [sys.executable, "-c", "import os, sys; sys.exit(os.environ['ELMAN_PLACE'] == 'here' and 3)"]
+    ended = one.train(tmp_path)
+    assert ended["code"] == 3
+    assert ended["peak_bytes"] > 2**20
+    assert one.process is None
+    one.interrupt()  # nobody is there to hear it
+
+
+def test_each_of_several_accelerators_is_seen_by_its_own_workers(monkeypatch):
+    """Seen to fail with all workers on the first."""
+    from elman.comparison.running import Crew
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    seen = [one.environment.get("CUDA_VISIBLE_DEVICES") for one in Crew(4, accelerators=2).launchers]
+    assert seen == ["0", "1", "0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    seen = [one.environment.get("CUDA_VISIBLE_DEVICES") for one in Crew(2, accelerators=2).launchers]
+    assert seen == ["5", "7"]
+    assert all(one.environment["OMP_NUM_THREADS"] == "1" for one in Crew(1).launchers)
+    assert "ELMAN_PLACE" not in os.environ
