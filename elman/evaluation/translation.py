@@ -73,7 +73,7 @@ def _drawn_anew(metric: Any, written: Sequence[str], references: Sequence[str], 
     their references: then by a few draws of our own."""
     try:
         score = metric.corpus_score(list(written), [list(references)], n_bootstrap=max(2, samples))
-        return float(score._mean - score._ci), float(score._mean + score._ci)
+        return max(0.0, float(score._mean - score._ci)), min(100.0, float(score._mean + score._ci))
     except TypeError:
         dice = np.random.default_rng(0)
         draws = [dice.integers(len(written), size=len(written)) for _ in range(min(samples, FEW))]
