@@ -92,7 +92,9 @@ def shrunk(path: Path) -> dict[str, Any]:
         "log_every": 1,
         "evaluate_every": 2,
     }
-    if "language" in settings["data"]:
+    if settings["data"].get("language", {}).get("type") == "reversal":
+        settings["data"]["language"] = {"type": "reversal", "words": 100}
+    elif "language" in settings["data"]:
         settings["data"]["language"] |= {"train_documents": 300, "valid_documents": 60, "test_documents": 60}
     return settings
 

@@ -65,7 +65,8 @@ def compare(
     folder = run or Path("runs") / ("race-demo" if demo else f"race-{_named(race.recipe)}")
     from elman.cli.racing import Table, show
 
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # asked to end, it lets the runs save themselves
+    # Asked to end, it lets the runs save themselves; also where whoever started it had interrupts ignored.
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         running = Running(race, folder, workers=workers, resume=resume, modules=module or ())
         with Table(running) as table:
@@ -77,7 +78,8 @@ def compare(
         print(f"interrupted; go on with: elman compare --run {folder} --resume", file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if json:
         verdict = found.verdict.plain()
         options.show_json({"run": str(folder), "verdict": verdict, "entrants": read_results(folder)})

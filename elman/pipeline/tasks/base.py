@@ -62,6 +62,8 @@ class Task(ABC):
     unit: ClassVar[str]
     """What the sizes of data are counted in."""
     default_model: ClassVar[str]
+    can_be_made: ClassVar[bool] = False
+    """Whether `data.language` can stand for files."""
 
     @classmethod
     def models(cls) -> Registry[Any]:
@@ -74,7 +76,8 @@ class Task(ABC):
     def completed(cls, settings: Settings) -> Settings:
         """Settings with those filled in that depend on others."""
         data = settings.get("data") or {}
-        if not (isinstance(data, Mapping) and (data.get("train") or data.get("language"))):
+        given = isinstance(data, Mapping) and (data.get("train") or (cls.can_be_made and data.get("language")))
+        if not given:
             raise ConfigError(f"task {cls.name} needs data: give --data FILE, or data.train in the recipe")
         return settings
 

@@ -77,7 +77,7 @@ class Translate(ExampleTask):
     """Translate: any sequence from any other, word after word or all words at once."""
 
     name, unit, default_model, by = "translate", "pairs", "encoder-decoder", ("source", "target")
-    Data = PairsConfig
+    Data, can_be_made = PairsConfig, True
 
     def __init__(self, source: Tokenizer, target: Tokenizer, max_tokens: int = 0):
         self.source, self.target, self.max_tokens = source, target, max_tokens
