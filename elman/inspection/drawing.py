@@ -254,10 +254,13 @@ def _bars(part: Any, panel: Bars) -> None:
     _bare(axes)
     axes.grid(axis="x", visible=False)
     if count > 1:
-        axes.legend(
-            frameon=False, fontsize="small", ncols=4, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2
-        )
+        _legend(axes)
     _head(part, panel)
+
+
+def _legend(axes: Any) -> None:
+    """Above the panel, at its right end."""
+    axes.legend(frameon=False, fontsize="small", ncols=4, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
 
 
 def _lying_bars(part: Any, panel: Bars) -> None:
@@ -276,9 +279,7 @@ def _lying_bars(part: Any, panel: Bars) -> None:
     _bare(axes)
     axes.grid(axis="y", visible=False)
     if count > 1:
-        axes.legend(
-            frameon=False, fontsize="small", ncols=4, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2
-        )
+        _legend(axes)
     _head(part, panel)
 
 

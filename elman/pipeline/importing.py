@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import tokenizers as hf
@@ -13,7 +12,8 @@ from elman.models import prediction_of
 from elman.models.hugging_face import from_folder, read_json
 from elman.models.stack import count_parameters
 from elman.pipeline.recipe import Recipe, write_recipe
-from elman.runs import Checkpoint, Run, atomic_write, environment
+from elman.pipeline.tasks.files import keep_tokenizer
+from elman.runs import Checkpoint, Run, environment
 from elman.runs.files import discard
 from elman.tokenizers import Imported, Numbers, Tokenizer
 
@@ -63,19 +63,13 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Brought:
     created = Run.create(target, write_recipe(recipe), environment())
     try:
         with created.lock():
-            _save(tokenizer, created.tokenizer)
+            keep_tokenizer(tokenizer, created.tokenizer)
             created.best.save(Checkpoint(0, model.state_dict(), facts={"imported": config}))
     except BaseException:
         discard(target)  # half a run would be in the way of the next attempt
         raise
     kind = str(config["model_type"])
     return Brought(target, kind, count_parameters(model), model.vocab_size, tokenizer.name, masked, notes)
-
-
-def _save(tokenizer: Tokenizer, path: Path) -> None:
-    with TemporaryDirectory() as aside:
-        tokenizer.save(Path(aside) / path.name)
-        atomic_write(path, (Path(aside) / path.name).read_bytes())
 
 
 def _library(folder: Path) -> hf.Tokenizer | None:

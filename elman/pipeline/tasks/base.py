@@ -116,6 +116,14 @@ class Task(ABC):
         return LAYERS[layer].causal
 
     @classmethod
+    def both_ways(cls, settings: Settings, **join: str) -> Settings:
+        """The same model with its causal layer, if it is one, taken in both directions."""
+        ((layer, own),) = settings["pattern"][0].items()
+        if cls.reads_one_way(layer):
+            settings["pattern"] = [{"bidirectional": {"layer": {layer: own}, **join}}]
+        return settings
+
+    @classmethod
     def try_building(cls, config: Any) -> None:
         """Build without memory, so that what cannot be built is refused before any data is read."""
         on_meta(lambda: cls.smallest(config))

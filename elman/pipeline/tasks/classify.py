@@ -15,7 +15,7 @@ from elman.evaluation.still import still
 from elman.inspection.reading import Reading, classifier_reading
 from elman.models import Classifier
 from elman.pipeline.tasks.base import Judged, Prepared, Settings
-from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
+from elman.pipeline.tasks.examples import ExampleTask, chunks, longest, similar
 from elman.pipeline.tasks.files import keep_tokenizer
 from elman.pipeline.tasks.starting import starting_tokenizer
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
@@ -55,7 +55,7 @@ class Classify(ExampleTask):
         tokenizer = starting_tokenizer(recipe) or train_tokenizer(
             recipe.tokenizer.plain(), (text.text for text in corpus.texts("train"))
         )
-        return cls(tokenizer, labels, _limit(recipe))
+        return cls(tokenizer, labels, longest(recipe))
 
     def save(self, folder: Path) -> None:
         keep_tokenizer(self.tokenizer, folder / "tokenizer.json")
@@ -63,7 +63,7 @@ class Classify(ExampleTask):
 
     @classmethod
     def load(cls, folder: Path, recipe: "Recipe") -> Self:
-        return cls(load_tokenizer(folder / "tokenizer.json"), LabelSet.load(folder / "labels.json"), _limit(recipe))
+        return cls(load_tokenizer(folder / "tokenizer.json"), LabelSet.load(folder / "labels.json"), longest(recipe))
 
     @classmethod
     def saved(cls, folder: Path) -> bool:
@@ -138,10 +138,6 @@ class Classify(ExampleTask):
         if "probabilities" in answer:
             parts += [f"{name}={chance:.4f}" for name, chance in answer["probabilities"].items()]
         return "\t".join([*parts, answer["text"]])
-
-
-def _limit(recipe: "Recipe") -> int:
-    return recipe.data.max_tokens  # type: ignore[attr-defined]
 
 
 def _text(line: Any) -> str:

@@ -109,6 +109,11 @@ class ExampleTask(Task):
         return self.judge(model, prepared, recipe, "valid")
 
 
+def longest(recipe: "Recipe") -> int:
+    """Tokens beyond which texts are cut and pairs left out of training; 0 for none."""
+    return recipe.data.max_tokens  # type: ignore[attr-defined]
+
+
 def chunks(lines: Iterable[Any], size: int = AT_ONCE) -> Iterator[list[Any]]:
     """Lists of lines, as they come."""
     stream = iter(lines)

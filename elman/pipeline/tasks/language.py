@@ -263,9 +263,5 @@ class MaskedModelling(LanguageModelling):
 
     @classmethod
     def of_layer(cls, name: str, settings: Mapping[str, Any]) -> Settings:
-        """A causal layer is taken both ways."""
-        found = super().of_layer(name, settings)
-        ((layer, own),) = found["pattern"][0].items()
-        if cls.reads_one_way(layer):
-            found["pattern"] = [{"bidirectional": {"layer": {layer: own}, "join": "sum"}}]  # as wide as its input
-        return found
+        """A causal layer is taken both ways, and stays as wide as its input."""
+        return cls.both_ways(super().of_layer(name, settings), join="sum")

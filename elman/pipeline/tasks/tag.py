@@ -57,11 +57,7 @@ class Tag(ExampleTask):
     @classmethod
     def of_layer(cls, name: str, settings: Any) -> Settings:
         """A causal layer is taken both ways: a tag depends on both sides of its word."""
-        found = super().of_layer(name, settings)
-        ((layer, own),) = found["pattern"][0].items()
-        if cls.reads_one_way(layer):
-            found["pattern"] = [{"bidirectional": {"layer": {layer: own}}}]
-        return found
+        return cls.both_ways(super().of_layer(name, settings))
 
     @classmethod
     def smallest(cls, config: Any) -> Tagger:

@@ -21,7 +21,7 @@ from elman.inspection.attention_map import alignment, attention_hits, draw_map
 from elman.inspection.reading import Reading
 from elman.models import EncoderDecoder
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task
-from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
+from elman.pipeline.tasks.examples import ExampleTask, chunks, longest, similar
 from elman.pipeline.tasks.files import keep_tokenizer
 from elman.pipeline.tasks.searching import SearchConfig, answers
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
@@ -133,9 +133,9 @@ class Translate(ExampleTask):
         if config.shared:
             both = (text for side in ("source", "target") for text in texts(side))
             one = train_tokenizer(settings("target"), both)
-            return cls(one, one, _limit(recipe))
+            return cls(one, one, longest(recipe))
         source, target = (train_tokenizer(settings(side), texts(side)) for side in ("source", "target"))
-        return cls(source, target, _limit(recipe))
+        return cls(source, target, longest(recipe))
 
     def save(self, folder: Path) -> None:
         keep_tokenizer(self.source, folder / "source.json")
@@ -143,7 +143,7 @@ class Translate(ExampleTask):
 
     @classmethod
     def load(cls, folder: Path, recipe: "Recipe") -> Self:
-        return cls(load_tokenizer(folder / "source.json"), load_tokenizer(folder / "target.json"), _limit(recipe))
+        return cls(load_tokenizer(folder / "source.json"), load_tokenizer(folder / "target.json"), longest(recipe))
 
     @classmethod
     def saved(cls, folder: Path) -> bool:
@@ -287,10 +287,6 @@ def _attends(model: Any) -> bool:
     """Whether it writes word after word and looks at the source meanwhile."""
     decoder = model.decoder if isinstance(model, EncoderDecoder) else None
     return getattr(decoder, "attention", None) is not None or bool(getattr(decoder, "looking", None))
-
-
-def _limit(recipe: "Recipe") -> int:
-    return recipe.data.max_tokens  # type: ignore[attr-defined]
 
 
 def _suited(texts: Iterable[str]) -> str:
