@@ -1,0 +1,50 @@
+"""A function of tensors as the list of what it computes, in few words: what every code generator of ours reads.
+
+Names of operations are those of ATen's core set; views and products are kept, everything composite is taken apart.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch.fx.experimental.proxy_tensor import make_fx
+
+COMPOSITE = [
+    torch.ops.aten.native_layer_norm.default,
+    torch.ops.aten._softmax.default,
+    torch.ops.aten._log_softmax.default,
+    torch.ops.aten.silu.default,
+    torch.ops.aten.gelu.default,
+    torch.ops.aten.softplus.default,
+]
+SAME = {torch.ops.aten.alias.default, torch.ops.aten.detach.default}
+
+
+def trace(function: Callable[..., Any], *examples: Any) -> fx.Graph:
+    """The graph of `function` at these examples (any nest of tensors): its inputs and outputs are flat lists.
+
+    Every node of a tensor has `node.meta["val"]`, whose shape and dtype are those at the examples. What depends on
+    values, and not on shapes alone, is an error of torch's tracer.
+    """
+    table = {**core_aten_decompositions(), **get_decompositions(COMPOSITE)}
+    with torch.no_grad():
+        module = make_fx(function, decomposition_table=table, tracing_mode="fake")(*examples)
+    graph = module.graph
+    for node in list(graph.nodes):
+        if node.target in SAME:
+            node.replace_all_uses_with(node.args[0])
+    graph.eliminate_dead_code()
+    return graph
+
+
+def described(graph: fx.Graph) -> list[str]:
+    """The graph as lines `name = operation(arguments) -> shape`, for error messages and `explain`."""
+    lines = []
+    for node in graph.nodes:
+        if node.op == "call_function":
+            value = node.meta.get("val")
+            shape = tuple(value.shape) if isinstance(value, Tensor) else ""
+            lines.append(f"{node.name} = {getattr(node.target, '__name__', node.target)}{node.args} -> {shape}")
+    return lines
