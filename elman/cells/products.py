@@ -33,6 +33,20 @@ class PastProduct(nn.Linear):
             self.thinned = None
 
 
+class Antisymmetric(PastProduct):
+    """A square recurrent matrix M - Mᵀ - damping·I: it turns the state and takes of it, and never feeds its growth."""
+
+    def __init__(self, size: int, damping: float):
+        super().__init__(size, parts=1)
+        self.damping = damping
+
+    @property
+    def weight_in_use(self) -> Tensor:
+        free = super().weight_in_use
+        taken = torch.eye(len(free), dtype=free.dtype, device=free.device) * self.damping
+        return free - free.t() - taken
+
+
 @torch.no_grad()
 def start(cell: nn.Module, size: int, orthogonal: bool) -> None:
     """Initial values: uniform within 1/sqrt(size) as torch has it, and square orthogonal blocks if asked."""
