@@ -15,23 +15,29 @@ def evaluate(
     wanted: Iterable[int],
     leaf: Callable[[Node], Tensor],
     weights: Mapping[str, Tensor],
+    known: Mapping[int, Tensor] | None = None,
+    kind: torch.dtype | None = None,
 ) -> dict[int, Tensor]:
     """The wanted nodes, each (..., H), or (..., 1) where all units share a number.
 
-    `leaf` gives loads, states and `going`; `weights` the parameters. Products of the same values are one product.
+    `leaf` gives loads, states and `going`; `weights` the parameters; `known` what needs no computing any more.
+    Products of the same values are one product, which goes on in `kind`.
     """
     wanted = list(wanted)
     groups = together(program)
-    values: dict[int, Tensor] = {}
-    for index in sorted(reached(program.nodes, wanted)):
+    values: dict[int, Tensor] = dict(known or {})
+    nodes = [Node("known") if index in values else node for index, node in enumerate(program.nodes)]
+    for index in sorted(reached(nodes, wanted)):
         node = program.nodes[index]
+        if index in values:
+            continue
         if node.op == "constant":
             values[index] = torch.tensor(node.detail[0], dtype=torch.float64)
         elif node.op == "vector":
             values[index] = vector(weights[node.detail[0]], node.detail[1], program.size)
         elif node.op == "product":
-            if index not in values:
-                values.update(_products(program, groups[node.args], values, weights))
+            found = _products(program, groups[node.args], values, weights)
+            values.update({each: value.to(kind or value.dtype) for each, value in found.items()})
         elif node.op == "total":
             arg = values[node.args[0]]
             values[index] = arg.expand(*arg.shape[:-1], program.size).sum(-1, keepdim=True)
@@ -67,12 +73,17 @@ def _products(
     args = program.nodes[group[0]].args
     total: Tensor | None = None
     for place, arg in enumerate(args):
-        matrices = [program.nodes[index].detail[place] for index in group]
-        joined = torch.cat([block(weights[matrix.parameter], matrix, program.size) for matrix in matrices])
+        joined = stacked(program, group, place, weights)
         product = F.linear(values[arg].to(joined.dtype), joined)
         total = product if total is None else total + product
     assert total is not None
     return dict(zip(group, total.split(program.size, dim=-1), strict=True))
+
+
+def stacked(program: Program, group: list[int], place: int, weights: Mapping[str, Tensor]) -> Tensor:
+    """The matrices by which one argument reaches several products, as one (m·H, H)."""
+    matrices = [program.nodes[index].detail[place] for index in group]
+    return torch.cat([block(weights[matrix.parameter], matrix, program.size) for matrix in matrices])
 
 
 def add_matrix_gradients(

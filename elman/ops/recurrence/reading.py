@@ -55,6 +55,8 @@ def read(cell: Any) -> Program:
     if len(results) != parts + 1:
         raise CannotCompile(f"its step gives {len(results) - 1} parts of state for {parts}")
     output, *carried = results
+    if len(set(carried)) < len(carried):
+        raise CannotCompile("two parts of its state are always the same")
     return reader.builder.program(carried, [output])
 
 
