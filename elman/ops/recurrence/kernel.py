@@ -49,6 +49,10 @@ class Kernel:
         """With those that fill up the last group."""
         return self.partition.groups(batch) * self.partition.rows
 
+    def shares(self, batch: int, time: int) -> int:
+        """How many shares of totals the programs write for each other."""
+        return time * self.emitted.totals * self.rows(batch) * self.partition.programs(self.program.size)
+
     def __call__(
         self,
         history: Tensor,
@@ -56,6 +60,8 @@ class Kernel:
         initial: list[Tensor],
         parameters: Mapping[str, Tensor],
         lengths: Tensor | None = None,
+        *,
+        partials: Tensor | None = None,
         patience: int = PATIENCE,
     ) -> tuple[list[Tensor], Tensor]:
         """Fills `history` (places, rows, slots, width), any strides; gives the last state and what was summed.
@@ -72,7 +78,7 @@ class Kernel:
         empty: dict[str, Any] = {"dtype": torch.float32, "device": device}
         final = torch.empty(len(self.program.carried), batch, size, **empty)
         sums = torch.empty(len(self.program.summed), batch, size, **empty)
-        partials = torch.empty(time * self.emitted.totals * len(history[0]) * programs, **empty)
+        partials = torch.empty(self.shares(batch, time), **empty) if partials is None else partials
         counters = torch.zeros(groups * 32, dtype=torch.int32, device=device)
         lengths = counters if lengths is None else lengths.to(device, torch.int32)
         given: list[Any] = [time, batch, patience, counters, _alarm(device)[0], lengths]

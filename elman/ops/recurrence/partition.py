@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from elman.ops.recurrence.units import Program
 
 LEAST = 16  # the inner dimension of the smallest matrix product that tensor cores take
-BUDGET = 112 * 1024  # bytes of weights that one program can hold beside what it computes with
+BUDGET = 144 * 1024  # bytes of weights that one program can hold beside what it computes with
 ALONE = 64 * 1024  # up to here a single program holds all weights of a cell and nobody has to be waited for
 
 
@@ -60,7 +60,8 @@ def partition(program: Program, batch: int, itemsize: int, processors: int) -> P
 def candidates(program: Program, batch: int, itemsize: int, processors: int, budget: int = BUDGET) -> list[Partition]:
     """All divisions whose programs run at the same time and hold their weights."""
     size = program.size
-    found = []
+    found: list[Partition] = []
+    loads = sum(node.op == "load" for node in program.nodes)
     whole = max(LEAST, 1 << (size - 1).bit_length())
     for rows in (16, 32, 64, 128):
         if rows > 16 and rows >= 2 * batch:
@@ -70,7 +71,7 @@ def candidates(program: Program, batch: int, itemsize: int, processors: int, bud
                 continue
             one = Partition(rows, units)
             held = one.resident(program, itemsize)
-            warps = 4 if held <= 64 * 1024 else 8
+            warps = 4 if held <= 64 * 1024 and loads <= 8 else 8
             split = 1 if units == whole else warps
             one = Partition(rows, units, warps, split)
             fits = one.groups(batch) * one.programs(size) <= processors
