@@ -16,6 +16,9 @@ from elman.ops.recurrence.generated import dividing
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition
 
+# who does not wait reads memory that nobody has written
+UNWRITTEN = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+
 
 def carried(cell: Cell, batch: int) -> list[Tensor]:
     """A state that has seen something."""
@@ -103,6 +106,7 @@ MANY = [
 ]
 
 
+@UNWRITTEN
 @pytest.mark.parametrize(("case", "split", "chunk", "lengths"), MANY, ids=str)
 def test_many_programs_equal_the_reference(
     case: Any, split: int, chunk: int, lengths: list[int] | None, monkeypatch: pytest.MonkeyPatch
@@ -172,7 +176,7 @@ def test_dropped_weights_are_dropped_in_the_kernel_and_in_its_gradients() -> Non
     assert_same(*found)
 
 
-@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # it goes on with what was never written
+@UNWRITTEN
 def test_a_program_that_waits_in_vain_ends_and_says_so() -> None:
     cell = cell_of("rnn", hidden_size=20)
     part = Partition(16, 8, poll="atomic")
