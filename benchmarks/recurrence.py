@@ -164,13 +164,13 @@ def checks() -> list[dict[str, Any]]:
 def swept(name: str, shape: tuple[int, int, int]) -> list[dict[str, Any]]:
     """Divisions to try besides the chosen one."""
     batch, _, size = shape
-    made: Any = generated.plan(
-        Swinging(Swinging.Config(hidden_size=size), size) if name == "swinging" else _plain(name, size)
-    )
+    kind: Any = CELLS[name]
+    made: Any = generated.plan(kind(kind.Config(hidden_size=size), size))
     found = []
     for one in candidates(made.step, batch, 2, 132, budget=200 * 1024):
         for warps, split in ((4, 1), (4, 4), (8, 1), (8, 8)):
-            found.append({"rows": one.rows, "units": one.units, "warps": warps, "split": split})
+            chunk = max(16 * split, one.chunk)
+            found.append({"rows": one.rows, "units": one.units, "warps": warps, "split": split, "chunk": chunk})
     if shape == SWEPT[0][1]:
         found += [{**part, "poll": "atomic"} for part in found if part["split"] == 4]
     return [part for part in found if part["rows"] <= 64 and part["units"] <= 64]

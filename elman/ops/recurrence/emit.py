@@ -8,93 +8,11 @@ at each step, so nothing is ever overwritten. Own state and all sums are float32
 import os
 from typing import NamedTuple
 
-from elman.ops.recurrence.partition import Partition
+from elman.ops.recurrence.partition import WINDOW, Partition
 from elman.ops.recurrence.pointwise import computed
 from elman.ops.recurrence.schedule import Schedule, Stage, schedule
 from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, Program
-
-HEAD = '''"""Generated; changes are lost."""
-
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def tanh(x):
-    return {tanh}
-
-
-@triton.jit
-def expm1(x):
-    near = x * (1.0 + x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0))))
-    return tl.where(tl.abs(x) < 0.03, near, tl.exp(x) - 1.0)
-
-
-@triton.jit
-def log1p(x):
-    near = x * (1.0 - x * (0.5 - x * (1.0 / 3.0 - x * 0.25)))
-    return tl.where(tl.abs(x) < 0.03, near, tl.log(1.0 + x))
-
-
-@triton.jit
-def arrived(counter):
-    return {arrived}
-
-
-@triton.jit
-def wait(counter, target, limit, alarm):
-    """Until all have arrived, or patience ends: then the alarm is set, and nobody is waited for any more."""
-    spins = 0
-    while (arrived(counter) < target) & (spins < limit):
-        spins += 1
-    tl.store(alarm, 1, mask=spins >= limit)
-    tl.debug_barrier()
-    return tl.where(spins < limit, limit, 0)
-
-'''
-QUICK = "2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0"
-SMALL = "x * (1.0 - x * x * (1.0 / 3.0 - x * x * (2.0 / 15.0 - x * x * (17.0 / 315.0 - x * x * (62.0 / 2835.0)))))"
-EXACT = f"tl.where(tl.abs(x) < 0.25, {SMALL}, {QUICK})"
-ACQUIRE = (
-    'tl.inline_asm_elementwise("ld.acquire.gpu.global.s32 $0, [$1];", "=r,l", [counter], '
-    "dtype=tl.int32, is_pure=False, pack=1)"
-)
-ADD_NOTHING = 'tl.atomic_add(counter, 0, sem="acquire", scope="gpu")'
-
-WRITTEN = {
-    "add": "{} + {}",
-    "sub": "{} - {}",
-    "mul": "{} * {}",
-    "div": "{} / {}",
-    "neg": "-{}",
-    "abs": "tl.abs({})",
-    "sign": "tl.where({0} > 0.0, 1.0, tl.where({0} < 0.0, -1.0, 0.0))",
-    "maximum": "tl.maximum({}, {})",
-    "minimum": "tl.minimum({}, {})",
-    "where": "tl.where({}, {}, {})",
-    "sigmoid": "1.0 / (1.0 + tl.exp(-{}))",
-    "tanh": "tanh({})",
-    "relu": "tl.maximum({}, 0.0)",
-    "exp": "tl.exp({})",
-    "expm1": "expm1({})",
-    "log": "tl.log({})",
-    "log1p": "log1p({})",
-    "sqrt": "tl.sqrt({})",
-    "rsqrt": "tl.rsqrt({})",
-    "reciprocal": "1.0 / {}",
-    "sin": "tl.sin({})",
-    "cos": "tl.cos({})",
-    "erf": "tl.erf({})",
-    "lt": "{} < {}",
-    "le": "{} <= {}",
-    "gt": "{} > {}",
-    "ge": "{} >= {}",
-    "eq": "{} == {}",
-    "ne": "{} != {}",
-    "logical_and": "{} & {}",
-    "logical_or": "{} | {}",
-    "logical_not": "{} == 0",
-}
+from elman.ops.recurrence.words import ACQUIRE, ADD_NOTHING, EXACT, HEAD, QUICK, WRITTEN
 
 
 class Emitted(NamedTuple):
@@ -108,10 +26,12 @@ class Emitted(NamedTuple):
     rounds: int
 
 
-def emit(program: Program, kept: tuple[int, ...], part: Partition, precision: str, down: bool, quick: bool) -> Emitted:
-    """`kept`: nodes to store besides those that are sent. `precision`: of products in float32. `down`: from the last
-    step to the first. `quick`: functions that are exact enough where products are not."""
-    return _Emitter(program, kept, part, precision, down).emitted(quick)
+def emit(
+    program: Program, kept: tuple[int, ...], part: Partition, itemsize: int, precision: str, down: bool
+) -> Emitted:
+    """`kept`: nodes to store besides those that are sent. `itemsize`: bytes of a number in products and histories.
+    `precision`: of products in float32. `down`: from the last step to the first."""
+    return _Emitter(program, kept, part, itemsize, precision, down).emitted()
 
 
 def interpreted() -> bool:
@@ -120,8 +40,11 @@ def interpreted() -> bool:
 
 
 class _Emitter:
-    def __init__(self, program: Program, kept: tuple[int, ...], part: Partition, precision: str, down: bool):
+    def __init__(
+        self, program: Program, kept: tuple[int, ...], part: Partition, itemsize: int, precision: str, down: bool
+    ):
         self.program, self.part, self.precision, self.down = program, part, precision, down
+        self.itemsize = itemsize
         self.kinds = program.kinds()
         self.size = program.size
         self.programs = part.programs(program.size)
@@ -142,9 +65,9 @@ class _Emitter:
     def write(self, line: str, depth: int = 1) -> None:
         self.lines.append("    " * depth + line)
 
-    def emitted(self, quick: bool) -> Emitted:
+    def emitted(self) -> Emitted:
         head = HEAD.format(
-            tanh=QUICK if quick else EXACT,
+            tanh=EXACT if self.itemsize > 2 else QUICK,
             arrived=ACQUIRE if self.part.poll == "load" else ADD_NOTHING,
         )
         self.before()
@@ -333,25 +256,28 @@ class _Emitter:
         self.write(f"v{index} = tl.sum({values}, 1)[:, None]", 2)
 
     def products(self, args: tuple[int, ...], group: list[int]) -> None:
-        """All products of the same values: everything is read before the first product, so that the ways overlap."""
+        """All products of the same values. As much as there is room for is read before it is multiplied, so that the
+        ways through the cache overlap."""
         split = self.part.split if self.programs > 1 else 1
-        pieces = self.part.pieces(self.size)
-        for place, arg in enumerate(args):
-            for piece, (start, length) in enumerate(pieces):
-                self.write(f"h{place}_{piece} = {self.heard(arg, start, length, split)}", 2)
-        option = f', input_precision="{self.precision}"'
-        for bundle in _bundles(group):
-            total = f"a{bundle[0]}"
-            first = True
-            for place in range(len(args)):
-                for piece in range(len(pieces)):
-                    before = "" if first else f", {total}"
-                    operands = f"h{place}_{piece}, {self.weight(bundle, place, piece)}"
-                    self.write(f"{total} = tl.dot({operands}{before}{option})", 2)
-                    first = False
+        pieces = [(place, piece) for place in range(len(args)) for piece in range(len(self.part.pieces(self.size)))]
+        longest = max(length for _, length in self.part.pieces(self.size))
+        many = max(1, WINDOW // (self.part.rows * longest * self.itemsize))
+        bundles = _bundles(group)
+        for begin in range(0, len(pieces), many):
+            window = pieces[begin : begin + many]
+            for place, piece in window:
+                start, length = self.part.pieces(self.size)[piece]
+                self.write(f"h{place}_{piece} = {self.heard(args[place], start, length, split)}", 2)
+            for bundle in bundles:
+                total = f"a{bundle[0]}"
+                for place, piece in window:
+                    before = f", {total}" if (place, piece) != (0, 0) else ""
+                    operands = f"h{place}_{piece}, {self.weight(bundle, place, piece)}{before}"
+                    self.write(f'{total} = tl.dot({operands}, input_precision="{self.precision}")', 2)
+        for bundle in bundles:
             if split > 1:
-                self.write(f"{total} = tl.sum({total}, 0)", 2)
-            self.take_apart(total, bundle)
+                self.write(f"a{bundle[0]} = tl.sum(a{bundle[0]}, 0)", 2)
+            self.take_apart(f"a{bundle[0]}", bundle)
 
     def heard(self, arg: int, start: int, length: int, split: int) -> str:
         node = self.program.nodes[arg]

@@ -147,7 +147,7 @@ def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None, down: boo
     kind = _kind(cell, x)
     drive = cell.drive(x)
     parts, form = pytree.tree_flatten(state)
-    weights = {}
+    weights: dict[str, Tensor] = {}
     for node in made.step.nodes:
         if node.op == "vector":
             weights.setdefault(node.detail[0], _in_use(cell, node.detail[0]).contiguous())

@@ -37,8 +37,7 @@ class Kernel:
         precision: str,
     ):
         self.program, self.partition, self.kind, self.down = program, partition, kind, down
-        quick = kind in (torch.float16, torch.bfloat16)
-        self.emitted: Emitted = emit(program, kept, partition, precision, down, quick)
+        self.emitted: Emitted = emit(program, kept, partition, kind.itemsize, precision, down)
         self.run = _module(self.emitted.source).kernel
         self.width = -(-program.size // LEAST) * LEAST
 
@@ -85,8 +84,8 @@ class Kernel:
         given += [history, history.stride(2), history.stride(1), history.stride(0), partials, final, sums]
         for name in self.emitted.parameters:
             given += [parameters[name], parameters[name].stride(0)]
-        for part in initial:
-            given += [_rows(part), _rows(part).stride(0)]
+        for state in map(_rows, initial):
+            given += [state, state.stride(0)]
         for source, part, _ in self.emitted.loads:
             tensor = loads[source, part]
             given += [tensor, tensor.stride(1), tensor.stride(0)]

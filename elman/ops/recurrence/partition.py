@@ -4,12 +4,16 @@ Groups never wait for each other. Within a group every program holds the weights
 """
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
 from elman.ops.recurrence.units import Program
 
 LEAST = 16  # the inner dimension of the smallest matrix product that tensor cores take
 BUDGET = 144 * 1024  # bytes of weights that one program can hold beside what it computes with
+SHARED = 226 * 1024  # bytes of shared memory of a processor
+WINDOW = 64 * 1024  # bytes of what others sent that are read before they are multiplied
+PIECE = 32 * 1024  # bytes of what others sent that make one piece
 ALONE = 64 * 1024  # up to here a single program holds all weights of a cell and nobody has to be waited for
 
 
@@ -50,6 +54,13 @@ class Partition:
         blocks = sum(len(node.args) for node in program.nodes if node.op == "product")
         return blocks * self.units * sum(length for _, length in self.pieces(program.size)) * itemsize
 
+    def shared(self, program: Program, itemsize: int) -> int:
+        """Bytes of shared memory: weights, and beside them what others sent or, later, the shares of the warps."""
+        groups = Counter(node.args for node in program.nodes if node.op == "product")
+        widest = max((1 << (count.bit_length() - 1) for count in groups.values()), default=0)
+        among_warps = self.split * self.rows * self.units * widest * 4 if self.split > 1 else 0
+        return self.resident(program, itemsize) + max(WINDOW, among_warps)
+
 
 def partition(program: Program, batch: int, itemsize: int, processors: int) -> Partition | None:
     """The division that should be fastest, by a rough count of bytes and operations; None if nothing fits."""
@@ -61,7 +72,6 @@ def candidates(program: Program, batch: int, itemsize: int, processors: int, bud
     """All divisions whose programs run at the same time and hold their weights."""
     size = program.size
     found: list[Partition] = []
-    loads = sum(node.op == "load" for node in program.nodes)
     whole = max(LEAST, 1 << (size - 1).bit_length())
     for rows in (16, 32, 64, 128):
         if rows > 16 and rows >= 2 * batch:
@@ -69,15 +79,26 @@ def candidates(program: Program, batch: int, itemsize: int, processors: int, bud
         for units in (8, 16, 32, 64, whole):
             if units >= size and units != whole:
                 continue
-            one = Partition(rows, units)
-            held = one.resident(program, itemsize)
-            warps = 4 if held <= 64 * 1024 and loads <= 8 else 8
-            split = 1 if units == whole else warps
-            one = Partition(rows, units, warps, split)
-            fits = one.groups(batch) * one.programs(size) <= processors
-            if fits and one.resident(program, itemsize) <= (ALONE if units == whole else budget) and one not in found:
-                found.append(one)
+            found += _fitting(program, batch, itemsize, processors, Partition(rows, units), budget)
     return found
+
+
+def _fitting(
+    program: Program, batch: int, itemsize: int, processors: int, one: Partition, budget: int
+) -> list[Partition]:
+    """The division with as many warps as it needs and the inner dimension divided among them, if that has room."""
+    alone = one.programs(program.size) == 1
+    loads = sum(node.op == "load" for node in program.nodes)
+    warps = 4 if one.resident(program, itemsize) <= 64 * 1024 and loads <= 8 else 8
+    if one.groups(batch) * one.programs(program.size) > processors:
+        return []
+    for split in (1,) if alone else (warps, 1):
+        chunk = max(LEAST * split, PIECE // (one.rows * itemsize))
+        full = replace(one, warps=warps, split=split, chunk=chunk)
+        held = full.resident(program, itemsize)
+        if held <= (ALONE if alone else budget) and full.shared(program, itemsize) <= SHARED:
+            return [full]
+    return []
 
 
 def cost(program: Program, one: Partition, itemsize: int) -> float:

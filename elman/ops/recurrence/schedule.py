@@ -44,7 +44,8 @@ def schedule(program: Program, kept: Iterable[int] = (), alone: bool = False) ->
     wanted = list(dict.fromkeys([*kept, *(() if alone else sorted(inside | from_state))]))
     live = reached(nodes, program.results())
     last = max(level[index] for index in live)
-    stages, known = [], set()
+    stages: list[Stage] = []
+    known: set[int] = set()
     for number in range(last + 1):
         here = [index for index in sorted(live) if level[index] == number]
         sent = [] if alone else [index for index in here if index in inside or index in from_state]
@@ -55,7 +56,7 @@ def schedule(program: Program, kept: Iterable[int] = (), alone: bool = False) ->
         written = [index for index in here if index in wanted and index not in known]
         rest = [index for index in here if index not in urgent]
         meets = number < last or bool(sent)
-        stages.append(Stage(*map(tuple, (first, sent, begun, rest, written)), meets))
+        stages.append(Stage(tuple(first), tuple(sent), tuple(begun), tuple(rest), tuple(written), meets))
     return Schedule(tuple(stages), tuple(wanted))
 
 

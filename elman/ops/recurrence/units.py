@@ -144,7 +144,7 @@ def rewritten(program: Program, replaced: Mapping[int, Node]) -> Program:
     nodes = [replaced.get(index, node) for index, node in enumerate(program.nodes)]
     needed = reached(nodes, program.results())
     builder = Builder(program.size)
-    place = {}
+    place: dict[int, int] = {}
     for index, node in enumerate(nodes):
         if index in needed:
             place[index] = builder.node(node.op, *(place[arg] for arg in node.args), detail=node.detail)
