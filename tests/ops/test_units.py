@@ -49,7 +49,7 @@ def test_a_unit_program_computes_what_the_step_computes(case, batch: int, size: 
     here = situation(case, batch, size)
     program = read(here.cell)
     wanted = [*program.given, *program.carried]
-    found = evaluate(program, wanted, here.leaf, here.weights)
+    found = evaluate(program, wanted, lambda index: here.leaf(program.nodes[index]), here.weights)
     for index, expected in zip(wanted, stepped(here), strict=True):
         torch.testing.assert_close(found[index], expected, atol=1e-9, rtol=1e-7)
 
@@ -66,9 +66,11 @@ def test_the_derivative_of_a_unit_program_is_that_of_the_step(case, batch: int, 
     used = [weight for weight in here.weights.values() if weight.requires_grad]
     wanted = torch.autograd.grad(results, [here.drive, *here.state, *used], grads, allow_unused=True)
     expected = dict(zip(["drive", *range(len(here.state)), *map(id, used)], wanted, strict=True))
-    values = evaluate(program, [*adjoint.kept, *products_of(program, adjoint.products)], here.leaf, here.weights)
+    heard = products_of(program, adjoint.products)
+    values = evaluate(program, [*adjoint.kept, *heard], lambda index: here.leaf(program.nodes[index]), here.weights)
 
-    def leaf(node: Node) -> Tensor:
+    def leaf(index: int) -> Tensor:
+        node = adjoint.program.nodes[index]
         if node.op == "state":
             return grads[1 + node.detail[0]]
         return grads[0] if node.detail[0] == "output" else values[adjoint.kept[node.detail[1]]]
@@ -115,7 +117,8 @@ def test_rows_that_have_ended_keep_their_state() -> None:
     program = ending(read(here.cell))
     going = torch.tensor([[True], [False], [True]])
 
-    def leaf(node: Node) -> Tensor:
+    def leaf(index: int) -> Tensor:
+        node = program.nodes[index]
         return going if node.op == "going" else here.leaf(node)
 
     found = evaluate(program, program.carried, leaf, here.weights)

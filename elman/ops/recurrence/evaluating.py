@@ -1,6 +1,6 @@
 """Unit programs computed by torch over any leading axes: the judge of kernels, and what is parallel in time."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -13,25 +13,27 @@ from elman.ops.recurrence.units import Matrix, Node, Program, reached
 def evaluate(
     program: Program,
     wanted: Iterable[int],
-    leaf: Callable[[Node], Tensor],
+    leaf: Callable[[int], Tensor],
     weights: Mapping[str, Tensor],
-    known: Mapping[int, Tensor] | None = None,
+    known: Container[int] = (),
     kind: torch.dtype | None = None,
 ) -> dict[int, Tensor]:
     """The wanted nodes, each (..., H), or (..., 1) where all units share a number.
 
-    `leaf` gives loads, states and `going`; `weights` the parameters; `known` what needs no computing any more.
+    `leaf` gives loads, states, `going`, and what is `known` and needs no computing; `weights` are the parameters.
     Products of the same values are one product, which goes on in `kind`.
     """
     wanted = list(wanted)
     groups = together(program)
-    values: dict[int, Tensor] = dict(known or {})
-    nodes = [Node("known") if index in values else node for index, node in enumerate(program.nodes)]
+    values: dict[int, Tensor] = {}
+    nodes = [Node("known") if index in known else node for index, node in enumerate(program.nodes)]
     for index in sorted(reached(nodes, wanted)):
-        node = program.nodes[index]
+        node = nodes[index]
         if index in values:
             continue
-        if node.op == "constant":
+        if node.op in ("known", "load", "state", "going"):
+            values[index] = leaf(index)
+        elif node.op == "constant":
             values[index] = torch.tensor(node.detail[0], dtype=torch.float64)
         elif node.op == "vector":
             values[index] = vector(weights[node.detail[0]], node.detail[1], program.size)
@@ -41,8 +43,6 @@ def evaluate(
         elif node.op == "total":
             arg = values[node.args[0]]
             values[index] = arg.expand(*arg.shape[:-1], program.size).sum(-1, keepdim=True)
-        elif node.op in ("load", "state", "going"):
-            values[index] = leaf(node)
         else:
             values[index] = computed(node.op, [values[arg] for arg in node.args])
     return {index: values[index] for index in wanted}

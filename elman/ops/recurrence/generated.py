@@ -20,11 +20,11 @@ from elman.ops import taps
 from elman.ops.recurrence import partition
 from elman.ops.recurrence.adjoint import Adjoint, derive
 from elman.ops.recurrence.emit import interpreted
-from elman.ops.recurrence.evaluating import add_matrix_gradients, evaluate, stacked, together
+from elman.ops.recurrence.evaluating import add_matrix_gradients
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition
-from elman.ops.recurrence.reading import read
-from elman.ops.recurrence.units import UNITS, CannotCompile, Node, Program, ending
+from elman.ops.recurrence.recomputing import Look, Values
+from elman.ops.recurrence.units import CannotCompile, Program, ending
 from elman.shapes import Lengths, Sequence, State
 
 KINDS = (torch.float32, torch.float16, torch.bfloat16)
@@ -70,6 +70,8 @@ _plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool], Plan | str]] = Weak
 
 def plan(cell: Any, ragged: bool = False) -> Plan | str:
     """The cell's plan, or the reason why it has none; made once."""
+    from elman.ops.recurrence.reading import read  # torch's tracer takes long to import
+
     known = _plans.setdefault(cell, {})
     key = cell.training, ragged
     if key not in known:
@@ -122,11 +124,11 @@ def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     """Why the vendor is faster, as measured on an H200."""
     call = cell.vendor()
     kind = _kind(cell, x)
-    if isinstance(call, str) or kind == torch.bfloat16 or lengths is not None:
+    if isinstance(call, str) or kind == torch.bfloat16:
         return None
     if cell.hidden_size <= 128:
         return "up to 128 units the vendor's kernel is as fast"
-    if kind == torch.float16 and call.kernel == "lstm" and len(x) <= 16:
+    if kind == torch.float16 and call.kernel == "lstm" and len(x) <= 16 and lengths is None:
         return "the vendor's kernel for an LSTM of 16 rows in float16 is faster"
     return None
 
@@ -189,7 +191,7 @@ class _Recurrence(torch.autograd.Function):
                 start[stored.index(index), :batch, :size] = part
         loads = {("drive", part): one for part, one in enumerate(drive.split(size, -1))}
         final, _ = kernel(history, loads, initial, weights, lengths)
-        look = _Look(step, stored, history[:, :batch, :, :size], down)
+        look = Look(step, stored, history[:, :batch, :, :size], down)
         ctx.settings, ctx.stored, ctx.kinds = settings, stored, [part.dtype for part in initial]
         if saving:
             ctx.save_for_backward(drive, history, *weights.values())
@@ -204,8 +206,8 @@ class _Recurrence(torch.autograd.Function):
         step, adjoint = made.step, made.adjoint
         batch, time, width = drive.shape
         size = step.size
-        look = _Look(step, ctx.stored, history[:, :batch, :, :size], down)
-        values = _Values(step, look, drive, weights, lengths)
+        look = Look(step, ctx.stored, history[:, :batch, :, :size], down)
+        values = Values(step, look, drive, weights, lengths)
         kernel = made.kernel("backward", adjoint.program.given, batch, kind, drive.device, not down)
         places = len(kernel.emitted.stored)
         written = torch.empty(kernel.rows(batch), time, places, kernel.width, dtype=kind, device=drive.device)
@@ -241,83 +243,3 @@ def _drive_gradient(whole: Tensor, adjoint: Adjoint, kernel: Kernel, parts: int)
         return _joined(whole, [places[part] for part in range(parts)])
     zero = torch.zeros_like(whole[:, :, 0])
     return torch.cat([whole[:, :, places[part]] if part in places else zero for part in range(parts)], -1)
-
-
-class _Look:
-    """What forward stored (places, batch, slots, H), step by step."""
-
-    def __init__(self, step: Program, stored: tuple[int, ...], history: Tensor, down: bool):
-        self.step, self.stored, self.history, self.down = step, stored, history, down
-
-    def at(self, index: int) -> Tensor:
-        """The value of a stored node at each step (batch, time, H)."""
-        slots = self.history[self.stored.index(index)]
-        return slots[:, 1:] if index in self.step.carried and not self.down else slots[:, :-1]
-
-    def state(self, part: int) -> Tensor:
-        """A part of the state before each step."""
-        slots = self.history[self.stored.index(self.step.carried[part])]
-        return slots[:, 1:] if self.down else slots[:, :-1]
-
-
-class _Values:
-    """Nodes of the step at all times, from what forward stored: computed by torch where they were not stored."""
-
-    def __init__(self, step: Program, look: _Look, drive: Tensor, weights: dict[str, Tensor], lengths: Tensor | None):
-        self.step, self.look, self.drive, self.weights, self.lengths = step, look, drive, weights, lengths
-        self.known: dict[int, Tensor] = {}
-        # sums of squares need their digits; elsewhere what the products have is what the gates saw
-        self.wide = torch.float32 if any(node.op == "total" for node in step.nodes) else None
-
-    def kept(self, indices: tuple[int, ...]) -> list[Tensor]:
-        """(batch, time, H), or (batch, time) where all units share a number."""
-        batch, time, _ = self.drive.shape
-        self._sums(indices)
-        direct = {i: self.look.state(node.detail[0]) for i in indices if (node := self.step.nodes[i]).op == "state"}
-        wanted = [index for index in indices if index not in direct]
-        found = {index: value.view(batch, time, -1) for index, value in self._evaluated(wanted).items()}
-        kinds = self.step.kinds()
-        both = {**direct, **found}
-        return [both[index] if kinds[index] == UNITS else both[index].squeeze(-1) for index in indices]
-
-    def flat(self, index: int) -> Tensor:
-        """(batch · time, H), in the dtype of the products."""
-        if index not in self.known:
-            self.known[index] = self._evaluated([index])[index]
-        return self.known[index].to(self.look.history.dtype)
-
-    def _evaluated(self, wanted: list[int]) -> dict[int, Tensor]:
-        for index in self.look.stored:
-            if self.step.nodes[index].op not in ("state", "load"):
-                self.known.setdefault(index, self.look.at(index).reshape(-1, self.step.size))
-        return evaluate(self.step, wanted, self._leaf, self.weights, self.known, self.wide)
-
-    def _leaf(self, node: Node) -> Tensor:
-        size = self.step.size
-        if node.op == "load":
-            return self.drive[..., node.detail[1] * size : (node.detail[1] + 1) * size].reshape(-1, size)
-        if node.op == "state":
-            return self.look.state(node.detail[0]).reshape(-1, size)
-        assert self.lengths is not None
-        time = torch.arange(self.drive.shape[1], device=self.drive.device)
-        return (time < self.lengths.to(time.device).unsqueeze(1)).reshape(-1, 1)
-
-    def _sums(self, indices: tuple[int, ...]) -> None:
-        """Products that are added to neighbouring parts of the drive: one operation makes product and sum of all."""
-        nodes, size = self.step.nodes, self.step.size
-        pairs = {}
-        for index in indices:
-            if nodes[index].op == "add":
-                load, product = sorted(nodes[index].args, key=lambda arg: nodes[arg].op)
-                if (nodes[load].op, nodes[product].op) == ("load", "product"):
-                    pairs[product] = index, nodes[load].detail[1]
-        for args, group in together(self.step).items():
-            first = pairs[group[0]][1] if group[0] in pairs else 0
-            neighbours = [(product in pairs) and pairs[product][1] == first + n for n, product in enumerate(group)]
-            if self.wide or len(args) > 1 or not all(neighbours):
-                continue
-            added = self.drive.reshape(-1, self.drive.shape[-1])[:, first * size : (first + len(group)) * size]
-            matrix = stacked(self.step, group, 0, self.weights)
-            total = torch.addmm(added.to(matrix.dtype), self.flat(args[0]), matrix.t())
-            for product, part in zip(group, total.split(size, -1), strict=True):
-                self.known[pairs[product][0]] = part
