@@ -276,8 +276,19 @@ class _Emitter:
                     self.write(f'{total} = tl.dot({operands}, input_precision="{self.precision}")', 2)
         for bundle in bundles:
             if split > 1:
-                self.write(f"a{bundle[0]} = tl.sum(a{bundle[0]}, 0)", 2)
+                self.gather(f"a{bundle[0]}", split, self.part.units * len(bundle))
             self.take_apart(f"a{bundle[0]}", bundle)
+
+    def gather(self, name: str, split: int, columns: int) -> None:
+        """The sum of the warps' shares, by halves: so each unit ends with one thread. With `tl.sum` a thread of every warp
+        would have it, and all of them would compute the same from there on."""
+        self.write(f"{name} = tl.permute({name}, (1, 2, 0))", 2)
+        while split > 1:
+            split //= 2
+            self.write(f"{name} = tl.reshape({name}, ({self.part.rows}, {columns}, {split}, 2))", 2)
+            self.write(f"{name}e, {name}o = tl.split({name})", 2)
+            self.write(f"{name} = {name}e + {name}o", 2)
+        self.write(f"{name} = tl.reshape({name}, ({self.part.rows}, {columns}))", 2)
 
     def heard(self, arg: int, start: int, length: int, split: int) -> str:
         node = self.program.nodes[arg]
