@@ -50,7 +50,9 @@ def assert_same(found: list[Tensor | None], expected: list[Tensor | None], toler
             torch.testing.assert_close(a, b, atol=tolerance * (1 + float(b.abs().max())), rtol=tolerance)
 
 
-def compare(case: Any, batch: int, time: int, size: int, lengths: list[int] | None = None) -> None:
+def compare(
+    case: Any, batch: int, time: int, size: int, lengths: list[int] | None = None, tolerance: float = 2e-5
+) -> None:
     torch.manual_seed(batch)
     cell = cell_of(*case, hidden_size=size)
     x, state = torch.randn(batch, time, 3), carried(cell, batch)
@@ -59,12 +61,12 @@ def compare(case: Any, batch: int, time: int, size: int, lengths: list[int] | No
     for form in ("generated", "reference"):
         with using(form):
             found.append(results(recur, cell, x, state, rows))
-    assert_same(*found)
+    assert_same(*found, tolerance=tolerance)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_one_program_equals_the_reference(case: Any) -> None:
-    """Planted: gates in another order; the derivative without the kept memory; sums over padded units."""
+    """Planted: gates in another order; totals that count padded units."""
     compare(case, 3, 5, 20)
     compare(case, 3, 5, 20, [5, 0, 3])
 
@@ -109,7 +111,8 @@ MANY = [
 def test_many_programs_equal_the_reference(
     case: Any, split: int, chunk: int, lengths: list[int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Units over two programs, the second mostly empty; the inner dimension in pieces and among warps."""
+    """Units over two programs, the second mostly empty; the inner dimension in pieces and among warps. Planted: a total
+    of one program's share only."""
     part = Partition(16, 16, split=split, chunk=chunk, poll="atomic")
     with dividing(forward=part, backward=part), launched_again(monkeypatch):
         compare(case, 3, 2, 20, lengths)

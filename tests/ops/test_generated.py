@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from kernel_laws import compare
 from torch import Tensor, nn
 from unit_cases import CASES, cell_of
 
@@ -31,6 +32,14 @@ def test_kernels_equal_the_reference_in_the_interpreter(which: str, tmp_path: Pa
     assert found.returncode == 0, found.stdout[-4000:]
     assert "passed" in found.stdout
     assert "skipped" not in found.stdout
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_on_a_gpu_kernels_equal_the_reference(case) -> None:
+    with torch.device("cuda"):
+        compare(case, 7, 9, 100, tolerance=2e-4)
+        compare(case, 3, 9, 40, [9, 0, 4], tolerance=2e-4)
 
 
 ROUNDS = {"lstm": 1, "gru": 1, "rnn": 1, "coupled": 1, "gated": 1, "residual": 1, "peephole": 1, "layernorm-lstm": 3}

@@ -45,7 +45,7 @@ def stepped(given: Situation) -> list[Tensor]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize(("batch", "size"), [(1, 2), (3, 5)])
 def test_a_unit_program_computes_what_the_step_computes(case, batch: int, size: int) -> None:
-    """Planted: blocks of a matrix in another order; a split at the wrong part."""
+    """Planted: all parts from the first block of a matrix."""
     here = situation(case, batch, size)
     program = read(here.cell)
     wanted = [*program.given, *program.carried]

@@ -61,7 +61,7 @@ def _split(reader: Reader, node: Traced) -> list[Any]:
     if isinstance(sizes, int):
         sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
     ends = np.cumsum(sizes).tolist()
-    return [reader.cut(node, source, dim, end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    return [reader.cut(source, dim, end - size, end) for end, size in zip(ends, sizes, strict=True)]
 
 
 def _slice(reader: Reader, node: Traced) -> Any:
@@ -73,7 +73,7 @@ def _slice(reader: Reader, node: Traced) -> Any:
     start, stop, _ = slice(start, stop).indices(length)
     if (start, stop) == (0, length):
         return reader.values[source]
-    return reader.cut(node, source, dim, start, stop)
+    return reader.cut(source, dim, start, stop)
 
 
 def _select(reader: Reader, node: Traced) -> Parts:

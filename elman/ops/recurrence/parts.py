@@ -116,7 +116,7 @@ class Reader:
             raise CannotCompile(f"it cuts a tensor at {place}, between the borders of parts of width {self.size}")
         return place // self.size
 
-    def cut(self, node: Traced, source: Traced, dim: int, start: int, stop: int) -> Any:
+    def cut(self, source: Traced, dim: int, start: int, stop: int) -> Any:
         """A slice: of a matrix by whole blocks of rows, of all else between parts."""
         given = self.values[source]
         if (

@@ -63,17 +63,17 @@ def adjoints(builder: Builder, op: str, args: tuple[int, ...], result: int, adjo
     return [None] * len(args) if op in UNSMOOTH else RULES[op](builder, args, result, adjoint)
 
 
-def _chosen(b: Builder, condition: int, args: tuple[int, ...], d: int) -> list[int | None]:
+def _chosen(b: Builder, condition: int, d: int) -> list[int | None]:
     zero = b.constant(0)
     return [b.node("where", condition, d, zero), b.node("where", condition, zero, d)]
 
 
 def _larger(b: Builder, args: tuple[int, ...], result: int, d: int) -> list[int | None]:
-    return _chosen(b, b.node("ge", *args), args, d)
+    return _chosen(b, b.node("ge", *args), d)
 
 
 def _smaller(b: Builder, args: tuple[int, ...], result: int, d: int) -> list[int | None]:
-    return _chosen(b, b.node("le", *args), args, d)
+    return _chosen(b, b.node("le", *args), d)
 
 
 def _div(b: Builder, args: tuple[int, ...], result: int, d: int) -> list[int | None]:
@@ -97,7 +97,7 @@ RULES: dict[str, Rule] = {
     "div": _div,
     "maximum": _larger,
     "minimum": _smaller,
-    "where": lambda b, args, result, d: [None, *_chosen(b, args[0], args, d)],
+    "where": lambda b, args, result, d: [None, *_chosen(b, args[0], d)],
     "neg": lambda b, args, result, d: [b.node("neg", d)],
     "spread": lambda b, args, result, d: [d],
     "abs": _slope(lambda b, x, y: b.node("sign", x)),
