@@ -280,8 +280,8 @@ class _Emitter:
             self.take_apart(f"a{bundle[0]}", bundle)
 
     def gather(self, name: str, split: int, columns: int) -> None:
-        """The sum of the warps' shares, by halves, after which one thread has each unit. After `tl.sum` a thread of every
-        warp would have it, and all of them would compute the same from there on."""
+        """The sum of the warps' shares, by halves, after which one thread has each unit. After `tl.sum` a thread of
+        every warp would have it, and all of them would compute the same from there on."""
         self.write(f"{name} = tl.permute({name}, (1, 2, 0))", 2)
         while split > 1:
             split //= 2
