@@ -40,11 +40,9 @@ class Antisymmetric(PastProduct):
         super().__init__(size, parts=1)
         self.damping = damping
 
-    @property
-    def weight_in_use(self) -> Tensor:
-        free = super().weight_in_use
-        taken = torch.eye(len(free), dtype=free.dtype, device=free.device) * self.damping
-        return free - free.t() - taken
+    def forward(self, past: Tensor) -> Tensor:
+        past = past.to(self.weight.dtype)
+        return F.linear(past, self.weight_in_use) - past @ self.weight_in_use - self.damping * past
 
 
 @torch.no_grad()
