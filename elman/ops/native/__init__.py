@@ -1,0 +1,7 @@
+"""The native engine: the step of any model as one function in machine code, generated from its trace."""
+
+from elman.ops.native.memory import CannotCompile
+from elman.ops.native.program import Program
+from elman.ops.native.stepping import compile_step
+
+__all__ = ["CannotCompile", "Program", "compile_step"]

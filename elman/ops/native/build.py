@@ -1,0 +1,83 @@
+"""C++ to machine code: compiled once on each kind of machine, kept in the user's cache, loaded from there."""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from elman.ops.native.memory import CannotCompile
+
+FLAGS = ["-std=c++17", "-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-shared", "-fPIC"]
+HERE = Path(__file__).parent
+
+
+def library(source: str) -> ctypes.CDLL:
+    """The program, loaded. Two processes may build it at the same time: whole files only get the final name."""
+    path = built(source)
+    if not path.exists():
+        _compile(source, path)
+    return ctypes.CDLL(str(path))
+
+
+def built(source: str) -> Path:
+    """Where the machine code of this source is or will be."""
+    parts = [source, headers(), *FLAGS, compiler(), processor()]
+    return folder() / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}.so"
+
+
+def folder() -> Path:
+    """ELMAN_CACHE, or elman in the user's folder for caches."""
+    usual = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("ELMAN_CACHE") or Path(usual) / "elman") / "native"
+
+
+@cache
+def headers() -> str:
+    return "".join((HERE / name).read_text() for name in ("kernels.h", "sampling.h"))
+
+
+@cache
+def compiler() -> str:
+    """The compiler's name and version: CXX, or c++."""
+    name = os.environ.get("CXX") or "c++"
+    if shutil.which(name.split()[0]) is None:
+        raise CannotCompile(f"there is no C++ compiler {name!r}; install one, or set CXX")
+    found = subprocess.run([*name.split(), "--version"], capture_output=True, text=True, check=False)
+    return f"{name} {found.stdout.partition(chr(10))[0]}"
+
+
+@cache
+def processor() -> str:
+    """What tells one kind of machine from another: code for one may not run on the next."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()} {platform.processor()} {flags}"
+
+
+@cache
+def vectors() -> str:
+    """The vector instructions that compiled code uses here, for explanations."""
+    flags = processor().split()
+    wide = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else platform.machine()
+    return f"{wide} with VNNI" if "avx512_vnni" in flags else wide
+
+
+def _compile(source: str, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as aside:
+            text, result = Path(aside) / "step.cpp", Path(aside) / "step.so"
+            text.write_text(headers() + source)
+            command = [*(os.environ.get("CXX") or "c++").split(), *FLAGS, str(text), "-o", str(result)]
+            found = subprocess.run(command, capture_output=True, text=True, check=False)
+            if found.returncode:
+                raise CannotCompile(f"the compiler failed: {found.stderr.strip()[-500:]}")
+            result.replace(path)
+    except OSError as error:
+        raise CannotCompile(f"machine code cannot be kept in {path.parent}: {error.strerror}") from error

@@ -1,0 +1,129 @@
+"""From a traced step to C++: what depends on weights alone is left to torch, once; the rest becomes one function."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx
+
+from elman.ops.native.loops import Writer
+from elman.ops.native.memory import Buffer, CannotCompile, Value, c_type
+from elman.ops.native.operations import Operations
+
+ALIGNMENT = 64  # bytes: a vector register, a cache line
+
+
+class Weight(NamedTuple):
+    """A constant of the program: the result of a node, as it is or packed for a kernel."""
+
+    node: fx.Node
+    layout: Tensor
+    form: str  # plain, fp32 or int8
+
+
+class Lowered(NamedTuple):
+    source: str  # C++
+    scratch: int  # bytes
+    weights: list[Weight]
+    constants: list[fx.Node]  # in the order in which they are computed
+    parameters: list[fx.Node]
+    state: list[Tensor]  # shapes and types, on the meta device
+    logits: Tensor
+
+
+def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
+    """A graph whose inputs are first so many parameters, then a token, then the state; its outputs logits and state."""
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    constant = _constants(graph, set(inputs[parameters:]))
+    writer = Writer()
+    operations = Operations(writer, weights)
+    plain: dict[Buffer, fx.Node] = {}
+    values: dict[fx.Node, Any] = {}
+
+    def value_of(node: fx.Node) -> Any:
+        if node not in values:
+            assert node in constant, f"{node} is not computed yet"
+            buffer = Buffer(f"w{len(plain)}", "weights", node.meta["val"].numel(), node.meta["val"].dtype)
+            plain[buffer] = node
+            values[node] = Value.whole(buffer, node.meta["val"].shape)
+        return values[node]
+
+    token, *state = inputs[parameters:]
+    for number, node in enumerate([token, *state]):
+        value = node.meta["val"]
+        buffer = Buffer(f"s{number}", "token" if node is token else "state", value.numel(), value.dtype)
+        values[node] = Value.whole(buffer, value.shape)
+    for node in graph.nodes:
+        if node.op != "call_function" or node in constant:
+            continue
+        arguments = fx.node.map_arg(node.args, value_of)
+        if node.target.__name__ == "getitem":
+            values[node] = arguments[0][arguments[1]]
+        else:
+            values[node] = operations.compute(node, arguments, dict(node.kwargs))
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    outputs = [value_of(node) for node in output.args[0]]
+    copies = _write_outputs(writer, outputs)
+
+    used = [(buffer, node) for buffer, node in plain.items() if buffer in writer.alive]
+    constants = [Weight(node, Value.whole(buffer, node.meta["val"].shape).layout, "plain") for buffer, node in used]
+    packs = [Weight(plain[pack.matrix.buffer], pack.matrix.layout, pack.form) for pack in operations.packed]
+    pointers = [_pointer(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used)]
+    pointers += [f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))]
+    pointers += [_pointer(values[token].buffer, "token")]
+    pointers += [_pointer(values[node].buffer, f"state[{n}]") for n, node in enumerate(state)]
+    pointers += [_pointer(value.buffer, place) for place, value in copies.items()]
+    size = 0
+    given = {value.buffer for value in copies.values()}
+    for buffer in writer.scratch:
+        if buffer not in given:
+            pointers.append(_pointer(buffer, f"(scratch + {size})"))
+            size += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+    body = "\n".join([*pointers, writer.text()])
+    return Lowered(
+        source=f"{SIGNATURE} {{\n{body}\n}}\n",
+        scratch=size,
+        weights=constants + packs,
+        constants=[node for node in graph.nodes if node in constant],
+        parameters=inputs[:parameters],
+        state=[node.meta["val"] for node in state],
+        logits=outputs[0].layout,
+    )
+
+
+SIGNATURE = (
+    'extern "C" void step(const void* const* weights, char* scratch, const int64_t* token, '
+    "const void* const* state, void* const* next, void* logits)"
+)
+
+
+def _constants(graph: fx.Graph, changing: set[fx.Node]) -> set[fx.Node]:
+    """Nodes that no token and no state can change."""
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op == "get_attr":
+            raise CannotCompile("a tensor that is neither parameter nor buffer of the model is not known")
+        if node.op != "output" and node not in changing and all(part in found for part in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _write_outputs(writer: Writer, outputs: list[Any]) -> dict[str, Value]:
+    """Where each result goes: its buffer is the place itself if it can be, else it is copied there."""
+    places: dict[str, Value] = {}
+    taken: set[Buffer] = set()
+    for number, value in enumerate(outputs):
+        place = f"next[{number - 1}]" if number else "logits"
+        if value.buffer.kind != "scratch" or value.buffer in taken or not value.fills_its_buffer:
+            copy = writer.temporary(value.shape, value.dtype)
+            writer.each("{0}", value.dtype, [value], copy)
+            value = copy
+        taken.add(value.buffer)
+        places[place] = value
+    writer.alive |= taken
+    return places
+
+
+def _pointer(buffer: Buffer, place: str) -> str:
+    kind = c_type(buffer.dtype)
+    return f"{kind}* __restrict {buffer.name} = ({kind}*){place};"
