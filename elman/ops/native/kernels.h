@@ -21,6 +21,7 @@ inline int64_t modulo(int64_t a, int64_t b) { return (a % b + b) % b; }
 
 struct complex {
     float real, imaginary;
+    complex(float real = 0, float imaginary = 0) : real(real), imaginary(imaginary) {}
 };
 inline complex operator+(complex a, complex b) { return {a.real + b.real, a.imaginary + b.imaginary}; }
 inline complex operator-(complex a, complex b) { return {a.real - b.real, a.imaginary - b.imaginary}; }

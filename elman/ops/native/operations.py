@@ -35,7 +35,7 @@ FORMULAS = {  # of one number: numbers of the result's type go in
     aten.neg: "(-{0})",
     aten.pow: "power({0}, {1})",
     aten.reciprocal: "(1 / {0})",
-    aten.relu: "larger({0}, 0)",
+    aten.relu: "({0} < 0 ? 0 : {0})",
     aten.remainder: "modulo({0}, {1})",
     aten.rsqrt: "(1 / std::sqrt({0}))",
     aten.sigmoid: "sigmoid({0})",
