@@ -2,6 +2,7 @@
 
 from elman.ops.native.memory import CannotCompile
 from elman.ops.native.program import Program
+from elman.ops.native.runner import Rules, Runner
 from elman.ops.native.stepping import compile_step
 
-__all__ = ["CannotCompile", "Program", "compile_step"]
+__all__ = ["CannotCompile", "Program", "Rules", "Runner", "compile_step"]

@@ -16,8 +16,16 @@ FLAGS = ["-std=c++17", "-O3", "-march=native", "-ffast-math", "-fno-finite-math-
 HERE = Path(__file__).parent
 
 
+@cache
+def sampler() -> ctypes.CDLL:
+    """The loop that chooses tokens, the same for all programs."""
+    found = library((HERE / "sampling.h").read_text())
+    found.run.restype = ctypes.c_int64
+    return found
+
+
 def library(source: str) -> ctypes.CDLL:
-    """The program, loaded. Two processes may build it at the same time: whole files only get the final name."""
+    """C++ that uses our kernels, loaded. Two processes may build it at the same time: whole files only get the final name."""
     path = built(source)
     if not path.exists():
         _compile(source, path)
@@ -26,7 +34,7 @@ def library(source: str) -> ctypes.CDLL:
 
 def built(source: str) -> Path:
     """Where the machine code of this source is or will be."""
-    parts = [source, headers(), *FLAGS, compiler(), processor()]
+    parts = [source, kernels(), *FLAGS, compiler(), processor()]
     return folder() / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}.so"
 
 
@@ -37,8 +45,8 @@ def folder() -> Path:
 
 
 @cache
-def headers() -> str:
-    return "".join((HERE / name).read_text() for name in ("kernels.h", "sampling.h"))
+def kernels() -> str:
+    return (HERE / "kernels.h").read_text()
 
 
 @cache
@@ -73,7 +81,7 @@ def _compile(source: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as aside:
             text, result = Path(aside) / "step.cpp", Path(aside) / "step.so"
-            text.write_text(headers() + source)
+            text.write_text(kernels() + source)
             command = [*(os.environ.get("CXX") or "c++").split(), *FLAGS, str(text), "-o", str(result)]
             found = subprocess.run(command, capture_output=True, text=True, check=False)
             if found.returncode:

@@ -90,7 +90,6 @@ inline double error_function(double x) { return std::erf(x); }
 // Products ---------------------------------------------------------------------------------------------------------
 
 constexpr int64_t LANES = 16;  // rows of a matrix that lie side by side
-constexpr int64_t AHEAD = 2048;  // bytes asked for before they are needed
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 // Panels of V * 16 results; in each, the weights of all of them for the first input, then for the second, and so on.
@@ -100,8 +99,6 @@ inline void panel_fp32(const float* w, const float* x, const float* bias, float*
     int64_t k = 0;
     for (; k + 1 < inner; k += 2, w += 2 * V * LANES)
         for (int v = 0; v < V; ++v) {
-            __builtin_prefetch((const char*)(w + v * LANES) + AHEAD);
-            __builtin_prefetch((const char*)(w + (V + v) * LANES) + AHEAD);
             even[v] += *(const Floats*)(w + v * LANES) * x[k];
             odd[v] += *(const Floats*)(w + (V + v) * LANES) * x[k + 1];
         }
@@ -171,8 +168,6 @@ template <int V> inline void dot_int8(const int8_t* w, const uint8_t* x, int64_t
         const __m512i first = _mm512_set1_epi32(((const int32_t*)x)[k]);
         const __m512i second = _mm512_set1_epi32(((const int32_t*)x)[k + 1]);
         for (int v = 0; v < V; ++v) {
-            __builtin_prefetch((const char*)(w + v * 64) + AHEAD);
-            __builtin_prefetch((const char*)(w + (V + v) * 64) + AHEAD);
             even[v] = _mm512_dpbusd_epi32(even[v], first, _mm512_loadu_si512(w + v * 64));
             odd[v] = _mm512_dpbusd_epi32(odd[v], second, _mm512_loadu_si512(w + (V + v) * 64));
         }

@@ -28,11 +28,13 @@ class Lowered(NamedTuple):
     constants: list[fx.Node]  # in the order in which they are computed
     parameters: list[fx.Node]
     state: list[Tensor]  # shapes and types, on the meta device
-    logits: Tensor
+    given: Tensor
+    output: Tensor
 
 
 def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
-    """A graph whose inputs are first so many parameters, then a token, then the state; its outputs logits and state."""
+    """A graph whose inputs are first so many parameters, then a token (or what a layer is given), then the state; its outputs are
+    the logits (or the layer's output) and the state."""
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     constant = _constants(graph, set(inputs[parameters:]))
     writer = Writer()
@@ -51,7 +53,7 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
     token, *state = inputs[parameters:]
     for number, node in enumerate([token, *state]):
         value = node.meta["val"]
-        buffer = Buffer(f"s{number}", "token" if node is token else "state", value.numel(), value.dtype)
+        buffer = Buffer(f"s{number}", "given" if node is token else "state", value.numel(), value.dtype)
         values[node] = Value.whole(buffer, value.shape)
     for node in graph.nodes:
         if node.op != "call_function" or node in constant:
@@ -70,7 +72,7 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
     packs = [Weight(plain[pack.matrix.buffer], pack.matrix.layout, pack.form) for pack in operations.packed]
     pointers = [_pointer(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used)]
     pointers += [f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))]
-    pointers += [_pointer(values[token].buffer, "token")]
+    pointers += [_pointer(values[token].buffer, "given")]
     pointers += [_pointer(values[node].buffer, f"state[{n}]") for n, node in enumerate(state)]
     pointers += [_pointer(value.buffer, place) for place, value in copies.items()]
     size = 0
@@ -87,13 +89,14 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
         constants=[node for node in graph.nodes if node in constant],
         parameters=inputs[:parameters],
         state=[node.meta["val"] for node in state],
-        logits=outputs[0].layout,
+        given=token.meta["val"],
+        output=outputs[0].layout,
     )
 
 
 SIGNATURE = (
-    'extern "C" void step(const void* const* weights, char* scratch, const int64_t* token, '
-    "const void* const* state, void* const* next, void* logits)"
+    'extern "C" void step(const void* const* weights, char* scratch, const void* given, '
+    "const void* const* state, void* const* next, void* output)"
 )
 
 
@@ -113,7 +116,7 @@ def _write_outputs(writer: Writer, outputs: list[Any]) -> dict[str, Value]:
     places: dict[str, Value] = {}
     taken: set[Buffer] = set()
     for number, value in enumerate(outputs):
-        place = f"next[{number - 1}]" if number else "logits"
+        place = f"next[{number - 1}]" if number else "output"
         if value.buffer.kind != "scratch" or value.buffer in taken or not value.fills_its_buffer:
             copy = writer.temporary(value.shape, value.dtype)
             writer.each("{0}", value.dtype, [value], copy)

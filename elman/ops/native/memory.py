@@ -27,7 +27,7 @@ class CannotCompile(ElmanError):
 
 class Buffer(NamedTuple):
     name: str
-    kind: str  # which pointer of the program it belongs to: weights, state, next, token, logits or scratch
+    kind: str  # which pointer of the program it belongs to: weights, given, state or scratch
     size: int  # numbers
     dtype: torch.dtype
 

@@ -46,17 +46,9 @@ class Program:
     def fresh_state(self) -> list[Tensor]:
         return [torch.empty(part.shape, dtype=part.dtype) for part in self.lowered.state]
 
-    def step(self, token: int, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """One token; the state that is given stays as it is."""
-        shapes = [part.shape for part in state]
-        assert shapes == [part.shape for part in self.lowered.state], f"a state of {shapes} is not the program's"
-        state = [part.to(like.dtype).contiguous() for part, like in zip(state, self.lowered.state, strict=True)]
-        following, logits = self.fresh_state(), torch.empty(self.lowered.logits.shape)
-        given = ctypes.byref(ctypes.c_int64(token))
-        place = ctypes.c_void_p(logits.data_ptr())
-        scratch = ctypes.c_void_p(self.scratch.data_ptr())
-        self.library.step(self.weights, scratch, given, pointers(state), pointers(following), place)
-        return logits, following
+
+def address(tensor: Tensor) -> ctypes.c_void_p:
+    return ctypes.c_void_p(tensor.data_ptr())
 
 
 def pointers(tensors: list[Tensor]) -> Any:

@@ -23,24 +23,27 @@ class _Step(nn.Module):
         return self.model.step(token, state)
 
 
-def compile_step(model: Any, weights: str = "fp32") -> Program:
-    """A program for `model.step` at batch 1, with weights in float32 or 8 bits; `CannotCompile` says why there is none."""
+def compile_step(model: Any, weights: str = "fp32", given: Tensor | None = None) -> Program:
+    """A program for `model.step` at batch 1, with weights in float32 or 8 bits; `CannotCompile` says why there is none.
+
+    Models are given a token, layers a vector: then an example of it is needed.
+    """
     module = _Step(model)
-    given = named_tensors(module)
-    if any(tensor.device.type != "cpu" for tensor in given.values()):
+    tensors = named_tensors(module)
+    if any(tensor.device.type != "cpu" for tensor in tensors.values()):
         raise CannotCompile("the model is not on the CPU")
     state = map_state(_shape, model.initial_state(1))
     try:
         graph = trace(
             lambda parameters, token, state: functional_call(module, parameters, (token, state)),
-            {name: _shape(tensor) for name, tensor in given.items()},
-            torch.empty(1, dtype=torch.long, device="meta"),
+            {name: _shape(tensor) for name, tensor in tensors.items()},
+            _shape(torch.zeros(1, dtype=torch.long) if given is None else given),
             state,
             numbers=False,
         )
     except Exception as error:  # whatever a tracer cannot follow
         raise CannotCompile(f"the step cannot be traced: {str(error).strip().partition(chr(10))[0][:200]}") from error
-    return Program(lower(graph, len(given), weights), list(given.values()))
+    return Program(lower(graph, len(tensors), weights), list(tensors.values()))
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:
