@@ -10,7 +10,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from elman.ops.native.memory import CannotCompile
+from elman.ops.native.memory import NoCompiler
 
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-shared", "-fPIC"]
 HERE = Path(__file__).parent
@@ -54,7 +54,7 @@ def compiler() -> str:
     """The compiler's name and version: CXX, or c++."""
     name = os.environ.get("CXX") or "c++"
     if shutil.which(name.split()[0]) is None:
-        raise CannotCompile(f"there is no C++ compiler {name!r}; install one, or set CXX")
+        raise NoCompiler(f"there is no C++ compiler {name!r}; install one, or set CXX")
     found = subprocess.run([*name.split(), "--version"], capture_output=True, text=True, check=False)
     return f"{name} {found.stdout.partition(chr(10))[0]}"
 
@@ -85,7 +85,7 @@ def _compile(source: str, path: Path) -> None:
             command = [*(os.environ.get("CXX") or "c++").split(), *FLAGS, str(text), "-o", str(result)]
             found = subprocess.run(command, capture_output=True, text=True, check=False)
             if found.returncode:
-                raise CannotCompile(f"the compiler failed: {found.stderr.strip()[-500:]}")
+                raise NoCompiler(f"the compiler failed: {found.stderr.strip()[-500:]}")
             result.replace(path)
     except OSError as error:
-        raise CannotCompile(f"machine code cannot be kept in {path.parent}: {error.strerror}") from error
+        raise NoCompiler(f"machine code cannot be kept in {path.parent}: {error.strerror}") from error

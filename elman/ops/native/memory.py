@@ -25,6 +25,10 @@ class CannotCompile(ElmanError):
     """The program has something that the native engine does not know; the message says what."""
 
 
+class NoCompiler(CannotCompile):
+    """The program is fine, but this machine cannot turn it into machine code."""
+
+
 class Buffer(NamedTuple):
     name: str
     kind: str  # which pointer of the program it belongs to: weights, given, state or scratch

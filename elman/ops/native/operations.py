@@ -120,7 +120,9 @@ class Operations:
         assert kind is not None
         values = [entry for entry in inputs if isinstance(entry, Value)]
         places = iter(range(len(values)))
-        names = [f"{{{next(places)}}}" if isinstance(entry, Value) else literal(entry, dtype or kind) for entry in inputs]
+        names = [
+            f"{{{next(places)}}}" if isinstance(entry, Value) else literal(entry, dtype or kind) for entry in inputs
+        ]
         target = self.writer.temporary(torch.broadcast_shapes(*(value.shape for value in values)), kind)
         self.writer.each(formula.format(*names), dtype, values, target)
         return target
@@ -191,7 +193,9 @@ class Operations:
         target = self.writer.temporary(shape, weight.dtype)
         places, row = math.prod(index.shape), math.prod(weight.shape[1:])
         weight, index = self.contiguous(weight), self.contiguous(index)
-        text = f"take_rows({weight.pointer()}, {weight.shape[0]}, {row}, {index.pointer()}, {places}, {target.pointer()});"
+        text = (
+            f"take_rows({weight.pointer()}, {weight.shape[0]}, {row}, {index.pointer()}, {places}, {target.pointer()});"
+        )
         self.writer.call(text, [weight, index])
         return target
 
@@ -265,7 +269,13 @@ class Operations:
         """Of a window as long as the kernel reaches: one product, or one for each channel."""
         batch, channels, time = value.shape
         count, inner, size = weight.shape
-        if transposed or any(padding) or len(value.shape) != 3 or time != (size - 1) * dilation[0] + 1 or groups not in (1, channels):
+        if (
+            transposed
+            or any(padding)
+            or len(value.shape) != 3
+            or time != (size - 1) * dilation[0] + 1
+            or groups not in (1, channels)
+        ):
             raise CannotCompile("a convolution with more than one result is not known")
         seen = value._replace(layout=value.layout[:, :, :: dilation[0]])
         if groups == 1:
@@ -277,7 +287,9 @@ class Operations:
             if count != channels:
                 raise CannotCompile("a convolution with several results for each channel is not known")
             each = weight._replace(layout=weight.layout.view(1, channels, size))
-            result = self.reduction(aten.sum, value.dtype, self.pointwise("({0} * {1})", value.dtype, [seen, each]), [2])
+            result = self.reduction(
+                aten.sum, value.dtype, self.pointwise("({0} * {1})", value.dtype, [seen, each]), [2]
+            )
         if bias is not None:
             result = self.pointwise("({0} + {1})", value.dtype, [result, bias])
         return result._replace(layout=result.layout.unsqueeze(2))

@@ -25,7 +25,9 @@ class Runner:
         self.program, like = program, program.lowered
         shapes, known = ([tuple(part.shape) for part in parts] for parts in (state, like.state))
         assert shapes == known, f"a state of {shapes} is not the program's, of {known}"
-        self._states = [[part.to(kind.dtype, copy=True).contiguous() for part, kind in zip(state, like.state, strict=True)]]
+        self._states = [
+            [part.to(kind.dtype, copy=True).contiguous() for part, kind in zip(state, like.state, strict=True)]
+        ]
         self._states.append(program.fresh_state())
         self._pointers = [pointers(parts) for parts in self._states]
         self.given = torch.empty(like.given.shape, dtype=like.given.dtype)
@@ -77,5 +79,3 @@ class Runner:
         steps = chosen - bool(not broken and (ended or (final and chosen == count)))
         self._now = (self._now + steps) % 2
         return tokens[:chosen].tolist(), log_probs[: chosen + broken].tolist()
-
-
