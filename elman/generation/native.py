@@ -75,7 +75,7 @@ def write_rows(
     recent: Tokens | None,
     done: Container[int],
 ) -> Iterator[list[Chosen | None]]:
-    """One token for each row at a time, from the logits and the state after the prompts; None for rows that are over."""
+    """One token for each row at a time, from logits and state after the prompts; None for rows that are over."""
     vocab = logits.shape[1]
     rules = Rules(vocab, config.top_k, config.repetition_window, eos_id, start_id, config.stop_at_end)
     rules.temperature, rules.top_p, rules.penalty = config.temperature, config.top_p, config.repetition_penalty

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from elman.ops.native.memory import NoCompiler
 
-FLAGS = ["-std=c++17", "-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-shared", "-fPIC"]
+FLAGS = ["-std=c++17", "-O3", "-march=native", "-shared", "-fPIC"]
+# What -ffast-math allows, but for infinities; that flag itself would change how the whole process rounds.
+FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math"]
 HERE = Path(__file__).parent
 
 
@@ -25,7 +27,7 @@ def sampler() -> ctypes.CDLL:
 
 
 def library(source: str) -> ctypes.CDLL:
-    """C++ that uses our kernels, loaded. Two processes may build it at the same time: whole files only get the final name."""
+    """C++ that uses our kernels, loaded. Two processes may build it at once: only whole files get the final name."""
     path = built(source)
     if not path.exists():
         _compile(source, path)

@@ -87,6 +87,18 @@ inline float error_function(float x) {
 }
 inline double error_function(double x) { return std::erf(x); }
 
+// Numbers below 1e-38 count as zero while this lives: a state that fades away would else slow each step down.
+struct NoTinyNumbers {
+#if defined(__SSE2__)
+    const unsigned before = __builtin_ia32_stmxcsr();
+    NoTinyNumbers() { __builtin_ia32_ldmxcsr(before | 0x8040); }
+    ~NoTinyNumbers() { __builtin_ia32_ldmxcsr(before); }
+#else
+    NoTinyNumbers() {}
+    ~NoTinyNumbers() {}
+#endif
+};
+
 // Products ---------------------------------------------------------------------------------------------------------
 
 constexpr int64_t LANES = 16;  // rows of a matrix that lie side by side

@@ -63,7 +63,7 @@ class Writer:
         self.parts.append(text)
 
     def each(self, formula: str, dtype: torch.dtype | None, inputs: list[Value], target: Value) -> None:
-        """`target = formula` at every place; `{0}`, `{1}` … are the inputs, as numbers of type `dtype` if it is given."""
+        """`target = formula` at every place; `{0}`, `{1}` … are the inputs, turned into `dtype` if it is given."""
         variables, sizes = loop_variables(target.shape)
         loop, read = self._enter(sizes, len(sizes), [v.expand(target.shape) for v in inputs], variables, dtype)
         name, element, kind = self._name(), target.element(variables), c_type(target.dtype)

@@ -1,9 +1,7 @@
 """From a traced step to C++: what depends on weights alone is left to torch, once; the rest becomes one function."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, fx
 
 from elman.ops.native.loops import Writer
@@ -33,8 +31,10 @@ class Lowered(NamedTuple):
 
 
 def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
-    """A graph whose inputs are first so many parameters, then a token (or what a layer is given), then the state; its outputs are
-    the logits (or the layer's output) and the state."""
+    """Of a graph whose inputs are so many parameters, what is given (a token, a vector) and the state.
+
+    Its outputs are logits, or whatever a layer gives, and the new state.
+    """
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     constant = _constants(graph, set(inputs[parameters:]))
     writer = Writer()
@@ -50,10 +50,10 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
             values[node] = Value.whole(buffer, node.meta["val"].shape)
         return values[node]
 
-    token, *state = inputs[parameters:]
-    for number, node in enumerate([token, *state]):
+    given, *state = inputs[parameters:]
+    for number, node in enumerate([given, *state]):
         value = node.meta["val"]
-        buffer = Buffer(f"s{number}", "given" if node is token else "state", value.numel(), value.dtype)
+        buffer = Buffer(f"s{number}", "given" if node is given else "state", value.numel(), value.dtype)
         values[node] = Value.whole(buffer, value.shape)
     for node in graph.nodes:
         if node.op != "call_function" or node in constant:
@@ -62,26 +62,26 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
         if node.target.__name__ == "getitem":
             values[node] = arguments[0][arguments[1]]
         else:
-            values[node] = operations.compute(node, arguments, dict(node.kwargs))
+            values[node] = operations.compute(node, arguments, fx.node.map_arg(node.kwargs, value_of))
     (output,) = (node for node in graph.nodes if node.op == "output")
     outputs = [value_of(node) for node in output.args[0]]
-    copies = _write_outputs(writer, outputs)
+    places = _write_outputs(writer, outputs)
 
     used = [(buffer, node) for buffer, node in plain.items() if buffer in writer.alive]
     constants = [Weight(node, Value.whole(buffer, node.meta["val"].shape).layout, "plain") for buffer, node in used]
     packs = [Weight(plain[pack.matrix.buffer], pack.matrix.layout, pack.form) for pack in operations.packed]
     pointers = [_pointer(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used)]
     pointers += [f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))]
-    pointers += [_pointer(values[token].buffer, "given")]
+    pointers += [_pointer(values[given].buffer, "given")]
     pointers += [_pointer(values[node].buffer, f"state[{n}]") for n, node in enumerate(state)]
-    pointers += [_pointer(value.buffer, place) for place, value in copies.items()]
+    pointers += [_pointer(value.buffer, place) for place, value in places.items()]
     size = 0
-    given = {value.buffer for value in copies.values()}
+    results = {value.buffer for value in places.values()}
     for buffer in writer.scratch:
-        if buffer not in given:
+        if buffer not in results:
             pointers.append(_pointer(buffer, f"(scratch + {size})"))
             size += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-    body = "\n".join([*pointers, writer.text()])
+    body = "\n".join(["const NoTinyNumbers while_stepping;", *pointers, writer.text()])
     return Lowered(
         source=f"{SIGNATURE} {{\n{body}\n}}\n",
         scratch=size,
@@ -89,7 +89,7 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
         constants=[node for node in graph.nodes if node in constant],
         parameters=inputs[:parameters],
         state=[node.meta["val"] for node in state],
-        given=token.meta["val"],
+        given=given.meta["val"],
         output=outputs[0].layout,
     )
 
@@ -118,11 +118,11 @@ def _write_outputs(writer: Writer, outputs: list[Any]) -> dict[str, Value]:
     for number, value in enumerate(outputs):
         place = f"next[{number - 1}]" if number else "output"
         if value.buffer.kind != "scratch" or value.buffer in taken or not value.fills_its_buffer:
-            copy = writer.temporary(value.shape, value.dtype)
-            writer.each("{0}", value.dtype, [value], copy)
-            value = copy
-        taken.add(value.buffer)
-        places[place] = value
+            places[place] = writer.temporary(value.shape, value.dtype)
+            writer.each("{0}", value.dtype, [value], places[place])
+        else:
+            places[place] = value
+        taken.add(places[place].buffer)
     writer.alive |= taken
     return places
 

@@ -66,7 +66,7 @@ class Packed(NamedTuple):
 
 
 class Operations:
-    """Writes one node after another. Products with constant matrices are `packed`: laid out as their kernels read them."""
+    """Writes one node after another; constant matrices of products are `packed`, as their kernels read them."""
 
     def __init__(self, writer: Writer, weights: str = "fp32"):
         self.writer, self.weights = writer, weights
@@ -74,6 +74,7 @@ class Operations:
         self.quantised: dict[str, Value] = {}
         self.special: dict[Any, Callable[..., Any]] = {
             aten.cat: self.cat,
+            aten.clamp: self.clamp,
             aten.convolution: self.convolution,
             aten.bmm: self.product,
             aten.mm: self.linear,
@@ -82,6 +83,7 @@ class Operations:
             aten.index: self.index,
             aten.index_select: self.index_select,
             aten.split_with_sizes: self.split,
+            aten.var: lambda *arguments, **keywords: self.var_mean(*arguments, **keywords)[0],
             aten.var_mean: self.var_mean,
         }
 
@@ -176,6 +178,10 @@ class Operations:
             results = [part._replace(layout=part.layout.squeeze(axes)) for part in results]
         return results
 
+    def clamp(self, value: Value, low: float | None = None, high: float | None = None) -> Value:
+        lower = value if low is None else self.pointwise("larger({0}, {1})", value.dtype, [value, low])
+        return lower if high is None else self.pointwise("smaller({0}, {1})", value.dtype, [lower, high])
+
     def cat(self, values: list[Value], axis: int = 0) -> Value:
         values = [value for value in values if value.shape != (0,)]
         shape = torch.cat([value.layout for value in values], axis).shape
@@ -234,10 +240,10 @@ class Operations:
 
     def quantise(self, vector: Value) -> Value:
         """The vector in 8 bits, once for all products that read it."""
-        source = vector.pointer()
+        source = f"{vector.pointer()}, {vector.shape[0]}"
         if source not in self.quantised:
             target = self.writer.temporary((QUANTISED_HEAD + -(-vector.shape[0] // 4) * 4,), torch.uint8)
-            self.writer.call(f"quantise({source}, {vector.shape[0]}, {target.pointer()});", [vector])
+            self.writer.call(f"quantise({source}, {target.pointer()});", [vector])
             self.quantised[source] = target
         return self.quantised[source]
 
@@ -254,7 +260,7 @@ class Operations:
         self.writer.call(f"product({a.pointer()}, {b.pointer()}, {target.pointer()}, {sizes});", [a, b])
         return target
 
-    def convolution(  # noqa: PLR0913  (torch's own list)
+    def convolution(
         self,
         value: Value,
         weight: Value,
