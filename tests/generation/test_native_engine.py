@@ -97,7 +97,9 @@ def test_choices_among_equals_and_impossible_tokens_are_those_of_torch(
         return
     config = GenerationConfig(temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=penalty)
     shaped = shape_logits(logits, config, torch.tensor([recent]))
-    near = {int(sample(shaped, torch.tensor([place]).double().clamp(0, 1))) for place in (uniform - 1e-6, uniform + 1e-6)}
+    near = {
+        int(sample(shaped, torch.tensor([place]).double().clamp(0, 1))) for place in (uniform - 1e-6, uniform + 1e-6)
+    }
     expected = {int(shaped.argmax())} if temperature == 0 else near
     runner = Runner(plain, [logits])
     runner.output.copy_(logits)

@@ -199,6 +199,7 @@ def _built(folder):
     return float(run(Function(lambda x: x * 7), torch.ones(1, 3))[0, 0])
 
 
+@pytest.mark.slow
 def test_two_processes_may_build_the_same_program_at_once(tmp_path):
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=spawn) as pool:
@@ -209,7 +210,9 @@ def test_two_processes_may_build_the_same_program_at_once(tmp_path):
 @pytest.mark.slow
 def test_memory_is_constant_over_many_steps():
     layer = Counter()
-    runner = Runner(compile_step(layer, given=torch.zeros(1, 6)), [torch.zeros(1, 6), torch.tensor([0]), torch.ones(1, 2)])
+    runner = Runner(
+        compile_step(layer, given=torch.zeros(1, 6)), [torch.zeros(1, 6), torch.tensor([0]), torch.ones(1, 2)]
+    )
     x = torch.randn(1, 6)
     for _ in range(1000):
         runner.step(x)

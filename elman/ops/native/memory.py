@@ -89,7 +89,8 @@ def c_type(dtype: torch.dtype) -> str:
 
 def loop_variables(shape: tuple[int, ...]) -> tuple[list[str], tuple[int, ...]]:
     """The index of each axis, and the sizes of the loops: axes of one place need none."""
-    names, sizes = [], []
+    names: list[str] = []
+    sizes: list[int] = []
     for size in shape:
         names.append("0" if size == 1 else f"i{len(sizes)}")
         if size != 1:

@@ -23,6 +23,8 @@ FORMULAS = {  # of one number: numbers of the result's type go in
     aten.div: "({0} / {1})",
     aten.erf: "error_function({0})",
     aten.exp: "exponential({0})",
+    aten.ceil: "std::ceil({0})",
+    aten.floor: "std::floor({0})",
     aten.expm1: "std::expm1({0})",
     aten.log: "std::log({0})",
     aten.log1p: "std::log1p({0})",
@@ -54,7 +56,7 @@ REDUCTIONS = {  # over some axes: start, and how the next number is taken in
     aten.mean: ("0", "({0} + {1})"),
     aten.sum: ("0", "({0} + {1})"),
 }
-WORTH_PACKING_SMALL = 2**14  # numbers; below, a matrix gains nothing from 8 bits, and its errors weigh more
+WORTH_ROUNDING = 2**14  # numbers; below, a matrix gains nothing from 8 bits, and its errors weigh more
 QUANTISED_HEAD = 64  # bytes before a quantised vector: its scale and its zero
 
 
@@ -81,6 +83,7 @@ class Operations:
             aten.addmm: lambda bias, a, b: self.linear(a, b, bias),
             aten.embedding: lambda weight, index, *_: self.rows(weight, index),
             aten.index: self.index,
+            aten.linalg_vector_norm: self.norm,
             aten.index_select: self.index_select,
             aten.split_with_sizes: self.split,
             aten.var: lambda *arguments, **keywords: self.var_mean(*arguments, **keywords)[0],
@@ -89,8 +92,8 @@ class Operations:
 
     def compute(self, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """The value of a node whose arguments are values and plain numbers."""
-        packet = getattr(node.target, "overloadpacket", node.target)
-        result = node.meta.get("val")
+        packet: Any = getattr(node.target, "overloadpacket", node.target)
+        result: Any = node.meta.get("val")
         if packet in self.special:
             return self.special[packet](*arguments, **keywords)
         if packet in REDUCTIONS:
@@ -178,6 +181,12 @@ class Operations:
             results = [part._replace(layout=part.layout.squeeze(axes)) for part in results]
         return results
 
+    def norm(self, value: Value, order: float = 2, axes: Any = None, keep: bool = False, **_: Any) -> Value:
+        if order != 2:
+            raise CannotCompile(f"a norm of order {order} is not known")
+        total = self.reduction(aten.sum, value.dtype, self.pointwise("({0} * {0})", value.dtype, [value]), axes, keep)
+        return self.pointwise("std::sqrt({0})", value.dtype, [total])
+
     def clamp(self, value: Value, low: float | None = None, high: float | None = None) -> Value:
         lower = value if low is None else self.pointwise("larger({0}, {1})", value.dtype, [value, low])
         return lower if high is None else self.pointwise("smaller({0}, {1})", value.dtype, [lower, high])
@@ -221,7 +230,7 @@ class Operations:
         if b.buffer.kind != "weights" or a.dtype != torch.float32:
             result = self.product(a, b)
             return result if bias is None else self.pointwise("({0} + {1})", a.dtype, [bias, result])
-        form = self.weights if inner * columns >= WORTH_PACKING_SMALL else "fp32"
+        form = self.weights if inner * columns >= WORTH_ROUNDING else "fp32"
         a, name = self.contiguous(a), f"p{len(self.packed)}"
         self.packed.append(Packed(b, form))
         plain = None if bias is None else self.contiguous(bias.expand((columns,)) if len(bias.shape) < 2 else bias)
@@ -233,8 +242,8 @@ class Operations:
             if plain is not None:
                 reads.append(plain)
                 added = (plain if len(plain.shape) == 1 else plain._replace(layout=plain.layout[row])).pointer()
-            result = target._replace(layout=target.layout[row]).pointer()
-            call = f"multiply_{form}({name}, {reads[0].pointer()}, {added}, {result}, {inner}, {columns});"
+            place = target._replace(layout=target.layout[row]).pointer()
+            call = f"multiply_{form}({name}, {reads[0].pointer()}, {added}, {place}, {inner}, {columns});"
             self.writer.call(call, reads)
         return target
 
