@@ -1,6 +1,7 @@
 """The native engine steps like torch: every registered layer as a language model of one layer, over twenty steps.
 
-Seen to fail: with a cache of keys that was not moved on, and with a state that was read where it had been written.
+Seen to fail: with a cache of keys that was not moved on, or not moved back, and with a state that was read where it
+had been written.
 """
 
 from typing import Any
@@ -65,6 +66,10 @@ def test_agreement_norms_shortcuts_positions_and_untied_words():
     more |= {"embedding_norm": True, "embedding_scale": 0, "tied_embeddings": False}
     model = model_of("attention", settings, **more)
     assert_steps_agree(model)
+
+
+def test_agreement_windows_may_slide_to_the_end_of_their_memory_and_back():
+    assert_steps_agree(model_of("attention", {"num_heads": 3, "positions": "rotary", "context": 4}), steps=200)
 
 
 class Invented(Cell):

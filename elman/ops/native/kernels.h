@@ -253,6 +253,22 @@ void product(
         }
 }
 
+// Where a window of `places` lies in its strip, which is moved back to the start when no new places fit behind it.
+template <class T>
+T* slide(void* memory, int64_t outer, int64_t length, int64_t inner, int64_t places, int64_t count) {
+    int64_t& first = *(int64_t*)memory;
+    T* strip = (T*)((char*)memory + 64);
+    if (first + places + count > length) {
+        for (int64_t n = 0; n < outer; ++n)
+            std::memmove(
+                strip + n * length * inner, strip + (n * length + first) * inner, places * inner * sizeof(T));
+        first = 0;
+    }
+    T* window = strip + first * inner;
+    first += count;
+    return window;
+}
+
 // Rows of a table; a place outside of it is taken as the nearest inside, negative ones count from the end.
 template <class T>
 void take_rows(const T* table, int64_t rows, int64_t size, const int64_t* places, int64_t count, T* y) {

@@ -1,5 +1,6 @@
 """From a traced step to C++: what depends on weights alone is left to torch, once; the rest becomes one function."""
 
+import math
 from typing import Any, NamedTuple
 
 from torch import Tensor, fx
@@ -7,6 +8,7 @@ from torch import Tensor, fx
 from elman.ops.native.loops import Writer
 from elman.ops.native.memory import Buffer, CannotCompile, Value, c_type
 from elman.ops.native.operations import Operations
+from elman.ops.native.sliding import Slide, find_slides
 
 ALIGNMENT = 64  # bytes: a vector register, a cache line
 
@@ -26,6 +28,7 @@ class Lowered(NamedTuple):
     constants: list[fx.Node]  # in the order in which they are computed
     parameters: list[fx.Node]
     state: list[Tensor]  # shapes and types, on the meta device
+    slides: dict[int, Slide]  # parts of the state that move on in their memory, by number
     given: Tensor
     output: Tensor
 
@@ -51,20 +54,26 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
         return values[node]
 
     given, *state = inputs[parameters:]
+    (results,) = (node.args[0] for node in graph.nodes if node.op == "output")
+    joins = find_slides(state, results[1:])
+    slides = {node.all_input_nodes[0]: slide for node, slide in joins.items()}
     for number, node in enumerate([given, *state]):
         value = node.meta["val"]
-        buffer = Buffer(f"s{number}", "given" if node is given else "state", value.numel(), value.dtype)
-        values[node] = Value.whole(buffer, value.shape)
+        shape = slides[node].shape if node in slides else value.shape
+        buffer = Buffer(f"s{number}", "given" if node is given else "state", math.prod(shape), value.dtype)
+        values[node] = Value.whole(buffer, shape)
     for node in graph.nodes:
         if node.op != "call_function" or node in constant:
             continue
         arguments = fx.node.map_arg(node.args, value_of)
         if node.target.__name__ == "getitem":
             values[node] = arguments[0][arguments[1]]
+        elif node in joins:
+            values[node] = operations.append(arguments[0], joins[node])
         else:
             values[node] = operations.compute(node, arguments, fx.node.map_arg(node.kwargs, value_of))
-    (output,) = (node for node in graph.nodes if node.op == "output")
-    outputs = [value_of(node) for node in output.args[0]]
+    moved = [node in slides for node in state]
+    outputs = [None if done else value_of(node) for node, done in zip(results, [False, *moved], strict=True)]
     places = _write_outputs(writer, outputs)
 
     used = [(buffer, node) for buffer, node in plain.items() if buffer in writer.alive]
@@ -73,12 +82,14 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
     pointers = [_pointer(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used)]
     pointers += [f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))]
     pointers += [_pointer(values[given].buffer, "given")]
-    pointers += [_pointer(values[node].buffer, f"state[{n}]") for n, node in enumerate(state)]
+    for n, node in enumerate(state):
+        place, kind = f"state[{n}]", c_type(values[node].dtype)
+        pointers.append(_pointer(values[node].buffer, slides[node].pointer(kind, place) if node in slides else place))
     pointers += [_pointer(value.buffer, place) for place, value in places.items()]
     size = 0
-    results = {value.buffer for value in places.values()}
+    placed = {value.buffer for value in places.values()}
     for buffer in writer.scratch:
-        if buffer not in results:
+        if buffer not in placed:
             pointers.append(_pointer(buffer, f"(scratch + {size})"))
             size += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
     body = "\n".join(["const NoTinyNumbers while_stepping;", *pointers, writer.text()])
@@ -89,8 +100,9 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
         constants=[node for node in graph.nodes if node in constant],
         parameters=inputs[:parameters],
         state=[node.meta["val"] for node in state],
+        slides={number: slides[node] for number, node in enumerate(state) if node in slides},
         given=given.meta["val"],
-        output=outputs[0].layout,
+        output=results[0].meta["val"],
     )
 
 
@@ -112,10 +124,12 @@ def _constants(graph: fx.Graph, changing: set[fx.Node]) -> set[fx.Node]:
 
 
 def _write_outputs(writer: Writer, outputs: list[Any]) -> dict[str, Value]:
-    """Where each result goes: its buffer is the place itself if it can be, else it is copied there."""
+    """Where each result goes, if it is not there yet: its buffer is the place itself, or it is copied there."""
     places: dict[str, Value] = {}
     taken: set[Buffer] = set()
     for number, value in enumerate(outputs):
+        if value is None:
+            continue
         place = f"next[{number - 1}]" if number else "output"
         if value.buffer.kind != "scratch" or value.buffer in taken or not value.fills_its_buffer:
             places[place] = writer.temporary(value.shape, value.dtype)

@@ -9,6 +9,7 @@ from torch import fx
 
 from elman.ops.native.loops import Writer
 from elman.ops.native.memory import CannotCompile, Value, c_type
+from elman.ops.native.sliding import Slide
 
 aten = torch.ops.aten
 
@@ -201,6 +202,14 @@ class Operations:
             self.writer.each("{0}", value.dtype, [value], part)
             start += size
         return target
+
+    def append(self, parts: list[Value], slide: Slide) -> Value:
+        """New places behind a window, in its own memory."""
+        old, new = parts
+        end = old._replace(layout=old.layout.narrow(slide.axis, slide.places, slide.added))
+        self.writer.each("{0}", new.dtype, [new], end)
+        self.writer.alive.add(old.buffer)
+        return old._replace(layout=old.layout.narrow(slide.axis, 0, slide.places + slide.added))
 
     def rows(self, weight: Value, index: Value) -> Value:
         """`weight[index]`, along the first axis."""

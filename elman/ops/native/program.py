@@ -43,9 +43,6 @@ class Program:
         """Bytes of packed weights, all of which are read in each step."""
         return self.arena.nbytes
 
-    def fresh_state(self) -> list[Tensor]:
-        return [torch.empty(part.shape, dtype=part.dtype) for part in self.lowered.state]
-
 
 def address(tensor: Tensor) -> ctypes.c_void_p:
     return ctypes.c_void_p(tensor.data_ptr())

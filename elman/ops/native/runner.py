@@ -25,21 +25,31 @@ class Runner:
         self.program, like = program, program.lowered
         shapes, known = ([tuple(part.shape) for part in parts] for parts in (state, like.state))
         assert shapes == known, f"a state of {shapes} is not the program's, of {known}"
-        self._states = [
-            [part.to(kind.dtype, copy=True).contiguous() for part, kind in zip(state, like.state, strict=True)]
-        ]
-        self._states.append(program.fresh_state())
-        self._pointers = [pointers(parts) for parts in self._states]
+        self._memory = [self._remember(number, part) for number, part in enumerate(state)]
+        self._pointers = [pointers([pair[side] for pair in self._memory]) for side in (0, 1)]
         self.given = torch.empty(like.given.shape, dtype=like.given.dtype)
         self.output = torch.empty(like.output.shape, dtype=like.output.dtype)
         self._scratch = address(program.scratch)
         self._given, self._output = address(self.given), address(self.output)
         self._now = 0
 
+    def _remember(self, number: int, part: Tensor) -> tuple[Tensor, Tensor]:
+        """A copy of it, and where the next one goes: the same place, if this part of the state slides."""
+        like, slide = self.program.lowered.state[number], self.program.lowered.slides.get(number)
+        if slide is None:
+            return part.to(like.dtype, copy=True).contiguous(), torch.empty(like.shape, dtype=like.dtype)
+        strip = slide.strip(like.dtype)
+        slide.window(strip, like.dtype).copy_(part)
+        return strip, strip
+
     @property
     def state(self) -> list[Tensor]:
-        """After the last step; the next but one writes over it."""
-        return self._states[self._now]
+        """After the last step. Further steps write over it: copy what is to be kept."""
+        lowered = self.program.lowered
+        return [
+            lowered.slides[n].window(pair[0], lowered.state[n].dtype) if n in lowered.slides else pair[self._now]
+            for n, pair in enumerate(self._memory)
+        ]
 
     def step(self, given: Tensor) -> Tensor:
         """The output; the next step writes over it."""
