@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from elman.ops.native import CannotCompile, NoCompiler, Runner, build, compile_step
+from elman.errors import ConfigError
+from elman.ops.native import CannotCompile, NoCompiler, Runner, build, compile_step, use_threads
 from elman.ops.native.packing import pack
 
 
@@ -81,6 +82,21 @@ def test_products_of_eight_bits_are_right_to_their_rounding():
         expected = layer.step(x, ())[0]
     error = (run(layer, x, "int8") - expected).abs().max()
     assert 1e-5 < error < 0.03  # rounded, but no more than half a step of 256 inputs
+
+
+@pytest.mark.parametrize("weights", ["fp32", "int8"])
+def test_threads_share_the_work_and_change_nothing(weights):
+    torch.manual_seed(0)
+    layer, x = Function(lambda x, part: part(x), nn.Linear(300, 1000)), torch.randn(1, 300)
+    alone = run(layer, x, weights)
+    use_threads(3)
+    try:
+        runner = Runner(compile_step(layer, weights, x), [])
+        assert all(torch.equal(runner.step(x), alone) for _ in range(100))
+    finally:
+        use_threads(1)
+    with pytest.raises(ConfigError, match="0 threads"):
+        use_threads(0)
 
 
 @given(st.integers(1, 40), st.integers(1, 150), st.integers(0, 1000))

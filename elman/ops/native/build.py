@@ -10,20 +10,28 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from elman.errors import ConfigError
 from elman.ops.native.memory import NoCompiler
 
-FLAGS = ["-std=c++17", "-O3", "-march=native", "-shared", "-fPIC"]
+FLAGS = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"]
 # What -ffast-math allows, but for infinities; that flag itself would change how the whole process rounds.
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math"]
 HERE = Path(__file__).parent
 
 
 @cache
-def sampler() -> ctypes.CDLL:
-    """The loop that chooses tokens, the same for all programs."""
-    found = library((HERE / "sampling.h").read_text())
+def runtime() -> ctypes.CDLL:
+    """What all programs share: the loop that chooses tokens, and the threads that share a product."""
+    found = library("".join((HERE / name).read_text() for name in ("sampling.h", "pool.h")))
     found.run.restype = ctypes.c_int64
     return found
+
+
+def use_threads(count: int) -> None:
+    """So many threads work on each large product, in this process; one is the default."""
+    if count < 1:
+        raise ConfigError(f"{count} threads cannot work; at least one is needed")
+    runtime().use_threads(ctypes.c_int64(count))
 
 
 def library(source: str) -> ctypes.CDLL:

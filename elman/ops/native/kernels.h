@@ -7,7 +7,15 @@
 #include <immintrin.h>
 #endif
 
+typedef void (*Part)(const void* task, int64_t from, int64_t to);
+// Does a task in parts, by several threads; nothing where only one works.
+extern "C" {
+void (*share)(Part part, const void* task, int64_t count) = nullptr;
+}
+
 namespace {
+
+constexpr int64_t WORTH_SHARING = 1 << 17;  // weights of a product: below, waking the others takes as long
 
 // One number -------------------------------------------------------------------------------------------------------
 
@@ -131,13 +139,33 @@ inline void last_fp32(const float* w, const float* x, const float* bias, float* 
     std::memcpy(y, results, left * sizeof(float));
 }
 
+struct Product {
+    const void *weights, *x;
+    const float* bias;
+    float* y;
+    int64_t inner;
+
+    const float* bias_at(int64_t n) const { return bias ? bias + n : nullptr; }
+};
+
+// `count` panels are worked on by all threads, or by this one where they are few.
+void divide(Part part, const Product& task, int64_t count) {
+    if (share && count * 4 * LANES * task.inner >= WORTH_SHARING) share(part, &task, count);
+    else part(&task, 0, count);
+}
+
+void panels_fp32(const void* given, int64_t from, int64_t to) {
+    const Product& task = *(const Product*)given;
+    for (int64_t n = from * 4 * LANES; n < to * 4 * LANES; n += 4 * LANES)
+        panel_fp32<4>(
+            (const float*)task.weights + n * task.inner, (const float*)task.x, task.bias_at(n), task.y + n, task.inner);
+}
+
 void multiply_fp32(const void* packed, const float* x, const float* bias, float* y, int64_t inner, int64_t columns) {
-    const float* w = (const float*)packed;
-    int64_t n = 0;
-    for (; n + 4 * LANES <= columns; n += 4 * LANES, w += 4 * LANES * inner)
-        panel_fp32<4>(w, x, bias ? bias + n : nullptr, y + n, inner);
-    const float* added = bias ? bias + n : nullptr;
-    const int64_t left = columns - n;
+    const int64_t full = columns / (4 * LANES), n = full * 4 * LANES, left = columns - n;
+    const Product task = {packed, x, bias, y, inner};
+    divide(panels_fp32, task, full);
+    const float *w = (const float*)packed + n * inner, *added = task.bias_at(n);
     if (left > 3 * LANES) last_fp32<4>(w, x, added, y + n, inner, left);
     else if (left > 2 * LANES) last_fp32<3>(w, x, added, y + n, inner, left);
     else if (left > LANES) last_fp32<2>(w, x, added, y + n, inner, left);
@@ -198,7 +226,7 @@ template <int V> inline void dot_int8(const int8_t* w, const uint8_t* x, int64_t
 }
 
 template <int V>
-inline const int8_t* panel_int8(
+inline void panel_int8(
     const int8_t* w, const Quantised* x, const float* bias, float* y, int64_t inner, int64_t columns) {
     const int64_t fours = (inner + 3) / 4;
     int32_t sums[V * LANES];
@@ -207,21 +235,29 @@ inline const int8_t* panel_int8(
     const int32_t* totals = (const int32_t*)(scales + V * LANES);
     for (int64_t row = 0; row < columns; ++row)
         y[row] = (float)(sums[row] - x->zero * totals[row]) * (scales[row] * x->scale) + (bias ? bias[row] : 0.0f);
-    return (const int8_t*)(totals + V * LANES);
 }
 
-void multiply_int8(const void* packed, const uint8_t* vector, const float* bias, float* y, int64_t inner, int64_t columns) {
-    const Quantised* x = (const Quantised*)vector;
-    const int8_t* w = (const int8_t*)packed;
-    int64_t n = 0;
-    for (; n + 4 * LANES <= columns; n += 4 * LANES)
-        w = panel_int8<4>(w, x, bias ? bias + n : nullptr, y + n, inner, 4 * LANES);
-    const float* added = bias ? bias + n : nullptr;
-    const int64_t left = columns - n;
-    if (left > 3 * LANES) panel_int8<4>(w, x, added, y + n, inner, left);
-    else if (left > 2 * LANES) panel_int8<3>(w, x, added, y + n, inner, left);
-    else if (left > LANES) panel_int8<2>(w, x, added, y + n, inner, left);
-    else if (left) panel_int8<1>(w, x, added, y + n, inner, left);
+int64_t panel_bytes(int64_t inner) { return ((inner + 3) / 4 * 4 + 8) * 4 * LANES; }
+
+void panels_int8(const void* given, int64_t from, int64_t to) {
+    const Product& task = *(const Product*)given;
+    for (int64_t n = from; n < to; ++n)
+        panel_int8<4>(
+            (const int8_t*)task.weights + n * panel_bytes(task.inner), (const Quantised*)task.x,
+            task.bias_at(n * 4 * LANES), task.y + n * 4 * LANES, task.inner, 4 * LANES);
+}
+
+void multiply_int8(const void* packed, const uint8_t* x, const float* bias, float* y, int64_t inner, int64_t columns) {
+    const int64_t full = columns / (4 * LANES), n = full * 4 * LANES, left = columns - n;
+    const Product task = {packed, x, bias, y, inner};
+    divide(panels_int8, task, full);
+    const int8_t* w = (const int8_t*)packed + full * panel_bytes(inner);
+    const Quantised* vector = (const Quantised*)x;
+    const float* added = task.bias_at(n);
+    if (left > 3 * LANES) panel_int8<4>(w, vector, added, y + n, inner, left);
+    else if (left > 2 * LANES) panel_int8<3>(w, vector, added, y + n, inner, left);
+    else if (left > LANES) panel_int8<2>(w, vector, added, y + n, inner, left);
+    else if (left) panel_int8<1>(w, vector, added, y + n, inner, left);
 }
 
 // Matrices that change from step to step, in any layout: batch, rows, inner and columns, then the strides of both.

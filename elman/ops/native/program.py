@@ -20,7 +20,8 @@ class Program:
     def __init__(self, lowered: Lowered, parameters: list[Tensor]):
         self.lowered = lowered
         self.library = build.library(lowered.source)
-        self.scratch = _memory(lowered.scratch)
+        together = ctypes.cast(build.runtime().share_work, ctypes.c_void_p)
+        ctypes.c_void_p.in_dll(self.library, "share").value = together.value
         self.renew(parameters)
 
     def renew(self, parameters: list[Tensor]) -> None:
@@ -29,7 +30,7 @@ class Program:
         arrays = [_array(weight, values[weight.node]) for weight in self.lowered.weights]
         packed = [place for place, weight in enumerate(self.lowered.weights) if weight.form != "plain"]
         sizes = [-(-arrays[place].nbytes // ALIGNMENT) * ALIGNMENT for place in packed]
-        self.arena = _memory(sum(sizes))
+        self.arena = aligned(sum(sizes))
         start = 0
         for place, size in zip(packed, sizes, strict=True):
             array = arrays[place]
@@ -52,7 +53,7 @@ def pointers(tensors: list[Tensor]) -> Any:
     return (ctypes.c_void_p * max(1, len(tensors)))(*(tensor.data_ptr() for tensor in tensors))
 
 
-def _memory(size: int) -> Tensor:
+def aligned(size: int) -> Tensor:
     """Zeros at an aligned place, in huge pages where the system has them."""
     area = mmap.mmap(-1, max(size, 1) + HUGE)
     if size >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elman.ops.native import build
-from elman.ops.native.program import Program, address, pointers
+from elman.ops.native.program import Program, address, aligned, pointers
 
 
 class Rules(ctypes.Structure):
@@ -29,7 +29,8 @@ class Runner:
         self._pointers = [pointers([pair[side] for pair in self._memory]) for side in (0, 1)]
         self.given = torch.empty(like.given.shape, dtype=like.given.dtype)
         self.output = torch.empty(like.output.shape, dtype=like.output.dtype)
-        self._scratch = address(program.scratch)
+        self._room = aligned(like.scratch)
+        self._scratch = address(self._room)
         self._given, self._output = address(self.given), address(self.output)
         self._now = 0
 
@@ -71,7 +72,7 @@ class Runner:
         count = len(uniforms)
         tokens, log_probs = torch.empty(count, dtype=torch.long), torch.empty(count, dtype=torch.double)
         work = torch.empty(2 * rules.vocab)
-        chosen = build.sampler().run(
+        chosen = build.runtime().run(
             self.program.library.step,
             self.program.weights,
             self._scratch,
