@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from elman.errors import ConfigError, UnknownName
-from elman.ops.recurrence import generated, reference, vendor
+from elman.ops.recurrence import compiled, generated, reference, vendor
 from elman.ops.recurrence.vendor import VendorCall
 from elman.shapes import Lengths, Sequence, State
 
@@ -31,6 +31,7 @@ def _never(cell: Any, x: Sequence, lengths: Lengths | None) -> None:
 
 FORMS = {
     "generated": Form(generated.run, generated.obstacle, generated.drawback, generated.title, "cuda"),
+    "compiled": Form(compiled.run, compiled.obstacle, compiled.drawback, compiled.title, "cpu"),
     "vendor": Form(vendor.run, vendor.obstacle, vendor.drawback, vendor.title),
     "reference": Form(reference.run, _never, _never, lambda cell, x: "the plain loop"),
 }
@@ -68,7 +69,7 @@ def choose(cell: Any, x: Sequence, lengths: Lengths | None = None) -> Choice:
     for name, form in FORMS.items():
         if form.device not in (None, x.device.type):
             continue
-        problem = form.obstacle(cell, x, lengths) or form.drawback(cell, x, lengths)
+        problem = form.drawback(cell, x, lengths) or form.obstacle(cell, x, lengths)  # the first is quick to tell
         if not problem:
             reasons = [form.title(cell, x)] if name != "reference" else list(dict.fromkeys(problems))
             return Choice(name, "; ".join(reasons) or form.title(cell, x))

@@ -5,6 +5,7 @@ kept; what it gives are the adjoints of drive and products, from which all gradi
 one matrix product over all of time. Adjoints of vectors are summed on the way.
 """
 
+from collections.abc import Container
 from functools import reduce
 from typing import NamedTuple
 
@@ -35,9 +36,9 @@ class Adjoint(NamedTuple):
     kept: tuple[int, ...]
 
 
-def derive(program: Program) -> Adjoint:
-    """Reverse mode, node by node from the last to the first."""
-    reverse = _Reverse(program)
+def derive(program: Program, dear: Container[str] = ()) -> Adjoint:
+    """Reverse mode, node by node from the last to the first. Results of `dear` operations are never computed again."""
+    reverse = _Reverse(program, dear)
     (output,) = program.given
     reverse.receive(output, reverse.builder.node("load", detail=("output", 0, UNITS)))
     for part, node in enumerate(program.carried):
@@ -48,8 +49,8 @@ def derive(program: Program) -> Adjoint:
 
 
 class _Reverse:
-    def __init__(self, program: Program):
-        self.program = program
+    def __init__(self, program: Program, dear: Container[str]):
+        self.program, self.dear = program, dear
         self.kinds = program.kinds()
         self.builder = Builder(program.size)
         self.received: dict[int, int] = {}
@@ -121,13 +122,13 @@ class _Reverse:
             [given(index) for index in (*drive, *products)],
             [given(index) for index in vectors],
         )
-        kept, whole = _with_kept(program, whole)
+        kept, whole = _with_kept(program, whole, self.dear)
         parts = tuple(program.nodes[index].detail[1] for index in drive)
         names = tuple(program.nodes[index].detail for index in vectors)
         return Adjoint(whole, parts, tuple(products), names, kept)
 
 
-def _with_kept(step: Program, adjoint: Program) -> tuple[tuple[int, ...], Program]:
+def _with_kept(step: Program, adjoint: Program, dear: Container[str]) -> tuple[tuple[int, ...], Program]:
     """Values of the step become loads of as few nodes as will do, and what follows from these is computed again."""
     kinds = step.kinds()
     asked = {node.detail[1] for node in adjoint.nodes if node.op == "load" and node.detail[0] == "value"}
@@ -140,7 +141,8 @@ def _with_kept(step: Program, adjoint: Program) -> tuple[tuple[int, ...], Progra
                 continue
             seen.add(index)
             node = step.nodes[index]
-            if index in cut or node.op in ("load", "state", *HEARD):
+            kept = node.op in dear and kinds[index] in (UNITS, ROW)
+            if kept or index in cut or node.op in ("load", "state", *HEARD):
                 found.add(index)
             elif node.op not in LEAVES:
                 waiting += node.args

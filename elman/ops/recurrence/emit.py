@@ -8,8 +8,8 @@ at each step, so nothing is ever overwritten. Own state and all sums are float32
 import os
 from typing import NamedTuple
 
+from elman.ops.recurrence.evaluating import number
 from elman.ops.recurrence.partition import WINDOW, Partition
-from elman.ops.recurrence.pointwise import computed
 from elman.ops.recurrence.schedule import Schedule, Stage, schedule
 from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, Program
 from elman.ops.recurrence.words import ACQUIRE, ADD_NOTHING, EXACT, HEAD, QUICK, WRITTEN
@@ -339,12 +339,5 @@ def _bundles(group: list[int]) -> list[list[int]]:
 
 def _literal(program: Program, index: int) -> str:
     """The number that a constant node is."""
-
-    def number(index: int) -> float:
-        node = program.nodes[index]
-        if node.op == "constant":
-            return node.detail[0]
-        return float(computed(node.op, [number(arg) for arg in node.args]))
-
-    value = number(index)
+    value = number(program, index)
     return repr(value) if abs(value) < 1e300 else f"float('{value}')"

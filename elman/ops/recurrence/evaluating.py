@@ -48,6 +48,14 @@ def evaluate(
     return {index: values[index] for index in wanted}
 
 
+def number(program: Program, index: int) -> float:
+    """What a node is that is the same everywhere and always."""
+    node = program.nodes[index]
+    if node.op == "constant":
+        return node.detail[0]
+    return float(computed(node.op, [number(program, arg) for arg in node.args]))
+
+
 def vector(parameter: Tensor, part: int, size: int) -> Tensor:
     return parameter.reshape(-1, size)[part]
 
@@ -108,3 +116,11 @@ def add_matrix_gradients(
                 matrix = program.nodes[index].detail[place]
                 if matrix.parameter in gradients:
                     block(gradients[matrix.parameter], matrix, size).add_(part)
+
+
+def joined(whole: Tensor, places: list[int]) -> Tensor:
+    """Some places (batch, time, places, H) side by side; those that lie so already are not copied."""
+    first = places[0]
+    if places == list(range(first, first + len(places))):
+        return whole[:, :, first : first + len(places)].flatten(2)
+    return whole[:, :, places].flatten(2)

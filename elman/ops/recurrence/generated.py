@@ -20,11 +20,12 @@ from elman.ops import taps
 from elman.ops.recurrence import partition
 from elman.ops.recurrence.adjoint import Adjoint, derive
 from elman.ops.recurrence.emit import interpreted
-from elman.ops.recurrence.evaluating import add_matrix_gradients
+from elman.ops.recurrence.evaluating import add_matrix_gradients, joined
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition
 from elman.ops.recurrence.recomputing import Look, Values
-from elman.ops.recurrence.units import CannotCompile, Program, ending
+from elman.ops.recurrence.steps import step_of, weights_of
+from elman.ops.recurrence.units import Program
 from elman.shapes import Lengths, Sequence, State
 
 MEASURED = False  # by benchmarks/recurrence.py
@@ -71,16 +72,11 @@ _plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool], Plan | str]] = Weak
 
 def plan(cell: Any, ragged: bool = False) -> Plan | str:
     """The cell's plan, or the reason why it has none; made once."""
-    from elman.ops.recurrence.reading import read  # torch's tracer takes long to import
-
     known = _plans.setdefault(cell, {})
     key = cell.training, ragged
     if key not in known:
-        try:
-            step = read(cell)
-            known[key] = Plan(ending(step) if ragged else step)
-        except CannotCompile as reason:
-            known[key] = f"{cell.name} cannot be compiled: {reason}"
+        step = step_of(cell, ragged)
+        known[key] = step if isinstance(step, str) else Plan(step)
     return known[key]
 
 
@@ -152,25 +148,14 @@ def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None, down: boo
     kind = _kind(cell, x)
     drive = cell.drive(x)
     parts, form = pytree.tree_flatten(state)
-    weights: dict[str, Tensor] = {}
-    for node in made.step.nodes:
-        if node.op == "vector":
-            weights.setdefault(node.detail[0], _in_use(cell, node.detail[0]).contiguous())
-        elif node.op == "product":
-            for matrix in node.detail:
-                weights[matrix.parameter] = _in_use(cell, matrix.parameter).to(kind).contiguous()
+    weights = weights_of(cell, made.step)
+    matrices = {matrix.parameter for node in made.step.nodes if node.op == "product" for matrix in node.detail}
+    weights = {name: one.to(kind if name in matrices else one.dtype).contiguous() for name, one in weights.items()}
     saving = torch.is_grad_enabled() and any(one.requires_grad for one in (drive, *parts, *weights.values()))
     settings = made, kind, down, saving, lengths, tuple(weights)
     outputs, *finals = _Recurrence.apply(settings, drive, *parts, *weights.values())
     finals = [final.to(part.dtype) for final, part in zip(finals, parts, strict=True)]
     return outputs, pytree.tree_unflatten(finals, form)
-
-
-def _in_use(cell: Any, name: str) -> Tensor:
-    """A parameter, or what stands for it in this sequence while weights are dropped."""
-    path, _, leaf = name.rpartition(".")
-    owner = cell.get_submodule(path)
-    return owner.weight_in_use if leaf == "weight" and hasattr(owner, "weight_in_use") else getattr(owner, leaf)
 
 
 class _Recurrence(torch.autograd.Function):
@@ -221,7 +206,7 @@ class _Recurrence(torch.autograd.Function):
         whole = written[:batch, :, :, :size]
 
         def side_by_side(products: list[int]) -> Tensor:
-            return _joined(whole, [place[index] for index in products]).reshape(batch * time, -1)
+            return joined(whole, [place[index] for index in products]).reshape(batch * time, -1)
 
         gradients = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         add_matrix_gradients(step, adjoint.products, side_by_side, values.flat, gradients)
@@ -232,17 +217,9 @@ class _Recurrence(torch.autograd.Function):
         return (None, d_drive, *d_states, *gradients.values())
 
 
-def _joined(whole: Tensor, places: list[int]) -> Tensor:
-    """Some places (batch, time, places, H) side by side; those that lie so already are not copied."""
-    first = places[0]
-    if places == list(range(first, first + len(places))):
-        return whole[:, :, first : first + len(places)].flatten(2)
-    return whole[:, :, places].flatten(2)
-
-
 def _drive_gradient(whole: Tensor, adjoint: Adjoint, kernel: Kernel, parts: int) -> Tensor:
     places = dict(zip(adjoint.drive, map(kernel.place, adjoint.program.given), strict=False))
     if len(places) == parts:
-        return _joined(whole, [places[part] for part in range(parts)])
+        return joined(whole, [places[part] for part in range(parts)])
     zero = torch.zeros_like(whole[:, :, 0])
     return torch.cat([whole[:, :, places[part]] if part in places else zero for part in range(parts)], -1)

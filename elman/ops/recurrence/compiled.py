@@ -1,0 +1,198 @@
+"""The compiled form: C++ written for this very cell, forward and backward, that walks whole sequences on a CPU.
+
+Forward keeps what the derivative of a step needs, so no gate is computed twice. Backward walks the other way with a
+second function; the gradients of matrices come afterwards from all steps at once, in one product each.
+"""
+
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.utils import _pytree as pytree
+
+from elman.ops import taps
+from elman.ops.native import build
+from elman.ops.native.memory import NoCompiler
+from elman.ops.recurrence.adjoint import Adjoint, derive
+from elman.ops.recurrence.evaluating import add_matrix_gradients, joined
+from elman.ops.recurrence.steps import step_of, weights_of
+from elman.ops.recurrence.units import ROW, Program
+from elman.ops.recurrence.walking import Walk
+from elman.shapes import Lengths, Sequence, State
+
+DEAR = {"sigmoid", "tanh", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "erf"}
+LEAST = 1 << 23  # multiplications by recurrent weights in one call
+
+
+class Plan:
+    """A step, its derivative, and the functions that were made for them."""
+
+    def __init__(self, step: Program, kind: torch.dtype):
+        self.step, self.kind = step, kind
+
+    @cached_property
+    def adjoint(self) -> Adjoint:
+        return derive(self.step, DEAR)
+
+    @cached_property
+    def kept(self) -> tuple[int, ...]:
+        """What backward reads of each step: for the adjoint, then for the gradients of matrices."""
+        heard = [arg for product in self.adjoint.products for arg in self.step.nodes[product].args]
+        return tuple(dict.fromkeys([*self.adjoint.kept, *heard]))
+
+    @cached_property
+    def beside(self) -> tuple[int, ...]:
+        """What backward hands out beside the adjoints of the drive: those of products that are not the same."""
+        given, count = self.adjoint.program.given, len(self.adjoint.drive)
+        return tuple(dict.fromkeys(node for node in given[count:] if node not in given[:count]))
+
+    @cached_property
+    def forward(self) -> Walk:
+        return Walk(self.step, (*self.step.given, *self.kept), self.kind)
+
+    @cached_property
+    def backward(self) -> Walk:
+        adjoint = self.adjoint
+        return Walk(adjoint.program, (*adjoint.program.given[: len(adjoint.drive)], *self.beside), self.kind)
+
+
+_plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, torch.dtype], Plan]] = WeakKeyDictionary()
+
+
+def plan(cell: Any, ragged: bool = False) -> Plan | str:
+    """The cell's plan, or the reason why it has none; made once."""
+    step, kind = step_of(cell, ragged), _kind(cell)
+    if isinstance(step, str):
+        return step
+    return _plans.setdefault(cell, {}).setdefault((cell.training, ragged, kind), Plan(step, kind))
+
+
+def _kind(cell: Any) -> torch.dtype:
+    return next(cell.parameters()).dtype
+
+
+def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
+    """Why this form cannot run."""
+    problem = _unable(cell, x)
+    made = problem or plan(cell, lengths is not None)
+    return made if isinstance(made, str) else None
+
+
+def _unable(cell: Any, x: Sequence) -> str | None:
+    """What can be told without a look at the cell's equations."""
+    if taps.listening():
+        return "a recorder is listening"
+    if x.device.type != "cpu":
+        return f"compiled steps need a CPU, not {x.device.type}"
+    if x.numel() == 0:
+        return "the batch is empty"
+    if torch.is_autocast_enabled("cpu"):
+        return "under autocast steps are not compiled"
+    if _kind(cell) not in (torch.float32, torch.float64):
+        return f"compiled steps do not compute in {str(_kind(cell)).removeprefix('torch.')}"
+    if type(x) is not Tensor and type(x) is not nn.Parameter or torch.jit.is_tracing() or torch.compiler.is_compiling():
+        return "the model is being traced"
+    try:
+        build.compiler()
+    except NoCompiler as reason:
+        return str(reason)
+    return None
+
+
+def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
+    """Why another form should run. It depends on shapes alone: a run that is resumed must take the same form again."""
+    problem = _unable(cell, x)
+    if problem:
+        return problem
+    work = x.shape[0] * x.shape[1] * cell.hidden_size**2
+    if work < LEAST:
+        return "so little work is not worth a compiler's time"
+    made = plan(cell, lengths is not None)
+    if isinstance(made, str):
+        return made
+    try:
+        assert made.forward and made.backward
+    except NoCompiler as reason:
+        return str(reason)
+    return None
+
+
+def title(cell: Any, x: Sequence) -> str:
+    return f"C++ generated for {cell.name}"
+
+
+def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
+    made = plan(cell, lengths is not None)
+    assert isinstance(made, Plan)
+    drive = cell.drive(x)
+    parts, form = pytree.tree_flatten(state)
+    weights = weights_of(cell, made.step)
+    saving = torch.is_grad_enabled() and any(one.requires_grad for one in (drive, *parts, *weights.values()))
+    settings = made, saving, lengths, tuple(weights)
+    outputs, *finals = _Recurrence.apply(settings, drive, *parts, *weights.values())
+    finals = [final.to(part.dtype) for final, part in zip(finals, parts, strict=True)]
+    return outputs, pytree.tree_unflatten(finals, form)
+
+
+class _Recurrence(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, settings: Any, drive: Tensor, *rest: Tensor) -> Any:
+        made, saving, lengths, names = settings
+        step, kinds = made.step, made.step.kinds()
+        count, (batch, time, _) = len(step.carried), drive.shape
+        drive = _rows(drive.to(made.kind))
+        weights = {name: one.to(made.kind) for name, one in zip(names, rest[count:], strict=True)}
+        outputs = drive.new_empty(batch, time, step.size)
+        shapes = [(batch, time if saving else 1, *([] if kinds[index] == ROW else [step.size])) for index in made.kept]
+        kept = [drive.new_empty(shape) for shape in shapes]
+        stored = [outputs, *(one.expand(batch, time, *one.shape[2:]) for one in kept)]
+        loads = {("drive", part): one for part, one in enumerate(drive.split(step.size, -1))}
+        final, _ = made.forward(loads, [_rows(part.to(made.kind)) for part in rest[:count]], weights, stored, lengths)
+        if saving:
+            ctx.settings, ctx.width, ctx.kinds = settings, drive.shape[-1], [one.dtype for one in (drive, *rest)]
+            ctx.save_for_backward(*kept, *rest[count:])
+        return (outputs, *final)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_output: Tensor, *d_final: Tensor) -> Any:
+        made, _, lengths, names = ctx.settings
+        step, adjoint, size = made.step, made.adjoint, made.step.size
+        kept = dict(zip(made.kept, ctx.saved_tensors, strict=False))
+        weights = dict(zip(names, ctx.saved_tensors[len(kept) :], strict=True))
+        batch, time, _ = d_output.shape
+        parts = ctx.width // size
+        written = d_output.new_empty(batch, time, parts + len(made.beside), size)
+        for part in set(range(parts)) - set(adjoint.drive):
+            written[:, :, part] = 0
+        places = [*adjoint.drive, *range(parts, written.shape[2])]
+        place = dict(zip(made.backward.stored, places, strict=True))
+        loads = {("kept", number): kept[index] for number, index in enumerate(adjoint.kept)}
+        loads["output", 0] = _rows(d_output)
+        stored = [written[:, :, one] for one in places]
+        wide = {name: one.to(made.kind) for name, one in weights.items()}
+        d_initial, sums = made.backward(loads, [_rows(one) for one in d_final], wide, stored, lengths, down=True)
+        products = dict(zip(adjoint.products, adjoint.program.given[len(adjoint.drive) :], strict=True))
+
+        def side_by_side(indices: list[int]) -> Tensor:
+            return joined(written, [place[products[index]] for index in indices]).reshape(batch * time, -1)
+
+        needed = dict(zip(names, ctx.needs_input_grad[2 + len(d_final) :], strict=True))
+        gradients = {name: torch.zeros_like(one) for name, one in wide.items() if needed[name]}
+        add_matrix_gradients(
+            step, adjoint.products, side_by_side, lambda index: kept[index].view(-1, size), gradients
+        )
+        for (name, part), total in zip(adjoint.vectors, sums, strict=True):
+            if name in gradients:
+                gradients[name].view(-1, size)[part] += total.sum(0)
+        d_drive = joined(written, list(range(parts)))
+        found = [d_drive, *d_initial, *(gradients.get(name) for name in names)]
+        return (None, *(one if one is None else one.to(kind) for one, kind in zip(found, ctx.kinds, strict=True)))
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """With the numbers of a row side by side."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()

@@ -1,0 +1,190 @@
+"""A unit program as C++: one function that walks its rows through all steps, with one loop over units for each phase.
+
+It is given, for each slot, the address of its first number and how far apart its rows and its steps lie. Values are
+named by their nodes: v12 in a loop, m12 in memory; p3 is where slot 3 holds the row and step at hand.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+
+from elman.ops.native.memory import c_type
+from elman.ops.native.operations import COMPARISONS, FORMULAS
+from elman.ops.recurrence.evaluating import number, together
+from elman.ops.recurrence.phases import Phases
+from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, VECTOR, Program
+
+HEAD = """
+typedef void (*Multiply)(const T*, const T* const*, int64_t, int64_t, int64_t, int64_t, T*, int64_t, int64_t);
+static int64_t whole(int64_t columns) { return (columns + 15) / 16 * 16 + 16; }  // so that rows share no cache sets
+
+extern "C" void walk(
+    int64_t from, int64_t to, int64_t time, int64_t size, int64_t down, T* const* tensors, const int64_t* strides,
+    const int64_t* lengths, Multiply multiply) {
+const NoTinyNumbers quick;
+const int64_t rows = to - from, wide = whole(size);
+"""
+ROWS = "for (int64_t r = 0; r < rows; ++r) {"
+UNITS_OF_ROW = "#pragma GCC ivdep\nfor (int64_t u = 0; u < size; ++u) {"
+WRITTEN = {
+    "spread": "{0}",
+    "sign": "(({0} > 0) - ({0} < 0))",
+    **{str(op).removeprefix("aten."): text for op, text in FORMULAS.items()},
+    **{str(op).removeprefix("aten."): f"({{0}} {sign} {{1}})" for op, sign in COMPARISONS.items()},
+}
+
+
+class Emitted(NamedTuple):
+    source: str
+    slots: tuple[tuple[str, Any], ...]
+    """What is given: ("load", (source, part)), ("vector", (parameter, part)), ("packed", group), ("initial", part),
+    ("final", part), ("stored", place), ("sums", place)."""
+    groups: tuple[list[int], ...]
+    """Products that are made together."""
+
+
+def emit(program: Program, stored: tuple[int, ...], kind: torch.dtype) -> Emitted:
+    """`stored` are the nodes that are handed out at each step."""
+    return _Emitter(program, stored).emitted(kind)
+
+
+class _Emitter:
+    def __init__(self, program: Program, stored: tuple[int, ...]):
+        self.program, self.stored = program, stored
+        self.nodes, self.kinds = program.nodes, program.kinds()
+        self.plan = Phases(program)
+        self.groups = list(together(program).values())
+        self.slots: list[tuple[str, Any]] = []
+        self.sizes: list[str] = []
+        self.results = ("stored", "=", stored), ("fresh", "=", program.carried), ("sums", "+=", program.summed)
+
+    def emitted(self, kind: torch.dtype) -> Emitted:
+        parts = range(len(self.program.carried))
+        rooms = [self.room(name, f"{len(parts)} * rows * wide") for name in ("old", "fresh")]
+        rooms += [self.room(f"y{n}", f"rows * whole({len(group)} * size)") for n, group in enumerate(self.groups)]
+        for index in self.plan.outliving:
+            rooms.append(self.room(f"m{index}", "rows * wide" if self.kinds[index] == UNITS else "whole(rows)"))
+        rooms += [self.room(f"m{index}", "wide") for index in self.plan.vectors]
+        lines = [UNITS_OF_ROW, *(f"m{i}[u] = {self.formula(i)};" for i in self.plan.vectors), "}"]
+        lines += [ROWS, *(self.copied("initial", part) for part in parts), "}"]
+        lines += ["for (int64_t step = 0; step < time; ++step) {"]
+        lines += ["const int64_t t = down ? time - 1 - step : step;"]
+        stages = sorted({0, *self.plan.starts, self.plan.last + 1})
+        for start, end in zip(stages, stages[1:], strict=False):
+            lines += [*self.products(start), *self.stage(range(start, end))]
+        lines += ["std::swap(old, fresh);", "}", ROWS, *(self.copied("final", part) for part in parts), "}"]
+        memory = f"T* const memory = (T*)std::aligned_alloc(64, ({' + '.join(self.sizes)}) * sizeof(T));"
+        text = [f"typedef {c_type(kind)} T;", HEAD, memory, *rooms, *lines, "std::free(memory);", "}\n"]
+        return Emitted("\n".join(text), tuple(self.slots), tuple(self.groups))
+
+    def slot(self, what: str, which: Any) -> int:
+        if (what, which) not in self.slots:
+            self.slots.append((what, which))
+        return self.slots.index((what, which))
+
+    def room(self, name: str, size: str) -> str:
+        before = " + ".join(["memory", *self.sizes])
+        self.sizes.append(size)
+        return f"T* {name} = {before};"
+
+    def copied(self, what: str, part: int) -> str:
+        """A part of the state, from or to the outside."""
+        n = self.slot(what, part)
+        given, own = f"tensors[{n}] + (from + r) * strides[{2 * n}]", f"old + ({part} * rows + r) * wide"
+        return f"std::memcpy({', '.join((own, given) if what == 'initial' else (given, own))}, size * sizeof(T));"
+
+    def products(self, phase: int) -> list[str]:
+        lines = []
+        for n, group in enumerate(self.groups):
+            if self.plan.place[group[0]] == phase:
+                args = self.nodes[group[0]].args
+                heard = ", ".join(self.heard(arg) for arg in args)
+                columns = f"{len(group)} * size"
+                given = f"tensors[{self.slot('packed', n)}], x, {len(args)}, size, wide, rows, y{n}"
+                lines += [f"{{ const T* const x[] = {{{heard}}};", f"multiply({given}, whole({columns}), {columns}); }}"]
+        return lines
+
+    def heard(self, index: int) -> str:
+        """Where a product finds the value of all rows."""
+        node = self.nodes[index]
+        return f"old + {node.detail[0]} * rows * wide" if node.op == "state" else f"m{index}"
+
+    def stage(self, phases: range) -> list[str]:
+        """Phases without products between them, for one row after another."""
+        self.addresses: dict[str, str] = {"row": "const int64_t row = from + r;"}
+        lines = [line for phase in phases for line in self.phase(phase)]
+        return [ROWS, *self.addresses.values(), *lines, "}"] if lines else []
+
+    def phase(self, phase: int) -> list[str]:
+        before: list[str] = []
+        inside: list[str] = []
+        after: list[str] = []
+        for index in self.plan.made:
+            if self.plan.place[index] != phase:
+                continue
+            wide = self.kinds[index] == UNITS
+            if self.nodes[index].op == "total":
+                before.append(f"T v{index} = 0;")
+                inside.append(f"v{index} += {self.value(self.nodes[index].args[0], phase)};")
+            else:
+                (inside if wide else before).append(f"const T v{index} = {self.formula(index)};")
+            if index in self.plan.outliving:
+                (inside if wide else after).append(f"{self.memory(index)} = v{index};")
+        for what, sign, indices in self.results:
+            for n, index in enumerate(indices):
+                if self.plan.written(index) == phase:
+                    place = self.state(what, n) if what == "fresh" else self.given(what, n)
+                    where, unit = (after, 0) if self.kinds[index] == ROW else (inside, "u")
+                    where.append(f"{place}[{unit}] {sign} {self.value(index, phase)};")
+        loop = [UNITS_OF_ROW, *inside, "}"] if inside else []
+        return [*before, *loop, *after]
+
+    def formula(self, index: int) -> str:
+        node = self.nodes[index]
+        return WRITTEN[node.op].format(*(self.value(arg, self.plan.place[index]) for arg in node.args))
+
+    def value(self, index: int, phase: int) -> str:
+        """How a node is read in a phase."""
+        node, kind = self.nodes[index], self.kinds[index]
+        if kind == CONSTANT:
+            return _literal(number(self.program, index))
+        if node.op == "load":
+            return f"{self.given('load', node.detail[:2])}[{'u' if kind == UNITS else 0}]"
+        if node.op == "state":
+            return f"{self.state('old', node.detail[0])}[u]"
+        if node.op == "going":
+            return "(t < lengths[row])"
+        if node.op == "vector":
+            return f"tensors[{self.slot('vector', node.detail)}][u]"
+        if node.op == "product":
+            n = next(n for n, group in enumerate(self.groups) if index in group)
+            start = f"y{n} + r * whole({len(self.groups[n])} * size) + {self.groups[n].index(index)} * size"
+            return f"{self.address(f'y{index}_', start)}[u]"
+        if kind == VECTOR:
+            return f"m{index}[u]"
+        made = self.plan.place[index]
+        near = made == phase if kind == UNITS else self.plan.stage(made) == self.plan.stage(phase)
+        return f"v{index}" if near else self.memory(index)
+
+    def memory(self, index: int) -> str:
+        if self.kinds[index] == ROW:
+            return f"m{index}[r]"
+        return f"{self.address(f'm{index}_', f'm{index} + r * wide')}[u]"
+
+    def given(self, what: str, which: Any) -> str:
+        """Where a slot holds this row and step."""
+        n = self.slot(what, which)
+        return self.address(f"p{n}", f"tensors[{n}] + row * strides[{2 * n}] + t * strides[{2 * n + 1}]")
+
+    def state(self, name: str, part: int) -> str:
+        return self.address(f"{name}{part}", f"{name} + ({part} * rows + r) * wide")
+
+    def address(self, name: str, start: str) -> str:
+        self.addresses[name] = f"T* __restrict {name} = {start};"
+        return name
+
+
+def _literal(value: float) -> str:
+    if value != value:
+        return "T(NAN)"
+    return f"T({value!r})" if abs(value) < 1e300 else f"T({'-' if value < 0 else ''}INFINITY)"

@@ -1,0 +1,107 @@
+// Products of a few rows with a matrix that lies in panels; goes after kernels.h and the definition of T.
+// A panel is what up to three vectors of columns need: for the first inner place all of them, then for the second.
+#include <cstdlib>
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int64_t BYTES = 64, ROWS = 8;
+#elif defined(__AVX__)
+constexpr int64_t BYTES = 32, ROWS = 4;
+#elif defined(__aarch64__)
+constexpr int64_t BYTES = 16, ROWS = 8;
+#else
+constexpr int64_t BYTES = 16, ROWS = 4;
+#endif
+constexpr int64_t VECTORS = 3, WIDTH = BYTES / sizeof(T), PANEL = VECTORS * WIDTH;
+constexpr int64_t DEPTH = 128;  // inner places of a panel that stay in the nearest cache while all rows pass
+typedef T Vector __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
+
+// R rows by V vectors of columns, all sums in registers.
+template <int R, int V>
+void tile(const T* x, int64_t wide, const T* w, int64_t inner, T* y, int64_t leading, bool add) {
+    Vector sums[R][V] = {};
+    if (add)
+        for (int r = 0; r < R; ++r)
+            for (int v = 0; v < V; ++v) sums[r][v] = *(const Vector*)(y + r * leading + v * WIDTH);
+    for (int64_t k = 0; k < inner; ++k, w += V * WIDTH) {
+        Vector weights[V];
+        for (int v = 0; v < V; ++v) weights[v] = *(const Vector*)(w + v * WIDTH);
+        for (int r = 0; r < R; ++r) {
+            const T one = x[r * wide + k];
+            for (int v = 0; v < V; ++v) sums[r][v] += weights[v] * one;
+        }
+    }
+    for (int r = 0; r < R; ++r)
+        for (int v = 0; v < V; ++v) *(Vector*)(y + r * leading + v * WIDTH) = sums[r][v];
+}
+
+template <int R, int V>
+void last_rows(
+    int64_t rows, const T* x, int64_t wide, const T* w, int64_t inner, T* y, int64_t leading, bool add) {
+    if constexpr (R > 0) {
+        if (rows == R) tile<R, V>(x, wide, w, inner, y, leading, add);
+        else last_rows<R - 1, V>(rows, x, wide, w, inner, y, leading, add);
+    }
+}
+
+template <int V>
+void panel(
+    const T* const* x, int64_t count, int64_t inner, int64_t wide, int64_t rows, const T* w, T* y, int64_t leading) {
+    for (int64_t n = 0; n < count; ++n)
+        for (int64_t k = 0; k < inner; k += DEPTH) {
+            const int64_t depth = std::min(DEPTH, inner - k);
+            const bool add = n || k;
+            int64_t r = 0;
+            for (; r + ROWS <= rows; r += ROWS)
+                tile<ROWS, V>(x[n] + r * wide + k, wide, w, depth, y + r * leading, leading, add);
+            last_rows<ROWS - 1, V>(rows - r, x[n] + r * wide + k, wide, w, depth, y + r * leading, leading, add);
+            w += depth * V * WIDTH;
+        }
+}
+
+// How many columns the panel that begins at `column` has.
+int64_t columns_of(int64_t column, int64_t columns) {
+    return std::min(PANEL, (columns - column + WIDTH - 1) / WIDTH * WIDTH);
+}
+
+}  // namespace
+
+extern "C" {
+
+// y = the sum over all of x of x @ its part of the matrix. Rows of x lie `wide` apart, those of y `leading`, which
+// leaves room for whole vectors.
+void multiply(
+    const T* packed, const T* const* x, int64_t count, int64_t inner, int64_t wide, int64_t rows, T* y,
+    int64_t leading, int64_t columns) {
+    for (int64_t column = 0; column < columns; column += PANEL, packed += count * inner * PANEL) {
+        const int64_t width = columns_of(column, columns);
+        if (width == PANEL) panel<3>(x, count, inner, wide, rows, packed, y + column, leading);
+        else if (width == 2 * WIDTH) panel<2>(x, count, inner, wide, rows, packed, y + column, leading);
+        else panel<1>(x, count, inner, wide, rows, packed, y + column, leading);
+    }
+}
+
+// One square block w(column, inner) of a matrix: its columns begin at `column`, its inner places at `start` of `depth`.
+void pack(
+    const T* w, int64_t by_column, int64_t by_inner, int64_t size, int64_t column, int64_t columns, int64_t start,
+    int64_t depth, T* packed) {
+    constexpr int64_t SOME = 16;
+    for (int64_t j = 0; j < size;) {
+        const int64_t first = (column + j) / PANEL * PANEL, width = columns_of(first, columns);
+        const int64_t lane = column + j - first, many = std::min(size - j, std::min(width - lane, SOME));
+        T* to = packed + first * depth + start * width + lane;
+        if (by_column == 1)
+            for (int64_t k = 0; k < size; ++k)
+                for (int64_t n = 0; n < many; ++n) to[k * width + n] = w[k * by_inner + j + n];
+        else
+            for (int64_t block = 0; block < size; block += SOME)
+                for (int64_t n = 0; n < many; ++n)
+                    for (int64_t k = block; k < std::min(size, block + SOME); ++k)
+                        to[k * width + n] = w[(j + n) * by_column + k * by_inner];
+        j += many;
+    }
+}
+
+int64_t width() { return WIDTH; }
+}

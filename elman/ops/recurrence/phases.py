@@ -1,0 +1,68 @@
+"""A step as loops over units: where each value is made when one processor owns all units of its rows.
+
+Products need all rows' values, totals all units' of a row, so both end a loop: a phase is one loop over the units of
+a row, and a stage is what lies between products. Products and totals come as early as they can, all else as late, so
+that few values outlive their phase.
+"""
+
+from functools import cached_property
+
+from elman.ops.recurrence.units import HEARD, LEAVES, ROW, UNITS, VECTOR, Program, reached
+
+
+class Phases:
+    """`place`: the phase that makes a node; products are made before it, totals are known after it."""
+
+    def __init__(self, program: Program):
+        self.program, self.kinds = program, program.kinds()
+        nodes = program.nodes
+        self.live = sorted(reached(nodes, program.results()))
+        early: dict[int, int] = {}
+        for index in self.live:
+            op, args = nodes[index].op, nodes[index].args
+            known = (early[arg] + (nodes[arg].op == "total") for arg in args)
+            early[index] = max(known, default=0) + (op == "product")
+        self.last = max(early[index] for index in program.results())
+        self.place = {index: early[index] if nodes[index].op in HEARD else self.last for index in self.live}
+        for index in reversed(self.live):
+            latest = self.place[index] - (nodes[index].op == "product")
+            for arg in nodes[index].args:
+                if nodes[arg].op not in HEARD:
+                    self.place[arg] = min(self.place[arg], latest)
+
+    @cached_property
+    def made(self) -> list[int]:
+        """What some phase computes."""
+        nodes = self.program.nodes
+        found = [index for index in self.live if nodes[index].op not in (*LEAVES, "product")]
+        return [index for index in found if self.kinds[index] in (UNITS, ROW)]
+
+    @cached_property
+    def vectors(self) -> list[int]:
+        """The same for all rows and steps: made once, before the first."""
+        return [i for i in self.live if self.kinds[i] == VECTOR and self.program.nodes[i].op != "vector"]
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Phases before which products are made: the beginnings of stages."""
+        return sorted({self.place[index] for index in self.live if self.program.nodes[index].op == "product"})
+
+    def stage(self, phase: int) -> int:
+        return sum(start <= phase for start in self.starts)
+
+    @cached_property
+    def outliving(self) -> list[int]:
+        """What must lie in memory: values of units that a later phase or a product reads, and of rows a later stage."""
+        nodes, found = self.program.nodes, set()
+        for index in self.live:
+            for arg in set(nodes[index].args) & set(self.made):
+                before, after = self.place[arg], self.place[index]
+                if self.kinds[arg] == ROW:
+                    before, after = self.stage(before), self.stage(after)
+                if before < after:
+                    found.add(arg)
+        return sorted(found)
+
+    def written(self, index: int) -> int:
+        """The phase that hands out a result: that which makes it; the last, if it lies in memory until then."""
+        return self.place[index] if index in self.made else self.last

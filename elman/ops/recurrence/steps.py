@@ -1,0 +1,39 @@
+"""What every compiler of steps begins with: a cell's step, read once, and the weights it uses in this sequence."""
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+
+from elman.ops.recurrence.units import CannotCompile, Program, ending
+
+_steps: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool], Program | str]] = WeakKeyDictionary()
+
+
+def step_of(cell: Any, ragged: bool = False) -> Program | str:
+    """The program of the cell's step, or the reason why it has none; for rows of unequal length if `ragged`."""
+    from elman.ops.recurrence.reading import read  # torch's tracer takes long to import
+
+    known = _steps.setdefault(cell, {})
+    key = cell.training, ragged
+    if key not in known:
+        try:
+            step = read(cell)
+            known[key] = ending(step) if ragged else step
+        except CannotCompile as reason:
+            known[key] = f"{cell.name} cannot be compiled: {reason}"
+    return known[key]
+
+
+def weights_of(cell: Any, step: Program) -> dict[str, Tensor]:
+    """Parameters and buffers that the step reads, by name."""
+    vectors = [node.detail[0] for node in step.nodes if node.op == "vector"]
+    matrices = [matrix.parameter for node in step.nodes if node.op == "product" for matrix in node.detail]
+    return {name: _in_use(cell, name) for name in dict.fromkeys([*vectors, *matrices])}
+
+
+def _in_use(cell: Any, name: str) -> Tensor:
+    """A parameter, or what stands for it in this sequence while weights are dropped."""
+    path, _, leaf = name.rpartition(".")
+    owner = cell.get_submodule(path)
+    return owner.weight_in_use if leaf == "weight" and hasattr(owner, "weight_in_use") else getattr(owner, leaf)
