@@ -34,17 +34,20 @@ def use_threads(count: int) -> None:
     runtime().use_threads(ctypes.c_int64(count))
 
 
-def library(source: str) -> ctypes.CDLL:
-    """C++ that uses our kernels, loaded. Two processes may build it at once: only whole files get the final name."""
-    path = built(source)
+def library(source: str, *heads: str) -> ctypes.CDLL:
+    """C++ after these heads (our kernels, unless others are given), loaded.
+
+    Two processes may build it at once: only whole files get the final name.
+    """
+    path = built(source, *heads)
     if not path.exists():
-        _compile(source, path)
+        _compile(head(*heads) + source, path)
     return ctypes.CDLL(str(path))
 
 
-def built(source: str) -> Path:
+def built(source: str, *heads: str) -> Path:
     """Where the machine code of this source is or will be."""
-    parts = [source, kernels(), *FLAGS, compiler(), processor()]
+    parts = [source, head(*heads), *FLAGS, compiler(), processor()]
     return folder() / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}.so"
 
 
@@ -55,8 +58,8 @@ def folder() -> Path:
 
 
 @cache
-def kernels() -> str:
-    return (HERE / "kernels.h").read_text()
+def head(*names: str) -> str:
+    return "".join((HERE / name).read_text() for name in names or ("numbers.h", "kernels.h"))
 
 
 @cache
@@ -91,7 +94,7 @@ def _compile(source: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as aside:
             text, result = Path(aside) / "step.cpp", Path(aside) / "step.so"
-            text.write_text(kernels() + source)
+            text.write_text(source)
             command = [*(os.environ.get("CXX") or "c++").split(), *FLAGS, str(text), "-o", str(result)]
             found = subprocess.run(command, capture_output=True, text=True, check=False)
             if found.returncode:

@@ -17,10 +17,11 @@ from elman.ops import taps
 from elman.ops.native import build
 from elman.ops.native.memory import NoCompiler
 from elman.ops.recurrence.adjoint import Adjoint, derive
+from elman.ops.recurrence.cpp import emit
 from elman.ops.recurrence.evaluating import add_matrix_gradients, joined
 from elman.ops.recurrence.steps import step_of, weights_of
 from elman.ops.recurrence.units import ROW, Program
-from elman.ops.recurrence.walking import Walk
+from elman.ops.recurrence.walking import Walk, load
 from elman.shapes import Lengths, Sequence, State
 
 DEAR = {"sigmoid", "tanh", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "erf"}
@@ -44,19 +45,17 @@ class Plan:
         return tuple(dict.fromkeys([*self.adjoint.kept, *heard]))
 
     @cached_property
-    def beside(self) -> tuple[int, ...]:
-        """What backward hands out beside the adjoints of the drive: those of products that are not the same."""
+    def adjoints(self) -> tuple[int, ...]:
+        """What backward hands out: the adjoints of parts of the drive, then those of products that are not the same."""
         given, count = self.adjoint.program.given, len(self.adjoint.drive)
-        return tuple(dict.fromkeys(node for node in given[count:] if node not in given[:count]))
+        return (*given[:count], *dict.fromkeys(node for node in given[count:] if node not in given[:count]))
 
     @cached_property
-    def forward(self) -> Walk:
-        return Walk(self.step, (*self.step.given, *self.kept), self.kind)
-
-    @cached_property
-    def backward(self) -> Walk:
-        adjoint = self.adjoint
-        return Walk(adjoint.program, (*adjoint.program.given[: len(adjoint.drive)], *self.beside), self.kind)
+    def walks(self) -> list[Walk]:
+        """Forward and backward."""
+        forward = emit("forward", self.step, (*self.step.given, *self.kept))
+        backward = emit("backward", self.adjoint.program, self.adjoints)
+        return load(self.kind, [(self.step, forward), (self.adjoint.program, backward)])
 
 
 _plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, torch.dtype], Plan]] = WeakKeyDictionary()
@@ -114,7 +113,7 @@ def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     if isinstance(made, str):
         return made
     try:
-        assert made.forward and made.backward
+        assert made.walks
     except NoCompiler as reason:
         return str(reason)
     return None
@@ -150,7 +149,8 @@ class _Recurrence(torch.autograd.Function):
         kept = [drive.new_empty(shape) for shape in shapes]
         stored = [outputs, *(one.expand(batch, time, *one.shape[2:]) for one in kept)]
         loads = {("drive", part): one for part, one in enumerate(drive.split(step.size, -1))}
-        final, _ = made.forward(loads, [_rows(part.to(made.kind)) for part in rest[:count]], weights, stored, lengths)
+        initial = [_rows(part.to(made.kind)) for part in rest[:count]]
+        final, _ = made.walks[0](loads, initial, weights, stored, lengths)
         if saving:
             ctx.settings, ctx.width, ctx.kinds = settings, drive.shape[-1], [one.dtype for one in (drive, *rest)]
             ctx.save_for_backward(*kept, *rest[count:])
@@ -165,16 +165,16 @@ class _Recurrence(torch.autograd.Function):
         weights = dict(zip(names, ctx.saved_tensors[len(kept) :], strict=True))
         batch, time, _ = d_output.shape
         parts = ctx.width // size
-        written = d_output.new_empty(batch, time, parts + len(made.beside), size)
+        written = d_output.new_empty(batch, time, parts + len(made.adjoints) - len(adjoint.drive), size)
         for part in set(range(parts)) - set(adjoint.drive):
             written[:, :, part] = 0
         places = [*adjoint.drive, *range(parts, written.shape[2])]
-        place = dict(zip(made.backward.stored, places, strict=True))
+        place = dict(zip(made.adjoints, places, strict=True))
         loads = {("kept", number): kept[index] for number, index in enumerate(adjoint.kept)}
         loads["output", 0] = _rows(d_output)
         stored = [written[:, :, one] for one in places]
         wide = {name: one.to(made.kind) for name, one in weights.items()}
-        d_initial, sums = made.backward(loads, [_rows(one) for one in d_final], wide, stored, lengths, down=True)
+        d_initial, sums = made.walks[1](loads, [_rows(one) for one in d_final], wide, stored, lengths, down=True)
         products = dict(zip(adjoint.products, adjoint.program.given[len(adjoint.drive) :], strict=True))
 
         def side_by_side(indices: list[int]) -> Tensor:

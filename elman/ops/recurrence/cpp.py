@@ -4,6 +4,7 @@ It is given, for each slot, the address of its first number and how far apart it
 named by their nodes: v12 in a loop, m12 in memory; p3 is where slot 3 holds the row and step at hand.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -15,12 +16,14 @@ from elman.ops.recurrence.phases import Phases
 from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, VECTOR, Program
 
 HEAD = """
+typedef {kind} T;
 typedef void (*Multiply)(const T*, const T* const*, int64_t, int64_t, int64_t, int64_t, T*, int64_t, int64_t);
-static int64_t whole(int64_t columns) { return (columns + 15) / 16 * 16 + 16; }  // so that rows share no cache sets
-
-extern "C" void walk(
+static int64_t whole(int64_t columns) {{ return (columns + 15) / 16 * 16 + 16; }}  // so that rows share no cache sets
+"""
+FUNCTION = """
+extern "C" void {name}(
     int64_t from, int64_t to, int64_t time, int64_t size, int64_t down, T* const* tensors, const int64_t* strides,
-    const int64_t* lengths, Multiply multiply) {
+    const int64_t* lengths, Multiply multiply) {{
 const NoTinyNumbers quick;
 const int64_t rows = to - from, wide = whole(size);
 """
@@ -35,7 +38,10 @@ WRITTEN = {
 
 
 class Emitted(NamedTuple):
-    source: str
+    """A function of C++ that walks."""
+
+    name: str
+    text: str
     slots: tuple[tuple[str, Any], ...]
     """What is given: ("load", (source, part)), ("vector", (parameter, part)), ("packed", group), ("initial", part),
     ("final", part), ("stored", place), ("sums", place)."""
@@ -43,9 +49,13 @@ class Emitted(NamedTuple):
     """Products that are made together."""
 
 
-def emit(program: Program, stored: tuple[int, ...], kind: torch.dtype) -> Emitted:
+def emit(name: str, program: Program, stored: tuple[int, ...]) -> Emitted:
     """`stored` are the nodes that are handed out at each step."""
-    return _Emitter(program, stored).emitted(kind)
+    return _Emitter(program, stored).emitted(name)
+
+
+def source(kind: torch.dtype, functions: Iterable[Emitted]) -> str:
+    return HEAD.format(kind=c_type(kind)) + "".join(function.text for function in functions)
 
 
 class _Emitter:
@@ -58,14 +68,14 @@ class _Emitter:
         self.sizes: list[str] = []
         self.results = ("stored", "=", stored), ("fresh", "=", program.carried), ("sums", "+=", program.summed)
 
-    def emitted(self, kind: torch.dtype) -> Emitted:
+    def emitted(self, name: str) -> Emitted:
         parts = range(len(self.program.carried))
         rooms = [self.room(name, f"{len(parts)} * rows * wide") for name in ("old", "fresh")]
         rooms += [self.room(f"y{n}", f"rows * whole({len(group)} * size)") for n, group in enumerate(self.groups)]
         for index in self.plan.outliving:
             rooms.append(self.room(f"m{index}", "rows * wide" if self.kinds[index] == UNITS else "whole(rows)"))
         rooms += [self.room(f"m{index}", "wide") for index in self.plan.vectors]
-        lines = [UNITS_OF_ROW, *(f"m{i}[u] = {self.formula(i)};" for i in self.plan.vectors), "}"]
+        lines = [f"for (int64_t u = 0; u < size; ++u) m{i}[u] = {self.formula(i)};" for i in self.plan.vectors]
         lines += [ROWS, *(self.copied("initial", part) for part in parts), "}"]
         lines += ["for (int64_t step = 0; step < time; ++step) {"]
         lines += ["const int64_t t = down ? time - 1 - step : step;"]
@@ -74,8 +84,8 @@ class _Emitter:
             lines += [*self.products(start), *self.stage(range(start, end))]
         lines += ["std::swap(old, fresh);", "}", ROWS, *(self.copied("final", part) for part in parts), "}"]
         memory = f"T* const memory = (T*)std::aligned_alloc(64, ({' + '.join(self.sizes)}) * sizeof(T));"
-        text = [f"typedef {c_type(kind)} T;", HEAD, memory, *rooms, *lines, "std::free(memory);", "}\n"]
-        return Emitted("\n".join(text), tuple(self.slots), tuple(self.groups))
+        text = [FUNCTION.format(name=name), memory, *rooms, *lines, "std::free(memory);", "}\n"]
+        return Emitted(name, "\n".join(text), tuple(self.slots), tuple(self.groups))
 
     def slot(self, what: str, which: Any) -> int:
         if (what, which) not in self.slots:

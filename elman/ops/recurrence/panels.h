@@ -1,6 +1,6 @@
-// Products of a few rows with a matrix that lies in panels; goes after kernels.h and the definition of T.
+// Products of a few rows with a matrix that lies in panels; goes after numbers.h and the definition of T.
 // A panel is what up to three vectors of columns need: for the first inner place all of them, then for the second.
-#include <cstdlib>
+#include <algorithm>
 
 namespace {
 

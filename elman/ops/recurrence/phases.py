@@ -1,8 +1,8 @@
 """A step as loops over units: where each value is made when one processor owns all units of its rows.
 
 Products need all rows' values, totals all units' of a row, so both end a loop: a phase is one loop over the units of
-a row, and a stage is what lies between products. Products and totals come as early as they can, all else as late, so
-that few values outlive their phase.
+a row, and a stage is what lies between products. Products, totals and results come as early as they can, all else as
+late, so that few values outlive their phase.
 """
 
 from functools import cached_property
@@ -22,8 +22,10 @@ class Phases:
             op, args = nodes[index].op, nodes[index].args
             known = (early[arg] + (nodes[arg].op == "total") for arg in args)
             early[index] = max(known, default=0) + (op == "product")
-        self.last = max(early[index] for index in program.results())
-        self.place = {index: early[index] if nodes[index].op in HEARD else self.last for index in self.live}
+        self.last = max(early.values())
+        results = program.results()
+        now = [index for index in self.live if nodes[index].op in HEARD or index in results]
+        self.place = {**dict.fromkeys(self.live, self.last), **{index: early[index] for index in now}}
         for index in reversed(self.live):
             latest = self.place[index] - (nodes[index].op == "product")
             for arg in nodes[index].args:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from elman.ops.native import build
 from elman.ops.native.memory import c_type
-from elman.ops.recurrence.cpp import emit
+from elman.ops.recurrence.cpp import Emitted, source
 from elman.ops.recurrence.evaluating import block, vector
 from elman.ops.recurrence.units import Program
 
@@ -21,12 +21,10 @@ Address, Number = ctypes.c_void_p, ctypes.c_int64
 
 
 class Walk:
-    """One program, any number of rows, steps and units. `stored` are the nodes that it hands out at each step."""
+    """One program and its function `run`, for any number of rows, steps and units."""
 
-    def __init__(self, program: Program, stored: tuple[int, ...], kind: torch.dtype):
-        self.program, self.stored, self.kind = program, stored, kind
-        self.emitted = emit(program, stored, kind)
-        self.run = _walk(self.emitted.source)
+    def __init__(self, program: Program, emitted: Emitted, kind: torch.dtype, run: Any):
+        self.program, self.emitted, self.kind, self.run = program, emitted, kind, run
         self.products = _products(kind)
 
     def __call__(
@@ -99,17 +97,26 @@ def _shared(run: Any, batch: int, each: int, rest: tuple[Any, ...]) -> None:
         list(pool.map(lambda start, end: run(start, end, *rest), bounds, bounds[1:]))
 
 
+def load(kind: torch.dtype, functions: list[tuple[Program, Emitted]]) -> list[Walk]:
+    """All of them from one library."""
+    library = _library(source(kind, [emitted for _, emitted in functions]))
+    walks = []
+    for program, emitted in functions:
+        run = library[emitted.name]
+        run.argtypes, run.restype = [*[Number] * 5, *[Address] * 4], None
+        walks.append(Walk(program, emitted, kind, run))
+    return walks
+
+
 @cache
-def _walk(source: str) -> Any:
-    run = build.library(source).walk
-    run.argtypes = [Number, Number, Number, Number, Number, Address, Address, Address, Address]
-    return run
+def _library(text: str) -> ctypes.CDLL:
+    return build.library(text, "numbers.h")
 
 
 @cache
 def _products(kind: torch.dtype) -> ctypes.CDLL:
     """Packing and multiplying, the same for all programs."""
     text = (Path(__file__).parent / "panels.h").read_text()
-    library = build.library(f"typedef {c_type(kind)} T;\n{text}")
+    library = _library(f"typedef {c_type(kind)} T;\n{text}")
     library.pack.argtypes = [Address, *[Number] * 7, Address]
     return library
