@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elman.cells import Cell
 from elman.layers import LAYERS, SequenceLayer
-from elman.ops.recurrence import forms_that_can_run, using
+from elman.ops.recurrence import FORMS, forms_that_can_run, using
 from elman.ops.state import map_state, tensors
 
 # Where the defaults leave something untried.
@@ -86,9 +86,14 @@ def cases(causal: bool = True) -> list[Case]:
             if layer.causal != causal:
                 continue
             cells = [module for module in layer.modules() if isinstance(module, Cell)]
-            forms = forms_that_can_run(cells[0], torch.zeros(1, 1, 3)) if cells else ["auto"]
+            forms = ready_forms(cells[0]) if cells else ["auto"]
             found += [Case(name, settings, form) for form in forms]
     return found
+
+
+def ready_forms(cell: Cell) -> list[str]:
+    """Those that need not be made for each cell, which takes long: these have laws of their own."""
+    return [form for form in forms_that_can_run(cell, torch.zeros(1, 1, 3)) if FORMS[form].device is None]
 
 
 class Situation(NamedTuple):

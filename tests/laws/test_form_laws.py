@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import given
-from law_cases import SETTINGS, Case, Results, Situation, assert_same, real_positions, results, situations
+from law_cases import SETTINGS, Case, Results, Situation, assert_same, ready_forms, real_positions, results, situations
 from torch import Tensor
 
 from elman.cells import CELLS
 from elman.layers import SequenceLayer
-from elman.ops.recurrence import forms_that_can_run, using
+from elman.ops.recurrence import using
 from elman.ops.state import map_state
 
 FAST = [
     Case(name, settings, form)
     for name in CELLS
     for settings in SETTINGS.get(name, [{}])
-    for form in forms_that_can_run(Case(name, settings, "auto").layer().cell, torch.zeros(1, 1, 3))
+    for form in ready_forms(Case(name, settings, "auto").layer().cell)
     if form != "reference"
 ]
 

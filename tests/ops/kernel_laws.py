@@ -51,15 +51,22 @@ def assert_same(found: list[Tensor | None], expected: list[Tensor | None], toler
 
 
 def compare(
-    case: Any, batch: int, time: int, size: int, lengths: list[int] | None = None, tolerance: float = 2e-5
+    case: Any,
+    batch: int,
+    time: int,
+    size: int,
+    lengths: list[int] | None = None,
+    tolerance: float = 2e-5,
+    form: str = "generated",
+    kind: torch.dtype = torch.float32,
 ) -> None:
     torch.manual_seed(batch)
-    cell = cell_of(*case, hidden_size=size)
-    x, state = torch.randn(batch, time, 3), carried(cell, batch)
+    cell = cell_of(*case, hidden_size=size).to(kind)
+    x, state = torch.randn(batch, time, 3, dtype=kind), carried(cell, batch)
     rows = None if lengths is None else torch.tensor(lengths)
     found = []
-    for form in ("generated", "reference"):
-        with using(form):
+    for one in (form, "reference"):
+        with using(one):
             found.append(results(recur, cell, x, state, rows))
     assert_same(*found, tolerance=tolerance)
 

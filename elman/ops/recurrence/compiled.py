@@ -24,15 +24,17 @@ from elman.ops.recurrence.units import ROW, Program
 from elman.ops.recurrence.walking import Walk, load
 from elman.shapes import Lengths, Sequence, State
 
+KINDS = (torch.float32, torch.float64)
 DEAR = {"sigmoid", "tanh", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "erf"}
-LEAST = 1 << 23  # multiplications by recurrent weights in one call
+WIDE = 512  # units from which on oneDNN's LSTM is slower
+LEAST = 1 << 22  # multiplications by one recurrent matrix in one call: with all else, about a millisecond
 
 
 class Plan:
     """A step, its derivative, and the functions that were made for them."""
 
     def __init__(self, step: Program, kind: torch.dtype):
-        self.step, self.kind = step, kind
+        self.step, self.kind, self.kinds = step, kind, step.kinds()
 
     @cached_property
     def adjoint(self) -> Adjoint:
@@ -89,10 +91,10 @@ def _unable(cell: Any, x: Sequence) -> str | None:
     if x.numel() == 0:
         return "the batch is empty"
     if torch.is_autocast_enabled("cpu"):
-        return "under autocast steps are not compiled"
-    if _kind(cell) not in (torch.float32, torch.float64):
+        return "under autocast steps are not compiled: they would compute in float32 throughout"
+    if _kind(cell) not in KINDS:
         return f"compiled steps do not compute in {str(_kind(cell)).removeprefix('torch.')}"
-    if type(x) is not Tensor and type(x) is not nn.Parameter or torch.jit.is_tracing() or torch.compiler.is_compiling():
+    if type(x) not in (Tensor, nn.Parameter) or torch.jit.is_tracing() or torch.compiler.is_compiling():
         return "the model is being traced"
     try:
         build.compiler()
@@ -102,18 +104,23 @@ def _unable(cell: Any, x: Sequence) -> str | None:
 
 
 def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
-    """Why another form should run. It depends on shapes alone: a run that is resumed must take the same form again."""
+    """Why another form should run, as measured on one core (benchmarks/train_step.py).
+
+    It depends on shapes alone, never on what ran before: a run that is resumed must take the same form again.
+    """
     problem = _unable(cell, x)
     if problem:
         return problem
-    work = x.shape[0] * x.shape[1] * cell.hidden_size**2
-    if work < LEAST:
+    if len(x) * x.shape[1] * cell.hidden_size**2 < LEAST:
         return "so little work is not worth a compiler's time"
+    call = cell.vendor()
+    if cell.hidden_size < WIDE and lengths is None and not isinstance(call, str) and call.kernel == "lstm":
+        return f"below {WIDE} units the vendor's LSTM is as fast"
     made = plan(cell, lengths is not None)
     if isinstance(made, str):
         return made
     try:
-        assert made.walks
+        made.walks  # noqa: B018
     except NoCompiler as reason:
         return str(reason)
     return None
@@ -140,7 +147,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, settings: Any, drive: Tensor, *rest: Tensor) -> Any:
         made, saving, lengths, names = settings
-        step, kinds = made.step, made.step.kinds()
+        step, kinds = made.step, made.kinds
         count, (batch, time, _) = len(step.carried), drive.shape
         drive = _rows(drive.to(made.kind))
         weights = {name: one.to(made.kind) for name, one in zip(names, rest[count:], strict=True)}

@@ -89,7 +89,8 @@ void pack(
     constexpr int64_t SOME = 16;
     for (int64_t j = 0; j < size;) {
         const int64_t first = (column + j) / PANEL * PANEL, width = columns_of(first, columns);
-        const int64_t lane = column + j - first, many = std::min(size - j, std::min(width - lane, SOME));
+        const int64_t lane = column + j - first, left = std::min(size - j, width - lane);
+        const int64_t many = by_column == 1 ? left : std::min(left, SOME);
         T* to = packed + first * depth + start * width + lane;
         if (by_column == 1)
             for (int64_t k = 0; k < size; ++k)

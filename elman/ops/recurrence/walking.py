@@ -13,7 +13,7 @@ from torch import Tensor
 from elman.ops.native import build
 from elman.ops.native.memory import c_type
 from elman.ops.recurrence.cpp import Emitted, source
-from elman.ops.recurrence.evaluating import block, vector
+from elman.ops.recurrence.evaluating import vector
 from elman.ops.recurrence.units import Program
 
 WORTH_A_THREAD = 1 << 25  # multiplications of a thread's rows: below, waking it takes as long
@@ -81,9 +81,12 @@ class Walk:
         panels = torch.empty(-(-columns // 16) * 16 * depth, dtype=self.kind)  # whole vectors, of 16 numbers at most
         for number, index in enumerate(group):
             for place, matrix in enumerate(nodes[index].detail):
-                one = block(weights[matrix.parameter], matrix, size)
-                shape = *one.stride(), size, number * size, columns, place * size, depth
-                self.products.pack(one.data_ptr(), *shape, panels.data_ptr())
+                one = weights[matrix.parameter]
+                by_row, by_column = one.stride()
+                first = (matrix.row * by_row + matrix.column * by_column) * size * one.itemsize
+                apart = (by_column, by_row) if matrix.flipped else (by_row, by_column)
+                shape = *apart, size, number * size, columns, place * size, depth
+                self.products.pack(one.data_ptr() + first, *shape, panels.data_ptr())
         return panels
 
 
