@@ -14,6 +14,7 @@ def cell_of(name: str, **settings) -> Cell:
 
 
 X = torch.zeros(2, 8, 3)
+LITTLE = "so little work is not worth a compiler's time"
 
 
 def test_long_sequences_take_the_vendors_kernel() -> None:
@@ -28,11 +29,11 @@ def test_the_reason_for_the_reference_is_told() -> None:
         assert explain(lstm, X) == "reference: a recorder is listening"
         lstm.step(lstm.drive(X[:, 0]), lstm.initial_state(2))
     before = cell_of("gru", reset="before")
-    assert explain(before, X) == "reference: gru with reset before the product has no vendor kernel"
-    assert explain(lstm, X[:, :1]) == "reference: below 4 steps the plain loop is faster on a CPU"
+    assert explain(before, X) == f"reference: {LITTLE}; gru with reset before the product has no vendor kernel"
+    assert explain(lstm, X[:, :1]) == f"reference: {LITTLE}; below 4 steps the plain loop is faster on a CPU"
     assert (
         explain(lstm, X, torch.tensor([8, 5]))
-        == "reference: rows of unequal length are faster in the plain loop on a CPU"
+        == f"reference: {LITTLE}; rows of unequal length are faster in the plain loop on a CPU"
     )
     assert explain(lstm, X[:0]) == "reference: the batch is empty"
     assert "meta" in explain(lstm, X.to("meta"))

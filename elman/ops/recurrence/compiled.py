@@ -65,7 +65,7 @@ _plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, torch.dtype], Plan]]
 
 def plan(cell: Any, ragged: bool = False) -> Plan | str:
     """The cell's plan, or the reason why it has none; made once."""
-    step, kind = step_of(cell, ragged), _kind(cell)
+    step, kind = step_of(cell, ragged, careful=True), _kind(cell)
     if isinstance(step, str):
         return step
     return _plans.setdefault(cell, {}).setdefault((cell.training, ragged, kind), Plan(step, kind))
@@ -189,9 +189,7 @@ class _Recurrence(torch.autograd.Function):
 
         needed = dict(zip(names, ctx.needs_input_grad[2 + len(d_final) :], strict=True))
         gradients = {name: torch.zeros_like(one) for name, one in wide.items() if needed[name]}
-        add_matrix_gradients(
-            step, adjoint.products, side_by_side, lambda index: kept[index].view(-1, size), gradients
-        )
+        add_matrix_gradients(step, adjoint.products, side_by_side, lambda index: kept[index].view(-1, size), gradients)
         for (name, part), total in zip(adjoint.vectors, sums, strict=True):
             if name in gradients:
                 gradients[name].view(-1, size)[part] += total.sum(0)

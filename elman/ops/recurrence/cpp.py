@@ -111,7 +111,10 @@ class _Emitter:
                 heard = ", ".join(self.heard(arg) for arg in args)
                 columns = f"{len(group)} * size"
                 given = f"tensors[{self.slot('packed', n)}], x, {len(args)}, size, wide, rows, y{n}"
-                lines += [f"{{ const T* const x[] = {{{heard}}};", f"multiply({given}, whole({columns}), {columns}); }}"]
+                lines += [
+                    f"{{ const T* const x[] = {{{heard}}};",
+                    f"multiply({given}, whole({columns}), {columns}); }}",
+                ]
         return lines
 
     def heard(self, index: int) -> str:

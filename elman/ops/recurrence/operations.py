@@ -115,12 +115,15 @@ def _mean(reader: Reader, node: Traced) -> Parts:
 
 
 def _var_mean(reader: Reader, node: Traced) -> list[Parts]:
-    """Both from two sums that travel together; what the difference of squares loses is little where means are small."""
+    """Both from two sums that travel together, which loses digits where means are large; or one after the other."""
     if node.kwargs.get("correction", 1) != 0 or not node.kwargs.get("keepdim"):
         raise CannotCompile("it takes a variance other than that of layer norm")
     b = reader.builder
     value, axes = reader.reduced(node.args[0], node.args[1])
     mean = reader.mean(value, axes)
+    if reader.careful:
+        away = reader.combined(b.sub, value, mean)
+        return [reader.mean(reader.combined(lambda one: b.mul(one, one), away), axes), mean]
     of_squares = reader.mean(reader.combined(lambda one: b.mul(one, one), value), axes)
 
     def variance(of_squares: int, mean: int) -> int:

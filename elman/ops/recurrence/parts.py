@@ -30,12 +30,15 @@ class Weight(NamedTuple):
 
 
 class Reader:
-    """The values of a traced step so far, and what can be done with parts."""
+    """The values of a traced step so far, and what can be done with parts.
 
-    def __init__(self, size: int):
+    `careful`: digits count more than meetings of those who compute.
+    """
+
+    def __init__(self, size: int, careful: bool = False):
         if size < 2:
             raise CannotCompile(f"a state of width {size} cannot be told from a single number")
-        self.size = size
+        self.size, self.careful = size, careful
         self.builder = Builder(size)
         self.values: dict[Traced, Any] = {}
 

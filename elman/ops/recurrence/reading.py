@@ -17,10 +17,13 @@ from elman.ops.recurrence.units import CannotCompile, Program
 from elman.ops.tracing import trace
 
 
-def read(cell: Any) -> Program:
-    """The program of `cell.step`: loads are ("drive", part), what is given is the output."""
+def read(cell: Any, careful: bool = False) -> Program:
+    """The program of `cell.step`: loads are ("drive", part), what is given is the output.
+
+    `careful`: variances are sums of squared distances from the mean, which takes one meeting of all units more.
+    """
     graph, names, parts = _traced(cell)
-    reader = Reader(cell.hidden_size)
+    reader = Reader(cell.hidden_size, careful)
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     for node, name in zip(inputs[: len(names)], names, strict=True):
         reader.parameter(node, name)

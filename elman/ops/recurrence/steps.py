@@ -7,18 +7,18 @@ from torch import Tensor, nn
 
 from elman.ops.recurrence.units import CannotCompile, Program, ending
 
-_steps: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool], Program | str]] = WeakKeyDictionary()
+_steps: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, bool], Program | str]] = WeakKeyDictionary()
 
 
-def step_of(cell: Any, ragged: bool = False) -> Program | str:
+def step_of(cell: Any, ragged: bool = False, careful: bool = False) -> Program | str:
     """The program of the cell's step, or the reason why it has none; for rows of unequal length if `ragged`."""
     from elman.ops.recurrence.reading import read  # torch's tracer takes long to import
 
     known = _steps.setdefault(cell, {})
-    key = cell.training, ragged
+    key = cell.training, ragged, careful
     if key not in known:
         try:
-            step = read(cell)
+            step = read(cell, careful)
             known[key] = ending(step) if ragged else step
         except CannotCompile as reason:
             known[key] = f"{cell.name} cannot be compiled: {reason}"
