@@ -84,18 +84,18 @@ def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
 
 def _unable(cell: Any, x: Sequence) -> str | None:
     """What can be told without a look at the cell's equations."""
-    if taps.listening():
-        return "a recorder is listening"
-    if x.device.type != "cpu":
-        return f"compiled steps need a CPU, not {x.device.type}"
-    if x.numel() == 0:
-        return "the batch is empty"
-    if torch.is_autocast_enabled("cpu"):
-        return "under autocast steps are not compiled: they would compute in float32 throughout"
-    if _kind(cell) not in KINDS:
-        return f"compiled steps do not compute in {str(_kind(cell)).removeprefix('torch.')}"
-    if type(x) not in (Tensor, nn.Parameter) or torch.jit.is_tracing() or torch.compiler.is_compiling():
-        return "the model is being traced"
+    kind = str(_kind(cell)).removeprefix("torch.")
+    traced = type(x) not in (Tensor, nn.Parameter) or torch.jit.is_tracing() or torch.compiler.is_compiling()
+    problems = {
+        "a recorder is listening": taps.listening(),
+        f"compiled steps need a CPU, not {x.device.type}": x.device.type != "cpu",
+        "the batch is empty": x.numel() == 0,
+        "under autocast steps are not compiled": torch.is_autocast_enabled("cpu"),
+        f"compiled steps do not compute in {kind}": _kind(cell) not in KINDS,
+        "the model is being traced": traced,
+    }
+    if any(problems.values()):
+        return next(reason for reason, holds in problems.items() if holds)
     try:
         build.compiler()
     except NoCompiler as reason:

@@ -4,14 +4,16 @@ It is given, for each slot, the address of its first number and how far apart it
 named by their nodes: v12 in a loop, m12 in memory; p3 is where slot 3 holds the row and step at hand.
 """
 
+import math
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 
 from elman.ops.native.memory import c_type
 from elman.ops.native.operations import COMPARISONS, FORMULAS
-from elman.ops.recurrence.evaluating import number, together
+from elman.ops.recurrence.evaluating import settled, together
 from elman.ops.recurrence.phases import Phases
 from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, VECTOR, Program
 
@@ -80,7 +82,7 @@ class _Emitter:
         lines += ["for (int64_t step = 0; step < time; ++step) {"]
         lines += ["const int64_t t = down ? time - 1 - step : step;"]
         stages = sorted({0, *self.plan.starts, self.plan.last + 1})
-        for start, end in zip(stages, stages[1:], strict=False):
+        for start, end in pairwise(stages):
             lines += [*self.products(start), *self.stage(range(start, end))]
         lines += ["std::swap(old, fresh);", "}", ROWS, *(self.copied("final", part) for part in parts), "}"]
         memory = f"T* const memory = (T*)std::aligned_alloc(64, ({' + '.join(self.sizes)}) * sizeof(T));"
@@ -160,24 +162,29 @@ class _Emitter:
         """How a node is read in a phase."""
         node, kind = self.nodes[index], self.kinds[index]
         if kind == CONSTANT:
-            return _literal(number(self.program, index))
+            return _literal(settled(self.program, index))
         if node.op == "load":
             return f"{self.given('load', node.detail[:2])}[{'u' if kind == UNITS else 0}]"
+        if node.op in ("state", "going", "vector", "product"):
+            return self.leaf(index)
+        if kind == VECTOR:
+            return f"m{index}[u]"
+        made = self.plan.place[index]
+        near = made == phase if kind == UNITS else self.plan.stage(made) == self.plan.stage(phase)
+        return f"v{index}" if near else self.memory(index)
+
+    def leaf(self, index: int) -> str:
+        """What lies in memory in any case."""
+        node = self.nodes[index]
         if node.op == "state":
             return f"{self.state('old', node.detail[0])}[u]"
         if node.op == "going":
             return "(t < lengths[row])"
         if node.op == "vector":
             return f"tensors[{self.slot('vector', node.detail)}][u]"
-        if node.op == "product":
-            n = next(n for n, group in enumerate(self.groups) if index in group)
-            start = f"y{n} + r * whole({len(self.groups[n])} * size) + {self.groups[n].index(index)} * size"
-            return f"{self.address(f'y{index}_', start)}[u]"
-        if kind == VECTOR:
-            return f"m{index}[u]"
-        made = self.plan.place[index]
-        near = made == phase if kind == UNITS else self.plan.stage(made) == self.plan.stage(phase)
-        return f"v{index}" if near else self.memory(index)
+        n = next(n for n, group in enumerate(self.groups) if index in group)
+        start = f"y{n} + r * whole({len(self.groups[n])} * size) + {self.groups[n].index(index)} * size"
+        return f"{self.address(f'y{index}_', start)}[u]"
 
     def memory(self, index: int) -> str:
         if self.kinds[index] == ROW:
@@ -198,6 +205,6 @@ class _Emitter:
 
 
 def _literal(value: float) -> str:
-    if value != value:
+    if math.isnan(value):
         return "T(NAN)"
     return f"T({value!r})" if abs(value) < 1e300 else f"T({'-' if value < 0 else ''}INFINITY)"

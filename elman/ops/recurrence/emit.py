@@ -8,7 +8,7 @@ at each step, so nothing is ever overwritten. Own state and all sums are float32
 import os
 from typing import NamedTuple
 
-from elman.ops.recurrence.evaluating import number
+from elman.ops.recurrence.evaluating import settled
 from elman.ops.recurrence.partition import WINDOW, Partition
 from elman.ops.recurrence.schedule import Schedule, Stage, schedule
 from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, Program
@@ -339,5 +339,5 @@ def _bundles(group: list[int]) -> list[list[int]]:
 
 def _literal(program: Program, index: int) -> str:
     """The number that a constant node is."""
-    value = number(program, index)
+    value = settled(program, index)
     return repr(value) if abs(value) < 1e300 else f"float('{value}')"

@@ -48,12 +48,12 @@ def evaluate(
     return {index: values[index] for index in wanted}
 
 
-def number(program: Program, index: int) -> float:
+def settled(program: Program, index: int) -> float:
     """What a node is that is the same everywhere and always."""
     node = program.nodes[index]
     if node.op == "constant":
         return node.detail[0]
-    return float(computed(node.op, [number(program, arg) for arg in node.args]))
+    return float(computed(node.op, [settled(program, arg) for arg in node.args]))
 
 
 def vector(parameter: Tensor, part: int, size: int) -> Tensor:

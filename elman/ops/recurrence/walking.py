@@ -45,7 +45,9 @@ class Walk:
         final = [torch.empty(batch, size, dtype=kind) for _ in self.program.carried]
         sums = [torch.zeros(batch, size, dtype=kind) for _ in self.program.summed]
         states = {"initial": initial, "final": final, "sums": sums}
-        addresses, strides, held = [], [], []
+        addresses: list[int] = []
+        strides: list[int] = []
+        held: list[Tensor] = []  # alive until the walk has ended
         for what, which in self.emitted.slots:
             if what in states:
                 one, apart = states[what][which], (states[what][which].stride(0), 0)
