@@ -60,15 +60,17 @@ class Plan:
         return load(self.kind, [(self.step, forward), (self.adjoint.program, backward)])
 
 
-_plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, torch.dtype], Plan]] = WeakKeyDictionary()
+_plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, torch.dtype], Plan | str]] = WeakKeyDictionary()
 
 
 def plan(cell: Any, ragged: bool = False) -> Plan | str:
     """The cell's plan, or the reason why it has none; made once."""
-    step, kind = step_of(cell, ragged, careful=True), _kind(cell)
-    if isinstance(step, str):
-        return step
-    return _plans.setdefault(cell, {}).setdefault((cell.training, ragged, kind), Plan(step, kind))
+    kind = _kind(cell)
+    known, key = _plans.setdefault(cell, {}), (cell.training, ragged, kind)
+    if key not in known:
+        step = step_of(cell, ragged, careful=True)
+        known[key] = step if isinstance(step, str) else Plan(step, kind)
+    return known[key]
 
 
 def _kind(cell: Any) -> torch.dtype:
@@ -84,14 +86,14 @@ def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
 
 def _unable(cell: Any, x: Sequence) -> str | None:
     """What can be told without a look at the cell's equations."""
-    kind = str(_kind(cell)).removeprefix("torch.")
+    kind = _kind(cell)
     traced = type(x) not in (Tensor, nn.Parameter) or torch.jit.is_tracing() or torch.compiler.is_compiling()
     problems = {
         "a recorder is listening": taps.listening(),
         f"compiled steps need a CPU, not {x.device.type}": x.device.type != "cpu",
         "the batch is empty": x.numel() == 0,
         "under autocast steps are not compiled": torch.is_autocast_enabled("cpu"),
-        f"compiled steps do not compute in {kind}": _kind(cell) not in KINDS,
+        f"compiled steps do not compute in {str(kind).removeprefix('torch.')}": kind not in KINDS,
         "the model is being traced": traced,
     }
     if any(problems.values()):
@@ -149,14 +151,14 @@ class _Recurrence(torch.autograd.Function):
         made, saving, lengths, names = settings
         step, kinds = made.step, made.kinds
         count, (batch, time, _) = len(step.carried), drive.shape
-        drive = _rows(drive.to(made.kind))
-        weights = {name: one.to(made.kind) for name, one in zip(names, rest[count:], strict=True)}
+        drive = _rows(drive, made.kind)
+        weights = dict(zip(names, (_rows(one, made.kind) for one in rest[count:]), strict=True))
         outputs = drive.new_empty(batch, time, step.size)
-        shapes = [(batch, time if saving else 1, *([] if kinds[index] == ROW else [step.size])) for index in made.kept]
-        kept = [drive.new_empty(shape) for shape in shapes]
-        stored = [outputs, *(one.expand(batch, time, *one.shape[2:]) for one in kept)]
+        slots = batch, time if saving else 1  # where nothing is saved, each step writes over the last
+        kept = [drive.new_empty(slots if kinds[index] == ROW else (*slots, step.size)) for index in made.kept]
+        stored = [outputs, *(one if saving else one.expand(-1, time, *one.shape[2:]) for one in kept)]
         loads = {("drive", part): one for part, one in enumerate(drive.split(step.size, -1))}
-        initial = [_rows(part.to(made.kind)) for part in rest[:count]]
+        initial = [_rows(part, made.kind) for part in rest[:count]]
         final, _ = made.walks[0](loads, initial, weights, stored, lengths)
         if saving:
             ctx.settings, ctx.width, ctx.kinds = settings, drive.shape[-1], [one.dtype for one in (drive, *rest)]
@@ -169,7 +171,7 @@ class _Recurrence(torch.autograd.Function):
         made, _, lengths, names = ctx.settings
         step, adjoint, size = made.step, made.adjoint, made.step.size
         kept = dict(zip(made.kept, ctx.saved_tensors, strict=False))
-        weights = dict(zip(names, ctx.saved_tensors[len(kept) :], strict=True))
+        weights = dict(zip(names, (_rows(one, made.kind) for one in ctx.saved_tensors[len(kept) :]), strict=True))
         batch, time, _ = d_output.shape
         parts = ctx.width // size
         written = d_output.new_empty(batch, time, parts + len(made.adjoints) - len(adjoint.drive), size)
@@ -178,26 +180,28 @@ class _Recurrence(torch.autograd.Function):
         places = [*adjoint.drive, *range(parts, written.shape[2])]
         place = dict(zip(made.adjoints, places, strict=True))
         loads = {("kept", number): kept[index] for number, index in enumerate(adjoint.kept)}
-        loads["output", 0] = _rows(d_output)
+        loads["output", 0] = _rows(d_output, made.kind)
         stored = [written[:, :, one] for one in places]
-        wide = {name: one.to(made.kind) for name, one in weights.items()}
-        d_initial, sums = made.walks[1](loads, [_rows(one) for one in d_final], wide, stored, lengths, down=True)
+        d_initial, sums = made.walks[1](
+            loads, [_rows(one, made.kind) for one in d_final], weights, stored, lengths, down=True
+        )
         products = dict(zip(adjoint.products, adjoint.program.given[len(adjoint.drive) :], strict=True))
 
         def side_by_side(indices: list[int]) -> Tensor:
             return joined(written, [place[products[index]] for index in indices]).reshape(batch * time, -1)
 
         needed = dict(zip(names, ctx.needs_input_grad[2 + len(d_final) :], strict=True))
-        gradients = {name: torch.zeros_like(one) for name, one in wide.items() if needed[name]}
+        gradients = {name: torch.zeros_like(one) for name, one in weights.items() if needed[name]}
         add_matrix_gradients(step, adjoint.products, side_by_side, lambda index: kept[index].view(-1, size), gradients)
         for (name, part), total in zip(adjoint.vectors, sums, strict=True):
             if name in gradients:
                 gradients[name].view(-1, size)[part] += total.sum(0)
         d_drive = joined(written, list(range(parts)))
         found = [d_drive, *d_initial, *(gradients.get(name) for name in names)]
-        return (None, *(one if one is None else one.to(kind) for one, kind in zip(found, ctx.kinds, strict=True)))
+        return (None, *(one if one is None else _rows(one, kind) for one, kind in zip(found, ctx.kinds, strict=True)))
 
 
-def _rows(tensor: Tensor) -> Tensor:
-    """With the numbers of a row side by side."""
+def _rows(tensor: Tensor, kind: torch.dtype) -> Tensor:
+    """In this dtype, with the numbers of a row side by side."""
+    tensor = tensor if tensor.dtype == kind else tensor.to(kind)
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
