@@ -1,0 +1,53 @@
+"""Places on a Ray cluster whose nodes share the race's folder: an accelerator each where there are some, else a core."""
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from elman.comparison.launching import BEST, Place
+from elman.errors import ConfigError, MissingExtra
+
+LOCAL = "local"
+
+
+class Distant:
+    """A launcher that lives on some node; should that be lost, Ray puts it on another."""
+
+    def __init__(self, ray: Any, actor: Any):
+        self.ray, self.actor = ray, actor
+
+    def train(self, folder: Path) -> dict[str, Any]:
+        try:
+            return self.ray.get(self.actor.train.remote(folder.absolute()))
+        except self.ray.exceptions.RayError as error:
+            raise OSError(f"its place on the cluster was lost: {str(error).strip().splitlines()[0]}") from None
+
+    def interrupt(self, number: int = signal.SIGINT) -> None:
+        self.actor.interrupt.remote(number)
+
+    def close(self) -> None:
+        self.actor.close.remote()
+
+
+def places(
+    address: str, workers: int = 0, modules: Sequence[str | Path] = (), accelerated: bool = True
+) -> list[Place]:
+    """As many as the cluster at `address` has accelerators, or cores; `local` starts one on this machine."""
+    try:
+        import ray
+    except ImportError:
+        raise MissingExtra("racing over a cluster of Ray", "ray", "ray") from None
+    try:
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+        own = {"num_cpus": workers or None, "include_dashboard": False} if address == LOCAL else {}
+        ray.init(address=address, **own, **quiet)
+    except ConnectionError as error:
+        raise ConfigError(f"--ray {address}: no cluster answers there ({error}); `local` starts one") from None
+    resources = ray.cluster_resources()
+    gpus = int(resources.get("GPU", 0)) if accelerated else 0
+    # A training can be interrupted while the call that started it still waits: two calls at a time.
+    options = {"num_cpus": 1, "num_gpus": bool(gpus), "max_concurrency": 2, "max_restarts": -1}
+    actor = ray.remote(BEST).options(scheduling_strategy="SPREAD", **options)
+    count = workers or gpus or int(resources.get("CPU", 1))
+    return [Distant(ray, actor.remote({"OMP_NUM_THREADS": "1"}, modules)) for _ in range(count)]
