@@ -103,7 +103,8 @@ OVERLAPPING = """() => {
     const walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT)
     while (walker.nextNode()) {
         const node = walker.currentNode, own = getComputedStyle(node.parentElement)
-        if (!node.data.trim() || own.visibility === 'hidden' || node.parentElement.closest('style, title, thead')) continue
+        if (!node.data.trim() || own.visibility === 'hidden') continue
+        if (node.parentElement.closest('style, title, thead')) continue
         const range = document.createRange()
         range.selectNodeContents(node)
         for (const box of range.getClientRects()) if (box.width) boxes.push([box, node.data.trim()])

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,7 +96,7 @@ def compare(
         raise typer.Exit(1)
 
 
-def _places(race: Any, ray: str | None, workers: int, modules: list[Path]) -> list[Any] | None:
+def _places(race: Any, ray: str | None, workers: int, modules: Sequence[Path]) -> list[Any] | None:
     """Where trainings run: none given means this machine. Nothing at all in a process that only serves another's."""
     from elman.comparison import on_ray, on_torchrun
 

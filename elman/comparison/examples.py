@@ -117,10 +117,11 @@ def _right_and_wrong(names: Sequence[str], every: Sequence[Example]) -> Parting 
     first, second = names[:2]
     right = [[score == 1 for score in one.scores] for one in every]
     alone = [sum(row[:2] == pair for row in right) for pair in ([True, False], [False, True])]
+    by_all, by_nobody = sum(map(all, right)), sum(not any(row) for row in right)
     caption = (
-        f"Of the first {len(every):,} examples, by the first seeds: {sum(map(all, right)):,} are right by all, "
-        f"{sum(not any(row) for row in right):,} by nobody; {first} is right where {second} is wrong on {alone[0]:,}, the "
-        f"reverse holds for {alone[1]:,}. Shown is where they part most; {RIGHT} is right."
+        f"Of the first {len(every):,} examples, by the first seeds: all are right on {by_all:,}, nobody on "
+        f"{by_nobody:,}; {first} is right where {second} is wrong on {alone[0]:,}, the reverse holds for {alone[1]:,}. "
+        f"Shown is where they part most; {RIGHT} is right."
     )
     rows = [[_cut(one.text), _cut(one.right), *map(_cut, one.said)] for one in _apart(every)]
     return Parting(caption, ["example", "right answer", *names], rows, "texts words") if rows else None

@@ -1,4 +1,4 @@
-"""Places on a Ray cluster whose nodes share the race's folder: an accelerator each where there are some, else a core."""
+"""Places on a Ray cluster whose nodes share the race's folder: an accelerator each if there are any, else a core."""
 
 import signal
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from elman.comparison.launching import BEST, Place
 from elman.errors import ConfigError, MissingExtra
 
 LOCAL = "local"
+SOON = 5.0  # seconds in which a node answers
 
 
 class Distant:
@@ -24,15 +25,16 @@ class Distant:
             raise OSError(f"its place on the cluster was lost: {str(error).strip().splitlines()[0]}") from None
 
     def interrupt(self, number: int = signal.SIGINT) -> None:
-        self.actor.interrupt.remote(number)
+        told = self.actor.interrupt.remote(number)
+        if number == signal.SIGKILL:  # also one for whom there never was a place
+            self.ray.wait([told], timeout=SOON)
+            self.ray.kill(self.actor)
 
     def close(self) -> None:
         self.actor.close.remote()
 
 
-def places(
-    address: str, workers: int = 0, modules: Sequence[str | Path] = (), accelerated: bool = True
-) -> list[Place]:
+def places(address: str, workers: int = 0, modules: Sequence[str | Path] = (), accelerated: bool = True) -> list[Place]:
     """As many as the cluster at `address` has accelerators, or cores; `local` starts one on this machine."""
     try:
         import ray
@@ -40,8 +42,8 @@ def places(
         raise MissingExtra("racing over a cluster of Ray", "ray", "ray") from None
     try:
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
-        own = {"num_cpus": workers or None, "include_dashboard": False} if address == LOCAL else {}
-        ray.init(address=address, **own, **quiet)
+        quiet |= {"num_cpus": workers or None, "include_dashboard": False} if address == LOCAL else {}
+        ray.init(address=address, **quiet)
     except ConnectionError as error:
         raise ConfigError(f"--ray {address}: no cluster answers there ({error}); `local` starts one") from None
     resources = ray.cluster_resources()

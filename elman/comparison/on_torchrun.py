@@ -33,18 +33,21 @@ class Distant:
     """The process of another rank."""
 
     def __init__(self, store: Any, rank: int):
-        self.store, self.rank, self.number = store, rank, FIRST
+        self.store, self.rank, self.number, self.killed = store, rank, FIRST, False
 
     def train(self, folder: Path) -> dict[str, Any]:
         key = f"{self.rank}/{self.number}"
         self.store.set(key, str(folder.absolute()))
         while not self.store.check([f"{key}/ended"]):
+            if self.killed:
+                raise OSError(f"process {self.rank} of the job does not answer")
             time.sleep(LOOK)
         self.number += 1
         return json.loads(self.store.get(f"{key}/ended"))
 
     def interrupt(self, number: int = signal.SIGINT) -> None:
-        self.store.set(f"{self.rank}/{self.number}/interrupt", str(number))
+        self.store.set(f"{self.rank}/{self.number}/interrupt", str(int(number)))
+        self.killed = number == signal.SIGKILL
 
     def close(self) -> None:
         self.store.set(f"{self.rank}/{self.number}", "")
@@ -63,8 +66,7 @@ def serve(modules: Sequence[str | Path] = (), store: Any = None, rank: int | Non
     own, number = _own(modules), FIRST
     try:
         while folder := _asked(store, f"{rank}/{number}"):
-            ended = _train(own, Path(folder), store, f"{rank}/{number}/interrupt")
-            store.set(f"{rank}/{number}/ended", json.dumps(ended))
+            _train(own, Path(folder), store, f"{rank}/{number}")
             number += 1
     finally:
         own.close()
@@ -76,8 +78,8 @@ def _asked(store: Any, key: str) -> str:
     return store.get(key).decode()
 
 
-def _train(own: Launcher, folder: Path, store: Any, key: str) -> dict[str, Any]:
-    """How it ended; meanwhile interrupts are passed on, those of the first process and those of this."""
+def _train(own: Launcher, folder: Path, store: Any, key: str) -> None:
+    """Says at last how it ended; meanwhile interrupts are passed on, those of the first process and those of this."""
     ended: dict[str, Any] = {"code": 1}
 
     def train() -> None:
@@ -91,13 +93,14 @@ def _train(own: Launcher, folder: Path, store: Any, key: str) -> dict[str, Any]:
     try:
         while thread.is_alive():
             thread.join(LOOK)
-            if store.check([key]) and told != (told := store.get(key).decode()):
+            if store.check([f"{key}/interrupt"]) and told != (told := store.get(f"{key}/interrupt").decode()):
                 own.interrupt(int(told))
     except BaseException:
         own.interrupt()
         thread.join()
         raise
-    return ended
+    finally:
+        store.set(f"{key}/ended", json.dumps(ended))
 
 
 def _own(modules: Sequence[str | Path]) -> Launcher:

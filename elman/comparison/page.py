@@ -79,8 +79,9 @@ def grid(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], kind
         for name, one in zip(heads[1:], cells, strict=True):
             body += f'<td role="cell" data-name="{escape(name)}">{escape(one)}</td>'
         body += "</tr>\n"
+    head = f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>'
     return (
-        f'<div class="wide {kind}" role="region" tabindex="0" '
-        f'aria-label="{escape(caption.partition(".")[0])}"><table role="table"><caption>{escape(caption)}</caption>'
-        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>\n<tbody role="rowgroup">{body}</tbody></table></div>'
+        f'<div class="wide {kind}" role="region" tabindex="0" aria-label="{escape(caption.partition(".")[0])}">'
+        f'<table role="table"><caption>{escape(caption)}</caption>{head}\n<tbody role="rowgroup">{body}</tbody></table>'
+        "</div>"
     )

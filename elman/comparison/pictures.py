@@ -158,7 +158,9 @@ def _curves(
     if bound is not None:
         low = min(low, bound)
         axes.axhline(bound, color=GREY, lw=1, ls=(0, (1, 2)))
-        axes.text(0.01, bound, "best possible", transform=axes.get_yaxis_transform(), va="bottom", color=GREY, fontsize=9)
+        axes.text(
+            0.01, bound, "best possible", transform=axes.get_yaxis_transform(), va="bottom", color=GREY, fontsize=9
+        )
     axes.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set(xlabel=f"training {unit}", ylabel="validation loss (nats)")

@@ -98,7 +98,13 @@ def _table(found: Found) -> str:
     others = [key for key in rows[0]["figures"] if key != found.measure.key]
     grammar = [key for key in ("relative_excess", "agreement") if any(row.get(key) is not None for row in rows)]
     names = {"relative_excess": "above best possible", "agreement": "right forms"}
-    heads = ["entrant", found.measure.key.replace("_", " "), "spread", "95 % interval", *(key.replace("_", " ") for key in others)]
+    heads = [
+        "entrant",
+        found.measure.key.replace("_", " "),
+        "spread",
+        "95 % interval",
+        *(key.replace("_", " ") for key in others),
+    ]
     heads += [*(names[key] for key in grammar), "difference", "p by seed", "p by document", "told apart"]
     lines = []
     for row in rows:
@@ -186,7 +192,9 @@ def _failures(running: Running) -> str:
         for label, text in failures.items()
     ]
     return _section(
-        "Failures", grid("These did not end well and count for nothing.", ["run", "what it said"], lines, "words"), "failures"
+        "Failures",
+        grid("These did not end well and count for nothing.", ["run", "what it said"], lines, "words"),
+        "failures",
     )
 
 

@@ -18,7 +18,7 @@ COLOURS = {"red": "A", "blue": "A", "big": "B", "small": "B", "dog": "C", "cat":
 
 
 def tagged(dice):
-    words = dice.choices(list(COLOURS), k=dice.randint(2, 6)) + ["w" + "".join(dice.choices("xyz", k=5))]
+    words = [*dice.choices(list(COLOURS), k=dice.randint(2, 6)), "w" + "".join(dice.choices("xyz", k=5))]
     return "".join(f"{word}\t{COLOURS.get(word, 'D')}\n" for word in words) + "\n"
 
 

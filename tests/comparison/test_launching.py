@@ -1,6 +1,7 @@
 """Processes that die in any way are an outcome, not an accident."""
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -41,3 +42,17 @@ def test_each_of_several_accelerators_is_seen_by_its_own_workers(monkeypatch):
     assert seen == ["5", "7"]
     assert all(one.environment["OMP_NUM_THREADS"] == "1" for one in here(1))
     assert "ELMAN_PLACE" not in os.environ
+
+
+def test_a_worker_hears_interrupts_also_where_its_parent_blocks_them():
+    """As the threads of a Ray cluster do. Seen to fail with the mask left as it is inherited."""
+    code = """
+import signal
+from elman.comparison import worker
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+worker.serve = lambda: print(len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+worker.main([])
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.stdout == "0\n", ended.stderr

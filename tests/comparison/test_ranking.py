@@ -109,7 +109,7 @@ def test_students_distribution_is_that_of_the_tables(t, freedom, chance):
 
 @given(st.floats(0, 60), st.floats(1, 40))
 def test_students_distribution_is_that_of_scipy(t, freedom):
-    """Which nothing but the tests needs. Seen to fail with a tenth of the points."""
+    """Which nothing but the tests needs. Seen to fail with a power of one too many."""
     stats = pytest.importorskip("scipy.stats")
     assert student(t, freedom) == pytest.approx(2 * stats.t.sf(t, freedom), abs=1e-6)
 

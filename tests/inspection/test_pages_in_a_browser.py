@@ -9,8 +9,9 @@ from elman.inspection.labs.lab import Expected, Lab, Result
 from elman.inspection.panels import Bars, ColouredText, HeatMap, Lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
-WORDS = "the wolf near the men behind the old house was not so very happy".split()
-COMMAND = f"elman inspect trace runs/a-long-name --text '{' '.join(WORDS)}' --sites 'layers.*.gru.gate.*'"
+TEXT = "the wolf near the men behind the old house was not so very happy"
+WORDS = TEXT.split()
+COMMAND = f"elman inspect trace runs/a-long-name --text '{TEXT}' --sites 'layers.*.gru.gate.*'"
 dice = np.random.default_rng(0)
 
 
