@@ -1,7 +1,7 @@
 """Where models part: the examples that one gets right and another does not, all of them in examples.jsonl."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from elman.runs import atomic_write
 LOOKED_AT = 300  # examples, from the first on
 LONGEST = 300  # characters of a text that is shown
 SHOWN = 4  # where the best gains most over the next, and as many where it loses
-RIGHT = "✓"
+RIGHT, NOTHING = "✓", "–"  # instead of a right answer, and of an empty one
 
 
 class Example(NamedTuple):
@@ -76,15 +76,15 @@ def _answers(found: Found, running: Running, names: Sequence[str], task: Example
         answers = task.predict(trained.model, (line for line, _ in asked), trained.recipe, False)
         columns.append([task.parts(answer) for answer in answers])
     for (line, right), given in zip(asked, zip(*columns, strict=True), strict=True):
-        places = range(len(right))
-        wrong = [[place for place in places if parts[place] != right[place]] for parts in given]
-        disputed = sorted({place for places in wrong for place in places}) or list(places)
-        said = [
-            " ".join(parts[place] for place in places) if places else RIGHT
-            for parts, places in zip(given, wrong, strict=True)
-        ]
+        wrong = [[place for place, part in enumerate(right) if parts[place] != part] for parts in given]
+        disputed = sorted({place for places in wrong for place in places}) or range(len(right))
+        said = [_at(parts, places) or RIGHT for parts, places in zip(given, wrong, strict=True)]
         scores = [1 - len(places) / max(1, len(right)) for places in wrong]
-        yield Example(task.question(line), " ".join(right[place] for place in disputed), said, scores)
+        yield Example(task.question(line), _at(right, disputed), said, scores)
+
+
+def _at(parts: Sequence[str], places: Iterable[int]) -> str:
+    return " ".join(parts[place] or NOTHING for place in places)
 
 
 def _first(running: Running, name: str) -> Any:

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import elman
 
 KILOBYTE = 1 if sys.platform == "darwin" else 1024  # what the system counts memory in
-TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_")
+# what torchrun tells a process of the others
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_", "MASTER_", "TORCHELASTIC_")
 
 
 class Place(Protocol):

@@ -52,4 +52,5 @@ def places(address: str, workers: int = 0, modules: Sequence[str | Path] = (), a
     options = {"num_cpus": 1, "num_gpus": bool(gpus), "max_concurrency": 2, "max_restarts": -1}
     actor = ray.remote(BEST).options(scheduling_strategy="SPREAD", **options)
     count = workers or gpus or int(resources.get("CPU", 1))
-    return [Distant(ray, actor.remote({"OMP_NUM_THREADS": "1"}, modules)) for _ in range(count)]
+    files = [Path(one).absolute() for one in modules]  # a node works in a folder of its own
+    return [Distant(ray, actor.remote({"OMP_NUM_THREADS": "1"}, files)) for _ in range(count)]

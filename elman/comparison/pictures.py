@@ -105,24 +105,30 @@ def _cost(axes: Any, found: Found, rows: Sequence[dict[str, Any]], looks: dict[s
             front.append(row)
     xs = [row["training_seconds"] for row in front]
     axes.plot(xs, [height(row["score"]) for row in front], color=GREY, lw=1, ls=":", zorder=0)
-    from matplotlib.ticker import FuncFormatter, LogLocator
-
-    plain = FuncFormatter(lambda value, _: f"{value:g}")
-    if max(row["training_seconds"] for row in points) > 8 * min(row["training_seconds"] for row in points):
-        axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(plain)
+    times = [row["training_seconds"] for row in points]
+    if max(times) > 8 * min(times):
+        _logarithmic(axes.xaxis, max(times) / min(times))
     better = "lower" if found.measure.lower_is_better else "higher"
     axes.set(xlabel="seconds of training", ylabel=f"{'% ' * share}{found.measure.words} ({better} is better)")
     if above:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(plain)
-        axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+        heights = [height(row["score"]) for row in points]
+        if max(heights) > 4 * min(heights):
+            _logarithmic(axes.yaxis, max(heights) / min(heights))
         axes.set_ylabel("loss above the best possible (%)")
     told = "; ".join(
         f"{row['entrant']} {number(found, row['score'])} in {row['training_seconds']:.3g} s" for row in points
     )
     return f"{told}. Nobody is both better and faster than {', '.join(row['entrant'] for row in front)}."
+
+
+def _logarithmic(axis: Any, ratio: float) -> None:
+    """Numbers as they are written, and only as many as have room."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ratio < 100 else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _curves(
