@@ -7,7 +7,7 @@ export ELMAN_DATA ?= $(abspath $(firstword $(wildcard data ../shared/data)))
 .PHONY: demo test fast check bench docs browser clean
 
 # Reports are tested in a real browser: that of the system, or the one named in ELMAN_BROWSER.
-FIND_BROWSER := command -v $${ELMAN_BROWSER:-chromium} || command -v chromium-browser || command -v google-chrome
+FIND_BROWSER := { command -v $${ELMAN_BROWSER:-chromium} || command -v chromium-browser || command -v google-chrome; }
 
 demo: .venv/.core
 	rm -rf runs/demo
