@@ -11,7 +11,7 @@ import torch
 from elman.config import Config
 from elman.corpus.tasks import TASKS, Task
 from elman.errors import ConfigError, RunError, UnknownName
-from elman.pipeline.abilities.attempt import attempt
+from elman.training.attempt import attempt
 from elman.pipeline.abilities.families import fitted
 from elman.runs import files
 from elman.runs.metrics import Metrics, read_metrics
