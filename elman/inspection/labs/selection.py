@@ -60,7 +60,9 @@ def experiment(seed: int, listen: Listen) -> Result:
         model, outcome = solve(task, config, TRAINING, seed, torch.device("cpu"), hear)
         scores[reader].append(outcome.score)
     bars = {reader: np.array(shares) for reader, shares in scores.items()}
-    measured = {f"{reader}, {place}": share for reader in bars for place, share in zip(kinds, scores[reader], strict=True)}
+    measured = {
+        f"{reader}, {place}": share for reader in bars for place, share in zip(kinds, scores[reader], strict=True)
+    }
     examples = task.examples("test", 0, ROWS, seed)
     seen = chosen(model, examples)
     measured["selective, choices frozen"] = frozen(model, examples, seen)
@@ -113,8 +115,8 @@ LAB = Lab(
     "State spaces",
     "Three symbols stand among noise and shall be given back. Does it matter to a state space whether they always "
     "stand at the same places?",
-    "To a fixed one it does: its decays and writes are the same at every step, so it is a clock. It learns to give back "
-    "what comes at known times, all of it, but symbols at random places it gets wrong far more often than a selective "
+    "To a fixed one it does: its decays and writes are the same at every step, so it is a clock. It learns to give "
+    "back all that comes at known times, but symbols at random places it gets wrong far more often than a selective "
     "one of the same size. That one writes when a symbol has come and hardly else; with its choices frozen at their "
     "means it can do the task no more.",
     {
@@ -126,6 +128,7 @@ LAB = Lab(
         "written after symbols, times the mean": Expected(2, 7),
     },
     experiment,
-    "The peaks stand up to three steps after the symbols, since a short convolution comes before the choice. With noise "
-    "this short, a fixed state space with nonlinear layers finds much of the answer; the gap widens with length.",
+    "The peaks stand up to three steps after the symbols, since a short convolution comes before the choice. With so "
+    "little noise nonlinear layers find much of the answer without selection; at length 4,096 Gu & Dao (2023) report "
+    "18 % for S4 and 97 % for Mamba.",
 )
