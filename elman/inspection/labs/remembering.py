@@ -53,10 +53,10 @@ class FirstSymbol(Task):
 def experiment(seed: int, listen: Listen) -> Result:
     found = {name: staircase(name, seed, listen) for name in READERS}
     bars = {name: np.array([steps.get(distance, 0.0) for distance in DISTANCES]) for name, steps in found.items()}
-    panel = Bars([f"{distance} back" for distance in DISTANCES], bars, "share right; one eighth is chance", (0, 1))
+    panel = Bars([f"{distance} back" for distance in DISTANCES], bars, "share right", (0, 1))
     notes = [
-        f"Each bar is a network of {WIDTH} units, trained anew for at most {TRAINING.max_steps} steps. Who has "
-        "forgotten is not asked for a longer distance, and has no bar."
+        f"Each bar is a network of {WIDTH} units, trained anew for at most {TRAINING.max_steps} steps; chance is "
+        "one eighth. Who has forgotten is not asked for a longer distance, and has no bar."
     ]
     asked = {"rnn": (5, 20), "lstm, forget bias 0": (5, 20), "gru": (20, 50), "lstm, forget bias 3": (20,)}
     asked |= {"s4d": (100,), "attention": (100,)}
