@@ -15,7 +15,7 @@ from elman.errors import ConfigError, UnknownName
 from elman.evaluation.still import still
 from elman.inspection.annotators import ANNOTATORS
 from elman.inspection.figure import Figure
-from elman.inspection.panels import Bars, ColouredText, Lines, Panel, numbers
+from elman.inspection.panels import Bars, ColouredText, HeatMap, Lines, Panel, numbers
 from elman.inspection.reading import Reading
 from elman.ops import taps
 
@@ -139,6 +139,9 @@ def unit_figure(reading: Reading, of: str = "", sites: Sequence[str] = (), annot
     notes = []
     for site, states in found.sites.items():
         steps = horizons(states)
+        title = f"{site}: steps that each unit remembers"
+        units = [str(unit) for unit in range(len(steps))]
+        panels.append(HeatMap({"": numbers(steps)[None]}, [""], units, title=title, quantity="steps"))
         notes.append(
             f"{site}: half of its {states.shape[1]} units remember {np.median(steps):.0f} steps or more, the "
             f"longest (unit {int(steps.argmax())}) {int(steps.max())}."
