@@ -153,11 +153,12 @@ class Mamba(ScanLayer):
         return y, MambaState(self._window(seen, lengths, state.window), memory)
 
     def _convolve(self, x: Sequence, state: MambaState) -> tuple[Sequence, Sequence, Sequence]:
-        """What enters the state space, the gate before its sigmoid, and all inputs of the convolution."""
+        """What enters the state space, the gate before SiLU, and all inputs of the convolution."""
         u, gate = self.enter(x).chunk(2, dim=-1)
         seen = torch.cat([state.window.to(u.dtype), u], 1)
         convolved = self.convolution(seen.transpose(1, 2)).transpose(1, 2)
-        return F.silu(convolved.contiguous()), gate, seen  # else all that follows walks in strides
+        u = F.silu(convolved.contiguous())  # else all that follows walks in strides
+        return u, gate, seen
 
     def _choose(self, u: Tensor) -> Selection:
         """Step sizes (..., inner), write and read (..., state_size), in float32 at least."""
