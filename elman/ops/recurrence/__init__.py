@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from elman.errors import ConfigError, UnknownName
-from elman.ops.recurrence import reference, vendor
+from elman.ops.recurrence import generated, reference, vendor
 from elman.ops.recurrence.vendor import VendorCall
 from elman.shapes import Lengths, Sequence, State
 
@@ -22,6 +22,7 @@ class Form(NamedTuple):
     obstacle: Callable[[Any, Sequence, Lengths | None], str | None]  # why it cannot run
     drawback: Callable[[Any, Sequence, Lengths | None], str | None]  # why another is faster
     title: Callable[[Any, Sequence], str]
+    device: str | None = None  # where it is at home; elsewhere it runs only if asked for, and nobody speaks of it
 
 
 def _never(cell: Any, x: Sequence, lengths: Lengths | None) -> None:
@@ -29,6 +30,7 @@ def _never(cell: Any, x: Sequence, lengths: Lengths | None) -> None:
 
 
 FORMS = {
+    "generated": Form(generated.run, generated.obstacle, generated.drawback, generated.title, "cuda"),
     "vendor": Form(vendor.run, vendor.obstacle, vendor.drawback, vendor.title),
     "reference": Form(reference.run, _never, _never, lambda cell, x: "the plain loop"),
 }
@@ -64,9 +66,12 @@ def choose(cell: Any, x: Sequence, lengths: Lengths | None = None) -> Choice:
         return Choice(_asked, f"{FORMS[_asked].title(cell, x)}, as asked")
     problems: list[str] = []
     for name, form in FORMS.items():
+        if form.device not in (None, x.device.type):
+            continue
         problem = form.obstacle(cell, x, lengths) or form.drawback(cell, x, lengths)
         if not problem:
-            return Choice(name, "; ".join(problems) or form.title(cell, x))
+            reasons = [form.title(cell, x)] if name != "reference" else list(dict.fromkeys(problems))
+            return Choice(name, "; ".join(reasons) or form.title(cell, x))
         problems.append(problem)
     raise AssertionError("the reference form always runs")
 
