@@ -45,7 +45,6 @@ SCALES = {
     "probability": Scale(0, 1, "Blues", "probability"),
     "surprisal": Scale(0, 12, "Oranges", "surprisal in bits"),
     "order": Scale(1, 5, "cividis", "length of the n-gram used"),
-    "steps": Scale(0, 100, "cividis", "steps remembered"),
     "gradient": Scale(-8, 0, "cividis", "gradient, power of ten of the largest"),
     "influence": Scale(-1, 1, BOTH_WAYS, "influence, of the largest"),
     "value": Scale(None, None, BOTH_WAYS, "value"),

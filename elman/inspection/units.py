@@ -15,7 +15,7 @@ from elman.errors import ConfigError, UnknownName
 from elman.evaluation.still import still
 from elman.inspection.annotators import ANNOTATORS
 from elman.inspection.figure import Figure
-from elman.inspection.panels import Bars, ColouredText, HeatMap, Lines, Panel, numbers
+from elman.inspection.panels import Bars, ColouredText, Lines, Panel, numbers
 from elman.inspection.reading import Reading
 from elman.ops import taps
 
@@ -135,13 +135,10 @@ def unit_figure(reading: Reading, of: str = "", sites: Sequence[str] = (), annot
     if len(found.tokens) < 4 * LEAST:
         raise ConfigError(f"{len(found.tokens)} tokens are too few to judge units by; give at least {4 * LEAST}")
     scores = rank_units(found, annotators)
-    panels: list[Panel] = [horizon_panel(found)]
+    panels: list[Panel] = [horizon_panel(found), each_panel(found)]
     notes = []
     for site, states in found.sites.items():
         steps = horizons(states)
-        title = f"{site}: steps that each unit remembers"
-        units = [str(unit) for unit in range(len(steps))]
-        panels.append(HeatMap({"": numbers(steps)[None]}, [""], units, title=title, quantity="steps"))
         notes.append(
             f"{site}: half of its {states.shape[1]} units remember {np.median(steps):.0f} steps or more, the "
             f"longest (unit {int(steps.argmax())}) {int(steps.max())}."
@@ -179,3 +176,10 @@ def horizon_panel(found: Activity) -> Lines:
         lines[site] = (np.linspace(0, 100, len(steps)), steps.astype(float))
     title = "How long units remember: steps until one is no longer like itself"
     return Lines(lines, "percent of units", "steps", title=title)
+
+
+def each_panel(found: Activity) -> Lines:
+    """The same by unit, so that a number of the picture or the table has its name."""
+    steps = {site: horizons(states) for site, states in found.sites.items()}
+    lines = {site: (np.arange(len(one)), one.astype(float)) for site, one in steps.items()}
+    return Lines(lines, "unit", "steps", title="How long each unit remembers")
