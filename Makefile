@@ -27,7 +27,8 @@ check: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_architecture.py
 
 bench: .venv/.dev
-	$(BIN)/python -m benchmarks.run
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -x tests/laws tests/ops
+	OMP_NUM_THREADS=1 $(BIN)/elman bench
 
 docs: .venv/.dev
 	$(BIN)/python docs/build.py

@@ -27,7 +27,7 @@ from elman.ops.recurrence.recomputing import Look, Values
 from elman.ops.recurrence.units import CannotCompile, Program, ending
 from elman.shapes import Lengths, Sequence, State
 
-MEASURED = False  # by benchmarks/recurrence.py
+MEASURED = False  # by elman bench recurrence
 KINDS = (torch.float32, torch.float16, torch.bfloat16)
 _asked: dict[str, Partition] = {}
 

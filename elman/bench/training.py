@@ -4,12 +4,15 @@ The usual loop: nn.LSTM, logits of all positions, F.cross_entropy, plain Adam. T
 optimizer.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.harness import compare, interleaved, show, write
 from elman.batches import Batch
+from elman.bench.harness import compare, interleaved, show
 from elman.models import LanguageModel, StackConfig
 from elman.ops.recurrence import using
 from elman.training import TrainingConfig, World
@@ -25,18 +28,18 @@ class Usual(nn.Module):
         self.lstm = nn.LSTM(width, width, num_layers=2, batch_first=True)
         self.head = nn.Linear(width, WORDS)
 
-    def forward(self, tokens, state=None):
+    def forward(self, tokens: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         x, state = self.lstm(self.embedding(tokens), state)
         return self.head(x), state
 
 
-def usual(width: int, batch: Batch):
+def usual(width: int, batch: Batch) -> Callable[[], None]:
     torch.manual_seed(0)
     model = Usual(width)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    held = [None]
+    held: list[Any] = [None]
 
-    def step():
+    def step() -> None:
         optimizer.zero_grad()
         logits, state = model(batch.inputs, held[0])
         F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten()).backward()
@@ -47,20 +50,20 @@ def usual(width: int, batch: Batch):
     return step
 
 
-def ours(width: int, batch: Batch, form: str):
+def ours(width: int, batch: Batch, form: str) -> Callable[[], None]:
     torch.manual_seed(0)
     config = StackConfig.make({"pattern": ["lstm"], "num_layers": 2, "hidden_size": width, "tied_embeddings": False})
     model = LanguageModel(config, WORDS)
     update = Updater(model, TrainingConfig.make({"optimizer": "adam"}), torch.device("cpu"), World())
 
-    def step():
+    def step() -> None:
         with using(form):
             update(batch, 1e-3)
 
     return step
 
 
-def main(rounds: int = 15) -> dict:
+def measure(rounds: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     tokens = torch.randint(WORDS, (ROWS, TIME + 1))
@@ -76,7 +79,3 @@ def main(rounds: int = 15) -> dict:
         print(f"  the reference loop takes {1 / loop:.2f} x the vendor path's time")
         results[f"width {width}"] = {**table, "reference over vendor": 1 / loop}
     return results
-
-
-if __name__ == "__main__":
-    print(write("train-step-cpu", main()))
