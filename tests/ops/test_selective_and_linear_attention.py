@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.ops import selective
+from elman.ops.invariant import Dense, Diagonal, System, invariant_scan, invariant_scan_reference
 from elman.ops.linear_attention import linear_attention, linear_attention_reference
 from elman.ops.scan import linear_scan_reference
 
@@ -56,6 +57,26 @@ def test_chunked_linear_attention_is_its_definition(time: int, chunk: int, seed:
     log_decay = -normal(2, time, 3).exp() * (300 if fast else 0.1)
     given = [normal(2, time, 3, 4), normal(2, time, 3, 4), normal(2, time, 3, 5), log_decay, normal(2, 3, 4, 5)]
     compare(lambda *tensors: linear_attention(*tensors, chunk=chunk), linear_attention_reference, given)
+
+
+@given(time=st.integers(1, 20), chunk=st.sampled_from([1, 2, 8]), dense=st.booleans(), ragged=st.booleans())
+def test_a_time_invariant_scan_is_its_definition(time: int, chunk: int, dense: bool, ragged: bool) -> None:
+    """Planted: the write vector conjugated."""
+    torch.manual_seed(time)
+    kind = {"dtype": torch.float64}
+    transition = torch.randn(3, 4, 4, **kind) / 4 if dense else torch.randn(3, 2, dtype=torch.complex128) / 2
+    tensors = [transition, torch.randn(3, 4, **kind), torch.randn(3, 4, **kind), torch.randn(2, time, 3, **kind)]
+    lengths = torch.tensor([time // 2, 0]) if ragged else None
+
+    def running(form):
+        def run(transition, write, read, inputs, initial):
+            system = System((Dense if dense else Diagonal)(transition), write, read)
+            outputs, final = form(system, inputs, initial, lengths, chunk)
+            return outputs, final
+
+        return run
+
+    compare(*map(running, (invariant_scan, invariant_scan_reference)), [*tensors, torch.randn(2, 3, 4, **kind)])
 
 
 def test_linear_attention_is_finite_in_float32_whatever_the_decays() -> None:
