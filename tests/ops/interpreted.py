@@ -9,9 +9,7 @@ import torch
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
-pytest.importorskip("triton", reason="kernels are written in Triton")
-
-from triton.runtime import interpreter
+interpreter: Any = pytest.importorskip("triton.runtime.interpreter", reason="kernels are written in Triton")
 
 _patch = interpreter._patch_lang_tensor
 

@@ -144,7 +144,7 @@ def test_which_form_runs_can_be_asked_for_and_is_told(monkeypatch: pytest.Monkey
         assert scan.explain(tensors[1]) == "reference: a recorder is listening"
         linear_scan(*tensors)
         taps.tap("here", tensors[1])
-    with recurrence.using("kernel"), pytest.raises(ConfigError, match="kernel form of the scan cannot run: .* GPU"):
+    with recurrence.using("kernel"), pytest.raises(ConfigError, match=r"kernel form of the scan cannot run: .* GPU"):
         linear_scan(*tensors)
     assert taken == ["chunked", "reference", "reference"]
 

@@ -39,15 +39,14 @@ def obstacle(inputs: Tensor) -> str | None:
         return "a recorder is listening"
     if inputs.device.type != "cuda":
         return f"the kernel needs a GPU, not {inputs.device.type}"
-    if find_spec("triton") is None:
-        return "the kernel needs triton, which is not installed"
-    if inputs.is_complex():
-        return "the kernel knows real numbers only"
-    if inputs.numel() == 0:
-        return "the batch is empty"
-    if inputs[0].numel() >= LARGEST:
-        return f"a row has {inputs[0].numel()} numbers, and the kernel counts to {LARGEST}"
-    return None
+    row = inputs.numel() // max(1, len(inputs))
+    problems = {
+        "the kernel needs triton, which is not installed": find_spec("triton") is None,
+        "the kernel knows real numbers only": inputs.is_complex(),
+        "the batch is empty": inputs.numel() == 0,
+        f"a row has {row} numbers, and the kernel counts to {LARGEST}": row >= LARGEST,
+    }
+    return next((problem for problem, here in problems.items() if here), None)
 
 
 def run(

@@ -30,7 +30,7 @@ def fetch(base, stride, step, time, end, valid, other, DOWN: tl.constexpr, UNROL
         w = step + i
         t = time - 1 - w if DOWN else w
         numbers = tl.load(base + t * stride, mask=valid & (w >= 0) & (w < end), other=other)
-        values = values + (numbers,)  # noqa: RUF005: the compiler knows no unpacking
+        values = values + (numbers,)  # type: ignore[assignment]  # noqa: RUF005
     return values
 
 
