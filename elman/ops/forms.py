@@ -30,7 +30,7 @@ class Choice(NamedTuple):
 
 
 class Forms(dict[str, Form]):
-    """The forms of one operation, the favourite first; the last one always runs."""
+    """The forms of one operation, the favourite first. The reference always runs: what stands behind it, on request only."""
 
     families: ClassVar[list["Forms"]] = []
 
@@ -55,7 +55,7 @@ class Forms(dict[str, Form]):
             if not problem:
                 return Choice(name, "; ".join(problems) or form.title(*given))
             problems[problem] = None
-        raise AssertionError(f"the last form of {self.operation} always runs")
+        raise AssertionError(f"the reference form of {self.operation} always runs")
 
     def explain(self, *given: Any) -> str:
         """Which form runs and why: "vendor: oneDNN LSTM", "reference: a recorder is listening"."""

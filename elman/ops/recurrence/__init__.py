@@ -6,7 +6,7 @@
 from typing import Any
 
 from elman.ops.forms import Choice, Form, Forms, asked, never, using
-from elman.ops.recurrence import reference, vendor
+from elman.ops.recurrence import newton, reference, vendor
 from elman.ops.recurrence.vendor import VendorCall
 from elman.shapes import Lengths, Sequence, State
 
@@ -29,6 +29,7 @@ FORMS = Forms(
     {
         "vendor": Form(vendor.run, vendor.obstacle, vendor.drawback, vendor.title),
         "reference": Form(reference.run, never, never, lambda *given: "the plain loop"),
+        "newton": Form(newton.run, newton.obstacle, newton.drawback, newton.title),  # behind it: only on request
     },
 )
 
