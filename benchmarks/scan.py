@@ -1,6 +1,7 @@
 """Layers that are linear in their state, on one CPU thread: all positions at once beside stepping in a Python loop.
 
     python -m benchmarks.scan
+    python -m benchmarks.scan --gpu          what benchmarks/scan_gpu.py tells, instead
 
 The same layer both times, batch 1, in rounds that take turns, in processor time; training is forward and backward.
 Then the peak of memory in training at three lengths, each in a process of its own: twice the length should take twice
@@ -104,7 +105,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--peak", nargs=3, metavar=("NAME", "WIDTH", "LENGTH"), help="only this, in this process")
     parser.add_argument("--only", nargs="+", default=NAMES, help="default: all")
+    parser.add_argument("--gpu", action="store_true", help="only the part that needs a GPU")
     options = parser.parse_args()
+    if options.gpu:
+        from benchmarks import scan_gpu
+
+        raise SystemExit(print(scan_gpu.main()))
     torch.set_num_threads(1)
     if options.peak:
         print(json.dumps(peak(options.peak[0], *map(int, options.peak[1:]))))

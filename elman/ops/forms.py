@@ -30,7 +30,7 @@ class Choice(NamedTuple):
 
 
 class Forms(dict[str, Form]):
-    """The forms of one operation, the favourite first. The reference always runs: what stands behind it, on request only."""
+    """The forms of one operation, the favourite first. What stands behind the reference runs on request only."""
 
     families: ClassVar[list["Forms"]] = []
 
