@@ -26,7 +26,7 @@ class Plan(NamedTuple):
 
     walk: str = "lanes"
     block: int = 32  # channels of a program
-    unroll: int = 32  # steps asked for at once
+    unroll: int = 16  # steps asked for at once; 32 would take the compiler a minute
     warps: int = 1
 
 
