@@ -46,7 +46,6 @@ for name, gated in itertools.product(("forward", "backward"), (True, False)):
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("triton") is None, reason="kernels are written in Triton")
 def test_every_kernel_compiles() -> None:
-    """Planted: unpacking into a tuple, which the interpreter takes."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -50,8 +50,7 @@ def everything(form: str, cell: Cell, x: Tensor, lengths: Tensor | None = None) 
 def test_the_result_is_the_references_with_a_certificate_or_the_sequential_form_ran(
     name, batch, time, seed, scale, ragged
 ) -> None:
-    """Planted: states not shifted (never certified, so always sequential: the next test); gradients of one step only;
-    the cross slope of hidden state and memory taken the wrong way round (slow, still right)."""
+    """Planted: gradients of one step only."""
     cell, x = cell_of(name, seed, scale), torch.randn(batch, time, 3, dtype=torch.float64)
     lengths = torch.tensor([time // 2, 0, time])[:batch] if ragged else None
     found = everything("newton", cell, x, lengths)
@@ -72,6 +71,16 @@ def test_far_fewer_iterations_than_steps_are_needed_where_states_forget(name: st
     told = newton.latest()
     assert told["states"].holds
     assert max(told["states"].iterations, told["gradients"].iterations) <= most
+
+
+def test_units_that_see_only_themselves_are_solved_in_a_few_iterations() -> None:
+    """Their slopes are exact: this is Newton's own method. Planted: the product's diagonal left out of the slopes."""
+    cell, x = cell_of("rnn"), torch.randn(2, 200, 3, dtype=torch.float64)
+    with torch.no_grad():
+        cell.from_past.weight.copy_(0.9 * torch.eye(5))
+    everything("newton", cell, x)
+    assert newton.latest()["states"].iterations <= 10
+    assert newton.latest()["gradients"].iterations <= 2
 
 
 def test_after_as_many_iterations_as_steps_it_is_exact_however_chaotic() -> None:

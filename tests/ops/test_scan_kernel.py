@@ -51,7 +51,7 @@ def everything(run, tensors: list[Tensor], *rest) -> list[Tensor]:
 )
 def test_a_kernel_equals_the_definition(batch, time, width, decay, reverse, ragged) -> None:
     """Planted: the decay not taken late in the gradient; decays after the end 0 instead of 1; the product with the
-    state after the step; the gradient of the final state forgotten; strides of the decay ignored."""
+    state after the step; the gradient of the final state forgotten."""
     tensors = draws((batch, time, *width), decay=decay)
     lengths = torch.tensor([time // 2, 0], device=DEVICE)[:batch] if ragged and not reverse else None
     found = everything(linear_scan_kernel, tensors, lengths, reverse)

@@ -71,7 +71,7 @@ def test_chunked_linear_attention_is_its_definition(time: int, chunk: int, seed:
 
 @given(time=st.integers(1, 20), chunk=st.sampled_from([1, 2, 8]), dense=st.booleans(), ragged=st.booleans())
 def test_a_time_invariant_scan_is_its_definition(time: int, chunk: int, dense: bool, ragged: bool) -> None:
-    """Planted: the write vector conjugated."""
+    """Planted: the write vector with its sign turned."""
     torch.manual_seed(time)
     kind = {"dtype": torch.float64}
     transition = torch.randn(3, 4, 4, **kind) / 4 if dense else torch.randn(3, 2, dtype=torch.complex128) / 2

@@ -50,8 +50,8 @@ def everything(form, tensors: list[Tensor], skipped: bool = True, gated: bool = 
     gated=st.booleans(),
 )
 def test_the_kernels_equal_the_definition(batch, time, channels, size, skipped, gated) -> None:
-    """Planted: stretches began one too late; the decay of this step in the gradient where the next one's belongs;
-    states before a step taken for those after it; the gate's slope without its second part."""
+    """Planted: step sizes after the end of a row; what was written before taken from this step; the gate's slope
+    without its second part."""
     tensors = draws(batch, time, channels, size)
     found = everything(kernel.run, tensors, skipped, gated)
     expected = everything(selective.chunked.reference, tensors, skipped, gated)
