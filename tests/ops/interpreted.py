@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+if os.environ.get("ELMAN_SHAPES") == "1":
+    pytest.skip("Triton reads the source of kernels, which checks would wrap", allow_module_level=True)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
