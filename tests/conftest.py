@@ -21,3 +21,9 @@ settings.load_profile("elman")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--renew", action="store_true", help="store the losses of tests/golden anew")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _machine_code(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What tests compile is kept for this run only, unless ELMAN_CACHE says where."""
+    os.environ.setdefault("ELMAN_CACHE", str(tmp_path_factory.mktemp("cache")))

@@ -33,6 +33,18 @@ class PastProduct(nn.Linear):
             self.thinned = None
 
 
+class Antisymmetric(PastProduct):
+    """A square recurrent matrix M - Mᵀ - damping·I: it turns the state and takes of it, and never feeds its growth."""
+
+    def __init__(self, size: int, damping: float):
+        super().__init__(size, parts=1)
+        self.damping = damping
+
+    def forward(self, past: Tensor) -> Tensor:
+        past = past.to(self.weight.dtype)
+        return F.linear(past, self.weight_in_use) - past @ self.weight_in_use - self.damping * past
+
+
 @torch.no_grad()
 def start(cell: nn.Module, size: int, orthogonal: bool) -> None:
     """Initial values: uniform within 1/sqrt(size) as torch has it, and square orthogonal blocks if asked."""

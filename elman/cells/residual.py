@@ -1,17 +1,18 @@
 """The ungated residual update: each step adds something to the state and takes nothing away."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from elman.cells.base import CELLS, Cell
-from elman.cells.products import PastProduct, start
+from elman.cells.products import Antisymmetric, PastProduct, start
 from elman.ops.taps import tap
 from elman.registry import Traits
 from elman.shapes import Step
 
-CALM = 0.01  # of the usual size: what the recurrent weights begin with
+CALM = 0.01  # of the usual size: what free recurrent weights begin with
 
 
 @CELLS.register("residual")
@@ -20,7 +21,7 @@ class Residual(Cell):
 
     traits: ClassVar = Traits(
         idea="h' = h + tanh(W x + U h): the past passes as it is, so gradients reach far back",
-        limitation="nothing is forgotten: the state may grow by one each step, beyond what training has seen",
+        limitation="nothing makes it forget: where U feeds a direction, the state grows by one each step, without end",
         training="3·stepping; one step after another",
         stepping="width·(input + width)",
         state="width",
@@ -30,13 +31,21 @@ class Residual(Cell):
         "hidden": "the state, and the output (h)",
     }
 
-    def __init__(self, config: Cell.Config, input_size: int):
+    class Config(Cell.Config):
+        form: Literal["free", "antisymmetric"] = "free"
+        """What the recurrent matrix may become: anything, or M - Mᵀ - damping·I, which cannot feed the growth of the
+        state (Chang et al., 2019). Over long texts only the latter learns."""
+        damping: float = Field(1.0, ge=0)
+        """How strongly the antisymmetric form takes the state back; 0 forgets nothing."""
+
+    def __init__(self, config: Config, input_size: int):
         super().__init__(config, input_size)
-        self.from_input = nn.Linear(input_size, self.hidden_size, bias=config.bias)
-        self.from_past = PastProduct(self.hidden_size, parts=1)
-        start(self, self.hidden_size, config.orthogonal)
-        if not config.orthogonal:  # else the state drives its own growth, which drowns every input
-            nn.init.uniform_(self.from_past.weight, -CALM * self.hidden_size**-0.5, CALM * self.hidden_size**-0.5)
+        size, free = self.hidden_size, config.form == "free"
+        self.from_input = nn.Linear(input_size, size, bias=config.bias)
+        self.from_past = PastProduct(size, parts=1) if free else Antisymmetric(size, config.damping)
+        start(self, size, config.orthogonal)
+        if free and not config.orthogonal:  # else the state drives its own growth, which drowns every input
+            nn.init.uniform_(self.from_past.weight, -CALM * size**-0.5, CALM * size**-0.5)
 
     def drive(self, x: Tensor) -> Tensor:
         return self.from_input(x)

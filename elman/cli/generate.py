@@ -32,6 +32,12 @@ def generate(
     seed: Annotated[
         int | None, options.option(help="The same seed writes the same text.", default="the recipe's")
     ] = None,
+    engine: Annotated[
+        str | None, options.option(help="What steps: auto, native (machine code) or torch.", default="the recipe's")
+    ] = None,
+    weights: Annotated[
+        str | None, options.option(help="Of the native engine: fp32, or int8 for speed.", default="the recipe's")
+    ] = None,
     count: Annotated[int, typer.Option(help="How many texts.", min=1)] = 1,
     device: options.Device = None,
     json: options.Json = False,
@@ -40,7 +46,7 @@ def generate(
     from elman.pipeline.trained import load
 
     given: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-    given |= {"repetition_penalty": repetition_penalty, "stop": stop, "seed": seed}
+    given |= {"repetition_penalty": repetition_penalty, "stop": stop, "seed": seed, "engine": engine, "weights": weights}
     settings = {key: value for key, value in given.items() if value is not None}
     model = load(run, device or "auto")
     text = "\n".join(options.read_lines()) if prompt == "-" else prompt

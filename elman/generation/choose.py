@@ -3,8 +3,9 @@
 A row draws from its own random stream, so what a prompt becomes does not depend on what else is in the batch.
 """
 
+import math
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from elman.config import Config
+from elman.errors import ElmanError
 from elman.shapes import Step, Token, Tokens
 
 NOTHING = -1  # in the recent tokens: a place not yet taken
@@ -45,6 +47,18 @@ class GenerationConfig(Config):
 
     seed: int | None = Field(default=None, ge=0)
     """The same seed writes the same text; empty for another text each time."""
+
+    engine: Literal["auto", "native", "torch"] = "auto"
+    """What takes the steps: machine code made for the model (on a CPU, one text at a time), or torch. Making it takes
+    a few seconds, so auto does where thousands of tokens are asked for and one text is written at a time."""
+
+    weights: Literal["fp32", "int8"] = "fp32"
+    """How the native engine keeps matrices: int8 is three times as fast and rounds; torch always takes the model's."""
+
+
+class Chosen(NamedTuple):
+    token: int
+    log_prob: float  # under the model itself, before temperature and the other settings
 
 
 def random_stream(seed: int, number: int) -> np.random.Generator:
@@ -113,3 +127,16 @@ def nucleus_size(probabilities: Step, mass: float) -> Tensor:
         if size == vocab or bool((reached[:, -1] >= mass).all()):
             return (reached < mass - ROUNDING).sum(dim=-1, keepdim=True).clamp(max=vocab - 1) + 1
         size = min(16 * size, vocab)
+
+
+def totals(logits: Step) -> list[float]:
+    """The logarithm of the sum of each row's exponentials; refuses rows from which nothing can be chosen."""
+    totals = logits.float().logsumexp(dim=-1).tolist()
+    for row, total in enumerate(totals):
+        if not math.isfinite(total):
+            bad, infinite = int(logits[row].isnan().sum()), int(logits[row].isinf().sum())
+            raise ElmanError(
+                f"the model's logits are broken in row {row}: {bad} NaN and {infinite} inf among {logits.shape[1]}; "
+                "it was trained with too large a learning rate or damaged since: try an earlier checkpoint"
+            )
+    return totals

@@ -1,17 +1,16 @@
 """Text from a model, token by token: the prompt in one forward, then one step for each token, in constant memory."""
 
-import math
 import secrets
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-from elman.errors import ElmanError
 from elman.evaluation.still import device_of, still
-from elman.generation.choose import NOTHING, GenerationConfig, choose, random_stream
+from elman.generation.choose import NOTHING, Chosen, GenerationConfig, choose, random_stream, totals
+from elman.generation.native import find_engine, write_rows
 from elman.generation.text import Reason, Writer
 from elman.models import cannot_step, prediction_of
 from elman.ops.state import take_rows
@@ -19,11 +18,6 @@ from elman.ops.taps import stepping
 from elman.shapes import State, Step, Tokens
 
 PREFILL = 512  # positions of a prompt read at once: each brings logits over the whole vocabulary
-
-
-class Chosen(NamedTuple):
-    token: int
-    log_prob: float  # under the model itself, before temperature and the other settings
 
 
 @dataclass(frozen=True)
@@ -111,12 +105,16 @@ def generate_tokens(
     with still(model):
         logits, state = prefill(model, prompts, start_id)
         recent = _recent(prompts, config).to(logits.device) if config.repetition_penalty != 1 else None
+        program = find_engine(model, config, len(prompts)).program
+    if program is not None:
+        yield from write_rows(program, logits, state, config, eos_id, start_id, randoms, recent, done)
+        return
     for left in reversed(range(config.max_tokens)):
         with still(model):
-            totals = _totals(logits)
+            sums = totals(logits)
             tokens = choose(logits, config, randoms, recent)
             scores = logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
-            results = zip(tokens.tolist(), scores.tolist(), totals, strict=True)
+            results = zip(tokens.tolist(), scores.tolist(), sums, strict=True)
             chosen = [Chosen(token, score - total) for token, score, total in results]
         step = dict(zip(rows, chosen, strict=True))
         yield [step.get(row) for row in range(len(prompts))]
@@ -164,16 +162,3 @@ def _recent(prompts: Sequence[Sequence[int]], config: GenerationConfig) -> Token
     window = config.repetition_window
     tails = [list(prompt[-window:]) for prompt in prompts]
     return torch.tensor([[NOTHING] * (window - len(tail)) + tail for tail in tails])
-
-
-def _totals(logits: Step) -> list[float]:
-    """The logarithm of the sum of each row's exponentials; refuses rows from which nothing can be chosen."""
-    totals = logits.float().logsumexp(dim=-1).tolist()
-    for row, total in enumerate(totals):
-        if not math.isfinite(total):
-            bad, infinite = int(logits[row].isnan().sum()), int(logits[row].isinf().sum())
-            raise ElmanError(
-                f"the model's logits are broken in row {row}: {bad} NaN and {infinite} inf among {logits.shape[1]}; "
-                "it was trained with too large a learning rate or damaged since: try an earlier checkpoint"
-            )
-    return totals

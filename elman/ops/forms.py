@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
+from torch import Tensor
+
 from elman.errors import ConfigError, UnknownName
 
 
@@ -19,6 +21,7 @@ class Form(NamedTuple):
     obstacle: Callable[..., str | None]  # why it cannot run
     drawback: Callable[..., str | None]  # why another is faster
     title: Callable[..., str]
+    device: str | None = None  # where it is at home; elsewhere it runs only if asked for, and nobody speaks of it
 
 
 class Choice(NamedTuple):
@@ -49,11 +52,18 @@ class Forms(dict[str, Form]):
             if problem:
                 raise ConfigError(f"the {_asked} form of {self.operation} cannot run: {problem}")
             return Choice(_asked, f"{self[_asked].title(*given)}, as asked")
+        return self.favourite(*given)
+
+    def favourite(self, *given: Any, but: str = "") -> Choice:
+        """The form that would be taken if none were asked for, `but` a certain one."""
+        device = next(part.device.type for part in given if isinstance(part, Tensor))
         problems: dict[str, None] = {}
         for name, form in self.items():
+            if name == but or form.device not in (None, device):
+                continue
             problem = form.obstacle(*given) or form.drawback(*given)
             if not problem:
-                return Choice(name, "; ".join(problems) or form.title(*given))
+                return Choice(name, (name == "reference" and "; ".join(problems)) or form.title(*given))
             problems[problem] = None
         raise AssertionError(f"the reference form of {self.operation} always runs")
 

@@ -22,15 +22,16 @@ COMPOSITE = [
 SAME = {torch.ops.aten.alias.default, torch.ops.aten.detach.default}
 
 
-def trace(function: Callable[..., Any], *examples: Any) -> fx.Graph:
+def trace(function: Callable[..., Any], *examples: Any, numbers: bool = True) -> fx.Graph:
     """The graph of `function` at these examples (any nest of tensors): its inputs and outputs are flat lists.
 
     Every node of a tensor has `node.meta["val"]`, whose shape and dtype are those at the examples. What depends on
-    values, and not on shapes alone, is an error of torch's tracer.
+    values, and not on shapes alone, is an error of torch's tracer. Examples on the meta device have no `numbers`:
+    then shortcuts that layers take on a CPU after a look at their values stay out of the graph.
     """
     table = {**core_aten_decompositions(), **get_decompositions(COMPOSITE)}
     with torch.no_grad():
-        module = make_fx(function, decomposition_table=table, tracing_mode="fake")(*examples)
+        module = make_fx(function, decomposition_table=table, tracing_mode="fake" if numbers else "real")(*examples)
     graph = module.graph
     for node in list(graph.nodes):
         if node.target in SAME:

@@ -11,6 +11,7 @@ from typing import Any
 from elman.corpus import PairCorpus
 from elman.errors import ConfigError, RunError
 from elman.pipeline.recipe import Recipe, read_recipe
+from elman.pipeline.tasks.starting import parallel_settings
 from elman.pipeline.tasks.translate import Translate
 from elman.pipeline.trained import load
 from elman.runs import atomic_write
@@ -43,9 +44,24 @@ def distill(teacher: str | Path, to: str | Path, device: str = "auto", listener:
 
 
 def student_recipe(teacher: str | Path, data: str | Path, overrides: dict[str, Any]) -> Recipe:
-    """The teacher's recipe with the distilled pairs for training data, and whatever is said differently."""
+    """The teacher's recipe with the distilled pairs for training data, and whatever is said differently.
+
+    Where the teacher is a Transformer, the student has its shape, and begins with its weights.
+    """
     stored = load(teacher, "cpu").recipe.plain()
+    model = stored["model"]
     stored["data"] |= {"train": str(data), "train_target": None, "columns": None}
     for key in ("name", "parameters", "goals", "model"):
         stored.pop(key)
-    return read_recipe(stored, {"model": "mask-predict", **overrides})
+    given = {"model": "mask-predict", **overrides}
+    if given["model"] == "mask-predict" and _is_transformer(model):
+        given = {"start_from": str(teacher), **given}
+    return read_recipe(stored, given)
+
+
+def _is_transformer(model: dict[str, Any]) -> bool:
+    try:
+        parallel_settings(model)
+    except ConfigError:
+        return False
+    return True

@@ -16,6 +16,7 @@ from elman.pipeline.tasks.classify import Classify
 from elman.pipeline.tasks.searching import SearchConfig
 from elman.pipeline.tasks.starting import body_settings
 from elman.pipeline.tasks.tag import Tag
+from elman.pipeline.tasks.translate import Translate
 from elman.training import TrainingConfig
 
 DEFAULT = "language-model"
@@ -113,11 +114,18 @@ def _completed(settings: dict[str, Any]) -> dict[str, Any]:
     settings = {**task.completed(settings), "task": name}
     model = settings.get("model") or {}
     if settings.get("start_from"):
-        if not issubclass(task, Classify | Tag):
-            raise ConfigError("start_from: only models that classify or tag begin with another run")
+        if not issubclass(task, Classify | Tag | Translate):
+            raise ConfigError("start_from: only models that classify, tag or translate begin with another run")
         given = {"type": model} if isinstance(model, str) else model
-        model = body_settings(str(settings["start_from"]), name) | dict(given)
+        model = _over(body_settings(str(settings["start_from"]), name, given.get("type", "")), given)
     return {**settings, "model": model or task.default_model}
+
+
+def _over(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with what is given in their place, branch by branch."""
+    both = {key: (settings.get(key), value) for key, value in given.items()}
+    merged = {k: _over(a, b) if isinstance(a, Mapping) and isinstance(b, Mapping) else b for k, (a, b) in both.items()}
+    return {**settings, **merged}
 
 
 def _kind(model: Any) -> Any:

@@ -37,6 +37,19 @@ def test_the_residual_update_by_hand_and_that_it_grows() -> None:
     assert far[:, -1].max() > 20
 
 
+def test_the_antisymmetric_residual_update_by_hand_and_that_it_stays() -> None:
+    """Planted: damping with the wrong sign."""
+    cell = cell_of("residual", form="antisymmetric", damping=0.5)
+    n, x, h = numbers(cell), torch.randn(3), torch.randn(4)
+    past = n["from_past.weight"] - n["from_past.weight"].T - 0.5 * torch.eye(4)
+    torch.testing.assert_close(
+        one_step(cell, x, h), (h + torch.tanh(n["from_input.weight"] @ x + n["from_input.bias"] + past @ h),)
+    )
+    layer = LAYERS["residual"](cell.config, 3)
+    torch.nn.init.eye_(layer.cell.from_past.weight)  # which would feed every unit's growth, if it were free
+    assert layer(torch.ones(1, 100, 3))[0].abs().max() < 5
+
+
 def test_coupled_gates_by_hand() -> None:
     """Planted: the input gate of its own parts."""
     cell = cell_of("coupled")

@@ -3,6 +3,9 @@
 import json
 
 import pytest
+import torch
+
+from elman import load
 
 LABELLED = "label\ttext\n" + "".join(f"{kind}\tthis is {word} .\n" for kind, word in [("a", "x"), ("b", "y")] * 20)
 TAGGED = "the\tD\ncat\tN\n\na\tD\ndog\tN\n\n" * 12
@@ -75,6 +78,24 @@ def test_a_student_learns_what_its_teacher_writes(elman, place):
     assert {pair["source"] for pair in distilled} <= set(sources)
     assert elman("predict", "s", stdin="ab\n").code == 0
     assert elman("distill", "t", "--run", "s").code == 1
+
+
+def test_the_student_of_a_transformer_begins_with_its_weights(elman, place):
+    """Planted: other tokenizers, whose words have other numbers; the encoder's word vectors not taken."""
+    sides = (*SIDES, "--model", "attention", "--model.encoder.dropout", "0.1", "--training.learning_rate", "1e-2")
+    longer = ("--training.max_epochs", "8", "--training.batch_size", "4")
+    elman("train", "--task", "translate", "--data", "p.tsv", "--valid", "p.tsv", "--run", "t", *sides, *QUICK, *longer)
+    still = ("--training.max_epochs", "1", "--training.learning_rate", "1e-9", "--training.weight_decay", "0")
+    made = elman("distill", "t", "--run", "s", "--model.encoder.dropout", "0.2", *still)
+    assert made.code == 0, made.err
+    assert "begins with" in made.err
+    teacher, student = (load(place / run, "cpu") for run in ("t", "s"))
+    assert student.task.source.vocabulary == teacher.task.source.vocabulary
+    assert student.recipe.model.encoder.dropout == 0.2
+    assert student.recipe.model.encoder.num_layers == teacher.recipe.model.encoder.num_layers
+    learnt, begun = teacher.model.state_dict(), student.model.state_dict()
+    for name, value in learnt.items():
+        torch.testing.assert_close(begun[name][: len(value)], value, atol=1e-4, rtol=0)
 
 
 def test_wrong_lines_are_named(elman, place):

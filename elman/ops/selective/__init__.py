@@ -20,7 +20,7 @@ __all__ = ["FORMS", "Selection", "choose", "explain", "selective_scan"]
 FORMS = Forms(
     "the selective scan",
     {
-        "kernel": Form(kernel.run, obstacle, never, lambda x: "Triton, from step sizes to gated outputs"),
+        "kernel": Form(kernel.run, obstacle, never, lambda x: "Triton, from step sizes to gated outputs", "cuda"),
         "chunked": Form(chunked.run, unwatched, never, lambda x: "stretches of time in torch"),
         "reference": Form(chunked.reference, never, never, lambda x: "the plain loop"),
     },

@@ -1,5 +1,6 @@
-"""Beginning with what another run has learnt: its tokenizer, its word vectors, its layers."""
+"""Beginning with what another run has learnt: its tokenizers, its word vectors, its layers."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ from elman.tokenizers import Tokenizer, load_tokenizer
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
 
-BODY = ("embedding.", "stack.")
+BODY = ("embedding.", "stack.", "encoder.", "decoder.")
+PARALLEL = {"attention": "two-way-attention", **{name: name for name in ("cross-attention", "feedforward", "swiglu")}}
 SHAPE = (
     "pattern", "num_layers", "hidden_size", "embedding_size", "embedding_scale", "residual", "norm", "norm_type",
     "norm_epsilon", "positions", "max_positions", "embedding_norm",
@@ -25,9 +27,13 @@ def starting_tokenizer(recipe: "Recipe") -> Tokenizer | None:
     return load_tokenizer(Run.open(recipe.start_from).tokenizer) if recipe.start_from else None
 
 
-def body_settings(place: str, task: str) -> dict[str, Any]:
-    """The settings that give a model the same body as the run at `place`."""
+def body_settings(place: str, task: str, kind: str = "") -> dict[str, Any]:
+    """The settings that give a model of this kind the same body as the run at `place`."""
     stored = read_yaml(Run.open(place).config)
+    if task == "translate":
+        if stored.get("task") != task:
+            raise ConfigError(f"start_from: {place} is no model that translates")
+        return parallel_settings(stored["model"]) if kind == "mask-predict" else stored["model"]
     if stored.get("task", "language-model") not in ("language-model", "masked") or not isinstance(
         stored["model"], dict
     ):
@@ -35,6 +41,22 @@ def body_settings(place: str, task: str) -> dict[str, Any]:
     if task == "tag":  # what it reads of characters makes its layers wider: only word vectors fit
         return {"embedding_size": stored["model"]["embedding_size"] or stored["model"]["hidden_size"]}
     return {key: stored["model"][key] for key in SHAPE if key in stored["model"]}
+
+
+def parallel_settings(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an encoder-decoder, for one that fills all places at once: what looks back shall look to both sides."""
+    if model["type"] == "mask-predict":
+        return dict(model)
+    pattern = [next(iter(entry.items())) for entry in model["decoder"]["pattern"]]
+    strange = [name for name, _ in pattern if name not in PARALLEL]
+    if strange or model["decoder"]["context"] or model["decoder"]["attention"]:
+        what = f"its decoder has {strange[0]}" if strange else "its decoder is told of the source by its state"
+        raise ConfigError(f"start_from: {what}; only a Transformer's weights fit a model that writes all words at once")
+    both_ways = [
+        {PARALLEL[name]: {key: value for key, value in settings.items() if (name, key) != ("attention", "context")}}
+        for name, settings in pattern
+    ]
+    return {**model, "type": "mask-predict", "decoder": {**model["decoder"], "pattern": both_ways}}
 
 
 def start_from(model: Any, place: str | Path, words: list[str] | None = None) -> str:
@@ -51,7 +73,7 @@ def start_from(model: Any, place: str | Path, words: list[str] | None = None) ->
             if not name.startswith(BODY):
                 continue
             given = stored.get(name)
-            if name == "embedding.weight" and given is not None:
+            if name.endswith("embedding.weight") and given is not None:
                 given = _rows(given, value, words, run)
             if given is not None and given.shape == value.shape:
                 value.copy_(given)
@@ -65,11 +87,11 @@ def start_from(model: Any, place: str | Path, words: list[str] | None = None) ->
 
 
 def _rows(given: torch.Tensor, value: torch.Tensor, words: list[str] | None, run: Run) -> torch.Tensor:
-    """Rows that mean the same; a mask that the other vocabulary has besides is left behind."""
-    if words is None:
-        return given[: len(value)]
+    """Rows that mean the same; of a mask, which only one of the vocabularies may have, nothing is taken."""
     if given.shape[1] != value.shape[1]:
         return given
+    if words is None:
+        return torch.cat([given[: len(value)], value[len(given) :]])
     known = load_tokenizer(run.tokenizer).vocabulary
     rows = value.clone()
     for place, word in enumerate(words, start=len(value) - len(words)):

@@ -24,6 +24,7 @@ from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task
 from elman.pipeline.tasks.examples import ExampleTask, chunks, longest, similar
 from elman.pipeline.tasks.files import keep_tokenizer
 from elman.pipeline.tasks.searching import SearchConfig, answers
+from elman.runs import Run
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ class Translate(ExampleTask):
     @classmethod
     def learn(cls, recipe: "Recipe", corpus: Corpus) -> Self:
         assert isinstance(corpus, PairCorpus)
+        if recipe.start_from:
+            return cls.load(Run.open(recipe.start_from).folder, recipe)
         config: Any = recipe.tokenizer
 
         def texts(side: str) -> Iterator[str]:
@@ -161,6 +164,13 @@ class Translate(ExampleTask):
                     repairs.add(LONG, pair.source, pair.line)
                 else:
                     yield {"source": source, "target": np.concatenate([target, end])}
+
+    def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[str, list[str]]]:
+        assert isinstance(corpus, PairCorpus)
+        return ((pair.text, [pair.target.strip()]) for pair in corpus.pairs(split))
+
+    def parts(self, answer: Settings) -> list[str]:
+        return [str(answer["target"]).strip()]
 
     def fingerprint(self) -> str:
         facts = [self.source.vocabulary, self.target.vocabulary, self.max_tokens]

@@ -1,0 +1,162 @@
+"""Stepping in machine code: when it is used, and how tokens come from it.
+
+The random numbers are those that torch's path would draw, and logits agree to rounding: the texts are the same, unless
+a number falls between two tokens as exactly as that.
+"""
+
+import warnings
+from collections.abc import Container, Iterator, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from elman.errors import ConfigError
+from elman.evaluation.still import device_of, still
+from elman.generation.choose import NOTHING, Chosen, GenerationConfig, totals
+from elman.ops.native import CannotCompile, NoCompiler, Program, Rules, Runner, compile_step, vectors
+from elman.ops.state import take_rows, tensors
+from elman.ops.taps import listening
+from elman.shapes import State, Step, Tokens
+
+WORTH = 2000  # tokens after which a second or two of compiling has paid
+CHUNK = 16  # tokens between two returns to Python: what a reader who stops may have asked for in vain
+
+
+class Engine(NamedTuple):
+    program: Program | None  # none: torch
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{'torch' if self.program is None else 'native'}: {self.reason}"
+
+
+class _Made(NamedTuple):
+    program: Program | None
+    reason: str
+    versions: list[tuple[int, int]]  # of the weights that were packed
+    shapes: list[torch.Size]
+
+
+_made: WeakKeyDictionary[nn.Module, dict[str, _Made]] = WeakKeyDictionary()
+_written: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+_warned: set[str] = set()
+
+
+def explain(model: Any, config: GenerationConfig | None = None, rows: int = 1) -> str:
+    """What would take the steps of such a text, and why: "native: AVX-512, fp32", "torch: a recorder is listening"."""
+    with still(model):
+        return str(find_engine(model, config or GenerationConfig(), rows))
+
+
+def find_engine(model: Any, config: GenerationConfig, rows: int = 1) -> Engine:
+    """The program to step with, made if need be, or the reason why torch does."""
+    if config.engine == "torch":
+        return Engine(None, "as asked")
+    obstacle = _obstacle(model)
+    if not obstacle and config.engine == "auto":
+        obstacle = _drawback(model, config, rows)
+    if obstacle:
+        return _torch(obstacle, config)
+    made = _program(model, config.weights)
+    return Engine(made.program, made.reason) if made.program is not None else _torch(made.reason, config)
+
+
+def write_rows(
+    program: Program,
+    logits: Step,
+    state: State,
+    config: GenerationConfig,
+    eos_id: int,
+    start_id: int,
+    randoms: Sequence[np.random.Generator],
+    recent: Tokens | None,
+    done: Container[int],
+) -> Iterator[list[Chosen | None]]:
+    """One token for each row at a time, from logits and state after the prompts; None for rows that are over."""
+    vocab = logits.shape[1]
+    rules = Rules(vocab, config.top_k, config.repetition_window, eos_id, start_id, config.stop_at_end)
+    rules.temperature, rules.top_p, rules.penalty = config.temperature, config.top_p, config.repetition_penalty
+    if recent is None:
+        recent = torch.full((len(logits), config.repetition_window), NOTHING)
+    writers = []
+    for row, random in enumerate(randoms):
+        runner = Runner(program, [part for _, part in tensors(take_rows(state, slice(row, row + 1)))])
+        runner.output.copy_(logits[row : row + 1])
+        writers.append(_write(runner, rules, random, recent[row].clone(), config.max_tokens))
+    while True:
+        step = [None if row in done else next(writer, None) for row, writer in enumerate(writers)]
+        if not any(step):
+            return
+        yield step
+
+
+def _write(
+    runner: Runner, rules: Rules, random: np.random.Generator, recent: Tensor, max_tokens: int
+) -> Iterator[Chosen]:
+    for start in range(0, max_tokens, CHUNK):
+        count = min(CHUNK, max_tokens - start)
+        uniforms = torch.from_numpy(random.random(count)) if rules.temperature else torch.zeros(count).double()
+        tokens, log_probs = runner.run(rules, uniforms, recent, final=start + count == max_tokens)
+        yield from map(Chosen, tokens, log_probs)
+        if len(log_probs) > len(tokens):
+            totals(runner.output)  # says what is wrong with them
+        if len(tokens) < count or (rules.stops and tokens[-1] == rules.end):
+            return
+
+
+def _obstacle(model: Any) -> str:
+    """Why the native engine cannot run, if that is clear before it is tried."""
+    if listening():
+        return "a recorder is listening"
+    if not isinstance(model, nn.Module):
+        return "the model is not a network"
+    if device_of(model).type != "cpu":
+        return f"the model is on {device_of(model).type}"
+    return ""
+
+
+def _drawback(model: nn.Module, config: GenerationConfig, rows: int) -> str:
+    """Why torch is expected to be faster."""
+    if rows > 1:
+        return f"{rows} texts at once share one reading of the weights"
+    if config.weights in _made.get(model, {}):
+        return ""
+    _written[model] = asked = _written.get(model, 0) + config.max_tokens
+    if asked < WORTH:
+        return f"for fewer than {WORTH} tokens compiling does not pay"
+    return ""
+
+
+def _program(model: nn.Module, weights: str) -> _Made:
+    """Compiled once for each model; packed again where its weights have changed."""
+    own = [*model.parameters(), *model.buffers()]
+    versions = [(part.data_ptr(), part._version) for part in own]
+    made = _made.setdefault(model, {}).get(weights)
+    if made is None or (made.versions != versions and made.shapes != [part.shape for part in own]):
+        made = _Made(*_compile(model, weights), versions, [part.shape for part in own])
+    elif made.versions != versions:
+        if made.program is not None:
+            made.program.renew(own)
+        made = made._replace(versions=versions)
+    _made[model][weights] = made
+    return made
+
+
+def _compile(model: nn.Module, weights: str) -> tuple[Program | None, str]:
+    try:
+        with torch.inference_mode(False):
+            return compile_step(model, weights), f"{vectors()}, {weights}"
+    except CannotCompile as problem:
+        if isinstance(problem, NoCompiler) and str(problem) not in _warned:
+            _warned.add(str(problem))
+            warnings.warn(f"steps are taken by torch, more slowly: {problem}", stacklevel=2)
+        return None, str(problem)
+
+
+def _torch(reason: str, config: GenerationConfig) -> Engine:
+    if config.engine == "native":
+        raise ConfigError(f"generation.engine: native cannot run: {reason}; take auto or torch")
+    return Engine(None, reason)

@@ -1,0 +1,318 @@
+// What generated steps are made of: functions of one number that compilers turn into vectors, and products.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#if defined(__AVX512VNNI__)
+#include <immintrin.h>
+#endif
+
+typedef void (*Part)(const void* task, int64_t from, int64_t to);
+// Does a task in parts, by several threads; nothing where only one works.
+extern "C" {
+void (*share)(Part part, const void* task, int64_t count) = nullptr;
+}
+
+namespace {
+
+constexpr int64_t WORTH_SHARING = 1 << 17;  // weights of a product: below, waking the others takes as long
+
+// One number -------------------------------------------------------------------------------------------------------
+
+template <class T> inline T larger(T a, T b) { return a > b || a != a ? a : b; }
+template <class T> inline T smaller(T a, T b) { return a < b || a != a ? a : b; }
+template <class T> inline T absolute(T a) { return a < 0 ? -a : a; }
+template <class T> inline T power(T a, T b) { return b == 2 ? a * a : (T)std::pow(a, b); }
+inline double modulo(double a, double b) { return a - std::floor(a / b) * b; }
+inline float modulo(float a, float b) { return a - std::floor(a / b) * b; }
+inline int64_t modulo(int64_t a, int64_t b) { return (a % b + b) % b; }
+
+struct complex {
+    float real, imaginary;
+    complex(float real = 0, float imaginary = 0) : real(real), imaginary(imaginary) {}
+};
+inline complex operator+(complex a, complex b) { return {a.real + b.real, a.imaginary + b.imaginary}; }
+inline complex operator-(complex a, complex b) { return {a.real - b.real, a.imaginary - b.imaginary}; }
+inline complex operator*(complex a, complex b) {
+    return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
+}
+
+// 2^n from the bits of a float; r = x - n log 2 in two parts, since n log 2 itself is no float.
+inline float exponential(float x) {
+    const float within = x < -87.3f ? -87.3f : x > 88.7228f ? 88.7228f : x;
+    const float n = __builtin_rintf(within * 1.44269504f);
+    float r = __builtin_fmaf(n, -0.693145752f, within);
+    r = __builtin_fmaf(n, -1.42860677e-6f, r);
+    float p = 1.98756912e-4f;
+    p = __builtin_fmaf(p, r, 1.39819994e-3f);
+    p = __builtin_fmaf(p, r, 8.33345205e-3f);
+    p = __builtin_fmaf(p, r, 4.16657962e-2f);
+    p = __builtin_fmaf(p, r, 1.66666657e-1f);
+    p = __builtin_fmaf(p, r, 0.5f);
+    p = __builtin_fmaf(p, r * r, r) + 1.0f;
+    const int32_t half = (int32_t)n >> 1;  // in two steps: 2^128 alone is no float
+    union {
+        int32_t bits;
+        float number;
+    } low = {(half + 127) << 23}, high = {((int32_t)n - half + 127) << 23};
+    const float result = p * low.number * high.number;
+    return x < -87.3f ? 0.0f : x > 88.7228f ? INFINITY : x != x ? x : result;
+}
+inline double exponential(double x) { return std::exp(x); }
+
+inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+inline double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+inline float hyperbolic_tangent(float x) {
+    const float size = absolute(x), square = x * x;
+    float p = -5.70498872745e-3f;  // near zero the quotient below would lose digits
+    p = __builtin_fmaf(p, square, 2.06390887954e-2f);
+    p = __builtin_fmaf(p, square, -5.37397155531e-2f);
+    p = __builtin_fmaf(p, square, 1.33314422036e-1f);
+    p = __builtin_fmaf(p, square, -3.33332819422e-1f);
+    const float near = __builtin_fmaf(p * square, x, x);
+    const float far = 1.0f - 2.0f / (exponential(2.0f * size) + 1.0f);
+    return size < 0.625f ? near : x < 0 ? -far : far;
+}
+inline double hyperbolic_tangent(double x) { return std::tanh(x); }
+
+// Abramowitz and Stegun 7.1.26, wrong by 1.5e-7 at most; near zero the series.
+inline float error_function(float x) {
+    const float size = absolute(x), square = x * x, t = 1.0f / (1.0f + 0.3275911f * size);
+    float p = 1.061405429f;
+    p = __builtin_fmaf(p, t, -1.453152027f);
+    p = __builtin_fmaf(p, t, 1.421413741f);
+    p = __builtin_fmaf(p, t, -0.284496736f);
+    p = __builtin_fmaf(p, t, 0.254829592f);
+    const float far = 1.0f - p * t * exponential(-square);
+    float q = -8.54832700e-4f;
+    q = __builtin_fmaf(q, square, 5.22397762e-3f);
+    q = __builtin_fmaf(q, square, -2.68661706e-2f);
+    q = __builtin_fmaf(q, square, 1.12837917e-1f);
+    q = __builtin_fmaf(q, square, -3.76126389e-1f);
+    const float near = __builtin_fmaf(q * square, x, 1.12837917f * x);
+    return size < 0.5f ? near : x < 0 ? -far : far;
+}
+inline double error_function(double x) { return std::erf(x); }
+
+// Numbers below 1e-38 count as zero while this lives: a state that fades away would else slow each step down.
+struct NoTinyNumbers {
+#if defined(__SSE2__)
+    const unsigned before = __builtin_ia32_stmxcsr();
+    NoTinyNumbers() { __builtin_ia32_ldmxcsr(before | 0x8040); }
+    ~NoTinyNumbers() { __builtin_ia32_ldmxcsr(before); }
+#else
+    NoTinyNumbers() {}
+    ~NoTinyNumbers() {}
+#endif
+};
+
+// Products ---------------------------------------------------------------------------------------------------------
+
+constexpr int64_t LANES = 16;  // rows of a matrix that lie side by side
+typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+// Panels of V * 16 results; in each, the weights of all of them for the first input, then for the second, and so on.
+template <int V>
+inline void panel_fp32(const float* w, const float* x, const float* bias, float* y, int64_t inner) {
+    Floats even[V] = {}, odd[V] = {};
+    int64_t k = 0;
+    for (; k + 1 < inner; k += 2, w += 2 * V * LANES)
+        for (int v = 0; v < V; ++v) {
+            even[v] += *(const Floats*)(w + v * LANES) * x[k];
+            odd[v] += *(const Floats*)(w + (V + v) * LANES) * x[k + 1];
+        }
+    if (k < inner)
+        for (int v = 0; v < V; ++v) even[v] += *(const Floats*)(w + v * LANES) * x[k];
+    for (int v = 0; v < V; ++v) {
+        even[v] += odd[v];
+        if (bias) even[v] += *(const Floats*)(bias + v * LANES);
+        *(Floats*)(y + v * LANES) = even[v];
+    }
+}
+
+template <int V>
+inline void last_fp32(const float* w, const float* x, const float* bias, float* y, int64_t inner, int64_t left) {
+    float added[V * LANES] = {}, results[V * LANES];
+    if (bias) std::memcpy(added, bias, left * sizeof(float));
+    panel_fp32<V>(w, x, added, results, inner);
+    std::memcpy(y, results, left * sizeof(float));
+}
+
+struct Product {
+    const void *weights, *x;
+    const float* bias;
+    float* y;
+    int64_t inner;
+
+    const float* bias_at(int64_t n) const { return bias ? bias + n : nullptr; }
+};
+
+// `count` panels are worked on by all threads, or by this one where they are few.
+void divide(Part part, const Product& task, int64_t count) {
+    if (share && count * 4 * LANES * task.inner >= WORTH_SHARING) share(part, &task, count);
+    else part(&task, 0, count);
+}
+
+void panels_fp32(const void* given, int64_t from, int64_t to) {
+    const Product& task = *(const Product*)given;
+    for (int64_t n = from * 4 * LANES; n < to * 4 * LANES; n += 4 * LANES)
+        panel_fp32<4>(
+            (const float*)task.weights + n * task.inner, (const float*)task.x, task.bias_at(n), task.y + n, task.inner);
+}
+
+void multiply_fp32(const void* packed, const float* x, const float* bias, float* y, int64_t inner, int64_t columns) {
+    const int64_t full = columns / (4 * LANES), n = full * 4 * LANES, left = columns - n;
+    const Product task = {packed, x, bias, y, inner};
+    divide(panels_fp32, task, full);
+    const float *w = (const float*)packed + n * inner, *added = task.bias_at(n);
+    if (left > 3 * LANES) last_fp32<4>(w, x, added, y + n, inner, left);
+    else if (left > 2 * LANES) last_fp32<3>(w, x, added, y + n, inner, left);
+    else if (left > LANES) last_fp32<2>(w, x, added, y + n, inner, left);
+    else if (left) last_fp32<1>(w, x, added, y + n, inner, left);
+}
+
+// x = scale * (q - zero) with q from 0 to 255
+struct Quantised {
+    float scale;
+    int32_t zero;
+    char unused[56];
+    uint8_t values[];
+};
+
+void quantise(const float* x, int64_t size, uint8_t* place) {
+    Quantised* q = (Quantised*)place;
+    float low = 0, high = 0;
+    for (int64_t k = 0; k < size; ++k) {
+        low = low < x[k] ? low : x[k];
+        high = high > x[k] ? high : x[k];
+    }
+    const float scale = high > low ? (high - low) / 255.0f : 1.0f, inverse = 1.0f / scale;
+    const int32_t zero = (int32_t)__builtin_rintf(-low * inverse);
+    q->scale = scale;
+    q->zero = zero;
+    for (int64_t k = 0; k < size; ++k) {
+        const int32_t number = (int32_t)__builtin_rintf(x[k] * inverse) + zero;
+        q->values[k] = (uint8_t)(number < 0 ? 0 : number > 255 ? 255 : number);
+    }
+    for (int64_t k = size; k % 4; ++k) q->values[k] = 0;
+}
+
+// Four inputs of 16 results fill a vector. After each panel's weights come scales and sums of its rows.
+template <int V> inline void dot_int8(const int8_t* w, const uint8_t* x, int64_t fours, int32_t* sums) {
+#if defined(__AVX512VNNI__)
+    __m512i even[V], odd[V];
+    for (int v = 0; v < V; ++v) even[v] = odd[v] = _mm512_setzero_si512();
+    int64_t k = 0;
+    for (; k + 1 < fours; k += 2, w += 2 * V * 64) {
+        const __m512i first = _mm512_set1_epi32(((const int32_t*)x)[k]);
+        const __m512i second = _mm512_set1_epi32(((const int32_t*)x)[k + 1]);
+        for (int v = 0; v < V; ++v) {
+            even[v] = _mm512_dpbusd_epi32(even[v], first, _mm512_loadu_si512(w + v * 64));
+            odd[v] = _mm512_dpbusd_epi32(odd[v], second, _mm512_loadu_si512(w + (V + v) * 64));
+        }
+    }
+    if (k < fours)
+        for (int v = 0; v < V; ++v)
+            even[v] = _mm512_dpbusd_epi32(
+                even[v], _mm512_set1_epi32(((const int32_t*)x)[k]), _mm512_loadu_si512(w + v * 64));
+    for (int v = 0; v < V; ++v) _mm512_storeu_si512(sums + v * LANES, _mm512_add_epi32(even[v], odd[v]));
+#else
+    std::memset(sums, 0, V * LANES * sizeof(int32_t));
+    for (int64_t k = 0; k < fours; ++k, w += V * 64)
+        for (int64_t row = 0; row < V * LANES; ++row)
+            for (int64_t part = 0; part < 4; ++part) sums[row] += (int32_t)w[row * 4 + part] * x[k * 4 + part];
+#endif
+}
+
+template <int V>
+inline void panel_int8(
+    const int8_t* w, const Quantised* x, const float* bias, float* y, int64_t inner, int64_t columns) {
+    const int64_t fours = (inner + 3) / 4;
+    int32_t sums[V * LANES];
+    dot_int8<V>(w, x->values, fours, sums);
+    const float* scales = (const float*)(w + fours * V * 64);
+    const int32_t* totals = (const int32_t*)(scales + V * LANES);
+    for (int64_t row = 0; row < columns; ++row)
+        y[row] = (float)(sums[row] - x->zero * totals[row]) * (scales[row] * x->scale) + (bias ? bias[row] : 0.0f);
+}
+
+int64_t panel_bytes(int64_t inner) { return ((inner + 3) / 4 * 4 + 8) * 4 * LANES; }
+
+void panels_int8(const void* given, int64_t from, int64_t to) {
+    const Product& task = *(const Product*)given;
+    for (int64_t n = from; n < to; ++n)
+        panel_int8<4>(
+            (const int8_t*)task.weights + n * panel_bytes(task.inner), (const Quantised*)task.x,
+            task.bias_at(n * 4 * LANES), task.y + n * 4 * LANES, task.inner, 4 * LANES);
+}
+
+void multiply_int8(const void* packed, const uint8_t* x, const float* bias, float* y, int64_t inner, int64_t columns) {
+    const int64_t full = columns / (4 * LANES), n = full * 4 * LANES, left = columns - n;
+    const Product task = {packed, x, bias, y, inner};
+    divide(panels_int8, task, full);
+    const int8_t* w = (const int8_t*)packed + full * panel_bytes(inner);
+    const Quantised* vector = (const Quantised*)x;
+    const float* added = task.bias_at(n);
+    if (left > 3 * LANES) panel_int8<4>(w, vector, added, y + n, inner, left);
+    else if (left > 2 * LANES) panel_int8<3>(w, vector, added, y + n, inner, left);
+    else if (left > LANES) panel_int8<2>(w, vector, added, y + n, inner, left);
+    else if (left) panel_int8<1>(w, vector, added, y + n, inner, left);
+}
+
+// Matrices that change from step to step, in any layout: batch, rows, inner and columns, then the strides of both.
+template <class T>
+void product(
+    const T* a, const T* b, T* y, int64_t batch, int64_t rows, int64_t inner, int64_t columns, int64_t a_batch,
+    int64_t a_row, int64_t a_inner, int64_t b_batch, int64_t b_inner, int64_t b_column) {
+    for (int64_t n = 0; n < batch; ++n)
+        for (int64_t row = 0; row < rows; ++row) {
+            const T *from = a + n * a_batch + row * a_row, *with = b + n * b_batch;
+            T* __restrict to = y + (n * rows + row) * columns;
+            if (b_column == 1 && columns > 1) {
+                for (int64_t column = 0; column < columns; ++column) to[column] = 0;
+                for (int64_t k = 0; k < inner; ++k) {
+                    const T factor = from[k * a_inner];
+                    for (int64_t column = 0; column < columns; ++column) to[column] += factor * with[k * b_inner + column];
+                }
+            } else {
+                for (int64_t column = 0; column < columns; ++column) {
+                    const T* other = with + column * b_column;
+                    T sum = 0;
+                    if (a_inner == 1 && b_inner == 1)
+                        for (int64_t k = 0; k < inner; ++k) sum += from[k] * other[k];
+                    else
+                        for (int64_t k = 0; k < inner; ++k) sum += from[k * a_inner] * other[k * b_inner];
+                    to[column] = sum;
+                }
+            }
+        }
+}
+
+// Where a window of `places` lies in its strip, which is moved back to the start when no new places fit behind it.
+template <class T>
+T* slide(void* memory, int64_t outer, int64_t length, int64_t inner, int64_t places, int64_t count) {
+    int64_t& first = *(int64_t*)memory;
+    T* strip = (T*)((char*)memory + 64);
+    if (first + places + count > length) {
+        for (int64_t n = 0; n < outer; ++n)
+            std::memmove(
+                strip + n * length * inner, strip + (n * length + first) * inner, places * inner * sizeof(T));
+        first = 0;
+    }
+    T* window = strip + first * inner;
+    first += count;
+    return window;
+}
+
+// Rows of a table; a place outside of it is taken as the nearest inside, negative ones count from the end.
+template <class T>
+void take_rows(const T* table, int64_t rows, int64_t size, const int64_t* places, int64_t count, T* y) {
+    for (int64_t n = 0; n < count; ++n) {
+        int64_t place = places[n] < 0 ? places[n] + rows : places[n];
+        place = place < 0 ? 0 : place >= rows ? rows - 1 : place;
+        std::copy(table + place * size, table + (place + 1) * size, y + n * size);
+    }
+}
+
+}  // namespace

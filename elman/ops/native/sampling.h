@@ -1,0 +1,155 @@
+// Goes after kernels.h. From logits to tokens, and the whole loop: the same rules as elman.generation.choose, which says what they mean.
+#include <functional>
+#include <vector>
+
+typedef void (*Step)(
+    const void* const* weights, char* scratch, const void* given, const void* const* state, void* const* next,
+    void* output);
+
+extern "C" {
+struct Rules {
+    int64_t vocab, top_k, window, end, start, stops;
+    double temperature, top_p, penalty;
+};
+}
+
+namespace {
+
+constexpr int64_t BLOCK = 256;
+constexpr double ROUNDING = 1e-7;  // a mass this close to top_p has reached it
+
+// The `count` largest numbers, the largest first.
+std::vector<float> largest(const float* values, int64_t size, int64_t count) {
+    if (count > 2 * BLOCK) {
+        std::vector<float> all(values, values + size);
+        std::partial_sort(all.begin(), all.begin() + count, all.end(), std::greater<float>());
+        all.resize(count);
+        return all;
+    }
+    std::vector<float> heap(values, values + count);  // its first is the smallest of them
+    std::make_heap(heap.begin(), heap.end(), std::greater<float>());
+    for (int64_t from = count; from < size; from += BLOCK) {
+        const int64_t to = std::min(from + BLOCK, size);
+        float most = -INFINITY;
+        for (int64_t n = from; n < to; ++n) most = larger(values[n], most);
+        if (!(most > heap[0])) continue;
+        for (int64_t n = from; n < to; ++n)
+            if (values[n] > heap[0]) {
+                std::pop_heap(heap.begin(), heap.end(), std::greater<float>());
+                heap.back() = values[n];
+                std::push_heap(heap.begin(), heap.end(), std::greater<float>());
+            }
+    }
+    std::sort(heap.begin(), heap.end(), std::greater<float>());
+    return heap;
+}
+
+// Leaves the numbers above `last`, and of those equal to it the first, so many that `count` are left; the rest is 0.
+void keep(float* values, int64_t size, float last, int64_t count) {
+    for (int64_t n = 0; n < size; ++n) count -= values[n] > last;
+    for (int64_t n = 0; n < size; ++n) {
+        if (values[n] < last || (values[n] == last && count <= 0)) values[n] = 0;
+        else count -= values[n] == last;
+    }
+}
+
+double total(const float* values, int64_t size) {
+    double sum = 0;
+    for (int64_t from = 0; from < size; from += BLOCK) {
+        float part = 0;
+        for (int64_t n = from; n < std::min(from + BLOCK, size); ++n) part += values[n];
+        sum += part;
+    }
+    return sum;
+}
+
+void keep_nucleus(float* values, int64_t size, double mass) {
+    const double all = total(values, size);
+    for (int64_t count = std::min(BLOCK, size);; count = std::min(16 * count, size)) {
+        const std::vector<float> first = largest(values, size, count);
+        double reached = 0;
+        for (int64_t n = 0; n < count; ++n)
+            if ((reached += first[n] / all) >= mass - ROUNDING) return keep(values, size, first[n], n + 1);
+        if (count == size) return;
+    }
+}
+
+// The token at which the sum of the weights so far passes `place` of all of it.
+int64_t draw(const float* weights, int64_t size, double place) {
+    place *= total(weights, size);
+    double sum = 0;
+    int64_t from = 0, last = 0;
+    for (; from + BLOCK < size; from += BLOCK) {
+        const double part = total(weights + from, BLOCK);
+        if (sum + part > place) break;
+        sum += part;
+    }
+    for (int64_t n = from; n < size; ++n) {
+        if (weights[n] > 0) last = n;
+        if ((sum += weights[n]) > place && weights[n] > 0) return n;
+    }
+    return last;
+}
+
+// The next token; `work` has room for the vocabulary twice. Broken logits give -1.
+int64_t choose(const float* logits, const Rules& rules, const int64_t* recent, double uniform, float* work, double* log_prob) {
+    const int64_t vocab = rules.vocab;
+    float* shaped = work + vocab;
+    float most = -INFINITY;
+    for (int64_t n = 0; n < vocab; ++n) most = larger(logits[n], most);
+    for (int64_t n = 0; n < vocab; ++n) work[n] = exponential(logits[n] - most);
+    const double all = total(work, vocab);
+    if (!std::isfinite(all) || !(all > 0)) return -1;
+    const bool changed = rules.penalty != 1;
+    if (changed) {
+        std::copy(logits, logits + vocab, shaped);
+        for (int64_t n = 0; n < rules.window; ++n) {
+            const int64_t token = recent[n];
+            if (token >= 0 && token < vocab)
+                shaped[token] = (float)(logits[token] > 0 ? logits[token] / rules.penalty : logits[token] * rules.penalty);
+        }
+    }
+    const float* given = changed ? shaped : logits;
+    int64_t token;
+    if (rules.temperature == 0) {
+        token = std::max_element(given, given + vocab) - given;
+    } else {
+        if (changed || rules.temperature != 1) {
+            float top = -INFINITY;
+            for (int64_t n = 0; n < vocab; ++n) top = larger(given[n], top);
+            const double inverse = 1 / rules.temperature;
+            for (int64_t n = 0; n < vocab; ++n) work[n] = exponential((float)((given[n] - top) * inverse));
+        }
+        if (rules.top_k > 0 && rules.top_k < vocab) keep(work, vocab, largest(work, vocab, rules.top_k).back(), rules.top_k);
+        if (rules.top_p < 1) keep_nucleus(work, vocab, rules.top_p);
+        token = draw(work, vocab, uniform);
+    }
+    *log_prob = (double)logits[token] - ((double)most + std::log(all));
+    return token;
+}
+
+}  // namespace
+
+// Chooses up to `count` tokens, with a step after each but the last if that is `final`; the states change places with
+// each step. Gives how many were chosen; fewer where the end came, or where logits are broken (then log_probs is NaN).
+extern "C" int64_t run(
+    Step step, const void* const* weights, char* scratch, void* const* state, void* const* next, float* logits, const Rules* rules,
+    const double* uniforms, int64_t* recent, float* work, int64_t count, int64_t final, int64_t* tokens,
+    double* log_probs) {
+    for (int64_t n = 0; n < count; ++n) {
+        const int64_t token = choose(logits, *rules, recent, uniforms[n], work, log_probs + n);
+        if (token < 0) {
+            log_probs[n] = NAN;
+            return n;
+        }
+        tokens[n] = token;
+        if (rules->stops && token == rules->end) return n + 1;
+        if (final && n + 1 == count) return count;
+        std::copy(recent + 1, recent + rules->window, recent);
+        recent[rules->window - 1] = token;
+        const int64_t given = token == rules->end ? rules->start : token;
+        step(weights, scratch, &given, state, next, logits);
+        std::swap(state, next);
+    }
+    return count;
+}

@@ -1,0 +1,54 @@
+"""From a module that steps to a program: traced without numbers, so that it depends on shapes and not on weights."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from elman.ops.native.lowering import lower
+from elman.ops.native.memory import CannotCompile
+from elman.ops.native.program import Program
+from elman.ops.state import map_state
+from elman.ops.tracing import trace
+from elman.shapes import State
+
+
+class _Step(nn.Module):
+    def __init__(self, model: Any):
+        super().__init__()
+        self.model = model
+
+    def forward(self, token: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.model.step(token, state)
+
+
+def compile_step(model: Any, weights: str = "fp32", given: Tensor | None = None) -> Program:
+    """A program for `model.step` at batch 1, with weights in float32 or 8 bits; `CannotCompile` says why there is none.
+
+    Models are given a token, layers a vector: then an example of it is needed.
+    """
+    module = _Step(model)
+    tensors = named_tensors(module)
+    if any(tensor.device.type != "cpu" for tensor in tensors.values()):
+        raise CannotCompile("the model is not on the CPU")
+    state = map_state(_shape, model.initial_state(1))
+    try:
+        graph = trace(
+            lambda parameters, token, state: functional_call(module, parameters, (token, state)),
+            {name: _shape(tensor) for name, tensor in tensors.items()},
+            _shape(torch.zeros(1, dtype=torch.long) if given is None else given),
+            state,
+            numbers=False,
+        )
+    except Exception as error:  # whatever a tracer cannot follow
+        raise CannotCompile(f"the step cannot be traced: {str(error).strip().partition(chr(10))[0][:200]}") from error
+    return Program(lower(graph, len(tensors), weights), list(tensors.values()))
+
+
+def named_tensors(module: nn.Module) -> dict[str, Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _shape(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")

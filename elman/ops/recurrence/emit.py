@@ -1,0 +1,350 @@
+"""A unit program as the source of a Triton kernel that stays on the chip for a whole sequence.
+
+Program (group, slice) computes some units of some rows, step after step. Its weights are loaded once; what is given at
+the next step is fetched while others are waited for; what others need lies in `history`, a place for each stored node
+at each step, so nothing is ever overwritten. Own state and all sums are float32.
+"""
+
+import os
+from typing import NamedTuple
+
+from elman.ops.recurrence.partition import WINDOW, Partition
+from elman.ops.recurrence.pointwise import computed
+from elman.ops.recurrence.schedule import Schedule, Stage, schedule
+from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, Program
+from elman.ops.recurrence.words import ACQUIRE, ADD_NOTHING, EXACT, HEAD, QUICK, WRITTEN
+
+
+class Emitted(NamedTuple):
+    """The source of a module with `kernel`, and the order in which the kernel takes what it needs."""
+
+    source: str
+    loads: tuple[tuple[str, int, str], ...]
+    parameters: tuple[str, ...]
+    stored: tuple[int, ...]
+    totals: int
+    rounds: int
+
+
+def emit(
+    program: Program, kept: tuple[int, ...], part: Partition, itemsize: int, precision: str, down: bool
+) -> Emitted:
+    """`kept`: nodes to store besides those that are sent. `itemsize`: bytes of a number in products and histories.
+    `precision`: of products in float32. `down`: from the last step to the first."""
+    return _Emitter(program, kept, part, itemsize, precision, down).emitted()
+
+
+def interpreted() -> bool:
+    """Whether Triton runs kernels as plain Python, which needs no GPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+class _Emitter:
+    def __init__(
+        self, program: Program, kept: tuple[int, ...], part: Partition, itemsize: int, precision: str, down: bool
+    ):
+        self.program, self.part, self.precision, self.down = program, part, precision, down
+        self.itemsize = itemsize
+        self.kinds = program.kinds()
+        self.size = program.size
+        self.programs = part.programs(program.size)
+        self.plan: Schedule = schedule(program, kept, alone=self.programs == 1)
+        nodes = program.nodes
+        self.loads = tuple(node.detail for node in nodes if node.op == "load")
+        named = [node.detail[0] for node in nodes if node.op == "vector"]
+        named += [matrix.parameter for node in nodes if node.op == "product" for matrix in node.detail]
+        self.parameters = tuple(dict.fromkeys(named))
+        self.totals = [index for index, node in enumerate(nodes) if node.op == "total"]
+        self.groups: dict[tuple[int, ...], list[int]] = {}
+        for index, node in enumerate(nodes):
+            if node.op == "product":
+                self.groups.setdefault(node.args, []).append(index)
+        self.lines: list[str] = []
+        self.meetings = 0
+
+    def write(self, line: str, depth: int = 1) -> None:
+        self.lines.append("    " * depth + line)
+
+    def emitted(self) -> Emitted:
+        head = HEAD.format(
+            tanh=EXACT if self.itemsize > 2 else QUICK,
+            arrived=ACQUIRE if self.part.poll == "load" else ADD_NOTHING,
+        )
+        self.before()
+        self.step()
+        self.after()
+        source = head + self.signature() + "\n".join(self.lines) + "\n"
+        return Emitted(source, self.loads, self.parameters, self.plan.stored, len(self.totals), self.plan.rounds)
+
+    def signature(self) -> str:
+        # the interpreter of some versions cannot loop to a number that it was given as an argument
+        names = ["T: tl.constexpr" if interpreted() else "T", "B", "limit", "counters", "alarm", "lengths"]
+        names += ["history", "history_t", "history_r", "history_p", "partials", "final", "sums"]
+        names += [f"p{number}{end}" for number in range(len(self.parameters)) for end in ("", "_r")]
+        names += [f"initial{number}{end}" for number in range(len(self.program.carried)) for end in ("", "_r")]
+        names += [f"load{number}{end}" for number in range(len(self.loads)) for end in ("", "_t", "_r")]
+        still = '@triton.jit(do_not_specialize=["T", "B", "limit"])'
+        return f"\n{still}\ndef kernel(\n    " + ",\n    ".join(names) + ",\n):\n"
+
+    # before the loop
+
+    def before(self) -> None:
+        rows, units, size = self.part.rows, self.part.units, self.size
+        self.write("group = tl.program_id(0)")
+        self.write("slot = tl.program_id(1)")
+        self.write(f"rows = group * {rows} + tl.arange(0, {rows})")
+        self.write(f"units = slot * {units} + tl.arange(0, {units})")
+        self.write("real = rows < B")
+        self.write(f"inside = (units < {size})[None, :]")
+        self.write("owned = real[:, None] & inside")
+        self.write("row = rows.to(tl.int64)[:, None]")
+        self.write("unit = units[None, :]")
+        self.write(f"blank = tl.zeros(({rows}, {units}), tl.float32)")
+        if any(node.op == "going" for node in self.program.nodes):
+            self.write("length = tl.load(lengths + rows, mask=real, other=0)[:, None]")
+        for index, node in enumerate(self.program.nodes):
+            if node.op == "vector":
+                name = self.parameters.index(node.detail[0])
+                address = f"p{name} + {node.detail[1] * size} + units"
+                self.write(f"v{index} = tl.load({address}, mask=units < {size}, other=0.0)[None, :].to(tl.float32)")
+        for args, group in self.groups.items():
+            for place in range(len(args)):
+                self.resident(group, place)
+        for number in range(len(self.program.carried)):
+            address = f"initial{number} + row * initial{number}_r + unit"
+            self.write(f"s{number} = tl.load({address}, mask=owned, other=0.0).to(tl.float32)")
+        for number in range(len(self.program.summed)):
+            self.write(f"sum{number} = blank")
+        for number in range(len(self.loads)):
+            self.write(f"x{number} = {self.fetch(number, '(T - 1)' if self.down else '0')}")
+        if self.programs > 1:
+            self.write("counter = counters + group * 32")
+
+    def fetch(self, number: int, time: str) -> str:
+        name = f"load{number}"
+        if self.loads[number][2] == ROW:
+            return f"tl.load({name} + rows.to(tl.int64) * {name}_r + {time} * {name}_t, mask=real, other=0.0)[:, None]"
+        return f"tl.load({name} + row * {name}_r + {time} * {name}_t + unit, mask=owned, other=0.0)"
+
+    def resident(self, group: list[int], place: int) -> None:
+        """The weights by which one argument reaches some parts: column unit · width + part of each bundle."""
+        units, size = self.part.units, self.size
+        for bundle in _bundles(group):
+            width = len(bundle)
+            for piece, (start, length) in enumerate(self.part.pieces(size)):
+                name = self.weight(bundle, place, piece)
+                split = self.part.split if self.programs > 1 else 1
+                inner, columns = f"tl.arange(0, {length})", f"tl.arange(0, {units * width})"
+                if split > 1:
+                    each = length // split
+                    self.write(f"k = {start} + tl.arange(0, {split})[:, None, None] * {each}")
+                    self.write(f"k = k + tl.arange(0, {each})[None, :, None]")
+                    self.write(f"n = slot * {units} + ({columns} // {width})[None, None, :]")
+                    self.write(f"part = ({columns} % {width})[None, None, :]")
+                else:
+                    self.write(f"k = {start} + {inner}[:, None]")
+                    self.write(f"n = slot * {units} + ({columns} // {width})[None, :]")
+                    self.write(f"part = ({columns} % {width})[None, :]")
+                for number, index in enumerate(bundle):
+                    matrix = self.program.nodes[index].detail[place]
+                    p = f"p{self.parameters.index(matrix.parameter)}"
+                    across, along = ("k", "n") if matrix.flipped else ("n", "k")
+                    address = f"{p} + ({matrix.row * size} + {across}) * {p}_r + {matrix.column * size} + {along}"
+                    mask = f"(k < {size}) & (n < {size})"
+                    mask += f" & (part == {number})" if width > 1 else ""
+                    loaded = f"tl.load({address}, mask={mask}, other=0.0)"
+                    self.write(f"{name} = {loaded if number == 0 else f'{name} + {loaded}'}")
+
+    def weight(self, bundle: list[int], place: int, piece: int) -> str:
+        return f"w{bundle[0]}_{place}_{piece}"
+
+    # one step
+
+    def step(self) -> None:
+        self.write("for step in range(T):")
+        self.write(f"t = {'T - 1 - step' if self.down else 'step'}", 2)
+        last = max((number for number, stage in enumerate(self.plan.stages) if stage.meets), default=-1)
+        if last < 0:
+            self.ahead()
+        for number, stage in enumerate(self.plan.stages):
+            self.stage(stage, prefetch=number == last)
+        for number, index in enumerate(self.program.summed):
+            self.write(f"sum{number} += {self.full(index)}", 2)
+        for number, index in enumerate(self.program.carried):
+            self.write(f"s{number} = {self.full(index)}", 2)
+        for number in range(len(self.loads)):
+            self.write(f"x{number} = y{number}", 2)
+
+    def ahead(self) -> None:
+        """What the next step is given; after the last step the same is fetched once more, which hurts nobody."""
+        self.write(f"later = {'tl.maximum(t - 1, 0)' if self.down else 'tl.minimum(t + 1, T - 1)'}", 2)
+        for number in range(len(self.loads)):
+            self.write(f"y{number} = {self.fetch(number, 'later')}", 2)
+
+    def stage(self, stage: Stage, prefetch: bool) -> None:
+        for index in stage.first:
+            self.node(index)
+        for index in stage.sent:
+            self.store(index)
+        for index in stage.begun:
+            share = f"tl.sum(tl.where(inside, {self.full(self.program.nodes[index].args[0])}, 0.0), 1)"
+            self.write(f"tl.store({self.share(index, 'rows', 'slot')}, {share})", 2)
+        if stage.meets:
+            self.write("tl.debug_barrier()", 2)
+            self.write('tl.atomic_add(counter, 1, sem="release", scope="gpu")', 2)
+        if prefetch:
+            self.ahead()
+        for index in stage.rest:
+            self.node(index)
+        for index in stage.kept:
+            self.store(index)
+        if stage.meets:
+            self.meetings += 1
+            target = f"{self.programs} * (step * {self.plan.rounds} + {self.meetings})"
+            self.write(f"limit = wait(counter, {target}, limit, alarm)", 2)
+
+    def node(self, index: int) -> None:
+        node = self.program.nodes[index]
+        if node.op in ("vector", "constant"):
+            return
+        if node.op == "load":
+            self.write(f"v{index} = x{self.loads.index(node.detail)}.to(tl.float32)", 2)
+        elif node.op == "state":
+            self.write(f"v{index} = s{node.detail[0]}", 2)
+        elif node.op == "going":
+            self.write(f"v{index} = t < length", 2)
+        elif node.op == "spread":
+            self.write(f"v{index} = {self.full(node.args[0])}", 2)
+        elif node.op == "total":
+            self.total(index)
+        elif node.op == "product":
+            if index == self.groups[node.args][0]:
+                self.products(node.args, self.groups[node.args])
+        elif self.kinds[index] != CONSTANT:
+            values = [self.value(arg) for arg in node.args]
+            self.write(f"v{index} = {WRITTEN[node.op].format(*values)}", 2)
+
+    def value(self, index: int) -> str:
+        return _literal(self.program, index) if self.kinds[index] == CONSTANT else f"v{index}"
+
+    def full(self, index: int) -> str:
+        return self.value(index) if self.kinds[index] == UNITS else f"({self.value(index)} + blank)"
+
+    def place(self, index: int, before: bool = False) -> str:
+        """Where a stored node lies: a state beside its step, on the side that is walked to; else at it."""
+        moved = "(t + 1)" if index in self.program.carried and before == self.down else "t"
+        return f"history + {moved} * history_t + {self.plan.stored.index(index)} * history_p"
+
+    def store(self, index: int) -> None:
+        mask = "" if self.size % self.part.units == 0 else ", mask=inside & (blank == 0.0)"
+        value = f"{self.full(index)}.to(history.dtype.element_ty)"
+        self.write(f"tl.store({self.place(index)} + row * history_r + unit, {value}{mask})", 2)
+
+    def share(self, index: int, row: str, program: str) -> str:
+        number = self.totals.index(index)
+        start = f"(t * {len(self.totals)} + {number}) * (tl.num_programs(0) * {self.part.rows})"
+        return f"partials + ({start} + {row}.to(tl.int64)) * {self.programs} + {program}"
+
+    def total(self, index: int) -> None:
+        if self.programs == 1:
+            values = f"tl.where(inside, {self.full(self.program.nodes[index].args[0])}, 0.0)"
+        else:
+            many = 1 << (self.programs - 1).bit_length()
+            self.write(f"others = tl.arange(0, {many})[None, :]", 2)
+            address = self.share(index, "rows", "others").replace("rows.to(tl.int64)", "row")
+            values = f'tl.load({address}, mask=others < {self.programs}, other=0.0, cache_modifier=".cg")'
+        self.write(f"v{index} = tl.sum({values}, 1)[:, None]", 2)
+
+    def products(self, args: tuple[int, ...], group: list[int]) -> None:
+        """All products of the same values. As much as there is room for is read before it is multiplied, so that the
+        ways through the cache overlap."""
+        split = self.part.split if self.programs > 1 else 1
+        pieces = [(place, piece) for place in range(len(args)) for piece in range(len(self.part.pieces(self.size)))]
+        longest = max(length for _, length in self.part.pieces(self.size))
+        many = max(1, WINDOW // (self.part.rows * longest * self.itemsize))
+        bundles = _bundles(group)
+        for begin in range(0, len(pieces), many):
+            window = pieces[begin : begin + many]
+            for place, piece in window:
+                start, length = self.part.pieces(self.size)[piece]
+                self.write(f"h{place}_{piece} = {self.heard(args[place], start, length, split)}", 2)
+            for bundle in bundles:
+                total = f"a{bundle[0]}"
+                for place, piece in window:
+                    before = f", {total}" if (place, piece) != (0, 0) else ""
+                    operands = f"h{place}_{piece}, {self.weight(bundle, place, piece)}{before}"
+                    self.write(f'{total} = tl.dot({operands}, input_precision="{self.precision}")', 2)
+        for bundle in bundles:
+            if split > 1:
+                self.gather(f"a{bundle[0]}", split, self.part.units * len(bundle))
+            self.take_apart(f"a{bundle[0]}", bundle)
+
+    def gather(self, name: str, split: int, columns: int) -> None:
+        """The sum of the warps' shares, by halves, after which one thread has each unit. After `tl.sum` a thread of
+        every warp would have it, and all of them would compute the same from there on."""
+        self.write(f"{name} = tl.permute({name}, (1, 2, 0))", 2)
+        while split > 1:
+            split //= 2
+            self.write(f"{name} = tl.reshape({name}, ({self.part.rows}, {columns}, {split}, 2))", 2)
+            self.write(f"{name}e, {name}o = tl.split({name})", 2)
+            self.write(f"{name} = {name}e + {name}o", 2)
+        self.write(f"{name} = tl.reshape({name}, ({self.part.rows}, {columns}))", 2)
+
+    def heard(self, arg: int, start: int, length: int, split: int) -> str:
+        node = self.program.nodes[arg]
+        if self.programs == 1:
+            return f"tl.where(inside, {self.full(arg)}, 0.0).to(history.dtype.element_ty)"
+        index = self.program.carried[node.detail[0]] if node.op == "state" else arg
+        place = self.place(index, before=node.op == "state")
+        if split > 1:
+            each = length // split
+            row = "row[None, :, :]"
+            k = f"({start} + tl.arange(0, {split})[:, None, None] * {each} + tl.arange(0, {each})[None, None, :])"
+        else:
+            row, k = "row", f"({start} + tl.arange(0, {length}))[None, :]"
+        edge = f", mask={k} < {self.size}, other=0.0" if start + length > self.size else ""
+        return f'tl.load({place} + {row} * history_r + {k}{edge}, cache_modifier=".cg")'
+
+    def take_apart(self, name: str, bundle: list[int]) -> None:
+        """The parts of a bundle, whose columns lie in turn: halves of halves."""
+        if len(bundle) == 1:
+            self.write(f"v{bundle[0]} = {name}", 2)
+            return
+        shape = ", ".join(map(str, (self.part.rows, self.part.units * len(bundle) // 2, 2)))
+        even, odd = f"{name}e", f"{name}o"
+        self.write(f"{even}, {odd} = tl.split(tl.reshape({name}, ({shape})))", 2)
+        self.take_apart(even, bundle[::2])
+        self.take_apart(odd, bundle[1::2])
+
+    # after the loop
+
+    def after(self) -> None:
+        for number in range(len(self.program.carried)):
+            address = f"final + ({number} * B + row) * {self.size} + unit"
+            self.write(f"tl.store({address}, s{number}, mask=owned)")
+        for number in range(len(self.program.summed)):
+            address = f"sums + ({number} * B + row) * {self.size} + unit"
+            self.write(f"tl.store({address}, sum{number}, mask=owned)")
+
+
+def _bundles(group: list[int]) -> list[list[int]]:
+    """Parts that one matrix product makes together: powers of two, 3 = 2 + 1."""
+    found, left = [], list(group)
+    while left:
+        count = 1 << (len(left).bit_length() - 1)
+        found.append(left[:count])
+        left = left[count:]
+    return found
+
+
+def _literal(program: Program, index: int) -> str:
+    """The number that a constant node is."""
+
+    def number(index: int) -> float:
+        node = program.nodes[index]
+        if node.op == "constant":
+            return node.detail[0]
+        return float(computed(node.op, [number(arg) for arg in node.args]))
+
+    value = number(index)
+    return repr(value) if abs(value) < 1e300 else f"float('{value}')"

@@ -1,0 +1,145 @@
+"""A generated kernel, ready to run: its source in a cache folder, its module imported, its memory laid out."""
+
+import hashlib
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from elman.errors import TrainingError
+from elman.ops.cache import cache_folder
+from elman.ops.recurrence.emit import Emitted, emit
+from elman.ops.recurrence.partition import LEAST, Partition
+from elman.ops.recurrence.units import Program
+
+PATIENCE = 2**22  # looks at a counter before a program gives up: some seconds, where a meeting takes a microsecond
+_alarms: dict[torch.device, tuple[Tensor, Tensor]] = {}  # on the device, and a copy that can be read without waiting
+
+
+class Kernel:
+    """One program for one way of dividing it; any number of rows and steps.
+
+    `history` (rows, steps, places, width) of a run holds each stored node; the state before step 0 is its first slot.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        kept: tuple[int, ...],
+        partition: Partition,
+        kind: torch.dtype,
+        down: bool,
+        precision: str,
+    ):
+        self.program, self.partition, self.kind, self.down = program, partition, kind, down
+        self.emitted: Emitted = emit(program, kept, partition, kind.itemsize, precision, down)
+        self.run = _module(self.emitted.source).kernel
+        self.width = -(-program.size // LEAST) * LEAST
+
+    def place(self, node: int) -> int:
+        return self.emitted.stored.index(node)
+
+    def rows(self, batch: int) -> int:
+        """With those that fill up the last group."""
+        return self.partition.groups(batch) * self.partition.rows
+
+    def shares(self, batch: int, time: int) -> int:
+        """How many shares of totals the programs write for each other."""
+        return time * self.emitted.totals * self.rows(batch) * self.partition.programs(self.program.size)
+
+    def __call__(
+        self,
+        history: Tensor,
+        loads: Mapping[tuple[str, int], Tensor],
+        initial: list[Tensor],
+        parameters: Mapping[str, Tensor],
+        lengths: Tensor | None = None,
+        *,
+        partials: Tensor | None = None,
+        patience: int = PATIENCE,
+    ) -> tuple[list[Tensor], Tensor]:
+        """Fills `history` (places, rows, slots, width), any strides; gives the last state and what was summed.
+
+        Loads are (batch, time, H), or (batch, time) where all units share a number; initial parts are (batch, H).
+        """
+        first = next(iter(loads.values()))
+        batch, time = first.shape[:2]
+        device, size = first.device, self.program.size
+        groups, programs = self.partition.groups(batch), self.partition.programs(size)
+        assert history.shape[1] == self.rows(batch)
+        assert history.stride(3) == 1
+        check(device)
+        empty: dict[str, Any] = {"dtype": torch.float32, "device": device}
+        final = torch.empty(len(self.program.carried), batch, size, **empty)
+        sums = torch.empty(len(self.program.summed), batch, size, **empty)
+        partials = torch.empty(self.shares(batch, time), **empty) if partials is None else partials
+        counters = torch.zeros(groups * 32, dtype=torch.int32, device=device)
+        lengths = counters if lengths is None else lengths.to(device, torch.int32)
+        given: list[Any] = [time, batch, patience, counters, _alarm(device)[0], lengths]
+        given += [history, history.stride(2), history.stride(1), history.stride(0), partials, final, sums]
+        for name in self.emitted.parameters:
+            given += [parameters[name], parameters[name].stride(0)]
+        for state in map(_rows, initial):
+            given += [state, state.stride(0)]
+        for source, part, _ in self.emitted.loads:
+            tensor = loads[source, part]
+            given += [tensor, tensor.stride(1), tensor.stride(0)]
+        options: dict[str, Any] = {"num_warps": self.partition.warps, "num_stages": 1}
+        if programs > 1 and device.type == "cuda":
+            options["launch_cooperative_grid"] = True  # all run at the same time, or none
+        self.run[(groups, programs)](*given, **options)
+        if programs > 1:
+            alarm, copy = _alarm(device)
+            copy.copy_(alarm, non_blocking=True)
+        return list(final), sums
+
+
+def _rows(part: Tensor) -> Tensor:
+    return part if part.stride(-1) == 1 else part.contiguous()
+
+
+def _alarm(device: torch.device) -> tuple[Tensor, Tensor]:
+    if device not in _alarms:
+        alarm = torch.zeros(1, dtype=torch.int32, device=device)
+        _alarms[device] = alarm, torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
+    return _alarms[device]
+
+
+def check(device: torch.device, wait: bool = False) -> None:
+    """Raises if an earlier kernel gave up. Without `wait`, only if that is already known here."""
+    if device not in _alarms:
+        return
+    alarm, copy = _alarms[device]
+    if not int(alarm if wait else copy):
+        return
+    del _alarms[device]
+    raise TrainingError(
+        "the generated recurrence kernel waited in vain for its other programs, so its results are not valid: "
+        "something else holds part of the GPU. Give the GPU to this process alone, or run under "
+        "elman.ops.recurrence.using('reference')"
+    )
+
+
+def _module(source: str) -> ModuleType:
+    """Triton reads a kernel's source from its file, which is written anew unless it is exactly what it should be."""
+    name = f"recurrence_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    path = cache_folder("kernels") / f"{name}.py"
+    if not path.exists() or path.read_text() != source:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(f".{os.getpid()}")
+        aside.write_text(source)
+        aside.replace(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,90 @@
+"""From a cell to its unit program: the step is traced, and every tensor in it taken apart into parts of width H.
+
+Views, splits and joins whose borders lie between parts disappear here. What does not fit raises `CannotCompile`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+from elman.ops.recurrence.operations import operate
+from elman.ops.recurrence.parts import BATCH, Reader
+from elman.ops.recurrence.units import CannotCompile, Program
+from elman.ops.tracing import trace
+
+
+def read(cell: Any) -> Program:
+    """The program of `cell.step`: loads are ("drive", part), what is given is the output."""
+    graph, names, parts = _traced(cell)
+    reader = Reader(cell.hidden_size)
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    for node, name in zip(inputs[: len(names)], names, strict=True):
+        reader.parameter(node, name)
+    reader.drive(inputs[len(names)])
+    for number, node in enumerate(inputs[len(names) + 1 :]):
+        reader.state(node, number)
+    for node in graph.nodes:
+        if node.op == "call_function":
+            operate(reader, node)
+        elif node.op == "get_attr":
+            raise CannotCompile("its step holds a tensor that is neither parameter nor buffer")
+    results = [reader.single(node) for node in list(graph.nodes)[-1].args[0]]
+    if len(results) != parts + 1:
+        raise CannotCompile(f"its step gives {len(results) - 1} parts of state for {parts}")
+    output, *carried = results
+    if len(set(carried)) < len(carried):
+        raise CannotCompile("two parts of its state are always the same")
+    return reader.builder.program(carried, [output])
+
+
+class _Stepping(nn.Module):
+    def __init__(self, cell: Any):
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, drive: Tensor, state: Any) -> Any:
+        return self.cell.step(drive, state)
+
+
+def _traced(cell: Any) -> tuple[fx.Graph, list[str], int]:
+    """The graph, the names of its first inputs (parameters and buffers), and how many parts the state has."""
+    kind = torch.float32
+    known = {**dict(cell.named_parameters()), **dict(cell.named_buffers())}
+    values = {f"cell.{name}": torch.empty(value.shape, dtype=kind) for name, value in known.items()}
+    stepping = _Stepping(cell)
+
+    def step(values: dict[str, Tensor], drive: Tensor, state: Any) -> Any:
+        return torch.func.functional_call(stepping, values, (drive, state))
+
+    try:
+        with _whole(cell), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            weight = next(iter(known.values()))
+            example = cell.drive(torch.zeros(1, cell.input_size, dtype=weight.dtype, device=weight.device))
+            drive = torch.empty(BATCH, *example.shape[1:], dtype=kind)
+            old, form = pytree.tree_flatten(cell.initial_state(1))
+            state = pytree.tree_unflatten([torch.empty(BATCH, *part.shape[1:], dtype=kind) for part in old], form)
+            graph = trace(step, values, drive, state)
+    except Exception as error:  # a tracer may fail in any way; each means the same to us
+        raise CannotCompile(
+            f"its step cannot be traced: {str(error).splitlines()[0] if str(error) else error!r}"
+        ) from error
+    return graph, list(known), len(old)
+
+
+@contextmanager
+def _whole(cell: nn.Module) -> Iterator[None]:
+    """Without weights left out for the sequence at hand, which are no part of the equation."""
+    thinned = {
+        module: module.thinned for module in cell.modules() if isinstance(getattr(module, "thinned", None), Tensor)
+    }
+    for module in thinned:
+        module.thinned = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for module, weights in thinned.items():
+            module.thinned = weights

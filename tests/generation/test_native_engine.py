@@ -1,0 +1,199 @@
+"""The native engine writes what torch writes, is used where it pays, and says why where it is not.
+
+Seen to fail: with a penalty taken twice for a token that came twice, a top-k that kept all of equal tokens, a state
+that was one step behind after the end of a chunk, and weights that were not packed again after training.
+"""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elman.errors import ConfigError, ElmanError
+from elman.generation import native
+from elman.generation.choose import GenerationConfig
+from elman.generation.native import CHUNK, WORTH, explain
+from elman.generation.stream import generate_tokens
+from elman.ops.native import Rules, Runner, build
+from elman.ops.taps import record
+
+EOS = 0
+RULES = [
+    {},
+    {"temperature": 0},
+    {"temperature": 0.7, "top_k": 5},
+    {"top_p": 0.6},
+    {"temperature": 1.3, "top_k": 20, "top_p": 0.8},
+    {"repetition_penalty": 1.7, "repetition_window": 5},
+    {"temperature": 0, "repetition_penalty": 1.3},
+]
+
+
+@pytest.fixture(scope="module")
+def model(fake):
+    return fake.TinyModel(sharpness=1.0)
+
+
+def written(model, config, prompts=((1, 2, 3), (), (4,)), **changes):
+    config = GenerationConfig(**{"seed": 5, "max_tokens": 3 * CHUNK + 1, "stop_at_end": False, **config, **changes})
+    rows = [[] for _ in prompts]
+    for step in generate_tokens(model, prompts, config, EOS, 28):
+        for row, choice in enumerate(step):
+            if choice is not None:
+                rows[row].append(choice)
+    return rows
+
+
+@pytest.mark.parametrize("rules", RULES, ids=str)
+@pytest.mark.parametrize("stop_at_end", [False, True])
+def test_tokens_and_probabilities_are_those_of_torch(model, rules, stop_at_end):
+    with torch.no_grad():
+        model.head.bias[EOS] = 3.0 if stop_at_end else 0.0
+    expected = written(model, rules, engine="torch", stop_at_end=stop_at_end)
+    found = written(model, rules, engine="native", stop_at_end=stop_at_end)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [choice.token for choice in ours] == [choice.token for choice in theirs]
+        differences = [abs(a.log_prob - b.log_prob) for a, b in zip(ours, theirs, strict=True)]
+        assert max(differences) < 1e-5
+
+
+class Plain(torch.nn.Module):
+    """The logits are what the state says: for trying the rules of choice alone."""
+
+    def initial_state(self, batch):
+        return torch.zeros(batch, 40)
+
+    def step(self, token, state):
+        return state * 1.0, state * 1.0
+
+
+@pytest.fixture(scope="module")
+def plain():
+    from elman.ops.native import compile_step
+
+    return compile_step(Plain())
+
+
+@settings(max_examples=200)
+@given(
+    logits=st.lists(st.sampled_from([-torch.inf, -2.0, -1.0, 0.0, 0.5, 1.0, 3.0]), min_size=40, max_size=40),
+    top_k=st.integers(0, 45),
+    top_p=st.floats(0.05, 1),
+    temperature=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
+    penalty=st.sampled_from([1.0, 1.5]),
+    uniform=st.floats(0, 1, exclude_max=True),
+    recent=st.lists(st.integers(-1, 39), min_size=6, max_size=6),
+)
+def test_choices_among_equals_and_impossible_tokens_are_those_of_torch(
+    plain, logits, top_k, top_p, temperature, penalty, uniform, recent
+):
+    from elman.generation.choose import sample, shape_logits
+
+    logits = torch.tensor([logits])
+    if not logits.isfinite().any():
+        return
+    config = GenerationConfig(temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=penalty)
+    shaped = shape_logits(logits, config, torch.tensor([recent]))
+    near = {
+        int(sample(shaped, torch.tensor([place]).double().clamp(0, 1))) for place in (uniform - 1e-6, uniform + 1e-6)
+    }
+    expected = {int(shaped.argmax())} if temperature == 0 else near
+    runner = Runner(plain, [logits])
+    runner.output.copy_(logits)
+    rules = Rules(40, top_k, 6, EOS, EOS, True, temperature, top_p, penalty)
+    (token,), _ = runner.run(rules, torch.tensor([uniform]).double(), torch.tensor(recent), final=True)
+    assert len(near) > 1 or token in expected  # on the very border of two tokens, either is right
+    assert shaped[0, token] > -torch.inf
+
+
+def test_auto_takes_it_for_long_texts_one_at_a_time(fake):
+    model = fake.TinyModel()
+    long = GenerationConfig(max_tokens=WORTH)
+    assert explain(model) == f"torch: for fewer than {WORTH} tokens compiling does not pay"
+    assert explain(model, long, rows=2) == "torch: 2 texts at once share one reading of the weights"
+    assert explain(model, long.model_copy(update={"engine": "torch"})) == "torch: as asked"
+    assert explain(model, long) == f"native: {build.vectors()}, fp32"
+    assert explain(model).startswith("native")  # now that there is a program
+    steps = len(model.rows_seen)
+    written(model, {}, prompts=[()], engine="auto")
+    assert len(model.rows_seen) == steps + 1  # only the prompt went through torch
+
+
+def test_recording_goes_through_torch(model):
+    with record("*") as _:
+        assert explain(model, GenerationConfig(max_tokens=WORTH)) == "torch: a recorder is listening"
+        torch_only = GenerationConfig(engine="native")
+        with pytest.raises(ConfigError, match="native cannot run: a recorder is listening; take auto or torch"):
+            explain(model, torch_only)
+        from elman.ops.taps import tap
+
+        tap("something", torch.zeros(1, 1))
+
+
+def test_what_has_no_machine_code_stays_with_torch_and_says_why(fake):
+    class Odd(fake.TinyModel):
+        def step(self, token, state):
+            logits, state = super().step(token, state)
+            return logits.cumsum(-1), state
+
+    odd = Odd()
+    assert explain(odd, GenerationConfig(max_tokens=WORTH)) == "torch: operation cumsum is not known"
+    assert written(odd, {}, max_tokens=5) == written(odd, {}, max_tokens=5, engine="torch")
+    with pytest.raises(ConfigError, match="cumsum is not known"):
+        written(odd, {}, engine="native")
+    assert explain(fake.TableModel(torch.zeros(3, 3))) == "torch: the model is not a network"
+
+
+def test_without_a_compiler_torch_steps_and_a_warning_comes_once(fake, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    build.compiler.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match="by torch, more slowly: there is no C\\+\\+ compiler"):
+            explain(fake.TinyModel(), GenerationConfig(max_tokens=WORTH))
+        assert explain(fake.TinyModel(), GenerationConfig(max_tokens=WORTH)).startswith("torch: there is no C++")
+    finally:
+        build.compiler.cache_clear()
+
+
+def test_changed_weights_are_taken_over(fake):
+    model = fake.TinyModel()
+    before = written(model, {}, engine="native")
+    with torch.no_grad():
+        model.head.weight.neg_()
+    after = written(model, {}, engine="native")
+    assert after != before
+    assert [c.token for c in after[0]] == [c.token for c in written(model, {}, engine="torch")[0]]
+
+
+def test_broken_logits_are_told_as_torch_tells_them(fake):
+    model = fake.TinyModel()
+    with torch.no_grad():
+        model.cell.weight_hh.fill_(torch.nan)
+        model.cell.weight_hh[:, 0] = 0
+    texts = []
+    for engine in ("torch", "native"):
+        with pytest.raises(ElmanError, match="the model's logits are broken in row 0") as told:
+            written(model, {}, prompts=[()], engine=engine)
+        texts.append(str(told.value))
+    assert texts[0] == texts[1]
+
+
+def test_eight_bits_write_almost_the_same(fake):
+    model = fake.TinyModel(width=160, sharpness=0.3)
+    exact, rounded = (written(model, {"temperature": 0}, engine="native", weights=form) for form in ("fp32", "int8"))
+    assert explain(model, GenerationConfig(engine="native", weights="int8")).endswith("int8")
+    assert exact != rounded
+    assert abs(exact[0][0].log_prob - rounded[0][0].log_prob) < 0.05
+
+
+def test_a_model_that_is_gone_takes_its_program_with_it(fake):
+    model = fake.TinyModel()
+    written(model, {}, engine="native")
+    gone, program = weakref.ref(model), weakref.ref(native._made[model]["fp32"].program)
+    del model
+    gc.collect()
+    assert gone() is None
+    assert program() is None

@@ -1,0 +1,97 @@
+"""The native engine steps like torch: every registered layer as a language model of one layer, over twenty steps.
+
+Seen to fail: with a cache of keys that was not moved on, or not moved back, and with a state that was read where it
+had been written.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from law_cases import SETTINGS
+from torch import Tensor
+
+from elman.cells import Cell
+from elman.layers import LAYERS
+from elman.layers.recurrent import Recurrent
+from elman.models import LanguageModel, StackConfig
+from elman.ops.native import CannotCompile, Runner, compile_step
+from elman.ops.state import tensors
+
+WITH_TORCH = {"experts": "bincount"}  # layers that machine code does not know yet, and what stands in the way
+CASES = [
+    pytest.param(name, settings, id=f"{name}-{number}", marks=[pytest.mark.slow] if number else [])
+    for name in LAYERS
+    if LAYERS[name].causal
+    for number, settings in enumerate(SETTINGS.get(name, [{}]))
+]
+VOCABULARY = 11
+
+
+def model_of(name: str, settings: dict[str, Any], **more: Any) -> LanguageModel:
+    torch.manual_seed(0)
+    config = StackConfig.make({"hidden_size": 12, "pattern": [{name: settings}], **more})
+    model = LanguageModel(config, VOCABULARY).eval()
+    torch.nn.init.normal_(model.embedding.weight)
+    return model
+
+
+@torch.inference_mode()
+def assert_steps_agree(model: Any, steps: int = 20, tolerance: float = 1e-5) -> None:
+    state = model.initial_state(1)
+    with torch.inference_mode(False):
+        program = compile_step(model)
+    runner = Runner(program, [part for _, part in tensors(state)])
+    for number in range(steps):
+        token = torch.tensor([7 * number % VOCABULARY])
+        logits, state = model.step(token, state)
+        found = runner.step(token)
+        torch.testing.assert_close(found, logits, rtol=tolerance, atol=tolerance, msg=lambda m, n=number: f"{n}: {m}")
+    for (name, part), own in zip(tensors(state), runner.state, strict=True):
+        torch.testing.assert_close(own, part, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES)
+def test_agreement_machine_code_steps_like_torch_or_says_why_not(name, settings):
+    if name in WITH_TORCH:
+        with pytest.raises(CannotCompile, match=WITH_TORCH[name]):
+            compile_step(model_of(name, settings))
+    else:
+        assert_steps_agree(model_of(name, settings))
+
+
+def test_agreement_norms_shortcuts_positions_and_untied_words():
+    settings = {"num_heads": 3, "positions": "rotary", "context": 8}
+    more: dict[str, Any] = {"residual": True, "norm": "pre", "positions": "learned", "max_positions": 6}
+    more |= {"embedding_norm": True, "embedding_scale": 0, "tied_embeddings": False}
+    model = model_of("attention", settings, **more)
+    assert_steps_agree(model)
+
+
+def test_agreement_windows_may_slide_to_the_end_of_their_memory_and_back():
+    assert_steps_agree(model_of("attention", {"num_heads": 3, "positions": "rotary", "context": 4}), steps=200)
+
+
+class Invented(Cell):
+    """A cell that nobody has named: two speeds of forgetting, and a norm between."""
+
+    def __init__(self, config: Cell.Config, input_size: int):
+        super().__init__(config, input_size)
+        self.into = torch.nn.Linear(input_size + self.hidden_size, 2 * self.hidden_size)
+
+    def drive(self, x: Tensor) -> Tensor:
+        return x
+
+    def step(self, drive: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        slow, fast = self.into(torch.cat([drive, state], -1)).chunk(2, -1)
+        state = torch.lerp(state, torch.sin(fast) / (1 + slow.abs()), 0.3) - 0.01 * state.pow(3)
+        return state / state.norm(dim=-1, keepdim=True).clamp(min=0.1), state
+
+
+def test_agreement_holds_for_a_cell_of_ones_own():
+    model = model_of("rnn", {})
+    layer = Recurrent.__new__(Recurrent)
+    torch.nn.Module.__init__(layer)
+    layer.cell, layer.input_size, layer.output_size = Invented(Cell.Config(hidden_size=12), 12), 12, 12
+    model.stack.layers[0].layer = layer.eval()
+    assert_steps_agree(model)

@@ -1,0 +1,199 @@
+"""Generated kernels equal the reference. Run by test_generated.py with TRITON_INTERPRET=1, where no GPU is needed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from unit_cases import CASES, cell_of, parts_of
+
+from elman.cells import Cell
+from elman.errors import TrainingError
+from elman.ops.recurrence import explain, generated, kernel, recur, using
+from elman.ops.recurrence.generated import dividing
+from elman.ops.recurrence.kernel import Kernel
+from elman.ops.recurrence.partition import Partition
+
+# who does not wait reads memory that nobody has written
+UNWRITTEN = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+
+
+def carried(cell: Cell, batch: int) -> list[Tensor]:
+    """A state that has seen something."""
+    return [torch.randn_like(part).mul(0.5) for part in parts_of(cell.initial_state(batch))]
+
+
+def results(run: Any, cell: Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None = None) -> list[Tensor | None]:
+    """Outputs at real positions, the last state, and all gradients of a sum that tells every number apart."""
+    cell.zero_grad()
+    x = x.clone().requires_grad_()
+    state = [part.clone().requires_grad_() for part in state]
+    form = cell.initial_state(1)
+    outputs, final = run(cell, x, state[0] if isinstance(form, Tensor) else type(form)(*state), lengths)
+    if lengths is not None:
+        outputs = outputs * (torch.arange(x.shape[1]) < lengths.unsqueeze(1)).unsqueeze(-1)
+    loss = (outputs * torch.linspace(-1, 2, outputs.numel()).view_as(outputs)).sum()
+    loss = loss + sum((part**2).sum() for part in parts_of(final))
+    loss.backward()
+    leaves = [x, *state, *cell.parameters()]
+    return [outputs.detach(), *(part.detach() for part in parts_of(final)), *(leaf.grad for leaf in leaves)]
+
+
+def assert_same(found: list[Tensor | None], expected: list[Tensor | None], tolerance: float = 2e-5) -> None:
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        if a is None or b is None:
+            assert not any(one is not None and one.any() for one in (a, b))
+        else:
+            torch.testing.assert_close(a, b, atol=tolerance * (1 + float(b.abs().max())), rtol=tolerance)
+
+
+def compare(
+    case: Any, batch: int, time: int, size: int, lengths: list[int] | None = None, tolerance: float = 2e-5
+) -> None:
+    torch.manual_seed(batch)
+    cell = cell_of(*case, hidden_size=size)
+    x, state = torch.randn(batch, time, 3), carried(cell, batch)
+    rows = None if lengths is None else torch.tensor(lengths)
+    found = []
+    for form in ("generated", "reference"):
+        with using(form):
+            found.append(results(recur, cell, x, state, rows))
+    assert_same(*found, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_one_program_equals_the_reference(case: Any) -> None:
+    """Planted: gates in another order; totals that count padded units."""
+    compare(case, 3, 5, 20)
+    compare(case, 3, 5, 20, [5, 0, 3])
+
+
+@pytest.mark.parametrize(("batch", "time", "size"), [(1, 1, 16), (7, 5, 20), (18, 2, 5), (1, 5, 32)])
+@pytest.mark.parametrize("case", [("lstm", {}), ("gru", {"reset": "before"})], ids=str)
+def test_odd_sizes_equal_the_reference(case: Any, batch: int, time: int, size: int) -> None:
+    compare(case, batch, time, size)
+
+
+@contextmanager
+def launched_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The interpreter runs programs one after another, so none can wait for another. But nothing in memory is ever
+    overwritten by something else: launched again and again without waiting, each launch finds one more round done."""
+    once = Kernel.__call__
+
+    def often(self: Kernel, history: Tensor, loads: Any, *given: Any) -> Any:
+        batch, time = next(iter(loads.values())).shape[:2]
+        partials = torch.zeros(self.shares(batch, time))
+        for _ in range(time * max(1, self.emitted.rounds) + 1):
+            kernel._alarms.clear()
+            found = once(self, history, loads, *given, partials=partials, patience=0)
+        kernel._alarms.clear()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Kernel, "__call__", often)
+        yield
+
+
+MANY = [
+    (("lstm", {}), 1, 64, None),
+    (("gru", {}), 2, 64, [2, 0, 1]),
+    (("gru", {"reset": "before"}), 1, 16, [1, 2, 2]),
+    (("layernorm-lstm", {}), 1, 16, None),
+    (("invented", {}), 1, 64, None),
+]
+
+
+@UNWRITTEN
+@pytest.mark.parametrize(("case", "split", "chunk", "lengths"), MANY, ids=str)
+def test_many_programs_equal_the_reference(
+    case: Any, split: int, chunk: int, lengths: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units over two programs, the second mostly empty; the inner dimension in pieces and among warps. Planted: a total
+    of one program's share only."""
+    part = Partition(16, 16, split=split, chunk=chunk, poll="atomic")
+    with dividing(forward=part, backward=part), launched_again(monkeypatch):
+        compare(case, 3, 2, 20, lengths)
+
+
+@pytest.mark.parametrize("lengths", [None, [5, 0, 3]])
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_a_walk_down_is_a_walk_up_through_rows_turned_round(name: str, lengths: list[int] | None) -> None:
+    torch.manual_seed(0)
+    cell = cell_of(name, hidden_size=6)
+    x, state = torch.randn(3, 5, 3), carried(cell, 3)
+    rows = None if lengths is None else torch.tensor(lengths)
+    ends = torch.full((3,), 5) if rows is None else rows
+    places = torch.arange(5).expand(3, 5)
+    places = torch.where(places < ends.unsqueeze(1), ends.unsqueeze(1) - 1 - places, places)
+    turn = torch.arange(3).unsqueeze(1), places
+
+    def down(cell: Cell, x: Tensor, state: Any, lengths: Tensor | None) -> Any:
+        return generated.run(cell, x, state, lengths, down=True)
+
+    def turned(cell: Cell, x: Tensor, state: Any, lengths: Tensor | None) -> Any:
+        with using("reference"):
+            outputs, final = recur(cell, x[turn], state, lengths)
+        return outputs[turn], final
+
+    assert_same(results(down, cell, x, state, rows), results(turned, cell, x, state, rows))
+
+
+def test_without_gradients_only_the_output_is_stored() -> None:
+    cell = cell_of("lstm", hidden_size=6)
+    x = torch.randn(2, 3, 3)
+    with torch.no_grad(), using("generated"):
+        outputs, _ = recur(cell, x, cell.initial_state(2))
+    assert outputs.untyped_storage().nbytes() == 16 * 4 * 16 * 4
+    with using("reference"):
+        torch.testing.assert_close(outputs, recur(cell, x, cell.initial_state(2))[0], atol=1e-6, rtol=1e-5)
+
+
+def test_under_autocast_outputs_are_half_and_states_whole() -> None:
+    torch.manual_seed(0)
+    cell = cell_of("lstm", hidden_size=12)
+    x = torch.randn(2, 4, 3)
+    with torch.autocast("cpu", torch.float16), using("generated"):
+        outputs, state = recur(cell, x, cell.initial_state(2))
+        outputs.float().sum().backward()
+    assert outputs.dtype == torch.float16
+    assert {part.dtype for part in state} == {torch.float32}
+    assert cell.from_past.weight.grad.dtype == torch.float32
+    with using("reference"):
+        torch.testing.assert_close(outputs.float(), recur(cell, x, cell.initial_state(2))[0], atol=5e-3, rtol=5e-3)
+
+
+def test_dropped_weights_are_dropped_in_the_kernel_and_in_its_gradients() -> None:
+    torch.manual_seed(0)
+    cell = cell_of("lstm", hidden_size=6, weight_dropout=0.5).train()
+    x, state = torch.randn(2, 4, 3), carried(cell, 2)
+    found = []
+    for form in ("generated", "reference"):
+        torch.manual_seed(1)
+        with using(form), cell.dropping():
+            found.append(results(recur, cell, x, state))
+    assert_same(*found)
+
+
+@UNWRITTEN
+def test_a_program_that_waits_in_vain_ends_and_says_so() -> None:
+    cell = cell_of("rnn", hidden_size=20)
+    part = Partition(16, 16, poll="atomic")
+    x = torch.randn(1, 2, 3)
+    with torch.no_grad(), using("generated"), dividing(forward=part), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kernel.__call__, "__kwdefaults__", {"partials": None, "patience": 3})
+        recur(cell, x, cell.initial_state(1))
+        with pytest.raises(TrainingError, match="waited in vain"):
+            recur(cell, x, cell.initial_state(1))
+    with using("generated"):
+        recur(cell, x, cell.initial_state(1))
+
+
+def test_reasons_are_told() -> None:
+    with using("generated"):
+        assert explain(cell_of("lstm"), torch.zeros(2, 3, 3)) == "generated: a kernel generated for lstm, as asked"
+    double = torch.zeros(2, 3, 3, dtype=torch.float64)
+    assert generated.obstacle(cell_of("lstm").double(), double, None) == "generated kernels do not compute in float64"
+    assert generated.obstacle(cell_of("lstm"), torch.zeros(0, 3, 3), None) == "the batch is empty"

@@ -1,0 +1,123 @@
+"""The generated form of the recurrence without a GPU: kernels in Triton's interpreter, schedules and divisions."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from kernel_laws import compare
+from torch import Tensor, nn
+from unit_cases import CASES, cell_of
+
+from elman.cells import Cell, PastProduct
+from elman.ops.recurrence import explain, generated
+from elman.ops.recurrence.partition import Partition, candidates, partition
+from elman.ops.recurrence.schedule import schedule
+from elman.ops.recurrence.units import ending
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["not many", "many"])
+def test_kernels_equal_the_reference_in_the_interpreter(which: str, tmp_path: Path) -> None:
+    """In a process of its own: Triton decides when it is imported whether it interprets."""
+    pytest.importorskip("triton")
+    cached = {"XDG_CACHE_HOME": str(tmp_path), "TRITON_INTERPRET": "1", "PYTHONPATH": f"{HERE.parents[1]}"}
+    laws = [str(HERE / "kernel_laws.py"), "-k", which, "-x", "-q", "-p", "no:cacheprovider", "--show-capture=no"]
+    command = [sys.executable, "-m", "pytest", *laws]
+    found = subprocess.run(command, env={**os.environ, **cached}, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout[-4000:]
+    assert "passed" in found.stdout
+    assert "skipped" not in found.stdout
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_on_a_gpu_kernels_equal_the_reference(case) -> None:
+    with torch.device("cuda"):
+        compare(case, 7, 9, 100, tolerance=2e-4)
+        compare(case, 3, 9, 40, [9, 0, 4], tolerance=2e-4)
+
+
+ROUNDS = {"lstm": 1, "gru": 1, "rnn": 1, "coupled": 1, "gated": 1, "residual": 1, "peephole": 1, "layernorm-lstm": 3}
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_step_takes_as_few_meetings_as_it_can(name: str) -> None:
+    made = generated.plan(cell_of(name))
+    assert schedule(made.step).rounds == ROUNDS[name]
+    assert schedule(made.adjoint.program).rounds == ROUNDS[name]
+    assert schedule(made.step, alone=True).rounds == 0
+
+
+def test_products_inside_a_step_take_a_meeting_more() -> None:
+    for case in (("gru", {"reset": "before"}), ("peephole", {"form": "full"})):
+        made = generated.plan(cell_of(*case))
+        assert schedule(made.step).rounds == schedule(made.adjoint.program).rounds == 2
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_everything_is_computed_before_it_is_used_and_stored_once(case) -> None:
+    made = generated.plan(cell_of(*case))
+    for program in (made.step, made.adjoint.program, ending(made.step)):
+        plan = schedule(program, program.given)
+        done: set[int] = set()
+        stored: list[int] = []
+        for stage in plan.stages:
+            for index in (*stage.first, *stage.rest):
+                assert set(program.nodes[index].args) <= done
+                done.add(index)
+            stored += [*stage.sent, *stage.kept]
+        assert sorted(stored) == sorted(plan.stored)
+        assert set(program.results()) <= done
+
+
+@pytest.mark.parametrize(
+    ("size", "batch", "itemsize"), [(256, 64, 2), (650, 20, 2), (1150, 64, 2), (512, 1, 4), (8, 3, 4)]
+)
+def test_a_division_fits_and_covers_all_units(size: int, batch: int, itemsize: int) -> None:
+    program = generated.plan(cell_of("lstm", hidden_size=size)).step
+    for one in candidates(program, batch, itemsize, 132):
+        assert one.groups(batch) * one.programs(size) <= 132
+        assert one.units * one.programs(size) >= size
+        ends = [start + length for start, length in one.pieces(size)]
+        assert [start for start, _ in one.pieces(size)] == [0, *ends[:-1]]
+        assert ends[-1] >= size
+        assert all(length & (length - 1) == 0 for _, length in one.pieces(size))
+    assert partition(program, batch, itemsize, 132) is not None
+
+
+def test_what_does_not_fit_has_no_division() -> None:
+    assert partition(generated.plan(cell_of("lstm", hidden_size=4096)).step, 1, 2, 132) is None
+    assert Partition(16, 8).pieces(200) == [(0, 128), (128, 64), (192, 16)]
+    assert Partition(16, 8, split=4).pieces(200) == [(0, 256)]
+
+
+class Counting(Cell):
+    name = "counting"
+
+    def __init__(self) -> None:
+        super().__init__(Cell.Config(hidden_size=4), 3)
+        self.from_input, self.from_past = nn.Linear(3, 4), PastProduct(4, 1)
+
+    def drive(self, x: Tensor) -> Tensor:
+        return self.from_input(x)
+
+    def step(self, drive: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        new = (drive + self.from_past(state)).cumsum(-1)
+        return new, new
+
+
+def test_the_reason_why_a_cell_has_no_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    problem = generated.obstacle(Counting(), torch.zeros(2, 3, 3), None)
+    assert problem == "counting cannot be compiled: its step uses cumsum, which no kernel of ours knows"
+
+
+def test_on_a_cpu_nobody_speaks_of_it() -> None:
+    assert explain(cell_of("lstm"), torch.zeros(2, 8, 3)) == "vendor: oneDNN LSTM"
+    assert "CUDA" in (generated.obstacle(cell_of("lstm"), torch.zeros(2, 8, 3), None) or "")
