@@ -8,6 +8,7 @@ writes by drawing from its softmax, beside the time that reading as many bytes t
 
 import argparse
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def main() -> None:
             continue
         runs, against = variants()
         with torch.inference_mode():
-            table = compare(interleaved(runs, options.rounds), against)
+            table = compare(interleaved(runs, options.rounds, clock=time.process_time), against)
         show(title, table, against)
         results[title] = {"against": against, "variants": table}
     print(write("native-cpu", results))

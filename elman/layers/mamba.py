@@ -20,7 +20,8 @@ from torch.nn import functional as F
 
 from elman import config as settings
 from elman.layers.base import LAYERS
-from elman.layers.scanned import ScanLayer, wide
+from elman.layers.scanned import LinearState, ScanLayer, wide
+from elman.ops.recurrence import reference
 from elman.ops.selective import FORMS, Selection, selective_scan
 from elman.ops.taps import tap
 from elman.registry import Traits
@@ -118,10 +119,7 @@ class Mamba(ScanLayer):
         )
 
     def parallel(self, x: Sequence, state: MambaState, lengths: Lengths | None) -> tuple[Sequence, MambaState]:
-        u, gate = self.enter(x).chunk(2, dim=-1)
-        seen = torch.cat([state.window.to(u.dtype), u], 1)
-        convolved = self.convolution(seen.transpose(1, 2)).transpose(1, 2)
-        u = F.silu(convolved.contiguous())  # else all that follows walks in strides
+        u, gate, seen = self._convolve(x, state)
         chosen = self._choose(u)
         if lengths is not None:  # a step of size 0 leaves the state as it is
             lengths = lengths.to(x.device)
@@ -139,9 +137,29 @@ class Mamba(ScanLayer):
         delta, write, read = tap("delta", delta), tap("write", write), tap("read", read)
         decay = tap("decay", (delta.unsqueeze(-1) * self._rate()).exp())
         memory = tap("state", decay * state.memory + (delta * wide(u)).unsqueeze(-1) * write.unsqueeze(1))
-        y = (memory * read.unsqueeze(1)).sum(-1) + wide(self.skip) * wide(u)
-        y = tap("output", self.leave((y * tap("gate", F.silu(gate))).to(x.dtype)))
+        y = (memory * read.unsqueeze(1)).sum(-1)
+        y = tap("output", self._out(x, u, y, tap("gate", F.silu(gate))))
         return y, MambaState(self._window(seen, None, state.window), memory)
+
+    def walk(self, x: Sequence, state: MambaState, lengths: Lengths | None) -> tuple[Sequence, MambaState]:
+        """As `advance`, but only the state step by step: all else depends on the input alone."""
+        u, gate, seen = self._convolve(x, state)
+        u = tap("convolved", u)
+        delta, write, read = (tap(name, part) for name, part in self._choose(u)._asdict().items())
+        decay = tap("decay", (delta.unsqueeze(-1) * self._rate()).exp())
+        new = (delta * wide(u)).unsqueeze(-1) * write.unsqueeze(2)
+        history, memory = reference.run(LinearState(self.inner), torch.stack([decay, new], 2), state.memory, lengths)
+        y = (history @ read.unsqueeze(-1)).squeeze(-1)
+        y = tap("output", self._out(x, u, y, tap("gate", F.silu(gate))))
+        return y, MambaState(self._window(seen, lengths, state.window), memory)
+
+    def _convolve(self, x: Sequence, state: MambaState) -> tuple[Sequence, Sequence, Sequence]:
+        """What enters the state space, the gate before SiLU, and all inputs of the convolution."""
+        u, gate = self.enter(x).chunk(2, dim=-1)
+        seen = torch.cat([state.window.to(u.dtype), u], 1)
+        convolved = self.convolution(seen.transpose(1, 2)).transpose(1, 2)
+        u = F.silu(convolved.contiguous())  # else all that follows walks in strides
+        return u, gate, seen
 
     def _choose(self, u: Tensor) -> Selection:
         """Step sizes (..., inner), write and read (..., state_size), in float32 at least."""
@@ -152,10 +170,13 @@ class Mamba(ScanLayer):
     def _rate(self) -> Tensor:
         return -wide(self.log_rate).exp()
 
+    def _out(self, x: Tensor, u: Tensor, y: Tensor, gate: Tensor) -> Tensor:
+        return self.leave(((y + wide(self.skip) * wide(u)) * gate).to(x.dtype))
+
     def _window(self, seen: Tensor, lengths: Lengths | None, like: Tensor) -> Tensor:
         """The last inputs that are real, of each row."""
         size = like.shape[1]
         if lengths is None:
             return seen[:, seen.shape[1] - size :].to(like.dtype, copy=True)  # a view would keep all inputs alive
-        places = lengths.unsqueeze(1) + torch.arange(size, device=seen.device)
+        places = lengths.to(seen.device).unsqueeze(1) + torch.arange(size, device=seen.device)
         return seen.gather(1, places.unsqueeze(-1).expand(-1, -1, seen.shape[-1])).to(like.dtype)

@@ -38,9 +38,15 @@ class ScanLayer(SequenceLayer):
         self, x: Sequence, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Sequence, State]:
         state = self.initial_state(len(x)) if state is None else state
-        if x.shape[1] == 0 or self.forms.choose(x).form == "reference":
-            return reference.run(self, x, state, lengths)
+        if x.shape[1] == 0:
+            return x.new_zeros(len(x), 0, self.hidden_size), state
+        if self.forms.choose(x).form == "reference":
+            return self.walk(x, state, lengths)
         return self.parallel(x, state, lengths)
+
+    def walk(self, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
+        """At least one position, one after the other; a layer whose steps share work does that once."""
+        return reference.run(self, x, state, lengths)
 
     def step(self, x: Step, state: State) -> tuple[Step, State]:
         with taps.stepping():
@@ -58,6 +64,21 @@ class ScanLayer(SequenceLayer):
         """One part of an initial state, in float32 at least: bfloat16 would lose small updates to a large state."""
         weight = next(self.parameters())
         return torch.zeros(shape, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
+
+
+class LinearState:
+    """The plain loop over a state that is kept in part and added to: its drive holds the share and what is new."""
+
+    def __init__(self, hidden_size: int):
+        self.hidden_size = hidden_size
+
+    def drive(self, both: Tensor) -> Tensor:
+        return both
+
+    def step(self, both: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        keep, new = both.unbind(1)
+        state = taps.tap("state", keep * state + new)
+        return state, state
 
 
 def wide(x: Tensor) -> Tensor:
