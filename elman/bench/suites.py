@@ -46,5 +46,6 @@ SUITES = {
     "training": Suite("a training step on one core", "training", _nothing, agreement.recurrence, 15),
     "scans": Suite("layers that are linear in their state", "scans", _nothing, agreement.scans, 3),
     "ngrams": Suite("counting and scoring n-grams", "ngrams", _wikitext, list, 7),
+    "scan-kernels": Suite("scans and Mamba on a GPU", "scan_kernels", _gpu, agreement.scans, 30),
     "recurrence": Suite("generated kernels on a GPU", "recurrence", _gpu, agreement.recurrence, 30),
 }

@@ -22,7 +22,7 @@ from elman import config as settings
 from elman.layers.base import LAYERS
 from elman.layers.scanned import LinearState, ScanLayer, wide
 from elman.ops.recurrence import reference
-from elman.ops.selective import Selection, selective_scan
+from elman.ops.selective import FORMS, Selection, selective_scan
 from elman.ops.taps import tap
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
@@ -59,6 +59,7 @@ class Mamba(ScanLayer):
         state="inner·(state_size + kernel_size − 1)",
     )
     no_decay: ClassVar = ("log_rate",)
+    forms = FORMS
     sites: ClassVar = {
         "convolved": "input after the short convolution (x)",
         "delta": "step size, chosen from the input: large writes, small keeps (Δ)",
@@ -125,8 +126,8 @@ class Mamba(ScanLayer):
             real = torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1)
             chosen = chosen._replace(delta=torch.where(real.unsqueeze(-1), chosen.delta, 0))
         with torch.autocast(x.device.type, enabled=False):
-            y, memory = selective_scan(wide(u), chosen, self._rate(), state.memory)
-        return self._out(x, u, y, F.silu(gate)), MambaState(self._window(seen, lengths, state.window), memory)
+            y, memory = selective_scan(wide(u), chosen, self._rate(), state.memory, wide(self.skip), gate)
+        return self.leave(y.to(x.dtype)), MambaState(self._window(seen, lengths, state.window), memory)
 
     def advance(self, x: Step, state: MambaState) -> tuple[Step, MambaState]:
         u, gate = self.enter(x).chunk(2, dim=-1)
@@ -170,7 +171,7 @@ class Mamba(ScanLayer):
         return -wide(self.log_rate).exp()
 
     def _out(self, x: Tensor, u: Tensor, y: Tensor, gate: Tensor) -> Tensor:
-        return self.leave((y + self.skip * wide(u)).to(x.dtype) * gate)
+        return self.leave(((y + wide(self.skip) * wide(u)) * gate).to(x.dtype))
 
     def _window(self, seen: Tensor, lengths: Lengths | None, like: Tensor) -> Tensor:
         """The last inputs that are real, of each row."""

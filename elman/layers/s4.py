@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from elman import config as settings
 from elman.layers.base import LAYERS
 from elman.layers.scanned import ScanLayer, wide
-from elman.ops.invariant import Dense, Diagonal, System, invariant_scan
+from elman.ops.invariant import FORMS, Dense, Diagonal, System, invariant_scan
 from elman.ops.recurrence import reference
 from elman.ops.taps import tap
 from elman.registry import Traits
@@ -43,6 +43,7 @@ class StateSpace(ScanLayer):
     }
 
     no_decay: ClassVar = ("log_rate", "frequency", "low_rank", "write")
+    forms = FORMS
 
     class Config(settings.Config):
         hidden_size: int = Field(0, ge=0)

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from elman import config as settings
 from elman.layers.base import SequenceLayer
-from elman.ops import taps
+from elman.ops import scan, taps
+from elman.ops.forms import Forms
 from elman.ops.recurrence import reference
-from elman.ops.scan import choose
 from elman.shapes import Lengths, Sequence, State, Step
 
 
@@ -19,6 +19,8 @@ class ScanLayer(SequenceLayer):
 
     sites: ClassVar[dict[str, str]] = {}
     """Each tapped quantity with its meaning and symbol."""
+    forms: ClassVar[Forms] = scan.FORMS
+    """Of the operation that `parallel` is made of."""
     hidden_size: int
 
     class Config(settings.Config):
@@ -38,7 +40,7 @@ class ScanLayer(SequenceLayer):
         state = self.initial_state(len(x)) if state is None else state
         if x.shape[1] == 0:
             return x.new_zeros(len(x), 0, self.hidden_size), state
-        if choose().form == "reference":
+        if self.forms.choose(x).form == "reference":
             return self.walk(x, state, lengths)
         return self.parallel(x, state, lengths)
 
@@ -56,7 +58,7 @@ class ScanLayer(SequenceLayer):
 
     def explain(self, batch: int, time: int) -> str:
         """Which form a whole sequence would take, and why."""
-        return str(choose())
+        return self.forms.explain(next(self.parameters()).new_empty(batch, time, self.hidden_size))
 
     def zeros(self, *shape: int) -> Tensor:
         """One part of an initial state, in float32 at least: bfloat16 would lose small updates to a large state."""

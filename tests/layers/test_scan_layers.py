@@ -86,7 +86,7 @@ def test_a_layer_in_bfloat16_trains_and_keeps_its_state_in_float32(name: str) ->
 @pytest.mark.parametrize("name", NAMES)
 def test_a_layer_explains_itself_and_can_be_counted_without_memory(name: str) -> None:
     layer = build(name)
-    assert layer.explain(4, 16) == "chunked: chunks side by side in torch"
+    assert layer.explain(4, 16).startswith("chunked: ")
     with recurrence.using("reference"):
         assert layer.explain(4, 16) == "reference: the plain loop, as asked"
     with torch.device("meta"):

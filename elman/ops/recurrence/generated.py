@@ -136,7 +136,7 @@ def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     return None
 
 
-def title(cell: Any, x: Sequence) -> str:
+def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
     return f"a kernel generated for {cell.name}"
 
 
