@@ -4,13 +4,17 @@ BIN := .venv/bin
 # Real data sets, for the tests and benchmarks that can use them; without it they are skipped.
 export ELMAN_DATA ?= $(abspath $(firstword $(wildcard data ../shared/data)))
 
-.PHONY: demo test fast check bench docs clean
+.PHONY: demo test fast check bench docs browser clean
+
+# Reports are tested in a real browser: that of the system, or the one named in ELMAN_BROWSER.
+FIND_BROWSER := { command -v $${ELMAN_BROWSER:-chromium} || command -v chromium-browser || command -v google-chrome; }
 
 demo: .venv/.core
 	rm -rf runs/demo
 	$(BIN)/elman compare --demo --run runs/demo
 
 test: .venv/.dev
+	@$(FIND_BROWSER) > /dev/null || echo "no chromium: the reports are not looked at in a browser (make browser installs one)"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
 fast: .venv/.dev
@@ -23,10 +27,14 @@ check: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_architecture.py
 
 bench: .venv/.dev
-	$(BIN)/python -m benchmarks.run
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -x tests/laws tests/ops
+	OMP_NUM_THREADS=1 $(BIN)/elman bench
 
 docs: .venv/.dev
 	$(BIN)/python docs/build.py
+
+browser:
+	@$(FIND_BROWSER) || apt-get install -y chromium || sudo apt-get install -y chromium
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness import compare, interleaved, show, write
 from elman import load
+from elman.bench.harness import compare, interleaved, show, write
 from elman.evaluation import judge_translations
 
 

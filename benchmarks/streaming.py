@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.harness import write
 from elman.batches import TokenStore
+from elman.bench.harness import write
 from elman.corpus.document import Document
 from elman.layers import LAYERS
 from elman.models.ngram import NGram, NGramConfig

@@ -4,6 +4,7 @@
 """
 
 import inspect
+import json
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from elman.bench import SUITES
 from elman.cells import CELLS
 from elman.config import Config
 from elman.corpus import DataConfig
@@ -87,6 +89,42 @@ def who_sees_order() -> str:
     reason = (permutation.__doc__ or "").partition("\n\n")[2].strip()
     table = _rows(["layer", "one", "two on each other"], [[name, *two] for name, two in verdicts.items()])
     return "\n\n".join([ORDER, table, reason]) + "\n"
+
+
+SPEED = """# Speed
+
+Made by `make docs` from the newest figures of each suite in `benchmarks/results`; `elman bench` measures the same on
+the machine at hand. All rows of a table were measured in one run, in rounds that took turns; "times faster" is the
+median of the rounds' ratios, with quartiles. What was tried, and what did not help: [experiments](experiments.md)."""
+
+
+def speed() -> str:
+    pages = [SPEED]
+    for name, suite in SUITES.items():
+        for kind in ("cpu", "gpu"):
+            found = sorted((DOCS.parent / "benchmarks" / "results").glob(f"*-{name}-{kind}.json"))
+            if found:
+                kept = json.loads(found[-1].read_text())
+                machine = ", ".join(f"{key} {value}" for key, value in kept["machine"].items() if value)
+                pages += [f"## {suite.title.capitalize()}", f"{kept['date']}; {machine}."]
+                pages += [f"**{title}**\n\n{table}" for title, table in _measured(kept["results"])]
+    return "\n\n".join(pages) + "\n"
+
+
+def _measured(figures: Any, title: str = "") -> Iterator[tuple[str, str]]:
+    """Every table of ratios among figures, with the names on the way to it."""
+    if not isinstance(figures, Mapping):
+        return
+    rows = {name: row for name, row in figures.items() if isinstance(row, Mapping) and "faster" in row}
+    if rows:
+        cells = [
+            [name, f"{row['ms']:.3g}", f"{row['faster']:.2f} ({row['low']:.2f} to {row['high']:.2f})"]
+            for name, row in rows.items()
+        ]
+        yield title, _rows(["", "ms", "times faster"], cells)
+    for name, inner in figures.items():
+        if name not in rows:
+            yield from _measured(inner, title if name in ("variants", "table") else f"{title}, {name}".lstrip(", "))
 
 
 def _recipe() -> Iterator[str]:
@@ -247,7 +285,7 @@ def _values(kind: Any) -> str:
     return words.get(origin or kind, "settings")
 
 
-PAGES = {"reference.md": reference, "families.md": family_table, "positions.md": who_sees_order}
+PAGES = {"reference.md": reference, "families.md": family_table, "positions.md": who_sees_order, "speed.md": speed}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "elman"
 TOP = ["errors", "registry", "config", "shapes"]
 ROOMS = ["corpus", "tokenizers", "batches", "ops", "cells", "layers", "models", "training", "runs", "evaluation"]
-ROOMS += ["generation", "inspection", "pipeline", "comparison", "serving", "studio", "cli"]
+ROOMS += ["generation", "inspection", "pipeline", "comparison", "serving", "studio", "bench", "cli"]
 # Generation needs what evaluation and training need: a look at the model without changing it.
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,6 +45,9 @@ def compare(
     ] = None,
     device: options.Device = None,
     workers: Annotated[int, options.option(help="Trainings at a time.", default="one a core")] = 0,
+    ray: Annotated[
+        str | None, options.option(help="Run on the Ray cluster at this address; `local` starts one.", default="none")
+    ] = None,
     run: Annotated[Path | None, options.option(help="Folder of the race.", default="runs/race-<data>")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the race where it was, or begin it.")] = False,
     demo: Annotated[bool, typer.Option("--demo", help="A race of three minutes on two cores.")] = False,
@@ -68,7 +72,10 @@ def compare(
     # Asked to end, it lets the runs save themselves; also where whoever started it had interrupts ignored.
     before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        running = Running(race, folder, workers=workers, resume=resume, modules=module or ())
+        places = _places(race, ray, workers, module or ())
+        if places is None:
+            return
+        running = Running(race, folder, workers=workers, resume=resume, modules=module or (), places=places)
         with Table(running) as table:
             for event in running.events():
                 table(event)
@@ -87,6 +94,22 @@ def compare(
         show(found, running, report)
     if running.failures:
         raise typer.Exit(1)
+
+
+def _places(race: Any, ray: str | None, workers: int, modules: Sequence[Path]) -> list[Any] | None:
+    """Where trainings run: none given means this machine. Nothing at all in a process that only serves another's."""
+    from elman.comparison import on_ray, on_torchrun
+
+    if ray:
+        return on_ray.places(ray, workers, modules, accelerated=race.recipe.get("device") != "cpu")
+    if on_torchrun.processes() == 1:
+        return []
+    if workers:
+        raise ConfigError("--workers: under torchrun each of its processes trains, so leave it out")
+    if on_torchrun.leads():
+        return on_torchrun.places(modules)
+    on_torchrun.serve(modules)
+    return None
 
 
 def _begun(source: Path | None, demo: bool, run: Path | None, data: bool, settings: list[str]) -> dict[str, Any]:

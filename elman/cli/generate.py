@@ -46,13 +46,8 @@ def generate(
     from elman.pipeline.trained import load
 
     given: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-    given |= {
-        "repetition_penalty": repetition_penalty,
-        "stop": stop,
-        "seed": seed,
-        "engine": engine,
-        "weights": weights,
-    }
+    given |= {"repetition_penalty": repetition_penalty, "stop": stop, "seed": seed}
+    given |= {"engine": engine, "weights": weights}
     settings = {key: value for key, value in given.items() if value is not None}
     model = load(run, device or "auto")
     text = "\n".join(options.read_lines()) if prompt == "-" else prompt

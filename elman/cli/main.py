@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from elman.cli import (
+    bench,
     check,
     compare,
     data,
@@ -49,6 +50,7 @@ app.command("import")(import_.import_model)
 app.command("export")(export.export)
 app.command("list")(listing.list_names)
 app.command("tasks")(tasks.tasks)
+app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 app.add_typer(inspect.app, name="inspect")
 app.add_typer(lab.app, name="lab")

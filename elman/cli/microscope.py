@@ -153,6 +153,31 @@ def attention(
     deliver(figure, to, json, run)
 
 
+def ribbons(
+    run: Run,
+    text: Text,
+    unit: Annotated[
+        list[int] | None, options.option(help="From 0. Repeatable.", default="those that change most")
+    ] = None,
+    layer: Annotated[
+        int | None, options.option(help="Among those with a state, from 1.", default="the first four")
+    ] = None,
+    target: Target = None,
+    edit: Edits = None,
+    to: To = None,
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """What single units remember while a text is read: a band each, cut where gates close, fed where they write."""
+    from elman.inspection.ribbons import ribbon_figure
+
+    found = opened(run, device)
+    reading = found.reading(given(text), target)
+    with editing(edit):
+        figure = ribbon_figure(reading, found.of, unit or (), layer)
+    deliver(figure, to, json, run)
+
+
 def units(
     run: Run,
     data: Annotated[Path, typer.Option("--data", help="A text file to read.")],

@@ -13,7 +13,7 @@ from rich.text import Text
 from elman.cli import options
 from elman.comparison import Found, Running
 from elman.comparison.plan import Job
-from elman.comparison.results import curve
+from elman.comparison.results import PARQUET, curve
 from elman.comparison.running import Event
 from elman.comparison.words import headline, number, short, staircase
 
@@ -107,4 +107,6 @@ def show(found: Found, running: Running, report: Path) -> None:
     print("FLOPs and speeds are for each token: of training, forward and backward, and of writing.")
     for name, failures in running.failures.items():
         print(f"{name} failed: {', '.join(failures)}")
+    if not (report.parent / PARQUET).exists():
+        print(f"{PARQUET} was not written: it needs pyarrow (pip install 'elman[data]').")
     print(f"Report: {report}")

@@ -8,6 +8,7 @@ from elman.errors import ConfigError
 from elman.pipeline.recipe import Recipe
 from elman.pipeline.sizes import parse_count
 
+UNITS = {"classify": "texts", "tag": "words", "translate": "target tokens"}  # what is counted where it is not tokens
 LOOKED_AT = 64  # batches that tell how much is in one
 DEFAULT_TOKENS = 400_000
 DEFAULT_PASSES = 3  # over the data of tasks that have examples

@@ -8,25 +8,40 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import elman
 
 KILOBYTE = 1 if sys.platform == "darwin" else 1024  # what the system counts memory in
+# what torchrun tells a process of the others
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_", "MASTER_", "TORCHELASTIC_")
+
+
+class Place(Protocol):
+    """Where one training after another can run; `interrupt` reaches the one under way."""
+
+    def train(self, folder: Path) -> dict[str, Any]:
+        """How it ended: `code`, and what it took if that is known. An OSError where it could not be run at all."""
+
+    def interrupt(self, number: int = signal.SIGINT) -> None: ...
+
+    def close(self) -> None:
+        """Nothing more will be asked."""
 
 
 class Launcher:
-    """Runs one training after another, each in a process of its own; `interrupt` reaches the one under way."""
+    """A place on this machine: each training is a process of its own."""
 
     def __init__(self, place: dict[str, str], modules: Sequence[str | Path] = ()):
         paths = [str(Path(elman.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        self.environment = {**os.environ, **place, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+        # Each trains alone, also where the race itself has other processes beside it.
+        own = {name: value for name, value in os.environ.items() if not name.startswith(TORCHRUN)}
+        self.environment = {**own, **place, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
         self.command = [sys.executable, "-m", "elman.comparison.worker"]
         self.command += [word for path in modules for word in ("--read", str(Path(path).absolute()))]
         self.process: int | None = None  # the one that trains
 
     def train(self, folder: Path) -> dict[str, Any]:
-        """How it ended: `code`, and what it took if that is known."""
         with (folder / "train.log").open("wb") as log:
             nothing = subprocess.DEVNULL
             child = self._start([*self.command, "--folder", str(folder)], stdin=nothing, stdout=nothing, stderr=log)
@@ -46,7 +61,7 @@ class Launcher:
                 os.kill(self.process, number)
 
     def close(self) -> None:
-        """Nothing more will be asked."""
+        """There is nothing to end."""
 
     def _start(self, command: list[str], **files: Any) -> subprocess.Popen[Any]:
         """In a session of its own: an interrupt at the keyboard is the race's to pass on."""
@@ -82,9 +97,22 @@ class Forking(Launcher):
             self.worker.stdout.close()
 
 
-def launcher(place: dict[str, str], modules: Sequence[str | Path] = ()) -> Launcher:
-    """Only Linux forks a process with so much in it safely."""
-    return (Forking if sys.platform == "linux" else Launcher)(place, modules)
+BEST: type[Launcher] = Forking if sys.platform == "linux" else Launcher  # no other forks so much in it safely
+
+
+def here(workers: int, accelerators: int = 0, modules: Sequence[str | Path] = ()) -> list[Launcher]:
+    """So many places on this machine, with accelerators given out in turn."""
+    return [BEST(own_share(number, accelerators), modules) for number in range(workers)]
+
+
+def own_share(number: int, accelerators: int) -> dict[str, str]:
+    """Environment of the place of that number: one thread, and of several accelerators one."""
+    share = {"OMP_NUM_THREADS": "1"}
+    if accelerators > 1:
+        given = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
+        names = given if len(given) == accelerators else [str(one) for one in range(accelerators)]
+        share["CUDA_VISIBLE_DEVICES"] = names[number % accelerators]
+    return share
 
 
 def outcome(process: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elman.comparison.results import Found, curve
-from elman.comparison.words import number
+from elman.comparison.words import SHARES, number
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8A6D00", "#A50026", "#000000", "#7F3C8D")
 MARKS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
@@ -30,16 +30,17 @@ class Picture(NamedTuple):
     alt: str
 
 
-def draw_all(found: Found, jobs: dict[str, list[Any]], folder: Path) -> list[Picture]:
-    """Every picture there is data for; also as files."""
+def draw_all(found: Found, jobs: dict[str, list[Any]], folder: Path, unit: str = "tokens") -> list[Picture]:
+    """Every picture there is data for; also as files. `unit` is what training is counted in."""
     ranked = [row for row in found.rows if row["place"] is not None]
     looks = {row["entrant"]: place for place, row in enumerate(sorted(ranked, key=lambda row: row["entrant"]))}
     drawings: list[tuple[str, str, Callable[[Any], str]]] = [
         ("cost", "Quality against training time", lambda axes: _cost(axes, found, ranked, looks)),
-        ("curves", "Learning curves", lambda axes: _curves(axes, ranked, jobs, looks)),
+        ("curves", "Learning curves", lambda axes: _curves(axes, ranked, jobs, looks, unit)),
         ("staircase", "Right forms by distance", lambda axes: _staircase(axes, ranked, looks)),
         ("position", "Loss by position", lambda axes: _positions(axes, ranked, looks)),
-        ("frequency", "Loss by frequency of the word", lambda axes: _frequencies(axes, ranked, looks)),
+        ("frequency", "By frequency of the word", lambda axes: _frequencies(axes, ranked, looks)),
+        ("length", "By length of the example", lambda axes: _lengths(axes, ranked, looks)),
     ]
     pictures = [_drawn(name, title, draw, folder) for name, title, draw in drawings]
     return [picture for picture in pictures if picture is not None]
@@ -85,9 +86,11 @@ def _cost(axes: Any, found: Found, rows: Sequence[dict[str, Any]], looks: dict[s
     best: Any = points[0].get("best_possible")
     above = bool(best) and all(min(row["interval"] or [row["score"]]) > best for row in points)
 
+    share = found.measure.key in SHARES
+
     def height(value: float) -> float:
         """On a language whose best is known the distance to it, in percent: else all good ones would be one point."""
-        return 100 * (value - best) / best if above else value
+        return 100 * (value - best) / best if above else 100 * value if share else value
 
     for row in points:
         low, high = (height(edge) for edge in row["interval"] or (row["score"], row["score"]))
@@ -102,19 +105,15 @@ def _cost(axes: Any, found: Found, rows: Sequence[dict[str, Any]], looks: dict[s
             front.append(row)
     xs = [row["training_seconds"] for row in front]
     axes.plot(xs, [height(row["score"]) for row in front], color=GREY, lw=1, ls=":", zorder=0)
-    from matplotlib.ticker import FuncFormatter, LogLocator
-
-    plain = FuncFormatter(lambda value, _: f"{value:g}")
-    if max(row["training_seconds"] for row in points) > 8 * min(row["training_seconds"] for row in points):
-        axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(plain)
+    times = [row["training_seconds"] for row in points]
+    if max(times) > 8 * min(times):
+        _logarithmic(axes.xaxis, max(times) / min(times))
     better = "lower" if found.measure.lower_is_better else "higher"
-    axes.set(xlabel="seconds of training", ylabel=f"{found.measure.words} ({better} is better)")
+    axes.set(xlabel="seconds of training", ylabel=f"{'% ' * share}{found.measure.words} ({better} is better)")
     if above:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(plain)
-        axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+        heights = [height(row["score"]) for row in points]
+        if max(heights) > 4 * min(heights):
+            _logarithmic(axes.yaxis, max(heights) / min(heights))
         axes.set_ylabel("loss above the best possible (%)")
     told = "; ".join(
         f"{row['entrant']} {number(found, row['score'])} in {row['training_seconds']:.3g} s" for row in points
@@ -122,7 +121,19 @@ def _cost(axes: Any, found: Found, rows: Sequence[dict[str, Any]], looks: dict[s
     return f"{told}. Nobody is both better and faster than {', '.join(row['entrant'] for row in front)}."
 
 
-def _curves(axes: Any, rows: Sequence[dict[str, Any]], jobs: dict[str, list[Any]], looks: dict[str, int]) -> str:
+def _logarithmic(axis: Any, ratio: float) -> None:
+    """Numbers as they are written, and only as many as have room."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ratio < 100 else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _curves(
+    axes: Any, rows: Sequence[dict[str, Any]], jobs: dict[str, list[Any]], looks: dict[str, int], unit: str
+) -> str:
     ends, settled = {}, []
     for row in rows:
         name = row["entrant"]
@@ -153,12 +164,14 @@ def _curves(axes: Any, rows: Sequence[dict[str, Any]], jobs: dict[str, list[Any]
     if bound is not None:
         low = min(low, bound)
         axes.axhline(bound, color=GREY, lw=1, ls=(0, (1, 2)))
-        axes.text(0, bound, " best possible", transform=axes.get_yaxis_transform(), va="bottom", color=GREY, fontsize=9)
+        axes.text(
+            0.01, bound, "best possible", transform=axes.get_yaxis_transform(), va="bottom", color=GREY, fontsize=9
+        )
     axes.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.set(xlabel="training tokens", ylabel="validation loss (nats)")
+    axes.set(xlabel=f"training {unit}", ylabel="validation loss (nats)")
     told = ", ".join(f"{name} {loss:.3f}" for name, loss in sorted(ends.items(), key=lambda item: item[1]))
-    return f"Validation loss against training tokens; the band spans the seeds. At the end: {told}."
+    return f"Validation loss against training {unit}; the band spans the seeds. At the end: {told}."
 
 
 def _staircase(axes: Any, rows: Sequence[dict[str, Any]], looks: dict[str, int]) -> str:
@@ -218,18 +231,26 @@ def _frequencies(axes: Any, rows: Sequence[dict[str, Any]], looks: dict[str, int
     return _by(axes, rows, looks, "by_frequency", [names[one["from"]] for one in bins], "times seen in training")
 
 
+def _lengths(axes: Any, rows: Sequence[dict[str, Any]], looks: dict[str, int]) -> str:
+    bins: list[Any] = next((row["by_length"] for row in rows if row.get("by_length")), [])
+    labels = [f"{one['from']}–{one['to']}" if one["to"] > one["from"] else str(one["from"]) for one in bins]
+    return _by(axes, rows, looks, "by_length", labels, "length of the example")
+
+
 def _by(
     axes: Any, rows: Sequence[dict[str, Any]], looks: dict[str, int], key: str, labels: list[str], what: str
 ) -> str:
-    """Loss in a few classes, a line for each entrant."""
+    """Loss, or what is right in percent, in a few classes, a line for each entrant."""
     if len(labels) < 2:
         return ""
     told = []
+    shares = any("accuracy" in one for row in rows for one in row.get(key) or [])
     for row in rows:
-        losses = [one["loss"] for one in row.get(key) or []]
-        if len(losses) == len(labels):
-            axes.plot(range(len(labels)), losses, label=row["entrant"], **_look(looks[row["entrant"]]))
-            told.append(f"{row['entrant']} from {losses[0]:.2f} to {losses[-1]:.2f}")
+        values = [100 * one["accuracy"] if shares else one["loss"] for one in row.get(key) or []]
+        if len(values) == len(labels):
+            axes.plot(range(len(labels)), values, label=row["entrant"], **_look(looks[row["entrant"]]))
+            told.append(f"{row['entrant']} from {values[0]:.3g} to {values[-1]:.3g}")
     axes.set_xticks(range(len(labels)), labels)
-    axes.set(xlabel=what, ylabel="loss (nats per token)")
-    return f"Loss by {what}, from {labels[0]} to {labels[-1]}: {'; '.join(told)}." if told else ""
+    axes.set(xlabel=what, ylabel="right (%)" if shares else "loss (nats per token)")
+    whole = "What is right, in percent," if shares else "Loss"
+    return f"{whole} by {what}, from {labels[0]} to {labels[-1]}: {'; '.join(told)}." if told else ""

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from elman.comparison.config import Race
+from elman.comparison.launching import Place, here
 from elman.comparison.modules import read_modules
 from elman.comparison.plan import Entrant, Job, Plan
 from elman.comparison.running import Crew, Event
@@ -34,8 +35,10 @@ class Running:
         workers: int = 0,
         resume: bool = False,
         modules: Sequence[str | Path] = (),
+        places: Sequence[Place] = (),
     ):
-        """`modules` are files of Python that register what entrants are made of."""
+        """`modules` are files of Python that register what entrants are made of; `places` is where trainings run, if
+        that is not this machine."""
         read_modules(modules)
         self.folder = Path(folder)
         new = not self.folder.exists()
@@ -46,14 +49,20 @@ class Running:
             if new:
                 discard(self.folder)  # nothing was trained: the next attempt shall not stumble over it
             raise
-        device = choose_device(self.plan.base.device)
-        accelerators = _accelerators() if device.type == "cuda" else 0
-        self.workers = workers or accelerators or _cores()
-        self.crew = Crew(self.workers, accelerators, modules)
+        self.crew = Crew(places or self._here(workers, modules))
         self.failures: dict[str, dict[str, str]] = {}  # by entrant and job
         self.rates: dict[str, float] = {}
         self.speeds: dict[str, float] = {}
         self.jobs: dict[str, list[Job]] = {}
+
+    def _here(self, workers: int, modules: Sequence[str | Path]) -> Sequence[Place]:
+        accelerators = _accelerators() if choose_device(self.plan.base.device).type == "cuda" else 0
+        return here(workers or accelerators or _cores(), accelerators, modules)
+
+    @property
+    def workers(self) -> int:
+        """Trainings at a time."""
+        return len(self.crew.places)
 
     def events(self) -> Iterator[Event]:
         """Trains all there is to train; what is done already is not done again."""

@@ -7,8 +7,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from elman.comparison.budget import UNITS
 from elman.comparison.examples import parting
-from elman.comparison.page import PAGE
+from elman.comparison.page import PAGE, grid
 from elman.comparison.pictures import Picture, draw_all
 from elman.comparison.race import Running
 from elman.comparison.results import Found
@@ -21,7 +22,8 @@ TOLD = 400  # characters of a sample or of a failure
 
 def write_report(found: Found, running: Running, arguments: Sequence[str]) -> Path:
     """report.html in the folder of the race, and the plots beside it."""
-    pictures = draw_all(found, running.jobs, running.folder / "plots")
+    unit = UNITS.get(running.plan.prepared.task.name, "tokens")
+    pictures = draw_all(found, running.jobs, running.folder / "plots", unit)
     path = running.folder / "report.html"
     atomic_write(path, page(found, running, pictures, arguments).encode())
     return path
@@ -42,8 +44,8 @@ def page(found: Found, running: Running, pictures: Sequence[Picture], arguments:
     more = [text for text in (rest, staircase(found)) if text]
     return PAGE.format(
         title=escape(answer.partition(":")[0]),
-        answer=escape(answer.removesuffix(".")),
-        more="\n".join(f"<p>{escape(text)}</p>" for text in more),
+        answer=_unbroken(answer.removesuffix(".")),
+        more="\n".join(f"<p>{_unbroken(text)}</p>" for text in more),
         facts=escape(_facts(found, running)),
         sections="\n".join(section for section in sections if section),
     )
@@ -52,15 +54,22 @@ def page(found: Found, running: Running, pictures: Sequence[Picture], arguments:
 def _facts(found: Found, running: Running) -> str:
     plan = running.plan
     size = f"{short(plan.parameters)} parameters" if plan.parameters else "their own size"
-    what = {"tokens": "training tokens", "flops": "training FLOPs", "minutes": "minutes of training"}
-    if plan.prepared.task.name not in ("language-model", "masked"):
-        what["tokens"] = "training examples"
+    unit = UNITS.get(plan.prepared.task.name, "tokens")
+    what = {"tokens": f"training {unit}", "flops": "training FLOPs", "minutes": "minutes of training"}
     source = plan.base.data.train or (plan.base.data.language or {}).get("type")
     source = ", ".join(source) if isinstance(source, list) else source
     return (
         f"Task {plan.prepared.task.name} on {source}; {size} (within 2 %), {short(plan.budget.amount)} "
         f"{what[plan.budget.kind]} each, {plan.race.seeds} seeds, judged on {found.split} data."
     )
+
+
+def _unbroken(text: str) -> str:
+    """No number is parted from its sign at the end of a line."""
+    shown = escape(text, quote=False)
+    for sign in (" %", "p &lt; ", "p = "):
+        shown = shown.replace(sign, sign.replace(" ", "&nbsp;"))
+    return shown
 
 
 def _section(title: str, content: str, name: str) -> str:
@@ -80,21 +89,6 @@ def _figure(picture: Picture) -> str:
     return _section(picture.title, f"<figure>{drawing}{words}</figure>", picture.name)
 
 
-def _grid(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col">{escape(one)}</th>' for one in heads)
-    body = ""
-    for first, *cells in rows:
-        body += (
-            f'<tr><th scope="row">{escape(first)}</th>'
-            + "".join(f"<td>{escape(one)}</td>" for one in cells)
-            + "</tr>\n"
-        )
-    table = f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
-    return (
-        f'<div class="wide" role="region" aria-label="{escape(caption.partition(".")[0])}" tabindex="0">{table}</div>'
-    )
-
-
 def _ranked(found: Found) -> list[dict[str, Any]]:
     return [row for row in found.rows if row["place"] is not None]
 
@@ -104,7 +98,13 @@ def _table(found: Found) -> str:
     others = [key for key in rows[0]["figures"] if key != found.measure.key]
     grammar = [key for key in ("relative_excess", "agreement") if any(row.get(key) is not None for row in rows)]
     names = {"relative_excess": "above best possible", "agreement": "right forms"}
-    heads = ["entrant", found.measure.key, "spread", "95 % interval", *(key.replace("_", " ") for key in others)]
+    heads = [
+        "entrant",
+        found.measure.key.replace("_", " "),
+        "spread",
+        "95 % interval",
+        *(key.replace("_", " ") for key in others),
+    ]
     heads += [*(names[key] for key in grammar), "difference", "p by seed", "p by document", "told apart"]
     lines = []
     for row in rows:
@@ -123,7 +123,7 @@ def _table(found: Found) -> str:
         "p is the chance of such a difference from the best among equals (Welch by seed, paired bootstrap by document, "
         "both after Holm)."
     )
-    return _grid(caption, heads, lines)
+    return grid(caption, heads, lines)
 
 
 def _against(found: Found, against: dict[str, Any]) -> list[str]:
@@ -162,7 +162,7 @@ def _costs(found: Found) -> str:
         "above the best validation loss of the race; peak memory is that of the whole process; state bytes are those "
         "after 1, 64 and 1,024 tokens."
     )
-    return _grid(caption, heads, lines)
+    return grid(caption, heads, lines)
 
 
 def _samples(found: Found) -> str:
@@ -180,12 +180,7 @@ def _parting(found: Found, running: Running) -> str:
     parted = parting(found, running)
     if parted is None:
         return ""
-    first, second, examples = parted
-    lines = [[one.text, f"{one.first:.1f}", f"{one.second:.1f}", f"{one.first - one.second:+.1f}"] for one in examples]
-    caption = (
-        f"Nats for a whole text by the first seeds: where {first} gains most over {second}, and where it loses most."
-    )
-    return _section("Where they part", _grid(caption, ["text", first, second, "difference"], lines), "parting")
+    return _section("Where they part", grid(*parted), "parting")
 
 
 def _failures(running: Running) -> str:
@@ -197,7 +192,9 @@ def _failures(running: Running) -> str:
         for label, text in failures.items()
     ]
     return _section(
-        "Failures", _grid("These did not end well and count for nothing.", ["run", "what it said"], lines), "failures"
+        "Failures",
+        grid("These did not end well and count for nothing.", ["run", "what it said"], lines, "words"),
+        "failures",
     )
 
 
@@ -232,5 +229,5 @@ def _commands(running: Running, arguments: Sequence[str]) -> str:
     for jobs in running.jobs.values():
         job = jobs[0]
         commands.append(f"elman train {job.folder / 'config.yaml'} --run {folder}-{job.entrant}")
-    lines = "\n".join(escape(command) for command in commands if command)
-    return f'<p>The whole race, and each entrant alone:</p><pre tabindex="0"><code>{lines}</code></pre>'
+    lines = "\n".join(f"<code>{escape(command)}</code>" for command in commands if command)
+    return f"<p>The whole race, and each entrant alone:</p><pre>{lines}</pre>"

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,10 +13,12 @@ from elman.comparison.measures import Units, units_of, usage_of
 from elman.comparison.plan import Entrant, Job
 from elman.comparison.race import Running, results_of
 from elman.comparison.ranking import Scores, Verdict, rank
-from elman.errors import ElmanError
+from elman.comparison.tables import write_parquet
+from elman.errors import ElmanError, MissingExtra
 from elman.pipeline.results import look_up
 from elman.runs import atomic_write, read_metrics
 
+PARQUET = "results.parquet"
 NEAR = 0.05  # a loss is as good as reached from so much above the best on
 
 
@@ -48,7 +51,8 @@ class Found(NamedTuple):
 
 
 def gather(running: Running) -> Found:
-    """Everything of all runs that ended well, ranked; also written as results.jsonl, one entrant a line."""
+    """Everything of all runs that ended well, ranked; also written as results.jsonl, one entrant a line, and where
+    pyarrow is installed as results.parquet."""
     plan = running.plan
     split, task = plan.split, plan.prepared.task
     rows, scores = {}, {}
@@ -76,8 +80,11 @@ def gather(running: Running) -> Found:
         comparison = verdict.comparisons.get(row["entrant"])
         row["place"] = place if row["entrant"] in scores else None
         row["against_best"] = vars(comparison) if comparison else None
-    lines = [json.dumps(_finite(row), ensure_ascii=False, allow_nan=False) for row in ordered]
+    rows_kept = [_finite(row) for row in ordered]
+    lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows_kept]
     atomic_write(running.folder / "results.jsonl", ("\n".join(lines) + "\n").encode())
+    with suppress(MissingExtra):  # whoever shows the results says so
+        write_parquet(rows_kept, running.folder / PARQUET)
     return Found(measure, split, ordered, verdict)
 
 
@@ -146,16 +153,17 @@ def _mean_over(
 
 def _units(running: Running, jobs: Sequence[Job], row: dict[str, Any]) -> list[Units]:
     """Of all seeds; and into the row what came with them. A model that cannot be measured is still a result."""
-    found = []
-    for number, job in enumerate(jobs):
+    found, tables = [], []
+    for job in jobs:
         try:
-            units, frequencies = units_of(job, running.plan.prepared, running.plan.split)
+            units, classes = units_of(job, running.plan.prepared, running.plan.split)
         except (ElmanError, RuntimeError, OSError) as error:
             row["failures"] = {**row["failures"], f"{job.label} (documents)": str(error)[-300:]}
             return []
         found.append(units)
-        if number == 0 and frequencies:
-            row["by_frequency"] = frequencies
+        tables.append(classes)
+    for key, first in tables[0].items() if tables else ():
+        row[key] = _mean_over(tables, key, "from", "loss" if "loss" in first[0] else "accuracy")
     return found
 
 

@@ -1,22 +1,21 @@
 """Jobs as processes of their own, some at a time: one that fails is told of, and the others go on."""
 
 import json
-import os
 import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal
 
-from elman.comparison.launching import Launcher, launcher
+from elman.comparison.launching import Place
 from elman.comparison.plan import Job
 from elman.runs import atomic_write
 
 LOOK = 0.5  # seconds between two looks at what runs
 GRACE = 60  # seconds that an interrupted training has for its checkpoint
+LATE = 60  # seconds that a folder shared by machines may take to show what another has written
 TOLD = 600  # characters at the end of what a failed process said
 
 
@@ -32,25 +31,20 @@ class Event:
 
 
 class Crew:
-    """So many workers, each with threads and an accelerator of its own."""
+    """All places there are, each with one job at a time."""
 
-    def __init__(self, workers: int, accelerators: int = 0, modules: Sequence[str | Path] = ()):
-        self.launchers: list[Launcher] = []
-        for number in range(workers):
-            place = {"OMP_NUM_THREADS": "1"}
-            if accelerators > 1:
-                place["CUDA_VISIBLE_DEVICES"] = _visible(accelerators)[number % accelerators]
-            self.launchers.append(launcher(place, modules))
-        self.free: SimpleQueue[Launcher] = SimpleQueue()
-        for one in self.launchers:
+    def __init__(self, places: Sequence[Place]):
+        self.places = list(places)
+        self.free: SimpleQueue[Place] = SimpleQueue()
+        for one in self.places:
             self.free.put(one)
-        self.running: dict[Job, Launcher] = {}
+        self.running: dict[Job, Place] = {}
         self.stopping = False
 
     def carry_out(self, jobs: Iterable[Job]) -> Iterator[Event]:
         """All jobs that are not done yet; interrupted, it lets those under way save themselves before it goes on up."""
         jobs = [job for job in jobs if not job.done]
-        with ThreadPoolExecutor(len(self.launchers)) as pool:
+        with ThreadPoolExecutor(len(self.places)) as pool:
             waiting: dict[Future[str], Job] = {pool.submit(self._run, job): job for job in jobs}
             told: set[Job] = set()
             try:
@@ -69,25 +63,25 @@ class Crew:
                 raise
 
     def close(self) -> None:
-        for one in self.launchers:
+        for one in self.places:
             one.close()
 
     def _run(self, job: Job) -> str:
         """Nothing if all went well, else what went wrong."""
         if self.stopping:
             return "interrupted"
-        launcher = self.free.get()
-        self.running[job] = launcher
+        place = self.free.get()
+        self.running[job] = place
         began = time.monotonic()
         try:
-            usage = launcher.train(job.folder)
+            usage = place.train(job.folder)
         except OSError as error:
-            return f"could not be started: {error}"
+            return f"could not be run: {error}"
         finally:
             del self.running[job]
-            self.free.put(launcher)
+            self.free.put(place)
         code = usage.pop("code")
-        if code or not job.done:
+        if code or not _arrived(job):
             log = job.folder / "train.log"
             said = log.read_bytes().decode("utf-8", "replace").strip()[-TOLD:] if log.exists() else ""
             return said or f"ended with code {code}, without a word"
@@ -99,15 +93,19 @@ class Crew:
         self.stopping = True
         for future in waiting:
             future.cancel()
-        for one in self.launchers:
+        for one in self.places:
             one.interrupt()
         until = time.monotonic() + GRACE
         while self.running and time.monotonic() < until:
             time.sleep(0.05)
-        for one in self.launchers:
+        for one in self.places:
             one.interrupt(signal.SIGKILL)
 
 
-def _visible(accelerators: int) -> list[str]:
-    given = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
-    return given if len(given) == accelerators else [str(number) for number in range(accelerators)]
+def _arrived(job: Job) -> bool:
+    """Whether what a training that ended well has left can be seen here."""
+    until = time.monotonic() + LATE
+    while not job.done and time.monotonic() < until:
+        list(job.folder.iterdir())  # asks the disk anew where a missing file is remembered as missing
+        time.sleep(0.1)
+    return job.done

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.comparison.config import Race
+from elman.comparison.launching import Place
 from elman.comparison.race import Running
 from elman.comparison.report import write_report
 from elman.comparison.results import Found, gather
@@ -18,11 +19,15 @@ def compare(
     workers: int = 0,
     resume: bool = False,
     modules: Sequence[str | Path] = (),
+    places: Sequence[Place] = (),
     listener: Callable[[Event], None] = lambda event: None,
 ) -> Found:
-    """Trains, measures and ranks; results.jsonl, plots and report.html are left in the folder."""
+    """Trains, measures and ranks; results.jsonl, plots and report.html are left in the folder.
+
+    On this machine, or in other `places`: those of `on_ray.places("local")`, for one.
+    """
     race = race if isinstance(race, Race) else Race.make(race)
-    running = Running(race, folder, workers=workers, resume=resume, modules=modules)
+    running = Running(race, folder, workers=workers, resume=resume, modules=modules, places=places)
     for event in running.events():
         listener(event)
     found = gather(running)

@@ -6,6 +6,7 @@ from typing import Any
 from elman.comparison.results import Found
 
 UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+SHARES = ("accuracy", "f1", "exact_match")  # measures that are read in percent
 BEYOND = 5  # words between a verb and its noun that no short window holds
 LUCKY = 0.6  # right forms that guessing may reach on a small sample
 SOLVED = 0.9
@@ -95,7 +96,7 @@ def score(found: Found, row: dict[str, Any]) -> str:
 
 def number(found: Found, value: float) -> str:
     """As the measure is read: shares in percent."""
-    if found.measure.key in ("accuracy", "f1", "exact_match"):
+    if found.measure.key in SHARES:
         return f"{value:.1%}"
     return f"{value:.2f}" if found.measure.key == "bleu" else f"{value:.4f}"
 

@@ -7,6 +7,7 @@ be forked it is started for a single folder. Files of Python that it is given ar
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reader.add_argument("--read", action="append", default=[], help="a file of Python to read first")
     reader.add_argument("--folder", type=Path, help="train this run alone")
     given = reader.parse_args(arguments)
+    if hasattr(
+        signal, "pthread_sigmask"
+    ):  # threads of a cluster's processes block signals, and so would their children
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     read_modules(given.read)
     if given.folder:
         train_alone(given.folder)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.errors import ConfigError
+from elman.inspection import pooling
 from elman.inspection.figure import Figure
 from elman.inspection.panels import Bars, ColouredText, HeatMap, Lines, Panel, numbers
 from elman.inspection.reading import Reading
@@ -100,11 +101,13 @@ def attention_figure(
         if wrong:
             raise ConfigError(f"head {wrong[0]}: {look.site} has {count} heads, counted from 1")
         shown = [head - 1 for head in heads] or list(range(min(count, HEADS)))
-        maps = {f"head {head + 1}" if count > 1 else "": numbers(look.weights[head]) for head in shown}
-        panels.append(HeatMap(maps, look.rows, look.columns, time="rows", title=look.site, quantity="attention"))
+        maps = {f"head {head + 1}" if count > 1 else "": pooling.shares(numbers(look.weights[head])) for head in shown}
+        rows, columns = pooling.names(look.rows), pooling.names(look.columns)
+        panels.append(HeatMap(maps, rows, columns, time="rows", title=look.site, quantity="attention"))
         notes.append(sentence(look, shown, marked))
         if len(shown) < count and not heads:
             notes.append(f"{len(shown)} of {count} heads are shown.")
+    notes += pooling.note(max(max(look.weights.shape[1:]) for look in chosen))
     if len(found) > len(chosen) and layer is None:
         notes.append(f"{len(chosen)} of {len(found)} layers are shown; choose with --layer.")
     panels += [spread_panel(chosen)] if sum(len(look.weights) for look in chosen) > 1 else []

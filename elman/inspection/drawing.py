@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elman.inspection.glyphs import drawable, families, label
-from elman.inspection.panels import Bars, ColouredText, HeatMap, Lines, Panel
-from elman.inspection.scales import CENTRED, GREY, MARKERS, PALE, SERIES, STROKES, Scale
+from elman.inspection.panels import Bars, ColouredText, HeatMap, Lines, Panel, Ribbons
+from elman.inspection.scales import BLUE, CENTRED, GREY, MARKERS, ORANGE, PALE, SERIES, STROKES, Scale
 
 if TYPE_CHECKING:
     from elman.inspection.figure import Figure
@@ -66,6 +66,8 @@ def _draw(part: Any, panel: Panel) -> None:
         _lines(part, panel)
     elif isinstance(panel, Bars):
         _bars(part, panel)
+    elif isinstance(panel, Ribbons):
+        _ribbons(part, panel)
     else:
         assert isinstance(panel, ColouredText)
         _coloured(part, panel)
@@ -92,6 +94,8 @@ def _words(figure: "Figure") -> Iterator[str]:
             yield from (*map(label, panel.ticks), *panel.lines)
         elif isinstance(panel, Bars):
             yield from (*map(label, panel.names), *panel.series)
+        elif isinstance(panel, Ribbons):
+            yield from (*panel.names, *map(label, panel.tokens))
         elif isinstance(panel, ColouredText):
             yield from (*map(label, panel.tokens), *map(label, panel.under))
 
@@ -111,6 +115,8 @@ def _size(panel: Panel) -> tuple[float, float]:
         return everything[0] + 2 + 0.3 * across, everything[1] + 0.8 + 0.5 * down
     if isinstance(panel, ColouredText):
         return WIDE, 0.5 + (0.5 if panel.under else 0.3) * (1 + max((line for line, *_ in _laid(panel)), default=0))
+    if isinstance(panel, Ribbons):
+        return max(4.0, 1.8 + _pitch(panel) * len(panel.tokens)), 1.2 + 0.42 * len(panel.names)
     if isinstance(panel, Bars):
         return WIDE, 0.9 + 0.2 * len(panel.names) * (1 + len(panel.series)) / 2 if _lying(panel) else 2.6
     return WIDE, 4.2 if not isinstance(panel, Lines) or len(panel.lines) > 3 else 3.0
@@ -280,6 +286,45 @@ def _lying_bars(part: Any, panel: Bars) -> None:
     axes.grid(axis="y", visible=False)
     if count > 1:
         _legend(axes)
+    _head(part, panel)
+
+
+def _pitch(panel: Ribbons) -> float:
+    """Inches of a token."""
+    return max(min(0.5, WIDEST / max(1, len(panel.tokens))), FINEST)
+
+
+def _ribbons(part: Any, panel: Ribbons) -> None:
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Rectangle
+
+    axes = part.subplots()
+    count, time = panel.values.shape
+    low, high = panel.scale.limits([panel.values])
+    thick = 0.8 * np.minimum(np.abs(panel.values) / max(abs(low), abs(high)), 1)
+    keep = np.ones_like(panel.values) if panel.keep is None else panel.keep
+    cut = 0.5 * (1 - keep)  # a gate that is closed cuts half of its token's band away
+    cut[:, 0] = 0
+    bands = [
+        Rectangle(
+            (place - 0.5 + cut[unit, place], unit - thick[unit, place] / 2), 1 - cut[unit, place], thick[unit, place]
+        )
+        for unit in range(count)
+        for place in range(time)
+    ]
+    paints = [ORANGE if value > 0 else BLUE for value in panel.values.flat]
+    axes.add_collection(PatchCollection(bands, facecolors=paints, lw=0))
+    axes.hlines(range(count), -0.5, time - 0.5, color=PALE, lw=0.5, zorder=0)
+    if panel.write is not None:
+        units, places = np.meshgrid(np.arange(count), np.arange(time), indexing="ij")
+        sizes = 14 * np.clip(panel.write, 0, 1).ravel() ** 2
+        axes.scatter(places.ravel(), units.ravel() + 0.46, s=sizes, color="#333333", lw=0, zorder=3)
+    axes.set(xlim=(-0.5, time - 0.5), ylim=(count - 0.3, -0.6))
+    axes.xaxis.tick_top()
+    _name(axes.xaxis, [label(name) for name in panel.tokens], _pitch(panel))
+    axes.set_yticks(range(count), [label(name) for name in panel.names], fontsize=8, parse_math=False)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
     _head(part, panel)
 
 

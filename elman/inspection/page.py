@@ -14,7 +14,8 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto
   background: #fff }
 h1 { font-size: 1.6rem; line-height: 1.25 } h2 { font-size: 1.2rem; margin-top: 2rem }
 figure { margin: 1.5rem 0 } figure img { max-width: 100%; height: auto } figcaption { color: #444 }
-pre { background: #f4f4f4; padding: .6rem .8rem; overflow-x: auto; font-size: .85rem } details { margin: .5rem 0 }
+pre { background: #f4f4f4; padding: .6rem .8rem; white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem }
+details { margin: .5rem 0 }
 .scroll { overflow-x: auto } table { border-collapse: collapse; font-size: .85rem }
 th, td { border-bottom: 1px solid #ddd; padding: .2rem .6rem; text-align: left }
 .yes { color: #005a3c } .no { color: #9c2a00 }

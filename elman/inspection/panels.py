@@ -122,6 +122,26 @@ class ColouredText(Panel):
             yield [place, token, float(value), *([self.under[place]] if self.under else [])]
 
 
+@dataclass(frozen=True)
+class Ribbons(Panel):
+    """The memory of units along a text, a band each (units, time): as thick as its value, cut where it is not kept,
+    with a dot as large as what is written. `keep` and `write` may be unknown."""
+
+    kind: ClassVar = "ribbons"
+    names: Sequence[str]
+    tokens: Sequence[str]
+    values: Numbers
+    keep: Numbers | None = None
+    write: Numbers | None = None
+
+    def table(self) -> Iterator[list[Cell]]:
+        known = {name: part for name, part in (("keep", self.keep), ("write", self.write)) if part is not None}
+        yield ["unit", "place", "token", "value", *known]
+        for i, name in enumerate(self.names):
+            for j, token in enumerate(self.tokens):
+                yield [name, j, token, float(self.values[i, j]), *(float(part[i, j]) for part in known.values())]
+
+
 def _plain(value: Any) -> Any:
     """Nested lists and names; what is not finite is said in words, which JSON lacks numbers for."""
     if isinstance(value, Mapping):

@@ -55,10 +55,11 @@ class Reading:
 
 
 def tokens_of(tokens: Mapping[str, list[str]], site: str) -> list[str]:
-    """The tokens beside a site's positions: those of the longest beginning of its name."""
+    """The tokens beside a site's positions: those of the longest beginning of its name, in the order of reading."""
     if "encoder" in tokens and site.endswith(("cross-attention.key", "cross-attention.value")):
         return tokens["encoder"]
-    return tokens[max((part for part in tokens if site.startswith(part)), key=len)]
+    found = tokens[max((part for part in tokens if site.startswith(part)), key=len)]
+    return found[::-1] if "backward" in site.split(".") else found
 
 
 def language_reading(model: Any, ids: Sequence[int], token: Callable[[int], str], start: int) -> Reading:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
-from elman.inspection.panels import Bars, ColouredText, HeatMap, Lines, Panel
+from elman.inspection.panels import Bars, ColouredText, HeatMap, Lines, Panel, Ribbons
 from elman.inspection.scales import Scale
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ def _lines_of(panel: Panel, width: int, colour: bool) -> Iterator[str]:
         yield from _chart(panel, width)
     elif isinstance(panel, Bars):
         yield from _bars(panel, width)
+    elif isinstance(panel, Ribbons):
+        parts = {"value": (panel.values, panel.quantity), "keep": (panel.keep, "gate"), "write": (panel.write, "gate")}
+        for name, (part, quantity) in parts.items():
+            if part is not None:
+                yield from _heat(HeatMap({name: part}, panel.names, panel.tokens, quantity=quantity), width, colour)
     else:
         assert isinstance(panel, ColouredText)
         yield from _words(panel, width, colour)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from elman.errors import RecordingError, nearest
 from elman.evaluation.still import still
+from elman.inspection import pooling
 from elman.inspection.figure import Figure
 from elman.inspection.panels import HeatMap, Panel, numbers
 from elman.inspection.reading import Reading, tokens_of
@@ -54,7 +55,9 @@ class Trace:
             chosen = self.telling()
             if len(chosen) > MOST:
                 notes = [f"{MOST} of {len(chosen)} sites are shown; ask for others by name."]
-        panels = [self.panel(site) for site in chosen[: None if sites else MOST]]
+        chosen = chosen[: None if sites else MOST]
+        panels = [self.panel(site) for site in chosen]
+        notes += pooling.note(max((len(self[site]) for site in chosen), default=0))
         return Figure("What passes inside, token by token", panels, notes, self.of)
 
     def telling(self) -> list[str]:
@@ -73,8 +76,8 @@ class Trace:
         if len(tokens) != len(rows):  # a verdict on the whole text, or characters of words
             tokens = [str(place) for place in range(len(rows))]
         names = [str(unit) for unit in range(rows.shape[1])]
-        matrix = numbers(rows).T
-        return HeatMap({"": matrix}, names, tokens, row_axis="unit", title=site, quantity=quantity)
+        matrix = pooling.means(numbers(rows).T)
+        return HeatMap({"": matrix}, names, pooling.names(tokens), row_axis="unit", title=site, quantity=quantity)
 
     def save(self, path: str | Path) -> Path:
         """As .safetensors the numbers, in any other format the picture."""
@@ -104,8 +107,9 @@ def weight_maps(site: str, weights: Tensor, tokens: list[str], trace: Trace) -> 
     seen = trace.sides.get("encoder", tokens) if "cross-attention" in site else tokens
     square = weights_of(site, weights)
     heads = {f"head {head + 1}" if len(square) > 1 else "": numbers(part) for head, part in enumerate(square)}
-    maps = {name: part[: len(tokens), : len(seen)] for name, part in heads.items()}
-    return HeatMap(maps, tokens, seen, time="rows", title=site, quantity="attention")
+    maps = {name: pooling.shares(part[: len(tokens), : len(seen)]) for name, part in heads.items()}
+    rows, columns = pooling.names(tokens), pooling.names(seen)
+    return HeatMap(maps, rows, columns, time="rows", title=site, quantity="attention")
 
 
 def weights_of(site: str, weights: Tensor) -> Tensor:

@@ -135,7 +135,7 @@ def unit_figure(reading: Reading, of: str = "", sites: Sequence[str] = (), annot
     if len(found.tokens) < 4 * LEAST:
         raise ConfigError(f"{len(found.tokens)} tokens are too few to judge units by; give at least {4 * LEAST}")
     scores = rank_units(found, annotators)
-    panels: list[Panel] = [horizon_panel(found)]
+    panels: list[Panel] = [horizon_panel(found), each_panel(found)]
     notes = []
     for site, states in found.sites.items():
         steps = horizons(states)
@@ -176,3 +176,10 @@ def horizon_panel(found: Activity) -> Lines:
         lines[site] = (np.linspace(0, 100, len(steps)), steps.astype(float))
     title = "How long units remember: steps until one is no longer like itself"
     return Lines(lines, "percent of units", "steps", title=title)
+
+
+def each_panel(found: Activity) -> Lines:
+    """The same by unit, so that a number of the picture or the table has its name."""
+    steps = {site: horizons(states) for site, states in found.sites.items()}
+    lines = {site: (np.arange(len(one)), one.astype(float)) for site, one in steps.items()}
+    return Lines(lines, "unit", "steps", title="How long each unit remembers")

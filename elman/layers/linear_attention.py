@@ -16,6 +16,7 @@ from elman.errors import ConfigError
 from elman.layers.base import LAYERS
 from elman.layers.scanned import ScanLayer, wide
 from elman.ops.linear_attention import linear_attention
+from elman.ops.recurrence import reference
 from elman.ops.taps import tap
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
@@ -86,12 +87,21 @@ class LinearAttention(ScanLayer):
         return self._out(x, y, gate), state
 
     def advance(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
+        query, key, value, gate, decay = self._tapped(x)
+        y, state = fade_and_write(query, key, value, decay, state)
+        return tap("output", self._out(x, y, tap("gate", gate))), state
+
+    def walk(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
+        """As `advance`, but only the state step by step: all else depends on the input alone."""
+        query, key, value, gate, decay = self._tapped(x)
+        drive = torch.cat([query, key, value, decay.unsqueeze(-1)], -1)
+        y, state = reference.run(_Matrices(self.head_size), drive, state, lengths)
+        return tap("output", self._out(x, y, tap("gate", gate))), state
+
+    def _tapped(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         query, key, value, gate, log_decay = self._parts(x)
         query, key, value = tap("query", query), tap("key", key), tap("value", value)
-        decay = tap("decay", log_decay.exp())
-        state = tap("state", decay[..., None, None] * state + key.unsqueeze(-1) * value.unsqueeze(-2))
-        y = (state * query.unsqueeze(-1)).sum(-2)
-        return tap("output", self._out(x, y, tap("gate", gate))), state
+        return query, key, value, gate, tap("decay", log_decay.exp())
 
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Query, key, value and gate (..., heads, head size), logarithm of the decay (..., heads)."""
@@ -107,3 +117,23 @@ class LinearAttention(ScanLayer):
         """Each head's answer with its size taken out: it would grow with the number of tokens that were not faded."""
         answers = F.rms_norm(y, (self.head_size,), eps=1e-5).to(x.dtype)
         return self.leave((answers * gate).flatten(-2))
+
+
+def fade_and_write(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of all heads: what the query reads from the new state, and that state."""
+    state = tap("state", decay[..., None, None] * state + key.unsqueeze(-1) * value.unsqueeze(-2))
+    return (state * query.unsqueeze(-1)).sum(-2), state
+
+
+class _Matrices:
+    """The plain loop over the heads' matrices; its drive holds query, key, value and decay one after the other."""
+
+    def __init__(self, hidden_size: int):
+        self.hidden_size = hidden_size
+
+    def drive(self, parts: Tensor) -> Tensor:
+        return parts
+
+    def step(self, parts: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        query, key, value, decay = parts.split([self.hidden_size] * 3 + [1], -1)
+        return fade_and_write(query, key, value, decay.squeeze(-1), state)

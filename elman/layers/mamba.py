@@ -20,8 +20,9 @@ from torch.nn import functional as F
 
 from elman import config as settings
 from elman.layers.base import LAYERS
-from elman.layers.scanned import ScanLayer, wide
-from elman.ops.selective import Selection, selective_scan
+from elman.layers.scanned import LinearState, ScanLayer, wide
+from elman.ops.recurrence import reference
+from elman.ops.selective import FORMS, Selection, selective_scan
 from elman.ops.taps import tap
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
@@ -58,6 +59,7 @@ class Mamba(ScanLayer):
         state="inner·(state_size + kernel_size − 1)",
     )
     no_decay: ClassVar = ("log_rate",)
+    forms = FORMS
     sites: ClassVar = {
         "convolved": "input after the short convolution (x)",
         "delta": "step size, chosen from the input: large writes, small keeps (Δ)",
@@ -117,18 +119,15 @@ class Mamba(ScanLayer):
         )
 
     def parallel(self, x: Sequence, state: MambaState, lengths: Lengths | None) -> tuple[Sequence, MambaState]:
-        u, gate = self.enter(x).chunk(2, dim=-1)
-        seen = torch.cat([state.window.to(u.dtype), u], 1)
-        convolved = self.convolution(seen.transpose(1, 2)).transpose(1, 2)
-        u = F.silu(convolved.contiguous())  # else all that follows walks in strides
+        u, gate, seen = self._convolve(x, state)
         chosen = self._choose(u)
         if lengths is not None:  # a step of size 0 leaves the state as it is
             lengths = lengths.to(x.device)
             real = torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1)
             chosen = chosen._replace(delta=torch.where(real.unsqueeze(-1), chosen.delta, 0))
         with torch.autocast(x.device.type, enabled=False):
-            y, memory = selective_scan(wide(u), chosen, self._rate(), state.memory)
-        return self._out(x, u, y, F.silu(gate)), MambaState(self._window(seen, lengths, state.window), memory)
+            y, memory = selective_scan(wide(u), chosen, self._rate(), state.memory, wide(self.skip), gate)
+        return self.leave(y.to(x.dtype)), MambaState(self._window(seen, lengths, state.window), memory)
 
     def advance(self, x: Step, state: MambaState) -> tuple[Step, MambaState]:
         u, gate = self.enter(x).chunk(2, dim=-1)
@@ -142,6 +141,26 @@ class Mamba(ScanLayer):
         y = tap("output", self._out(x, u, y, tap("gate", F.silu(gate))))
         return y, MambaState(self._window(seen, None, state.window), memory)
 
+    def walk(self, x: Sequence, state: MambaState, lengths: Lengths | None) -> tuple[Sequence, MambaState]:
+        """As `advance`, but only the state step by step: all else depends on the input alone."""
+        u, gate, seen = self._convolve(x, state)
+        u = tap("convolved", u)
+        delta, write, read = (tap(name, part) for name, part in self._choose(u)._asdict().items())
+        decay = tap("decay", (delta.unsqueeze(-1) * self._rate()).exp())
+        new = (delta * wide(u)).unsqueeze(-1) * write.unsqueeze(2)
+        history, memory = reference.run(LinearState(self.inner), torch.stack([decay, new], 2), state.memory, lengths)
+        y = (history @ read.unsqueeze(-1)).squeeze(-1)
+        y = tap("output", self._out(x, u, y, tap("gate", F.silu(gate))))
+        return y, MambaState(self._window(seen, lengths, state.window), memory)
+
+    def _convolve(self, x: Sequence, state: MambaState) -> tuple[Sequence, Sequence, Sequence]:
+        """What enters the state space, the gate before SiLU, and all inputs of the convolution."""
+        u, gate = self.enter(x).chunk(2, dim=-1)
+        seen = torch.cat([state.window.to(u.dtype), u], 1)
+        convolved = self.convolution(seen.transpose(1, 2)).transpose(1, 2)
+        u = F.silu(convolved.contiguous())  # else all that follows walks in strides
+        return u, gate, seen
+
     def _choose(self, u: Tensor) -> Selection:
         """Step sizes (..., inner), write and read (..., state_size), in float32 at least."""
         size = self.config.state_size
@@ -152,12 +171,12 @@ class Mamba(ScanLayer):
         return -wide(self.log_rate).exp()
 
     def _out(self, x: Tensor, u: Tensor, y: Tensor, gate: Tensor) -> Tensor:
-        return self.leave((y + self.skip * wide(u)).to(x.dtype) * gate)
+        return self.leave(((y + wide(self.skip) * wide(u)) * gate).to(x.dtype))
 
     def _window(self, seen: Tensor, lengths: Lengths | None, like: Tensor) -> Tensor:
         """The last inputs that are real, of each row."""
         size = like.shape[1]
         if lengths is None:
             return seen[:, seen.shape[1] - size :].to(like.dtype, copy=True)  # a view would keep all inputs alive
-        places = lengths.unsqueeze(1) + torch.arange(size, device=seen.device)
+        places = lengths.to(seen.device).unsqueeze(1) + torch.arange(size, device=seen.device)
         return seen.gather(1, places.unsqueeze(-1).expand(-1, -1, seen.shape[-1])).to(like.dtype)

@@ -25,7 +25,8 @@ from torch.nn import functional as F
 from elman import config as settings
 from elman.layers.base import LAYERS
 from elman.layers.scanned import ScanLayer, wide
-from elman.ops.invariant import Dense, Diagonal, System, invariant_scan
+from elman.ops.invariant import FORMS, Dense, Diagonal, System, invariant_scan
+from elman.ops.recurrence import reference
 from elman.ops.taps import tap
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
@@ -42,6 +43,7 @@ class StateSpace(ScanLayer):
     }
 
     no_decay: ClassVar = ("log_rate", "frequency", "low_rank", "write")
+    forms = FORMS
 
     class Config(settings.Config):
         hidden_size: int = Field(0, ge=0)
@@ -99,16 +101,25 @@ class StateSpace(ScanLayer):
 
     def advance(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
         u = wide(self.enter(x))
-        moved = self.move(self.discretise(self._clock(len(x))), torch.view_as_complex(state), u)
-        state = tap("state", torch.view_as_real(moved))
-        y = 2 * (torch.view_as_complex(state) * self._complex(self.read)).real.sum(-1)
+        y, state = self.oscillate(u, state)
         return self._leave(x, u, y), state
 
-    def _clock(self, batch: int) -> Tensor:
-        """Step sizes (channels,); or (batch, channels) where someone has changed them."""
-        delta = wide(self.log_delta).exp()
-        shown = tap("delta", delta.expand(batch, -1))
-        return delta if shown.data_ptr() == delta.data_ptr() else shown
+    def walk(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
+        u = wide(self.enter(x))
+        y, state = reference.run(_Oscillators(self), u, state, lengths)
+        return self._leave(x, u, y), state
+
+    def oscillate(
+        self, u: Tensor, state: Tensor, clock: Tensor | None = None, sampled: tuple[Tensor, ...] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """One step of the state space: what is read, and its state; the clock and what follows from it may be given."""
+        clock = wide(self.log_delta).exp() if clock is None else clock
+        shown = tap("delta", clock.expand(len(u), -1))
+        if shown.data_ptr() != clock.data_ptr():  # someone has changed it
+            sampled = self.discretise(shown)
+        moved = self.move(sampled or self.discretise(clock), torch.view_as_complex(state), u)
+        state = tap("state", torch.view_as_real(moved))
+        return 2 * (torch.view_as_complex(state) * self._complex(self.read)).real.sum(-1), state
 
     def _leave(self, x: Tensor, u: Tensor, y: Tensor) -> Tensor:
         y = tap("response", y + self.skip * u).to(x.dtype)
@@ -125,6 +136,21 @@ class StateSpace(ScanLayer):
         # twice the real part of a product is the product of pairs, one of them conjugated
         read = torch.view_as_real(2 * self._complex(self.read).conj().resolve_conj())
         return System(transition, torch.view_as_real(write).flatten(-2), read.flatten(-2))
+
+
+class _Oscillators:
+    """The plain loop over a state space: what all steps share is computed once."""
+
+    def __init__(self, layer: StateSpace):
+        self.layer, self.hidden_size = layer, layer.hidden_size
+        self.clock = wide(layer.log_delta).exp()
+        self.sampled = layer.discretise(self.clock)
+
+    def drive(self, u: Tensor) -> Tensor:
+        return u
+
+    def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        return self.layer.oscillate(u, state, self.clock, self.sampled)
 
 
 @LAYERS.register("s4d")

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from elman import config as settings
 from elman.layers.base import SequenceLayer
-from elman.ops import taps
+from elman.ops import scan, taps
+from elman.ops.forms import Forms
 from elman.ops.recurrence import reference
-from elman.ops.scan import choose
 from elman.shapes import Lengths, Sequence, State, Step
 
 
@@ -19,6 +19,8 @@ class ScanLayer(SequenceLayer):
 
     sites: ClassVar[dict[str, str]] = {}
     """Each tapped quantity with its meaning and symbol."""
+    forms: ClassVar[Forms] = scan.FORMS
+    """Of the operation that `parallel` is made of."""
     hidden_size: int
 
     class Config(settings.Config):
@@ -36,9 +38,15 @@ class ScanLayer(SequenceLayer):
         self, x: Sequence, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Sequence, State]:
         state = self.initial_state(len(x)) if state is None else state
-        if x.shape[1] == 0 or choose().form == "reference":
-            return reference.run(self, x, state, lengths)
+        if x.shape[1] == 0:
+            return x.new_zeros(len(x), 0, self.hidden_size), state
+        if self.forms.choose(x).form == "reference":
+            return self.walk(x, state, lengths)
         return self.parallel(x, state, lengths)
+
+    def walk(self, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
+        """At least one position, one after the other; a layer whose steps share work does that once."""
+        return reference.run(self, x, state, lengths)
 
     def step(self, x: Step, state: State) -> tuple[Step, State]:
         with taps.stepping():
@@ -50,12 +58,27 @@ class ScanLayer(SequenceLayer):
 
     def explain(self, batch: int, time: int) -> str:
         """Which form a whole sequence would take, and why."""
-        return str(choose())
+        return self.forms.explain(next(self.parameters()).new_empty(batch, time, self.hidden_size))
 
     def zeros(self, *shape: int) -> Tensor:
         """One part of an initial state, in float32 at least: bfloat16 would lose small updates to a large state."""
         weight = next(self.parameters())
         return torch.zeros(shape, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
+
+
+class LinearState:
+    """The plain loop over a state that is kept in part and added to: its drive holds the share and what is new."""
+
+    def __init__(self, hidden_size: int):
+        self.hidden_size = hidden_size
+
+    def drive(self, both: Tensor) -> Tensor:
+        return both
+
+    def step(self, both: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        keep, new = both.unbind(1)
+        state = taps.tap("state", keep * state + new)
+        return state, state
 
 
 def wide(x: Tensor) -> Tensor:

@@ -13,6 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from elman.ops.forms import Form, Forms, never
+from elman.ops.scan import unwatched
+from elman.ops.scan.reference import last_state
 from elman.shapes import Lengths, Sequence
 
 
@@ -92,6 +95,27 @@ def invariant_scan(
         if lengths is None:
             lengths = torch.full((len(inputs),), time)
         return outputs, _inside(part, inputs, torch.stack(states, 1), lengths.to(inputs.device))
+
+
+def invariant_scan_reference(
+    system: System, inputs: Sequence, initial: Tensor, lengths: Lengths | None, chunk: int = 1
+) -> tuple[Sequence, Tensor]:
+    """The definition, one step after another."""
+    state, states = initial, []
+    for u in inputs.unbind(1):
+        state = system.transition.forward(state) + system.write * u.unsqueeze(-1)
+        states.append(state)
+    history = torch.stack(states, 1)
+    return (history * system.read).sum(-1), last_state(history, initial, lengths)
+
+
+FORMS = Forms(
+    "the time-invariant scan",
+    {
+        "chunked": Form(invariant_scan, unwatched, never, lambda x: "chunks as matrix products in torch"),
+        "reference": Form(invariant_scan_reference, never, never, lambda x: "the plain loop"),
+    },
+)
 
 
 def _unroll(system: System, steps: int) -> _Chunk:

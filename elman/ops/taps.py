@@ -172,25 +172,29 @@ class Recording(_Listener):
     def __init__(self, patterns: tuple[str, ...]):
         super().__init__(patterns)
         self._pieces: dict[str, list[Tensor]] = {}
-        self._positions: dict[str, list[Tensor]] = {}
+        self._positions: dict[str, list[Tensor]] = {}  # of the pieces of sites of which some times are wanted
         self._bytes = 0
 
     def match(self, matching: list[str], site: str, value: Tensor, start: int) -> Tensor:
-        positions = torch.arange(start, start + value.shape[1])
         pieces = self._pieces.setdefault(site, [])
         if pieces and pieces[0].shape[0] != value.shape[0]:
             raise RecordingError(f"{site}: a recording holds one batch, but its rows changed to {value.shape[0]}")
         whole = value.detach()
-        if all(self.patterns[text].times is not None for text in matching):
+        if self._timed(matching):
+            positions = torch.arange(start, start + value.shape[1])
             positions = positions[self._wanted(matching, positions)]
             whole = whole[:, (positions - start).to(value.device)]
+            self._positions.setdefault(site, []).append(positions)
         piece = whole.to("cpu", torch.float32, copy=True)
         pieces.append(piece)
-        self._positions.setdefault(site, []).append(positions)
         before, self._bytes = self._bytes, self._bytes + piece.nbytes
         if before < LOUD <= self._bytes:
             warnings.warn(f"the recording passed {LOUD / 2**30:.0f} GiB; narrow the pattern or the times", stacklevel=2)
         return value
+
+    def _timed(self, matching: Iterable[str]) -> bool:
+        """Whether all who want a site want some of its times only."""
+        return all(self.patterns[text].times is not None for text in matching)
 
     def _wanted(self, matching: Iterable[str], positions: Tensor, length: int | None = None) -> Tensor:
         masks = [self.patterns[text].inside(positions, length) for text in matching]
@@ -210,8 +214,10 @@ class Recording(_Listener):
         if site not in self._pieces:
             raise RecordingError(f"{site!r} was not recorded{nearest(site, self._pieces)}")
         matching = [text for text in self.patterns if site in self._matched(text)]
-        wanted = self._wanted(matching, torch.cat(self._positions[site]), self.heard[site])
-        return torch.cat(self._pieces[site], dim=1)[:, wanted]
+        found = torch.cat(self._pieces[site], dim=1)
+        if not self._timed(matching):
+            return found
+        return found[:, self._wanted(matching, torch.cat(self._positions[site]), self.heard[site])]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._pieces)

@@ -74,6 +74,9 @@ def test_gradients_predictions_and_units_of_a_run(elman, trained, tmp_path):
     units = elman("inspect", "units", trained, "--data", tmp_path / "long.txt")
     assert units.code == 0
     assert "held-out" in units.out
+    ribbons = elman("inspect", "ribbons", trained, "--text", "the cat", "--unit", "3", "--to", tmp_path / "r.png")
+    assert (ribbons.code, (tmp_path / "r.png").exists()) == (0, True)
+    assert elman("inspect", "ribbons", trained, "--text", "the cat", "--layer", "9").code == 2
     missing = elman("inspect", "units", trained, "--data", tmp_path / "none.txt")
     assert (missing.code, "cannot be read" in missing.err) == (1, True)
 
@@ -92,6 +95,7 @@ def test_labs_are_listed_and_run(elman, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = [one["name"] for one in json.loads(elman("lab", "list", "--json").out)]
     assert {"hidden-state", "gradient-distance", "n-grams", "permutation", "bottleneck", "word-order"} <= set(names)
+    assert {"who-remembers", "agreement", "padding", "selection", "decoding"} <= set(names)
     assert "elman lab run NAME" in elman("lab", "list").out
     ended = elman("lab", "run", "permutation", "--check")
     assert ended.code == 0

@@ -1,8 +1,11 @@
 """Small races: seconds on one core."""
 
+import copy
 import random
 
 import pytest
+
+from elman.comparison import Race, Running
 
 LANGUAGE = {"type": "agreement", "train_documents": 200, "valid_documents": 30, "test_documents": 60}
 SMALL = {
@@ -23,8 +26,6 @@ SMALL = {
 @pytest.fixture
 def small():
     """Settings of a race that a test may change."""
-    import copy
-
     return copy.deepcopy(SMALL)
 
 
@@ -40,3 +41,15 @@ def labelled(tmp_path):
     path = tmp_path / "labels.tsv"
     path.write_text("label\ttext\n" + "\n".join(lines) + "\n")
     return path
+
+
+@pytest.fixture(scope="session")
+def raced(tmp_path_factory):
+    """A race that is over: of three with two seeds each, of which one could not be trained."""
+    settings = copy.deepcopy(SMALL) | {"entrants": {"ngram": {}, "rnn": {}, "lost": {"pattern": ["rnn"]}}, "trials": 1}
+    running = Running(Race.make(settings), tmp_path_factory.mktemp("race") / "race", workers=1)
+    for job in running.plan.runs(running.plan.entrants[2], None, None):
+        running.plan.make_folder(job)
+        (job.folder / "config.yaml").write_text("model: {type: nonsense}\n")
+    list(running.events())
+    return running

@@ -1,11 +1,12 @@
 """Processes that die in any way are an outcome, not an accident."""
 
 import os
+import subprocess
 import sys
 
 import pytest
 
-from elman.comparison.launching import Forking, Launcher
+from elman.comparison.launching import Forking, Launcher, here
 
 
 @pytest.mark.parametrize("code", ["pass", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "print('x')"])
@@ -33,13 +34,25 @@ def test_a_process_tells_how_it_ended_and_what_it_took(tmp_path):
 
 def test_each_of_several_accelerators_is_seen_by_its_own_workers(monkeypatch):
     """Seen to fail with all workers on the first."""
-    from elman.comparison.running import Crew
-
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    seen = [one.environment.get("CUDA_VISIBLE_DEVICES") for one in Crew(4, accelerators=2).launchers]
+    seen = [one.environment.get("CUDA_VISIBLE_DEVICES") for one in here(4, accelerators=2)]
     assert seen == ["0", "1", "0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
-    seen = [one.environment.get("CUDA_VISIBLE_DEVICES") for one in Crew(2, accelerators=2).launchers]
+    seen = [one.environment.get("CUDA_VISIBLE_DEVICES") for one in here(2, accelerators=2)]
     assert seen == ["5", "7"]
-    assert all(one.environment["OMP_NUM_THREADS"] == "1" for one in Crew(1).launchers)
+    assert all(one.environment["OMP_NUM_THREADS"] == "1" for one in here(1))
     assert "ELMAN_PLACE" not in os.environ
+
+
+def test_a_worker_hears_interrupts_also_where_its_parent_blocks_them():
+    """As the threads of a Ray cluster do. Seen to fail with the mask left as it is inherited."""
+    code = """
+import signal
+from elman.comparison import worker
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+worker.serve = lambda: print(len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+worker.main([])
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.stdout == "0\n", ended.stderr

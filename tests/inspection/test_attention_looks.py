@@ -9,6 +9,9 @@ from reading_cases import classifier, language
 
 from elman.errors import ConfigError
 from elman.inspection.attention import attention_figure, by_distance, entropy, looks, mass
+from elman.inspection.trace import weights_of
+from elman.layers import LAYERS
+from elman.ops import recurrence, taps
 
 
 @pytest.mark.parametrize("score", ["dot", "scaled", "bilinear", "additive"])
@@ -62,3 +65,23 @@ def test_pooling_by_attention_shows_the_weight_of_each_word() -> None:
     look = classifier([{"bidirectional": {"layer": "gru"}}], pooling="attention")
     (panel,) = attention_figure(look).panels
     assert panel.values.sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_weights_are_those_of_a_fused_kernel_and_padding_gets_none() -> None:
+    """What the fused form reads is what the recorded weights say. Seen to fail with weights not masked at padding."""
+    for name in ("attention", "two-way-attention"):
+        torch.manual_seed(0)
+        layer = LAYERS[name](LAYERS[name].Config.make({"num_heads": 2}), 8).eval()
+        x, lengths = torch.randn(2, 6, 8), torch.tensor([6, 4])
+        with torch.no_grad(), recurrence.using("vendor"):
+            fused = layer(x, None, lengths)[0]
+        with torch.no_grad(), taps.record("weights", "value", "read") as seen:
+            looked = layer(x, None, lengths)[0]
+        torch.testing.assert_close(looked[0], fused[0])
+        torch.testing.assert_close(looked[1, :4], fused[1, :4])
+        for row, length in enumerate(lengths.tolist()):
+            weights = weights_of(name, seen["weights"][row])[:, :length]
+            real = torch.arange(weights.shape[-1]) < length
+            assert mass(weights, ~real).max() == 0
+            read = torch.einsum("htp,phd->thd", weights[..., :length], seen["value"][row, :length])
+            torch.testing.assert_close(read, seen["read"][row, :length].view_as(read))

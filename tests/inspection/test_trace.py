@@ -73,6 +73,17 @@ def test_each_site_stands_beside_the_tokens_of_its_own_side() -> None:
     assert found.tokens_of("decoder.cross-attention.weights") == ["x", "y"]
 
 
+def test_what_is_read_backwards_stands_beside_the_tokens_in_that_order() -> None:
+    """The first that a layer read is named by the last token. Seen to fail with the order of the text."""
+    look = classifier([{"bidirectional": {"layer": "gru"}}], ids=(1, 2, 5, 7, 8))
+    found = trace(look)
+    (panel,) = found.figure("*.backward.gru.hidden").panels
+    assert list(panel.columns) == ["good", "not", "was", "cat", "the"]
+    alone = trace(classifier([{"bidirectional": {"layer": "gru"}}], ids=(8,)))
+    site = "layers.0.bidirectional.backward.gru.hidden"
+    torch.testing.assert_close(found[site][0], alone[site][0])
+
+
 def test_every_site_of_a_model_says_what_it_means() -> None:
     look = language(["lstm", "attention"], residual=True)
     told = meanings(look.model, list(trace(look)))

@@ -8,7 +8,7 @@ from reading_cases import language
 from elman.corpus.synthetic import LANGUAGES
 from elman.errors import ConfigError, UnknownName
 from elman.inspection.annotators import ANNOTATORS, bracket_depth, inside_quotes, place_in_line, subject_number
-from elman.inspection.units import Activity, correlations, horizons, rank_units, unit_figure
+from elman.inspection.units import Activity, activity, correlations, horizons, rank_units, unit_figure
 
 dice = np.random.default_rng(0)
 
@@ -105,6 +105,10 @@ def test_a_picture_of_a_model_names_its_units_and_refuses_what_is_too_short() ->
     figure = unit_figure(look)
     assert "layers.0.lstm.memory" in " ".join(figure.notes)
     assert "candidate" not in " ".join(figure.notes)
+    by_unit = next(panel for panel in figure.panels if panel.title == "How long each unit remembers")
+    units, steps = by_unit.lines["layers.0.lstm.memory"]
+    assert units.tolist() == list(range(8))
+    assert steps.tolist() == horizons(activity(look).sites["layers.0.lstm.memory"]).tolist()
     with pytest.raises(ConfigError, match="too few"):
         unit_figure(language("lstm"))
     with pytest.raises(ConfigError, match="carries no state"):

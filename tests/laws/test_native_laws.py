@@ -1,7 +1,6 @@
 """The native engine steps like torch: every registered layer as a language model of one layer, over twenty steps.
 
-Seen to fail: with a cache of keys that was not moved on, or not moved back, and with a state that was read where it
-had been written.
+Seen to fail: with a cache of keys that was not moved on, and with one that was not moved back.
 """
 
 from typing import Any

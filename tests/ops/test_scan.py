@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from elman.errors import ConfigError
 from elman.ops import recurrence, scan, taps
-from elman.ops.scan import linear_scan, linear_scan_chunked, linear_scan_reference
+from elman.ops.scan import chunked, linear_scan, linear_scan_chunked, linear_scan_reference
 
 KINDS = {"real": torch.float64, "complex": torch.complex128}
 
@@ -18,12 +19,12 @@ KINDS = {"real": torch.float64, "complex": torch.complex128}
 def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short sequences in several stretches of several chunks, with a rest at the end."""
     if request.param == "short chunks":
-        monkeypatch.setattr(scan, "CPU_STEPS", 3)
-        monkeypatch.setattr(scan, "CPU_CHUNKS", 2)
-        monkeypatch.setattr(scan, "CPU_NUMBERS", 24)
+        monkeypatch.setattr(chunked, "CPU_STEPS", 3)
+        monkeypatch.setattr(chunked, "CPU_CHUNKS", 2)
+        monkeypatch.setattr(chunked, "CPU_NUMBERS", 24)
     elif request.param == "as on a GPU":
-        pieces = scan._pieces
-        monkeypatch.setattr(scan, "_pieces", lambda like: pieces(torch.empty(like.shape, device="meta")))
+        pieces = chunked._pieces
+        monkeypatch.setattr(chunked, "_pieces", lambda like: pieces(torch.empty(like.shape, device="meta")))
 
 
 def draws(shape: tuple[int, ...], kind: torch.dtype, decay: str = "full", seed: int = 0) -> list[Tensor]:
@@ -131,19 +132,44 @@ def test_small_kinds_are_computed_in_float32(run) -> None:
 
 def test_which_form_runs_can_be_asked_for_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
-    for form in ("reference", "chunked"):
-        monkeypatch.setattr(scan, f"linear_scan_{form}", lambda *given, form=form: taken.append(form))
+    for name, form in list(scan.FORMS.items()):
+        monkeypatch.setitem(
+            scan.FORMS, name, form._replace(run=lambda *given, name=name: (taken.append(name), given[1:3])[1])
+        )
     tensors = torch.rand(4), torch.rand(2, 5, 4), torch.rand(2, 4)
-    assert scan.explain() == "chunked: chunks side by side in torch"
+    assert scan.explain(tensors[1]) == "chunked: chunks side by side in torch"
     linear_scan(*tensors)
     with recurrence.using("reference"):
-        assert scan.explain() == "reference: the plain loop, as asked"
+        assert scan.explain(tensors[1]) == "reference: the plain loop, as asked"
         linear_scan(*tensors)
     with taps.record("here"):
-        assert scan.explain() == "reference: a recorder is listening"
+        assert scan.explain(tensors[1]) == "reference: a recorder is listening"
         linear_scan(*tensors)
         taps.tap("here", tensors[1])
+    with recurrence.using("kernel"), pytest.raises(ConfigError, match=r"kernel form of the scan cannot run: .* GPU"):
+        linear_scan(*tensors)
     assert taken == ["chunked", "reference", "reference"]
+
+
+@given(
+    batch=st.integers(1, 3),
+    steps=st.integers(0, 9),
+    decay=st.sampled_from(["full", "constant", "per step"]),
+    ragged=st.booleans(),
+    form=st.sampled_from(["chunked", "reference"]),
+)
+def test_in_reverse_it_is_the_scan_of_each_row_turned_round(batch, steps, decay, ragged, form) -> None:
+    """Planted: padding was walked through; the final state taken from the end."""
+    decays, inputs, initial = draws((batch, steps, 2), torch.float64, decay)
+    lengths = torch.tensor([steps // 2, steps, 0])[:batch] if ragged else torch.full((batch,), steps)
+    with recurrence.using(form):
+        history, final = linear_scan(decays, inputs, initial, lengths if ragged else None, reverse=True)
+    decays = decays.expand(inputs.shape)
+    for row, length in enumerate(lengths.tolist()):
+        turned = decays[row : row + 1, :length].flip(1), inputs[row : row + 1, :length].flip(1)
+        states, last = linear_scan_reference(*turned, initial[row : row + 1])
+        torch.testing.assert_close(history[row, :length], states[0].flip(0))
+        torch.testing.assert_close(final[row], last[0])
 
 
 def test_inputs_are_not_changed() -> None:

@@ -11,8 +11,8 @@ from elman.errors import RunError, UnknownName
 from elman.models.stack import Stack, StackConfig, count_parameters
 from elman.pipeline import abilities
 from elman.pipeline.abilities import FAMILIES, SIZES, carry_out, plan, read_records, summary, verdict
-from elman.pipeline.abilities.attempt import Solver, attempt
 from elman.pipeline.abilities.families import fitted
+from elman.training.attempt import Solver, attempt
 from elman.training.config import TrainingConfig
 
 CPU = torch.device("cpu")

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from elman.errors import ConfigError
+from elman.ops.cache import cache_folder
 from elman.ops.native.memory import NoCompiler
 
 FLAGS = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"]
@@ -48,13 +49,7 @@ def library(source: str, *heads: str) -> ctypes.CDLL:
 def built(source: str, *heads: str) -> Path:
     """Where the machine code of this source is or will be."""
     parts = [source, head(*heads), *FLAGS, compiler(), processor()]
-    return folder() / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}.so"
-
-
-def folder() -> Path:
-    """ELMAN_CACHE, or elman in the user's folder for caches."""
-    usual = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("ELMAN_CACHE") or Path(usual) / "elman") / "native"
+    return cache_folder("native") / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}.so"
 
 
 @cache

@@ -27,24 +27,28 @@ inline complex operator*(complex a, complex b) {
 // Products ---------------------------------------------------------------------------------------------------------
 
 constexpr int64_t LANES = 16;  // rows of a matrix that lie side by side
+constexpr int STREAMS = 4;  // places of a panel that are read at the same time: memory answers several faster than one
+constexpr int64_t AHEAD = 1024;  // bytes that are asked for before they are needed
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 // Panels of V * 16 results; in each, the weights of all of them for the first input, then for the second, and so on.
 template <int V>
 inline void panel_fp32(const float* w, const float* x, const float* bias, float* y, int64_t inner) {
-    Floats even[V] = {}, odd[V] = {};
-    int64_t k = 0;
-    for (; k + 1 < inner; k += 2, w += 2 * V * LANES)
-        for (int v = 0; v < V; ++v) {
-            even[v] += *(const Floats*)(w + v * LANES) * x[k];
-            odd[v] += *(const Floats*)(w + (V + v) * LANES) * x[k + 1];
-        }
-    if (k < inner)
-        for (int v = 0; v < V; ++v) even[v] += *(const Floats*)(w + v * LANES) * x[k];
+    Floats sums[STREAMS][V] = {};
+    const int64_t part = inner / STREAMS;
+    for (int64_t k = 0; k < part; ++k)
+        for (int64_t s = 0, at = k; s < STREAMS; ++s, at += part)
+            for (int v = 0; v < V; ++v) {
+                const float* here = w + (at * V + v) * LANES;
+                __builtin_prefetch((const char*)here + AHEAD);
+                sums[s][v] += *(const Floats*)here * x[at];
+            }
+    for (int64_t k = STREAMS * part; k < inner; ++k)
+        for (int v = 0; v < V; ++v) sums[0][v] += *(const Floats*)(w + (k * V + v) * LANES) * x[k];
     for (int v = 0; v < V; ++v) {
-        even[v] += odd[v];
-        if (bias) even[v] += *(const Floats*)(bias + v * LANES);
-        *(Floats*)(y + v * LANES) = even[v];
+        Floats sum = (sums[0][v] + sums[1][v]) + (sums[2][v] + sums[3][v]);
+        if (bias) sum += *(const Floats*)(bias + v * LANES);
+        *(Floats*)(y + v * LANES) = sum;
     }
 }
 
@@ -118,22 +122,23 @@ void quantise(const float* x, int64_t size, uint8_t* place) {
 // Four inputs of 16 results fill a vector. After each panel's weights come scales and sums of its rows.
 template <int V> inline void dot_int8(const int8_t* w, const uint8_t* x, int64_t fours, int32_t* sums) {
 #if defined(__AVX512VNNI__)
-    __m512i even[V], odd[V];
-    for (int v = 0; v < V; ++v) even[v] = odd[v] = _mm512_setzero_si512();
-    int64_t k = 0;
-    for (; k + 1 < fours; k += 2, w += 2 * V * 64) {
-        const __m512i first = _mm512_set1_epi32(((const int32_t*)x)[k]);
-        const __m512i second = _mm512_set1_epi32(((const int32_t*)x)[k + 1]);
-        for (int v = 0; v < V; ++v) {
-            even[v] = _mm512_dpbusd_epi32(even[v], first, _mm512_loadu_si512(w + v * 64));
-            odd[v] = _mm512_dpbusd_epi32(odd[v], second, _mm512_loadu_si512(w + (V + v) * 64));
-        }
-    }
-    if (k < fours)
+    __m512i parts[STREAMS][V];
+    for (int s = 0; s < STREAMS; ++s)
+        for (int v = 0; v < V; ++v) parts[s][v] = _mm512_setzero_si512();
+    const int64_t part = fours / STREAMS;
+    const auto add = [&](int s, int64_t at) {
+        const __m512i inputs = _mm512_set1_epi32(((const int32_t*)x)[at]);
         for (int v = 0; v < V; ++v)
-            even[v] = _mm512_dpbusd_epi32(
-                even[v], _mm512_set1_epi32(((const int32_t*)x)[k]), _mm512_loadu_si512(w + v * 64));
-    for (int v = 0; v < V; ++v) _mm512_storeu_si512(sums + v * LANES, _mm512_add_epi32(even[v], odd[v]));
+            parts[s][v] = _mm512_dpbusd_epi32(parts[s][v], inputs, _mm512_loadu_si512(w + (at * V + v) * 64));
+    };
+    for (int64_t k = 0; k < part; ++k)
+        for (int s = 0; s < STREAMS; ++s) add(s, s * part + k);
+    for (int64_t k = STREAMS * part; k < fours; ++k) add(0, k);
+    for (int v = 0; v < V; ++v) {
+        const __m512i first = _mm512_add_epi32(parts[0][v], parts[1][v]);
+        const __m512i second = _mm512_add_epi32(parts[2][v], parts[3][v]);
+        _mm512_storeu_si512(sums + v * LANES, _mm512_add_epi32(first, second));
+    }
 #else
     std::memset(sums, 0, V * LANES * sizeof(int32_t));
     for (int64_t k = 0; k < fours; ++k, w += V * 64)

@@ -128,7 +128,7 @@ def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     return None
 
 
-def title(cell: Any, x: Sequence) -> str:
+def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
     return f"C++ generated for {cell.name}"
 
 

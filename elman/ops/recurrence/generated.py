@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
 from elman.ops import taps
+from elman.ops.forms import unmeasured
 from elman.ops.recurrence import partition
 from elman.ops.recurrence.adjoint import Adjoint, derive
 from elman.ops.recurrence.emit import interpreted
@@ -28,7 +29,7 @@ from elman.ops.recurrence.steps import step_of, weights_of
 from elman.ops.recurrence.units import Program
 from elman.shapes import Lengths, Sequence, State
 
-MEASURED = False  # by benchmarks/recurrence.py
+MEASURED = False  # by elman bench recurrence
 KINDS = (torch.float32, torch.float16, torch.bfloat16)
 _asked: dict[str, Partition] = {}
 
@@ -120,7 +121,7 @@ def _unfit(cell: Any, x: Sequence, kind: torch.dtype, made: Plan | str) -> str |
 def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     """Why the vendor is faster, as far as its own times on an H200 tell."""
     if not MEASURED:
-        return "generated kernels have not been measured on a GPU yet, so they run only when asked for"
+        return unmeasured()
     call = cell.vendor()
     kind = _kind(cell, x)
     if isinstance(call, str) or kind == torch.bfloat16:
@@ -132,7 +133,7 @@ def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     return None
 
 
-def title(cell: Any, x: Sequence) -> str:
+def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
     return f"a kernel generated for {cell.name}"
 
 

@@ -5,7 +5,6 @@ import importlib.util
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from elman.errors import TrainingError
+from elman.ops.cache import cache_folder
 from elman.ops.recurrence.emit import Emitted, emit
 from elman.ops.recurrence.partition import LEAST, Partition
 from elman.ops.recurrence.units import Program
@@ -125,18 +125,12 @@ def check(device: torch.device, wait: bool = False) -> None:
     )
 
 
-def folder() -> Path:
-    """Where sources lie; Triton keeps what it compiles from them beside its own."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "elman" / "kernels"
-
-
 def _module(source: str) -> ModuleType:
     """Triton reads a kernel's source from its file, which is written anew unless it is exactly what it should be."""
     name = f"recurrence_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
-    path = folder() / f"{name}.py"
+    path = cache_folder("kernels") / f"{name}.py"
     if not path.exists() or path.read_text() != source:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(f".{os.getpid()}")

@@ -57,7 +57,7 @@ def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     return None
 
 
-def title(cell: Any, x: Sequence) -> str:
+def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
     """Whose kernel it is."""
     kernel = cell.vendor().kernel
     if x.device.type == "cuda":

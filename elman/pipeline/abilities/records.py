@@ -11,10 +11,10 @@ import torch
 from elman.config import Config
 from elman.corpus.tasks import TASKS, Task
 from elman.errors import ConfigError, RunError, UnknownName
-from elman.pipeline.abilities.attempt import attempt
 from elman.pipeline.abilities.families import fitted
 from elman.runs import files
 from elman.runs.metrics import Metrics, read_metrics
+from elman.training.attempt import attempt
 from elman.training.config import TrainingConfig
 
 COMMON: dict[str, Any] = {"optimizer": "adam", "schedule": "cosine", "clip_grad_norm": 1.0, "evaluate_every": 100}

@@ -36,6 +36,7 @@ class Judged(NamedTuple):
     weights: NDArray[np.float64]  # the score is sum(values) / sum(weights)
     written: list[str] | None = None  # what a model wrote, where that is scored as a whole
     references: list[str] | None = None
+    positions: NDArray[np.float64] | None = None  # of every position of all examples, where values are sums over these
 
 
 @dataclass

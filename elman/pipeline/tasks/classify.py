@@ -74,6 +74,14 @@ class Classify(ExampleTask):
         encode: Any = self.tokenizer.encode_batch
         return label_rows(corpus.texts(split), self.labels, encode, max_tokens=self.max_tokens, repairs=repairs)
 
+    def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[str, list[str]]]:
+        assert isinstance(corpus, LabelledCorpus)
+        for text in corpus.texts(split):
+            yield text.text, [", ".join(name for name in self.labels.names if name in text.labels)]
+
+    def parts(self, answer: Settings) -> list[str]:
+        return [", ".join(answer["labels"]) if self.labels.several else answer["label"]]
+
     def fingerprint(self) -> str:
         facts = [self.tokenizer.vocabulary, self.labels.names, self.max_tokens]
         return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -134,7 +142,7 @@ class Classify(ExampleTask):
         return classifier_reading(model, ids, [self.tokenizer.token(id) for id in ids], self.labels.names)
 
     def plain(self, answer: Settings) -> str:
-        parts = [", ".join(answer["labels"]) if self.labels.several else answer["label"]]
+        parts = self.parts(answer)
         if "probabilities" in answer:
             parts += [f"{name}={chance:.4f}" for name, chance in answer["probabilities"].items()]
         return "\t".join([*parts, answer["text"]])

@@ -35,6 +35,18 @@ class ExampleTask(Task):
     def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[dict[str, Any]]: ...
 
     @abstractmethod
+    def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[Any, list[str]]]:
+        """Lines for `predict`, each with the right answer, in parts."""
+
+    def question(self, line: Any) -> str:
+        """One of these lines as text."""
+        return str(line)
+
+    @abstractmethod
+    def parts(self, answer: dict[str, Any]) -> list[str]:
+        """An answer of `predict`, in parts that are right or wrong each by itself."""
+
+    @abstractmethod
     def fingerprint(self) -> str:
         """Of all that decides which numbers stand for what."""
 

@@ -91,6 +91,18 @@ class Tag(ExampleTask):
         assert isinstance(corpus, TaggedCorpus)
         return (self.table.encode(sentence, self.tags) for sentence in corpus.sentences(split))
 
+    def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[Settings, list[str]]]:
+        assert isinstance(corpus, TaggedCorpus)
+        for sentence in corpus.sentences(split):
+            words = list(sentence.words)
+            yield {"words": words}, self.parts({"words": words, "tags": sentence.tags})
+
+    def question(self, line: Settings) -> str:
+        return " ".join(line["words"])
+
+    def parts(self, answer: Settings) -> list[str]:
+        return [f"{word}/{tag}" for word, tag in zip(answer["words"], answer["tags"], strict=True)]
+
     def fingerprint(self) -> str:
         facts = [self.table.plain(), self.tags.names, self.tags.scheme]
         return sha256(json.dumps(facts).encode()).hexdigest()
@@ -127,9 +139,9 @@ class Tag(ExampleTask):
             keys = ("type", "precision", "recall", "f1", "found")
             scores["per_type"] = [dict(zip(keys, line, strict=True)) for line in score.table()[1:]]
         scores |= {"loss": self.loss(model, store, recipe), "sentences": score.sentences, "words": score.words}
-        right = [sum(a == b for a, b in zip(*pair, strict=True)) for pair in zip(gold, found, strict=True)]
-        sizes = [len(tags) for tags in gold]
-        return Judged(scores, "accuracy", np.array(right, dtype=np.float64), np.array(sizes, dtype=np.float64))
+        hits = [[float(a == b) for a, b in zip(*pair, strict=True)] for pair in zip(gold, found, strict=True)]
+        right, sizes = np.array([sum(row) for row in hits]), np.array([len(row) for row in hits], dtype=np.float64)
+        return Judged(scores, "accuracy", right, sizes, positions=np.array([hit for row in hits for hit in row]))
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
         for some in chunks(lines):

@@ -165,6 +165,13 @@ class Translate(ExampleTask):
                 else:
                     yield {"source": source, "target": np.concatenate([target, end])}
 
+    def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[str, list[str]]]:
+        assert isinstance(corpus, PairCorpus)
+        return ((pair.text, [pair.target.strip()]) for pair in corpus.pairs(split))
+
+    def parts(self, answer: Settings) -> list[str]:
+        return [str(answer["target"]).strip()]
+
     def fingerprint(self) -> str:
         facts = [self.source.vocabulary, self.target.vocabulary, self.max_tokens]
         return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

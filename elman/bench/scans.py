@@ -1,13 +1,10 @@
 """Layers that are linear in their state, on one CPU thread: all positions at once beside stepping in a Python loop.
 
-    python -m benchmarks.scan
-
 The same layer both times, batch 1, in rounds that take turns, in processor time; training is forward and backward.
 Then the peak of memory in training at three lengths, each in a process of its own: twice the length should take twice
 as much.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -19,12 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.harness import compare, interleaved, show, write
+from elman.bench.harness import compare, interleaved, show
 from elman.layers import LAYERS, SequenceLayer
 
 NAMES = ("mingru", "minlstm", "s4d", "s4", "mamba", "linear-attention")
 LENGTH, WIDTHS, LENGTHS = 4096, (64, 256), (1024, 2048, 4096)
-LEAST = 10.0  # times faster than stepping
 
 
 def build(name: str, width: int) -> SequenceLayer:
@@ -69,7 +65,7 @@ def _peak() -> float:
     return int(line.split()[1]) / 1024
 
 
-def main(rounds: int = 3, names: tuple[str, ...] = NAMES) -> dict[str, Any]:
+def measure(rounds: int, names: tuple[str, ...] = NAMES) -> dict[str, Any]:
     torch.set_num_threads(1)
     results: dict[str, Any] = {}
     for name in names:
@@ -82,7 +78,7 @@ def main(rounds: int = 3, names: tuple[str, ...] = NAMES) -> dict[str, Any]:
                 found["speed"][f"{mode}, width {width}"] = table = compare(seconds, "stepping")
                 show(f"{name}: {mode}, width {width}, {LENGTH} steps", table, "stepping")
         for length in LENGTHS:
-            words = [sys.executable, "-m", "benchmarks.scan", "--peak", name, str(WIDTHS[-1]), str(length)]
+            words = [sys.executable, "-m", "elman.bench.scans", name, str(WIDTHS[-1]), str(length)]
             done = subprocess.run(words, capture_output=True, text=True, check=True)
             found["peak_megabytes"][length] = json.loads(done.stdout)
         print(f"  peak of memory in training, width {WIDTHS[-1]}: {found['peak_megabytes']} MB", flush=True)
@@ -90,25 +86,6 @@ def main(rounds: int = 3, names: tuple[str, ...] = NAMES) -> dict[str, Any]:
     return results
 
 
-def slow(results: dict[str, Any]) -> list[str]:
-    """Where the parallel form is less than ten times faster."""
-    return [
-        f"{name}, {case}: {table['at once']['faster']:.1f} x"
-        for name, found in results.items()
-        for case, table in found["speed"].items()
-        if table["at once"]["faster"] < LEAST
-    ]
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--peak", nargs=3, metavar=("NAME", "WIDTH", "LENGTH"), help="only this, in this process")
-    parser.add_argument("--only", nargs="+", default=NAMES, help="default: all")
-    options = parser.parse_args()
+if __name__ == "__main__":  # how much memory one takes, in a process of its own
     torch.set_num_threads(1)
-    if options.peak:
-        print(json.dumps(peak(options.peak[0], *map(int, options.peak[1:]))))
-    else:
-        results = main(names=options.only)
-        print(write("scan-cpu", results))
-        raise SystemExit("; ".join(slow(results)) or 0)
+    print(json.dumps(peak(sys.argv[1], *map(int, sys.argv[2:]))))

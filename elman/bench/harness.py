@@ -6,12 +6,15 @@ import statistics
 import time
 from collections.abc import Callable
 from datetime import date
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path("benchmarks/results")
+PEERS = ("triton", "onnxruntime", "kenlm", "numpy")
 
 
 def interleaved(
@@ -50,13 +53,16 @@ def compare(seconds: dict[str, list[float]], against: str) -> dict[str, dict[str
 def machine() -> dict[str, Any]:
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     facts = {"cpu": _cpu(), "threads": torch.get_num_threads(), "gpu": gpu}
-    return {**facts, "python": platform.python_version(), "torch": torch.__version__}
+    peers = {name: version(name) for name in PEERS if find_spec(name)}
+    return {**facts, "python": platform.python_version(), "torch": torch.__version__, **peers}
 
 
-def write(name: str, results: Any) -> Path:
-    """Under benchmarks/results, with date and machine."""
+def write(name: str, results: Any, folder: Path | None = None) -> Path:
+    """With date and machine; under benchmarks/results where that is, else here."""
     today = date.today().isoformat()
-    path = RESULTS / f"{today}-{name}.json"
+    kind = "gpu" if torch.cuda.is_available() else "cpu"
+    folder = folder or (RESULTS if RESULTS.is_dir() else Path())
+    path = folder / f"{today}-{name}-{kind}.json"
     path.write_text(json.dumps({"date": today, "machine": machine(), "results": results}, indent=1) + "\n")
     return path
 

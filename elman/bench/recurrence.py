@@ -1,6 +1,6 @@
 """Generated recurrence kernels on a GPU: first whether they are right, then how fast, beside torch's own and our loop.
 
-    python -m benchmarks.recurrence [--minutes 5] [--only lstm]
+    python -m elman.bench.recurrence [--minutes 5] [--only lstm]      only some
 
 Cases are checked in parallel processes, which also compiles them all; then timed one after another in one process, in
 rounds that take turns, by events of the device: medians of at least 30. A case that fails is reported and the next one
@@ -17,13 +17,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.harness import machine, write
+from elman.bench.harness import machine, write
 from elman.cells import CELLS, Cell
 from elman.ops.recurrence import generated, kernel, recur, using
 from elman.ops.recurrence.generated import dividing
@@ -166,7 +167,7 @@ def swept(name: str, shape: tuple[int, int, int]) -> list[dict[str, Any]]:
     batch, _, size = shape
     kind: Any = CELLS[name]
     made: Any = generated.plan(kind(kind.Config(hidden_size=size), size))
-    found = []
+    found: list[dict[str, Any]] = []
     fitting = candidates(made.step, batch, 2, 132, budget=200 * 1024)
     for one in sorted(fitting, key=lambda one: cost(made.step, one, 2))[:2]:
         for warps, split in ((4, 1), (4, 4), (8, 8)):
@@ -312,22 +313,22 @@ def timings() -> Iterator[tuple[str, int, Callable[[], dict[str, dict[str, Calla
         }
 
     for shape in LSTM:
-        yield f"lstm {shape}", shape[1], lambda shape=shape: lstm(shape, ("bf16", "fp16", "fp32"))
+        yield f"lstm {shape}", shape[1], partial(lstm, shape, ("bf16", "fp16", "fp32"))
     for name, settings in VARIANTS[:3]:
-        yield f"{name} {settings} {CELL_SHAPE}", CELL_SHAPE[1], lambda n=name, s=settings: variant(n, s)
+        yield f"{name} {settings} {CELL_SHAPE}", CELL_SHAPE[1], partial(variant, name, settings)
     for name, shape in SWEPT[:2]:
-        yield f"sweep {name} {shape}", shape[1], lambda n=name, s=shape: sweep(n, s)
+        yield f"sweep {name} {shape}", shape[1], partial(sweep, name, shape)
     for shape in ODD:
-        yield f"lstm {shape}", shape[1], lambda shape=shape: lstm(shape)
+        yield f"lstm {shape}", shape[1], partial(lstm, shape)
     for name, settings in VARIANTS[3:]:
-        yield f"{name} {settings} {CELL_SHAPE}", CELL_SHAPE[1], lambda n=name, s=settings: variant(n, s)
+        yield f"{name} {settings} {CELL_SHAPE}", CELL_SHAPE[1], partial(variant, name, settings)
     shape = (64, 512, 512)
     lengths = torch.randint(128, 513, (64,), generator=torch.Generator().manual_seed(0))
     yield f"lstm two layers {shape}", 512, lambda: lstm(shape, layers=2)
     yield f"lstm both ways {shape}", 512, lambda: lstm(shape, both_ways=True)
     yield f"lstm ragged {shape}", 512, lambda: lstm(shape, lengths=lengths.cuda())
     for name, shape in SWEPT[2:]:
-        yield f"sweep {name} {shape}", shape[1], lambda n=name, s=shape: sweep(n, s)
+        yield f"sweep {name} {shape}", shape[1], partial(sweep, name, shape)
 
 
 def clock(skip: int, only: str) -> None:
@@ -360,7 +361,7 @@ def clock(skip: int, only: str) -> None:
 
 def lines(arguments: list[str], limit: float) -> list[dict[str, Any]]:
     """What a process of ours prints as JSON before it ends or its time is over."""
-    command = [sys.executable, "-m", "benchmarks.recurrence", *arguments]
+    command = [sys.executable, "-m", "elman.bench.recurrence", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         output, complaint = process.communicate(timeout=max(limit, 1))
@@ -412,6 +413,12 @@ def main(minutes: float, only: str) -> dict[str, Any]:
     return results
 
 
+def measure(rounds: int) -> dict[str, Any]:
+    """All cases; `rounds` is what they have at least, in the time there is."""
+    assert rounds <= REPEATS
+    return main(5.0, "")
+
+
 def save(results: dict[str, Any]) -> None:
     out = os.environ.get("OUT")
     if out:
@@ -436,4 +443,4 @@ if __name__ == "__main__":
     else:
         everything = main(options.minutes, options.only)
         if not os.environ.get("OUT"):
-            print(f"wrote {write('recurrence-gpu', everything)}")
+            print(f"wrote {write('recurrence', everything)}")

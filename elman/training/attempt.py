@@ -48,6 +48,13 @@ class Solver(nn.Module):
 def attempt(
     task: Task, config: StackConfig, training: TrainingConfig, seed: int, device: torch.device, listen: Listen
 ) -> Outcome:
+    """What training came to."""
+    return solve(task, config, training, seed, device, listen)[1]
+
+
+def solve(
+    task: Task, config: StackConfig, training: TrainingConfig, seed: int, device: torch.device, listen: Listen
+) -> tuple[Solver, Outcome]:
     """Train with fresh examples at every step; `listen` hears of each validation."""
     began = time.perf_counter()
     with torch.random.fork_rng():
@@ -70,7 +77,7 @@ def attempt(
             solved = [*solved, step + 1] if task.is_solved(valid) else []
             if len(solved) == IN_ROW or not math.isfinite(valid):
                 break
-    return Outcome(
+    return model, Outcome(
         score=judge(model, task, "test", training.batch_size, seed, device),
         valid=valid,
         steps=step + 1,

@@ -16,26 +16,30 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from benchmarks.harness import compare, interleaved, show, write
 from elman.batches import Lanes, TokenStore
+from elman.bench.harness import compare, interleaved, show
 from elman.corpus import DataConfig, open_corpus
 from elman.models.ngram import NGram, NGramConfig, write_arpa
 from elman.tokenizers import Tokenizer, train_tokenizer
 
 ORDER, BATCH = 5, 2**15
+Split = Literal["train", "valid", "test"]
 
 
 def prepared(folder: Path) -> tuple[dict[str, TokenStore], Tokenizer, list[str]]:
     """Train and test as ids, the tokenizer, and the lines of test."""
     home = Path(os.environ.get("ELMAN_DATA", "data")) / "wikitext2"
-    places = {split: str(home / f"{split}.txt.gz") for split in ("train", "test")}
-    corpus = open_corpus(DataConfig(**places, document="line", valid_fraction=0), "word")  # type: ignore[arg-type]
+    splits: tuple[Split, ...] = ("train", "test")
+    places: dict[Any, str] = {split: str(home / f"{split}.txt.gz") for split in splits}
+    corpus = open_corpus(DataConfig(**places, document="line", valid_fraction=0), "word")
     tokenizer = train_tokenizer("word", (document.text for document in corpus.documents("train")))
-    stores = {split: TokenStore.build(corpus.documents(split), tokenizer, folder, split) for split in places}
+    stores: dict[str, TokenStore] = {
+        split: TokenStore.build(corpus.documents(split), tokenizer, folder, split) for split in splits
+    }
     return stores, tokenizer, [document.text for document in corpus.documents("test")]
 
 
@@ -77,7 +81,7 @@ def lmplz(lines: Iterable[str], folder: Path, rounds: int = 3) -> float | None:
     return min(seconds)
 
 
-def main(rounds: int = 7) -> dict[str, Any]:
+def measure(rounds: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         began = time.process_time()
@@ -123,7 +127,3 @@ def _training_lines() -> Iterator[str]:
 def _peak() -> float:
     """Megabytes this process has held at the most."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-if __name__ == "__main__":
-    print(write("ngram-cpu", main()))

@@ -1,18 +1,13 @@
-"""The selective scan (Gu & Dao, 2023): a diagonal state space whose step, write and read depend on the input.
-
-    h_t = exp(Δ_t λ) · h_{t-1} + Δ_t x_t B_t,   y_t = C_t · h_t
-
-The states of all positions would take (time × channels × size) numbers several times over; so time is cut into
-stretches, and the backward pass computes a stretch's states again from the one at which it began.
-"""
+"""The selective scan in torch, one stretch of time after the other; and its definition."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from elman.ops.scan import linear_scan
+from elman.ops.scan import linear_scan, linear_scan_reference
 from elman.shapes import Sequence
 
 CPU_STATES = 2**20  # numbers in the states of one stretch
@@ -27,8 +22,20 @@ class Selection(NamedTuple):
     read: Tensor  # C (..., size)
 
 
-def selective_scan(x: Sequence, chosen: Selection, rate: Tensor, initial: Tensor) -> tuple[Sequence, Tensor]:
-    """Outputs (batch, time, channels) and the last state (batch, channels, size); `rate` (λ) is (channels, size)."""
+def reference(
+    x: Sequence, chosen: Selection, rate: Tensor, initial: Tensor, skip: Tensor | None, gate: Sequence | None
+) -> tuple[Sequence, Tensor]:
+    """The definition, with every state kept."""
+    delta, write, read = chosen
+    decay = (delta.unsqueeze(-1) * rate).exp()
+    history, final = linear_scan_reference(decay, (delta * x).unsqueeze(-1) * write.unsqueeze(2), initial)
+    return _out((history * read.unsqueeze(2)).sum(-1), x, skip, gate), final
+
+
+def run(
+    x: Sequence, chosen: Selection, rate: Tensor, initial: Tensor, skip: Tensor | None, gate: Sequence | None
+) -> tuple[Sequence, Tensor]:
+    """Equal to the reference in values and gradients."""
     most = CPU_STATES if x.device.type == "cpu" else GPU_STATES
     steps = max(1, most // max(1, initial.numel()))
     outputs, state = [], initial
@@ -39,7 +46,7 @@ def selective_scan(x: Sequence, chosen: Selection, rate: Tensor, initial: Tensor
         else:
             y, state = _stretch(*given)
         outputs.append(y)
-    return torch.cat(outputs, 1), state
+    return _out(torch.cat(outputs, 1), x, skip, gate), state
 
 
 def _stretch(x: Sequence, chosen: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,3 +54,8 @@ def _stretch(x: Sequence, chosen: Selection, rate: Tensor, state: Tensor) -> tup
     decay = (delta.unsqueeze(-1) * rate).exp_()  # in place: fresh memory costs more than the exponential
     history, state = linear_scan(decay, (delta * x).unsqueeze(-1) * write.unsqueeze(2), state)
     return (history @ read.unsqueeze(-1)).squeeze(-1), state
+
+
+def _out(y: Sequence, x: Sequence, skip: Tensor | None, gate: Sequence | None) -> Sequence:
+    y = y if skip is None else y + skip * x
+    return y if gate is None else y * F.silu(gate)

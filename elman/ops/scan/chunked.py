@@ -1,6 +1,6 @@
-"""The linear recurrence h_t = decay_t · h_{t-1} + inputs_t: its definition, a chunked parallel form, and a dispatcher.
+"""The linear recurrence in torch, chunks of time side by side.
 
-A chunk's effect on the state is one pair: what it multiplies the state by and what it adds. The chunked form walks
+A chunk's effect on the state is one pair: what it multiplies the state by and what it adds. It walks
 through all chunks side by side to find their pairs, then from chunk to chunk to find the state at which each begins,
 then through all chunks side by side again from there. Nothing is divided, so decays near 0 and 1 are both safe;
 each value is made by the definition's own multiplication and addition. The gradient is the same walk backwards.
@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elman.ops import recurrence, taps
-from elman.ops.recurrence import Choice
+from elman.ops.scan.reference import alike, last_state
 from elman.shapes import Lengths
 
 CPU_STEPS = 65  # steps in a chunk; odd, since chunks a power of two apart push each other out of the cache
@@ -21,72 +20,16 @@ CPU_NUMBERS = 2**14  # numbers in one operation: enough to hide the cost of its 
 CPU_CHUNKS = 4  # below so many chunks side by side, walking twice costs more than it saves
 
 
-def linear_scan(
-    decay: Tensor, inputs: Tensor, initial: Tensor, lengths: Lengths | None = None
-) -> tuple[Tensor, Tensor]:
-    """All states (batch, time, ...) and each row's state after its last real position; rows of length 0 keep theirs.
-
-    `inputs` is (batch, time, ...), `initial` (batch, ...), `decay` anything that broadcasts to `inputs`; all real or
-    complex, computed in float32 at least.
-    """
-    if choose().form == "reference":
-        return linear_scan_reference(decay, inputs, initial, lengths)
-    return linear_scan_chunked(decay, inputs, initial, lengths)
-
-
-def choose() -> Choice:
-    """The form that `linear_scan` would take here, with the reason."""
-    if taps.listening():
-        return Choice("reference", "a recorder is listening")
-    if recurrence.asked() == "reference":
-        return Choice("reference", "the plain loop, as asked")
-    return Choice("chunked", "chunks side by side in torch")
-
-
-def explain() -> str:
-    """Which form runs and why: "chunked: chunks side by side in torch"."""
-    return str(choose())
-
-
-def linear_scan_reference(
-    decay: Tensor, inputs: Tensor, initial: Tensor, lengths: Lengths | None = None
-) -> tuple[Tensor, Tensor]:
-    """The definition, one step after another: slow, and the judge of every faster form."""
-    decay, inputs, initial = _alike(decay, inputs, initial)
-    state, history = initial, []
-    for keep, new in zip(decay.unbind(1), inputs.unbind(1), strict=True):
-        state = keep * state + new
-        history.append(state)
-    states = torch.stack(history, dim=1) if history else inputs
-    return states, last_state(states, initial, lengths)
-
-
-def linear_scan_chunked(
-    decay: Tensor, inputs: Tensor, initial: Tensor, lengths: Lengths | None = None
+def run(
+    decay: Tensor, inputs: Tensor, initial: Tensor, lengths: Lengths | None = None, reverse: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Equal to the reference in values and gradients; time and memory are linear in the length."""
-    decay, inputs, initial = _alike(decay, inputs, initial)
-    history = _ChunkedScan.apply(decay, inputs, initial)
-    return history, last_state(history, initial, lengths)
-
-
-def last_state(history: Tensor, initial: Tensor, lengths: Lengths | None) -> Tensor:
-    """Of each row, the state after its last real position."""
-    if history.shape[1] == 0:
-        return initial
-    if lengths is None:
-        return history[:, -1].clone()  # a view would keep the whole history alive as long as the state
-    lengths = lengths.to(history.device)
-    rows = torch.arange(len(history), device=history.device)
-    last = history[rows, (lengths - 1).clamp(min=0)]
-    return torch.where((lengths > 0).view(-1, *[1] * (last.dim() - 1)), last, initial)
-
-
-def _alike(decay: Tensor, inputs: Tensor, initial: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One dtype, in float32 at least: bfloat16 would lose small updates to a large state."""
-    kind = torch.promote_types(torch.promote_types(decay.dtype, inputs.dtype), initial.dtype)
-    kind = torch.promote_types(kind, torch.float32)
-    return decay.to(kind).expand(inputs.shape), inputs.to(kind), initial.to(kind)
+    decay, inputs, initial = alike(decay, inputs, initial)
+    if reverse:
+        history = _ChunkedScan.apply(decay.flip(1), inputs.flip(1), initial).flip(1)
+    else:
+        history = _ChunkedScan.apply(decay, inputs, initial)
+    return history, last_state(history, initial, lengths, reverse)
 
 
 class _ChunkedScan(torch.autograd.Function):

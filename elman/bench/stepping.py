@@ -1,14 +1,13 @@
 """Stepping on one CPU thread: the native engine against torch and onnxruntime, fp32 and int8.
 
-    python -m benchmarks.native --rounds 40
-
 A step of one recurrent layer, input included; then a language model of two LSTM layers (10,000 words, untied) that
 writes by drawing from its softmax, beside the time that reading as many bytes takes in the same run.
 """
 
-import argparse
 import tempfile
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.harness import compare, interleaved, show, write
+from elman.bench.harness import compare, interleaved, show
 from elman.generation.choose import GenerationConfig, random_stream, sample
 from elman.generation.stream import generate_tokens
 from elman.layers import LAYERS
@@ -29,28 +28,22 @@ ORDER = {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}  # onnx has the gates as i o f 
 REPEAT = {256: 50, 512: 10, 1024: 3}  # steps in one measurement: long against the clock
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--only", nargs="+", help="parts of titles (default: all)")
-    options = parser.parse_args()
+def measure(rounds: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     results = {}
     cases: dict[str, Callable[[], tuple[dict[str, Any], str]]] = {}
     for kind in ("lstm", "gru"):
         for size in REPEAT:
-            cases[f"{kind} step, width {size}"] = lambda kind=kind, size=size: layer_variants(kind, size)
+            cases[f"{kind} step, width {size}"] = partial(layer_variants, kind, size)
     for size in (256, 512):
-        cases[f"language model, width {size}"] = lambda size=size: model_variants(size)
+        cases[f"language model, width {size}"] = partial(model_variants, size)
     for title, variants in cases.items():
-        if options.only and not any(part in title for part in options.only):
-            continue
         runs, against = variants()
         with torch.inference_mode():
-            table = compare(interleaved(runs, options.rounds), against)
+            table = compare(interleaved(runs, rounds, clock=time.process_time), against)
         show(title, table, against)
         results[title] = {"against": against, "variants": table}
-    print(write("native-cpu", results))
+    return results
 
 
 def layer_variants(kind: str, size: int) -> tuple[dict[str, Any], str]:
@@ -147,7 +140,7 @@ def recurrent_graph(layers: list[Any], embedding: nn.Embedding | None = None, he
         w = constant(f"w{number}", gates(layer.weight_ih_l0).unsqueeze(0))
         r = constant(f"r{number}", gates(layer.weight_hh_l0).unsqueeze(0))
         b = constant(f"b{number}", torch.cat([gates(layer.bias_ih_l0), gates(layer.bias_hh_l0)]).unsqueeze(0))
-        more = {} if kind == "LSTM" else {"linear_before_reset": 1}
+        more: dict[str, Any] = {} if kind == "LSTM" else {"linear_before_reset": 1}
         news = [f"n{name}" for name in names]
         nodes.append(
             helper.make_node(kind, [last, w, r, b, "", *names], [f"y{number}", *news], hidden_size=size, **more)
@@ -184,7 +177,3 @@ def onnx_session(model: Any, form: str) -> Any:
             quantize_dynamic(str(path), str(rounded))
         place = rounded if form == "int8" else path
         return onnxruntime.InferenceSession(str(place), options, providers=["CPUExecutionProvider"])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,84 @@
+"""A training step of every cell on one CPU thread: the compiled form beside nn.LSTM, the vendor's kernel and the loop.
+
+Forward and backward of one layer whose input is as wide as its state. Since cells multiply more or less, the time is
+also given as a ratio to that of nn.LSTM (oneDNN) for as many multiplications.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from elman.bench.harness import compare, interleaved
+from elman.cells import CELLS, Cell
+from elman.ops.recurrence import compiled, forms_that_can_run, recur, using
+
+SHAPES = [(1, 35, 64), (8, 35, 64), (64, 35, 64)]  # rows, steps, units
+SHAPES += [(1, 35, 256), (32, 8, 256), (32, 35, 256), (64, 64, 256)]
+SHAPES += [(1, 64, 512), (8, 8, 512), (32, 35, 512)]
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "gru": [{}, {"reset": "before"}],
+    "residual": [{}, {"form": "antisymmetric"}],
+    "peephole": [{}, {"form": "full"}],
+}
+
+
+def multiplications(cell: Any) -> int:
+    """Of one row in one step, the input's product included."""
+    made = compiled.plan(cell)
+    assert isinstance(made, compiled.Plan)
+    past = sum(len(node.args) for node in made.step.nodes if node.op == "product")
+    return cell.from_input.weight.numel() + past * cell.hidden_size**2
+
+
+def variants(cell: Cell, batch: int, length: int) -> dict[str, Callable[[], Any]]:
+    """A step of nn.LSTM, and of the cell in each form that runs by itself."""
+    width = cell.hidden_size
+    x, given = torch.randn(batch, length, width, requires_grad=True), torch.randn(batch, length, width)
+    lstm = nn.LSTM(width, width, batch_first=True)
+
+    def step(outputs: Callable[[], Tensor], model: nn.Module) -> Callable[[], Any]:
+        leaves = [x, *model.parameters()]
+        return lambda: torch.autograd.grad(outputs(), leaves, given)
+
+    def running(form: str) -> Callable[[], Tensor]:
+        def run() -> Tensor:
+            with using(form):
+                return recur(cell, x, cell.initial_state(batch))[0]
+
+        return run
+
+    forms = [form for form in forms_that_can_run(cell, x) if form != "newton"]
+    return {"nn.LSTM": step(lambda: lstm(x)[0], lstm), **{form: step(running(form), cell) for form in forms}}
+
+
+def row(cell: Cell, batch: int, length: int, rounds: int) -> dict[str, float]:
+    """Milliseconds, the ratio for as many multiplications with quartiles, and how much longer other forms take."""
+    seconds = interleaved(variants(cell, batch, length), rounds, clock=time.process_time)
+    share = multiplications(cell) / (8 * cell.hidden_size**2)
+    against = compare(seconds, "nn.LSTM")["compiled"]
+    found = {"ms": against["ms"], "of LSTM": 1 / (against["faster"] * share)}
+    found |= {"low": 1 / (against["high"] * share), "high": 1 / (against["low"] * share)}
+    slower = compare(seconds, "compiled")
+    return found | {f"{form} takes": 1 / slower[form]["faster"] for form in ("vendor", "reference") if form in slower}
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    results: dict[str, Any] = {}
+    for batch, length, width in SHAPES:
+        print(f"\n{batch} x {length}, {width} units: compiled ms; times nn.LSTM for as many multiplications; others")
+        for name in CELLS:
+            for settings in SETTINGS.get(name, [{}]):
+                cell = CELLS[name](CELLS[name].Config(hidden_size=width, **settings), width)
+                title = " ".join([name, *settings.values()])
+                one = results[f"{title}, {batch} x {length} x {width}"] = row(cell, batch, length, rounds)
+                spread = f"{one['of LSTM']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+                others = [f"{key} {value:.2f} x" for key, value in one.items() if key.endswith("takes")]
+                print(f"  {title:<24} {one['ms']:8.2f} ms  {spread:<22} {', '.join(others)}", flush=True)
+    worst = max(results, key=lambda one: results[one]["of LSTM"])
+    print(f"\nthe slowest for its multiplications: {worst}, {results[worst]['of LSTM']:.2f} x nn.LSTM")
+    return results

@@ -1,0 +1,52 @@
+"""What can be measured: each suite says what it needs, what must hold before it speaks, and gives figures."""
+
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from elman.bench import agreement
+
+
+class Suite(NamedTuple):
+    title: str
+    module: str  # with measure(rounds) -> figures; imported late, since peers take long to load
+    obstacle: Callable[[], str | None]  # why it cannot run here
+    broken: Callable[[], list[str]]  # fast forms that differ from their references
+    rounds: int
+
+    def measure(self, rounds: int | None = None) -> Mapping[str, Any]:
+        return import_module(f"elman.bench.{self.module}").measure(rounds or self.rounds)
+
+
+def _nothing() -> None:
+    return None
+
+
+def _peers() -> str | None:
+    missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
+    return f"{' and '.join(missing)} to compare with: pip install {' '.join(missing)}" if missing else None
+
+
+def _gpu() -> str | None:
+    return None if torch.cuda.is_available() else "a GPU"
+
+
+def _wikitext() -> str | None:
+    home = Path(os.environ.get("ELMAN_DATA", "data")) / "wikitext2"
+    return None if home.is_dir() else f"WikiText-2 in {home} (docs/data.md; ELMAN_DATA says where data is)"
+
+
+SUITES = {
+    "stepping": Suite("one token at a time on one core", "stepping", _peers, agreement.stepping, 30),
+    "training": Suite("a training step on one core", "training", _nothing, agreement.recurrence, 15),
+    "cells": Suite("a training step of every cell on one core", "cells", _nothing, agreement.recurrence, 9),
+    "scans": Suite("layers that are linear in their state", "scans", _nothing, agreement.scans, 3),
+    "ngrams": Suite("counting and scoring n-grams", "ngrams", _wikitext, list, 7),
+    "scan-kernels": Suite("scans and Mamba on a GPU", "scan_kernels", _gpu, agreement.scans, 30),
+    "recurrence": Suite("generated kernels on a GPU", "recurrence", _gpu, agreement.recurrence, 30),
+}

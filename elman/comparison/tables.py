@@ -1,0 +1,41 @@
+"""Results as a table for those who read parquet: a column for every number; what is no number or word is JSON."""
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from elman.errors import MissingExtra
+from elman.runs import atomic_write
+
+
+def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtra("writing parquet", "pyarrow", "data") from None
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = dict(pair for name in names for pair in _columns(name, [row.get(name) for row in rows]))
+    memory = io.BytesIO()
+    pq.write_table(pa.table(columns), memory)
+    atomic_write(path, memory.getvalue())
+
+
+def _columns(name: str, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """As it is, or with a column `name.part` for each of its parts, or in JSON: all rows alike."""
+    known = [value for value in values if value is not None]
+    if all(isinstance(value, int | float) for value in known) or all(isinstance(value, str) for value in known):
+        yield name, values
+    elif all(isinstance(value, list) and all(isinstance(part, int | float) for part in value) for value in known):
+        yield name, [None if value is None else [float(part) for part in value] for value in values]
+    elif all(isinstance(value, dict) and all(_plain(part) for part in value.values()) for value in known):
+        for part in dict.fromkeys(part for value in known for part in value):
+            yield from _columns(f"{name}.{part}", [value.get(part) if value else None for value in values])
+    else:
+        yield name, [None if value is None else json.dumps(value, ensure_ascii=False) for value in values]
+
+
+def _plain(value: Any) -> bool:
+    return value is None or isinstance(value, int | float | str)

@@ -1,0 +1,179 @@
+"""Lab: one model, many ways to write with it."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from elman.batches import Documents, TokenStore
+from elman.corpus.synthetic import LANGUAGES
+from elman.corpus.synthetic.language import Language
+from elman.errors import DataError
+from elman.generation import BeamConfig, GenerationConfig, beam_search, generate
+from elman.inspection.figure import Figure
+from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.panels import Bars, Lines
+from elman.models import LanguageModel, StackConfig
+from elman.tokenizers import Tokenizer, train_tokenizer
+from elman.training import Trainer, TrainingConfig
+
+LANGUAGE = {"max_phrases": 2, "words_per_class": 8, "train_documents": 25_600, "test_documents": 300}
+TRAINING = TrainingConfig(
+    max_epochs=1, batch_size=32, learning_rate=1e-2, optimizer="adam", schedule="cosine", warmup_steps=20
+)
+TEXTS, LONGEST = 300, 60
+RUN = 4  # words in a row, by which repetition is told
+SWEEPS: dict[str, list[dict[str, Any]]] = {
+    "temperature 0.3 to 2": [{"temperature": value} for value in (0.3, 0.5, 0.7, 1.0, 1.5, 2.0)],
+    "top-k 2 to 40": [{"top_k": value} for value in (2, 3, 5, 10, 20, 40)],
+    "top-p 0.3 to 0.99": [{"top_p": value} for value in (0.3, 0.5, 0.7, 0.9, 0.95, 0.99)],
+}
+SHOWN: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0.0},
+    "temp. 0.5": {"temperature": 0.5},
+    "temp. 1": {},
+    "temp. 2": {"temperature": 2.0},
+    "top-k 10": {"top_k": 10},
+    "top-p 0.9": {"top_p": 0.9},
+}
+BEAMS, PENALTIES = (2, 4, 8, 16, 32), (0.0, 1.0, 2.0)
+
+
+class Writer(NamedTuple):
+    model: LanguageModel
+    tokenizer: Tokenizer
+    language: Language
+
+    def sample(self, seed: int, **settings: Any) -> list[str]:
+        config = GenerationConfig(max_tokens=LONGEST, seed=seed, **settings)
+        return [text.text for text in generate(self.model, self.tokenizer, [""] * TEXTS, config)]
+
+    def search(self, **settings: Any) -> list[str]:
+        """What a beam holds in the end, the best first."""
+        eos, config = self.tokenizer.eos_id, BeamConfig(max_tokens=LONGEST, **settings)
+        (found,) = beam_search(self.model, self.model.initial_state(1), eos, config).lists(eos)
+        return [self.tokenizer.decode(one.tokens) for one in found]
+
+    def allowed(self, text: str) -> bool:
+        """Whether it is a sentence of the language."""
+        try:
+            self.language.log_probs(text.split())
+        except DataError:
+            return False
+        return True
+
+
+class Looks(NamedTuple):
+    """What many texts are like."""
+
+    right: float  # share that the language allows
+    different: float  # share of runs of words that are not copies of another
+    repeated: float  # share of runs that stood before in the same text
+
+
+def experiment(seed: int, listen: Listen) -> Result:
+    writer = trained(seed, listen)
+    shown = {name: writer.sample(seed, **settings) for name, settings in SHOWN.items()}
+    shown[f"beam of {BEAMS[-1]}"] = writer.search(beam_size=BEAMS[-1])
+    looks = {name: judge(writer, texts) for name, texts in shown.items()}
+    series = {
+        "sentences right": np.array([one.right for one in looks.values()]),
+        f"different runs of {RUN} words": np.array([one.different for one in looks.values()]),
+        "runs that stood before in the same text": np.array([one.repeated for one in looks.values()]),
+    }
+    notes = [f"{name}: {shorten(texts[0], 80, placeholder=' …')}" for name, texts in shown.items()]
+    curves = {}
+    for name, sweep in SWEEPS.items():
+        points = [judge(writer, writer.sample(seed, **settings)) for settings in sweep]
+        curves[name] = (np.array([one.different for one in points]), np.array([one.right for one in points]))
+    trade = Lines(curves, f"different runs of {RUN} words", "sentences right", limits=(0, 1.03))
+    words = {
+        f"length penalty {penalty:g}": [
+            len(writer.search(beam_size=size, length_penalty=penalty)[0].split()) for size in BEAMS
+        ]
+        for penalty in PENALTIES
+    }
+    usual = float(np.mean([len(document.text.split()) for document in writer.language.split("test")]))
+    lines = {name: (np.array(BEAMS), np.array(lengths)) for name, lengths in words.items()}
+    lines["mean of the language"] = (np.array(BEAMS), np.full(len(BEAMS), usual))
+    high = 1.05 * max(max(lengths) for _, lengths in lines.values())
+    widest = {penalty: lengths[-1] for penalty, lengths in zip(PENALTIES, words.values(), strict=True)}
+    measured = {
+        "right, temperature 0.5": looks["temp. 0.5"].right,
+        "right, temperature 1": looks["temp. 1"].right,
+        "right, temperature 2": looks["temp. 2"].right,
+        "right, top-p 0.9": looks["top-p 0.9"].right,
+        "different, greedy": looks["greedy"].different,
+        "different, temperature 1": looks["temp. 1"].different,
+        "words of a sentence, mean": usual,
+        f"words of the best of {BEAMS[-1]} beams": float(widest[0.0]),
+        f"the same, length penalty {PENALTIES[-1]:g}": float(widest[PENALTIES[-1]]),
+    }
+    figures = [
+        Figure("Ways to choose", [Bars([*looks], series, "share", (0, 1))], notes),
+        Figure("Quality against variety", [trade]),
+        Figure("Words in the best sentence that a beam finds", [Lines(lines, "beams", "words", "x", limits=(0, high))]),
+    ]
+    return Result(figures, measured)
+
+
+def trained(seed: int, listen: Listen) -> Writer:
+    """A small LSTM that has read sentences of the agreement language."""
+    kind: Any = LANGUAGES["agreement"]
+    language = kind(kind.Config.make({**LANGUAGE, "seed": seed}))
+    documents = list(language.split("train"))
+    tokenizer = train_tokenizer("word", [document.text for document in documents])
+    config = StackConfig.make({"pattern": ["lstm"], "hidden_size": 64})
+    with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
+        store = TokenStore.build(documents, tokenizer, Path(folder), "train", "lab")
+        torch.manual_seed(seed)
+        model = LanguageModel(config, tokenizer.vocab_size)
+        trainer = Trainer(model, Documents(store, TRAINING.batch_size, TRAINING.sequence_length, seed), TRAINING)
+        for report in trainer:
+            if report.kind == "step":
+                listen("language model", report.step, trainer.total_steps, report.values["loss"])
+    return Writer(model.eval(), tokenizer, language)
+
+
+def judge(writer: Writer, texts: Sequence[str]) -> Looks:
+    found = [runs(text) for text in texts]
+    every = [run for some in found for run in some]
+    copies = sum(len(some) - len(set(some)) for some in found)
+    count = max(1, len(every))
+    return Looks(float(np.mean([writer.allowed(text) for text in texts])), len(set(every)) / count, copies / count)
+
+
+def runs(text: str) -> list[tuple[str, ...]]:
+    words = text.split()
+    return [tuple(words[place : place + RUN]) for place in range(len(words) - RUN + 1)]
+
+
+LAB = Lab(
+    "decoding",
+    "Decoding",
+    "A model gives probabilities. How shall one write with it: take the likeliest word, draw among all, draw among the "
+    "best, or search?",
+    "Each way loses something. The likeliest word every time gives one sentence, again and again, and often a loop. "
+    "Drawing from all words gives as many sentences as one likes; heated, most are wrong. Drawing from the best only "
+    "(top-k, top-p) leaves out the tail, where the model is worst, and keeps almost all variety. A wide beam finds the "
+    "most probable sentence, which is the shortest: each further word costs probability. Dividing by the length "
+    "repairs that, if the power is high enough.",
+    {
+        "right, temperature 0.5": Expected(0.75, 0.97),
+        "right, temperature 1": Expected(0.72, 0.95),
+        "right, temperature 2": Expected(0.15, 0.5),
+        "right, top-p 0.9": Expected(0.8, 1.0),
+        "different, greedy": Expected(0.0, 0.01),
+        "different, temperature 1": Expected(0.9, 1.0),
+        "words of a sentence, mean": Expected(7.5, 9.3),
+        "words of the best of 32 beams": Expected(3, 5),
+        "the same, length penalty 2": Expected(7, 16),
+    },
+    experiment,
+    "What is best depends on what for: a translation has few right answers, a story many. Nor is cold always safer: "
+    "at low temperatures this model begins to run in circles.",
+)

@@ -1,0 +1,110 @@
+"""Memory ribbons: what single units hold while a text is read, where it is kept, cut and written to."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elman.errors import ConfigError
+from elman.inspection import pooling
+from elman.inspection.figure import Figure
+from elman.inspection.panels import Ribbons, numbers
+from elman.inspection.reading import Reading
+from elman.inspection.trace import Trace, trace
+
+CARRIED = ("memory", "hidden", "state")  # the first that a layer has is what it remembers by
+KEEPING, WRITING = ("gate.forget", "gate.update", "decay"), ("gate.input",)
+UNITS = 8  # that are shown of a layer where nobody chose
+LAYERS = 4
+
+
+def ribbon_figure(reading: Reading, of: str = "", units: Sequence[int] = (), layer: int | None = None) -> Figure:
+    """A band for each unit; without names, of those that change most along the text. Layers are counted from 1."""
+    found = trace(reading, ("*",), of)
+    layers = remembering(found)
+    if not layers:
+        raise ConfigError("this model carries no state of units; elman inspect attention shows where attention looks")
+    if layer is not None and not 1 <= layer <= len(layers):
+        raise ConfigError(f"layer {layer}: {len(layers)} layers carry a state, counted from 1")
+    chosen = layers[:LAYERS] if layer is None else [layers[layer - 1]]
+    panels = [ribbons(found, site, units) for site in chosen]
+    notes = [
+        "As thick as its value (orange above zero, blue below), cut where it is not kept, a dot where it is written."
+    ]
+    notes += [told for site in chosen for told in horizon(found, site)]
+    notes += pooling.note(max(len(found[site]) for site in chosen))
+    if len(layers) > len(chosen) and layer is None:
+        notes.append(f"{len(chosen)} of {len(layers)} layers are shown; choose with --layer.")
+    return Figure("What single units remember", panels, notes, of)
+
+
+def remembering(found: Trace) -> list[str]:
+    """Of each layer the site that it carries on."""
+    by_layer: dict[str, str] = {}
+    for kind in CARRIED:
+        for site in found:
+            layer, _, last = site.rpartition(".")
+            if last == kind and found[site].dim() >= 2 and len(found[site]) == len(found.tokens_of(site)):
+                by_layer.setdefault(layer, site)
+    return sorted(by_layer.values(), key=list(found).index)
+
+
+def gates(found: Trace, site: str) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+    """What is kept and what is written of each unit (time, units), where the layer has gates of the state's size."""
+    layer, states = site.rpartition(".")[0], _flat(found, site)
+
+    def gate(known: Sequence[str]) -> NDArray[np.float64] | None:
+        for name in known:
+            if f"{layer}.{name}" in found.data:
+                values = _flat(found, f"{layer}.{name}")
+                return values if values.shape == states.shape else None
+        return None
+
+    keep, write = gate(KEEPING), gate(WRITING)
+    coupled = write is None and keep is not None and f"{layer}.candidate" in found.data
+    return keep, 1 - keep if coupled and keep is not None else write
+
+
+def ribbons(found: Trace, site: str, units: Sequence[int] = ()) -> Ribbons:
+    states = _flat(found, site)
+    wrong = [unit for unit in units if not 0 <= unit < states.shape[1]]
+    if wrong:
+        raise ConfigError(f"unit {wrong[0]}: {site} has {states.shape[1]} units, counted from 0")
+    shown = list(units) or sorted(np.argsort(-states.std(0))[:UNITS].tolist())
+    keep, write = gates(found, site)
+
+    def bands(values: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+        return None if values is None else pooling.means(values[:, shown].T)
+
+    values = bands(states)
+    assert values is not None
+    tokens = pooling.names(found.tokens_of(site))
+    names = [f"unit {unit}" for unit in shown]
+    return Ribbons(names, tokens, values, bands(keep), bands(write), title=site, quantity="state")
+
+
+def horizon(found: Trace, site: str) -> list[str]:
+    """In words, after how many steps gates leave half of what a unit held: its mean over the text."""
+    keep, _ = gates(found, site)
+    if keep is None:
+        return []
+    steps = half_lives(keep)
+    longest = np.argsort(-steps)[:3]
+    units = ", ".join(f"{unit} ({_steps(steps[unit])})" for unit in longest.tolist())
+    return [
+        f"{site}: gates halve what a unit holds in {_steps(float(np.median(steps)))}; units that keep longest: {units}."
+    ]
+
+
+def half_lives(keep: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Steps until the product of a unit's gates (time, units) is one half, at their mean pace."""
+    with np.errstate(divide="ignore"):
+        return np.log(2) / np.abs(np.log(np.clip(keep, 1e-12, 1)).mean(0))
+
+
+def _steps(count: float) -> str:
+    return "more than 1,000 steps" if count > 1000 else f"{count:.1f} steps"
+
+
+def _flat(found: Trace, site: str) -> NDArray[np.float64]:
+    return numbers(found[site].reshape(len(found[site]), -1))

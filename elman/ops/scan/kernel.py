@@ -1,0 +1,150 @@
+"""The linear recurrence on a GPU: which walk of `walks.py` goes over which segments of time, and its gradient.
+
+Where rows and channels are many, each is walked from end to end, and every number is read and written once. Where they
+are few, time is cut into segments: their effects are found side by side, walked over themselves, and tell at which
+state each segment begins.
+"""
+
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from elman.ops import taps
+from elman.ops.scan.reference import common, last_state
+from elman.shapes import Lengths
+
+PROGRAMS = 512  # that keep a large GPU busy; with fewer rows and channels time is cut
+SHORTEST = 256  # steps of a segment; below, finding its effect first costs more than it saves
+LARGEST = 2**31  # numbers in a row that 32 bits can count
+
+
+class Plan(NamedTuple):
+    """How a walk is laid out; none of it changes the result."""
+
+    walk: str = "lanes"
+    block: int = 32  # channels of a program
+    unroll: int = 16  # steps asked for at once; 32 would take the compiler a minute
+    warps: int = 1
+
+
+PLAN = Plan()
+
+
+def obstacle(inputs: Tensor) -> str | None:
+    """Why kernels in Triton cannot run."""
+    if taps.listening():
+        return "a recorder is listening"
+    if inputs.device.type != "cuda":
+        return f"the kernel needs a GPU, not {inputs.device.type}"
+    row = inputs.numel() // max(1, len(inputs))
+    problems = {
+        "the kernel needs triton, which is not installed": find_spec("triton") is None,
+        "the kernel knows real numbers only": inputs.is_complex(),
+        "the batch is empty": inputs.numel() == 0,
+        f"a row has {row} numbers, and the kernel counts to {LARGEST}": row >= LARGEST,
+    }
+    return next((problem for problem, here in problems.items() if here), None)
+
+
+def run(
+    decay: Tensor, inputs: Tensor, initial: Tensor, lengths: Lengths | None = None, reverse: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Equal to the reference in values and gradients; narrow inputs are widened on the way, not in memory."""
+    batch, time = inputs.shape[:2]
+    start = initial.to(common(decay, inputs, initial))
+    flat = (
+        decay.expand(inputs.shape).reshape(batch, time, -1),
+        inputs.reshape(batch, time, -1),
+        start.reshape(batch, -1),
+    )
+    history, final = _Walk.apply(*flat, reverse)
+    history = history.view(inputs.shape)
+    if lengths is None or reverse:
+        return history, final.view(initial.shape)
+    return history, last_state(history, start, lengths)
+
+
+class _Walk(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, decay, inputs, initial, reverse):  # type: ignore[no-untyped-def]
+        history = torch.empty(inputs.shape, dtype=initial.dtype, device=inputs.device)
+        final = walk(decay, inputs, initial, history, down=reverse)
+        ctx.save_for_backward(decay, history, initial)
+        ctx.reverse, ctx.kind = reverse, inputs.dtype
+        return history, final
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, for_history, for_final):  # type: ignore[no-untyped-def]
+        decay, history, initial = ctx.saved_tensors
+        first = -1 if ctx.reverse else 0
+        for_decay, for_inputs = None, torch.empty(history.shape, dtype=ctx.kind, device=history.device)
+        if ctx.needs_input_grad[0]:
+            for_decay = torch.empty(history.shape, dtype=decay.dtype, device=history.device)
+        given = decay, for_history, for_final, for_inputs
+        total = walk(*given, down=not ctx.reverse, late=True, earlier=history, products=for_decay)
+        if for_decay is not None:
+            for_decay[:, first] = total * initial
+        return for_decay, for_inputs, total * decay[:, first], None
+
+
+def walk(
+    decay: Tensor,
+    inputs: Tensor,
+    start: Tensor,
+    states: Tensor,
+    *,
+    down: bool = False,
+    late: bool = False,
+    earlier: Tensor | None = None,
+    products: Tensor | None = None,
+) -> Tensor:
+    """Fills `states` (and `products`), all (batch, time, channels), from `start` on; gives the last state."""
+    from elman.ops.scan import walks
+
+    plan = PLAN
+    batch, time, channels = states.shape
+    programs = batch * -(-channels // plan.block)
+    segments = max(1, min(PROGRAMS // programs, time // SHORTEST))
+    steps = -(-time // (segments * plan.unroll)) * plan.unroll
+    segments = -(-time // steps)
+    ended = start.new_empty(batch, segments, channels)
+
+    def launch(starts: Tensor, kept: Tensor | None = None) -> None:
+        kernel: Any = getattr(walks, plan.walk)
+        with torch.cuda.device_of(inputs):
+            kernel[(programs * segments,)](
+                decay,
+                inputs,
+                starts.contiguous(),
+                states,
+                earlier,
+                products,
+                ended,
+                kept,
+                time,
+                channels,
+                steps,
+                segments,
+                *decay.stride(),
+                *inputs.stride(),
+                DOWN=down,
+                LATE=int(late),
+                FOLD=kept is not None,
+                PRODUCTS=kept is None and products is not None,
+                BLOCK=plan.block,
+                UNROLL=plan.unroll,
+                num_warps=plan.warps,
+            )
+
+    if segments == 1:
+        launch(start)
+        return ended[:, 0]
+    kept, begun = torch.empty_like(ended), torch.empty_like(ended)
+    launch(torch.zeros_like(ended), kept)
+    walk(kept, ended, start, begun)
+    launch(torch.cat([start.unsqueeze(1), begun[:, :-1]], 1))
+    return ended[:, -1]

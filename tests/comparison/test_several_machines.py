@@ -1,0 +1,144 @@
+"""A race over several machines: processes of torchrun and nodes of Ray, all of them on this one."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import elman
+from elman.comparison import Race, Running, on_torchrun
+from elman.comparison.race import results_of
+from elman.errors import MissingExtra
+
+ROOT = Path(elman.__file__).parents[1]
+
+
+class Store(dict):
+    """As torch's: bytes under names."""
+
+    def set(self, key, value):
+        self[key] = value.encode()
+
+    def check(self, keys):
+        return all(key in self for key in keys)
+
+    def get(self, key):
+        return self[key]
+
+
+class Recorder:
+    """A place that trains nothing."""
+
+    def __init__(self):
+        self.trained, self.interrupts, self.ended = [], [], threading.Event()
+
+    def train(self, folder):
+        self.trained.append(folder)
+        if folder.name == "lost":
+            raise OSError("no disk")
+        if folder.name == "long":
+            self.ended.wait(10)
+        return {"code": 0, "peak_bytes": 1}
+
+    def interrupt(self, number=2):
+        self.interrupts.append(number)
+        self.ended.set()
+
+    def close(self):
+        self.trained.append("closed")
+
+
+def test_a_process_serves_another_until_it_is_told_to_end(monkeypatch, tmp_path):
+    """Seen to fail with an error of the disk that ends the service, and with interrupts left in the store."""
+    own, store = Recorder(), Store()
+    monkeypatch.setattr(on_torchrun, "_own", lambda modules: own)
+    server = threading.Thread(target=on_torchrun.serve, kwargs={"store": store, "rank": 1}, daemon=True)
+    server.start()
+    place = on_torchrun.Distant(store, 1)
+    assert place.train(tmp_path / "one") == {"code": 0, "peak_bytes": 1}
+    assert place.train(tmp_path / "lost")["code"] == 1
+    threading.Timer(0.3, place.interrupt).start()
+    assert place.train(tmp_path / "long")["code"] == 0
+    place.close()
+    server.join(10)
+    assert not server.is_alive()
+    assert own.trained == [tmp_path / "one", tmp_path / "lost", tmp_path / "long", "closed"]
+    assert own.interrupts == [2]
+
+
+def test_trainings_do_not_think_that_they_are_one_of_many(monkeypatch):
+    """Seen to fail with the environment handed on as it is."""
+    from elman.comparison.launching import Launcher
+
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.setenv(name, "2")
+    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"} & {*Launcher({}).environment}
+
+
+def test_without_ray_it_is_said_how_to_get_it(monkeypatch):
+    from elman.comparison import on_ray
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtra, match=r"elman\[ray\]"):
+        on_ray.places("local")
+
+
+def race(small, folder, *command):
+    """Run by a command of its own; one entrant cannot be trained."""
+    settings = small | {"entrants": {"rnn": {}, "lost": {"pattern": ["rnn"]}}, "trials": 1}
+    (folder / "race.yaml").write_text(json.dumps(settings))
+    running = Running(Race.make(settings), folder / "race", workers=1)
+    for job in running.plan.runs(running.plan.entrants[1], None, None):
+        running.plan.make_folder(job)
+        (job.folder / "config.yaml").write_text("model: {type: nonsense}\n")
+    words = ["compare", "race.yaml", "--run", "race", "--resume", "--json"]
+    ended = subprocess.run(
+        [sys.executable, *command, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    assert "2 at a time" in ended.stderr, ended.stderr[-3000:]
+    assert "lost seed-1: failed" in ended.stderr
+    return settings
+
+
+def ends_as_at_home(settings, folder):
+    """Nothing is left to train; the numbers are those of a race on this machine alone."""
+    done = Running(Race.make(settings), folder / "race", workers=1, resume=True)
+    assert {event.job.entrant for event in done.events() if event.job} == {"lost"}
+    home = Running(Race.make(settings | {"entrants": ["rnn"], "seeds": 1}), folder / "home", workers=1)
+    assert {event.kind for event in home.events()} >= {"done"}
+    assert results_of(home.jobs["rnn"][0])["test"] == results_of(done.jobs["rnn"][0])["test"]
+    assert (folder / "race" / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_a_race_over_the_processes_of_torchrun(small, tmp_path):
+    """Two at a time; one that fails is told of, and the others go on. Seen to fail with the race run by both."""
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    launcher += ["--rdzv-endpoint", "127.0.0.1:0", "-m", "--", "elman"]
+    settings = race(small, tmp_path, *launcher)
+    ends_as_at_home(settings, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_race_over_the_nodes_of_a_ray_cluster(small, tmp_path):
+    """Of two nodes with a core each; in processes of their own, whose warnings are theirs."""
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'elman[ray]'")
+    code = """
+import sys
+from ray.cluster_utils import Cluster
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 10**8})
+cluster.add_node(num_cpus=1, object_store_memory=10**8)
+try:
+    from elman.cli.main import main
+    main([*sys.argv[1:], "--ray", cluster.address])
+finally:
+    cluster.shutdown()
+"""
+    settings = race(small, tmp_path, "-c", code)
+    ends_as_at_home(settings, tmp_path)

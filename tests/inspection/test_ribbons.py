@@ -1,0 +1,94 @@
+"""Ribbons and pooling: bands are the recorded values, gates the layer's own, long texts stay true in few columns."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as some
+from reading_cases import classifier, language
+
+from elman.errors import ConfigError
+from elman.inspection import pooling
+from elman.inspection.attention import attention_figure
+from elman.inspection.panels import Ribbons
+from elman.inspection.ribbons import half_lives, ribbon_figure
+from elman.inspection.trace import trace
+
+
+def test_a_band_is_what_was_recorded_with_the_gates_of_its_layer() -> None:
+    """Seen to fail with keep and write exchanged."""
+    look = language("lstm")
+    (panel,) = ribbon_figure(look, units=[5, 2]).panels
+    found = trace(look)
+    assert isinstance(panel, Ribbons)
+    assert panel.title == "layers.0.lstm.memory"
+    assert panel.names == ["unit 5", "unit 2"]
+    for part, site in ((panel.values, "memory"), (panel.keep, "gate.forget"), (panel.write, "gate.input")):
+        np.testing.assert_allclose(part, found[f"layers.0.lstm.{site}"][:, [5, 2]].T)
+
+
+def test_what_is_not_kept_is_written_where_one_gate_does_both() -> None:
+    (panel,) = ribbon_figure(language("gru")).panels
+    np.testing.assert_allclose(panel.keep + panel.write, 1)
+    (plain,) = ribbon_figure(language("rnn")).panels
+    assert plain.keep is None
+    assert plain.write is None
+
+
+@pytest.mark.parametrize("layer", ["lstm", "rnn", "mingru", "mamba", "s4d", "linear-attention"])
+def test_every_kind_of_memory_can_be_drawn(layer: str, tmp_path: Path) -> None:
+    figure = ribbon_figure(language([layer]))
+    assert figure.save(tmp_path / "r.svg").stat().st_size > 1000
+    assert "unit" in figure.text(80)
+    assert json.dumps(figure.plain())
+    assert len(figure.data) == len(figure.panels[0].names) * 7
+
+
+def test_what_cannot_be_shown_is_named() -> None:
+    with pytest.raises(ConfigError, match="carries no state"):
+        ribbon_figure(language("attention"))
+    with pytest.raises(ConfigError, match=r"unit 8: .* has 8 units"):
+        ribbon_figure(language("lstm"), units=[8])
+    with pytest.raises(ConfigError, match="layer 2: 1 layers"):
+        ribbon_figure(classifier("lstm"), layer=2)
+
+
+def test_half_lives_are_those_of_constant_gates() -> None:
+    keep = np.tile([0.5, 0.9, 2**-0.1], (20, 1))
+    np.testing.assert_allclose(half_lives(keep), [1, np.log(0.5) / np.log(0.9), 10])
+    assert half_lives(np.ones((3, 1))) == np.inf
+    assert half_lives(np.zeros((3, 1))) < 0.1
+
+
+@given(count=some.integers(1, 1000), units=some.integers(1, 3))
+def test_pooling_keeps_means_and_never_draws_more_than_its_columns(count: int, units: int) -> None:
+    """Seen to fail with a last column divided by the full step."""
+    values = np.random.default_rng(count).standard_normal((units, count))
+    found = pooling.means(values)
+    assert found.shape[1] == len(pooling.names([""] * count)) <= pooling.COLUMNS
+    step = pooling.together(count)
+    sizes = np.minimum(step, count - step * np.arange(found.shape[1]))
+    np.testing.assert_allclose((found * sizes).sum(1), values.sum(1), atol=1e-9)
+    assert bool(pooling.note(count)) == (count > pooling.COLUMNS)
+
+
+def test_pooled_attention_is_still_shares() -> None:
+    weights = np.random.default_rng(0).dirichlet(np.ones(450), 450)
+    found = pooling.shares(weights)
+    assert found.shape == (150, 150)
+    np.testing.assert_allclose(found.sum(1), 1)
+
+
+def test_a_long_text_is_pooled_and_the_picture_says_so() -> None:
+    ids = tuple(torch.randint(1, 10, (449,)).tolist())
+    figure = trace(language("gru", ids=ids)).figure("*.hidden")
+    assert len(figure.panels[0].columns) == 150
+    assert "450 positions in 150 columns" in " ".join(figure.notes)
+    looking = attention_figure(language("attention", ids=ids))
+    assert looking.panels[0].maps[""].shape == (150, 150)
+    assert "450 positions in 150 columns" in " ".join(looking.notes)
+    ribbons = ribbon_figure(language("gru", ids=ids))
+    assert ribbons.panels[0].values.shape[1] == 150

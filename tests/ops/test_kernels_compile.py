@@ -1,0 +1,52 @@
+"""Every kernel compiles for a GPU, also where none is: the interpreter forgives what the compiler does not."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+PROGRAM = """
+import itertools
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from elman.ops.scan import kernel, walks
+from elman.ops.selective import fused, kernel as selective
+
+INTEGERS = "time channels size stretches gate_time batch steps segments decay_row decay_time inputs_row inputs_time"
+
+def build(function, constants, kind, warps):
+    types = {}
+    for name in function.arg_names:
+        own = kind if name in ("decay", "inputs", "x", "delta", "write", "read", "gate") else "fp32"
+        types[name] = "constexpr" if name in constants else "i32" if name in INTEGERS.split() else "*" + own
+    source = ASTSource(function, types, constants)
+    options = {"num_warps": warps}
+    assert triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["cubin"]
+    print(function.__name__, constants)
+
+plan = kernel.PLAN
+for walk, (late, fold, products) in itertools.product(("lanes", "tiles"), ((0, 0, 0), (0, 1, 0), (1, 0, 1))):
+    flags = {"DOWN": bool(late), "LATE": late, "FOLD": bool(fold), "PRODUCTS": bool(products)}
+    absent = {} if products else {"earlier": None, "products": None}
+    absent |= {} if fold else {"kept": None}
+    sizes = {"BLOCK": plan.block, "UNROLL": plan.unroll, "decay_channel": 1, "inputs_channel": 1}
+    build(getattr(walks, walk), {**absent, **flags, **sizes}, "bf16" if fold else "fp32", plan.warps)
+for name, gated in itertools.product(("forward", "backward"), (True, False)):
+    absent = {} if gated else {"skip": None, "gate": None}
+    if name == "backward" and not gated:
+        absent |= {"for_skip": None, "for_gate": None}
+    sizes = {"STEPS": selective.PLAN.steps, "BLOCK": selective.PLAN.block}
+    build(getattr(fused, name), {**absent, **sizes}, "fp32" if gated else "bf16", selective.PLAN.warps)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("triton") is None, reason="kernels are written in Triton")
+def test_every_kernel_compiles() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(done.stdout.splitlines()) == 10
