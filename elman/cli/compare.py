@@ -40,9 +40,7 @@ def compare(
     minutes: Annotated[float | None, options.option(help="Equal training minutes.", default="none")] = None,
     seeds: Annotated[int | None, options.option(help="Trainings of each.", default="3")] = None,
     trials: Annotated[int | None, options.option(help="Learning rates that each tries.", default="3")] = None,
-    module: Annotated[
-        list[Path] | None, options.option(help="Python file that registers your own cell. Repeatable.", default="none")
-    ] = None,
+    module: options.Module = None,
     device: options.Device = None,
     workers: Annotated[int, options.option(help="Trainings at a time.", default="one a core")] = 0,
     ray: Annotated[
@@ -82,7 +80,8 @@ def compare(
         found = gather(running)
         report = write_report(found, running, sys.argv[1:])
     except KeyboardInterrupt:
-        print(f"interrupted; go on with: elman compare --run {folder} --resume", file=sys.stderr)
+        own = "".join(f" --module {path}" for path in module or ())
+        print(f"interrupted; go on with: elman compare --run {folder} --resume{own}", file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
         for number, handler in before.items():
