@@ -24,9 +24,7 @@ Edits = Annotated[
 ]
 
 
-def sites(
-    run: Run, module: options.Module = None, device: options.Device = None, json: options.Json = False
-) -> None:
+def sites(run: Run, module: options.Module = None, device: options.Device = None, json: options.Json = False) -> None:
     """Every place inside a model that can be recorded or edited, with its shape and meaning."""
     from elman.inspection.trace import meanings
     from elman.pipeline import load
