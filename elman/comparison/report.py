@@ -12,7 +12,7 @@ from elman.comparison.page import PAGE, grid
 from elman.comparison.pictures import Picture, draw_all
 from elman.comparison.race import Running
 from elman.comparison.results import Found
-from elman.comparison.words import chance, effort, headline, number, short, spread, staircase, unit_of
+from elman.comparison.words import chance, effort, headline, number, seeds_of, short, spread, staircase, unit_of
 from elman.runs import atomic_write
 
 SAMPLES = 3
@@ -57,7 +57,7 @@ def _facts(found: Found, running: Running) -> str:
     source = ", ".join(source) if isinstance(source, list) else source
     return (
         f"Task {plan.prepared.task.name} on {source}; {size} (within 2 %), {effort(plan)} each, "
-        f"{plan.race.seeds} seeds, judged on {found.split} data."
+        f"{seeds_of(plan)}, judged on {found.split} data."
     )
 
 

@@ -120,6 +120,10 @@ def spread(found: Found, row: dict[str, Any]) -> str:
     return f"{100 * row['spread']:.2g}%" if found.measure.key in SHARES else f"{row['spread']:.2g}"
 
 
+def seeds_of(plan: Plan) -> str:
+    return f"{plan.race.seeds} seed{'s' * (plan.race.seeds > 1)}"
+
+
 def unit_of(plan: Plan) -> str:
     """What training is counted in: tokens, texts, words."""
     return COUNTED.get(plan.prepared.task.name, "tokens")
