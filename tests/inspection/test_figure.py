@@ -141,6 +141,13 @@ def test_colours_are_told_apart_by_colour_blind_eyes() -> None:
         assert min(np.linalg.norm(low - middle), np.linalg.norm(high - middle)) > 0.2, scale
 
 
+def test_what_is_beyond_the_scale_has_its_last_colour() -> None:
+    """Seen to fail: the most surprising words were painted as the least surprising ones."""
+    drawn = Figure("t", [ColouredText(["x"], np.array([50.0]), quantity="surprisal")]).image("svg").decode()
+    last = "#" + "".join(f"{round(255 * part):02x}" for part in colours(SCALES["surprisal"])(1.0)[:3])
+    assert f"fill: {last}" in drawn
+
+
 def test_an_unknown_format_names_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\.svg, \.png, \.html"):
         figure("bars").save(tmp_path / "x.gif")
