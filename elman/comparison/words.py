@@ -54,7 +54,7 @@ def _unsure(found: Found, rows: dict[str, dict[str, Any]]) -> str:
     apart = [name for name in found.verdict.tied[1:] if not found.verdict.comparisons[name].overlap]
     if not apart:
         return ""
-    seeds = max(rows[name]["seeds"] for name in apart)
+    seeds = max(rows[name]["seeds"] for name in found.verdict.tied)  # what is exact ran once
     shown = join([f"{name} ({number(found, rows[name]['score'])})" for name in apart])
     return f"{shown} may be behind, but {seeds} seeds are too few to be sure: --resume --seeds {2 * seeds} adds more. "
 
