@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 _PLACES = {
     "train": "elman.pipeline",
     "load": "elman.pipeline",
+    "compare": "elman.comparison",
     "read_recipe": "elman.pipeline",
     "write_recipe": "elman.pipeline",
     "Recipe": "elman.pipeline",

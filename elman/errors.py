@@ -25,9 +25,9 @@ class ConfigError(ElmanError):
 
 
 class UnknownName(ConfigError):
-    def __init__(self, kind: str, name: str, known: Iterable[str]):
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = ""):
         known = sorted(known)
-        super().__init__(f"unknown {kind} {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+        super().__init__(f"unknown {kind} {name!r}{nearest(name, known)}; known: {', '.join(known)}{hint}")
 
 
 class DataError(ElmanError):

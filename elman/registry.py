@@ -8,6 +8,7 @@ from elman.errors import UnknownName
 
 Item = TypeVar("Item")
 Registered = TypeVar("Registered", bound=type)
+OWN = ("cell", "layer", "model", "classifier", "tagger", "translator")  # what people write for themselves
 
 
 class Traits(NamedTuple):
@@ -48,7 +49,8 @@ class Registry(Generic[Item]):
 
     def unknown(self, name: str, also: Iterable[str] = ()) -> UnknownName:
         """The error to raise for a name that neither this registry nor `also` knows."""
-        return UnknownName(self.kind, name, [*self._items, *also])
+        hint = "; of your own: give the file that registers it with --module" if self.kind in OWN else ""
+        return UnknownName(self.kind, name, [*self._items, *also], hint)
 
     def __contains__(self, name: object) -> bool:
         return name in self._items

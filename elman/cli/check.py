@@ -22,6 +22,7 @@ def check(
     size: options.Size = None,
     params: options.Params = None,
     seed: options.Seed = None,
+    module: options.Module = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:

@@ -11,6 +11,7 @@ import typer
 from elman.cli import options
 from elman.errors import ConfigError
 
+YAML = (".yaml", ".yml")
 BUDGETS = ("tokens", "flops", "minutes")
 
 
@@ -40,9 +41,7 @@ def compare(
     minutes: Annotated[float | None, options.option(help="Equal training minutes.", default="none")] = None,
     seeds: Annotated[int | None, options.option(help="Trainings of each.", default="3")] = None,
     trials: Annotated[int | None, options.option(help="Learning rates that each tries.", default="3")] = None,
-    module: Annotated[
-        list[Path] | None, options.option(help="Python file that registers your own cell. Repeatable.", default="none")
-    ] = None,
+    module: options.Module = None,
     device: options.Device = None,
     workers: Annotated[int, options.option(help="Trainings at a time.", default="one a core")] = 0,
     ray: Annotated[
@@ -55,6 +54,7 @@ def compare(
 ) -> None:
     """Train several families and compare them. Settings of the recipe are options: --training.batch_size 16."""
     from elman.comparison import Running, gather, read_results, write_report
+    from elman.comparison.config import BRISK
 
     named: dict[str, Any] = {"data.train": data, "data.valid": valid, "data.test": test, "task": task}
     named |= {"data.train_target": target, "data.valid_target": valid_target, "data.test_target": test_target}
@@ -62,9 +62,13 @@ def compare(
     named |= options.columns_of(columns, task) if columns else {}
     own = {"entrants": models, "parameters": params, "tokens": tokens, "flops": flops, "minutes": minutes}
     own |= {"seeds": seeds, "trials": trials}
-    begun = _begun(source, demo, run if resume else None, bool(data), context.obj)
-    if source is not None and not begun:
+    text = source is not None and source.suffix not in YAML
+    going_on = run if resume and not text else None
+    begun = _begun(None if text else source, demo, going_on, text or bool(data), context.obj)
+    if text:
         named["data.train"] = [str(source), *(data or [])]
+    if not begun and task in (None, "language-model", "masked"):
+        begun = {"recipe": {"training": BRISK}}
     race = _race(begun, _given(named), _given(own), context.obj)
     folder = run or Path("runs") / ("race-demo" if demo else f"race-{_named(race.recipe)}")
     from elman.cli.racing import Table, show
@@ -82,7 +86,8 @@ def compare(
         found = gather(running)
         report = write_report(found, running, sys.argv[1:])
     except KeyboardInterrupt:
-        print(f"interrupted; go on with: elman compare --run {folder} --resume", file=sys.stderr)
+        files = "".join(f" --module {path}" for path in module or ())
+        print(f"interrupted; go on with: elman compare --run {folder} --resume{files}", file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
         for number, handler in before.items():
@@ -113,7 +118,7 @@ def _places(race: Any, ray: str | None, workers: int, modules: Sequence[Path]) -
 
 
 def _begun(source: Path | None, demo: bool, run: Path | None, data: bool, settings: list[str]) -> dict[str, Any]:
-    """What the race is to begin with: the demo, a file, a race to go on with, or without any data a language."""
+    """What the race is to begin with: the demo, a file, a race to go on with; nothing for data, else a language."""
     from elman.comparison import DEMO, EMBEDDED, read_race
     from elman.comparison.config import is_race, of_recipe
     from elman.config import parse_overrides, read_yaml
@@ -121,8 +126,6 @@ def _begun(source: Path | None, demo: bool, run: Path | None, data: bool, settin
     if demo:
         return dict(DEMO)
     if source is not None:
-        if source.suffix not in (".yaml", ".yml"):
-            return {}
         return read_yaml(source) if is_race(source) else of_recipe(read_yaml(source))
     if run is not None and (run / "race.yaml").exists():
         return read_race(run).plain()

@@ -20,6 +20,7 @@ def distill(
         Path | None, options.option(help="File for the teacher's translations.", default="TEACHER/distilled.jsonl")
     ] = None,
     model: Annotated[str, typer.Option(help="Kind of student.")] = "mask-predict",
+    module: options.Module = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:

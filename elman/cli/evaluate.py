@@ -26,6 +26,7 @@ def evaluate(
     ] = None,
     beam_size: Annotated[int | None, options.option(help="Of translations.", default="the recipe's")] = None,
     others: options.Others = None,
+    module: options.Module = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:

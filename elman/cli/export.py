@@ -12,6 +12,7 @@ def export(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     to: Annotated[Path, typer.Option(help="Folder to write.")],
     format: Annotated[str, typer.Option(help="What to write: hugging-face.")] = "hugging-face",
+    module: options.Module = None,
     json: options.Json = False,
 ) -> None:
     """Write a run's model and tokenizer as a folder that other tools load."""

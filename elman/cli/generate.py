@@ -39,6 +39,7 @@ def generate(
         str | None, options.option(help="Of the native engine: fp32, or int8 for speed.", default="the recipe's")
     ] = None,
     count: Annotated[int, typer.Option(help="How many texts.", min=1)] = 1,
+    module: options.Module = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:

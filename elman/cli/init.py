@@ -26,6 +26,7 @@ def init(
     size: options.Size = None,
     params: options.Params = None,
     seed: options.Seed = None,
+    module: options.Module = None,
     device: options.Device = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:

@@ -29,7 +29,7 @@ app.command("units")(microscope.units)
 
 
 @app.command("permutation")
-def permutation(json: options.Json = False) -> None:
+def permutation(module: options.Module = None, json: options.Json = False) -> None:
     """Which layers see order: shuffle all tokens but the last, see whether its output changes."""
     from elman.inspection.permutation import permutation_table
 

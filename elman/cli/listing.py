@@ -10,7 +10,9 @@ Name = Annotated[str | None, typer.Argument(help="Show everything about this nam
 Facts = Annotated[bool, typer.Option("--facts", help="Core idea, limitation and cost of every family of layers.")]
 
 
-def list_names(name: Name = None, facts: Facts = False, json: options.Json = False) -> None:
+def list_names(
+    name: Name = None, facts: Facts = False, module: options.Module = None, json: options.Json = False
+) -> None:
     """Cells, layers, models, tokenizers, languages, with one line each."""
     if name is not None:
         show_one(name, json)

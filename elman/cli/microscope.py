@@ -24,7 +24,7 @@ Edits = Annotated[
 ]
 
 
-def sites(run: Run, device: options.Device = None, json: options.Json = False) -> None:
+def sites(run: Run, module: options.Module = None, device: options.Device = None, json: options.Json = False) -> None:
     """Every place inside a model that can be recorded or edited, with its shape and meaning."""
     from elman.inspection.trace import meanings
     from elman.pipeline import load
@@ -51,6 +51,7 @@ def trace(
     target: Target = None,
     edit: Edits = None,
     to: To = None,
+    module: options.Module = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
@@ -86,6 +87,7 @@ def gradients(
     seed: Annotated[int, typer.Option(min=0, help="All dice come from this number.")] = 0,
     target: Target = None,
     to: To = None,
+    module: options.Module = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
@@ -113,6 +115,7 @@ def predictions(
     ] = None,
     edit: Edits = None,
     to: To = None,
+    module: options.Module = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
@@ -140,6 +143,7 @@ def attention(
     ] = None,
     edit: Edits = None,
     to: To = None,
+    module: options.Module = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
@@ -165,6 +169,7 @@ def ribbons(
     target: Target = None,
     edit: Edits = None,
     to: To = None,
+    module: options.Module = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
@@ -189,6 +194,7 @@ def units(
     ] = None,
     limit: Annotated[int, typer.Option(min=100, help="Characters of the text that are read.")] = 20_000,
     to: To = None,
+    module: options.Module = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import typer
 
 
-def option(*names: str, help: str, default: str) -> Any:
+def option(*names: str, help: str, default: str, **more: Any) -> Any:
     """An option that is left out unless given; `default` tells what then holds."""
-    return typer.Option(*names, help=help, show_default=default)
+    return typer.Option(*names, help=help, show_default=default, **more)
 
 
 WORDS: ContextVar[Sequence[str]] = ContextVar("words", default=())
@@ -25,6 +25,15 @@ WORDS: ContextVar[Sequence[str]] = ContextVar("words", default=())
 def command() -> str:
     """The command that runs now, as it can be typed again."""
     return shlex.join(["elman", *WORDS.get()])
+
+
+def _read_modules(paths: list[Path] | None) -> list[Path] | None:
+    """Before the verb begins, so that every name is known to it."""
+    if paths:
+        from elman.comparison.modules import read_modules
+
+        read_modules(paths)
+    return paths
 
 
 TEXT = "file, folder, glob, '-' or hub:NAME. Repeatable."
@@ -67,6 +76,15 @@ Size = Annotated[str | None, option(help="tiny, small, medium or large.", defaul
 Params = Annotated[str | None, option(help="Number of parameters to come close to, like 250k or 5M.", default="any")]
 Seed = Annotated[int | None, option(help="All dice of the run come from this number.", default="1")]
 Device = Annotated[str | None, option(help="auto, cpu, cuda or mps.", default="auto")]
+Module = Annotated[
+    list[Path] | None,
+    option(
+        "--module",
+        help="Python file that registers your own cell or layer. Repeatable.",
+        default="none",
+        callback=_read_modules,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 Recipe = Annotated[Path | None, typer.Argument(help="A recipe in YAML.", show_default="every setting has its default")]
 

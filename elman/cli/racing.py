@@ -15,7 +15,7 @@ from elman.comparison import Found, Running
 from elman.comparison.plan import Job
 from elman.comparison.results import PARQUET, curve
 from elman.comparison.running import Event
-from elman.comparison.words import headline, number, short, staircase
+from elman.comparison.words import effort, headline, number, seeds_of, short, spread, staircase, unit_of
 
 
 class Table:
@@ -31,8 +31,8 @@ class Table:
         plan = self.running.plan
         size = f"{short(plan.parameters)} parameters" if plan.parameters else "their own size"
         self._say(
-            f"{len(plan.entrants)} entrants of {size}, {plan.race.seeds} seeds, "
-            f"{plan.budget.amount:,g} {plan.budget.kind} each, {self.running.workers} at a time"
+            f"{len(plan.entrants)} entrants of {size}, {seeds_of(plan)}, "
+            f"{effort(plan)} each, {self.running.workers} at a time"
         )
         if self.live:
             self.live.start()
@@ -92,19 +92,22 @@ def show(found: Found, running: Running, report: Path) -> None:
         if row["place"] is None:
             rows.append([row["entrant"], "failed", *([None] * 5)])
             continue
-        spread = "" if row["spread"] is None else f"±{row['spread']:.1g}"
+        around = spread(found, row)
         above = None if row.get("relative_excess") is None else f"{row['relative_excess']:.1%}"
-        figures = [f"{number(found, row['score'])}{spread}", above]
+        figures = [number(found, row["score"]) + (f" ± {around}" if around else ""), above]
         costs = [short(row["parameters"] or None), short(row["training_flops_per_token"])]
         speeds = [row["training_tokens_per_second"], row.get("generation_tokens_per_second")]
         rows.append([row["entrant"], *figures, *costs, *(None if one is None else round(one) for one in speeds)])
     heads = ["entrant", found.measure.key, "above", "params", "FLOPs", "train/s", "write/s"]
-    if not any(row.get("relative_excess") for row in found.rows):
-        heads, rows = [*heads[:2], *heads[3:]], [[*row[:2], *row[3:]] for row in rows]
-    options.table(f"{found.measure.words}, {found.split}", heads, rows)
+    known = [place for place in range(len(heads)) if any(row[place] is not None for row in rows)]
+    heads, rows = [heads[place] for place in known], [[row[place] for place in known] for row in rows]
+    options.table(f"{found.measure.key.replace('_', ' ')}: {found.measure.words}, {found.split}", heads, rows)
     if "above" in heads:
         print("Above: loss above that of the language itself, the best possible.")
-    print("FLOPs and speeds are for each token: of training, forward and backward, and of writing.")
+    unit = unit_of(running.plan)
+    print(f"FLOPs are those of training, forward and backward, for each of the {unit}, which train/s counts too.")
+    if "write/s" in heads:
+        print("write/s counts the tokens that it generates, one text at a time.")
     for name, failures in running.failures.items():
         print(f"{name} failed: {', '.join(failures)}")
     if not (report.parent / PARQUET).exists():

@@ -12,6 +12,7 @@ from elman.cli import options
 
 def score(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
+    module: options.Module = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:

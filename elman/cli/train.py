@@ -28,6 +28,7 @@ def train(
     size: options.Size = None,
     params: options.Params = None,
     seed: options.Seed = None,
+    module: options.Module = None,
     device: options.Device = None,
     run: Annotated[Path | None, options.option(help="Run folder.", default="runs/<data>-<model>")] = None,
     resume: Annotated[

@@ -9,9 +9,9 @@ from elman.errors import ConfigError
 
 
 def read_modules(paths: Iterable[str | Path]) -> None:
-    """Each once, under the name of its file."""
+    """Each once, under a name that no other module has: a file may be called as one of Python's own."""
     for path in map(Path, paths):
-        name = path.stem.replace("-", "_")
+        name = f"elman_own.{path.resolve()}"
         if name in sys.modules:
             continue
         spec = importlib.util.spec_from_file_location(name, path)

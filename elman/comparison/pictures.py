@@ -17,6 +17,7 @@ MARKS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
 GREY = "#595959"
 SIZE = (4.8, 3.7)
 CASES = 30  # words from which on a share of them is shown
+LETTERS = 36  # that find room below an axis
 STEPS = 9  # on a staircase; the labels of more run into each other
 STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
 
@@ -30,8 +31,10 @@ class Picture(NamedTuple):
     alt: str
 
 
-def draw_all(found: Found, jobs: dict[str, list[Any]], folder: Path, unit: str = "tokens") -> list[Picture]:
-    """Every picture there is data for; also as files. `unit` is what training is counted in."""
+def draw_all(
+    found: Found, jobs: dict[str, list[Any]], folder: Path, unit: str = "tokens", command: str = ""
+) -> list[Picture]:
+    """Every picture there is data for; also as files, which name the command. `unit` is what training is counted in."""
     ranked = [row for row in found.rows if row["place"] is not None]
     looks = {row["entrant"]: place for place, row in enumerate(sorted(ranked, key=lambda row: row["entrant"]))}
     drawings: list[tuple[str, str, Callable[[Any], str]]] = [
@@ -42,11 +45,11 @@ def draw_all(found: Found, jobs: dict[str, list[Any]], folder: Path, unit: str =
         ("frequency", "By frequency of the word", lambda axes: _frequencies(axes, ranked, looks)),
         ("length", "By length of the example", lambda axes: _lengths(axes, ranked, looks)),
     ]
-    pictures = [_drawn(name, title, draw, folder) for name, title, draw in drawings]
+    pictures = [_drawn(name, title, draw, folder, command) for name, title, draw in drawings]
     return [picture for picture in pictures if picture is not None]
 
 
-def _drawn(name: str, title: str, draw: Callable[[Any], str], folder: Path) -> Picture | None:
+def _drawn(name: str, title: str, draw: Callable[[Any], str], folder: Path, command: str) -> Picture | None:
     from matplotlib import rc_context  # heavy: only when drawn
     from matplotlib.figure import Figure
 
@@ -63,9 +66,10 @@ def _drawn(name: str, title: str, draw: Callable[[Any], str], folder: Path) -> P
             )
         folder.mkdir(parents=True, exist_ok=True)
         memory = StringIO()
-        figure.savefig(memory, format="svg", metadata={"Date": None, "Creator": None})
+        about = {"Title": title, "Description": command}
+        figure.savefig(memory, format="svg", metadata={"Date": None, "Creator": None, **about})
         (folder / f"{name}.svg").write_text(memory.getvalue())
-        figure.savefig(folder / f"{name}.png", dpi=150)
+        figure.savefig(folder / f"{name}.png", dpi=150, metadata=about)
     return Picture(name, title, memory.getvalue(), alt)
 
 
@@ -250,7 +254,8 @@ def _by(
         if len(values) == len(labels):
             axes.plot(range(len(labels)), values, label=row["entrant"], **_look(looks[row["entrant"]]))
             told.append(f"{row['entrant']} from {values[0]:.3g} to {values[-1]:.3g}")
-    axes.set_xticks(range(len(labels)), labels)
+    places = range(0, len(labels), 1 + sum(map(len, labels)) // LETTERS)
+    axes.set_xticks(places, [labels[place] for place in places])
     axes.set(xlabel=what, ylabel="right (%)" if shares else "loss (nats per token)")
     whole = "What is right, in percent," if shares else "Loss"
     return f"{whole} by {what}, from {labels[0]} to {labels[-1]}: {'; '.join(told)}." if told else ""

@@ -40,7 +40,7 @@ class Running:
         """`modules` are files of Python that register what entrants are made of; `places` is where trainings run, if
         that is not this machine."""
         read_modules(modules)
-        self.folder = Path(folder)
+        self.folder, self.modules = Path(folder), modules
         new = not self.folder.exists()
         self.race = _kept(race, self.folder, resume)
         try:

@@ -7,13 +7,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from elman.comparison.budget import UNITS
 from elman.comparison.examples import parting
 from elman.comparison.page import PAGE, grid
 from elman.comparison.pictures import Picture, draw_all
 from elman.comparison.race import Running
 from elman.comparison.results import Found
-from elman.comparison.words import chance, headline, number, short, staircase
+from elman.comparison.words import chance, effort, headline, number, seeds_of, short, spread, staircase, unit_of
 from elman.runs import atomic_write
 
 SAMPLES = 3
@@ -22,23 +21,23 @@ TOLD = 400  # characters of a sample or of a failure
 
 def write_report(found: Found, running: Running, arguments: Sequence[str]) -> Path:
     """report.html in the folder of the race, and the plots beside it."""
-    unit = UNITS.get(running.plan.prepared.task.name, "tokens")
-    pictures = draw_all(found, running.jobs, running.folder / "plots", unit)
+    commands = _commands(running, arguments)
+    pictures = draw_all(found, running.jobs, running.folder / "plots", unit_of(running.plan), commands[0])
     path = running.folder / "report.html"
-    atomic_write(path, page(found, running, pictures, arguments).encode())
+    atomic_write(path, page(found, running, pictures, commands).encode())
     return path
 
 
-def page(found: Found, running: Running, pictures: Sequence[Picture], arguments: Sequence[str]) -> str:
+def page(found: Found, running: Running, pictures: Sequence[Picture], commands: Sequence[str]) -> str:
     sections = [
         '<div class="pictures">' + "\n".join(_figure(picture) for picture in pictures) + "</div>" if pictures else "",
         _section("All figures", _table(found), "figures"),
-        _section("Costs", _costs(found), "costs"),
+        _section("Costs", _costs(found, unit_of(running.plan)), "costs"),
         _samples(found),
         _parting(found, running),
         _failures(running),
         _section("How it was done", _method(found, running), "method"),
-        _section("Do it again", _commands(running, arguments), "again"),
+        _section("Do it again", _again(commands), "again"),
     ]
     answer, _, rest = headline(found).partition(". ")
     more = [text for text in (rest, staircase(found)) if text]
@@ -54,13 +53,11 @@ def page(found: Found, running: Running, pictures: Sequence[Picture], arguments:
 def _facts(found: Found, running: Running) -> str:
     plan = running.plan
     size = f"{short(plan.parameters)} parameters" if plan.parameters else "their own size"
-    unit = UNITS.get(plan.prepared.task.name, "tokens")
-    what = {"tokens": f"training {unit}", "flops": "training FLOPs", "minutes": "minutes of training"}
     source = plan.base.data.train or (plan.base.data.language or {}).get("type")
     source = ", ".join(source) if isinstance(source, list) else source
     return (
-        f"Task {plan.prepared.task.name} on {source}; {size} (within 2 %), {short(plan.budget.amount)} "
-        f"{what[plan.budget.kind]} each, {plan.race.seeds} seeds, judged on {found.split} data."
+        f"Task {plan.prepared.task.name} on {source}; {size} (within 2 %), {effort(plan)} each, "
+        f"{seeds_of(plan)}, judged on {found.split} data."
     )
 
 
@@ -112,8 +109,7 @@ def _table(found: Found) -> str:
         if row["interval"] and not row["exact"]:
             low_high = " to ".join(number(found, edge) for edge in row["interval"])
         against = row["against_best"]
-        spread = "–" if row["spread"] is None else f"{row['spread']:.2g}"
-        line = [row["entrant"], number(found, row["score"]), spread, low_high]
+        line = [row["entrant"], number(found, row["score"]), spread(found, row) or "–", low_high]
         line += [f"{row['figures'][key]:.4g}" for key in others]
         line += ["–" if row.get(key) is None else f"{row[key]:.1%}" for key in grammar]
         line += ["best", "", "", ""] if against is None else _against(found, against)
@@ -135,7 +131,7 @@ def _against(found: Found, against: dict[str, Any]) -> list[str]:
     return [plus if plus.startswith("-") else f"+{plus}", *chances, told]
 
 
-def _costs(found: Found) -> str:
+def _costs(found: Found, unit: str) -> str:
     lines = []
     for row in _ranked(found):
         near = row.get("seconds_to_near_loss")
@@ -155,8 +151,14 @@ def _costs(found: Found) -> str:
             ]
         )
     goal = _ranked(found)[0].get("near_loss")
-    heads = ["entrant", "parameters", "learning rate", "FLOPs per token", "training tokens/s", "training s"]
-    heads += [f"s to loss {goal:.3f}" if goal else "s to near loss", "writing tokens/s", "peak MB", "state bytes"]
+    heads = ["entrant", "parameters", "learning rate", f"FLOPs per {unit.removesuffix('s')}", f"training {unit}/s"]
+    heads += [
+        "training s",
+        f"s to loss {goal:.3f}" if goal else "s to near loss",
+        "writing tokens/s",
+        "peak MB",
+        "state bytes",
+    ]
     caption = (
         "Costs on one core or accelerator each. FLOPs are those of forward and backward; the loss to reach is 5 % "
         "above the best validation loss of the race; peak memory is that of the whole process; state bytes are those "
@@ -222,12 +224,17 @@ def _method(found: Found, running: Running) -> str:
     return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines if line) + "</ul>"
 
 
-def _commands(running: Running, arguments: Sequence[str]) -> str:
-    folder = running.folder
-    commands = [f"elman {shlex.join(arguments)}" if arguments and arguments[0] == "compare" else ""]
-    commands.append(f"elman compare {folder / 'race.yaml'} --run {folder}-again")
+def _commands(running: Running, arguments: Sequence[str]) -> list[str]:
+    """The one that was given, the same race of its settings, and each entrant alone."""
+    folder, own = running.folder, [word for path in running.modules for word in ("--module", str(path))]
+    given = [[*arguments]] if arguments and arguments[0] == "compare" else []
+    given.append(["compare", str(folder / "race.yaml"), "--run", f"{folder}-again", *own])
     for jobs in running.jobs.values():
         job = jobs[0]
-        commands.append(f"elman train {job.folder / 'config.yaml'} --run {folder}-{job.entrant}")
-    lines = "\n".join(f"<code>{escape(command)}</code>" for command in commands if command)
+        given.append(["train", str(job.folder / "config.yaml"), "--run", f"{folder}-{job.entrant}", *own])
+    return [f"elman {shlex.join(words)}" for words in given]
+
+
+def _again(commands: Sequence[str]) -> str:
+    lines = "\n".join(f"<code>{escape(command)}</code>" for command in commands)
     return f"<p>The whole race, and each entrant alone:</p><pre>{lines}</pre>"

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from elman.comparison.budget import UNITS as COUNTED
+from elman.comparison.plan import Plan
 from elman.comparison.results import Found
 
 UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
@@ -35,7 +37,7 @@ def headline(found: Found) -> str:
     told = f"No single winner: {join(tied)} cannot be told apart ({tied[0]} against {tied[1]}: {why}). "
     told += f"The best mean is {best['entrant']}'s: {score(found, best)}{_above(best)}. "
     if best["seeds"] > 1 or best["exact"]:
-        told += f"{_beaten(beaten, tied)}Of those that lead, {cheapest} trains fastest{_seeds(best)}."
+        told += f"{_beaten(beaten, tied)}{_unsure(found, rows)}Of those that lead, {cheapest} trains fastest."
     else:
         told += "Give --seeds 3 to learn whether the order is more than luck."
     return told
@@ -45,6 +47,16 @@ def _beaten(beaten: Sequence[str], tied: Sequence[str]) -> str:
     if not beaten:
         return ""
     return f"{join(beaten)} {'is' if len(beaten) == 1 else 'are'} surely behind {tied[0]}. "
+
+
+def _unsure(found: Found, rows: dict[str, dict[str, Any]]) -> str:
+    """Those whose intervals lie apart from the best's, so that only more seeds are wanting."""
+    apart = [name for name in found.verdict.tied[1:] if not found.verdict.comparisons[name].overlap]
+    if not apart:
+        return ""
+    seeds = max(rows[name]["seeds"] for name in found.verdict.tied)  # what is exact ran once
+    shown = join([f"{name} ({number(found, rows[name]['score'])})" for name in apart])
+    return f"{shown} may be behind, but {seeds} seeds are too few to be sure: --resume --seeds {2 * seeds} adds more. "
 
 
 def staircase(found: Found) -> str:
@@ -99,6 +111,28 @@ def number(found: Found, value: float) -> str:
     if found.measure.key in SHARES:
         return f"{value:.1%}"
     return f"{value:.2f}" if found.measure.key == "bleu" else f"{value:.4f}"
+
+
+def spread(found: Found, row: dict[str, Any]) -> str:
+    """Standard deviation over seeds, in the unit of `number`; nothing where there is none."""
+    if row["spread"] is None or row["exact"]:
+        return ""
+    return f"{100 * row['spread']:.2g}%" if found.measure.key in SHARES else f"{row['spread']:.2g}"
+
+
+def seeds_of(plan: Plan) -> str:
+    return f"{plan.race.seeds} seed{'s' * (plan.race.seeds > 1)}"
+
+
+def unit_of(plan: Plan) -> str:
+    """What training is counted in: tokens, texts, words."""
+    return COUNTED.get(plan.prepared.task.name, "tokens")
+
+
+def effort(plan: Plan) -> str:
+    """400k training tokens."""
+    what = {"tokens": f"training {unit_of(plan)}", "flops": "training FLOPs", "minutes": "minutes of training"}
+    return f"{short(plan.budget.amount)} {what[plan.budget.kind]}"
 
 
 def _above(row: dict[str, Any]) -> str:

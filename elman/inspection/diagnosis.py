@@ -13,6 +13,7 @@ HELP = {
     "lstm": "open the forget gates at the start: {lstm: {forget_bias: 3}}",
     "gru": "open the update gates (--model gru:open.update=3 shows what it brings), or take {lstm: {forget_bias: 3}}",
 }
+TAKEN = ("orthogonal=true", "forget_bias=3", "open.update=")  # remedies that a probe has had already
 GATED = ("peephole", "layernorm-lstm", "coupled", "minlstm")
 FARTHER = "let it pass beside the cell: residual: true, or an attention or state space layer in the pattern"
 EXPLODING = (
@@ -57,7 +58,7 @@ def diagnose(found: Fading) -> Diagnosis:
         return Diagnosis(found.name, "ends", rate, reach, f"{found.name}: {words}")
     half = np.log(0.5) / np.log(rate)
     gone = f"less than a ten-millionth is left after {reach}" if reach else f"{left:.2g} is left over {longest}"
-    helps = remedy(found.layer) if reach else FARTHER
+    helps = FARTHER if any(taken in found.name for taken in TAKEN) else remedy(found.layer)
     words = f"vanishes; half is gone after {half:.2g} steps, {gone}. Help: {helps}."
     return Diagnosis(found.name, "vanishes", rate, reach, f"{found.name}: {words}")
 

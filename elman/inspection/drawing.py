@@ -352,7 +352,8 @@ def _coloured(part: Any, panel: ColouredText) -> None:
     for line, column, wide, place in _laid(panel):
         lines = max(lines, line + 1)
         value = float(panel.values[place])
-        share = min(max((value - low) / (high - low), 0), 1) if math.isfinite(value) else None
+        # A whole 1 would be the second colour of the table, and not its end.
+        share = min(max((value - low) / (high - low), 0.0), 1.0) if math.isfinite(value) else None
         paint: Any = PALE if share is None else shades(share)
         light = share is None or 0.299 * paint[0] + 0.587 * paint[1] + 0.114 * paint[2] > 0.55
         axes.add_patch(Rectangle((column, line * pitch), wide - 0.15, 1, color=paint, lw=0))

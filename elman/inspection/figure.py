@@ -53,7 +53,7 @@ class Figure:
             "html": lambda: self.html().encode("utf-8"),
             "csv": lambda: self.csv().encode(),
             "json": lambda: (json.dumps(self.plain(), ensure_ascii=False, indent=1) + "\n").encode("utf-8"),
-            "txt": lambda: self.text(width=120).encode(),
+            "txt": lambda: "".join([self.text(width=120), f"$ {self.command}\n" if self.command else ""]).encode(),
         }
         if suffix not in known:
             raise ConfigError(f"{path}: a picture is written as {', '.join(f'.{name}' for name in FORMATS)}")
@@ -76,12 +76,13 @@ class Figure:
         return text(self, width, colour)
 
     def csv(self) -> str:
-        """A table for each panel, a blank line between two; the title above each as a remark."""
+        """A table for each panel, a blank line between two; remarks are the title above each, and the command."""
         out = io.StringIO()
         for panel in self.panels:
             out.write(f"# {' '.join((panel.title or self.title).split())}\n")
             csv.writer(out, lineterminator="\n").writerows(panel.table())
             out.write("\n" if panel is not self.panels[-1] else "")
+        out.write(f"# $ {self.command}\n" if self.command else "")
         return out.getvalue()
 
     def plain(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ details { margin: .5rem 0 }
 .scroll { overflow-x: auto } table { border-collapse: collapse; font-size: .85rem }
 th, td { border-bottom: 1px solid #ddd; padding: .2rem .6rem; text-align: left }
 .yes { color: #005a3c } .no { color: #9c2a00 }
+@media (max-width: 40rem) { figure img { max-width: none } } /* letters stay readable: the picture scrolls */
 @media print { body { margin: 0; max-width: none } details { display: none } }
 """
 
@@ -40,7 +41,8 @@ def block(figure: "Figure", numbers: bool = True) -> str:
     told = escape(f"{figure.title}: {kinds}. {' '.join(figure.notes)}", quote=True)
     bare = figure.__class__(figure.title, figure.panels)  # words and command stand beside it as text
     image = b64encode(bare.image("svg")).decode()
-    lines = ["<figure>", f'<img alt="{told}" src="data:image/svg+xml;base64,{image}">']
+    picture = f'<img alt="{told}" src="data:image/svg+xml;base64,{image}">'
+    lines = ["<figure>", f'<div class="scroll" tabindex="0">{picture}</div>']
     lines += [f"<figcaption>{'<br>'.join(words)}</figcaption>"] if words else []
     lines += ["</figure>"]
     if numbers:

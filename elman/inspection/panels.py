@@ -58,7 +58,7 @@ class HeatMap(Panel):
             assert matrix.shape == (len(self.rows), len(self.columns)), f"{name}: {matrix.shape}"
 
     def table(self) -> Iterator[list[Cell]]:
-        yield ["map", self.row_axis or "row", self.column_axis or "column", "row", "column", "value"]
+        yield ["map", self.row_axis or "row", self.column_axis or "column", "row_name", "column_name", "value"]
         for name, matrix in self.maps.items():
             for i, row in enumerate(self.rows):
                 for j, column in enumerate(self.columns):

@@ -25,9 +25,11 @@ MOST = 8  # panels of a picture that nobody asked for in detail
 class Trace:
     """`trace["layers.0.lstm.gate.forget"]` has one row for each of `trace.tokens`."""
 
-    def __init__(self, tokens: list[str] | Mapping[str, list[str]], data: dict[str, Tensor], of: str = ""):
+    def __init__(
+        self, tokens: list[str] | Mapping[str, list[str]], data: dict[str, Tensor], of: str = "", command: str = ""
+    ):
         self.sides = {"": tokens} if isinstance(tokens, list) else dict(tokens)
-        self.data, self.of = data, of
+        self.data, self.of, self.command = data, of, command
 
     @property
     def tokens(self) -> list[str]:
@@ -58,7 +60,7 @@ class Trace:
         chosen = chosen[: None if sites else MOST]
         panels = [self.panel(site) for site in chosen]
         notes += pooling.note(max((len(self[site]) for site in chosen), default=0))
-        return Figure("What passes inside, token by token", panels, notes, self.of)
+        return Figure("What passes inside, token by token", panels, notes, self.of, command=self.command)
 
     def telling(self) -> list[str]:
         """The sites worth a look: gates and states, or else where attention lies or which n-gram was used."""
@@ -119,12 +121,13 @@ def weights_of(site: str, weights: Tensor) -> Tensor:
     return by_position(weights.unsqueeze(0))[0]
 
 
-def trace(reading: Reading, sites: Sequence[str] = ("*",), of: str = "") -> Trace:
+def trace(reading: Reading, sites: Sequence[str] = ("*",), of: str = "", command: str = "") -> Trace:
     """Read once and keep what passed at the sites."""
     with still(reading.model), taps.record(*sites) as seen:
         reading.run(1)
     found = {site: seen[site] for site in seen}
-    return Trace(reading.tokens, {site: part[0] if len(part) == 1 else part for site, part in found.items()}, of)
+    parts = {site: part[0] if len(part) == 1 else part for site, part in found.items()}
+    return Trace(reading.tokens, parts, of, command)
 
 
 def meanings(model: torch.nn.Module, sites: Sequence[str]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """A trained model ready to use: `elman.load("runs/mine")` speaks, scores, and lets one look inside."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -44,7 +45,7 @@ def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = 
     model.load_state_dict(checkpoint.weights)
     place = choose_device(device)
     choose_threads(recipe, place)
-    return TrainedModel(model.to(place).eval(), task, recipe, checkpoint.step)
+    return TrainedModel(model.to(place).eval(), task, recipe, checkpoint.step, str(path))
 
 
 def _together(models: Sequence["TrainedModel"]) -> "TrainedModel":
@@ -59,8 +60,8 @@ def _together(models: Sequence["TrainedModel"]) -> "TrainedModel":
 class TrainedModel:
     """Model, recipe and what its task learnt of the data, together. `.model` is a plain `nn.Module`."""
 
-    def __init__(self, model: Any, task: Task, recipe: Recipe, step: int = 0):
-        self.model, self.task, self.recipe, self.step = model, task, recipe, step
+    def __init__(self, model: Any, task: Task, recipe: Recipe, step: int = 0, run: str = ""):
+        self.model, self.task, self.recipe, self.step, self.run = model, task, recipe, step, run
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -128,7 +129,10 @@ class TrainedModel:
 
         Of a language model the start, `<eos>` as a rule, stands before it; of a masked model `<eos>` after it.
         """
-        return trace(self.reading(text, target), sites, self.of)
+        words = ["elman", "inspect", "trace", self.run, "--text", text]
+        words += [word for site in sites if site != "*" for word in ("--sites", site)]
+        words += ["--target", target] if target else []
+        return trace(self.reading(text, target), sites, self.of, shlex.join(words) if self.run else "")
 
     @property
     def of(self) -> str:

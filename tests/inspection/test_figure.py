@@ -1,7 +1,6 @@
 """One description, many forms: all have the same numbers, labels and command, and none asks the net for anything."""
 
 import csv
-import io
 import json
 import re
 from itertools import pairwise
@@ -52,6 +51,7 @@ def test_every_kind_is_written_in_every_format(tmp_path: Path, kind: str) -> Non
     for suffix in FORMATS:
         path = shown.save(tmp_path / "new" / f"picture.{suffix}")
         assert path.stat().st_size > 50
+        assert b"elman inspect" in path.read_bytes(), "every one carries the command that made it"
     assert ElementTree.parse(tmp_path / "new" / "picture.svg").getroot().tag.endswith("svg")
     with Image.open(tmp_path / "new" / "picture.png") as image:
         image.verify()
@@ -63,7 +63,10 @@ def test_every_kind_is_written_in_every_format(tmp_path: Path, kind: str) -> Non
 def test_the_numbers_are_those_that_were_given(kind: str) -> None:
     """Seen to fail with rows and columns exchanged in the table."""
     panel, shown = PANELS[kind], figure(kind)
-    rows = list(csv.reader(io.StringIO(shown.csv().split("\n", 1)[1])))
+    *table, command = shown.csv().splitlines()[1:]
+    rows = list(csv.reader(table))
+    assert command == "# $ elman inspect 'x'"
+    assert len(set(rows[0])) == len(rows[0]), "every column has a name of its own"
     if isinstance(panel, HeatMap):
         name = next(iter(panel.maps))
         found = {(int(row[1]), int(row[2])): float(row[5]) for row in rows[1:] if row[0] == name}
@@ -136,6 +139,13 @@ def test_colours_are_told_apart_by_colour_blind_eyes() -> None:
         low, middle, high = (turn @ np.array(colours(scale)(share)[:3]) for share in (0.0, 0.5, 1.0))
         assert np.linalg.norm(low - high) > 0.3, scale
         assert min(np.linalg.norm(low - middle), np.linalg.norm(high - middle)) > 0.2, scale
+
+
+def test_what_is_beyond_the_scale_has_its_last_colour() -> None:
+    """Seen to fail: the most surprising words were painted as the least surprising ones."""
+    drawn = Figure("t", [ColouredText(["x"], np.array([50.0]), quantity="surprisal")]).image("svg").decode()
+    last = "#" + "".join(f"{round(255 * part):02x}" for part in colours(SCALES["surprisal"])(1.0)[:3])
+    assert f"fill: {last}" in drawn
 
 
 def test_an_unknown_format_names_the_known_ones(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def test_what_ends_is_not_what_fades() -> None:
 
 def test_what_is_known_of_a_curve_is_told_exactly() -> None:
     lags = np.arange(150)
+    assert "orthogonal: true" not in diagnose(Fading("rnn:orthogonal=true", "rnn", lags, 0.5**lags, 1e-40)).words
     half = diagnose(Fading("x", "rnn", lags, 0.5**lags, 1e-40))
     assert half.rate == pytest.approx(0.5)
     assert half.reach == 25  # 2^-24 of what is one step back
