@@ -50,7 +50,6 @@ def test_those_who_cannot_be_told_apart_are_named_together():
 
 
 def test_where_only_seeds_are_wanting_more_are_asked_for():
-    """Seen to fail with the seeds of a model without dice, which are one."""
     told = headline(outcome(exact=["b"], a=[1.0, 1.2, 1.1], b=[1.3]))
     assert "b (1.3000) may be behind, but 3 seeds are too few to be sure: --resume --seeds 6 adds more." in told
     assert "may be behind" not in headline(outcome(a=[1.0, 1.2, 1.1], b=[1.05, 1.25, 1.15]))
