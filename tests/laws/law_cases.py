@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elman.cells import Cell
 from elman.layers import LAYERS, SequenceLayer
-from elman.ops.recurrence import FORMS, forms_that_can_run, using
+from elman.ops.recurrence import FORMS, using
 from elman.ops.state import map_state, tensors
 
 # Where the defaults leave something untried.
@@ -94,7 +94,8 @@ def cases(causal: bool = True) -> list[Case]:
 
 def ready_forms(cell: Cell) -> list[str]:
     """Those that need not be made for each cell, which takes long: these have laws of their own."""
-    return [form for form in forms_that_can_run(cell, torch.zeros(1, 1, 3)) if FORMS[form].device is None]
+    x = torch.zeros(1, 1, 3)
+    return [name for name, form in FORMS.items() if form.device is None and not form.obstacle(cell, x, None)]
 
 
 class Situation(NamedTuple):

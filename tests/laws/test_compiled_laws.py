@@ -3,6 +3,7 @@
 Unlike the forms that are ready for any cell, it takes a while to make, so one layer stands for all situations.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +19,14 @@ from elman.ops.state import map_state
 
 CASES = [Case(name, settings, "compiled") for name in CELLS for settings in SETTINGS.get(name, [{}])]
 LAYERS: dict[str, SequenceLayer] = {}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _unwritten_memory() -> Iterator[None]:
+    """Torch fills it with nan then, so nobody reads it in silence."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
 
 
 def layer_of(case: Case) -> SequenceLayer:

@@ -26,6 +26,7 @@ from elman.shapes import Lengths, Sequence, State
 
 KINDS = (torch.float32, torch.float64)
 DEAR = {"sigmoid", "tanh", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "erf"}
+SHORT = 12  # steps; below, packing the weights takes as long as they save
 WIDE = 512  # units from which on oneDNN's LSTM is slower
 LEAST = 1 << 22  # multiplications by one recurrent matrix in one call: with all else, about a millisecond
 
@@ -106,25 +107,30 @@ def _unable(cell: Any, x: Sequence) -> str | None:
 
 
 def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
-    """Why another form should run, as measured on one core (benchmarks/train_step.py).
+    """Why another form should run.
 
     It depends on shapes alone, never on what ran before: a run that is resumed must take the same form again.
     """
-    problem = _unable(cell, x)
-    if problem:
-        return problem
-    if len(x) * x.shape[1] * cell.hidden_size**2 < LEAST:
-        return "so little work is not worth a compiler's time"
-    call = cell.vendor()
-    if cell.hidden_size < WIDE and lengths is None and not isinstance(call, str) and call.kernel == "lstm":
-        return f"below {WIDE} units the vendor's LSTM is as fast"
-    made = plan(cell, lengths is not None)
+    problem = _unable(cell, x) or _slower(cell, x, lengths)
+    made = problem or plan(cell, lengths is not None)
     if isinstance(made, str):
         return made
     try:
         made.walks  # noqa: B018
     except NoCompiler as reason:
         return str(reason)
+    return None
+
+
+def _slower(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
+    """As measured on one core (elman bench cells)."""
+    if x.shape[0] * x.shape[1] * cell.hidden_size**2 < LEAST:
+        return "so little work is not worth a compiler's time"
+    if x.shape[1] < SHORT:
+        return f"below {SHORT} steps compiled ones are no faster"
+    call = cell.vendor()
+    if cell.hidden_size < WIDE and lengths is None and not isinstance(call, str) and call.kernel == "lstm":
+        return f"below {WIDE} units the vendor's LSTM is as fast"
     return None
 
 
