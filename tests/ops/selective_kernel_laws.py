@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interpreted import DEVICE, interpreting  # noqa: F401
+from interpreted import DEVICE
 from torch import Tensor
 
 from elman.ops import selective
