@@ -1,7 +1,7 @@
 """A training step of every cell on one CPU thread: the compiled form beside nn.LSTM, the vendor's kernel and the loop.
 
 Forward and backward of one layer whose input is as wide as its state. Since cells multiply more or less, the time is
-also given as a ratio to that of nn.LSTM (oneDNN) for as many multiplications.
+also compared with that of nn.LSTM (oneDNN) for as many multiplications.
 """
 
 import time
@@ -55,30 +55,29 @@ def variants(cell: Cell, batch: int, length: int) -> dict[str, Callable[[], Any]
 
 
 def row(cell: Cell, batch: int, length: int, rounds: int) -> dict[str, float]:
-    """Milliseconds, the ratio for as many multiplications with quartiles, and how much longer other forms take."""
+    """Milliseconds, how many times faster than nn.LSTM for as many multiplications, what other forms take."""
     seconds = interleaved(variants(cell, batch, length), rounds, clock=time.process_time)
     share = multiplications(cell) / (8 * cell.hidden_size**2)
-    against = compare(seconds, "nn.LSTM")["compiled"]
-    found = {"ms": against["ms"], "of LSTM": 1 / (against["faster"] * share)}
-    found |= {"low": 1 / (against["high"] * share), "high": 1 / (against["low"] * share)}
+    found = compare(seconds, "nn.LSTM")["compiled"]
     slower = compare(seconds, "compiled")
-    return found | {f"{form} takes": 1 / slower[form]["faster"] for form in ("vendor", "reference") if form in slower}
+    others = {f"{form} takes": 1 / slower[form]["faster"] for form in ("vendor", "reference") if form in slower}
+    return {"ms": found["ms"], **{key: found[key] * share for key in ("faster", "low", "high")}, **others}
 
 
 def measure(rounds: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    results: dict[str, Any] = {}
+    results: dict[str, dict[str, dict[str, float]]] = {}
     for batch, length, width in SHAPES:
-        print(f"\n{batch} x {length}, {width} units: compiled ms; times nn.LSTM for as many multiplications; others")
+        shape = f"{batch} rows, {length} steps, {width} units, beside nn.LSTM for as many multiplications"
+        table = results[shape] = {}
+        print(f"\n{shape}")
         for name in CELLS:
             for settings in SETTINGS.get(name, [{}]):
                 cell = CELLS[name](CELLS[name].Config(hidden_size=width, **settings), width)
                 title = " ".join([name, *settings.values()])
-                one = results[f"{title}, {batch} x {length} x {width}"] = row(cell, batch, length, rounds)
-                spread = f"{one['of LSTM']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+                one = table[title] = row(cell, batch, length, rounds)
+                ratio = f"{one['faster']:.2f} x ({one['low']:.2f} to {one['high']:.2f})"
                 others = [f"{key} {value:.2f} x" for key, value in one.items() if key.endswith("takes")]
-                print(f"  {title:<24} {one['ms']:8.2f} ms  {spread:<22} {', '.join(others)}", flush=True)
-    worst = max(results, key=lambda one: results[one]["of LSTM"])
-    print(f"\nthe slowest for its multiplications: {worst}, {results[worst]['of LSTM']:.2f} x nn.LSTM")
+                print(f"  {title:<24} {one['ms']:8.2f} ms  {ratio:<24} {', '.join(others)}", flush=True)
     return results
