@@ -100,7 +100,7 @@ class Builder:
             self._known[new] = len(self.nodes) - 1
         return self._known[new]
 
-    def constant(self, value: float) -> int:
+    def constant(self, value: int | float) -> int:
         return self.node("constant", detail=(float(value),))
 
     def number(self, index: int) -> float | None:
@@ -120,7 +120,7 @@ class Builder:
                 return other
         return self.node("mul", a, b)
 
-    def times(self, a: int, factor: float) -> int:
+    def times(self, a: int, factor: int | float) -> int:
         return self.mul(a, self.constant(factor))
 
     def sub(self, a: int, b: int) -> int:
