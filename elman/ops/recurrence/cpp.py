@@ -74,8 +74,9 @@ class _Emitter:
         parts = range(len(self.program.carried))
         rooms = [self.room(name, f"{len(parts)} * rows * wide") for name in ("old", "fresh")]
         rooms += [self.room(f"y{n}", f"rows * whole({len(group)} * size)") for n, group in enumerate(self.groups)]
-        for index in self.plan.outliving:
-            rooms.append(self.room(f"m{index}", "rows * wide" if self.kinds[index] == UNITS else "whole(rows)"))
+        for index, stays in self.plan.outliving.items():
+            size = "whole(rows)" if self.kinds[index] == ROW else "rows * wide" if stays else "wide"
+            rooms.append(self.room(f"m{index}", size))
         rooms += [self.room(f"m{index}", "wide") for index in self.plan.vectors]
         lines = [f"for (int64_t u = 0; u < size; ++u) m{i}[u] = {self.formula(i)};" for i in self.plan.vectors]
         lines += [ROWS, *(self.copied("initial", part) for part in parts), "}"]
@@ -189,7 +190,8 @@ class _Emitter:
     def memory(self, index: int) -> str:
         if self.kinds[index] == ROW:
             return f"m{index}[r]"
-        return f"{self.address(f'm{index}_', f'm{index} + r * wide')}[u]"
+        start = f"m{index} + r * wide" if self.plan.outliving[index] else f"m{index}"
+        return f"{self.address(f'm{index}_', start)}[u]"
 
     def given(self, what: str, which: Any) -> str:
         """Where a slot holds this row and step."""

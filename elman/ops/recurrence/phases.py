@@ -53,17 +53,20 @@ class Phases:
         return sum(start <= phase for start in self.starts)
 
     @cached_property
-    def outliving(self) -> list[int]:
-        """What must lie in memory: values of units that a later phase or a product reads, and of rows a later stage."""
-        nodes, found = self.program.nodes, set()
+    def outliving(self) -> dict[int, bool]:
+        """What must lie in memory: values of units that a later phase reads, and of rows that a later stage does.
+
+        With each, whether it must for all rows: else its stage has read it before it comes to the next row.
+        """
+        nodes = self.program.nodes
+        found: dict[int, bool] = {}
         for index in self.live:
             for arg in set(nodes[index].args) & set(self.made):
                 before, after = self.place[arg], self.place[index]
-                if self.kinds[arg] == ROW:
-                    before, after = self.stage(before), self.stage(after)
-                if before < after:
-                    found.add(arg)
-        return sorted(found)
+                stays = self.stage(before) < self.stage(after)
+                if stays or (before < after and self.kinds[arg] == UNITS):
+                    found[arg] = found.get(arg, False) or stays
+        return found
 
     def written(self, index: int) -> int:
         """The phase that hands out a result: that which makes it; the last, if it lies in memory until then."""
