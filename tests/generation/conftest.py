@@ -136,7 +136,7 @@ class StreamDecoder:
         return rest
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _decoder():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("elman.tokenizers.StreamDecoder", StreamDecoder, raising=False)
