@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from elman.comparison.page import PAGE, grid
 from elman.comparison.pictures import Picture, draw_all
 from elman.comparison.race import Running
 from elman.comparison.results import Found
+from elman.comparison.usage import APPLIES
 from elman.comparison.words import chance, effort, headline, number, seeds_of, short, spread, staircase, unit_of
 from elman.runs import atomic_write
 
@@ -32,7 +33,7 @@ def page(found: Found, running: Running, pictures: Sequence[Picture], commands: 
     sections = [
         '<div class="pictures">' + "\n".join(_figure(picture) for picture in pictures) + "</div>" if pictures else "",
         _section("All figures", _table(found), "figures"),
-        _section("Costs", _costs(found, unit_of(running.plan)), "costs"),
+        _section("Costs", _costs(found, running.plan.prepared.task.name, unit_of(running.plan)), "costs"),
         _samples(found),
         _parting(found, running),
         _failures(running),
@@ -131,40 +132,37 @@ def _against(found: Found, against: dict[str, Any]) -> list[str]:
     return [plus if plus.startswith("-") else f"+{plus}", *chances, told]
 
 
-def _costs(found: Found, unit: str) -> str:
-    lines = []
-    for row in _ranked(found):
-        near = row.get("seconds_to_near_loss")
-        state = {one["tokens"]: one["bytes"] for one in row.get("state_bytes") or []}
-        lines.append(
-            [
-                row["entrant"],
-                "counted" if row["exact"] else f"{row['parameters']:,}",
-                f"{row['learning_rate']:g}" if row["learning_rate"] else "–",
-                short(row["training_flops_per_token"]),
-                short(row["training_tokens_per_second"]),
-                short(row["training_seconds"]),
-                "never" if near is None else f"{near:.3g}",
-                short(row.get("generation_tokens_per_second")),
-                f"{row['peak_bytes'] / 2**20:,.0f}" if row.get("peak_bytes") else "–",
-                " / ".join(short(state[tokens]) for tokens in (1, 64, 1024) if tokens in state) or "–",
-            ]
-        )
-    goal = _ranked(found)[0].get("near_loss")
-    heads = ["entrant", "parameters", "learning rate", f"FLOPs per {unit.removesuffix('s')}", f"training {unit}/s"]
-    heads += [
-        "training s",
-        f"s to loss {goal:.3f}" if goal else "s to near loss",
-        "writing tokens/s",
-        "peak MB",
-        "state bytes",
-    ]
+def _costs(found: Found, task: str, unit: str) -> str:
+    """A column for each cost that the task has."""
+    rows = _ranked(found)
+    near = f"s to loss {rows[0]['near_loss']:.3f}" if rows[0].get("near_loss") else "s to near loss"
+    longest = max((one["tokens"] for row in rows for one in row.get("state_bytes") or []), default=0)
+    shown = (1, 64, longest)
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "entrant": lambda row: row["entrant"],
+        "parameters": lambda row: "counted" if row["exact"] else f"{row['parameters']:,}",
+        "learning rate": lambda row: f"{row['learning_rate']:g}" if row["learning_rate"] else "–",
+        f"FLOPs per {unit.removesuffix('s')}": lambda row: short(row["training_flops_per_token"]),
+        f"training {unit}/s": lambda row: short(row["training_tokens_per_second"]),
+        "training s": lambda row: short(row["training_seconds"]),
+        near: lambda row: "never" if (s := row.get("seconds_to_near_loss")) is None else f"{s:.3g}",
+        "writing tokens/s": lambda row: short(row.get("generation_tokens_per_second")),
+        "answers/s": lambda row: short(row.get("answers_per_second")),
+        "peak MB": lambda row: f"{row['peak_bytes'] / 2**20:,.0f}" if row.get("peak_bytes") else "–",
+        f"state bytes after 1 / 64 / {longest:,} tokens": lambda row: _states(row, shown),
+    }
+    lines = {head: [of(row) for row in rows] for head, of in columns.items()}
+    had = {head: cells for head, cells in lines.items() if set(cells) != {"–"}}
     caption = (
         "Costs on one core or accelerator each. FLOPs are those of forward and backward; the loss to reach is 5 % "
-        "above the best validation loss of the race; peak memory is that of the whole process; state bytes are those "
-        "after 1, 64 and 1,024 tokens."
+        f"above the best validation loss of the race; peak memory is that of the whole process. {APPLIES[task]}"
     )
-    return grid(caption, heads, lines)
+    return grid(caption, list(had), list(zip(*had.values(), strict=True)))
+
+
+def _states(row: dict[str, Any], contexts: Sequence[int]) -> str:
+    known = {one["tokens"]: one["bytes"] for one in row.get("state_bytes") or []}
+    return " / ".join(short(known[one]) for one in contexts) if known else "–"
 
 
 def _samples(found: Found) -> str:
