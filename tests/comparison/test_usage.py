@@ -1,5 +1,7 @@
 """What the use of a model takes: speed by a clock that does not lie, and the bytes it carries on."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -32,9 +34,8 @@ def test_a_translation_that_looks_back_carries_its_source():
     """Seen to fail with the state before a source without words."""
     sizes = bytes_of(translator(decoder={"attention": {"score": "dot"}, "context": ["state"]}))
     assert sizes == sorted(set(sizes))
-    places = [b - a for a, b in zip(sizes, sizes[1:], strict=False)]
-    added = [b - a for a, b in zip(usage.PAIRS, usage.PAIRS[1:], strict=False)]
-    assert len({size / count for size, count in zip(places, added, strict=True)}) == 1
+    steps = zip(pairwise(sizes), pairwise(usage.PAIRS), strict=True)
+    assert len({(after - before) / (longer - shorter) for (before, after), (shorter, longer) in steps}) == 1
 
 
 def test_a_classifier_that_reads_one_way_carries_the_state_of_its_layers():
