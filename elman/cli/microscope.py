@@ -99,7 +99,8 @@ def gradients(
         if text is None:
             raise ConfigError("of a run, give the text that it shall read: --text '...'")
         found = opened(run, device)
-        deliver(model_figure(found.reading(given(text), target), found.of), to, json, run)
+        reading = found.reading(given(text), target, precision)
+        deliver(model_figure(reading, f"{found.of}, {precision}"), to, json, run)
         return
     probes = [fading.Probe.parse(one) for one in model or fading.USUAL]
     deliver(fading_figure(probes, length, hidden, seed, precision), to, json)

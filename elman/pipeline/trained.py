@@ -10,6 +10,7 @@ from elman.config import read_yaml
 from elman.errors import ConfigError, RunError
 from elman.evaluation import score_texts
 from elman.generation import Ensemble, Generated, GenerationConfig, generate, stream
+from elman.inspection.precision import in_precision
 from elman.inspection.reading import Reading
 from elman.inspection.trace import Trace, trace
 from elman.models import KINDS, EncoderDecoder, cannot_step, prediction_of
@@ -120,9 +121,12 @@ class TrainedModel:
         """Change what passes: `with model.edit({"layers.0.lstm.gate.forget@3": 1.0}): ...`."""
         return taps.edit(changes)
 
-    def reading(self, text: str, target: str | None = None) -> Reading:
-        """A text as this model reads it: what `elman.inspection` looks at. A translation may be given its target."""
-        return self.task.reading(self.model, text, self.recipe, target)
+    def reading(self, text: str, target: str | None = None, precision: str = "float32") -> Reading:
+        """A text as this model reads it: what `elman.inspection` looks at. A translation may be given its target.
+
+        In float64 it is a copy of the model that reads: for gradients smaller than float32 has numbers for.
+        """
+        return self.task.reading(in_precision(self.model, precision), text, self.recipe, target)
 
     def trace(self, text: str, sites: Sequence[str] = ("*",), target: str | None = None) -> Trace:
         """Read a text once and keep what passed at the sites: arrays (time, ...) beside the tokens.

@@ -64,6 +64,12 @@ def test_gradients_need_no_data_and_no_run(elman, tmp_path):
 
 def test_gradients_predictions_and_units_of_a_run(elman, trained, tmp_path):
     assert elman("inspect", "gradients", trained, "--text", "the cat sat").code == 0
+    words = ["inspect", "gradients", trained, "--text", "the cat " * 6, "--json", "--precision"]
+    single, double = (json.loads(elman(*words, kind).out) for kind in ("float32", "float64"))
+    assert double["of"].endswith("float64")
+    assert double["panels"] != single["panels"]
+    half = elman(*words, "half")
+    assert (half.code, "float32, float64" in half.err) == (2, True)
     asked = elman("inspect", "gradients", trained)
     assert (asked.code, "--text" in asked.err) == (2, True)
     words = ["inspect", "predictions", trained, "--text", "the cat", "--contrast", "a,t", "--edit", f"{GATE}@2=0"]
