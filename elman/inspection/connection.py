@@ -54,8 +54,8 @@ def connect(reading: Reading, most: int = MOST, outcome: int | None = None) -> C
     size = len(reading.read)
     names = answers(reading, scores)[first:]
     norms, products = gradient.double().norm(dim=-1)[:, :size], products[:, :size].detach()
-    parts = [part.double().cpu().numpy() for part in (norms, products)]
-    return Connection(*parts, first, names, reading.read, torch.finfo(gradient.dtype).tiny)
+    wide = norms.double().cpu().numpy(), products.double().cpu().numpy()
+    return Connection(*wide, first, names, reading.read, torch.finfo(gradient.dtype).tiny)
 
 
 def log_chances(reading: Reading, scores: Tensor) -> Tensor:
