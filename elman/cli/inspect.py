@@ -24,6 +24,7 @@ app.command("trace")(microscope.trace)
 app.command("gradients")(microscope.gradients)
 app.command("predictions")(microscope.predictions)
 app.command("attention")(microscope.attention)
+app.command("padding")(microscope.padding)
 app.command("ribbons")(microscope.ribbons)
 app.command("units")(microscope.units)
 

@@ -87,6 +87,15 @@ def test_gradients_predictions_and_units_of_a_run(elman, trained, tmp_path):
     assert (missing.code, "cannot be read" in missing.err) == (1, True)
 
 
+def test_padding_is_looked_for_in_a_run(elman, trained):
+    words = ["inspect", "padding", trained, "--text", "the cat"]
+    assert "Padding changes no score" in elman(*words).out
+    found = json.loads(elman(*words, "--pads", "3", "--precision", "float64", "--json").out)
+    assert found["panels"][0]["lines"]["largest change of any score"][0] == [3]
+    none = elman(*words, "--pads", "0")
+    assert (none.code, "from 1 on" in none.err) == (2, True)
+
+
 def test_a_model_without_attention_says_so(elman, trained):
     ended = elman("inspect", "attention", trained, "--text", "the cat")
     assert (ended.code, "no layer of this model has attention" in ended.err) == (2, True)

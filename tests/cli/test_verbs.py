@@ -28,6 +28,7 @@ VERBS = [
     "inspect gradients",
     "inspect predictions",
     "inspect attention",
+    "inspect padding",
     "inspect units",
     "lab",
     "lab list",
