@@ -22,6 +22,7 @@ from elman.ops import taps
 PADS = (1, 2, 4, 8, 16, 32)
 ROUNDING = 1000  # times the precision: sums of other shapes are taken in another order
 MUCH = 0.01  # of the attention
+LIMITS = (-0.03, 1.03)
 
 Recorded = Mapping[str, Tensor]
 
@@ -92,12 +93,15 @@ def padding_figure(reading: Reading, of: str = "", pads: Sequence[int] = PADS) -
     """How scores change with padding, and what attention spends on it: neither should be."""
     found = padding(reading, pads)
     counts = np.array([one.pads for one in found])
-    changes = {"largest change of any score": (counts, np.array([one.change for one in found]))}
-    panels: list[Panel] = [Lines(changes, "pads beside the text", "share of the largest score", title="Scores")]
+    changes, heads = np.array([one.change for one in found]), ("pads beside the text", "share of the largest score")
+    limits = LIMITS if changes.max() <= 1 else None
+    panels: list[Panel] = [
+        Lines({"change": (counts, changes)}, *heads, limits=limits, title="Change of scores, at most")
+    ]
     shares = {site: (counts, np.array([one.mass[site] for one in found])) for site in found[0].mass}
     if shares:
         title = "Attention of real words on padding"
-        panels.append(Lines(shares, "pads beside the text", "share of attention", limits=(-0.03, 1.03), title=title))
+        panels.append(Lines(shares, heads[0], "share of attention", limits=LIMITS, title=title))
     return Figure("What padding does", panels, notes(found), of)
 
 

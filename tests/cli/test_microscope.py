@@ -91,7 +91,7 @@ def test_padding_is_looked_for_in_a_run(elman, trained):
     words = ["inspect", "padding", trained, "--text", "the cat"]
     assert "Padding changes no score" in elman(*words).out
     found = json.loads(elman(*words, "--pads", "3", "--precision", "float64", "--json").out)
-    assert found["panels"][0]["lines"]["largest change of any score"][0] == [3]
+    assert found["panels"][0]["lines"]["change"][0] == [3]
     none = elman(*words, "--pads", "0")
     assert (none.code, "from 1 on" in none.err) == (2, True)
 
