@@ -68,7 +68,7 @@ class Table:
             own = self.states[entrant.name]
             rate = self.running.rates.get(entrant.name)
             tries = [state for label, state in own.items() if label.startswith("rate-")]
-            trying = f"trying {len(tries)}/{plan.race.trials}" if tries and rate is None else ""
+            trying = f"trying {len(tries)}/{max(len(tries), plan.race.trials)}" if tries and rate is None else ""
             size = "counted" if entrant.counted else f"{entrant.parameters:,}"
             cells = [entrant.name, size, f"{rate:g}" if rate else trying, *(own.get(seed, "") for seed in seeds)]
             grid.add_row(*(Text(cell) for cell in cells))

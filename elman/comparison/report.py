@@ -199,27 +199,46 @@ def _failures(running: Running) -> str:
 
 
 def _method(found: Found, running: Running) -> str:
-    race, plan = running.race, running.plan
+    plan = running.plan
     trained = [entrant for entrant in plan.entrants if not entrant.counted]
     sizes = [entrant.parameters for entrant in trained]
-    edge = [
-        name for name, rate in running.rates.items() if race.trials > 1 and rate in (plan.rates()[0], plan.rates()[-1])
-    ]
     lines = [
         f"Same data, tokenizer and order of batches for all; parameters from {min(sizes):,} to {max(sizes):,}."
         if sizes
         else "",
-        f"Before the race each tried the learning rates {', '.join(f'{rate:g}' for rate in plan.rates())} on "
-        f"{race.trial_share:.0%} of the budget and kept the one with the least validation loss."
-        if running.rates
-        else "All ran with the recipe's learning rate.",
-        f"The best rate was at an edge of those tried for {', '.join(edge)}: a wider search might serve them better."
-        if edge and race.trials > 2
-        else "",
+        *_rates(running),
         "A winner is named only if the intervals do not overlap and both tests agree. Counted models have no dice and "
         "run once, over all of the training text.",
     ]
     return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines if line) + "</ul>"
+
+
+def _rates(running: Running) -> list[str]:
+    """How learning rates were found, and whose may lie further out."""
+    race, plan = running.race, running.plan
+    if not running.rates:
+        return ["All ran with the recipe's learning rate."]
+    told = [
+        f"Before the race each tried the learning rates {', '.join(f'{rate:g}' for rate in plan.rates())} on "
+        f"{race.trial_share:.0%} of the budget and kept the one with the least validation loss."
+    ]
+    extra = {name: [f"{rate:g}" for rate in tried if rate not in plan.rates()] for name, tried in running.tried.items()}
+    shown = ", ".join(f"{name} {' and '.join(rates)}" for name, rates in extra.items() if rates)
+    if race.extra_trials and race.trials > 1:
+        told.append(
+            "One rule for all: whose best rate was the lowest or highest so far tried the next one beyond it, at most "
+            f"{race.extra_trials} more; the race itself is as long for everyone. So tried: {shown or 'nobody'}."
+        )
+    edge = [
+        name
+        for name, rate in running.rates.items()
+        if len(tried := running.tried[name]) > 2 and rate in (min(tried), max(tried))
+    ]
+    if edge:
+        told.append(
+            f"The best rate was at an edge of those tried for {', '.join(edge)}: a wider search might serve them."
+        )
+    return told
 
 
 def _commands(running: Running, arguments: Sequence[str]) -> list[str]:

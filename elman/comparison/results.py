@@ -98,7 +98,7 @@ def _facts(running: Running, entrant: Entrant, jobs: Sequence[Job]) -> dict[str,
         "parameters": entrant.parameters,
         "model": entrant.recipe.model.plain(),
         "learning_rate": running.rates.get(entrant.name, None if entrant.counted else _rate(jobs)),
-        "rates_tried": [] if entrant.counted else running.plan.rates(),
+        "rates_tried": sorted(running.tried.get(entrant.name, [])),
         "training_flops_per_token": entrant.flops or None,
     }
 
