@@ -73,6 +73,12 @@ class Probe:
         LAYERS[layer]  # an unknown name is better known now
         return cls(layer, settings, **own, opened=opened, name=text)
 
+    @property
+    def call(self) -> str:
+        """The Python that makes it."""
+        parsed = bool(self.name) and self == Probe.parse(self.name)
+        return f"{__name__}.Probe.parse({self.name!r})" if parsed else f"{__name__}.{self!r}"
+
     def build(self, width: int, seed: int, dtype: torch.dtype) -> SequenceLayer:
         settings = dict(self.settings)
         if "hidden_size" in LAYERS[self.layer].Config.model_fields:

@@ -13,6 +13,7 @@ from torch import Tensor
 from elman.errors import ConfigError
 from elman.evaluation.still import still
 from elman.inspection.attention import mass
+from elman.inspection.calls import carries_call
 from elman.inspection.figure import Figure
 from elman.inspection.panels import Lines, Panel
 from elman.inspection.reading import Reading
@@ -89,6 +90,7 @@ def _is_map(site: str) -> bool:
     return site.endswith("attention.weights")
 
 
+@carries_call
 def padding_figure(reading: Reading, of: str = "", pads: Sequence[int] = PADS) -> Figure:
     """How scores change with padding, and what attention spends on it: neither should be."""
     found = padding(reading, pads)

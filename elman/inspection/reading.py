@@ -44,6 +44,8 @@ class Reading:
     """Whether outcomes exclude each other no more: labels of which a text can have several."""
     caution: str = ""
     """What one must know to read a picture of it rightly."""
+    call: str = ""
+    """The Python that makes it, where that is known."""
 
     @property
     def main(self) -> list[str]:

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,10 @@ class TrainedModel:
 
         In float64 it is a copy of the model that reads: for gradients smaller than float32 has numbers for.
         """
-        return self.task.reading(in_precision(self.model, precision), text, self.recipe, target)
+        found = self.task.reading(in_precision(self.model, precision), text, self.recipe, target)
+        words = [repr(text), *([repr(target)] if target is not None else [])]
+        words += [f"precision={precision!r}"] if precision != "float32" else []
+        return replace(found, call=f"elman.load({self.run!r}).reading({', '.join(words)})" if self.run else "")
 
     def trace(self, text: str, sites: Sequence[str] = ("*",), target: str | None = None) -> Trace:
         """Read a text once and keep what passed at the sites: arrays (time, ...) beside the tokens.
@@ -136,7 +140,8 @@ class TrainedModel:
         words = ["elman", "inspect", "trace", self.run, "--text", text]
         words += [word for site in sites if site != "*" for word in ("--sites", site)]
         words += ["--target", target] if target else []
-        return trace(self.reading(text, target), sites, self.of, shlex.join(words) if self.run else "")
+        known = self.run and not taps.listening()  # what is edited is not in the command
+        return trace(self.reading(text, target), sites, self.of, shlex.join(words) if known else "")
 
     @property
     def of(self) -> str:

@@ -126,3 +126,17 @@ def test_a_text_can_come_from_standard_input(elman, trained, verb, monkeypatch):
 
     monkeypatch.setattr("sys.stdin", io.StringIO("the cat\n"))
     assert elman("inspect", verb, trained, "--text", "-").code in (0, 2)
+
+
+def test_pictures_made_in_python_carry_their_call(trained):
+    """Seen to fail with the command of an unedited trace below an edited one."""
+    import elman
+    from elman.inspection.predictions import prediction_figure
+
+    model = elman.load(trained)
+    figure = prediction_figure(model.reading("the cat", precision="float64"), place=1)
+    reading = f"elman.load({str(trained)!r}).reading('the cat', precision='float64')"
+    assert figure.command == f"elman.inspection.predictions.prediction_figure({reading}, place=1)"
+    assert model.trace("the cat").figure().command.startswith("elman inspect trace")
+    with model.edit({GATE: 0.5}):
+        assert model.trace("the cat").figure().command == ""
