@@ -118,7 +118,7 @@ def _table(found: Found) -> str:
     caption = (
         "From best to worst. Spread is the standard deviation over seeds, the interval is that of the mean over seeds; "
         "p is the chance of such a difference from the best among equals (Welch by seed, paired bootstrap by document, "
-        "both after Holm)."
+        "both after Hochberg)."
     )
     return grid(caption, heads, lines)
 
