@@ -131,7 +131,7 @@ def keep_largest(logits: Step, counts: Tensor, most: int) -> Step:
 
 
 def nucleus_size(probabilities: Step, mass: float, most: int) -> Tensor:
-    """How many of each row's largest probabilities it takes to reach the mass, of the `most` that are not 0: (rows, 1)."""
+    """How many of each row's largest probabilities reach the mass, where at most `most` are not 0; (rows, 1)."""
     size = min(256, most) if may_wait() else most
     while True:  # sorting a large vocabulary is slow, and the first few hundred usually hold the mass
         reached = probabilities.topk(size, dim=-1).values.cumsum(dim=-1)

@@ -96,8 +96,9 @@ class Attention(HeadedLayer):
         return self.join(read), after
 
     def step(self, x: Step, state: AttentionState | Ring) -> tuple[Step, AttentionState | Ring]:
+        whole = x.unsqueeze(1)
         with stepping(False):
-            outputs, after = (self._turn if isinstance(state, Ring) else self.forward)(x.unsqueeze(1), state)
+            outputs, after = self._turn(whole, state) if isinstance(state, Ring) else self.forward(whole, state)
         return outputs.squeeze(1), after
 
     def _turn(self, x: Sequence, ring: Ring) -> tuple[Sequence, Ring]:

@@ -1,8 +1,8 @@
 """Steps in which the host never waits for a value: what a captured graph asks for.
 
-Code that would look at numbers for a shortcut asks `may_wait` first. Whether all of a function keeps to that is found by
-running it once on fake tensors, which have shapes but no numbers: whoever asks for a number, makes a shape of one, or
-brings values from the host, is told by name. No GPU is needed to know.
+Code that would look at numbers for a shortcut asks `may_wait` first. Whether all of a function keeps to that is found
+by running it once on fake tensors, which have shapes but no numbers: whoever asks for a number, makes a shape of one,
+or brings values from the host, is told by name. No GPU is needed to know.
 """
 
 from collections.abc import Callable, Iterator
