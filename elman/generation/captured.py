@@ -108,9 +108,8 @@ def write_rows(
         key = _key(model, logits, state, config, eos_id, start_id)
         stepper = _free.get(model, {}).pop(key, None) or Stepper(logits, state, recent)
         step: Callable[[], None] = partial(stepper.advance, model, config, eos_id, start_id)
-        if logits.is_cuda:
-            stepper.graph = stepper.graph or capture(step, logits.device)
-            step = step if stepper.graph is None else stepper.graph.replay
+        stepper.graph = stepper.graph or capture(step, logits.device)
+        step = step if stepper.graph is None else stepper.graph.replay
         stepper.load(logits, state, recent)
     try:
         yield from _write(model, stepper, step, config, eos_id, randoms, done)
@@ -123,7 +122,10 @@ def write_rows(
 
 
 def capture(step: Callable[[], None], device: torch.device) -> Any:
-    """The CUDA graph of a step, after some steps that are only practice; none, and a warning, where that fails."""
+    """The CUDA graph of a step, after some steps that are only practice; none on a CPU, nor, with a warning, where that
+    fails."""
+    if device.type != "cuda":
+        return None
     try:
         with torch.cuda.device(device):
             side = torch.cuda.Stream()

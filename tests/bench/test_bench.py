@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from elman.bench import agreement
+from elman.bench import SUITES, agreement
 from elman.bench.harness import compare, interleaved, write
 from elman.ops import native
 
@@ -29,7 +29,7 @@ def test_results_carry_date_machine_and_versions(tmp_path):
     assert kept["date"]
 
 
-@pytest.mark.parametrize("check", [agreement.recurrence, agreement.scans, agreement.stepping])
+@pytest.mark.parametrize("check", [agreement.recurrence, agreement.scans, agreement.stepping, agreement.generation])
 def test_everything_agrees_on_this_machine(check):
     assert check() == []
 
@@ -38,3 +38,14 @@ def test_a_wrong_form_is_found(monkeypatch):
     runner = native.Runner.step
     monkeypatch.setattr("elman.bench.agreement.Runner.step", lambda self, word: runner(self, word) * 1.1)
     assert "lstm: machine code differs from torch" in agreement.stepping()
+
+
+def test_another_text_is_found(monkeypatch):
+    monkeypatch.setattr("elman.generation.captured.keep", lambda old, new: None)
+    assert "lstm: captured steps write another text than torch" in agreement.generation()
+
+
+def test_generation_is_measured_here_too():
+    for figures in SUITES["generation"].measure(1).values():
+        assert set(figures["variants"]) == {"torch", "captured"}
+        assert all(row["tokens_per_second"] > 0 for row in figures["variants"].values())

@@ -1,7 +1,8 @@
 """A state in memory that stays where it is steps like the plain one, for every registered layer.
 
 Seen to fail: with a ring that forgot to turn, one that was a place too short, distances that counted from the last
-place, a mask that showed empty places, and room for the new positions only.
+place, a mask that showed empty places, room for the new positions only, and a
+counter shared with the plain state.
 """
 
 import pytest
@@ -13,7 +14,7 @@ from law_cases import SETTINGS, Case, Situation, assert_same, situations
 from elman.layers import LAYERS
 from elman.layers.attention import Attention
 from elman.layers.ring import Ring
-from elman.ops.state import fixed, map_state
+from elman.ops.state import fixed, map_state, tensors
 
 CASES = [
     Case(name, settings, "auto") for name in LAYERS if LAYERS[name].causal for settings in SETTINGS.get(name, [{}])
@@ -28,6 +29,8 @@ def test_a_state_in_fixed_memory_steps_like_the_plain_one(case: Case, situation:
     layer, x = situation.layer(case), situation.x()
     first = state = layer(x, None, situation.lengths)[1] if rows else situation.state(layer)
     kept, held = map_state(torch.clone, state), fixed(state, situation.time)
+    taken = {part.data_ptr() for _, part in tensors(state) if part.numel()}
+    assert not taken & {part.data_ptr() for _, part in tensors(held) if part.numel()}
     addresses = [part.data_ptr() for part in held[:2]] if isinstance(held, Ring) else []
     for now in x.unbind(1):
         expected, state = layer.step(now, state)
