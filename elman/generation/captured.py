@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from elman.evaluation.still import device_of, still
-from elman.generation.choose import Chosen, GenerationConfig, broken, choose_at
+from elman.generation.choose import Chosen, GenerationConfig, broken, choose_at, random_stream
 from elman.ops.state import fixed, map_state, tensors
 from elman.ops.waiting import what_waits, without_waiting
 from elman.shapes import State, Step, Tokens
@@ -32,16 +32,16 @@ _obstacles: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 _warned: set[str] = set()
 
 
-def obstacle(model: Any) -> str:
-    """Why no graph of the model's step can be made; nothing if one can."""
+def obstacle(model: Any, state: State | None = None) -> str:
+    """Why no graph of the model's step can be made; nothing if one can. Without a state, the initial one is tried."""
     kind = device_of(model).type
     if kind not in ("cuda", "cpu"):
         return f"the model is on {kind}"
     if all(type(part).__module__.startswith(OURS) for part in model.modules()):
         return ""
     if model not in _obstacles:
-        token = torch.zeros(2, dtype=torch.long, device=device_of(model))
-        state = fixed(model.initial_state(2), CHUNK)
+        state = fixed(model.initial_state(2) if state is None else state, CHUNK)
+        token = torch.zeros(len(next(tensors(state))[1]), dtype=torch.long, device=device_of(model))
         found = what_waits(model, lambda token, state: keep(state, model.step(token, state)[1]), token, state)
         _obstacles[model] = f"a step needs the host: {found}" if found else ""
     return _obstacles[model]
@@ -119,6 +119,23 @@ def write_rows(
             free[key] = stepper
             for old in list(free)[:-KEPT]:
                 del free[old]
+
+
+def write_greedily(model: nn.Module, state: State, eos_id: int, limits: Sequence[int]) -> list[list[Chosen]]:
+    """The most probable token again and again, from a state before the first, for each row up to its limit or end."""
+    with still(model):
+        first = torch.full((len(limits),), eos_id, device=device_of(model))
+        logits, state = model.step(first, state)  # type: ignore[operator]
+    config, randoms = GenerationConfig(temperature=0, max_tokens=max(limits)), [random_stream(0, 0)] * len(limits)
+    rows: list[list[Chosen]] = [[] for _ in limits]
+    done: set[int] = set()
+    for step in write_rows(model, logits, state, config, eos_id, eos_id, randoms, None, done):
+        for row, choice in enumerate(step):
+            if choice is not None:
+                rows[row].append(choice)
+                if len(rows[row]) == limits[row]:
+                    done.add(row)
+    return rows
 
 
 def capture(step: Callable[[], None], device: torch.device) -> Any:
