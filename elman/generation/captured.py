@@ -113,12 +113,9 @@ def write_rows(
         stepper.load(logits, state, recent)
     try:
         yield from _write(model, stepper, step, config, eos_id, randoms, done)
-    finally:  # until here nobody else may have it
+    finally:
         if stepper.graph is not None:
-            free = _free.setdefault(model, {})
-            free[key] = stepper
-            for old in list(free)[:-KEPT]:
-                del free[old]
+            _give_back(model, key, stepper)
 
 
 def write_greedily(model: nn.Module, state: State, eos_id: int, limits: Sequence[int]) -> list[list[Chosen]]:
@@ -207,6 +204,16 @@ def _write(
             going = [row for row in going if row not in done and row not in ended]
             if not going:
                 return
+
+
+def _give_back(model: nn.Module, key: Any, stepper: Stepper) -> None:
+    """Only now may another text have it."""
+    if stepper.logits.is_cuda:
+        torch.cuda.synchronize(stepper.logits.device)  # a reader who stopped has left steps under way
+    free = _free.setdefault(model, {})
+    free[key] = stepper
+    for old in list(free)[:-KEPT]:
+        del free[old]
 
 
 def _key(
