@@ -105,11 +105,12 @@ class Attention(HeadedLayer):
         """One position, written to the ring."""
         assert not listening(), "places of a ring are in no order that could be shown"
         query, key, value = self.project(x, ring.seen)
-        distances, after = ring.distances(), ring.write(key, value)
-        mask = distances <= ring.seen.view(-1, 1, 1, 1)
-        bias = None if self.by_distance is None else -self.by_distance.view(1, -1, 1, 1) * distances
+        distances = ring.distances()
+        bias = 0.0 if self.by_distance is None else -self.by_distance.view(1, -1, 1, 1) * distances
+        bias = torch.where(distances <= ring.seen.view(-1, 1, 1, 1), bias, -torch.inf)  # each sees itself at least
+        ring.write(key, value)
         keys, values = ring.keys.to(query.dtype), ring.values.to(query.dtype)
-        return self.join(attend(query, keys, values, mask, self.score, bias=bias)), after
+        return self.join(attend(query, keys, values, None, self.score, bias=bias)), ring
 
 
 def _filled(state: AttentionState) -> int:

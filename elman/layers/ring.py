@@ -18,11 +18,12 @@ class Ring(NamedTuple):
     seen: Tensor  # (batch,): positions since the start
     place: Tensor  # (batch,): where the next position goes, one number for all rows
 
-    def write(self, key: Tensor, value: Tensor) -> "Ring":
-        """The ring with one position more (batch, kv_heads, 1, head_size), in the same memory."""
+    def write(self, key: Tensor, value: Tensor) -> None:
+        """One position more (batch, kv_heads, 1, head_size)."""
         for whole, new in ((self.keys, key), (self.values, value)):
             whole.index_copy_(2, self.place[:1], new.to(whole.dtype))
-        return self._replace(seen=self.seen + 1, place=(self.place + 1) % self.keys.shape[2])
+        self.seen.add_(1)
+        self.place.add_(1).remainder_(self.keys.shape[2])
 
     def distances(self) -> Tensor:
         """How far each place (places,) lies behind the one that comes next, which itself is at 0."""
