@@ -49,5 +49,6 @@ SUITES = {
     "scans": Suite("layers that are linear in their state", "scans", _nothing, agreement.scans, 3),
     "ngrams": Suite("counting and scoring n-grams", "ngrams", _wikitext, list, 7),
     "scan-kernels": Suite("scans and Mamba on a GPU", "scan_kernels", _gpu, agreement.scans, 30),
+    "generation": Suite("writing text by captured steps", "generation", _nothing, agreement.generation, 15),
     "recurrence": Suite("generated kernels on a GPU", "recurrence", _gpu, agreement.recurrence, 30),
 }
