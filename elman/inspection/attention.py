@@ -24,6 +24,7 @@ from elman.inspection.trace import trace, weights_of
 HEADS = 8  # of a layer that are drawn where nobody chose
 LAYERS_SHOWN = 4
 CURVES = 12
+ALIGNED = "decoder.alignment"
 
 
 class Looks(NamedTuple):
@@ -37,7 +38,7 @@ class Looks(NamedTuple):
     @property
     def across(self) -> bool:
         """From one text to another."""
-        return "cross-attention" in self.site
+        return "cross-attention" in self.site or self.site.endswith(ALIGNED)
 
 
 def looks(reading: Reading) -> list[Looks]:
@@ -46,9 +47,12 @@ def looks(reading: Reading) -> list[Looks]:
     written = [reading.outcome(number) for number in reading.truth]
     layers = []
     for site, weights in found.data.items():
+        rows = found.tokens_of(site)
+        if site.endswith(ALIGNED):  # of a transducer: where each word is written, between a start and an end
+            places = ["<start>", *found.sides["encoder"], "<end>"]
+            layers.append(Looks(site, weights.exp().unsqueeze(0), written, places))
         if not site.endswith("weights") or weights.dim() != 3:
             continue
-        rows = found.tokens_of(site)
         across = "cross-attention" in site
         columns = found.sides.get("encoder", rows) if across else rows
         square = weights_of(site, weights)[:, : len(rows), : len(columns)]

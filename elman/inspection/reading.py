@@ -65,7 +65,7 @@ def tokens_of(tokens: Mapping[str, list[str]], site: str) -> list[str]:
     """The tokens beside a site's positions: those of the longest beginning of its name, in the order of reading."""
     if "encoder" in tokens and site.endswith(("cross-attention.key", "cross-attention.value")):
         return tokens["encoder"]
-    found = tokens[max((part for part in tokens if site.startswith(part)), key=len)]
+    found = tokens[max((part for part in tokens if site.startswith(part)), key=len, default=next(iter(tokens)))]
     return found[::-1] if "backward" in site.split(".") else found
 
 

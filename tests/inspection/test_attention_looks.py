@@ -7,10 +7,13 @@ import pytest
 import torch
 from reading_cases import classifier, language
 
+from elman.batches import together
 from elman.errors import ConfigError
 from elman.inspection.attention import attention_figure, by_distance, entropy, looks, mass
+from elman.inspection.reading import Reading
 from elman.inspection.trace import weights_of
 from elman.layers import LAYERS
+from elman.models import Transducer, TransducerConfig
 from elman.ops import recurrence, taps
 
 
@@ -85,3 +88,21 @@ def test_weights_are_those_of_a_fused_kernel_and_padding_gets_none() -> None:
             assert mass(weights, ~real).max() == 0
             read = torch.einsum("htp,phd->thd", weights[..., :length], seen["value"][row, :length])
             torch.testing.assert_close(read, seen["read"][row, :length].view_as(read))
+
+
+def test_a_transducer_shows_where_each_word_is_written() -> None:
+    """Shares of the places of the source; the end is written after the last. Seen to fail with logarithms of shares."""
+    torch.manual_seed(0)
+    small = {"hidden_size": 8}
+    model = Transducer(TransducerConfig.make({"encoder": small, "decoder": small}), 6, 7, 0).eval()
+    batch = together([{"source": np.array([1, 2, 3]), "target": np.array([4, 5, 0])}])
+    tokens = {"decoder": ["<eos>", "d", "e"], "encoder": ["a", "b", "c"]}
+
+    def run(copies: int, pads: int = 0) -> torch.Tensor:
+        return model(batch.ragged("source"), batch.ragged("target"))
+
+    (look,) = looks(Reading(model, run, tokens, "next", str, [4, 5, 0], "encoder.embedding"))
+    assert look.across
+    assert (look.rows, look.columns) == (["4", "5", "0"], ["<start>", "a", "b", "c", "<end>"])
+    torch.testing.assert_close(look.weights.sum(-1), torch.ones(1, 3))
+    assert not look.weights[0, :, 0].any()

@@ -102,3 +102,11 @@ def test_a_trace_of_200_tokens_and_a_million_parameters_is_quick() -> None:
         trace(look)
         times.append(time.process_time() - began)
     assert min(times) < 0.3, times
+
+
+def test_a_site_of_neither_side_stands_beside_what_is_written() -> None:
+    """A model that writes all words at once says first how many: that belongs to no side. Seen to fail by crashing."""
+    sides = {"decoder": ["<eos>", "b"], "encoder": ["a"]}
+    found = Trace(sides, {"length.logits": torch.zeros(3), "encoder.layers.0.x.gate.a": torch.zeros(1, 2)})
+    assert found.tokens_of("length.logits") == ["<eos>", "b"]
+    assert len(found.figure("*").panels) == 2
