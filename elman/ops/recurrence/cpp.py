@@ -79,7 +79,8 @@ class _Emitter:
             rooms.append(self.room(f"m{index}", size))
         rooms += [self.room(f"m{index}", "wide") for index in self.plan.vectors]
         lines = [f"for (int64_t u = 0; u < size; ++u) m{i}[u] = {self.formula(i)};" for i in self.plan.vectors]
-        lines += [ROWS, *(self.copied("initial", part) for part in parts), "}"]
+        lines += [ROWS, *(self.copied("initial", part) for part in parts)]
+        lines += [*(self.cleared(place) for place in range(len(self.program.summed))), "}"]
         lines += ["for (int64_t step = 0; step < time; ++step) {"]
         lines += ["const int64_t t = down ? time - 1 - step : step;"]
         stages = sorted({0, *self.plan.starts, self.plan.last + 1})
@@ -105,6 +106,10 @@ class _Emitter:
         n = self.slot(what, part)
         given, own = f"tensors[{n}] + (from + r) * strides[{2 * n}]", f"old + ({part} * rows + r) * wide"
         return f"std::memcpy({', '.join((own, given) if what == 'initial' else (given, own))}, size * sizeof(T));"
+
+    def cleared(self, place: int) -> str:
+        n = self.slot("sums", place)
+        return f"std::memset(tensors[{n}] + (from + r) * strides[{2 * n}], 0, size * sizeof(T));"
 
     def products(self, phase: int) -> list[str]:
         lines = []

@@ -1,11 +1,11 @@
 """A unit program in machine code, ready to run: its library loaded, its matrices packed, its rows shared by threads."""
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,83 +13,92 @@ from torch import Tensor
 from elman.ops.native import build
 from elman.ops.native.memory import c_type
 from elman.ops.recurrence.cpp import Emitted, source
-from elman.ops.recurrence.evaluating import vector
 from elman.ops.recurrence.units import Program
 
 WORTH_A_THREAD = 1 << 25  # multiplications of a thread's rows: below, waking it takes as long
 Address, Number = ctypes.c_void_p, ctypes.c_int64
+Places = dict[tuple[str, Any], tuple[int, int]]
+
+
+class Block(NamedTuple):
+    """A block of a weight, and where it goes in the panels."""
+
+    weight: int
+    row: int
+    column: int
+    flipped: bool
+    shape: tuple[int, int, int, int]  # where its columns begin, of how many; where its inner places begin, of how many
+    panels: int  # where those of its group begin
 
 
 class Walk:
-    """One program and its function `run`, for any number of rows, steps and units."""
+    """One program and its function `run`, for any number of rows and steps.
 
-    def __init__(self, program: Program, emitted: Emitted, kind: torch.dtype, run: Any):
-        self.program, self.emitted, self.kind, self.run = program, emitted, kind, run
+    `places` say of each slot but weights which tensor it lies in, and where in a row and step of it.
+    """
+
+    def __init__(
+        self, program: Program, emitted: Emitted, kind: torch.dtype, names: tuple[str, ...], places: Places, run: Any
+    ):
+        self.program, self.kind, self.run = program, kind, run
         self.products = _products(kind)
+        self.multiply = ctypes.cast(self.products.multiply, Address).value
+        products = [node for node in program.nodes if node.op == "product"]
+        self.multiplications = program.size**2 * sum(len(node.args) for node in products)  # of one row in one step
+        starts = [0]
+        self.blocks = list(self._blocks(emitted.groups, names, starts))
+        self.panels = starts[-1]
+        # panels come first, then weights, then what is given
+        self.slots: list[tuple[int, int]] = []
+        for slot in emitted.slots:
+            what, which = slot
+            if what == "packed":
+                source, start = 0, starts[which]
+            elif what == "vector":
+                source, start = 1 + names.index(which[0]), which[1] * program.size
+            else:
+                source, start = places[slot]
+                source += 1 + len(names)
+            self.slots.append((source, start * kind.itemsize))
+        self.addresses, self.strides = Address * len(self.slots), Number * (2 * len(self.slots))
 
     def __call__(
         self,
-        loads: Mapping[tuple[str, int], Tensor],
-        initial: list[Tensor],
-        weights: Mapping[str, Tensor],
-        stored: list[Tensor],
+        batch: int,
+        time: int,
+        given: list[tuple[int, int, int]],
+        weights: list[Tensor],
         lengths: Tensor | None = None,
         down: bool = False,
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Fills `stored`; gives the last state and what was summed, for each row.
-
-        Loads and stored are (batch, time, H), or (batch, time) where all units share a number.
-        """
-        size, kind = self.program.size, self.kind
-        batch, time = next(iter(loads.values())).shape[:2]
-        final = [torch.empty(batch, size, dtype=kind) for _ in self.program.carried]
-        sums = [torch.zeros(batch, size, dtype=kind) for _ in self.program.summed]
-        states = {"initial": initial, "final": final, "sums": sums}
-        addresses: list[int] = []
-        strides: list[int] = []
-        held: list[Tensor] = []  # alive until the walk has ended
-        for what, which in self.emitted.slots:
-            if what in states:
-                one, apart = states[what][which], (states[what][which].stride(0), 0)
-            elif what == "vector":
-                one, apart = vector(weights[which[0]], which[1], size).contiguous(), (0, 0)
-            elif what == "packed":
-                one, apart = self.packed(self.emitted.groups[which], weights), (0, 0)
-            else:
-                one = loads[which] if what == "load" else stored[which]
-                apart = one.stride(0), one.stride(1)
-            addresses.append(one.data_ptr())
-            strides += apart
-            held.append(one)
-        ends = None if lengths is None else lengths.to(torch.int64).contiguous()
-        given = (Address * len(addresses))(*addresses), (Number * len(strides))(*strides)
-        rest = time, size, down, *given, None if ends is None else ends.data_ptr(), self.multiply
+    ) -> None:
+        """`given` are tensors: the address, and how far apart rows and steps lie. Weights lie in one piece."""
+        panels = torch.empty(self.panels, dtype=self.kind, device="cpu")
+        for weight, row, column, flipped, shape, start in self.blocks:
+            self._pack(weights[weight], row, column, flipped, shape, panels.data_ptr() + start)
+        tensors = [(panels.data_ptr(), 0, 0), *((one.data_ptr(), 0, 0) for one in weights), *given]
+        addresses = self.addresses(*[tensors[source][0] + start for source, start in self.slots])
+        strides = self.strides(*[number for source, _ in self.slots for number in tensors[source][1:]])
+        ends = None if lengths is None else lengths.data_ptr()
+        rest = time, self.program.size, down, addresses, strides, ends, self.multiply
         _shared(self.run, batch, time * self.multiplications, rest)
-        return final, sums
 
-    @property
-    def multiplications(self) -> int:
-        """Of one row in one step."""
-        return self.program.size**2 * sum(len(node.args) for node in self.program.nodes if node.op == "product")
+    def _pack(self, weight: Tensor, row: int, column: int, flipped: bool, shape: tuple[int, ...], panels: int) -> None:
+        size, by_row = self.program.size, weight.shape[-1]
+        first = weight.data_ptr() + (row * by_row + column) * size * self.kind.itemsize
+        apart = (1, by_row) if flipped else (by_row, 1)
+        self.products.pack(first, *apart, size, *shape, panels)
 
-    @property
-    def multiply(self) -> int | None:
-        return ctypes.cast(self.products.multiply, Address).value
-
-    def packed(self, group: list[int], weights: Mapping[str, Tensor]) -> Tensor:
-        """The matrix by which all arguments reach all products of a group, in panels."""
+    def _blocks(self, groups: tuple[list[int], ...], names: tuple[str, ...], starts: list[int]) -> Iterator[Block]:
+        """Of the matrices by which all arguments reach all products of each group; tells where panels begin and end."""
         nodes, size = self.program.nodes, self.program.size
-        columns, depth = len(group) * size, len(nodes[group[0]].args) * size
-        panels = torch.empty(-(-columns // 16) * 16 * depth, dtype=self.kind)  # whole vectors, of 16 numbers at most
-        for number, index in enumerate(group):
-            for place, matrix in enumerate(nodes[index].detail):
-                one = weights[matrix.parameter]
-                by_row, by_column = one.stride()
-                first = (matrix.row * by_row + matrix.column * by_column) * size * one.itemsize
-                apart = (by_column, by_row) if matrix.flipped else (by_row, by_column)
-                shape = *apart, size, number * size, columns, place * size, depth
-                self.products.pack(one.data_ptr() + first, *shape, panels.data_ptr())
-        return panels
+        for group in groups:
+            columns, depth = len(group) * size, len(nodes[group[0]].args) * size
+            for number, index in enumerate(group):
+                for place, matrix in enumerate(nodes[index].detail):
+                    which = names.index(matrix.parameter), matrix.row, matrix.column, matrix.flipped
+                    shape = number * size, columns, place * size, depth
+                    yield Block(*which, shape, starts[-1] * self.kind.itemsize)
+            starts.append(starts[-1] + -(-columns // 16) * 16 * depth)  # whole vectors, of 16 numbers at most
 
 
 def _shared(run: Any, batch: int, each: int, rest: tuple[Any, ...]) -> None:
@@ -102,14 +111,14 @@ def _shared(run: Any, batch: int, each: int, rest: tuple[Any, ...]) -> None:
         list(pool.map(lambda start, end: run(start, end, *rest), bounds, bounds[1:]))
 
 
-def load(kind: torch.dtype, functions: list[tuple[Program, Emitted]]) -> list[Walk]:
-    """All of them from one library."""
-    library = _library(source(kind, [emitted for _, emitted in functions]))
+def load(kind: torch.dtype, names: tuple[str, ...], functions: list[tuple[Program, Emitted, Places]]) -> list[Walk]:
+    """All of them from one library; weights are given in the order of `names`."""
+    library = _library(source(kind, [emitted for _, emitted, _ in functions]))
     walks = []
-    for program, emitted in functions:
+    for program, emitted, places in functions:
         run = library[emitted.name]
         run.argtypes, run.restype = [*[Number] * 5, *[Address] * 4], None
-        walks.append(Walk(program, emitted, kind, run))
+        walks.append(Walk(program, emitted, kind, names, places, run))
     return walks
 
 

@@ -1,0 +1,162 @@
+"""A step, its derivative, the functions that were made for them, and where all their numbers lie.
+
+All that depends on the equations alone is settled here, once, so that a call does little but allocate and walk. What
+forward keeps of a step is one record; what backward writes for a step is another: adjoints of products that are not
+adjoints of the drive, then those of all parts of the drive.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+
+from elman.ops.recurrence.adjoint import Adjoint, derive
+from elman.ops.recurrence.cpp import emit
+from elman.ops.recurrence.driving import Driving
+from elman.ops.recurrence.evaluating import together
+from elman.ops.recurrence.steps import names_of
+from elman.ops.recurrence.units import ROW, Program
+from elman.ops.recurrence.walking import Places, Walk, load
+
+DEAR = {"sigmoid", "tanh", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "erf"}
+# the tensors of each walk: of its time, then parts of the state before and after
+DRIVE, OUTPUT, KEPT, FORWARD_STATES = 0, 1, 2, 3
+D_OUTPUT, BACKWARD_KEPT, WRITTEN, SUMS, BACKWARD_STATES = 0, 1, 2, 3, 4
+
+
+class Gradient(NamedTuple):
+    """A product over all rows of all steps: `count` blocks below each other of a parameter's gradient, or one block
+    seen from the other side."""
+
+    parameter: int
+    row: int
+    column: int
+    count: int
+    flipped: bool
+    adjoint: int  # where it begins in what backward writes
+    value: int  # where what was multiplied begins in what forward kept
+
+    def next(self, size: int) -> "Gradient":
+        """The one block that would go on below."""
+        row, adjoint = self.row + self.count, self.adjoint + self.count * size
+        return self._replace(row=row, adjoint=adjoint, count=1)
+
+
+class Sum(NamedTuple):
+    """Where sums for a parameter begin, and of which of its vectors they are."""
+
+    parameter: int
+    start: int
+    parts: list[int]
+
+
+class Plan:
+    def __init__(self, step: Program, kind: torch.dtype, driving: Driving):
+        self.step, self.kind, self.driving = step, kind, driving
+        self.names = names_of(step)
+
+    @cached_property
+    def adjoint(self) -> Adjoint:
+        return derive(self.step, DEAR)
+
+    @cached_property
+    def kept(self) -> dict[int, int]:
+        """What backward reads of each step, for the adjoint and for the gradients of matrices: where it is kept.
+
+        What all units of a row share comes last, so that the rest stays aligned.
+        """
+        heard = [arg for product in self.adjoint.products for arg in self.step.nodes[product].args]
+        kinds = self.step.kinds()
+        found = sorted({*self.adjoint.kept, *heard}, key=lambda index: kinds[index] == ROW)
+        sizes = [1 if kinds[index] == ROW else self.step.size for index in found]
+        return dict(zip(found, accumulate(sizes, initial=0), strict=False))
+
+    @cached_property
+    def record(self) -> int:
+        """Numbers kept of a step."""
+        shared = sum(self.step.kinds()[index] == ROW for index in self.kept)
+        return (len(self.kept) - shared) * self.step.size + -(-shared // 16) * 16
+
+    @cached_property
+    def extras(self) -> list[int]:
+        """Adjoints of products that are not adjoints of the drive."""
+        given, count = self.adjoint.program.given, len(self.adjoint.drive)
+        return list(dict.fromkeys(node for node in given[count:] if node not in given[:count]))
+
+    @cached_property
+    def d_drive(self) -> int:
+        """Where the adjoint of the drive begins in what backward writes."""
+        return len(self.extras) * self.step.size
+
+    @cached_property
+    def walks(self) -> list[Walk]:
+        """Forward and backward."""
+        forward = emit("forward", self.step, (*self.step.given, *self.kept))
+        given = self.adjoint.program.given[: len(self.adjoint.drive)]
+        backward = emit("backward", self.adjoint.program, (*given, *self.extras))
+        programs = [(self.step, forward, self._forward()), (self.adjoint.program, backward, self._backward())]
+        return load(self.kind, self.names, programs)
+
+    def _forward(self) -> Places:
+        size = self.step.size
+        places: Places = {("stored", 0): (OUTPUT, 0)}
+        for node in self.step.nodes:
+            if node.op == "load":
+                places["load", node.detail[:2]] = DRIVE, node.detail[1] * size
+        places.update({("stored", 1 + n): (KEPT, place) for n, place in enumerate(self.kept.values())})
+        return places | _states(self.step, FORWARD_STATES)
+
+    def _backward(self) -> Places:
+        size, drive = self.step.size, self.adjoint.drive
+        places: Places = {("load", ("output", 0)): (D_OUTPUT, 0)}
+        for number, index in enumerate(self.adjoint.kept):
+            places["load", ("kept", number)] = BACKWARD_KEPT, self.kept[index]
+        written = [*(self.d_drive + part * size for part in drive), *range(0, self.d_drive, size)]
+        places.update({("stored", n): (WRITTEN, place) for n, place in enumerate(written)})
+        order = sorted(self.adjoint.vectors)
+        for number, vector in enumerate(self.adjoint.vectors):
+            places["sums", number] = SUMS, order.index(vector) * size
+        return places | _states(self.adjoint.program, BACKWARD_STATES)
+
+    @cached_property
+    def sums(self) -> list[Sum]:
+        """They lie in the order of names and parts."""
+        order = sorted(self.adjoint.vectors)
+        found = []
+        for name in dict.fromkeys(name for name, _ in order):
+            start = next(n for n, vector in enumerate(order) if vector[0] == name) * self.step.size
+            found.append(Sum(self.names.index(name), start, [part for other, part in order if other == name]))
+        return found
+
+    @cached_property
+    def gradients(self) -> list[Gradient]:
+        """Of all matrices. Products whose adjoints and blocks both follow each other are one."""
+        found: list[Gradient] = []
+        for one in self._single_gradients():
+            last = found[-1] if found else None
+            if last and one == last.next(self.step.size):
+                found[-1] = last._replace(count=last.count + 1)
+            else:
+                found.append(one)
+        return found
+
+    def _single_gradients(self) -> Iterator[Gradient]:
+        size, adjoint = self.step.size, self.adjoint
+        given, count = adjoint.program.given, len(adjoint.drive)
+        place = {node: n * size for n, node in enumerate(self.extras)}
+        place |= {node: self.d_drive + part * size for node, part in zip(given, adjoint.drive, strict=False)}
+        products = {product: place[node] for product, node in zip(adjoint.products, given[count:], strict=True)}
+        for args, group in together(self.step).items():
+            for number, arg in enumerate(args):
+                for index in (index for index in group if index in products):
+                    name, row, column, flipped = self.step.nodes[index].detail[number]
+                    where = self.names.index(name), row, column, 1, flipped
+                    yield Gradient(*where, products[index], self.kept[arg])
+
+
+def _states(program: Program, start: int) -> Places:
+    count = len(program.carried)
+    before: Places = {("initial", part): (start + part, 0) for part in range(count)}
+    return before | {("final", part): (start + count + part, 0) for part in range(count)}

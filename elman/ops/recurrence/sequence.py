@@ -1,0 +1,147 @@
+"""A whole sequence as one node of torch's graph: the input's product, the walk through time, and all gradients.
+
+Gradients of matrices come from all steps at once, in one product each.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from elman.ops.recurrence.planning import Plan
+
+
+class Recurrence(torch.autograd.Function):
+    """Given: plan, whether backward will come, lengths, then input, its matrix and bias (or the drive, and nothing),
+    parts of the state, and weights by the plan's names."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        made: Plan,
+        saving: bool,
+        lengths: Tensor | None,
+        x: Tensor,
+        matrix: Tensor | None,
+        bias: Tensor | None,
+        *rest: Tensor,
+    ) -> Any:
+        step, kind = made.step, made.kind
+        drive = _rows(x if matrix is None else F.linear(x, matrix, bias), kind)
+        batch, time, width = drive.shape
+        count = len(step.carried)
+        weights = [_whole(one, kind) for one in rest[count:]]
+        outputs = drive.new_empty(batch, time, step.size)
+        kept = drive.new_empty(batch, time if saving else 1, made.record)
+        initial = [_rows(part, kind) for part in rest[:count]]
+        final = [drive.new_empty(batch, step.size) for _ in initial]
+        # where nothing is saved, each step writes over the last
+        places = [_place(drive), _place(outputs), (kept.data_ptr(), kept.stride(0), kept.stride(1) if saving else 0)]
+        places += [(part.data_ptr(), part.stride(0), 0) for part in (*initial, *final)]
+        made.walks[0](batch, time, places, weights, lengths)
+        if saving:
+            ctx.made, ctx.lengths, ctx.width = made, lengths, width
+            ctx.save_for_backward(kept, x if matrix is not None else None, matrix, *rest[count:])
+        return outputs, *final
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_output: Tensor, *d_final: Tensor) -> Any:
+        made, kind, size = ctx.made, ctx.made.kind, ctx.made.step.size
+        kept, x, matrix, *weights = ctx.saved_tensors
+        batch, time, record = kept.shape
+        written = kept.new_empty(batch, time, made.d_drive + ctx.width)
+        sums = kept.new_empty(batch, len(made.adjoint.vectors) * size)
+        _clear_unseen(written, made, ctx.width)
+        d_final = [_rows(one, kind) for one in d_final]
+        d_initial = [kept.new_empty(batch, size) for _ in d_final]
+        weights = [_whole(one, kind) for one in weights]
+        d_output = _rows(d_output, kind)
+        places = [_place(d_output), _place(kept), _place(written), (sums.data_ptr(), sums.stride(0), 0)]
+        places += [(part.data_ptr(), part.stride(0), 0) for part in (*d_final, *d_initial)]
+        made.walks[1](batch, time, places, weights, ctx.lengths, down=True)
+        needed = ctx.needs_input_grad
+        learning = needed[6 + len(d_final) :]
+        rows = written.view(batch * time, -1)
+        found = _matrix_gradients(made, rows, kept.view(-1, record), weights, learning)
+        _add_sums(made, sums, weights, learning, found)
+        d_drive = rows.narrow(1, made.d_drive, ctx.width)
+        d_input = _input_gradients(d_drive, batch, x, matrix, needed[3:6])
+        return None, None, None, *d_input, *d_initial, *found
+
+
+def _input_gradients(
+    d_drive: Tensor, batch: int, x: Tensor | None, matrix: Tensor | None, needed: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """Of the input, its matrix and its bias; or of the drive that was given in their place."""
+    if x is None or matrix is None:
+        return d_drive.view(batch, -1, d_drive.shape[1]), None, None
+    d_drive = d_drive if d_drive.dtype == matrix.dtype else d_drive.to(matrix.dtype)
+    d_x = torch.mm(d_drive, matrix).view(x.shape) if needed[0] else None
+    d_matrix = torch.mm(d_drive.t(), x.reshape(-1, x.shape[-1])) if needed[1] else None
+    return d_x, d_matrix, d_drive.sum(0) if needed[2] else None
+
+
+def _matrix_gradients(
+    made: Plan, adjoints: Tensor, kept: Tensor, weights: list[Tensor], needed: tuple[bool, ...]
+) -> list[Tensor | None]:
+    """By the plan's names."""
+    size = made.step.size
+    found: list[Tensor | None] = [None] * len(weights)
+    for one in made.gradients:
+        if not needed[one.parameter]:
+            continue
+        adjoint, value = adjoints.narrow(1, one.adjoint, one.count * size), kept.narrow(1, one.value, size)
+        factors = (value.t(), adjoint) if one.flipped else (adjoint.t(), value)
+        weight, gradient = weights[one.parameter], found[one.parameter]
+        if gradient is None:
+            if weight.numel() == one.count * size**2:
+                found[one.parameter] = torch.mm(*factors)
+                continue
+            gradient = found[one.parameter] = torch.zeros_like(weight)
+        block = gradient.narrow(0, one.row * size, one.count * size).narrow(1, one.column * size, size)
+        block.addmm_(*factors)
+    return found
+
+
+def _add_sums(made: Plan, sums: Tensor, weights: list[Tensor], needed: tuple[bool, ...], found: list[Any]) -> None:
+    """The gradients of vectors, from what was summed for each row."""
+    if not made.sums:
+        return
+    total = sums.sum(0)
+    for one in made.sums:
+        if needed[one.parameter]:
+            weight = weights[one.parameter]
+            gradient = total.narrow(0, one.start, len(one.parts) * made.step.size)
+            if gradient.numel() < weight.numel():  # some of its vectors are not read
+                all_parts = total.new_zeros(weight.numel()).view(-1, made.step.size)
+                gradient = all_parts.index_copy_(0, torch.tensor(one.parts), gradient.view(-1, made.step.size))
+            gradient, before = gradient.view(weight.shape), found[one.parameter]
+            found[one.parameter] = gradient if before is None else before + gradient
+
+
+def _clear_unseen(written: Tensor, made: Plan, width: int) -> None:
+    """Parts of the drive that the step does not look at."""
+    size, seen = made.step.size, made.adjoint.drive
+    if len(seen) * size < width:
+        for part in set(range(width // size)) - set(seen):
+            written.narrow(2, made.d_drive + part * size, size).zero_()
+
+
+def _place(tensor: Tensor) -> tuple[int, int, int]:
+    """Its first number, and how far apart rows and steps lie."""
+    by_row, by_step, _ = tensor.stride()
+    return tensor.data_ptr(), by_row, by_step
+
+
+def _rows(tensor: Tensor, kind: torch.dtype) -> Tensor:
+    """In this dtype, with the numbers of a row side by side."""
+    tensor = tensor if tensor.dtype == kind else tensor.to(kind)
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _whole(tensor: Tensor, kind: torch.dtype) -> Tensor:
+    """In this dtype, all numbers in one piece."""
+    return (tensor if tensor.dtype == kind else tensor.to(kind)).contiguous()
