@@ -18,7 +18,7 @@ from elman.cells import Cell, PastProduct
 from elman.ops import taps
 from elman.ops.native import build
 from elman.ops.recurrence import compiled, explain, forms_that_can_run, recur, using, walking
-from elman.ops.recurrence.cpp import WRITTEN, emit
+from elman.ops.recurrence.cpp import WRITTEN, Place, emit
 from elman.ops.recurrence.phases import Phases
 from elman.ops.recurrence.planning import DEAR
 from elman.ops.recurrence.pointwise import COMPUTED
@@ -64,13 +64,15 @@ def test_panels_multiply_as_torch_does(size: int, count: int, flipped: bool) -> 
     states = [Node("state", detail=(part,)) for part in range(count)]
     products = [Node("product", tuple(range(count)), tuple(matrix(n, p) for p in range(count))) for n in range(2)]
     program = Program(size, (*states, *products), (count,) * count, (count, count + 1))
-    tensors = [*(("stored", n) for n in range(2)), *((what, n) for what in ("initial", "final") for n in range(count))]
-    places = {slot: (n, 0) for n, slot in enumerate(tensors)}
-    walk = walking.load(torch.float64, ("w",), [(program, emit("walk", program, program.given), places)])[0]
+    slots = [*(("stored", n) for n in range(2)), *((what, n) for what in ("initial", "final") for n in range(count))]
+    places = {slot: Place(n) for n, slot in enumerate(slots)}
+    emitted = emit("walk", program, program.given, places, ("w",))
+    walk = walking.load(torch.float64, [(program, emitted)])[0]
     for rows in range(1, 18):
         x = [torch.randn(rows, size, dtype=torch.float64) for _ in range(count)]
         found, final = torch.empty(2, rows, size, dtype=torch.float64), torch.empty_like(x[0])
-        walk(rows, 1, [(one.data_ptr(), size, 0) for one in (*found, *x, *[final] * count)], [weight])
+        tensors = [(one.data_ptr(), one.stride(0), 0) for one in (weight, *found, *x, *[final] * count)]
+        walk(rows, 1, tensors)
         expected = torch.cat(x, 1) @ (weight if flipped else weight.t())
         torch.testing.assert_close(torch.cat(list(found), -1), expected)
 

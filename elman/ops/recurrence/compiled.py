@@ -17,7 +17,7 @@ from elman.ops.native.memory import NoCompiler
 from elman.ops.recurrence.driving import Driving
 from elman.ops.recurrence.planning import Plan
 from elman.ops.recurrence.sequence import Recurrence
-from elman.ops.recurrence.steps import in_use, step_of
+from elman.ops.recurrence.steps import first_parameter, in_use, step_of
 from elman.ops.state import map_state, tensors
 from elman.shapes import Lengths, Sequence, State
 
@@ -41,7 +41,7 @@ def plan(cell: Any, ragged: bool = False) -> Plan | str:
 
 
 def _kind(cell: Any) -> torch.dtype:
-    return next(cell.parameters()).dtype
+    return first_parameter(cell).dtype
 
 
 def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
@@ -110,12 +110,10 @@ def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
 def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
     made = plan(cell, lengths is not None)
     assert isinstance(made, Plan)
-    linear = made.driving.product(cell)
-    heard = (cell.drive(x), None, None) if linear is None else (x, linear.weight, linear.bias)
-    parts = [part for _, part in tensors(state)]
-    given = *heard, *parts, *(in_use(cell, name) for name in made.names)
-    saving = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given)
+    heard = made.driving.product(cell, x) or (cell.drive(x), None, None)
+    parts = [state] if isinstance(state, Tensor) else [part for _, part in tensors(state)]
+    weights = [in_use(cell, name) for name in made.names]
     ends = None if lengths is None else lengths.to(torch.int64).contiguous()
-    outputs, *finals = Recurrence.apply(made, saving, ends, *given)
-    rest = (final.to(part.dtype) for final, part in zip(finals, parts, strict=True))
-    return outputs, map_state(lambda part: next(rest), state)
+    outputs, *finals = Recurrence.apply(made, torch.is_grad_enabled(), ends, *heard, *parts, *weights)
+    finals = [new if new.dtype == old.dtype else new.to(old.dtype) for new, old in zip(finals, parts, strict=True)]
+    return outputs, finals[0] if isinstance(state, Tensor) else map_state(lambda part: finals.pop(0), state)

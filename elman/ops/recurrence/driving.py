@@ -16,11 +16,13 @@ class Driving:
         self.drive = _function(cell)
         self.child = _only_product(cell)
 
-    def product(self, cell: Any) -> nn.Linear | None:
-        """The nn.Linear that is the whole drive; none where calling it does more than to multiply."""
+    def product(self, cell: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None] | None:
+        """The input, and matrix and bias whose product with it is the drive; nothing where `drive` does more."""
         linear = cell._modules.get(self.child)
-        plain = type(linear) is nn.Linear and self.drive is _function(cell)
-        return linear if plain and not _watched(linear) else None
+        if type(linear) is not nn.Linear or _watched(linear) or self.drive is not _function(cell):
+            return None
+        weight, bias = (linear._parameters.get(name) for name in ("weight", "bias"))
+        return None if weight is None else (x, weight, bias)
 
 
 def _function(cell: Any) -> Any:

@@ -7,23 +7,21 @@ adjoints of the drive, then those of all parts of the drive.
 
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import accumulate
 from typing import NamedTuple
 
 import torch
 
 from elman.ops.recurrence.adjoint import Adjoint, derive
-from elman.ops.recurrence.cpp import emit
+from elman.ops.recurrence.cpp import Place, Slot, emit
 from elman.ops.recurrence.driving import Driving
 from elman.ops.recurrence.evaluating import together
 from elman.ops.recurrence.steps import names_of
 from elman.ops.recurrence.units import ROW, Program
-from elman.ops.recurrence.walking import Places, Walk, load
+from elman.ops.recurrence.walking import Walk, load
 
 DEAR = {"sigmoid", "tanh", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "erf"}
-# the tensors of each walk: of its time, then parts of the state before and after
-DRIVE, OUTPUT, KEPT, FORWARD_STATES = 0, 1, 2, 3
-D_OUTPUT, BACKWARD_KEPT, WRITTEN, SUMS, BACKWARD_STATES = 0, 1, 2, 3, 4
+# The tensors of both walks; in backward the first two are adjoints. Then come parts of the state, before and after.
+DRIVE, OUTPUT, KEPT, SUMS, STATES = range(5)
 
 
 class Gradient(NamedTuple):
@@ -62,7 +60,7 @@ class Plan:
         return derive(self.step, DEAR)
 
     @cached_property
-    def kept(self) -> dict[int, int]:
+    def kept(self) -> dict[int, Place]:
         """What backward reads of each step, for the adjoint and for the gradients of matrices: where it is kept.
 
         What all units of a row share comes last, so that the rest stays aligned.
@@ -70,8 +68,8 @@ class Plan:
         heard = [arg for product in self.adjoint.products for arg in self.step.nodes[product].args]
         kinds = self.step.kinds()
         found = sorted({*self.adjoint.kept, *heard}, key=lambda index: kinds[index] == ROW)
-        sizes = [1 if kinds[index] == ROW else self.step.size for index in found]
-        return dict(zip(found, accumulate(sizes, initial=0), strict=False))
+        wide = sum(kinds[index] != ROW for index in found)
+        return {index: Place(KEPT, min(n, wide), max(0, n - wide)) for n, index in enumerate(found)}
 
     @cached_property
     def record(self) -> int:
@@ -93,32 +91,30 @@ class Plan:
     @cached_property
     def walks(self) -> list[Walk]:
         """Forward and backward."""
-        forward = emit("forward", self.step, (*self.step.given, *self.kept))
-        given = self.adjoint.program.given[: len(self.adjoint.drive)]
-        backward = emit("backward", self.adjoint.program, (*given, *self.extras))
-        programs = [(self.step, forward, self._forward()), (self.adjoint.program, backward, self._backward())]
-        return load(self.kind, self.names, programs)
+        step, adjoint = self.step, self.adjoint.program
+        written = *adjoint.given[: len(self.adjoint.drive)], *self.extras
+        forward = emit("forward", step, (*step.given, *self.kept), self._forward(), self.names)
+        backward = emit("backward", adjoint, written, self._backward(), self.names)
+        return load(self.kind, [(step, forward), (adjoint, backward)])
 
-    def _forward(self) -> Places:
-        size = self.step.size
-        places: Places = {("stored", 0): (OUTPUT, 0)}
-        for node in self.step.nodes:
-            if node.op == "load":
-                places["load", node.detail[:2]] = DRIVE, node.detail[1] * size
-        places.update({("stored", 1 + n): (KEPT, place) for n, place in enumerate(self.kept.values())})
-        return places | _states(self.step, FORWARD_STATES)
+    def _forward(self) -> dict[Slot, Place]:
+        loads = [node.detail[:2] for node in self.step.nodes if node.op == "load"]
+        places: dict[Slot, Place] = {("load", load): Place(DRIVE, load[1]) for load in loads}
+        for number, place in enumerate((Place(OUTPUT), *self.kept.values())):
+            places["stored", number] = place
+        return places | _states(self.step)
 
-    def _backward(self) -> Places:
-        size, drive = self.step.size, self.adjoint.drive
-        places: Places = {("load", ("output", 0)): (D_OUTPUT, 0)}
+    def _backward(self) -> dict[Slot, Place]:
+        places: dict[Slot, Place] = {("load", ("output", 0)): Place(OUTPUT)}
         for number, index in enumerate(self.adjoint.kept):
-            places["load", ("kept", number)] = BACKWARD_KEPT, self.kept[index]
-        written = [*(self.d_drive + part * size for part in drive), *range(0, self.d_drive, size)]
-        places.update({("stored", n): (WRITTEN, place) for n, place in enumerate(written)})
+            places["load", ("kept", number)] = self.kept[index]
+        extras = len(self.extras)
+        for number, part in enumerate((*(extras + part for part in self.adjoint.drive), *range(extras))):
+            places["stored", number] = Place(DRIVE, part)
         order = sorted(self.adjoint.vectors)
         for number, vector in enumerate(self.adjoint.vectors):
-            places["sums", number] = SUMS, order.index(vector) * size
-        return places | _states(self.adjoint.program, BACKWARD_STATES)
+            places["sums", number] = Place(SUMS, order.index(vector))
+        return places | _states(self.adjoint.program)
 
     @cached_property
     def sums(self) -> list[Sum]:
@@ -153,10 +149,10 @@ class Plan:
                 for index in (index for index in group if index in products):
                     name, row, column, flipped = self.step.nodes[index].detail[number]
                     where = self.names.index(name), row, column, 1, flipped
-                    yield Gradient(*where, products[index], self.kept[arg])
+                    yield Gradient(*where, products[index], self.kept[arg].parts * size)
 
 
-def _states(program: Program, start: int) -> Places:
+def _states(program: Program) -> dict[Slot, Place]:
     count = len(program.carried)
-    before: Places = {("initial", part): (start + part, 0) for part in range(count)}
-    return before | {("final", part): (start + count + part, 0) for part in range(count)}
+    before: dict[Slot, Place] = {("initial", part): Place(STATES + part) for part in range(count)}
+    return before | {("final", part): Place(STATES + count + part) for part in range(count)}

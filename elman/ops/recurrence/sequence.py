@@ -12,23 +12,25 @@ from torch.nn import functional as F
 
 from elman.ops.recurrence.planning import Plan
 
+NOTHING = 0, 0, 0
+
 
 class Recurrence(torch.autograd.Function):
-    """Given: plan, whether backward will come, lengths, then input, its matrix and bias (or the drive, and nothing),
+    """Given: plan, whether a graph is made, lengths, then input, its matrix and bias (or the drive, and nothing),
     parts of the state, and weights by the plan's names."""
 
     @staticmethod
     def forward(
         ctx: Any,
         made: Plan,
-        saving: bool,
+        graph: bool,
         lengths: Tensor | None,
         x: Tensor,
         matrix: Tensor | None,
         bias: Tensor | None,
         *rest: Tensor,
     ) -> Any:
-        step, kind = made.step, made.kind
+        step, kind, saving = made.step, made.kind, graph and any(ctx.needs_input_grad)
         drive = _rows(x if matrix is None else F.linear(x, matrix, bias), kind)
         batch, time, width = drive.shape
         count = len(step.carried)
@@ -38,38 +40,41 @@ class Recurrence(torch.autograd.Function):
         initial = [_rows(part, kind) for part in rest[:count]]
         final = [drive.new_empty(batch, step.size) for _ in initial]
         # where nothing is saved, each step writes over the last
-        places = [_place(drive), _place(outputs), (kept.data_ptr(), kept.stride(0), kept.stride(1) if saving else 0)]
-        places += [(part.data_ptr(), part.stride(0), 0) for part in (*initial, *final)]
-        made.walks[0](batch, time, places, weights, lengths)
+        places = [_place(one) for one in (*weights, drive, outputs)]
+        places += [(kept.data_ptr(), kept.stride(0), kept.stride(1) if saving else 0), NOTHING]
+        made.walks[0](batch, time, places + [_place(one) for one in (*initial, *final)], lengths)
         if saving:
             ctx.made, ctx.lengths, ctx.width = made, lengths, width
             ctx.save_for_backward(kept, x if matrix is not None else None, matrix, *rest[count:])
         return outputs, *final
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_output: Tensor, *d_final: Tensor) -> Any:
-        made, kind, size = ctx.made, ctx.made.kind, ctx.made.step.size
-        kept, x, matrix, *weights = ctx.saved_tensors
-        batch, time, record = kept.shape
-        written = kept.new_empty(batch, time, made.d_drive + ctx.width)
-        sums = kept.new_empty(batch, len(made.adjoint.vectors) * size)
-        _clear_unseen(written, made, ctx.width)
-        d_final = [_rows(one, kind) for one in d_final]
-        d_initial = [kept.new_empty(batch, size) for _ in d_final]
-        weights = [_whole(one, kind) for one in weights]
-        d_output = _rows(d_output, kind)
-        places = [_place(d_output), _place(kept), _place(written), (sums.data_ptr(), sums.stride(0), 0)]
-        places += [(part.data_ptr(), part.stride(0), 0) for part in (*d_final, *d_initial)]
-        made.walks[1](batch, time, places, weights, ctx.lengths, down=True)
-        needed = ctx.needs_input_grad
-        learning = needed[6 + len(d_final) :]
-        rows = written.view(batch * time, -1)
-        found = _matrix_gradients(made, rows, kept.view(-1, record), weights, learning)
-        _add_sums(made, sums, weights, learning, found)
-        d_drive = rows.narrow(1, made.d_drive, ctx.width)
-        d_input = _input_gradients(d_drive, batch, x, matrix, needed[3:6])
-        return None, None, None, *d_input, *d_initial, *found
+    def backward(ctx: Any, *adjoints: Tensor) -> Any:
+        # who asks for gradients of gradients hears that there are none; others need not pay for the question
+        return (once_differentiable(_backward) if torch.is_grad_enabled() else _backward)(ctx, *adjoints)
+
+
+def _backward(ctx: Any, d_output: Tensor, *d_final: Tensor) -> Any:
+    made, kind, size = ctx.made, ctx.made.kind, ctx.made.step.size
+    kept, x, matrix, *weights = ctx.saved_tensors
+    batch, time, record = kept.shape
+    written = kept.new_empty(batch, time, made.d_drive + ctx.width)
+    sums = kept.new_empty(batch, len(made.adjoint.vectors) * size)
+    _clear_unseen(written, made, ctx.width)
+    d_final = [_rows(one, kind) for one in d_final]
+    d_initial = [kept.new_empty(batch, size) for _ in d_final]
+    weights = [_whole(one, kind) for one in weights]
+    d_output = _rows(d_output, kind)
+    places = [_place(one) for one in (*weights, written, d_output, kept, sums, *d_final, *d_initial)]
+    made.walks[1](batch, time, places, ctx.lengths, down=True)
+    needed = ctx.needs_input_grad
+    learning = needed[6 + len(d_final) :]
+    rows = written.view(batch * time, -1)
+    found = _matrix_gradients(made, rows, kept.view(-1, record), weights, learning)
+    _add_sums(made, sums, weights, learning, found)
+    d_drive = _columns(rows, made.d_drive, ctx.width)
+    d_input = _input_gradients(d_drive, batch, x, matrix, needed[3:6])
+    return None, None, None, *d_input, *d_initial, *found
 
 
 def _input_gradients(
@@ -93,7 +98,7 @@ def _matrix_gradients(
     for one in made.gradients:
         if not needed[one.parameter]:
             continue
-        adjoint, value = adjoints.narrow(1, one.adjoint, one.count * size), kept.narrow(1, one.value, size)
+        adjoint, value = _columns(adjoints, one.adjoint, one.count * size), _columns(kept, one.value, size)
         factors = (value.t(), adjoint) if one.flipped else (adjoint.t(), value)
         weight, gradient = weights[one.parameter], found[one.parameter]
         if gradient is None:
@@ -130,10 +135,15 @@ def _clear_unseen(written: Tensor, made: Plan, width: int) -> None:
             written.narrow(2, made.d_drive + part * size, size).zero_()
 
 
+def _columns(matrix: Tensor, start: int, count: int) -> Tensor:
+    """Some of them; torch takes long to find that they are all."""
+    return matrix if count == matrix.shape[1] else matrix.narrow(1, start, count)
+
+
 def _place(tensor: Tensor) -> tuple[int, int, int]:
-    """Its first number, and how far apart rows and steps lie."""
-    by_row, by_step, _ = tensor.stride()
-    return tensor.data_ptr(), by_row, by_step
+    """Its first number, and how far apart rows and steps lie, if there are such."""
+    apart = tensor.stride()
+    return tensor.data_ptr(), apart[0], apart[1] if len(apart) == 3 else 0
 
 
 def _rows(tensor: Tensor, kind: torch.dtype) -> Tensor:

@@ -25,6 +25,18 @@ def step_of(cell: Any, ragged: bool = False, careful: bool = False) -> Program |
     return known[key]
 
 
+def first_parameter(module: nn.Module) -> nn.Parameter:
+    """The first of `module.parameters()`, without the look at all modules that it begins with."""
+    waiting = [module]
+    while waiting:
+        one = waiting.pop()
+        for parameter in one._parameters.values():
+            if parameter is not None:
+                return parameter
+        waiting += [child for child in reversed(one._modules.values()) if child is not None]
+    raise AssertionError(f"{type(module).__name__} has no parameters")
+
+
 def names_of(step: Program) -> tuple[str, ...]:
     """Parameters and buffers that the step reads."""
     vectors = [node.detail[0] for node in step.nodes if node.op == "vector"]
@@ -43,4 +55,4 @@ def in_use(cell: Any, name: str) -> Tensor:
     owner = cell
     for part in path:
         owner = owner._modules[part]
-    return owner.weight_in_use if leaf == "weight" and hasattr(owner, "weight_in_use") else getattr(owner, leaf)
+    return getattr(owner, "weight_in_use" if leaf == "weight" and hasattr(type(owner), "weight_in_use") else leaf)
