@@ -110,7 +110,7 @@ def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
 def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
     made = plan(cell, lengths is not None)
     assert isinstance(made, Plan)
-    heard = made.driving.product(cell, x) or (cell.drive(x), None, None)
+    heard = made.driving.product(cell, x, made.kind) or (cell.drive(x), None, None)
     parts = [state] if isinstance(state, Tensor) else [part for _, part in tensors(state)]
     weights = [in_use(cell, name) for name in made.names]
     ends = None if lengths is None else lengths.to(torch.int64).contiguous()

@@ -16,13 +16,18 @@ class Driving:
         self.drive = _function(cell)
         self.child = _only_product(cell)
 
-    def product(self, cell: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None] | None:
-        """The input, and matrix and bias whose product with it is the drive; nothing where `drive` does more."""
+    def product(self, cell: Any, x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None] | None:
+        """The input, and matrix and bias whose product with it, in this dtype, is the drive.
+
+        Nothing where `drive` does more, or would find something wrong.
+        """
         linear = cell._modules.get(self.child)
         if type(linear) is not nn.Linear or _watched(linear) or self.drive is not _function(cell):
             return None
-        weight, bias = (linear._parameters.get(name) for name in ("weight", "bias"))
-        return None if weight is None else (x, weight, bias)
+        weight, bias = linear._parameters.get("weight"), linear._parameters.get("bias")
+        if weight is None or x.shape[-1] != weight.shape[1] or not x.dtype == weight.dtype == kind:
+            return None
+        return (x, weight, bias) if bias is None or bias.dtype == kind else None
 
 
 def _function(cell: Any) -> Any:

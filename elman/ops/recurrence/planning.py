@@ -20,8 +20,8 @@ from elman.ops.recurrence.units import ROW, Program
 from elman.ops.recurrence.walking import Walk, load
 
 DEAR = {"sigmoid", "tanh", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "erf"}
-# The tensors of both walks; in backward the first two are adjoints. Then come parts of the state, before and after.
-DRIVE, OUTPUT, KEPT, SUMS, STATES = range(5)
+# The tensors of both walks, behind parts of the state before and after; in backward the first two are adjoints.
+DRIVE, OUTPUT, KEPT, SUMS = range(4)
 
 
 class Gradient(NamedTuple):
@@ -54,6 +54,13 @@ class Plan:
     def __init__(self, step: Program, kind: torch.dtype, driving: Driving):
         self.step, self.kind, self.driving = step, kind, driving
         self.names = names_of(step)
+        self.zeros = torch.zeros(step.size, dtype=kind)
+        """What stands for an adjoint that nobody gave."""
+
+    @cached_property
+    def summed(self) -> int:
+        """Numbers that backward sums for each row."""
+        return len(self.adjoint.vectors) * self.step.size
 
     @cached_property
     def adjoint(self) -> Adjoint:
@@ -102,7 +109,7 @@ class Plan:
         places: dict[Slot, Place] = {("load", load): Place(DRIVE, load[1]) for load in loads}
         for number, place in enumerate((Place(OUTPUT), *self.kept.values())):
             places["stored", number] = place
-        return places | _states(self.step)
+        return _behind_states(self.step, places)
 
     def _backward(self) -> dict[Slot, Place]:
         places: dict[Slot, Place] = {("load", ("output", 0)): Place(OUTPUT)}
@@ -114,7 +121,7 @@ class Plan:
         order = sorted(self.adjoint.vectors)
         for number, vector in enumerate(self.adjoint.vectors):
             places["sums", number] = Place(SUMS, order.index(vector))
-        return places | _states(self.adjoint.program)
+        return _behind_states(self.adjoint.program, places)
 
     @cached_property
     def sums(self) -> list[Sum]:
@@ -152,7 +159,7 @@ class Plan:
                     yield Gradient(*where, products[index], self.kept[arg].parts * size)
 
 
-def _states(program: Program) -> dict[Slot, Place]:
-    count = len(program.carried)
-    before: dict[Slot, Place] = {("initial", part): Place(STATES + part) for part in range(count)}
-    return before | {("final", part): Place(STATES + count + part) for part in range(count)}
+def _behind_states(program: Program, places: dict[Slot, Place]) -> dict[Slot, Place]:
+    slots: list[Slot] = [(what, part) for what in ("initial", "final") for part in range(len(program.carried))]
+    moved = {slot: place._replace(tensor=len(slots) + place.tensor) for slot, place in places.items()}
+    return moved | {slot: Place(number) for number, slot in enumerate(slots)}

@@ -12,8 +12,6 @@ from torch.nn import functional as F
 
 from elman.ops.recurrence.planning import Plan
 
-NOTHING = 0, 0, 0
-
 
 class Recurrence(torch.autograd.Function):
     """Given: plan, whether a graph is made, lengths, then input, its matrix and bias (or the drive, and nothing),
@@ -30,22 +28,23 @@ class Recurrence(torch.autograd.Function):
         bias: Tensor | None,
         *rest: Tensor,
     ) -> Any:
-        step, kind, saving = made.step, made.kind, graph and any(ctx.needs_input_grad)
+        size, kind, saving = made.step.size, made.kind, graph and any(ctx.needs_input_grad)
         drive = _rows(x if matrix is None else F.linear(x, matrix, bias), kind)
         batch, time, width = drive.shape
-        count = len(step.carried)
+        count = len(made.step.carried)
         weights = [_whole(one, kind) for one in rest[count:]]
-        outputs = drive.new_empty(batch, time, step.size)
-        kept = drive.new_empty(batch, time if saving else 1, made.record)
         initial = [_rows(part, kind) for part in rest[:count]]
-        final = [drive.new_empty(batch, step.size) for _ in initial]
-        # where nothing is saved, each step writes over the last
-        places = [_place(one) for one in (*weights, drive, outputs)]
-        places += [(kept.data_ptr(), kept.stride(0), kept.stride(1) if saving else 0), NOTHING]
-        made.walks[0](batch, time, places + [_place(one) for one in (*initial, *final)], lengths)
+        outputs = drive.new_empty(batch, time, size)
+        kept = drive.new_empty(batch, time if saving else 1, made.record)
+        final = [drive.new_empty(batch, size) for _ in initial]
+        places = [_place(one) for one in (*weights, *initial, *final, drive, outputs, kept)]
         if saving:
             ctx.made, ctx.lengths, ctx.width = made, lengths, width
+            ctx.set_materialize_grads(False)
             ctx.save_for_backward(kept, x if matrix is not None else None, matrix, *rest[count:])
+        else:  # each step writes over the last
+            places[-1] = kept.data_ptr(), kept.stride(0), 0
+        made.walks[0](batch, time, places, lengths)
         return outputs, *final
 
     @staticmethod
@@ -54,27 +53,28 @@ class Recurrence(torch.autograd.Function):
         return (once_differentiable(_backward) if torch.is_grad_enabled() else _backward)(ctx, *adjoints)
 
 
-def _backward(ctx: Any, d_output: Tensor, *d_final: Tensor) -> Any:
-    made, kind, size = ctx.made, ctx.made.kind, ctx.made.step.size
+def _backward(ctx: Any, d_output: Tensor | None, *d_final: Tensor | None) -> Any:
+    made, kind, needed, count = ctx.made, ctx.made.kind, ctx.needs_input_grad, len(d_final)
     kept, x, matrix, *weights = ctx.saved_tensors
     batch, time, record = kept.shape
-    written = kept.new_empty(batch, time, made.d_drive + ctx.width)
-    sums = kept.new_empty(batch, len(made.adjoint.vectors) * size)
-    _clear_unseen(written, made, ctx.width)
-    d_final = [_rows(one, kind) for one in d_final]
-    d_initial = [kept.new_empty(batch, size) for _ in d_final]
     weights = [_whole(one, kind) for one in weights]
-    d_output = _rows(d_output, kind)
-    places = [_place(one) for one in (*weights, written, d_output, kept, sums, *d_final, *d_initial)]
-    made.walks[1](batch, time, places, ctx.lengths, down=True)
-    needed = ctx.needs_input_grad
-    learning = needed[6 + len(d_final) :]
+    given = [one if one is None else _rows(one, kind) for one in (*d_final, d_output)]
+    d_initial = [kept.new_empty(batch, made.step.size) for _ in d_final]
+    written = kept.new_empty(batch, time, made.d_drive + ctx.width)
+    sums = kept.new_empty(batch, made.summed) if made.summed else None
+    _clear_unseen(written, made, ctx.width)
+    nothing = made.zeros.data_ptr(), 0, 0
+    tensors = *weights, *given[:-1], *d_initial, written, given[-1], kept, sums
+    made.walks[1](batch, time, [nothing if one is None else _place(one) for one in tensors], ctx.lengths, down=True)
+    learning = needed[6 + count :]
     rows = written.view(batch * time, -1)
     found = _matrix_gradients(made, rows, kept.view(-1, record), weights, learning)
-    _add_sums(made, sums, weights, learning, found)
+    if sums is not None:
+        _add_sums(made, sums, weights, learning, found)
     d_drive = _columns(rows, made.d_drive, ctx.width)
     d_input = _input_gradients(d_drive, batch, x, matrix, needed[3:6])
-    return None, None, None, *d_input, *d_initial, *found
+    before = (one if need else None for one, need in zip(d_initial, needed[6:], strict=False))
+    return None, None, None, *d_input, *before, *found
 
 
 def _input_gradients(
@@ -113,8 +113,6 @@ def _matrix_gradients(
 
 def _add_sums(made: Plan, sums: Tensor, weights: list[Tensor], needed: tuple[bool, ...], found: list[Any]) -> None:
     """The gradients of vectors, from what was summed for each row."""
-    if not made.sums:
-        return
     total = sums.sum(0)
     for one in made.sums:
         if needed[one.parameter]:
