@@ -96,8 +96,8 @@ def using(form: str) -> Iterator[None]:
     Where it cannot run, the operation raises an error with the reason.
     """
     global _asked  # noqa: PLW0603
-    known = dict.fromkeys(name for family in Forms.families for name in family)
-    if form != "auto" and form not in known:
+    if form != "auto" and not any(form in family for family in Forms.families):
+        known = dict.fromkeys(name for family in Forms.families for name in family)
         raise UnknownName("form of an operation", form, ["auto", *known])
     before, _asked = _asked, form
     try:

@@ -32,12 +32,14 @@ _plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, torch.dtype], Plan |
 
 def plan(cell: Any, ragged: bool = False) -> Plan | str:
     """The cell's plan, or the reason why it has none; made once."""
-    kind = _kind(cell)
-    known, key = _plans.setdefault(cell, {}), (cell.training, ragged, kind)
-    if key not in known:
+    known, kind = _plans.get(cell), _kind(cell)
+    if known is None:
+        known = _plans[cell] = {}
+    made = known.get((cell.training, ragged, kind))
+    if made is None:
         step = step_of(cell, ragged, careful=True)
-        known[key] = step if isinstance(step, str) else Plan(step, kind, Driving(cell))
-    return known[key]
+        made = known[cell.training, ragged, kind] = step if isinstance(step, str) else Plan(step, kind, Driving(cell))
+    return made
 
 
 def _kind(cell: Any) -> torch.dtype:
@@ -114,6 +116,6 @@ def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[
     parts = [state] if isinstance(state, Tensor) else [part for _, part in tensors(state)]
     weights = [in_use(cell, name) for name in made.names]
     ends = None if lengths is None else lengths.to(torch.int64).contiguous()
-    outputs, *finals = Recurrence.apply(made, torch.is_grad_enabled(), ends, *heard, *parts, *weights)
+    outputs, *finals = Recurrence.apply((made, torch.is_grad_enabled(), ends), *heard, *parts, *weights)
     finals = [new if new.dtype == old.dtype else new.to(old.dtype) for new, old in zip(finals, parts, strict=True)]
     return outputs, finals[0] if isinstance(state, Tensor) else map_state(lambda part: finals.pop(0), state)

@@ -21,7 +21,8 @@ from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, VECTOR, Program
 HEAD = """
 typedef {kind} T;
 typedef void (*Multiply)(const T*, const T* const*, int64_t, int64_t, int64_t, int64_t, T*, int64_t, int64_t);
-typedef void (*Pack)(const T*, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, T*);
+typedef void (*Pack)(
+    const T*, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, T*);
 static int64_t whole(int64_t columns) {{ return (columns + 15) / 16 * 16 + 16; }}  // so that rows share no cache sets
 """
 FUNCTION = """
@@ -153,7 +154,7 @@ class _Emitter:
                 first = f"(T*)places[{weight}] + ({matrix.row} * places[{weight + 1}] + {matrix.column}) * size"
                 apart = f"1, places[{weight + 1}]" if matrix.flipped else f"places[{weight + 1}], 1"
                 columns = f"{number} * size, {len(group)} * size"
-                yield f"pack({first}, {apart}, size, {columns}, {place} * size, {depth}, w{n});"
+                yield f"pack({first}, {apart}, size, size, {columns}, {place} * size, {depth}, w{n});"
 
     def products(self, phase: int) -> list[str]:
         lines = []

@@ -25,21 +25,21 @@ DRIVE, OUTPUT, KEPT, SUMS = range(4)
 
 
 class Gradient(NamedTuple):
-    """A product over all rows of all steps: `count` blocks below each other of a parameter's gradient, or one block
+    """A product over all rows of all steps: some `blocks` below each other of a parameter's gradient, or one block
     seen from the other side."""
 
     parameter: int
     row: int
     column: int
-    count: int
+    blocks: int
     flipped: bool
     adjoint: int  # where it begins in what backward writes
     value: int  # where what was multiplied begins in what forward kept
 
     def next(self, size: int) -> "Gradient":
         """The one block that would go on below."""
-        row, adjoint = self.row + self.count, self.adjoint + self.count * size
-        return self._replace(row=row, adjoint=adjoint, count=1)
+        row, adjoint = self.row + self.blocks, self.adjoint + self.blocks * size
+        return self._replace(row=row, adjoint=adjoint, blocks=1)
 
 
 class Sum(NamedTuple):
@@ -140,7 +140,7 @@ class Plan:
         for one in self._single_gradients():
             last = found[-1] if found else None
             if last and one == last.next(self.step.size):
-                found[-1] = last._replace(count=last.count + 1)
+                found[-1] = last._replace(blocks=last.blocks + 1)
             else:
                 found.append(one)
         return found

@@ -8,28 +8,28 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
+from elman.ops.recurrence.gradients import Found, Past
 from elman.ops.recurrence.planning import Plan
+from elman.ops.recurrence.small import linear
 
 
 class Recurrence(torch.autograd.Function):
-    """Given: plan, whether a graph is made, lengths, then input, its matrix and bias (or the drive, and nothing),
+    """Given: plan, whether a graph is made and lengths; then input, its matrix and bias (or the drive, and nothing),
     parts of the state, and weights by the plan's names."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        made: Plan,
-        graph: bool,
-        lengths: Tensor | None,
+        settings: tuple[Plan, bool, Tensor | None],
         x: Tensor,
         matrix: Tensor | None,
         bias: Tensor | None,
         *rest: Tensor,
     ) -> Any:
+        made, graph, lengths = settings
         size, kind, saving = made.step.size, made.kind, graph and any(ctx.needs_input_grad)
-        drive = _rows(x if matrix is None else F.linear(x, matrix, bias), kind)
+        drive = _rows(x if matrix is None else linear(x, _whole(matrix, kind), bias), kind)
         batch, time, width = drive.shape
         count = len(made.step.carried)
         weights = [_whole(one, kind) for one in rest[count:]]
@@ -56,7 +56,7 @@ class Recurrence(torch.autograd.Function):
 def _backward(ctx: Any, d_output: Tensor | None, *d_final: Tensor | None) -> Any:
     made, kind, needed, count = ctx.made, ctx.made.kind, ctx.needs_input_grad, len(d_final)
     kept, x, matrix, *weights = ctx.saved_tensors
-    batch, time, record = kept.shape
+    batch, time, _ = kept.shape
     weights = [_whole(one, kind) for one in weights]
     given = [one if one is None else _rows(one, kind) for one in (*d_final, d_output)]
     d_initial = [kept.new_empty(batch, made.step.size) for _ in d_final]
@@ -66,49 +66,16 @@ def _backward(ctx: Any, d_output: Tensor | None, *d_final: Tensor | None) -> Any
     nothing = made.zeros.data_ptr(), 0, 0
     tensors = *weights, *given[:-1], *d_initial, written, given[-1], kept, sums
     made.walks[1](batch, time, [nothing if one is None else _place(one) for one in tensors], ctx.lengths, down=True)
-    learning = needed[6 + count :]
-    rows = written.view(batch * time, -1)
-    found = _matrix_gradients(made, rows, kept.view(-1, record), weights, learning)
-    if sums is not None:
-        _add_sums(made, sums, weights, learning, found)
-    d_drive = _columns(rows, made.d_drive, ctx.width)
-    d_input = _input_gradients(d_drive, batch, x, matrix, needed[3:6])
-    before = (one if need else None for one, need in zip(d_initial, needed[6:], strict=False))
-    return None, None, None, *d_input, *before, *found
-
-
-def _input_gradients(
-    d_drive: Tensor, batch: int, x: Tensor | None, matrix: Tensor | None, needed: tuple[bool, ...]
-) -> tuple[Tensor | None, ...]:
-    """Of the input, its matrix and its bias; or of the drive that was given in their place."""
+    past, asked = Past(made, kept, written), needed[4 + count :]
     if x is None or matrix is None:
-        return d_drive.view(batch, -1, d_drive.shape[1]), None, None
-    d_drive = d_drive if d_drive.dtype == matrix.dtype else d_drive.to(matrix.dtype)
-    d_x = torch.mm(d_drive, matrix).view(x.shape) if needed[0] else None
-    d_matrix = torch.mm(d_drive.t(), x.reshape(-1, x.shape[-1])) if needed[1] else None
-    return d_x, d_matrix, d_drive.sum(0) if needed[2] else None
-
-
-def _matrix_gradients(
-    made: Plan, adjoints: Tensor, kept: Tensor, weights: list[Tensor], needed: tuple[bool, ...]
-) -> list[Tensor | None]:
-    """By the plan's names."""
-    size = made.step.size
-    found: list[Tensor | None] = [None] * len(weights)
-    for one in made.gradients:
-        if not needed[one.parameter]:
-            continue
-        adjoint, value = _columns(adjoints, one.adjoint, one.count * size), _columns(kept, one.value, size)
-        factors = (value.t(), adjoint) if one.flipped else (adjoint.t(), value)
-        weight, gradient = weights[one.parameter], found[one.parameter]
-        if gradient is None:
-            if weight.numel() == one.count * size**2:
-                found[one.parameter] = torch.mm(*factors)
-                continue
-            gradient = found[one.parameter] = torch.zeros_like(weight)
-        block = gradient.narrow(0, one.row * size, one.count * size).narrow(1, one.column * size, size)
-        block.addmm_(*factors)
-    return found
+        d_input: Found = [written.narrow(2, made.d_drive, ctx.width), None, None]
+        found = past.of_weights(weights, asked)
+    else:
+        d_input, found = past.gradients(x, _whole(matrix, kind), weights, (*needed[1:4], *asked))
+    if sums is not None:
+        _add_sums(made, sums, weights, asked, found)
+    before = (one if need else None for one, need in zip(d_initial, needed[4:], strict=False))
+    return None, *d_input, *before, *found
 
 
 def _add_sums(made: Plan, sums: Tensor, weights: list[Tensor], needed: tuple[bool, ...], found: list[Any]) -> None:
@@ -131,11 +98,6 @@ def _clear_unseen(written: Tensor, made: Plan, width: int) -> None:
     if len(seen) * size < width:
         for part in set(range(width // size)) - set(seen):
             written.narrow(2, made.d_drive + part * size, size).zero_()
-
-
-def _columns(matrix: Tensor, start: int, count: int) -> Tensor:
-    """Some of them; torch takes long to find that they are all."""
-    return matrix if count == matrix.shape[1] else matrix.narrow(1, start, count)
 
 
 def _place(tensor: Tensor) -> tuple[int, int, int]:

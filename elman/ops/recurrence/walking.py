@@ -23,8 +23,8 @@ class Walk:
 
     def __init__(self, program: Program, kind: torch.dtype, run: Any):
         self.size, self.run = program.size, run
-        library = _products(kind)
-        self.products = [ctypes.cast(one, Address).value for one in (library.multiply, library.pack)]
+        library = panels(kind)
+        self.products = [ctypes.cast(one, Address).value or 0 for one in (library.multiply, library.pack)]
         products = [node for node in program.nodes if node.op == "product"]
         self.multiplications = program.size**2 * sum(len(node.args) for node in products)  # of one row in one step
 
@@ -70,7 +70,9 @@ def _library(text: str) -> ctypes.CDLL:
 
 
 @cache
-def _products(kind: torch.dtype) -> ctypes.CDLL:
+def panels(kind: torch.dtype) -> ctypes.CDLL:
     """Packing and multiplying, the same for all programs."""
     text = (Path(__file__).parent / "panels.h").read_text()
-    return _library(f"typedef {c_type(kind)} T;\n{text}")
+    library = _library(f"typedef {c_type(kind)} T;\n{text}")
+    library.products.argtypes, library.products.restype = [Address, Number], None
+    return library
