@@ -67,8 +67,8 @@ class Cell(nn.Module, ABC):
     def zeros(self, batch: int) -> Tensor:
         """One part of an initial state, in float32 at least: bfloat16 would lose small updates to a large state."""
         weight = first_parameter(self)
-        kind = torch.promote_types(weight.dtype, torch.float32)
-        return torch.zeros(batch, self.hidden_size, dtype=kind, device=weight.device)
+        kind = weight.dtype if weight.dtype.itemsize >= 4 else torch.float32
+        return weight.new_zeros(batch, self.hidden_size, dtype=kind)
 
     @contextmanager
     def dropping(self) -> Iterator[None]:
