@@ -127,11 +127,19 @@ def test_hooks_of_the_input_product_are_heard() -> None:
     assert product(one) is not None
 
 
+class Twice(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * 2
+
+
 def test_another_input_product_is_heard() -> None:
     one = cell()
     changed(one, lambda: setattr(one, "from_input", nn.Linear(3, 18).double()))
     assert product(one) is not None
     changed(one, lambda: setattr(one, "from_input", nn.Sequential(nn.Linear(3, 18), nn.Tanh()).double()))
+    assert product(one) is None
+    one = cell()
+    changed(one, lambda: setattr(one, "from_input", Twice(3, 18).double()))
     assert product(one) is None
     one = cell()
     parametrizations.weight_norm(one.from_input)

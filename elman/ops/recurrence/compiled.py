@@ -4,7 +4,6 @@ Forward keeps what the derivative of a step needs, so no gate is computed twice.
 second function; the gradients of matrices come afterwards from all steps at once, in one product each.
 """
 
-from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,8 +23,7 @@ from elman.shapes import Lengths, Sequence, State
 KINDS = (torch.float32, torch.float64)
 SHORT = 12  # steps; below, packing the weights takes as long as they save
 WIDE = 512  # units from which on oneDNN's LSTM is slower
-LEAST = 1 << 22  # multiplications by one recurrent matrix in one call: with all else, about a millisecond
-
+LEAST = 1 << 20  # multiplications by one recurrent matrix in one call: the loop takes some milliseconds more
 
 _plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, torch.dtype], Plan | str]] = WeakKeyDictionary()
 
@@ -55,26 +53,24 @@ def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
 
 def _unable(cell: Any, x: Sequence) -> str | None:
     """What can be told without a look at the cell's equations."""
-    return next(_problems(cell, x), None)
-
-
-def _problems(cell: Any, x: Sequence) -> Iterator[str]:
-    if taps.listening():
-        yield "a recorder is listening"
-    if x.device.type != "cpu":
-        yield f"compiled steps need a CPU, not {x.device.type}"
-    if x.numel() == 0:
-        yield "the batch is empty"
-    if torch.is_autocast_enabled("cpu"):
-        yield "under autocast steps are not compiled"
-    if (kind := _kind(cell)) not in KINDS:
-        yield f"compiled steps do not compute in {str(kind).removeprefix('torch.')}"
-    if type(x) not in (Tensor, nn.Parameter) or torch.jit.is_tracing() or torch.compiler.is_compiling():
-        yield "the model is being traced"
+    kind = _kind(cell)
+    traced = type(x) not in (Tensor, nn.Parameter) or torch.jit.is_tracing() or torch.compiler.is_compiling()
+    found = taps.listening(), not x.is_cpu, x.numel() == 0, torch.is_autocast_enabled("cpu"), kind not in KINDS, traced
+    if True in found:
+        reasons = (
+            "a recorder is listening",
+            f"compiled steps need a CPU, not {x.device.type}",
+            "the batch is empty",
+            "under autocast steps are not compiled",
+            f"compiled steps do not compute in {str(kind).removeprefix('torch.')}",
+            "the model is being traced",
+        )
+        return reasons[found.index(True)]
     try:
         build.compiler()
     except NoCompiler as reason:
-        yield str(reason)
+        return str(reason)
+    return None
 
 
 def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
