@@ -72,7 +72,7 @@ def test_other_shapes_and_dtypes_are_heard() -> None:
 
 
 def test_what_learns_may_change() -> None:
-    """Planted: gradients of all that could learn."""
+    """Planted: what one needs taken for what its neighbour needs."""
     one = cell("peephole")
     for still in ("from_input.weight", "from_input.bias", "from_past.weight"):
         check(one)

@@ -34,7 +34,8 @@ def linear(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
     if not small(x, batch * time, width, inputs):
         return F.linear(x, matrix, bias)
     found = x.new_empty(batch, time, width)
-    before = FRESH if bias is None else bias.contiguous().data_ptr()
+    bias = bias if bias is None else bias.contiguous()
+    before = FRESH if bias is None else bias.data_ptr()
     factors = x.data_ptr(), inputs, 1, batch * time, matrix.data_ptr(), 1, inputs, width, inputs
     multiply([*factors, found.data_ptr(), width, before], x.dtype)
     return found
