@@ -71,9 +71,10 @@ def test_other_shapes_and_dtypes_are_heard() -> None:
         check(one.to(kind))
 
 
-def test_what_learns_may_change() -> None:
+@pytest.mark.parametrize("name", ["lstm", "peephole"])
+def test_what_learns_may_change(name: str) -> None:
     """Planted: what one needs taken for what its neighbour needs."""
-    one = cell("peephole")
+    one = cell(name)
     for still in ("from_input.weight", "from_input.bias", "from_past.weight"):
         check(one)
         parameter = one.get_parameter(still)
