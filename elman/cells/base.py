@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from elman import config as settings
 from elman.cells.products import PastProduct
 from elman.errors import ConfigError
+from elman.ops.recurrence.steps import first_parameter
 from elman.ops.recurrence.vendor import VendorCall
 from elman.registry import Registry, Traits
 from elman.shapes import State, Step
@@ -65,9 +66,9 @@ class Cell(nn.Module, ABC):
 
     def zeros(self, batch: int) -> Tensor:
         """One part of an initial state, in float32 at least: bfloat16 would lose small updates to a large state."""
-        weight = next(self.parameters())
-        kind = torch.promote_types(weight.dtype, torch.float32)
-        return torch.zeros(batch, self.hidden_size, dtype=kind, device=weight.device)
+        weight = first_parameter(self)
+        kind = weight.dtype if weight.dtype.itemsize >= 4 else torch.float32
+        return weight.new_zeros(batch, self.hidden_size, dtype=kind)
 
     @contextmanager
     def dropping(self) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """Which form of an operation runs: the first that can and that measurements favour, unless one is asked for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
@@ -53,14 +53,25 @@ class Forms(dict[str, Form]):
         A form that is asked for and that this operation does not have leaves it free to choose.
         """
         if _asked in self:
-            problem = self[_asked].obstacle(*given)
-            if problem:
-                raise ConfigError(f"the {_asked} form of {self.operation} cannot run: {problem}")
-            return Choice(_asked, f"{self[_asked].title(*given)}, as asked")
+            return Choice(self.taken(*given), f"{self[_asked].title(*given)}, as asked")
         return self.favourite(*given)
+
+    def taken(self, *given: Any) -> str:
+        """The same without the reason, which takes as long to say."""
+        if _asked not in self:
+            return self._first("", given)[0]
+        problem = self[_asked].obstacle(*given)
+        if problem:
+            raise ConfigError(f"the {_asked} form of {self.operation} cannot run: {problem}")
+        return _asked
 
     def favourite(self, *given: Any, but: str = "") -> Choice:
         """The form that would be taken if none were asked for, `but` a certain one."""
+        name, problems = self._first(but, given)
+        return Choice(name, (name == "reference" and "; ".join(problems)) or self[name].title(*given))
+
+    def _first(self, but: str, given: tuple[Any, ...]) -> tuple[str, Iterable[str]]:
+        """The first form without a problem, and the problems of those before it."""
         device = next(part.device.type for part in given if isinstance(part, Tensor))
         problems: dict[str, None] = {}
         for name, form in self.items():
@@ -68,7 +79,7 @@ class Forms(dict[str, Form]):
                 continue
             problem = form.drawback(*given) or form.obstacle(*given)  # the former is quick to tell
             if not problem:
-                return Choice(name, (name == "reference" and "; ".join(problems)) or form.title(*given))
+                return name, problems
             problems[problem] = None
         raise AssertionError(f"the reference form of {self.operation} always runs")
 
@@ -96,8 +107,8 @@ def using(form: str) -> Iterator[None]:
     Where it cannot run, the operation raises an error with the reason.
     """
     global _asked  # noqa: PLW0603
-    known = dict.fromkeys(name for family in Forms.families for name in family)
-    if form != "auto" and form not in known:
+    if form != "auto" and not any(form in family for family in Forms.families):
+        known = dict.fromkeys(name for family in Forms.families for name in family)
         raise UnknownName("form of an operation", form, ["auto", *known])
     before, _asked = _asked, form
     try:

@@ -39,7 +39,7 @@ FORMS = Forms(
 def recur(cell: Any, x: Sequence, state: State, lengths: Lengths | None = None) -> tuple[Sequence, State]:
     """Outputs (batch, time, hidden_size) and the state after each row's last real position."""
     lengths = _unequal(x, lengths)
-    return FORMS[choose(cell, x, lengths).form].run(cell, x, state, lengths)
+    return FORMS[FORMS.taken(cell, x, lengths)].run(cell, x, state, lengths)
 
 
 def choose(cell: Any, x: Sequence, lengths: Lengths | None = None) -> Choice:

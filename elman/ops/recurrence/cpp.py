@@ -1,11 +1,12 @@
 """A unit program as C++: one function that walks its rows through all steps, with one loop over units for each phase.
 
-It is given, for each slot, the address of its first number and how far apart its rows and its steps lie. Values are
-named by their nodes: v12 in a loop, m12 in memory; p3 is where slot 3 holds the row and step at hand.
+It is given, for each tensor, the address of its first number and how far apart its rows and its steps lie; a slot is
+what one row and step of a tensor holds for one purpose. Values are named by their nodes: v12 in a loop, m12 in memory;
+p3 is where slot 3 holds the row and step at hand.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -20,13 +21,18 @@ from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, VECTOR, Program
 HEAD = """
 typedef {kind} T;
 typedef void (*Multiply)(const T*, const T* const*, int64_t, int64_t, int64_t, int64_t, T*, int64_t, int64_t);
+typedef void (*Pack)(
+    const T*, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, T*);
 static int64_t whole(int64_t columns) {{ return (columns + 15) / 16 * 16 + 16; }}  // so that rows share no cache sets
 """
 FUNCTION = """
-extern "C" void {name}(
-    int64_t from, int64_t to, int64_t time, int64_t size, int64_t down, T* const* tensors, const int64_t* strides,
-    const int64_t* lengths, Multiply multiply) {{
+extern "C" void {name}(int64_t from, int64_t to, const int64_t* given) {{
 const NoTinyNumbers quick;
+const int64_t time = given[0], size = given[1], down = given[2];
+const int64_t* const lengths = (const int64_t*)given[3];
+const Multiply multiply = (Multiply)given[4];
+const Pack pack = (Pack)given[5];
+const int64_t* const places = given + 6;
 const int64_t rows = to - from, wide = whole(size);
 """
 ROWS = "for (int64_t r = 0; r < rows; ++r) {"
@@ -39,21 +45,31 @@ WRITTEN = {
 }
 
 
+class Place(NamedTuple):
+    """Where a slot lies: in which tensor, and after how many times H numbers, and how many more, of a row and step."""
+
+    tensor: int
+    parts: int = 0
+    more: int = 0
+
+
+Slot = tuple[str, Any]
+"""("load", (source, part)), ("initial", part), ("final", part), ("stored", place), ("sums", place) and, among weights,
+("vector", (parameter, part))."""
+
+
 class Emitted(NamedTuple):
     """A function of C++ that walks."""
 
     name: str
     text: str
-    slots: tuple[tuple[str, Any], ...]
-    """What is given: ("load", (source, part)), ("vector", (parameter, part)), ("packed", group), ("initial", part),
-    ("final", part), ("stored", place), ("sums", place)."""
-    groups: tuple[list[int], ...]
-    """Products that are made together."""
 
 
-def emit(name: str, program: Program, stored: tuple[int, ...]) -> Emitted:
-    """`stored` are the nodes that are handed out at each step."""
-    return _Emitter(program, stored).emitted(name)
+def emit(
+    name: str, program: Program, stored: tuple[int, ...], places: Mapping[Slot, Place], weights: tuple[str, ...]
+) -> Emitted:
+    """`stored` are the nodes that are handed out at each step. Weights come first among tensors."""
+    return _Emitter(program, stored, places, weights).emitted(name)
 
 
 def source(kind: torch.dtype, functions: Iterable[Emitted]) -> str:
@@ -61,12 +77,14 @@ def source(kind: torch.dtype, functions: Iterable[Emitted]) -> str:
 
 
 class _Emitter:
-    def __init__(self, program: Program, stored: tuple[int, ...]):
-        self.program, self.stored = program, stored
+    def __init__(
+        self, program: Program, stored: tuple[int, ...], places: Mapping[Slot, Place], weights: tuple[str, ...]
+    ):
+        self.program, self.places, self.weights = program, places, weights
         self.nodes, self.kinds = program.nodes, program.kinds()
         self.plan = Phases(program)
         self.groups = list(together(program).values())
-        self.slots: list[tuple[str, Any]] = []
+        self.slots: list[Slot] = []
         self.sizes: list[str] = []
         self.results = ("stored", "=", stored), ("fresh", "=", program.carried), ("sums", "+=", program.summed)
 
@@ -78,8 +96,11 @@ class _Emitter:
             size = "whole(rows)" if self.kinds[index] == ROW else "rows * wide" if stays else "wide"
             rooms.append(self.room(f"m{index}", size))
         rooms += [self.room(f"m{index}", "wide") for index in self.plan.vectors]
-        lines = [f"for (int64_t u = 0; u < size; ++u) m{i}[u] = {self.formula(i)};" for i in self.plan.vectors]
-        lines += [ROWS, *(self.copied("initial", part) for part in parts), "}"]
+        rooms += [self.room(f"w{n}", self.panels(group)) for n, group in enumerate(self.groups)]
+        lines = [line for n, group in enumerate(self.groups) for line in self.packed(n, group)]
+        lines += [f"for (int64_t u = 0; u < size; ++u) m{i}[u] = {self.formula(i)};" for i in self.plan.vectors]
+        lines += [ROWS, *(self.copied("initial", part) for part in parts)]
+        lines += [*(self.cleared(place) for place in range(len(self.program.summed))), "}"]
         lines += ["for (int64_t step = 0; step < time; ++step) {"]
         lines += ["const int64_t t = down ? time - 1 - step : step;"]
         stages = sorted({0, *self.plan.starts, self.plan.last + 1})
@@ -87,8 +108,19 @@ class _Emitter:
             lines += [*self.products(start), *self.stage(range(start, end))]
         lines += ["std::swap(old, fresh);", "}", ROWS, *(self.copied("final", part) for part in parts), "}"]
         memory = f"T* const memory = (T*)std::aligned_alloc(64, ({' + '.join(self.sizes)}) * sizeof(T));"
-        text = [FUNCTION.format(name=name), memory, *rooms, *lines, "std::free(memory);", "}\n"]
-        return Emitted(name, "\n".join(text), tuple(self.slots), tuple(self.groups))
+        text = [FUNCTION.format(name=name), *self.given_slots(), memory, *rooms, *lines, "std::free(memory);", "}\n"]
+        return Emitted(name, "\n".join(text))
+
+    def given_slots(self) -> list[str]:
+        """Where each slot lies, and how far apart its rows and steps do."""
+        where = []
+        for what, which in self.slots:
+            place = Place(self.weights.index(which[0]), which[1]) if what == "vector" else None
+            place = place or (found := self.places[what, which])._replace(tensor=len(self.weights) + found.tensor)
+            where.append(place)
+        firsts = [f"(T*)places[{3 * tensor}] + {parts} * size + {more}" for tensor, parts, more in where]
+        apart = [f"places[{3 * place.tensor + axis}]" for place in where for axis in (1, 2)]
+        return [f"T* const tensors[] = {{{', '.join(firsts)}}};", f"const int64_t strides[] = {{{', '.join(apart)}}};"]
 
     def slot(self, what: str, which: Any) -> int:
         if (what, which) not in self.slots:
@@ -106,6 +138,24 @@ class _Emitter:
         given, own = f"tensors[{n}] + (from + r) * strides[{2 * n}]", f"old + ({part} * rows + r) * wide"
         return f"std::memcpy({', '.join((own, given) if what == 'initial' else (given, own))}, size * sizeof(T));"
 
+    def cleared(self, place: int) -> str:
+        n = self.slot("sums", place)
+        return f"std::memset(tensors[{n}] + (from + r) * strides[{2 * n}], 0, size * sizeof(T));"
+
+    def panels(self, group: list[int]) -> str:
+        """How many numbers the matrix takes by which all arguments reach all products of a group."""
+        return f"({len(group)} * size + 15) / 16 * 16 * {len(self.nodes[group[0]].args)} * size"
+
+    def packed(self, n: int, group: list[int]) -> Iterator[str]:
+        depth = f"{len(self.nodes[group[0]].args)} * size"
+        for number, index in enumerate(group):
+            for place, matrix in enumerate(self.nodes[index].detail):
+                weight = 3 * self.weights.index(matrix.parameter)
+                first = f"(T*)places[{weight}] + ({matrix.row} * places[{weight + 1}] + {matrix.column}) * size"
+                apart = f"1, places[{weight + 1}]" if matrix.flipped else f"places[{weight + 1}], 1"
+                columns = f"{number} * size, {len(group)} * size"
+                yield f"pack({first}, {apart}, size, size, {columns}, {place} * size, {depth}, w{n});"
+
     def products(self, phase: int) -> list[str]:
         lines = []
         for n, group in enumerate(self.groups):
@@ -113,7 +163,7 @@ class _Emitter:
                 args = self.nodes[group[0]].args
                 heard = ", ".join(self.heard(arg) for arg in args)
                 columns = f"{len(group)} * size"
-                given = f"tensors[{self.slot('packed', n)}], x, {len(args)}, size, wide, rows, y{n}"
+                given = f"w{n}, x, {len(args)}, size, wide, rows, y{n}"
                 lines += [
                     f"{{ const T* const x[] = {{{heard}}};",
                     f"multiply({given}, whole({columns}), {columns}); }}",

@@ -25,15 +25,34 @@ def step_of(cell: Any, ragged: bool = False, careful: bool = False) -> Program |
     return known[key]
 
 
-def weights_of(cell: Any, step: Program) -> dict[str, Tensor]:
-    """Parameters and buffers that the step reads, by name."""
+def first_parameter(module: nn.Module) -> nn.Parameter:
+    """The first of `module.parameters()`, without the look at all modules that it begins with."""
+    waiting = [module]
+    while waiting:
+        one = waiting.pop()
+        for parameter in one._parameters.values():
+            if parameter is not None:
+                return parameter
+        waiting += [child for child in reversed(one._modules.values()) if child is not None]
+    raise AssertionError(f"{type(module).__name__} has no parameters")
+
+
+def names_of(step: Program) -> tuple[str, ...]:
+    """Parameters and buffers that the step reads."""
     vectors = [node.detail[0] for node in step.nodes if node.op == "vector"]
     matrices = [matrix.parameter for node in step.nodes if node.op == "product" for matrix in node.detail]
-    return {name: _in_use(cell, name) for name in dict.fromkeys([*vectors, *matrices])}
+    return tuple(dict.fromkeys([*vectors, *matrices]))
 
 
-def _in_use(cell: Any, name: str) -> Tensor:
+def weights_of(cell: Any, step: Program) -> dict[str, Tensor]:
+    """What the step reads in this sequence, by name."""
+    return {name: in_use(cell, name) for name in names_of(step)}
+
+
+def in_use(cell: Any, name: str) -> Tensor:
     """A parameter, or what stands for it in this sequence while weights are dropped."""
-    path, _, leaf = name.rpartition(".")
-    owner = cell.get_submodule(path)
-    return owner.weight_in_use if leaf == "weight" and hasattr(owner, "weight_in_use") else getattr(owner, leaf)
+    *path, leaf = name.split(".")
+    owner = cell
+    for part in path:
+        owner = owner._modules[part]
+    return getattr(owner, "weight_in_use" if leaf == "weight" and hasattr(type(owner), "weight_in_use") else leaf)
