@@ -11,7 +11,7 @@ from typing import NamedTuple
 from elman.ops.recurrence.evaluating import settled
 from elman.ops.recurrence.partition import WINDOW, Partition
 from elman.ops.recurrence.schedule import Schedule, Stage, schedule
-from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, Program
+from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, Matrix, Program
 from elman.ops.recurrence.words import ACQUIRE, ADD_NOTHING, EXACT, HEAD, QUICK, WRITTEN
 
 
@@ -145,15 +145,24 @@ class _Emitter:
                     self.write(f"k = {start} + {inner}[:, None]")
                     self.write(f"n = slot * {units} + ({columns} // {width})[None, :]")
                     self.write(f"part = ({columns} % {width})[None, :]")
-                for number, index in enumerate(bundle):
-                    matrix = self.program.nodes[index].detail[place]
-                    p = f"p{self.parameters.index(matrix.parameter)}"
-                    across, along = ("k", "n") if matrix.flipped else ("n", "k")
-                    address = f"{p} + ({matrix.row * size} + {across}) * {p}_r + {matrix.column * size} + {along}"
-                    mask = f"(k < {size}) & (n < {size})"
-                    mask += f" & (part == {number})" if width > 1 else ""
-                    loaded = f"tl.load({address}, mask={mask}, other=0.0)"
-                    self.write(f"{name} = {loaded if number == 0 else f'{name} + {loaded}'}")
+                self.write(f"{name} = {self.loaded([self.program.nodes[index].detail[place] for index in bundle])}")
+
+    def loaded(self, matrices: list[Matrix]) -> str:
+        """Blocks of one parameter are one load; those of several are loaded in turn and added."""
+        size = self.size
+        found = []
+        for parameter, flipped in dict.fromkeys((matrix.parameter, matrix.flipped) for matrix in matrices):
+            here = {n: one for n, one in enumerate(matrices) if (one.parameter, one.flipped) == (parameter, flipped)}
+            p = f"p{self.parameters.index(parameter)}"
+            row = _by_part({n: one.row * size for n, one in here.items()})
+            column = _by_part({n: one.column * size for n, one in here.items()})
+            across, along = ("k", "n") if flipped else ("n", "k")
+            mask = f"(k < {size}) & (n < {size})"
+            if len(here) < len(matrices):
+                mask += " & (" + " | ".join(f"(part == {n})" for n in here) + ")"
+            address = f"{p} + ({row} + {across}) * {p}_r + {column} + {along}"
+            found.append(f"tl.load({address}, mask={mask}, other=0.0)")
+        return " + ".join(found)
 
     def weight(self, bundle: list[int], place: int, piece: int) -> str:
         return f"w{bundle[0]}_{place}_{piece}"
@@ -325,6 +334,19 @@ class _Emitter:
         for number in range(len(self.program.summed)):
             address = f"sums + ({number} * B + row) * {self.size} + unit"
             self.write(f"tl.store({address}, sum{number}, mask=owned)")
+
+
+def _by_part(numbers: dict[int, int]) -> str:
+    """A number for each part of a bundle; those in equal distances are written as a product."""
+    parts, values = list(numbers), list(numbers.values())
+    step = (values[-1] - values[0]) // max(1, parts[-1] - parts[0])
+    start = values[0] - parts[0] * step
+    if all(value == start + part * step for part, value in numbers.items()):
+        return f"{start}" if step == 0 else f"({start} + part * {step})"
+    written = f"{values[-1]}"
+    for part, value in zip(parts[-2::-1], values[-2::-1], strict=True):
+        written = f"tl.where(part == {part}, {value}, {written})"
+    return written
 
 
 def _bundles(group: list[int]) -> list[list[int]]:
