@@ -9,12 +9,14 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from elman.errors import TrainingError
 from elman.ops.cache import cache_folder
 from elman.ops.recurrence.emit import Emitted, emit
-from elman.ops.recurrence.partition import LEAST, Partition
+from elman.ops.recurrence.hearing import ABSENT
+from elman.ops.recurrence.partition import LEAST, Partition, padded
 from elman.ops.recurrence.units import Program
 
 PATIENCE = 2**22  # looks at a counter before a program gives up: some seconds, where a meeting takes a microsecond
@@ -39,7 +41,7 @@ class Kernel:
         self.program, self.partition, self.kind, self.down = program, partition, kind, down
         self.emitted: Emitted = emit(program, kept, partition, kind.itemsize, precision, down)
         self.run = _module(self.emitted.source).kernel
-        self.width = -(-program.size // LEAST) * LEAST
+        self.width = padded(program.size)
 
     def place(self, node: int) -> int:
         return self.emitted.stored.index(node)
@@ -62,10 +64,12 @@ class Kernel:
         *,
         partials: Tensor | None = None,
         patience: int = PATIENCE,
+        fresh: bool = True,
     ) -> tuple[list[Tensor], Tensor]:
         """Fills `history` (places, rows, slots, width), any strides; gives the last state and what was summed.
 
         Loads are (batch, time, H), or (batch, time) where all units share a number; initial parts are (batch, H).
+        `fresh`: nothing was computed in this history before.
         """
         first = next(iter(loads.values()))
         batch, time = first.shape[:2]
@@ -78,12 +82,15 @@ class Kernel:
         final = torch.empty(len(self.program.carried), batch, size, **empty)
         sums = torch.empty(len(self.program.summed), batch, size, **empty)
         partials = torch.empty(self.shares(batch, time), **empty) if partials is None else partials
+        if fresh:
+            self._clear(history, partials, time)
         counters = torch.zeros(groups * 32, dtype=torch.int32, device=device)
         lengths = counters if lengths is None else lengths.to(device, torch.int32)
         given: list[Any] = [time, batch, patience, counters, _alarm(device)[0], lengths]
         given += [history, history.stride(2), history.stride(1), history.stride(0), partials, final, sums]
         for name in self.emitted.parameters:
-            given += [parameters[name], parameters[name].stride(0)]
+            parameter = _aligned(parameters[name])
+            given += [parameter, parameter.stride(0)]
         for state in map(_rows, initial):
             given += [state, state.stride(0)]
         for source, part, _ in self.emitted.loads:
@@ -97,6 +104,24 @@ class Kernel:
             alarm, copy = _alarm(device)
             copy.copy_(alarm, non_blocking=True)
         return list(final), sums
+
+    def _clear(self, history: Tensor, partials: Tensor, time: int) -> None:
+        """Units that pad a row are 0; what programs look at until it is there is not there yet."""
+        history[..., self.program.size :] = 0
+        if self.partition.poll != "data" or self.partition.programs(self.program.size) == 1:
+            return
+        partials.view(torch.int32).fill_(ABSENT)
+        bits = history.view(torch.int16 if history.dtype.itemsize == 2 else torch.int32)
+        for node in self.emitted.awaited:
+            first = int(node in self.program.carried and not self.down)  # before it the state at the start
+            bits[self.place(node), :, first : first + time, : self.program.size] = ABSENT
+
+
+def _aligned(parameter: Tensor) -> Tensor:
+    """Rows of a matrix begin where many numbers can be read at once."""
+    if parameter.dim() < 2 or parameter.stride(0) % LEAST == 0:
+        return parameter
+    return F.pad(parameter, (0, padded(parameter.shape[1]) - parameter.shape[1]))
 
 
 def _rows(part: Tensor) -> Tensor:

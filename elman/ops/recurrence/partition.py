@@ -17,6 +17,11 @@ PIECE = 32 * 1024  # bytes of what others sent that make one piece
 ALONE = 64 * 1024  # up to here a single program holds all weights of a cell and nobody has to be waited for
 
 
+def padded(size: int) -> int:
+    """Numbers from one row of units to the next, so that all rows begin where many can be read at once."""
+    return -(-size // LEAST) * LEAST
+
+
 @dataclass(frozen=True)
 class Partition:
     rows: int
@@ -29,7 +34,8 @@ class Partition:
     chunk: int = 1024
     """The longest piece of the inner dimension that is read at once."""
     poll: str = "load"
-    """How a program waits: by reading the counter ("load"), or by adding nothing to it ("atomic")."""
+    """How a program waits: by reading a counter ("load"), by adding nothing to it ("atomic"), or by looking at the very
+    numbers that it needs ("data"), for which each warp has its share of the inner dimension."""
 
     def groups(self, batch: int) -> int:
         return math.ceil(batch / self.rows)
@@ -41,10 +47,11 @@ class Partition:
         """Where each piece of the inner dimension starts and how long it is: powers of two that cover the units."""
         if self.programs(size) == 1:
             return [(0, self.units)]
-        step = LEAST * self.split
+        step = (2 * LEAST if self.poll == "data" else LEAST) * self.split
         left, start, found = math.ceil(size / step) * step, 0, []
+        equal = left & -left  # looked at, all pieces have one shape
         while left:
-            length = min(self.chunk, 1 << (left.bit_length() - 1))
+            length = min(self.chunk, equal if self.poll == "data" else 1 << (left.bit_length() - 1))
             found.append((start, length))
             start, left = start + length, left - length
         return found
