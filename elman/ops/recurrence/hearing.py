@@ -15,7 +15,10 @@ SCOUTED = 16 * 1024  # bytes; from here on a thread waits for its first number, 
 
 
 class Tile(NamedTuple):
-    """A piece of what others sent as lanes hold it: (rows / 8, blocks, warps, 8 rows, 4 lanes), 16 bytes each."""
+    """A piece of what others sent as lanes hold it: (rows / 16, blocks, 2, warps, 8 rows, 4 lanes), 16 bytes each.
+
+    The order is that in which Triton gives numbers to threads, and so are the registers of a product's operand.
+    """
 
     rows: int
     length: int
@@ -38,13 +41,12 @@ class Tile(NamedTuple):
 
     def inner(self) -> str:
         """Which numbers of the inner dimension a lane asks for; the first of each 16 bytes."""
-        of_warp = f"tl.arange(0, {self.split})[None, None, :, None, None] * {self.length // self.split}"
-        of_block = f"tl.arange(0, {self.blocks})[None, :, None, None, None] * {4 * self.each}"
-        return f"{of_warp} + {of_block} + tl.arange(0, 4)[None, None, None, None, :] * {self.each}"
+        of_block, of_warp = _along(1, self.blocks), _along(3, self.split)
+        return f"{of_block} * {4 * self.each} + {of_warp} * {self.length // self.split} + {_along(5, 4)} * {self.each}"
 
     def outer(self) -> str:
-        eights = f"tl.arange(0, {self.rows // 8})[:, None, None, None, None] * 8"
-        return f"group * {self.rows} + {eights} + tl.arange(0, 8)[None, None, None, :, None]"
+        halves = f"{_along(0, self.rows // 16)} * 16 + {_along(2, 2)} * 8"
+        return f"group * {self.rows} + {halves} + {_along(4, 8)}"
 
     def ordered(self, weights: str, columns: int) -> str:
         """Weights (warps, inner dimension, columns) in the order in which lanes hold what they are multiplied by."""
@@ -58,13 +60,18 @@ class Tile(NamedTuple):
         if self.itemsize == 2:
             half = ".to(tl.int16).to(KIND, bitcast=True)"
             lines.append(f"    found = tl.join((words & 65535){half}, (words >> 16){half})")
-            order = "2, 0, 3, 1, 5, 4, 6, 7"
+            order = "3, 0, 2, 4, 1, 6, 5, 7, 8"
         else:
             lines.append("    found = words.to(tl.float32, bitcast=True)")
-            order = "2, 0, 3, 1, 5, 4, 6"
+            order = "3, 0, 2, 4, 1, 6, 5, 7"
         shape = f"{self.split}, {self.rows}, {self.length // self.split}"
         lines.append(f"    return tl.reshape(tl.permute(found, ({order})), ({shape}))")
         return "\n".join(lines) + "\n"
+
+
+def _along(axis: int, count: int) -> str:
+    """0, 1, … along one of a tile's six axes."""
+    return f"tl.arange(0, {count})[{', '.join(':' if one == axis else 'None' for one in range(6))}]"
 
 
 def function(name: str, tensors: int, looks: int, words: int, halves: bool, scouting: bool, interpreted: bool) -> str:
@@ -84,7 +91,11 @@ def function(name: str, tensors: int, looks: int, words: int, halves: bool, scou
     given = ", ".join([*(f"{p}.to(tl.int64)" for p in pointers), "alarm.to(tl.int64)", "limit"])
     made = f"({', '.join(['tl.int32'] * outputs)},)" if outputs > 1 else "tl.int32"
     call = f'tl.inline_asm_elementwise("{text}", "{",".join(kinds)}", [{given}], dtype={made}, is_pure=False'
-    return f"{head}    return {call}, pack={looks})\n"
+    names = ", ".join(f"w{number}" for number in range(outputs))
+    lines = [f"w{number} = tl.zeros(p0.shape, tl.int32)" for number in range(outputs)]
+    # a loop of one round: the compiler repeats assembly in every layout that somebody wants, but never a loop
+    lines += ["rounds = 0", "while rounds < 1:", f"    {names} = {call}, pack={looks})", "    rounds += 1"]
+    return head + "\n".join(f"    {line}" for line in [*lines, f"return {names}"]) + "\n"
 
 
 def _assembly(tensors: int, looks: int, words: int, halves: bool, scouting: bool) -> list[str]:
