@@ -157,7 +157,9 @@ class _Emitter:
                     self.write(f"n = slot * {units} + ({columns} // {width})[None, :]")
                     self.write(f"part = ({columns} % {width})[None, :]")
                 self.write(f"{name} = {self.loaded([self.program.nodes[index].detail[place] for index in bundle])}")
-                if self.looking:
+                if self.part.turned:
+                    self.write(f"{name} = tl.trans({name})")
+                elif self.looking:
                     self.write(f"{name} = {self.tile().ordered(name, units * width)}")
 
     def loaded(self, matrices: list[Matrix]) -> str:
@@ -295,7 +297,7 @@ class _Emitter:
 
     def tile(self) -> Tile:
         length = self.part.pieces(self.size)[0][1]
-        return Tile(self.part.rows, length, self.part.split, self.itemsize)
+        return Tile(self.part.rows, length, self.part.split, self.itemsize, self.part.warps, self.part.turned)
 
     def hear(self, names: list[str], pointers: list[str], looks: int, words: int) -> None:
         """Waits until all that the pointers point to is there; names and pointers are many at once."""
@@ -343,8 +345,12 @@ class _Emitter:
                 for place, piece in window:
                     before = f", {total}" if (place, piece) != (0, 0) else ""
                     operands = f"h{place}_{piece}, {self.weight(bundle, place, piece)}{before}"
+                    if self.part.turned:
+                        operands = f"{self.weight(bundle, place, piece)}, tl.trans(h{place}_{piece}){before}"
                     self.write(f'{total} = tl.dot({operands}, input_precision="{self.precision}")', 2)
         for bundle in bundles:
+            if self.part.turned:
+                self.write(f"a{bundle[0]} = tl.trans(a{bundle[0]})", 2)
             if split > 1:
                 self.gather(f"a{bundle[0]}", split, self.part.units * len(bundle))
             self.take_apart(f"a{bundle[0]}", bundle)

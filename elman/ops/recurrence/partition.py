@@ -37,6 +37,10 @@ class Partition:
     """How a program waits: by reading a counter ("load"), by adding nothing to it ("atomic"), or by looking at the very
     numbers that it needs ("data"), for which each warp has its share of the inner dimension."""
 
+    turned: bool = False
+    """Units on the long side of products, 64 columns at least, where tensor cores take weights from shared memory
+    themselves: nothing is loaded again at each step, and no shares of warps are added."""
+
     def groups(self, batch: int) -> int:
         return math.ceil(batch / self.rows)
 
