@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from elman.ops.recurrence.evaluating import settled
 from elman.ops.recurrence.hearing import AT_ONCE, SCOUTED, WIDE, Tile, function
-from elman.ops.recurrence.partition import WINDOW, Partition, padded
+from elman.ops.recurrence.partition import WINDOW, Partition, padded, powers
 from elman.ops.recurrence.schedule import Schedule, Stage, schedule
 from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, Matrix, Program
-from elman.ops.recurrence.words import ACQUIRE, ADD_NOTHING, EXACT, HEAD, QUICK, WRITTEN
+from elman.ops.recurrence.words import ACQUIRE, ADD_NOTHING, EXACT, HEAD, QUICK, SETTLED, WRITTEN
 
 
 class Emitted(NamedTuple):
@@ -72,6 +72,7 @@ class _Emitter:
 
     def emitted(self) -> Emitted:
         head = HEAD.format(
+            settled="x" if interpreted() else SETTLED,
             tanh=EXACT if self.itemsize > 2 else QUICK,
             arrived=ACQUIRE if self.part.poll == "load" else ADD_NOTHING,
         )
@@ -297,7 +298,7 @@ class _Emitter:
 
     def tile(self) -> Tile:
         length = self.part.pieces(self.size)[0][1]
-        return Tile(self.part.rows, length, self.part.split, self.itemsize, self.part.warps, self.part.turned)
+        return Tile(self.part.rows, length, self.part.split, self.itemsize)
 
     def hear(self, names: list[str], pointers: list[str], looks: int, words: int) -> None:
         """Waits until all that the pointers point to is there; names and pointers are many at once."""
@@ -344,10 +345,9 @@ class _Emitter:
                 total = f"a{bundle[0]}"
                 for place, piece in window:
                     before = f", {total}" if (place, piece) != (0, 0) else ""
-                    operands = f"h{place}_{piece}, {self.weight(bundle, place, piece)}{before}"
-                    if self.part.turned:
-                        operands = f"{self.weight(bundle, place, piece)}, tl.trans(h{place}_{piece}){before}"
-                    self.write(f'{total} = tl.dot({operands}, input_precision="{self.precision}")', 2)
+                    heard, weight = f"h{place}_{piece}", self.weight(bundle, place, piece)
+                    operands = f"{weight}, tl.trans({heard})" if self.part.turned else f"{heard}, {weight}"
+                    self.write(f'{total} = tl.dot({operands}{before}, input_precision="{self.precision}")', 2)
         for bundle in bundles:
             if self.part.turned:
                 self.write(f"a{bundle[0]} = tl.trans(a{bundle[0]})", 2)
@@ -389,7 +389,7 @@ class _Emitter:
     def take_apart(self, name: str, bundle: list[int]) -> None:
         """The parts of a bundle, whose columns lie in turn: halves of halves."""
         if len(bundle) == 1:
-            self.write(f"v{bundle[0]} = {name}", 2)
+            self.write(f"v{bundle[0]} = {f'settled({name})' if self.totals else name}", 2)
             return
         shape = ", ".join(map(str, (self.part.rows, self.part.units * len(bundle) // 2, 2)))
         even, odd = f"{name}e", f"{name}o"
@@ -422,13 +422,9 @@ def _by_part(numbers: dict[int, int]) -> str:
 
 
 def _bundles(group: list[int]) -> list[list[int]]:
-    """Parts that one matrix product makes together: powers of two, 3 = 2 + 1."""
-    found, left = [], list(group)
-    while left:
-        count = 1 << (len(left).bit_length() - 1)
-        found.append(left[:count])
-        left = left[count:]
-    return found
+    """Parts that one matrix product makes together."""
+    left = iter(group)
+    return [[next(left) for _ in range(count)] for count in powers(len(group))]
 
 
 def _literal(program: Program, index: int) -> str:

@@ -24,8 +24,6 @@ class Tile(NamedTuple):
     length: int
     split: int
     itemsize: int
-    warps: int
-    turned: bool  # all lie as they lie in memory (rows, 16 bytes)
 
     @property
     def each(self) -> int:
@@ -39,20 +37,14 @@ class Tile(NamedTuple):
     @property
     def looks(self) -> int:
         """Of each thread."""
-        if self.turned:
-            return max(1, self.rows * self.length // self.each // (32 * self.warps))
         return self.rows // 8 * self.blocks
 
     def inner(self) -> str:
         """Which numbers of the inner dimension a lane asks for; the first of each 16 bytes."""
-        if self.turned:
-            return f"tl.arange(0, {self.length // self.each})[None, :] * {self.each}"
         of_block, of_warp = _along(1, self.blocks), _along(3, self.split)
         return f"{of_block} * {4 * self.each} + {of_warp} * {self.length // self.split} + {_along(5, 4)} * {self.each}"
 
     def outer(self) -> str:
-        if self.turned:
-            return f"group * {self.rows} + tl.arange(0, {self.rows})[:, None]"
         halves = f"{_along(0, self.rows // 16)} * 16 + {_along(2, 2)} * 8"
         return f"group * {self.rows} + {halves} + {_along(4, 8)}"
 
@@ -64,7 +56,12 @@ class Tile(NamedTuple):
 
     def whole(self) -> str:
         """A function that makes an operand of a product from its words."""
-        lines = ["", "@triton.jit", "def whole(a, b, c, d, KIND: tl.constexpr):", "    words = tl.join(tl.join(a, c), tl.join(b, d))"]
+        lines = [
+            "",
+            "@triton.jit",
+            "def whole(a, b, c, d, KIND: tl.constexpr):",
+            "    words = tl.join(tl.join(a, c), tl.join(b, d))",
+        ]
         if self.itemsize == 2:
             half = ".to(tl.int16).to(KIND, bitcast=True)"
             lines.append(f"    found = tl.join((words & 65535){half}, (words >> 16){half})")
@@ -72,8 +69,6 @@ class Tile(NamedTuple):
         else:
             lines.append("    found = words.to(tl.float32, bitcast=True)")
             order = "3, 0, 2, 4, 1, 6, 5, 7"
-        if self.turned:
-            return "\n".join([*lines, f"    return tl.reshape(found, ({self.rows}, {self.length}))"]) + "\n"
         shape = f"{self.split}, {self.rows}, {self.length // self.split}"
         lines.append(f"    return tl.reshape(tl.permute(found, ({order})), ({shape}))")
         return "\n".join(lines) + "\n"
