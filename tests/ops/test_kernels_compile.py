@@ -27,16 +27,22 @@ def build(function, constants, kind, warps):
         types[name] = "constexpr" if name in constants else "i32" if name in INTEGERS.split() else "*" + own
     source = ASTSource(function, types, constants)
     options = {"num_warps": warps}
-    assert triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["cubin"]
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm
+    assert made["cubin"]
     print(function.__name__, constants)
+    return made["ptx"]
 
 plan = kernel.PLAN
 for walk, (late, fold, products) in itertools.product(("lanes", "tiles"), ((0, 0, 0), (0, 1, 0), (1, 0, 1))):
     flags = {"DOWN": bool(late), "LATE": late, "FOLD": bool(fold), "PRODUCTS": bool(products)}
     absent = {} if products else {"earlier": None, "products": None}
     absent |= {} if fold else {"kept": None}
-    sizes = {"BLOCK": plan.block, "UNROLL": plan.unroll, "decay_channel": 1, "inputs_channel": 1}
-    build(getattr(walks, walk), {**absent, **flags, **sizes}, "bf16" if fold else "fp32", plan.warps)
+    unroll = plan.unroll if walk == plan.walk else 4
+    sizes = {"BLOCK": plan.block, "UNROLL": unroll, "DEPTH": plan.depth, "decay_channel": 1, "inputs_channel": 1}
+    ptx = build(getattr(walks, walk), {**absent, **flags, **sizes}, "bf16" if fold else "fp32", plan.warps)
+    if walk == plan.walk:  # every lane holds all steps of its channel; what is to come is fetched beside what is used
+        assert "shfl" not in ptx
+        assert fold or "cp.async" in ptx
 for name, gated in itertools.product(("forward", "backward"), (True, False)):
     absent = {} if gated else {"skip": None, "gate": None}
     if name == "backward" and not gated:
