@@ -107,14 +107,17 @@ class Kernel:
 
     def _clear(self, history: Tensor, partials: Tensor, time: int) -> None:
         """Units that pad a row are 0; what programs look at until it is there is not there yet."""
+        if self.partition.poll == "data" and self.partition.programs(self.program.size) > 1:
+            partials.view(torch.int32).fill_(ABSENT)
+            bits = history.view(torch.int16 if history.dtype.itemsize == 2 else torch.int32)
+            awaited = {self.place(node): node in self.program.carried for node in self.emitted.awaited}
+            if len(awaited) == len(bits) and not any(awaited.values()):
+                bits.fill_(ABSENT)  # at once, which is faster
+                awaited = {}
+            for place, carried in awaited.items():
+                first = int(carried and not self.down)  # before it the state at the start
+                bits[place, :, first : first + time] = ABSENT
         history[..., self.program.size :] = 0
-        if self.partition.poll != "data" or self.partition.programs(self.program.size) == 1:
-            return
-        partials.view(torch.int32).fill_(ABSENT)
-        bits = history.view(torch.int16 if history.dtype.itemsize == 2 else torch.int32)
-        for node in self.emitted.awaited:
-            first = int(node in self.program.carried and not self.down)  # before it the state at the start
-            bits[self.place(node), :, first : first + time, : self.program.size] = ABSENT
 
 
 def _aligned(parameter: Tensor) -> Tensor:

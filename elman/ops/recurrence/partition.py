@@ -6,6 +6,7 @@ Groups never wait for each other. Within a group every program holds the weights
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from elman.ops.recurrence.hearing import AT_ONCE
 from elman.ops.recurrence.schedule import schedule
@@ -114,6 +115,7 @@ class Partition:
         return self.resident(program, itemsize) + max(heard, among_warps)
 
 
+@lru_cache(256)
 def partition(program: Program, batch: int, itemsize: int, processors: int) -> Partition | None:
     """The division that should be fastest; None if nothing fits."""
     return next(iter(tuning(program, batch, itemsize, processors, most=1)), None)
@@ -158,7 +160,8 @@ def _ways(program: Program, one: Partition, itemsize: int) -> list[Partition]:
     chunk = PIECE // (one.rows * itemsize)
     if one.programs(program.size) == 1:
         return [replace(one, warps=warps, chunk=max(LEAST, chunk))]
-    found = [replace(one, warps=n, split=n, poll="data") for n in (4, 8)]
+    totals = any(node.op == "total" for node in program.nodes)  # shares of all programs take registers too
+    found = [replace(one, warps=n, split=n, poll="data") for n in ((8,) if totals else (4, 8))]
     found += [replace(one, warps=warps, split=n, chunk=max(LEAST * n, chunk)) for n in (warps, 1)]
     if itemsize == 2 and one.units * min(one.columns(program), default=0) >= LONG:
         found.append(replace(one, chunk=256, turned=True))
