@@ -91,7 +91,7 @@ def launched_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     once = Kernel.__call__
 
     def often(self: Kernel, history: Tensor, loads: Any, *given: Any) -> Any:
-        batch, time = next(iter(loads.values())).shape[:2]
+        batch, time = next(iter(loads[0].values())).shape[:2]
         partials = torch.zeros(self.shares(batch, time))
         for _ in range(time * max(1, self.emitted.rounds) + 1):
             kernel._alarms.clear()
