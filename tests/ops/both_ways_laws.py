@@ -8,6 +8,9 @@ from kernel_laws import UNWRITTEN, assert_same, carried, launched_again
 from torch import Tensor
 from unit_cases import CASES, cell_of, parts_of
 
+from elman.bench.recurrence.cases import Case
+from elman.bench.recurrence.checking import check
+from elman.bench.recurrence.peers import variants
 from elman.cells import Cell
 from elman.layers.bidirectional import Bidirectional, Ends, reverse
 from elman.ops.recurrence import apart, generated, recur, recur_both, using
@@ -124,7 +127,8 @@ def test_one_direction_that_nobody_reads_has_no_gradient() -> None:
     for run in (at_once, in_turn):
         _, (back, _) = run(cells, x, states, None)
         leaves = [one for cell in cells for one in cell.parameters()]
-        found.append(torch.autograd.grad((back[:, ::2] ** 2).sum(), leaves, allow_unused=True))
+        beside = torch.cat([back, torch.ones_like(back)], -1)  # whose gradient leaves gaps
+        found.append(torch.autograd.grad((beside**2).sum(), leaves, allow_unused=True))
     assert_same(list(found[0]), list(found[1]))
 
 
@@ -211,3 +215,16 @@ def test_under_autocast_outputs_are_half_and_states_whole() -> None:
     assert {part.dtype for own in ends for part in own} == {torch.float32}
     with using("reference"):
         torch.testing.assert_close(outputs.float(), layer(x)[0], atol=5e-3, rtol=5e-3)
+
+
+def test_the_bench_times_one_launch_beside_two_and_both_are_right(launches: list[int]) -> None:
+    case = Case("lstm", (2, 3, 6), form="both ways", kinds=("fp32",))
+    assert check(case, "fp32", "cpu", "generated")["verdict"] == "right"
+    made = variants(case, ["fp32"], [], "cpu", "generated")
+    launches.clear()
+    for name, ways in (("ours fp32", [2, 2]), ("ours fp32, two launches", [1, 1, 1, 1])):
+        made[name].training()
+        assert launches == ways
+        launches.clear()
+    one, two = (made[name].outputs() for name in ("ours fp32", "ours fp32, two launches"))
+    torch.testing.assert_close(one, two)
