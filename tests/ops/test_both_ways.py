@@ -5,13 +5,15 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from both_ways_laws import compare
 from unit_cases import CASES, cell_of
 
-from elman.ops.recurrence import apart, explain_both, using
+from elman.ops.recurrence import apart, explain_both, generated, using
+from elman.ops.recurrence.partition import partition
 
 HERE = Path(__file__).parent
 
@@ -95,3 +97,19 @@ def test_elsewhere_directions_run_one_after_the_other() -> None:
     other = cell_of("gru", {"reset": "before"})
     told = explain_both(cells[0], other, x)
     assert told.startswith("vendor: oneDNN LSTM; back reference: ")
+
+
+def test_two_ways_share_the_processors_and_a_division_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=132))
+    asked = []
+
+    def counted(program, batch, itemsize, processors):
+        asked.append(processors)
+        return partition(program, batch, itemsize, processors)
+
+    monkeypatch.setattr(generated.partition, "partition", counted)
+    made = generated.plan(cell_of("lstm", hidden_size=256))
+    for ways in (1, 2, 1, 2):
+        division = made.division("forward", 64, torch.bfloat16, torch.device("cuda", 0), ways)
+        assert ways * division.groups(64) * division.programs(256) <= 132
+    assert asked == [132, 66]

@@ -38,8 +38,13 @@ class Case:
         return " ".join(filter(None, [self.cell, settings, self.form, exact, "x".join(map(str, self.shape))]))
 
     def shortened(self, batch: int, time: int, size: int) -> "Case":
-        shape = tuple(min(own, most) for own, most in zip(self.shape, (batch, time, size), strict=True))
-        return replace(self, shape=shape)
+        rows, steps, units = self.shape
+        return replace(self, shape=(min(rows, batch), min(steps, time), min(units, size)))
+
+    def set_precision(self) -> None:
+        """For all that runs from here on, torch's kernels included."""
+        torch.set_float32_matmul_precision(self.precision)
+        torch.backends.cudnn.allow_tf32 = self.precision != "highest"
 
 
 class Swinging(Cell):

@@ -25,7 +25,7 @@ TINY = 1e-6  # where torch happens to have none
 
 def check(case: Case, kind: str, device: str, form: str, partition: dict[str, Any] | None = None) -> dict[str, Any]:
     """Our error and theirs, the time of the first call, and how the work was divided."""
-    torch.set_float32_matmul_precision(case.precision)
+    case.set_precision()
     batch, length, size = case.shape
     layer = build(case, KINDS[kind], device)
     torch.manual_seed(1)

@@ -15,6 +15,7 @@ def save(results: dict[str, Any]) -> Path | None:
     if not (folder := os.environ.get("OUT")):
         return None
     path = Path(folder, NAME)
+    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_suffix(".part")
     aside.write_text(json.dumps({"machine": machine(), "results": results}, indent=1))
     aside.replace(path)

@@ -17,7 +17,7 @@ WARMUP = 3
 
 def clock(case: Case, kinds: list[str], partitions: list[dict[str, Any]], device: str, form: str) -> dict[str, Any]:
     """For each pass and variant median and quartiles, or the reason why it has none."""
-    torch.set_float32_matmul_precision(case.precision)
+    case.set_precision()
     made = variants(case, kinds, partitions, device, form)
     found = {way: timed(made, way, device) for way in ("forward", "training")}
     if device == "cuda":

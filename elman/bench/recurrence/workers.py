@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+LAST = "last"
 COMMAND = [sys.executable, "-m", "elman.bench.recurrence", "--worker"]
 
 
@@ -45,7 +46,10 @@ class Worker:
         except BrokenPipeError:
             answer = ""
         if answer:
-            return json.loads(answer)
+            found = json.loads(answer)
+            if found.pop(LAST, False):
+                self.close()
+            return found
         code = self.process.wait()
         self.complaints.seek(0)
         complaint = self.complaints.read().strip()[-400:]
@@ -79,7 +83,9 @@ def serve(jobs: Mapping[str, Callable[..., dict[str, Any]]], healthy: Callable[[
         try:
             answer = jobs[job.pop("job")](**job)
         except Exception as problem:
-            print(json.dumps({"failed": f"{type(problem).__name__}: {str(problem)[:500]}"}), flush=True)
-            healthy()
-        else:
-            print(json.dumps(answer), flush=True)
+            answer = {"failed": f"{type(problem).__name__}: {str(problem)[:500]}"}
+            try:
+                healthy()
+            except Exception:
+                answer[LAST] = True  # no job could run here any more
+        print(json.dumps(answer), flush=True)

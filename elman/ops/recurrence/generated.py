@@ -37,6 +37,7 @@ class Plan:
     def __init__(self, step: Program):
         self.step = step
         self.kernels: dict[Any, Kernel] = {}
+        self.divisions: dict[Any, Partition | None] = {}  # looking for one takes as long as a short sequence
 
     @cached_property
     def adjoint(self) -> Adjoint:
@@ -49,8 +50,11 @@ class Plan:
             return _asked[direction]
         if device.type == "cpu":  # the interpreter runs one program after another, so each must be alone
             return Partition(16, max(16, 1 << (self.step.size - 1).bit_length()), poll="atomic")
-        processors = torch.cuda.get_device_properties(device).multi_processor_count
-        return partition.partition(self.program(direction), batch, kind.itemsize, processors // ways)
+        key = direction, batch, kind, device, ways
+        if key not in self.divisions:
+            processors = torch.cuda.get_device_properties(device).multi_processor_count // ways
+            self.divisions[key] = partition.partition(self.program(direction), batch, kind.itemsize, processors)
+        return self.divisions[key]
 
     def program(self, direction: str) -> Program:
         return self.step if direction == "forward" else self.adjoint.program
