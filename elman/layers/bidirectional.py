@@ -11,7 +11,7 @@ from elman.cells import Cell
 from elman.config import named
 from elman.errors import ConfigError
 from elman.layers.base import LAYERS, SequenceLayer, TwoWayLayer
-from elman.layers.recurrent import Recurrent
+from elman.layers.recurrent import Recurrent, example
 from elman.ops import taps
 from elman.ops.recurrence import apart, explain_both, recur_both
 from elman.registry import Traits
@@ -103,13 +103,12 @@ class Bidirectional(TwoWayLayer):
             return self.ahead.cell, self.back.cell
         return None
 
-    def explain(self, batch: int, time: int) -> str:
+    def explain(self, batch: int, time: int, ragged: bool = False) -> str:
         """Which form the inner layers would take, and why; of kernels that can, whether both share a launch."""
         if cells := self._cells():
-            x = next(self.parameters()).new_empty(batch, time, self.input_size)
-            return f"both ways: {explain_both(*cells, x)}"
+            return f"both ways: {explain_both(*cells, *example(self.ahead, batch, time, ragged))}"
         inner: Any = getattr(self.ahead, "explain", None)
-        return f"both ways: {inner(batch, time)}" if inner else f"both ways: {self.inner}"
+        return f"both ways: {inner(batch, time, ragged)}" if inner else f"both ways: {self.inner}"
 
 
 def reverse(x: Tensor, lengths: Lengths | None = None) -> Tensor:

@@ -188,10 +188,15 @@ class Session:
 def explain(model: Any, recipe: Recipe) -> list[str]:
     """What runs each layer, of models that know."""
     size = recipe.training.batch_size, recipe.training.sequence_length
+    return model.explain(*size) if hasattr(model, "explain") else _explain_layers(model, *size)
+
+
+def _explain_layers(model: Any, batch: int, time: int) -> list[str]:
+    """Of a model for examples, whose rows have unequal lengths: every layer, wherever it stands."""
     if hasattr(model, "explain"):
-        told = model.explain(*size)
+        told = model.explain(batch, time, ragged=True)
         return [told] if isinstance(told, str) else told
-    return [line for part in model.children() for line in explain(part, recipe)]
+    return [line for part in model.children() for line in _explain_layers(part, batch, time)]
 
 
 @contextmanager

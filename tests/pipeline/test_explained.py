@@ -20,7 +20,9 @@ def test_a_tagger_tells_of_its_words_and_of_their_characters() -> None:
     """Planted: only layers of the stack were asked."""
     config = Tagger.Config.make({"hidden_size": 8, "pattern": [TWO_WAYS]})
     model = Tagger(config, 20, 10, 3)
-    assert told(model) == ["both ways: vendor: oneDNN LSTM", "both ways: vendor: torch's C++ GRU"]
+    lstm, gru = told(model)
+    assert "unequal length" in lstm
+    assert "unequal length" in gru
     with using("reference"):
         assert told(model) == ["both ways: reference: the plain loop, as asked"] * 2
 
@@ -29,9 +31,8 @@ def test_an_encoder_tells_of_both_ways_and_inner_layers_do_not_speak_again() -> 
     encoder = {"hidden_size": 8, "pattern": [TWO_WAYS, "lstm"]}
     config = EncoderDecoderConfig.make({"encoder": encoder, "decoder": {"hidden_size": 8, "pattern": ["rnn"]}})
     lines = told(EncoderDecoder(config, 20, 20, 0))
-    assert lines[:2] == ["both ways: vendor: torch's C++ GRU", "vendor: oneDNN LSTM"]
-    assert sum("RNN" in line for line in lines) == 1
-    assert sum("GRU" in line for line in lines) == 1
+    assert [line.startswith("both ways: ") for line in lines[:3]] == [True, False, False]
+    assert sum("unequal length" in line for line in lines) == 3
 
 
 @pytest.mark.parametrize("pattern", [[TWO_WAYS], [{"bidirectional": {"layer": "window"}}]])
