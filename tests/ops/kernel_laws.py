@@ -91,7 +91,7 @@ def launched_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     once = Kernel.__call__
 
     def often(self: Kernel, history: Tensor, loads: Any, *given: Any) -> Any:
-        batch, time = next(iter(loads.values())).shape[:2]
+        batch, time = next(iter(loads[0].values())).shape[:2]
         partials = torch.zeros(self.shares(batch, time))
         for launch in range(time * max(1, self.emitted.rounds) + 1):
             kernel._alarms.clear()
@@ -197,7 +197,7 @@ def test_a_program_that_waits_in_vain_ends_and_says_so() -> None:
     part = Partition(16, 16, poll="atomic")
     x = torch.randn(1, 2, 3)
     with torch.no_grad(), using("generated"), dividing(forward=part), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Kernel.__call__, "__kwdefaults__", {"partials": None, "patience": 3})
+        patch.setattr(Kernel.__call__, "__kwdefaults__", {"partials": None, "patience": 3, "fresh": True})
         recur(cell, x, cell.initial_state(1))
         with pytest.raises(TrainingError, match="waited in vain"):
             recur(cell, x, cell.initial_state(1))

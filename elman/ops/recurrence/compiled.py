@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.utils import _pytree as pytree
 
 from elman.ops import taps
 from elman.ops.native import build
@@ -19,7 +18,7 @@ from elman.ops.native.memory import NoCompiler
 from elman.ops.recurrence.adjoint import Adjoint, derive
 from elman.ops.recurrence.cpp import emit
 from elman.ops.recurrence.evaluating import add_matrix_gradients, joined
-from elman.ops.recurrence.steps import step_of, weights_of
+from elman.ops.recurrence.steps import Way, step_of, walked, weights_of
 from elman.ops.recurrence.units import ROW, Program
 from elman.ops.recurrence.walking import Walk, load
 from elman.shapes import Lengths, Sequence, State
@@ -141,20 +140,15 @@ def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
 def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
     made = plan(cell, lengths is not None)
     assert isinstance(made, Plan)
-    drive = cell.drive(x)
-    parts, form = pytree.tree_flatten(state)
-    weights = weights_of(cell, made.step)
-    saving = torch.is_grad_enabled() and any(one.requires_grad for one in (drive, *parts, *weights.values()))
-    settings = made, saving, lengths, tuple(weights)
-    outputs, *finals = _Recurrence.apply(settings, drive, *parts, *weights.values())
-    finals = [final.to(part.dtype) for final, part in zip(finals, parts, strict=True)]
-    return outputs, pytree.tree_unflatten(finals, form)
+    way = Way(cell.drive(x), state, weights_of(cell, made.step))
+    (found,) = walked(_Recurrence, (made, lengths), [way])
+    return found
 
 
 class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, settings: Any, drive: Tensor, *rest: Tensor) -> Any:
-        made, saving, lengths, names = settings
+        made, lengths, saving, names = settings
         step, kinds = made.step, made.kinds
         count, (batch, time, _) = len(step.carried), drive.shape
         drive = _rows(drive, made.kind)
@@ -174,7 +168,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_output: Tensor, *d_final: Tensor) -> Any:
-        made, _, lengths, names = ctx.settings
+        made, lengths, _, names = ctx.settings
         step, adjoint, size = made.step, made.adjoint, made.step.size
         kept = dict(zip(made.kept, ctx.saved_tensors, strict=False))
         weights = dict(zip(names, (_rows(one, made.kind) for one in ctx.saved_tensors[len(kept) :]), strict=True))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from elman.ops.recurrence.evaluating import settled
 from elman.ops.recurrence.hearing import AT_ONCE, SCOUTED, WIDE, Tile, function
+from elman.ops.recurrence.order import BOTH, DOWN, UP
 from elman.ops.recurrence.partition import WINDOW, Partition, padded, powers
 from elman.ops.recurrence.schedule import Schedule, Stage, schedule
 from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, Matrix, Program
@@ -29,11 +30,18 @@ class Emitted(NamedTuple):
 
 
 def emit(
-    program: Program, kept: tuple[int, ...], part: Partition, itemsize: int, precision: str, down: bool
+    program: Program,
+    kept: tuple[int, ...],
+    part: Partition,
+    itemsize: int,
+    precision: str,
+    down: bool,
+    both: bool = False,
 ) -> Emitted:
     """`kept`: nodes to store besides those that are sent. `itemsize`: bytes of a number in products and histories.
-    `precision`: of products in float32. `down`: from the last step to the first."""
-    return _Emitter(program, kept, part, itemsize, precision, down).emitted()
+    `precision`: of products in float32. `down`: from the last step to the first. `both`: a second way in the same
+    launch, with weights, state and loads of its own, that takes the steps in the opposite order."""
+    return _Emitter(program, kept, part, itemsize, precision, down, both).emitted()
 
 
 def interpreted() -> bool:
@@ -43,9 +51,17 @@ def interpreted() -> bool:
 
 class _Emitter:
     def __init__(
-        self, program: Program, kept: tuple[int, ...], part: Partition, itemsize: int, precision: str, down: bool
+        self,
+        program: Program,
+        kept: tuple[int, ...],
+        part: Partition,
+        itemsize: int,
+        precision: str,
+        down: bool,
+        both: bool,
     ):
-        self.program, self.part, self.precision, self.down = program, part, precision, down
+        self.program, self.part, self.precision, self.down, self.both = program, part, precision, down, both
+        self.order = BOTH if both else DOWN if down else UP
         self.itemsize = itemsize
         self.kinds = program.kinds()
         self.size, self.width = program.size, padded(program.size)
@@ -56,6 +72,7 @@ class _Emitter:
         named = [node.detail[0] for node in nodes if node.op == "vector"]
         named += [matrix.parameter for node in nodes if node.op == "product" for matrix in node.detail]
         self.parameters = tuple(dict.fromkeys(named))
+        self.matrices = program.matrices()
         self.totals = [index for index, node in enumerate(nodes) if node.op == "total"]
         self.groups: dict[tuple[int, ...], list[int]] = {}
         for index, node in enumerate(nodes):
@@ -88,9 +105,12 @@ class _Emitter:
         # the interpreter of some versions cannot loop to a number that it was given as an argument
         names = ["T: tl.constexpr" if interpreted() else "T", "B", "limit", "counters", "alarm", "lengths"]
         names += ["history", "history_t", "history_r", "history_p", "partials", "final", "sums"]
-        names += [f"p{number}{end}" for number in range(len(self.parameters)) for end in ("", "_r")]
-        names += [f"initial{number}{end}" for number in range(len(self.program.carried)) for end in ("", "_r")]
-        names += [f"load{number}{end}" for number in range(len(self.loads)) for end in ("", "_t", "_r")]
+        pointers = ("", "_back") if self.both else ("",)
+        names += ["history_w"] if self.both else []
+        names += [f"p{number}{end}" for number in range(len(self.parameters)) for end in (*pointers, "_r")]
+        states = range(len(self.program.carried))
+        names += [f"initial{number}{end}" for number in states for end in (*pointers, "_r")]
+        names += [f"load{number}{end}" for number in range(len(self.loads)) for end in (*pointers, "_t", "_r")]
         still = '@triton.jit(do_not_specialize=["T", "B", "limit"])'
         return f"\n{still}\ndef kernel(\n    " + ",\n    ".join(names) + ",\n):\n"
 
@@ -100,6 +120,8 @@ class _Emitter:
         rows, units, size = self.part.rows, self.part.units, self.size
         self.write("group = tl.program_id(0)")
         self.write("slot = tl.program_id(1)")
+        if self.both:
+            self.part_ways()
         self.write(f"rows = group * {rows} + tl.arange(0, {rows})")
         self.write(f"units = slot * {units} + tl.arange(0, {units})")
         self.write("real = rows < B")
@@ -124,13 +146,29 @@ class _Emitter:
         for number in range(len(self.program.summed)):
             self.write(f"sum{number} = blank")
         for number in range(len(self.loads)):
-            self.write(f"x{number} = {self.fetch(number, 'tl.cast(T - 1, tl.int64)' if self.down else '0')}")
+            self.write(f"x{number} = {self.fetch(number, 'tl.cast(' + self.order.first + ', tl.int64)')}")
         if self.looking and self.groups:
             self.write(f"outer = ({self.tile().outer()}).to(tl.int64) * history_r")
             self.write(f"inner = {self.tile().inner()}")
         if self.programs > 1:
             self.write("counter = counters + group * 32")
             self.write(f"shares = tl.num_programs(0) * {self.part.rows * self.programs}")
+
+    def part_ways(self) -> None:
+        """From here on each way sees only what is its own; all that is written lies in one piece, way after way."""
+        self.write("way = tl.program_id(2)")
+        self.write(f"up = {'way' if self.down else '1 - way'}")
+        self.write("if way == 1:")
+        for name, count in (("p", self.parameters), ("initial", self.program.carried), ("load", self.loads)):
+            for number in range(len(count)):
+                self.write(f"{name}{number} = {name}{number}_back", 2)
+        shares = f"{len(self.totals) * self.part.rows * self.programs} * tl.num_programs(0)"
+        self.write("far = way.to(tl.int64)")
+        self.write("history += far * history_w")
+        self.write(f"partials += far * T * ({shares})")
+        self.write(f"final += far * B * {len(self.program.carried) * self.size}")
+        self.write(f"sums += far * B * {len(self.program.summed) * self.size}")
+        self.write("counters += way * tl.num_programs(0) * 32")
 
     def fetch(self, number: int, time: str) -> str:
         name = f"load{number}"
@@ -174,7 +212,7 @@ class _Emitter:
             column = _by_part({n: one.column * size for n, one in here.items()})
             across, along = ("k", "n") if flipped else ("n", "k")
             # units that pad a row are 0 in what is heard, and nobody takes them from what is made
-            edge = size if any(one.column for one in here.values()) else self.width
+            edge = self.width if parameter in self.matrices and not any(one.column for one in here.values()) else size
             mask = f"({across} < {size}) & ({along} < {edge})"
             if len(here) < len(matrices):
                 mask += " & (" + " | ".join(f"(part == {n})" for n in here) + ")"
@@ -189,8 +227,8 @@ class _Emitter:
 
     def step(self) -> None:
         self.write("for step in range(T):")
-        self.write(f"t = {'T - 1 - step' if self.down else 'step'}", 2)
-        self.write("at = tl.cast(t, tl.int64)", 2)  # rows of many steps have more numbers than 32 bits count
+        # rows of many steps have more numbers than 32 bits count
+        self.write(f"t = tl.cast({self.order.now}, tl.int64)", 2)
         last = max((number for number, stage in enumerate(self.plan.stages) if stage.meets), default=-1)
         if last < 0:
             self.ahead()
@@ -207,7 +245,7 @@ class _Emitter:
 
     def ahead(self) -> None:
         """What the next step is given; after the last step the same is fetched once more, which hurts nobody."""
-        self.write(f"later = {'tl.maximum(at - 1, 0)' if self.down else 'tl.minimum(at + 1, T - 1)'}", 2)
+        self.write(f"later = {self.order.later}", 2)
         for number in range(len(self.loads)):
             self.write(f"y{number} = {self.fetch(number, 'later')}", 2)
 
@@ -262,7 +300,8 @@ class _Emitter:
 
     def place(self, index: int, before: bool = False) -> str:
         """Where a stored node lies: a state beside its step, on the side that is walked to; else at it."""
-        moved = "(at + 1)" if index in self.program.carried and before == self.down else "at"
+        beside = self.order.before if before else self.order.after
+        moved = beside if index in self.program.carried else "t"
         return f"history + {moved} * history_t + {self.plan.stored.index(index)} * history_p"
 
     def store(self, index: int) -> None:
@@ -273,7 +312,7 @@ class _Emitter:
     def share(self, index: int, program: str) -> str:
         """Where a program's share of a total lies: a pointer that moves with time, and places that never do."""
         number = self.totals.index(index)
-        return f"partials + (at * {len(self.totals)} + {number}) * shares + rows[:, None] * {self.programs} + {program}"
+        return f"partials + (t * {len(self.totals)} + {number}) * shares + rows[:, None] * {self.programs} + {program}"
 
     def total(self, index: int) -> None:
         if self.programs == 1:
