@@ -56,6 +56,7 @@ class _Emitter:
         named = [node.detail[0] for node in nodes if node.op == "vector"]
         named += [matrix.parameter for node in nodes if node.op == "product" for matrix in node.detail]
         self.parameters = tuple(dict.fromkeys(named))
+        self.matrices = program.matrices()
         self.totals = [index for index, node in enumerate(nodes) if node.op == "total"]
         self.groups: dict[tuple[int, ...], list[int]] = {}
         for index, node in enumerate(nodes):
@@ -174,7 +175,7 @@ class _Emitter:
             column = _by_part({n: one.column * size for n, one in here.items()})
             across, along = ("k", "n") if flipped else ("n", "k")
             # units that pad a row are 0 in what is heard, and nobody takes them from what is made
-            edge = size if any(one.column for one in here.values()) else self.width
+            edge = self.width if parameter in self.matrices and not any(one.column for one in here.values()) else size
             mask = f"({across} < {size}) & ({along} < {edge})"
             if len(here) < len(matrices):
                 mask += " & (" + " | ".join(f"(part == {n})" for n in here) + ")"

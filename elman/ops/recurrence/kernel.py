@@ -42,6 +42,7 @@ class Kernel:
         self.emitted: Emitted = emit(program, kept, partition, kind.itemsize, precision, down)
         self.run = _module(self.emitted.source).kernel
         self.width = padded(program.size)
+        self.matrices = program.matrices()
 
     def place(self, node: int) -> int:
         return self.emitted.stored.index(node)
@@ -89,7 +90,7 @@ class Kernel:
         given: list[Any] = [time, batch, patience, counters, _alarm(device)[0], lengths]
         given += [history, history.stride(2), history.stride(1), history.stride(0), partials, final, sums]
         for name in self.emitted.parameters:
-            parameter = _aligned(parameters[name])
+            parameter = self._aligned(name, parameters[name])
             given += [parameter, parameter.stride(0)]
         for state in map(_rows, initial):
             given += [state, state.stride(0)]
@@ -105,6 +106,12 @@ class Kernel:
             copy.copy_(alarm, non_blocking=True)
         return list(final), sums
 
+    def _aligned(self, name: str, parameter: Tensor) -> Tensor:
+        """Rows of a matrix begin where many numbers can be read at once."""
+        if name not in self.matrices or parameter.stride(0) % LEAST == 0:
+            return parameter
+        return F.pad(parameter, (0, padded(parameter.shape[1]) - parameter.shape[1]))
+
     def _clear(self, history: Tensor, partials: Tensor, time: int) -> None:
         """Units that pad a row are 0; what programs look at until it is there is not there yet."""
         if self.partition.poll == "data" and self.partition.programs(self.program.size) > 1:
@@ -118,13 +125,6 @@ class Kernel:
                 first = int(carried and not self.down)  # before it the state at the start
                 bits[place, :, first : first + time] = ABSENT
         history[..., self.program.size :] = 0
-
-
-def _aligned(parameter: Tensor) -> Tensor:
-    """Rows of a matrix begin where many numbers can be read at once."""
-    if parameter.dim() < 2 or parameter.stride(0) % LEAST == 0:
-        return parameter
-    return F.pad(parameter, (0, padded(parameter.shape[1]) - parameter.shape[1]))
 
 
 def _rows(part: Tensor) -> Tensor:
