@@ -127,6 +127,16 @@ def _assembly(tensors: int, looks: int, words: int, halves: bool, scouting: bool
         lines += [asked[0][0], *missing(asked[0][1]), "@absent bra count;"]
     lines += [text for text, _ in asked]
     lines += [*missing([word for _, taken in asked for word in taken]), "@!absent bra done;", "count:"]
-    lines += [f"ld.relaxed.gpu.global.b32 told, [{alarm}];", "setp.ne.u32 calm, told, 0;", "@calm bra done;"]
-    lines += ["add.u32 spins, spins, 1;", f"setp.lt.u32 calm, spins, {limit};", "@calm bra again;"]
-    return [*lines, "mov.u32 told, 1;", f"st.relaxed.gpu.global.b32 [{alarm}], told;", "done:", "}"]
+    lines += ["add.u32 spins, spins, 1;", f"setp.ge.u32 calm, spins, {limit};", "@calm bra tired;"]
+    # whether others gave up is asked now and then, since the answer has to be waited for
+    lines += ["and.b32 low, spins, 255;", "setp.ne.u32 calm, low, 0;", "@calm bra again;"]
+    lines += [f"ld.relaxed.gpu.global.b32 told, [{alarm}];", "setp.eq.u32 calm, told, 0;", "@calm bra again;"]
+    return [
+        *lines,
+        "bra done;",
+        "tired:",
+        "mov.u32 told, 1;",
+        f"st.relaxed.gpu.global.b32 [{alarm}], told;",
+        "done:",
+        "}",
+    ]
