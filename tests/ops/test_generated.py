@@ -110,6 +110,30 @@ def test_what_does_not_fit_has_no_division() -> None:
     assert Partition(16, 8, split=4, poll="data").pieces(300) == [(0, 128), (128, 128), (256, 128)]
 
 
+class Fading(Cell):
+    name = "fading"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(Cell.Config(hidden_size=size), 3)
+        self.from_input, self.decay = nn.Linear(3, size), nn.Parameter(torch.zeros(size))
+
+    def drive(self, x: Tensor) -> Tensor:
+        return self.from_input(x)
+
+    def step(self, drive: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        new = torch.sigmoid(self.decay) * state + drive
+        return new, new
+
+
+def test_units_that_hear_nobody_have_a_division_too() -> None:
+    """Planted: the largest of no products was asked for."""
+    made = generated.plan(Fading(512))
+    for program in (made.step, made.adjoint.program):
+        found = tuning(program, 16, 2, 132)
+        assert found
+        assert {one.poll for one in found} == {"load"}
+
+
 class Counting(Cell):
     name = "counting"
 

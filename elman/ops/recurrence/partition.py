@@ -160,10 +160,13 @@ def _ways(program: Program, one: Partition, itemsize: int) -> list[Partition]:
     chunk = PIECE // (one.rows * itemsize)
     if one.programs(program.size) == 1:
         return [replace(one, warps=warps, chunk=max(LEAST, chunk))]
+    found = [replace(one, warps=warps, split=n, chunk=max(LEAST * n, chunk)) for n in (warps, 1)]
+    columns = one.columns(program)
+    if not columns:
+        return found[1:]
     totals = any(node.op == "total" for node in program.nodes)  # shares of all programs take registers too
-    found = [replace(one, warps=n, split=n, poll="data") for n in ((8,) if totals else (4, 8))]
-    found += [replace(one, warps=warps, split=n, chunk=max(LEAST * n, chunk)) for n in (warps, 1)]
-    if itemsize == 2 and one.units * min(one.columns(program), default=0) >= LONG:
+    found += [replace(one, warps=n, split=n, poll="data") for n in ((8,) if totals else (4, 8))]
+    if itemsize == 2 and one.units * min(columns) >= LONG:
         found.append(replace(one, chunk=256, turned=True))
     return found
 
