@@ -33,19 +33,15 @@ ROUNDS = 30
 SECONDS = 170.0  # for all of it; what does not fit is left out and said
 AHEAD = 1_000_000  # cycles that the device sleeps before each run, so that the launches of the host are not timed
 SCAN = (8, 4096, 1536)
-SCAN_PLANS = [
-    ("lanes", 32, 16, 1),
-    ("lanes", 32, 8, 1),
-    ("lanes", 64, 16, 2),
-    ("lanes", 64, 8, 1),
-    ("lanes", 32, 24, 1),
-]
-SCAN_PLANS += [
-    ("tiles", 32, 32, 1),
-    ("tiles", 32, 32, 2),
-    ("tiles", 32, 64, 4),
-    ("tiles", 64, 32, 4),
-    ("tiles", 64, 64, 4),
+SCAN_PLANS = [  # walk, channels, steps at once, warps, depth
+    ("tiles", 32, 16, 1, 4),
+    ("tiles", 32, 16, 1, 6),
+    ("tiles", 32, 32, 1, 3),
+    ("tiles", 32, 8, 1, 8),
+    ("tiles", 64, 16, 2, 4),
+    ("tiles", 32, 32, 2, 4),
+    ("tiles", 128, 16, 4, 4),
+    ("lanes", 32, 8, 1, 1),
 ]
 SELECTIVE_PLANS = [(32, 32, 4), (32, 32, 8), (64, 16, 4), (64, 32, 8), (16, 32, 2), (128, 8, 4)]
 WIDTH, TOKENS, LENGTHS = 512, 32768, (256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -140,8 +136,7 @@ def linear_scans() -> dict[str, Any]:
             )
         }
         results["forward"] |= timed(forward)
-        if plan[2] <= 16 or plan[0] == "tiles":  # more lanes' steps at once take the compiler too long
-            results["backward"] |= timed(backward)
+        results["backward"] |= timed(backward)
     scan.kernel.PLAN = before
     for way in ("forward", "backward"):
         table = results[way]

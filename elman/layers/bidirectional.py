@@ -7,10 +7,13 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from elman import config as settings
+from elman.cells import Cell
 from elman.config import named
 from elman.errors import ConfigError
 from elman.layers.base import LAYERS, SequenceLayer, TwoWayLayer
+from elman.layers.recurrent import Recurrent, example
 from elman.ops import taps
+from elman.ops.recurrence import apart, explain_both, recur_both
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, State
 
@@ -81,18 +84,31 @@ class Bidirectional(TwoWayLayer):
 
     def forward(self, x: Sequence, state: Ends | None = None, lengths: Lengths | None = None) -> tuple[Sequence, Ends]:
         state = self.initial_state(len(x)) if state is None else state
-        with taps.scope(f"forward.{self.inner}"):
-            ahead, last = self.ahead(x, state.forward, lengths)
-        with taps.scope(f"backward.{self.inner}"):
-            back, first = self.back(reverse(x, lengths), state.backward, lengths)
-        back = reverse(back, lengths)
+        cells = self._cells()
+        if cells and not apart(*cells, x, lengths):
+            with cells[0].dropping(), cells[1].dropping():
+                (ahead, last), (back, first) = recur_both(*cells, x, state, lengths)
+        else:
+            with taps.scope(f"forward.{self.inner}"):
+                ahead, last = self.ahead(x, state.forward, lengths)
+            with taps.scope(f"backward.{self.inner}"):
+                back, first = self.back(reverse(x, lengths), state.backward, lengths)
+            back = reverse(back, lengths)
         joined = torch.cat([ahead, back], dim=-1) if self.join == "concat" else ahead + back
         return taps.tap("joined", joined), Ends(last, first)
 
-    def explain(self, batch: int, time: int) -> str:
-        """Which form the inner layers would take, and why."""
+    def _cells(self) -> tuple[Cell, Cell] | None:
+        """Those of both directions, where each is one cell over time."""
+        if isinstance(self.ahead, Recurrent) and isinstance(self.back, Recurrent):
+            return self.ahead.cell, self.back.cell
+        return None
+
+    def explain(self, batch: int, time: int, ragged: bool = False) -> str:
+        """Which form the inner layers would take, and why; of kernels that can, whether both share a launch."""
+        if cells := self._cells():
+            return f"both ways: {explain_both(*cells, *example(self.ahead, batch, time, ragged))}"
         inner: Any = getattr(self.ahead, "explain", None)
-        return f"both ways: {inner(batch, time)}" if inner else f"both ways: {self.inner}"
+        return f"both ways: {inner(batch, time, ragged)}" if inner else f"both ways: {self.inner}"
 
 
 def reverse(x: Tensor, lengths: Lengths | None = None) -> Tensor:

@@ -109,8 +109,8 @@ class HeadedLayer(SequenceLayer):
     def dropped(self) -> float:
         return self.config.dropout if self.training else 0.0
 
-    def explain(self, batch: int, time: int) -> str:
-        """Which form of attention such a batch would take, and why."""
+    def explain(self, batch: int, time: int, ragged: bool = False) -> str:
+        """Which form of attention such a batch would take, and why; rows of unequal length change nothing."""
         return explain(self.slopes.new_empty(batch, self.heads, time, self.head_size), self.score)
 
 

@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+import torch
+
 from elman.cells import CELLS, Cell
 from elman.layers.base import LAYERS, SequenceLayer
 from elman.ops import taps
@@ -33,10 +35,15 @@ class Recurrent(SequenceLayer):
         with taps.stepping():
             return self.cell.step(self.cell.drive(x), state)
 
-    def explain(self, batch: int, time: int) -> str:
+    def explain(self, batch: int, time: int, ragged: bool = False) -> str:
         """Which form of the recurrence such a batch would take, and why."""
-        weight = next(self.parameters())
-        return explain(self.cell, weight.new_empty(batch, time, self.input_size))
+        return explain(self.cell, *example(self, batch, time, ragged))
+
+
+def example(layer: SequenceLayer, batch: int, time: int, ragged: bool) -> tuple[Sequence, Lengths | None]:
+    """A batch to ask about: its numbers do not matter; if ragged, its rows are not all full."""
+    x = next(layer.parameters()).new_empty(batch, time, layer.input_size)
+    return x, torch.full((batch,), time - 1) if ragged else None
 
 
 def _layer_of(name: str, cell: type[Cell]) -> None:

@@ -77,9 +77,9 @@ class RecurrentStack(SequenceLayer):
             after.append(new)
         return x, tuple(after)
 
-    def explain(self, batch: int, time: int) -> str:
+    def explain(self, batch: int, time: int, ragged: bool = False) -> str:
         """Which form of the recurrence each layer would take, and why."""
-        return "\n".join(f"{scope}: {layer.explain(batch, time)}" for layer, scope in self._scoped())
+        return "\n".join(f"{scope}: {layer.explain(batch, time, ragged)}" for layer, scope in self._scoped())
 
     def _scoped(self) -> Iterator[tuple[Recurrent, str]]:
         for index, layer in enumerate(self.layers):

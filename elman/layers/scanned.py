@@ -56,8 +56,8 @@ class ScanLayer(SequenceLayer):
         """Nothing is prepared for the plain loop: `advance` does it all."""
         return x
 
-    def explain(self, batch: int, time: int) -> str:
-        """Which form a whole sequence would take, and why."""
+    def explain(self, batch: int, time: int, ragged: bool = False) -> str:
+        """Which form a whole sequence would take, and why; rows of unequal length change nothing."""
         return self.forms.explain(next(self.parameters()).new_empty(batch, time, self.hidden_size))
 
     def zeros(self, *shape: int) -> Tensor:

@@ -92,10 +92,10 @@ class LanguageModel(nn.Module):
         x, state = stack(x, state, lengths)
         return stack.drop(x, config.dropout if config.output_dropout is None else config.output_dropout), state
 
-    def explain(self, batch: int, time: int) -> list[str]:
+    def explain(self, batch: int, time: int, ragged: bool = False) -> list[str]:
         """For each layer, which implementation runs such a batch, and why."""
         layers: list[Any] = [block.layer for block in self.stack.blocks()]
-        return [layer.explain(batch, time) for layer in layers if hasattr(layer, "explain")]
+        return [layer.explain(batch, time, ragged) for layer in layers if hasattr(layer, "explain")]
 
     def logits(self, features: Tensor) -> Tensor:
         return F.linear(features, self.output_weight, self.output_bias)

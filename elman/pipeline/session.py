@@ -13,7 +13,7 @@ import torch
 
 from elman.config import read_yaml
 from elman.models import prediction_of
-from elman.models.stack import Block, count_parameters
+from elman.models.stack import count_parameters
 from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
@@ -188,10 +188,15 @@ class Session:
 def explain(model: Any, recipe: Recipe) -> list[str]:
     """What runs each layer, of models that know."""
     size = recipe.training.batch_size, recipe.training.sequence_length
+    return model.explain(*size) if hasattr(model, "explain") else _explain_layers(model, *size)
+
+
+def _explain_layers(model: Any, batch: int, time: int) -> list[str]:
+    """Of a model for examples, whose rows have unequal lengths: every layer, wherever it stands."""
     if hasattr(model, "explain"):
-        return model.explain(*size)
-    layers: list[Any] = [block.layer for block in model.modules() if isinstance(block, Block)]
-    return [layer.explain(*size) for layer in layers if hasattr(layer, "explain")]
+        told = model.explain(batch, time, ragged=True)
+        return [told] if isinstance(told, str) else told
+    return [line for part in model.children() for line in _explain_layers(part, batch, time)]
 
 
 @contextmanager

@@ -157,6 +157,10 @@ def test_reverse_leaves_padding_in_place_and_is_its_own_opposite() -> None:
 def test_it_explains_what_runs() -> None:
     assert build().explain(4, 16) == "both ways: vendor: oneDNN LSTM"
     assert build(layer="window").explain(4, 16) == "both ways: window"
+    assert build(layer="attention", hidden_size=8, input_size=8).explain(4, 16).startswith("both ways: ")
+    told = build().explain(4, 16, ragged=True)
+    assert told.startswith("both ways: reference: ")
+    assert "rows of unequal length" in told
 
 
 def test_a_derivative_by_hand() -> None:

@@ -13,7 +13,7 @@ from unit_cases import CASES, cell_of
 
 from elman.cells import Cell, PastProduct
 from elman.ops.recurrence import explain, generated
-from elman.ops.recurrence.partition import Partition, candidates, partition
+from elman.ops.recurrence.partition import SHARED, Partition, candidates, cost, partition, tuning
 from elman.ops.recurrence.schedule import schedule
 from elman.ops.recurrence.units import ending
 
@@ -90,10 +90,48 @@ def test_a_division_fits_and_covers_all_units(size: int, batch: int, itemsize: i
     assert partition(program, batch, itemsize, 132) is not None
 
 
+@pytest.mark.parametrize(("batch", "size"), [(64, 256), (64, 768), (32, 1024), (16, 512), (20, 650), (1, 512)])
+def test_divisions_to_try_begin_with_the_chosen_one(batch: int, size: int) -> None:
+    made = generated.plan(cell_of("lstm", hidden_size=size))
+    for program in (made.step, made.adjoint.program):
+        found = tuning(program, batch, 2, 132)
+        assert found[0] == partition(program, batch, 2, 132)
+        assert 3 <= len(found) <= 6
+        assert len({(one.poll, one.turned) for one in found}) > 1
+        costs = [cost(program, one, 2) for one in found]
+        assert costs == sorted(costs)
+        assert all(one.shared(program, 2) <= SHARED for one in found)
+
+
 def test_what_does_not_fit_has_no_division() -> None:
     assert partition(generated.plan(cell_of("lstm", hidden_size=4096)).step, 1, 2, 132) is None
     assert Partition(16, 8).pieces(200) == [(0, 128), (128, 64), (192, 16)]
     assert Partition(16, 8, split=4).pieces(200) == [(0, 256)]
+    assert Partition(16, 8, split=4, poll="data").pieces(300) == [(0, 128), (128, 128), (256, 128)]
+
+
+class Fading(Cell):
+    name = "fading"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(Cell.Config(hidden_size=size), 3)
+        self.from_input, self.decay = nn.Linear(3, size), nn.Parameter(torch.zeros(size))
+
+    def drive(self, x: Tensor) -> Tensor:
+        return self.from_input(x)
+
+    def step(self, drive: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        new = torch.sigmoid(self.decay) * state + drive
+        return new, new
+
+
+def test_units_that_hear_nobody_have_a_division_too() -> None:
+    """Planted: the largest of no products was asked for."""
+    made = generated.plan(Fading(512))
+    for program in (made.step, made.adjoint.program):
+        found = tuning(program, 16, 2, 132)
+        assert found
+        assert {one.poll for one in found} == {"load"}
 
 
 class Counting(Cell):

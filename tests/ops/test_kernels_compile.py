@@ -4,8 +4,11 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+
+HERE = Path(__file__).parent
 
 PROGRAM = """
 import itertools
@@ -24,16 +27,22 @@ def build(function, constants, kind, warps):
         types[name] = "constexpr" if name in constants else "i32" if name in INTEGERS.split() else "*" + own
     source = ASTSource(function, types, constants)
     options = {"num_warps": warps}
-    assert triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["cubin"]
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm
+    assert made["cubin"]
     print(function.__name__, constants)
+    return made["ptx"]
 
 plan = kernel.PLAN
 for walk, (late, fold, products) in itertools.product(("lanes", "tiles"), ((0, 0, 0), (0, 1, 0), (1, 0, 1))):
     flags = {"DOWN": bool(late), "LATE": late, "FOLD": bool(fold), "PRODUCTS": bool(products)}
     absent = {} if products else {"earlier": None, "products": None}
     absent |= {} if fold else {"kept": None}
-    sizes = {"BLOCK": plan.block, "UNROLL": plan.unroll, "decay_channel": 1, "inputs_channel": 1}
-    build(getattr(walks, walk), {**absent, **flags, **sizes}, "bf16" if fold else "fp32", plan.warps)
+    unroll = plan.unroll if walk == plan.walk else 4
+    sizes = {"BLOCK": plan.block, "UNROLL": unroll, "DEPTH": plan.depth, "decay_channel": 1, "inputs_channel": 1}
+    ptx = build(getattr(walks, walk), {**absent, **flags, **sizes}, "bf16" if fold else "fp32", plan.warps)
+    if walk == plan.walk:  # every lane holds all steps of its channel; what is to come is fetched beside what is used
+        assert "shfl" not in ptx
+        assert fold or "cp.async" in ptx
 for name, gated in itertools.product(("forward", "backward"), (True, False)):
     absent = {} if gated else {"skip": None, "gate": None}
     if name == "backward" and not gated:
@@ -50,3 +59,13 @@ def test_every_kernel_compiles() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(done.stdout.splitlines()) == 10
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("triton") is None, reason="kernels are written in Triton")
+def test_recurrences_stay_on_the_chip(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(HERE.parents[1])}
+    command = [sys.executable, "-m", "pytest", str(HERE / "on_chip_laws.py"), "-x", "-q", "-p", "no:cacheprovider"]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout[-4000:]

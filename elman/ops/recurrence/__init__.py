@@ -1,6 +1,7 @@
 """Running a cell over a sequence: one definition, several forms, and a dispatcher that can say which one and why.
 
 `recur(cell, x, state, lengths)` takes the first form that can run and that measurements favour; `explain` says which.
+Two cells that read one sequence from both ends may share a launch: `apart` says why not, `recur_both` runs them.
 """
 
 from typing import Any
@@ -15,11 +16,14 @@ __all__ = [
     "Choice",
     "Form",
     "VendorCall",
+    "apart",
     "asked",
     "choose",
     "explain",
+    "explain_both",
     "forms_that_can_run",
     "recur",
+    "recur_both",
     "using",
 ]
 
@@ -50,6 +54,37 @@ def choose(cell: Any, x: Sequence, lengths: Lengths | None = None) -> Choice:
 def explain(cell: Any, x: Sequence, lengths: Lengths | None = None) -> str:
     """Which form runs and why: "vendor: oneDNN LSTM", "reference: a recorder is listening"."""
     return str(choose(cell, x, lengths))
+
+
+def apart(ahead: Any, back: Any, x: Sequence, lengths: Lengths | None = None) -> str | None:
+    """Why two cells over one sequence, the second from its end, must run one after the other; None if both at once."""
+    lengths = _unequal(x, lengths)
+    for cell in (ahead, back):
+        if (form := choose(cell, x, lengths).form) != "generated":
+            return f"the {form} form has no kernel for both directions"
+    return generated.apart(ahead, back, x, lengths)
+
+
+def recur_both(
+    ahead: Any, back: Any, x: Sequence, states: tuple[State, State], lengths: Lengths | None = None
+) -> tuple[tuple[Sequence, State], tuple[Sequence, State]]:
+    """What each cell gives, in one launch, where nothing keeps them `apart`.
+
+    The second begins at each row's last real position; its outputs stand in the order of the sequence.
+    """
+    there, here = generated.run_both((ahead, back), x, states, _unequal(x, lengths))
+    return there, here
+
+
+def explain_both(ahead: Any, back: Any, x: Sequence, lengths: Lengths | None = None) -> str:
+    """Which form runs each of two directions, and why; of generated kernels, whether they share a launch."""
+    choices = [choose(cell, x, lengths) for cell in (ahead, back)]
+    if choices[0].form != choices[1].form:
+        return f"{choices[0]}; back {choices[1]}"
+    if choices[0].form != "generated":
+        return str(choices[0])
+    problem = apart(ahead, back, x, lengths)
+    return f"{choices[0]}, " + (f"two launches: {problem}" if problem else "both directions in one launch")
 
 
 def forms_that_can_run(cell: Any, x: Sequence, lengths: Lengths | None = None) -> list[str]:

@@ -6,15 +6,40 @@ Groups never wait for each other. Within a group every program holds the weights
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from elman.ops.recurrence.hearing import AT_ONCE
+from elman.ops.recurrence.schedule import schedule
 from elman.ops.recurrence.units import Program
 
 LEAST = 16  # the inner dimension of the smallest matrix product that tensor cores take
-BUDGET = 144 * 1024  # bytes of weights that one program can hold beside what it computes with
 SHARED = 226 * 1024  # bytes of shared memory of a processor
 WINDOW = 64 * 1024  # bytes of what others sent that are read before they are multiplied
 PIECE = 32 * 1024  # bytes of what others sent that make one piece
+LONG = 64  # columns of a product that tensor cores take as they lie in shared memory
+REGISTERS = 176  # of a thread, for what it hears at once and for sums
 ALONE = 64 * 1024  # up to here a single program holds all weights of a cell and nobody has to be waited for
+
+# what a step costs, in microseconds; from an H200, where persistent LSTMs of several sizes took 2.2 to 4.8 (reading,
+# meeting), and from what the chip can do at most (shared memory, tensor cores)
+WORK = 0.3  # all that single numbers go through, until they are stored
+LOOK = 0.75  # a number's way to a program that looks for it
+MEET = 0.85  # a meeting
+AGAIN = 0.55  # the way of the first number that is read after one
+READ = 45e3  # bytes of what others sent, for each program while all read
+PASSED = 220e3  # bytes that pass through the shared memory of a processor
+MULTIPLIED = {2: 2e6, 4: 1e6}  # multiplications, by bytes of a number
+TURNED = 3.5e6  # multiplications where tensor cores take weights from shared memory
+
+
+def padded(size: int) -> int:
+    """Numbers from one row of units to the next, so that all rows begin where many can be read at once."""
+    return -(-size // LEAST) * LEAST
+
+
+def powers(count: int) -> list[int]:
+    """A number as a sum of powers of two, 3 = 2 + 1: as many parts one matrix product makes together."""
+    return [1 << bit for bit in reversed(range(count.bit_length())) if count >> bit & 1]
 
 
 @dataclass(frozen=True)
@@ -29,7 +54,12 @@ class Partition:
     chunk: int = 1024
     """The longest piece of the inner dimension that is read at once."""
     poll: str = "load"
-    """How a program waits: by reading the counter ("load"), or by adding nothing to it ("atomic")."""
+    """How a program waits: by reading a counter ("load"), by adding nothing to it ("atomic"), or by looking at the very
+    numbers that it needs ("data"), for which each warp has its share of the inner dimension."""
+
+    turned: bool = False
+    """Units on the long side of products, 64 columns at least, where tensor cores take weights from shared memory
+    themselves: nothing is loaded again at each step, and no shares of warps are added."""
 
     def groups(self, batch: int) -> int:
         return math.ceil(batch / self.rows)
@@ -41,10 +71,11 @@ class Partition:
         """Where each piece of the inner dimension starts and how long it is: powers of two that cover the units."""
         if self.programs(size) == 1:
             return [(0, self.units)]
-        step = LEAST * self.split
+        step = (2 * LEAST if self.poll == "data" else LEAST) * self.split
         left, start, found = math.ceil(size / step) * step, 0, []
+        equal = left & -left  # looked at, all pieces have one shape
         while left:
-            length = min(self.chunk, 1 << (left.bit_length() - 1))
+            length = min(self.chunk, equal if self.poll == "data" else 1 << (left.bit_length() - 1))
             found.append((start, length))
             start, left = start + length, left - length
         return found
@@ -54,21 +85,55 @@ class Partition:
         blocks = sum(len(node.args) for node in program.nodes if node.op == "product")
         return blocks * self.units * sum(length for _, length in self.pieces(program.size)) * itemsize
 
+    def columns(self, program: Program) -> list[int]:
+        """How many parts each of a step's products makes together."""
+        groups = Counter(node.args for node in program.nodes if node.op == "product")
+        return [count for total in groups.values() for count in powers(total)]
+
+    def looks(self, program: Program, itemsize: int) -> list[int]:
+        """At how many times 16 bytes a thread looks at once, each time it waits for what products take."""
+        found = []
+        for args in {node.args for node in program.nodes if node.op == "product"}:
+            pieces = self.pieces(program.size)
+            each = max(1, self.rows * pieces[0][1] * itemsize // 16 // (32 * self.warps))
+            many = max(1, AT_ONCE // each)
+            left = len(args) * len(pieces)
+            while left > 0:
+                found.append(each * min(many, left))
+                left -= many
+        return sorted(found, reverse=True)
+
     def shared(self, program: Program, itemsize: int) -> int:
         """Bytes of shared memory: weights, and beside them what others sent or, later, the shares of the warps."""
-        groups = Counter(node.args for node in program.nodes if node.op == "product")
-        widest = max((1 << (count.bit_length() - 1) for count in groups.values()), default=0)
-        among_warps = self.split * self.rows * self.units * widest * 4 if self.split > 1 else 0
-        return self.resident(program, itemsize) + max(WINDOW, among_warps)
+        among_warps = self.split * self.rows * self.units * max(self.columns(program), default=0) * 4
+        longest = max(length for _, length in self.pieces(program.size))
+        pieces = max((len(node.args) for node in program.nodes if node.op == "product"), default=0) * len(
+            self.pieces(program.size)
+        )
+        many = min(pieces, max(1, WINDOW // (self.rows * longest * itemsize)))
+        heard = many * self.rows * longest * itemsize if self.poll != "data" else 0
+        return self.resident(program, itemsize) + max(heard, among_warps)
 
 
+@lru_cache(256)
 def partition(program: Program, batch: int, itemsize: int, processors: int) -> Partition | None:
-    """The division that should be fastest, by a rough count of bytes and operations; None if nothing fits."""
-    found = candidates(program, batch, itemsize, processors)
-    return min(found, key=lambda one: cost(program, one, itemsize), default=None)
+    """The division that should be fastest; None if nothing fits."""
+    return next(iter(tuning(program, batch, itemsize, processors, most=1)), None)
 
 
-def candidates(program: Program, batch: int, itemsize: int, processors: int, budget: int = BUDGET) -> list[Partition]:
+def tuning(program: Program, batch: int, itemsize: int, processors: int, most: int = 6) -> list[Partition]:
+    """Divisions worth a try on a GPU, the most promising first: the best ones of each way to wait and to multiply."""
+    found = sorted(candidates(program, batch, itemsize, processors), key=lambda one: cost(program, one, itemsize))
+    seen: Counter[tuple[str, bool]] = Counter()
+    chosen = []
+    for one in found:
+        seen[one.poll, one.turned] += 1
+        if seen[one.poll, one.turned] <= max(1, most // 2):
+            chosen.append(one)
+    return chosen[:most]
+
+
+def candidates(program: Program, batch: int, itemsize: int, processors: int, budget: int = SHARED) -> list[Partition]:
     """All divisions whose programs run at the same time and hold their weights."""
     size = program.size
     found: list[Partition] = []
@@ -79,36 +144,67 @@ def candidates(program: Program, batch: int, itemsize: int, processors: int, bud
         for units in (8, 16, 32, 64, whole):
             if units >= size and units != whole:
                 continue
-            found += _fitting(program, batch, itemsize, processors, Partition(rows, units), budget)
+            if math.ceil(batch / rows) * math.ceil(size / units) <= processors:
+                found += [
+                    one
+                    for one in _ways(program, Partition(rows, units), itemsize)
+                    if _fits(program, one, itemsize, budget)
+                ]
     return found
 
 
-def _fitting(
-    program: Program, batch: int, itemsize: int, processors: int, one: Partition, budget: int
-) -> list[Partition]:
-    """The division with as many warps as it needs and the inner dimension divided among them, if that has room."""
-    alone = one.programs(program.size) == 1
+def _ways(program: Program, one: Partition, itemsize: int) -> list[Partition]:
+    """How a division may wait and multiply."""
     loads = sum(node.op == "load" for node in program.nodes)
     warps = 4 if one.resident(program, itemsize) <= 64 * 1024 and loads <= 8 else 8
-    if one.groups(batch) * one.programs(program.size) > processors:
-        return []
-    for split in (1,) if alone else (warps, 1):
-        chunk = max(LEAST * split, PIECE // (one.rows * itemsize))
-        full = replace(one, warps=warps, split=split, chunk=chunk)
-        held = full.resident(program, itemsize)
-        if held <= (ALONE if alone else budget) and full.shared(program, itemsize) <= SHARED:
-            return [full]
-    return []
+    chunk = PIECE // (one.rows * itemsize)
+    if one.programs(program.size) == 1:
+        return [replace(one, warps=warps, chunk=max(LEAST, chunk))]
+    found = [replace(one, warps=warps, split=n, chunk=max(LEAST * n, chunk)) for n in (warps, 1)]
+    columns = one.columns(program)
+    if not columns:
+        return found[1:]
+    totals = any(node.op == "total" for node in program.nodes)  # shares of all programs take registers too
+    found += [replace(one, warps=n, split=n, poll="data") for n in ((8,) if totals else (4, 8))]
+    if itemsize == 2 and one.units * min(columns) >= LONG:
+        found.append(replace(one, chunk=256, turned=True))
+    return found
+
+
+def _fits(program: Program, one: Partition, itemsize: int, budget: int) -> bool:
+    alone = one.programs(program.size) == 1
+    if one.resident(program, itemsize) > (ALONE if alone else budget) or one.shared(program, itemsize) > SHARED:
+        return False
+    if one.poll != "data":
+        return True
+    looks = one.looks(program, itemsize)
+    registers = 4 * looks[0] + one.rows * one.units * max(one.columns(program)) // 32  # what is heard, and sums
+    return registers <= REGISTERS and len(looks) <= 2 * schedule(program).rounds  # more, and numbers go to memory
 
 
 def cost(program: Program, one: Partition, itemsize: int) -> float:
-    """Microseconds for one step: meetings and their way through the cache, reading what others sent, multiplying."""
-    programs = one.programs(program.size)
+    """Microseconds for one step, roughly: ways through the cache, reading what others sent, multiplying, adding."""
     products = [node for node in program.nodes if node.op == "product"]
-    heard = len({arg for node in products for arg in node.args})
     inner = sum(length for _, length in one.pieces(program.size))
-    read = heard * one.rows * inner * itemsize / 100e3
-    multiplied = one.resident(program, itemsize) / itemsize * one.rows * 2 / 4e6
-    if programs == 1:
-        return 0.6 + multiplied
-    return 1.4 + 0.003 * programs + read + multiplied
+    heard = len({arg for node in products for arg in node.args}) * one.rows * inner * itemsize
+    held = one.resident(program, itemsize)
+    multiplied = held / itemsize * one.rows
+    if one.programs(program.size) == 1:
+        return WORK + held / PASSED + multiplied / MULTIPLIED[itemsize]
+    rounds = schedule(program).rounds
+    made = one.split * one.rows * one.units * len(products) * 4
+    if one.poll == "data":
+        groups = len(one.looks(program, itemsize))
+        return (
+            rounds * (WORK + LOOK)
+            + max(0, groups - rounds) * AGAIN
+            + heard / READ
+            + (held + 2 * made) / PASSED
+            + multiplied / MULTIPLIED[itemsize]
+        )
+    spent = rounds * (WORK + MEET + AGAIN) + heard / READ
+    if one.turned:
+        return spent + (heard + made) / PASSED + max(held / PASSED, multiplied / TURNED)
+    heard *= 2 if one.split > 1 else 1 + one.warps  # written to shared memory, and read by the warps that need it
+    made *= 2 if one.split > 1 else 0
+    return spent + (heard + held + made) / PASSED + multiplied / MULTIPLIED[itemsize]

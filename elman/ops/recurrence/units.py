@@ -67,6 +67,11 @@ class Program:
     def results(self) -> tuple[int, ...]:
         return (*self.carried, *self.given, *self.summed)
 
+    def matrices(self) -> set[str]:
+        """Parameters that are used as matrices and never as vectors, whose rows must follow each other."""
+        vectors = {node.detail[0] for node in self.nodes if node.op == "vector"}
+        return {one.parameter for node in self.nodes if node.op == "product" for one in node.detail} - vectors
+
 
 def kind_of(node: Node, args: list[str]) -> str:
     if node.op in ("state", "product", "spread"):

@@ -24,10 +24,11 @@ LARGEST = 2**31  # numbers in a row that 32 bits can count
 class Plan(NamedTuple):
     """How a walk is laid out; none of it changes the result."""
 
-    walk: str = "lanes"
+    walk: str = "tiles"
     block: int = 32  # channels of a program
-    unroll: int = 16  # steps asked for at once; 32 would take the compiler a minute
+    unroll: int = 16  # steps asked for at once; with lanes, 16 take the compiler 20 seconds
     warps: int = 1
+    depth: int = 4  # of tiles: how many are on their way or in use; fewer, and an H200's memory has time to wait
 
 
 PLAN = Plan()
@@ -137,6 +138,7 @@ def walk(
                 PRODUCTS=kept is None and products is not None,
                 BLOCK=plan.block,
                 UNROLL=plan.unroll,
+                DEPTH=plan.depth,
                 num_warps=plan.warps,
             )
 

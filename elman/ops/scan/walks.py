@@ -60,6 +60,7 @@ def lanes(  # type: ignore[no-untyped-def]
     PRODUCTS: tl.constexpr,
     BLOCK: tl.constexpr,
     UNROLL: tl.constexpr,
+    DEPTH: tl.constexpr,
 ):
     """Fills `states` (and `products`), or where it is to `FOLD` only the effect of each segment: `ended` and `kept`."""
     row, channel, valid, first, own = place(time, channels, steps, segments, BLOCK)
@@ -105,7 +106,7 @@ def follow(keep, new, keep_later, new_later):  # type: ignore[no-untyped-def]
     return keep * keep_later, keep_later * new + new_later
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["time", "channels", "steps", "decay_row", "decay_time", "inputs_row", "inputs_time"])
 def tiles(  # type: ignore[no-untyped-def]
     decay,
     inputs,
@@ -131,8 +132,13 @@ def tiles(  # type: ignore[no-untyped-def]
     PRODUCTS: tl.constexpr,
     BLOCK: tl.constexpr,
     UNROLL: tl.constexpr,
+    DEPTH: tl.constexpr,
 ):
-    """The same, `UNROLL` steps at once."""
+    """The same, `UNROLL` steps at once.
+
+    The compiler does not know where rows begin, so it gives neighbouring channels to neighbouring lanes, one each: of a
+    warp and 32 channels every lane holds all steps of its own, and nothing changes hands.
+    """
     row, channel, valid, first, own = place(time, channels, steps, segments, BLOCK)
     a_base = decay + row * decay_row + (channel * decay_channel)[None, :]
     b_base = inputs + row * inputs_row + (channel * inputs_channel)[None, :]
@@ -141,7 +147,7 @@ def tiles(  # type: ignore[no-untyped-def]
     kind: tl.constexpr = state.dtype
     share = tl.full((BLOCK,), 1.0, kind)
     last = (tl.arange(0, UNROLL) == UNROLL - 1)[:, None]
-    for step in tl.range(first, min(first + steps, time), UNROLL, num_stages=3):
+    for step in tl.range(first, min(first + steps, time), UNROLL, num_stages=DEPTH):
         w = (step + tl.arange(0, UNROLL))[:, None]
         t = time - 1 - w if DOWN else w
         real = valid[None, :] & (w < time)

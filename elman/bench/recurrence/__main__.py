@@ -1,0 +1,41 @@
+"""python -m elman.bench.recurrence: see the package."""
+
+import argparse
+import os
+
+from elman.bench.harness import write
+from elman.bench.recurrence import MINUTES
+from elman.bench.recurrence import __doc__ as told
+from elman.bench.recurrence.cases import CASES, chosen
+from elman.bench.recurrence.running import run, work
+from elman.errors import ConfigError
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=told, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="nothing is begun after them")
+    parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="cases with one of these in their name")
+    parser.add_argument("--list", action="store_true", help="only name the cases")
+    parser.add_argument("--small", action="store_true", help="few rows, steps and units: to try it without a GPU")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.worker:
+        work()
+        return
+    cases = chosen(options.only)
+    if not cases:
+        raise ConfigError(
+            f"--only {' '.join(options.only)}: no case has that in its name; --list names all {len(CASES)}"
+        )
+    if options.list:
+        print("\n".join(case.name for case in cases))
+        return
+    if options.small:
+        cases = [case.shortened(3, 8, 16) for case in cases]
+    results = run(cases, options.minutes)
+    if not os.environ.get("OUT"):
+        print(f"wrote {write('recurrence', results)}")
+
+
+if __name__ == "__main__":
+    main()

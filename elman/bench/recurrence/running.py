@@ -1,0 +1,129 @@
+"""All cases in the time there is, a few at a time: checked side by side, then timed alone; written down after each."""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
+from queue import Queue
+from typing import Any
+
+import torch
+
+from elman.bench.recurrence.cases import Case, divisions
+from elman.bench.recurrence.checking import check
+from elman.bench.recurrence.report import save, show
+from elman.bench.recurrence.timing import clock
+from elman.bench.recurrence.workers import Worker, serve
+
+WAVE = 8  # cases that are checked before they are timed
+CHECKERS = 12  # processes that check; each has some memory of the device
+CHECK_LIMIT, TIME_LIMIT = 100.0, 60.0  # seconds for a check, compilation included, and for the times of a case
+LAST = 8.0  # seconds in which nothing more is begun
+
+
+class Pool:
+    """Workers of which each does one check at a time."""
+
+    def __init__(self, workers: list[Worker], end: float, **always: Any):
+        self.workers, self.end, self.always = workers, end, always
+        self.idle: Queue[Worker] = Queue()
+        for one in workers:
+            self.idle.put(one)
+        self.threads = ThreadPoolExecutor(len(workers))
+
+    def check(self, case: Case, checks: list[dict[str, Any]]) -> list[Future[dict[str, Any]]]:
+        return [self.threads.submit(self._check, case, one) for one in checks]
+
+    def _check(self, case: Case, what: dict[str, Any]) -> dict[str, Any]:
+        if "failed" in what:
+            return what
+        one = self.idle.get()
+        try:
+            left = self.end - time.monotonic()
+            if left < LAST:
+                return {**what, "failed": "there was no time left"}
+            job = {"job": "check", "case": asdict(case), **self.always, **what}
+            return {**what, **one.ask(job, min(CHECK_LIMIT, left))}
+        finally:
+            self.idle.put(one)
+
+    def close(self) -> None:
+        for one in self.workers:
+            one.close()
+        self.threads.shutdown()
+
+
+def run(cases: list[Case], minutes: float, worker: Callable[[], Worker] = Worker) -> dict[str, Any]:
+    """For each case what its checks found and its times; all of it is saved whenever there is more."""
+    always = {"device": "cuda", "form": "generated"} if torch.cuda.is_available() else {"device": "cpu", "form": "auto"}
+    end = time.monotonic() + 60 * minutes
+    timer = worker()
+    pool = Pool([worker() for _ in range(min(CHECKERS, max(1, (os.cpu_count() or 2) - 2)))], end, **always)
+    rows: list[dict[str, Any]] = []
+    results = {**always, "cases": rows}
+    try:
+        timer.start()
+        for start in range(0, len(cases), WAVE):
+            wave = cases[start : start + WAVE]
+            asked = [pool.check(case, _checks(case)) for case in wave]
+            for case, checks in zip(wave, asked, strict=True):
+                rows.append({"name": case.name, "case": asdict(case), "checks": [one.result() for one in checks]})
+                save(results)
+            for case, row in zip(wave, rows[start:], strict=True):
+                row["times"] = _timed(case, row["checks"], timer, end, always)
+                save(results)
+                show(row)
+    finally:
+        timer.close()
+        pool.close()
+    return results
+
+
+def _checks(case: Case) -> list[dict[str, Any]]:
+    """One for each dtype, or for each division of a sweep; or what went wrong before there was any."""
+    try:
+        parts: list[dict[str, Any]] = [{}]
+        if case.form == "sweep":
+            parts = [{"partition": one} for one in divisions(case)]
+    except Exception as problem:
+        return [{"failed": f"{type(problem).__name__}: {problem}"}]
+    return [{"kind": kind, **part} for kind in case.kinds for part in parts]
+
+
+def _timed(
+    case: Case, checks: list[dict[str, Any]], timer: Worker, end: float, always: dict[str, Any]
+) -> dict[str, Any]:
+    """The times of what is not wrong."""
+    sound = [one for one in checks if one.get("verdict") in ("right", "less exact")]
+    left = end - time.monotonic()
+    if not case.timed:
+        return {"skipped": "it is only checked"}
+    if not sound:
+        return {"skipped": "all of it failed or is wrong"}
+    if left < LAST:
+        return {"skipped": "there was no time left"}
+    kinds = list(dict.fromkeys(one["kind"] for one in sound))
+    partitions = [one["partition"] for one in sound if "partition" in one]
+    asked = {"job": "clock", "case": asdict(case), "kinds": kinds, "partitions": partitions, **always}
+    return timer.ask(asked, min(TIME_LIMIT, left))
+
+
+def work() -> None:
+    """What a worker does."""
+
+    def case_of(case: dict[str, Any]) -> Case:
+        settings = tuple((key, value) for key, value in case["settings"])
+        return Case(**{**case, "settings": settings, "shape": tuple(case["shape"]), "kinds": tuple(case["kinds"])})
+
+    def healthy() -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+    serve(
+        {
+            "check": lambda case, **more: check(case_of(case), **more),
+            "clock": lambda case, **more: clock(case_of(case), **more),
+        },
+        healthy,
+    )

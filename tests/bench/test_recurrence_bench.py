@@ -1,0 +1,229 @@
+"""The bench of generated kernels without a GPU: what it asks first, what it believes, and that nothing stops it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from elman.bench.recurrence import running, timing
+from elman.bench.recurrence.cases import CASES, Case, chosen, divisions
+from elman.bench.recurrence.checking import check, verdict
+from elman.bench.recurrence.peers import Variant
+from elman.bench.recurrence.report import lines
+from elman.bench.recurrence.workers import Worker
+from elman.ops.recurrence import FORMS
+from elman.ops.recurrence.reference import run as loop
+
+SMALL = (3, 5, 8)
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def precision() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    yield
+    torch.set_float32_matmul_precision(before[0])
+    torch.backends.cudnn.allow_tf32 = before[1]
+
+
+def test_one_shape_of_each_kind_comes_first_and_names_are_all_different() -> None:
+    names = [case.name for case in CASES]
+    assert len(set(names)) == len(names)
+    first = ["lstm 64x512x256", "gru 64x512x512", "gru reset=before 64x512x512", "rnn 64x512x512"]
+    assert names[:4] == first
+    places = [names.index(f"lstm {form} 64x512x512") for form in ("two layers", "both ways", "ragged")]
+    assert max(places) < names.index("lstm 32x1024x1024") < names.index("lstm sweep 64x512x256")
+    assert [case.name for case in chosen(["both ways", "gru sweep"])] == [
+        "lstm both ways 64x512x512",
+        "gru sweep 64x512x512",
+    ]
+    assert chosen([]) == CASES
+    (swept,) = chosen(["gru sweep"])
+    assert len(divisions(swept)) > 3
+
+
+@pytest.mark.parametrize(
+    ("cell", "form"), [("lstm", ""), ("gru", "both ways"), ("lstm", "two layers"), ("rnn", "ragged")]
+)
+def test_a_right_form_is_as_near_to_float64_as_its_peer(cell: str, form: str) -> None:
+    """Planted: gradients of the input of two runs were added up, so that the peer was always wrong, and ours right."""
+    found = check(Case(cell, SMALL, form=form), "fp32", "cpu", "compiled")
+    assert found["verdict"] == "right"
+    assert max(found["ours"].values()) < 1e-5
+    assert max(found["vendor"].values()) < 1e-5
+
+
+@pytest.mark.parametrize("which", ["outputs", "states", "gradients"])
+def test_a_wrong_form_is_found_whatever_is_wrong_with_it(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(cell: Any, x: Any, state: Any, lengths: Any) -> Any:
+        outputs, state = loop(cell, x, state, lengths)
+        if which == "outputs":
+            return outputs + 0.001 * outputs.detach(), state
+        if which == "states":
+            return outputs, state + 0.001 * state.detach()
+        return outputs.detach() + 1.001 * (outputs - outputs.detach()), state
+
+    monkeypatch.setitem(FORMS, "compiled", FORMS["compiled"]._replace(run=wrong))
+    found = check(Case("gru", SMALL), "fp32", "cpu", "compiled")
+    assert found["verdict"] == "wrong"
+    assert found["ours"][which] > 1e-4
+
+
+def test_what_is_a_little_worse_than_its_peer_is_told_and_timed() -> None:
+    theirs = {"outputs": 1e-3, "states": 1e-3, "gradients": 1e-2}
+    assert verdict(theirs, theirs) == "right"
+    assert verdict({**theirs, "states": 2e-3}, theirs) == "less exact"
+    assert verdict({**theirs, "states": 6e-3}, theirs) == "wrong"
+    assert verdict({**theirs, "states": float("inf")}, theirs) == "wrong"
+
+
+def test_a_variant_that_fails_leaves_the_others_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "REPEATS", 4)
+    leaf = torch.zeros(1, requires_grad=True)
+
+    def broken() -> Any:
+        raise RuntimeError("out of shared memory")
+
+    made = {"ours": Variant(broken, [leaf], 2), "torch": Variant(lambda: leaf * 2, [leaf], 2), "loop": "not captured"}
+    found = timing.timed(made, "training", "cpu")
+    assert found["ours"] == "RuntimeError: out of shared memory"
+    assert found["torch"]["low"] <= found["torch"]["us"] <= found["torch"]["high"]
+    assert found["loop"] == "not captured"
+
+
+ANSWERING = """
+import json, sys, time
+for line in sys.stdin:
+    job = json.loads(line)
+    if job["do"] == "die":
+        sys.exit("the device is lost")
+    if job["do"] == "hang":
+        time.sleep(60)
+    print("some noise")
+    print(json.dumps({"did": job["do"]}), flush=True)
+"""
+
+
+def test_a_worker_that_dies_or_hangs_is_told_of_and_the_next_job_has_a_new_one() -> None:
+    worker = Worker([sys.executable, "-c", ANSWERING])
+    try:
+        assert worker.ask({"do": "this"}, 30) == {"did": "this"}
+        told = worker.ask({"do": "die"}, 30)["failed"]
+        assert told == "its process ended with code 1: the device is lost"
+        assert worker.ask({"do": "that"}, 30) == {"did": "that"}
+        assert worker.ask({"do": "hang"}, 1) == {"failed": "it took longer than 1 s"}
+        assert worker.ask({"do": "more"}, 30) == {"did": "more"}
+    finally:
+        worker.close()
+
+
+LOSING = """
+import os
+from elman.bench.recurrence.workers import serve
+
+def run(what):
+    return {"did": 1 // what, "by": os.getpid()}
+
+def healthy():
+    raise RuntimeError("the device is lost")
+
+serve({"run": run}, healthy)
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_whose_device_is_lost_answers_once_more_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the next job was sent to the process that was about to end."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    worker = Worker([sys.executable, "-c", LOSING])
+    try:
+        before = worker.ask({"job": "run", "what": 1}, 60)
+        assert worker.ask({"job": "run", "what": 1}, 60) == before
+        told = worker.ask({"job": "run", "what": 0}, 60)
+        assert told == {"failed": "ZeroDivisionError: integer division or modulo by zero"}
+        after = worker.ask({"job": "run", "what": 1}, 60)
+        assert after["did"] == 1
+        assert after["by"] != before["by"]
+    finally:
+        worker.close()
+
+
+class StandIn(Worker):
+    """Finds gru wrong, fails with rnn, loses the timer at lstm; all else is well."""
+
+    def start(self) -> None:
+        pass
+
+    def ask(self, job: Any, limit: float) -> dict[str, Any]:
+        cell = job["case"]["cell"]
+        if job["job"] == "clock":
+            times = {f"ours {kind}": {"us": 2.0, "low": 1.0, "high": 3.0} for kind in job["kinds"]}
+            times |= {"torch bf16": {"us": 9.0, "low": 8.0, "high": 9.5}}
+            return {"failed": "its process ended"} if cell == "lstm" else {"forward": times, "training": times}
+        if cell == "rnn" or job["kind"] == "fp16":
+            return {"failed": "CompilationError: no"}
+        ours = {"outputs": 1e-3, "states": 1e-3, "gradients": 1e-2}
+        return {"verdict": "wrong" if cell == "gru" else "right", "ours": ours, "vendor": ours, "first_call_s": 1.0}
+
+
+def test_whatever_fails_is_written_down_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OUT", str(tmp_path))
+    monkeypatch.setattr(running, "WAVE", 2)
+    kept: list[Any] = []
+
+    def watched(results: dict[str, Any]) -> None:
+        path = save(results)
+        kept.append(json.loads(path.read_text())["results"]["cases"])
+
+    save = running.save
+    monkeypatch.setattr(running, "save", watched)
+    cells = ("lstm", "gru", "rnn", "peephole")
+    running.run([Case(cell, SMALL, kinds=("bf16", "fp16")) for cell in cells], 1, StandIn)
+    lstm, gru, rnn, peephole = kept[-1]
+    assert lstm["times"] == {"failed": "its process ended"}
+    assert gru["times"] == rnn["times"] == {"skipped": "all of it failed or is wrong"}
+    assert [one.get("failed") for one in rnn["checks"]] == ["CompilationError: no"] * 2
+    assert list(peephole["times"]["forward"]) == ["ours bf16", "torch bf16"]
+    assert [len(cases) for cases in kept] == [1, 2, 2, 2, 3, 4, 4, 4]
+    told = capsys.readouterr().out
+    assert "not timed: its process ended" in told
+    assert "9.00 (4.5 x) / 9.00 (4.5 x)" in told
+
+
+def test_a_sweep_without_divisions_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OUT", raising=False)
+    monkeypatch.setattr(running, "divisions", lambda case: 1 // 0)
+    found = running.run([Case("lstm", SMALL, form="sweep"), Case("peephole", SMALL)], 1, StandIn)["cases"]
+    assert found[0]["checks"] == [{"failed": "ZeroDivisionError: integer division or modulo by zero"}]
+    assert "forward" in found[1]["times"]
+    assert "FAILED: ZeroDivisionError" in lines(found[0])[1]
+
+
+def test_when_time_is_over_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OUT", raising=False)
+    (row,) = running.run([Case("lstm", SMALL)], 0, StandIn)["cases"]
+    assert row["checks"] == [{"kind": "bf16", "failed": "there was no time left"}]
+
+
+@pytest.mark.slow
+def test_it_runs_through_from_the_command_line(tmp_path: Path) -> None:
+    names = ["--only", "lstm both ways", "gru reset=before 64", "coupled ragged exact"]
+    command = [sys.executable, "-m", "elman.bench.recurrence", "--small", "--minutes", "3", *names]
+    there = {**os.environ, "OUT": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=there, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    kept = json.loads((tmp_path / "recurrence.json").read_text())
+    assert kept["machine"]["torch"] == torch.__version__
+    before, both, exact = kept["results"]["cases"]
+    assert [one["verdict"] for row in (before, both, exact) for one in row["checks"]] == ["right"] * 3
+    for row in (before, both):
+        assert all(one["us"] > 0 for way in row["times"].values() for one in way.values())
+    assert exact["times"] == {"skipped": "it is only checked"}

@@ -1,0 +1,103 @@
+"""What compiled recurrence kernels do on the chip. Run by test_kernels_compile.py; needs Triton, but no GPU."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from unit_cases import cell_of
+
+from elman.ops.recurrence import generated
+from elman.ops.recurrence.kernel import Kernel
+from elman.ops.recurrence.partition import Partition, tuning
+
+POINTERS = {"counters": "*i32", "alarm": "*i32", "lengths": "*i32", "partials": "*fp32", "final": "*fp32"}
+
+
+class Built(NamedTuple):
+    ptx: str
+    loop: str  # what is done at each step, before it became PTX
+    shared: int
+    stack: int
+
+
+def built(
+    name: str, size: int, way: str, part: Partition, tmp_path: Path, kind: str = "bf16", **settings: Any
+) -> Built:
+    plan = generated.plan(cell_of(name, settings, hidden_size=size))
+    kept = (*plan.step.given, *plan.step.carried) if way == "forward" else plan.adjoint.program.given
+    dtype = torch.bfloat16 if kind == "bf16" else torch.float32
+    kernel = Kernel(plan.program(way), tuple(dict.fromkeys(kept)), part, dtype, way == "backward", "tf32")
+    types, known = {}, {}
+    for place, argument in enumerate(kernel.run.arg_names):
+        whole = argument in ("T", "B", "limit") or argument.endswith(("_t", "_r", "_p"))
+        narrow = "*fp32" if argument.startswith(("initial", "sums")) else f"*{kind}"
+        types[argument] = "i32" if whole else POINTERS.get(argument, narrow)
+        if argument not in ("T", "B", "limit") and (size % 16 == 0 or not argument.startswith(("load", "initial"))):
+            known[(place,)] = [["tt.divisibility", 16]]
+    source = ASTSource(kernel.run, types, {}, known)
+    options = {"num_warps": part.warps, "num_stages": 1, "launch_cooperative_grid": True}
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    cubin = tmp_path / "kernel.cubin"
+    cubin.write_bytes(made.asm["cubin"])
+    dump = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    told = subprocess.run([dump, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout
+    stack = re.search(r"STACK:(\d+)", told)
+    assert stack is not None
+    loop = made.asm["ttgir"]
+    return Built(made.asm["ptx"], loop[loop.index("scf.for") :], made.metadata.shared, int(stack[1]))
+
+
+def test_a_meeting_stands_between_stores_and_loads(tmp_path: Path) -> None:
+    """All threads have stored before one says so, all wait before any loads, and loads go past the nearest cache.
+    Planted: no barrier before the counter is raised; loads of any cache."""
+    ptx = built("lstm", 256, "forward", Partition(16, 8, split=4), tmp_path).ptx
+    raised = ptx.index("atom.global.gpu.release.add")
+    assert re.search(r"st\.global\S* .*\n(?:(?!st\.global).*\n)*?.*bar\.sync", ptx[:raised])
+    assert "st.global" not in ptx[ptx.rindex("bar.sync", 0, raised) : raised]
+    seen = ptx.index("ld.acquire.gpu")
+    assert raised < seen < ptx.index("bar.sync", seen)
+    assert len(re.findall(r"ld\.relaxed\S*gpu|ld\.global\.cg", ptx)) >= 4
+
+
+@pytest.mark.parametrize(
+    ("size", "part"), [(256, Partition(16, 8, 4, 4, poll="data")), (768, Partition(16, 32, 8, 8, poll="data"))]
+)
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_what_is_looked_at_is_multiplied_where_it_arrives(size: int, part: Partition, way: str, tmp_path: Path) -> None:
+    """A step waits as often as its tile says and never twice for the same; all that is heard stays in its lanes, so
+    only shares of warps pass through shared memory. Planted: weights in another order of lanes; no loop of one round
+    around the assembly, which then is repeated."""
+    made = built("lstm", size, way, part, tmp_path)
+    plan = generated.plan(cell_of("lstm", hidden_size=size))
+    assert made.loop.count("elementwise_inline_asm") == len(part.looks(plan.program(way), 2))
+    assert "ttg.local_alloc" not in made.loop
+    assert "atom.global" not in made.ptx
+    assert made.stack == 0
+
+
+def test_tensor_cores_take_weights_from_shared_memory(tmp_path: Path) -> None:
+    made = built("lstm", 768, "forward", Partition(16, 32, 4, chunk=256, turned=True), tmp_path)
+    assert "wgmma.mma_async" in made.ptx
+    assert "ttg.local_load" not in made.loop
+    assert made.stack == 0
+
+
+CHOSEN = [("lstm", 64, 256, "bf16"), ("lstm", 64, 768, "bf16"), ("lstm", 20, 650, "bf16"), ("gru", 64, 512, "bf16")]
+
+
+@pytest.mark.parametrize(("name", "batch", "size", "kind"), [*CHOSEN, ("layernorm-lstm", 64, 256, "fp32")], ids=str)
+def test_what_is_chosen_fits_on_the_chip(name: str, batch: int, size: int, kind: str, tmp_path: Path) -> None:
+    """Planted: a copy of all gates for each layout that totals want (4 kB of a thread's numbers in memory)."""
+    plan = generated.plan(cell_of(name, hidden_size=size))
+    itemsize = 2 if kind == "bf16" else 4
+    for way in ("forward", "backward"):
+        part = tuning(plan.program(way), batch, itemsize, 132)[0]
+        made = built(name, size, way, part, tmp_path, kind)
+        assert made.shared <= part.shared(plan.program(way), itemsize)
+        assert made.stack == 0
