@@ -22,6 +22,7 @@ from elman.ops.taps import listening
 from elman.shapes import State, Step, Tokens
 
 WORTH = 2000  # tokens after which a second or two of compiling has paid
+AT_ONCE = 2**26  # bytes that steps read in the time that torch takes for a short line at once
 CHUNK = 16  # tokens between two returns to Python: what a reader who stops may have asked for in vain
 
 
@@ -45,19 +46,22 @@ _written: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 _warned: set[str] = set()
 
 
-def explain(model: Any, config: GenerationConfig | None = None, rows: int = 1) -> str:
+def explain(model: Any, config: GenerationConfig | None = None, rows: int = 1, known: int = 0) -> str:
     """What would take the steps of such a text, and why: "native: AVX-512, fp32", "torch: a recorder is listening"."""
     with still(model):
-        return str(find_engine(model, config or GenerationConfig(), rows))
+        return str(find_engine(model, config or GenerationConfig(), rows, known))
 
 
-def find_engine(model: Any, config: GenerationConfig, rows: int = 1) -> Engine:
-    """The program to step with, made if need be, or the reason why torch does."""
+def find_engine(model: Any, config: GenerationConfig, rows: int = 1, known: int = 0) -> Engine:
+    """The program to step with, made if need be, or the reason why torch does.
+
+    `known` tokens that are there already could be read at once, too: then nothing is written.
+    """
     if config.engine == "torch":
         return Engine(None, "as asked")
     obstacle = _obstacle(model)
     if not obstacle and config.engine == "auto":
-        obstacle = _drawback(model, config, rows)
+        obstacle = _drawback(model, config, rows, known)
     if obstacle:
         return _torch(obstacle, config)
     made = _program(model, config.weights)
@@ -118,16 +122,24 @@ def _obstacle(model: Any) -> str:
     return ""
 
 
-def _drawback(model: nn.Module, config: GenerationConfig, rows: int) -> str:
+def _drawback(model: nn.Module, config: GenerationConfig, rows: int, known: int) -> str:
     """Why torch is expected to be faster."""
     if rows > 1:
         return f"{rows} texts at once share one reading of the weights"
+    if known and known * _bytes(model, config.weights) > AT_ONCE:
+        return "all tokens of a long line share one reading of the weights"
     if config.weights in _made.get(model, {}):
         return ""
-    _written[model] = asked = _written.get(model, 0) + config.max_tokens
+    _written[model] = asked = _written.get(model, 0) + (known or config.max_tokens)
     if asked < WORTH:
         return f"for fewer than {WORTH} tokens compiling does not pay"
     return ""
+
+
+def _bytes(model: Any, weights: str) -> int:
+    """About so many are read in each step: the weights, and the state."""
+    size = sum(part.numel() for part in model.parameters()) * (1 if weights == "int8" else 4)
+    return size + sum(part.nbytes for _, part in tensors(model.initial_state(1)))
 
 
 def _program(model: nn.Module, weights: str) -> _Made:

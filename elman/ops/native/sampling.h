@@ -91,14 +91,20 @@ int64_t draw(const float* weights, int64_t size, double place) {
     return last;
 }
 
+// The sum of the exponentials of all logits, which go to `work`, beside the largest.
+double weigh(const float* logits, int64_t vocab, float* work, float& most) {
+    most = -INFINITY;
+    for (int64_t n = 0; n < vocab; ++n) most = larger(logits[n], most);
+    for (int64_t n = 0; n < vocab; ++n) work[n] = exponential(logits[n] - most);
+    return total(work, vocab);
+}
+
 // The next token; `work` has room for the vocabulary twice. Broken logits give -1.
 int64_t choose(const float* logits, const Rules& rules, const int64_t* recent, double uniform, float* work, double* log_prob) {
     const int64_t vocab = rules.vocab;
     float* shaped = work + vocab;
-    float most = -INFINITY;
-    for (int64_t n = 0; n < vocab; ++n) most = larger(logits[n], most);
-    for (int64_t n = 0; n < vocab; ++n) work[n] = exponential(logits[n] - most);
-    const double all = total(work, vocab);
+    float most;
+    const double all = weigh(logits, vocab, work, most);
     if (!std::isfinite(all) || !(all > 0)) return -1;
     const bool changed = rules.penalty != 1;
     if (changed) {
@@ -152,4 +158,17 @@ extern "C" int64_t run(
         std::swap(state, next);
     }
     return count;
+}
+
+// Steps through tokens that are known; `nats` says how surprising each of the `targets` was after the input beside it.
+extern "C" void follow(
+    Step step, const void* const* weights, char* scratch, void* const* state, void* const* next, float* logits, int64_t vocab,
+    const int64_t* inputs, const int64_t* targets, float* work, int64_t count, double* nats) {
+    for (int64_t n = 0; n < count; ++n) {
+        step(weights, scratch, inputs + n, state, next, logits);
+        std::swap(state, next);
+        float most;
+        const double all = weigh(logits, vocab, work, most);
+        nats[n] = (double)most + std::log(all) - (double)logits[targets[n]];
+    }
 }
