@@ -1,11 +1,13 @@
 """Mixture of experts: a router sends each token through a few of many feed-forward networks."""
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
 
 from elman import config as settings
 from elman.layers.base import LAYERS
@@ -96,16 +98,29 @@ class Experts(Pointwise):
         return probabilities, tap("router.choices", choices)
 
     def _mix(self, x: Tensor, probabilities: Tensor, choices: Tensor) -> Tensor:
-        """Tokens sorted by expert, each expert over its own, and all put back in place."""
         shares = probabilities.gather(-1, choices)
         shares = tap("router.shares", shares / shares.sum(-1, keepdim=True))
+        outputs = self._by_number(x, choices) if x.is_meta else self._sorted(x, choices)
+        return (outputs * shares.unsqueeze(-1).to(outputs.dtype)).sum(-2)
+
+    def _sorted(self, x: Tensor, choices: Tensor) -> Tensor:
+        """Tokens sorted by expert, each expert over its own, and all put back in place."""
         order = choices.flatten().argsort(stable=True)
         counts = choices.flatten().bincount(minlength=len(self.experts)).tolist()
         sorted_tokens = x.flatten(0, -2)[order // choices.shape[-1]]
         parts = zip(self.experts, sorted_tokens.split(counts), strict=True)
         outputs = torch.cat([expert.to_output(expert.inner(part)) for expert, part in parts])  # type: ignore[operator]
-        outputs = outputs[order.argsort()].view(*choices.shape, self.output_size)
-        return (outputs * shares.unsqueeze(-1).to(outputs.dtype)).sum(-2)
+        return outputs[order.argsort()].view(*choices.shape, self.output_size)
+
+    def _by_number(self, x: Tensor, choices: Tensor) -> Tensor:
+        """The same whoever is chosen, as a tracer needs it: weights picked by number from a table of all experts'."""
+        first: Any = self.experts[0]
+        names = [name for name, _ in first.named_parameters()]
+        tables = {name: torch.stack([attrgetter(name)(expert) for expert in self.experts]) for name in names}
+        weights = {name: table[choices.flatten()] for name, table in tables.items()}
+        tokens = x.flatten(0, -2).repeat_interleave(choices.shape[-1], dim=0).unsqueeze(1)
+        outputs = vmap(lambda weights, token: functional_call(first, weights, (token,))[0])(weights, tokens)
+        return outputs.view(*choices.shape, self.output_size)
 
 
 def balance(probabilities: Tensor, choices: Tensor, lengths: Lengths | None = None) -> Tensor:

@@ -1,8 +1,9 @@
 """Generated machine code computes what torch computes, and says why where it cannot.
 
-Seen to fail: with a tanh without its part near zero, a last panel without its last result, a loop that went on after a
-sum it depends on, eight bits without their zero, threads that left a panel out, a step that wrote into its state, and
-one that left the processor without subnormal numbers.
+Seen to fail: with a tanh without its part near zero, a last panel without its last result, a loop that went on after
+a sum it depends on, eight bits without their zero, the matrix after the chosen one, a place too low among the
+largest, threads that left a panel out, a step that wrote into its state, and one that left the processor without
+subnormal numbers.
 """
 
 import concurrent.futures
@@ -135,9 +136,54 @@ def test_shapes_views_sums_and_choices_are_those_of_torch():
     check(Function(function), torch.randn(1, 48), 1e-5)
 
 
+def test_the_largest_numbers_and_their_places_are_those_of_torch():
+    def function(x):
+        rows = x.view(1, 4, 10)
+        parts = [rows.topk(3).values, rows.topk(10).values, rows.gather(-1, rows.topk(2).indices)]
+        return torch.cat([*parts, rows.topk(1).indices.float()], -1)
+
+    torch.manual_seed(0)
+    x = torch.randn(1, 40)
+    x[0, 5], x[0, 17] = torch.inf, -torch.inf
+    check(Function(function), x)
+
+
+class Table(nn.Module):
+    """Matrices, of which the input chooses some; `also` reads those in another way."""
+
+    def __init__(self, inner=130, columns=140, also=False):
+        super().__init__()
+        self.matrices, self.also = nn.Parameter(torch.randn(5, columns, inner)), also
+
+    def initial_state(self, batch):
+        return ()
+
+    def step(self, x, state):
+        picked = self.matrices[x[0, :5].topk(3).indices]
+        products = torch.bmm(x.expand(3, 1, -1), picked.transpose(1, 2)).flatten(1)
+        return products + picked.sum(2) if self.also else products, ()
+
+
+@pytest.mark.parametrize("also", [False, True])
+@pytest.mark.parametrize(("weights", "tolerance"), [("fp32", 1e-4), ("int8", 0.5)])
+def test_matrices_picked_from_a_table_are_read_where_they_lie(weights, tolerance, also):
+    torch.manual_seed(0)
+    layer, x = Table(also=also), torch.randn(1, 130)
+    runner = Runner(compile_step(layer, weights, x), [])
+    for _ in range(4):
+        with torch.no_grad():
+            expected = layer.step(x, ())[0]
+        torch.testing.assert_close(runner.step(x), expected, rtol=tolerance, atol=tolerance)
+        x = x.roll(1, 1)
+    kept = {weight.form for weight in runner.program.lowered.weights}
+    assert kept == ({weights, "plain"} if also else {weights})
+
+
 def test_what_is_not_known_is_named():
     with pytest.raises(CannotCompile, match="cumsum is not known"):
         run(Function(lambda x: x.cumsum(1)), torch.randn(1, 8))
+    with pytest.raises(CannotCompile, match="the least numbers"):
+        run(Function(lambda x: x.topk(2, largest=False).values), torch.randn(1, 8))
     with pytest.raises(CannotCompile, match="cannot be traced"):
         run(Function(lambda x: x * float(x.sum())), torch.randn(1, 8))
     with pytest.raises(CannotCompile, match="bfloat16 are not known"):

@@ -227,14 +227,37 @@ T* slide(void* memory, int64_t outer, int64_t length, int64_t inner, int64_t pla
     return window;
 }
 
-// Rows of a table; a place outside of it is taken as the nearest inside, negative ones count from the end.
+// Places outside of a table are taken as the nearest inside, negative ones count from the end.
+inline int64_t inside(int64_t place, int64_t rows) {
+    place = place < 0 ? place + rows : place;
+    return place < 0 ? 0 : place >= rows ? rows - 1 : place;
+}
+
 template <class T>
 void take_rows(const T* table, int64_t rows, int64_t size, const int64_t* places, int64_t count, T* y) {
     for (int64_t n = 0; n < count; ++n) {
-        int64_t place = places[n] < 0 ? places[n] + rows : places[n];
-        place = place < 0 ? 0 : place >= rows ? rows - 1 : place;
-        std::copy(table + place * size, table + (place + 1) * size, y + n * size);
+        const T* row = table + inside(places[n], rows) * size;
+        std::copy(row, row + size, y + n * size);
     }
+}
+
+// Of each of `rows` vectors: the numbers at `count` places of its own.
+template <class T>
+void take_places(const T* x, int64_t rows, int64_t size, const int64_t* places, int64_t count, T* y) {
+    for (int64_t row = 0; row < rows; ++row, x += size)
+        for (int64_t n = 0; n < count; ++n) *y++ = x[inside(*places++, size)];
+}
+
+// Of each of `rows` vectors: the `count` largest numbers, the largest first, and their places; of equals the first.
+template <class T>
+void take_largest(const T* x, int64_t rows, int64_t size, int64_t count, T* y, int64_t* places) {
+    for (int64_t row = 0; row < rows; ++row, x += size, y += count, places += count)
+        for (int64_t place = 0; place < size; ++place) {
+            int64_t n = std::min(place, count);
+            for (; n > 0 && (x[place] > y[n - 1] || (x[place] != x[place] && y[n - 1] == y[n - 1])); --n)
+                if (n < count) y[n] = y[n - 1], places[n] = places[n - 1];
+            if (n < count) y[n] = x[place], places[n] = place;
+        }
 }
 
 }  // namespace

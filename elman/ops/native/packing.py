@@ -9,13 +9,21 @@ PANEL = 4 * LANES
 
 
 def pack(matrix: Tensor, form: str) -> Tensor:
-    """The bytes of a matrix (inner, results) for `multiply_fp32` or `multiply_int8`."""
+    """The bytes of a matrix (inner, results) for `multiply_fp32` or `multiply_int8`; several one by one."""
+    if matrix.dim() > 2:
+        return torch.cat([pack(part, form) for part in matrix])
     matrix = F.pad(matrix, (0, -matrix.shape[1] % LANES))
     full = matrix.shape[1] // PANEL * PANEL
     panels = list(matrix[:, :full].split(PANEL, 1)) if full else []
     panels += [matrix[:, full:]] if full < matrix.shape[1] else []
     pieces = [_as_floats(panel) if form == "fp32" else _as_bytes(panel) for panel in panels]
     return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.uint8)
+
+
+def packed_size(inner: int, results: int, form: str) -> int:
+    """How many bytes that will be."""
+    results += -results % LANES
+    return 4 * inner * results if form == "fp32" else (inner + -inner % 4 + 8) * results
 
 
 def _as_floats(panel: Tensor) -> Tensor:

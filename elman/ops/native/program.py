@@ -41,7 +41,7 @@ class Program:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of packed weights, all of which are read in each step."""
+        """Bytes of packed weights, all of which are read in each step but those of experts that are not chosen."""
         return self.arena.nbytes
 
 
