@@ -5,7 +5,9 @@ that was one step behind after the end of a chunk, and weights that were not pac
 """
 
 import gc
+import sys
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -187,6 +189,17 @@ def test_eight_bits_write_almost_the_same(fake):
     assert explain(model, GenerationConfig(engine="native", weights="int8")).endswith("int8")
     assert exact != rounded
     assert abs(exact[0][0].log_prob - rounded[0][0].log_prob) < 0.05
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
+def test_a_long_text_takes_no_more_memory_than_a_short_one(model):
+    """Seen to fail with a runner that kept its outputs. `python -m benchmarks.streaming` does a million steps."""
+    config = GenerationConfig(max_tokens=20_000, stop_at_end=False, engine="native", seed=1)
+    pages = []
+    for count, _ in enumerate(generate_tokens(model, [[]], config, EOS), 1):
+        if count in (5_000, config.max_tokens):
+            pages.append(int(Path("/proc/self/statm").read_text().split()[1]))
+    assert (pages[1] - pages[0]) * 4096 < 2**20
 
 
 def test_a_model_that_is_gone_takes_its_program_with_it(fake):
