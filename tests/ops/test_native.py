@@ -89,12 +89,22 @@ def test_products_of_eight_bits_are_right_to_their_rounding():
 @pytest.mark.parametrize("weights", ["fp32", "int8"])
 def test_threads_share_the_work_and_change_nothing(weights):
     torch.manual_seed(0)
-    layer, x = Function(lambda x, part: part(x), nn.Linear(300, 1000)), torch.randn(1, 300)
-    alone = run(layer, x, weights)
+    parts = [nn.Linear(600, 1000), nn.Linear(1000, 2100), nn.Linear(2100, 320)]  # few panels and many, in turn
+    layer, x = Function(lambda x, *parts: nn.Sequential(*parts)(x), *parts), torch.randn(1, 600)
+    program = compile_step(layer, weights, x)
+    alone = Runner(program, []).step(x).clone()
+
+    def agree(times):
+        runner = Runner(program, [])
+        for _ in range(times):
+            runner.output.zero_()
+            assert torch.equal(runner.step(x), alone)
+
     use_threads(3)
     try:
-        runner = Runner(compile_step(layer, weights, x), [])
-        assert all(torch.equal(runner.step(x), alone) for _ in range(100))
+        with concurrent.futures.ThreadPoolExecutor(2) as callers:  # of two at once, one works alone
+            list(callers.map(agree, [50, 50]))
+        agree(200)
     finally:
         use_threads(1)
     with pytest.raises(ConfigError, match="0 threads"):

@@ -12,7 +12,7 @@ void (*share)(Part part, const void* task, int64_t count) = nullptr;
 
 namespace {
 
-constexpr int64_t WORTH_SHARING = 1 << 17;  // weights of a product: below, waking the others takes as long
+constexpr int64_t WORTH_SHARING = 1 << 19;  // bytes of a product: below, waking the others takes as long
 
 struct complex {
     float real, imaginary;
@@ -70,8 +70,8 @@ struct Product {
 };
 
 // `count` panels are worked on by all threads, or by this one where they are few.
-void divide(Part part, const Product& task, int64_t count) {
-    if (share && count * 4 * LANES * task.inner >= WORTH_SHARING) share(part, &task, count);
+void divide(Part part, const Product& task, int64_t count, int64_t bytes) {
+    if (share && count * bytes >= WORTH_SHARING) share(part, &task, count);
     else part(&task, 0, count);
 }
 
@@ -85,7 +85,7 @@ void panels_fp32(const void* given, int64_t from, int64_t to) {
 void multiply_fp32(const void* packed, const float* x, const float* bias, float* y, int64_t inner, int64_t columns) {
     const int64_t full = columns / (4 * LANES), n = full * 4 * LANES, left = columns - n;
     const Product task = {packed, x, bias, y, inner};
-    divide(panels_fp32, task, full);
+    divide(panels_fp32, task, full, 4 * LANES * inner * sizeof(float));
     const float *w = (const float*)packed + n * inner, *added = task.bias_at(n);
     if (left > 3 * LANES) last_fp32<4>(w, x, added, y + n, inner, left);
     else if (left > 2 * LANES) last_fp32<3>(w, x, added, y + n, inner, left);
@@ -172,7 +172,7 @@ void panels_int8(const void* given, int64_t from, int64_t to) {
 void multiply_int8(const void* packed, const uint8_t* x, const float* bias, float* y, int64_t inner, int64_t columns) {
     const int64_t full = columns / (4 * LANES), n = full * 4 * LANES, left = columns - n;
     const Product task = {packed, x, bias, y, inner};
-    divide(panels_int8, task, full);
+    divide(panels_int8, task, full, panel_bytes(inner));
     const int8_t* w = (const int8_t*)packed + full * panel_bytes(inner);
     const Quantised* vector = (const Quantised*)x;
     const float* added = task.bias_at(n);
