@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from elman.errors import ConfigError
 from elman.ops.native import CannotCompile, NoCompiler, Runner, build, compile_step, use_threads
-from elman.ops.native.packing import pack
+from elman.ops.native.packing import pack, packed_size
 
 
 class Function(nn.Module):
@@ -114,19 +114,18 @@ def test_threads_share_the_work_and_change_nothing(weights):
 @given(st.integers(1, 40), st.integers(1, 150), st.integers(0, 1000))
 def test_packed_bytes_hold_every_weight_at_its_place(inner, results, seed):
     matrix = torch.randn(inner, results, generator=torch.Generator().manual_seed(seed))
-    packed, start = pack(matrix, "int8"), 0
-    for first in range(0, results, 64):
-        width = min(64, -(-(results - first) // 16) * 16)
-        size = -(-inner // 4) * 4 * width
-        weights = packed[start : start + size].view(torch.int8).view(-1, width, 4).transpose(1, 2).reshape(-1, width)
-        scales = packed[start + size : start + size + 4 * width].view(torch.float32)
-        sums = packed[start + size + 4 * width : start + size + 8 * width].view(torch.int32)
+    packed, start, size = pack(matrix, "int8"), 0, -(-inner // 4) * 64
+    for first in range(0, results, 16):
+        weights = packed[start : start + size].view(torch.int8).view(-1, 16, 4).transpose(1, 2).reshape(-1, 16)
+        scales = packed[start + size : start + size + 64].view(torch.float32)
+        sums = packed[start + size + 64 : start + size + 128].view(torch.int32)
         assert torch.equal(weights.sum(0, dtype=torch.int32), sums)
-        part = matrix[:, first : first + 64]
+        part = matrix[:, first : first + 16]
         found = (weights[:inner] * scales)[:, : part.shape[1]]
         assert ((found - part).abs() <= part.abs().amax(0) / 254 * 1.001).all()
-        start += size + 8 * width
-    assert start == len(packed)
+        start += size + 128
+    assert start == len(packed) == packed_size(inner, results, "int8")
+    assert len(pack(matrix, "fp32")) == packed_size(inner, results, "fp32")
 
 
 def test_shapes_views_sums_and_choices_are_those_of_torch():
