@@ -29,6 +29,7 @@ inline complex operator*(complex a, complex b) {
 constexpr int64_t LANES = 16;  // rows of a matrix that lie side by side: a panel
 constexpr int64_t GAP = 2;  // unused rows after a panel: else neighbours would fall upon each other in the first cache
 constexpr int64_t AHEAD = 512;  // bytes that are asked for before they are needed
+constexpr int64_t FAR = 1 << 19;  // bytes of a matrix that the second cache will not have kept: only then asking pays
 // Panels that are read at the same time: memory answers many readers faster than one. Their sums fit the registers.
 #if defined(__AVX512F__)
 constexpr int SIDE = 16;
@@ -39,7 +40,7 @@ typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 
 // S panels; in each, the weights of all its results for the first input, then for the second, and so on. Of few panels
 // the sums are taken in C parts, so that additions need not wait for each other.
-template <int S>
+template <int S, bool far>
 inline void panels_fp32(const float* w, const float* x, const float* bias, float* y, int64_t inner) {
     constexpr int C = S < 8 ? 8 / S : 1;
     const int64_t size = (inner + GAP) * LANES;
@@ -49,7 +50,7 @@ inline void panels_fp32(const float* w, const float* x, const float* bias, float
         for (int c = 0; c < C; ++c)
             for (int s = 0; s < S; ++s) {
                 const float* here = w + s * size + (k + c) * LANES;
-                __builtin_prefetch((const char*)here + AHEAD);
+                if constexpr (far) __builtin_prefetch((const char*)here + AHEAD);
                 sums[c][s] += *(const Floats*)here * x[k + c];
             }
     for (; k < inner; ++k)
@@ -71,10 +72,10 @@ struct Product {
     const float* bias_at(int64_t n) const { return bias ? bias + n : nullptr; }
 };
 
-struct Floating {
+template <bool far> struct Floating {
     static int64_t bytes(int64_t inner) { return (inner + GAP) * LANES * sizeof(float); }
     template <int S> static void work(const Product& task, const char* w, const float* bias, float* y) {
-        panels_fp32<S>((const float*)w, (const float*)task.x, bias, y, task.inner);
+        panels_fp32<S, far>((const float*)w, (const float*)task.x, bias, y, task.inner);
     }
 };
 
@@ -109,7 +110,8 @@ void multiply(const void* packed, const void* x, const float* bias, float* y, in
 }
 
 void multiply_fp32(const void* packed, const float* x, const float* bias, float* y, int64_t inner, int64_t columns) {
-    multiply<Floating>(packed, x, bias, y, inner, columns);
+    const bool far = columns * inner * (int64_t)sizeof(float) >= FAR;
+    (far ? multiply<Floating<true>> : multiply<Floating<false>>)(packed, x, bias, y, inner, columns);
 }
 
 // x = scale * (q - zero) with q from 0 to 255
@@ -139,7 +141,8 @@ void quantise(const float* x, int64_t size, uint8_t* place) {
 }
 
 // Four inputs of 16 results fill a vector. After each panel's weights come scales and sums of its rows.
-template <int S> inline void dots_int8(const int8_t* w, const uint8_t* x, int64_t fours, int64_t bytes, int32_t* sums) {
+template <int S, bool far>
+inline void dots_int8(const int8_t* w, const uint8_t* x, int64_t fours, int64_t bytes, int32_t* sums) {
 #if defined(__AVX512VNNI__)
     constexpr int C = S < 8 ? 8 / S : 1;
     __m512i parts[C][S];
@@ -147,8 +150,11 @@ template <int S> inline void dots_int8(const int8_t* w, const uint8_t* x, int64_
         for (int s = 0; s < S; ++s) parts[c][s] = _mm512_setzero_si512();
     const auto add = [&](int c, int64_t k) {
         const __m512i inputs = _mm512_set1_epi32(((const int32_t*)x)[k]);
-        for (int s = 0; s < S; ++s)
-            parts[c][s] = _mm512_dpbusd_epi32(parts[c][s], inputs, _mm512_loadu_si512(w + s * bytes + k * 64));
+        for (int s = 0; s < S; ++s) {
+            const int8_t* here = w + s * bytes + k * 64;
+            if constexpr (far) __builtin_prefetch(here + AHEAD);
+            parts[c][s] = _mm512_dpbusd_epi32(parts[c][s], inputs, _mm512_loadu_si512(here));
+        }
     };
     int64_t k = 0;
     for (; k + C <= fours; k += C)
@@ -168,13 +174,13 @@ template <int S> inline void dots_int8(const int8_t* w, const uint8_t* x, int64_
 #endif
 }
 
-struct Rounded {
+template <bool far> struct Rounded {
     static int64_t bytes(int64_t inner) { return ((inner + 3) / 4 * 4 + 8) * LANES; }
     template <int S> static void work(const Product& task, const char* w, const float* bias, float* y) {
         const Quantised* x = (const Quantised*)task.x;
         const int64_t fours = (task.inner + 3) / 4, size = bytes(task.inner);
         int32_t sums[S * LANES];
-        dots_int8<S>((const int8_t*)w, x->values, fours, size, sums);
+        dots_int8<S, far>((const int8_t*)w, x->values, fours, size, sums);
         for (int64_t s = 0; s < S; ++s) {
             const float* scales = (const float*)(w + s * size + fours * 64);
             const int32_t* totals = (const int32_t*)(scales + LANES);
@@ -185,7 +191,8 @@ struct Rounded {
 };
 
 void multiply_int8(const void* packed, const uint8_t* x, const float* bias, float* y, int64_t inner, int64_t columns) {
-    multiply<Rounded>(packed, x, bias, y, inner, columns);
+    const bool far = columns * inner >= FAR;
+    (far ? multiply<Rounded<true>> : multiply<Rounded<false>>)(packed, x, bias, y, inner, columns);
 }
 
 // Matrices that change from step to step, in any layout: batch, rows, inner and columns, then the strides of both.
