@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from elman.batches.documents import POOL
 from elman.errors import DataError
@@ -29,6 +30,10 @@ class Ragged(NamedTuple):
     def mask(self) -> Tensor:
         """True at real positions (rows, longest)."""
         return torch.arange(self.values.shape[1], device=self.values.device) < self.lengths[:, None]
+
+    def padded(self, pads: int) -> Ragged:
+        """The same rows with so much more padding each."""
+        return self._replace(values=F.pad(self.values, (0, pads)))
 
 
 class Examples(NamedTuple):
@@ -60,6 +65,13 @@ class Examples(NamedTuple):
 
     def rows(self, rows: slice) -> Examples:
         return self._replace(fields={name: _map(field, lambda x: x[rows]) for name, field in self.fields.items()})
+
+    def padded(self, pads: int) -> Examples:
+        """So much more padding in every row, as beside a longer one."""
+        fields = {
+            name: field.padded(pads) if isinstance(field, Ragged) else field for name, field in self.fields.items()
+        }
+        return self._replace(fields=fields)
 
     def to(self, device: str | torch.device) -> Examples:
         return self._replace(fields={name: _map(field, lambda x: x.to(device)) for name, field in self.fields.items()})

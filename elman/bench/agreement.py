@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from elman.cells import CELLS
+from elman.generation.choose import GenerationConfig
+from elman.generation.stream import generate_tokens
 from elman.layers import LAYERS
 from elman.models import LanguageModel, StackConfig
 from elman.ops.native import CannotCompile, Runner, compile_step
@@ -67,6 +69,24 @@ def stepping() -> list[str]:
                 if not _same([runner.step(torch.tensor([word]))], [expected]):
                     broken.append(f"{name}: machine code differs from torch")
                     break
+    return broken
+
+
+def generation() -> list[str]:
+    """Texts by captured steps beside those of torch's own, the settings of choice in use."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    broken = []
+    for name in ("lstm", "attention", "mamba", "experts"):
+        torch.manual_seed(0)
+        config = StackConfig.make({"hidden_size": 32, "pattern": [name]})
+        model = LanguageModel(config, 50).to(device).eval()
+        texts = []
+        for engine in ("torch", "captured"):
+            rules = GenerationConfig(max_tokens=40, seed=1, top_k=20, top_p=0.9, repetition_penalty=1.2, engine=engine)
+            steps = generate_tokens(model, [[1, 2, 3], [], [4]], rules, 0)
+            texts.append([[choice and choice.token for choice in step] for step in steps])
+        if texts[0] != texts[1]:
+            broken.append(f"{name}: captured steps write another text than torch")
     return broken
 
 

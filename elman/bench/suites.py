@@ -44,9 +44,11 @@ def _wikitext() -> str | None:
 SUITES = {
     "stepping": Suite("one token at a time on one core", "stepping", _peers, agreement.stepping, 30),
     "training": Suite("a training step on one core", "training", _nothing, agreement.recurrence, 15),
+    "epoch": Suite("the WikiText-2 LSTM recipe", "epoch", _nothing, agreement.recurrence, 5),
     "cells": Suite("a training step of every cell on one core", "cells", _nothing, agreement.recurrence, 9),
     "scans": Suite("layers that are linear in their state", "scans", _nothing, agreement.scans, 3),
     "ngrams": Suite("counting and scoring n-grams", "ngrams", _wikitext, list, 7),
     "scan-kernels": Suite("scans and Mamba on a GPU", "scan_kernels", _gpu, agreement.scans, 30),
+    "generation": Suite("writing text by captured steps", "generation", _nothing, agreement.generation, 15),
     "recurrence": Suite("generated kernels on a GPU", "recurrence", _gpu, agreement.recurrence, 30),
 }

@@ -86,8 +86,8 @@ def compare(
         found = gather(running)
         report = write_report(found, running, sys.argv[1:])
     except KeyboardInterrupt:
-        files = "".join(f" --module {path}" for path in module or ())
-        print(f"interrupted; go on with: elman compare --run {folder} --resume{files}", file=sys.stderr)
+        again = options.hint("compare", "--run", folder, "--resume", modules=module)
+        print(f"interrupted; go on with: {again}", file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
         for number, handler in before.items():

@@ -42,7 +42,7 @@ def distill(
     recipe = student_recipe(teacher, target, overrides | parse_overrides(context.obj))
     from elman.cli.train import run_training
 
-    run_training(recipe, run, json=json)
+    run_training(recipe, run, modules=module, json=json)
 
 
 def _tell(done: int, whole: int) -> None:

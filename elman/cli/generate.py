@@ -33,7 +33,10 @@ def generate(
         int | None, options.option(help="The same seed writes the same text.", default="the recipe's")
     ] = None,
     engine: Annotated[
-        str | None, options.option(help="What steps: auto, native (machine code) or torch.", default="the recipe's")
+        str | None,
+        options.option(
+            help="What steps: auto, native (machine code), captured (GPU) or torch.", default="the recipe's"
+        ),
     ] = None,
     weights: Annotated[
         str | None, options.option(help="Of the native engine: fp32, or int8 for speed.", default="the recipe's")

@@ -24,6 +24,7 @@ app.command("trace")(microscope.trace)
 app.command("gradients")(microscope.gradients)
 app.command("predictions")(microscope.predictions)
 app.command("attention")(microscope.attention)
+app.command("padding")(microscope.padding)
 app.command("ribbons")(microscope.ribbons)
 app.command("units")(microscope.units)
 
@@ -85,7 +86,7 @@ def bottleneck(
     make_folder(folder)  # a place that cannot be written to is better known before the training than after
     with training_line() as listen:
         found = run_bottleneck(size, seed, listen=listen)
-    paths = save_bottleneck(found, folder)
+    paths = save_bottleneck(found, folder, options.command())
     if json:
         options.show_json(found.plain())
         return

@@ -18,6 +18,7 @@ Target = Annotated[str | None, options.option(help="Of a translation: what is wr
 To = Annotated[
     Path | None, options.option("--to", help="File: .html, .svg, .png, .csv, .json or .txt.", default="the terminal")
 ]
+Precision = Annotated[str, typer.Option(help="float32 or float64.")]
 Edits = Annotated[
     list[str] | None,
     options.option("--edit", help="Change what passes: SITE=NUMBER, SITE@3=NUMBER. Repeatable.", default="nothing"),
@@ -83,7 +84,7 @@ def gradients(
     ] = None,
     hidden: Annotated[int, typer.Option(min=1, help="Width of untrained layers.")] = 64,
     length: Annotated[int, typer.Option(min=2, help="Steps that untrained layers read.")] = 200,
-    precision: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    precision: Precision = "float32",
     seed: Annotated[int, typer.Option(min=0, help="All dice come from this number.")] = 0,
     target: Target = None,
     to: To = None,
@@ -99,7 +100,8 @@ def gradients(
         if text is None:
             raise ConfigError("of a run, give the text that it shall read: --text '...'")
         found = opened(run, device)
-        deliver(model_figure(found.reading(given(text), target), found.of), to, json, run)
+        reading = found.reading(given(text), target, precision)
+        deliver(model_figure(reading, f"{found.of}, {precision}"), to, json, run)
         return
     probes = [fading.Probe.parse(one) for one in model or fading.USUAL]
     deliver(fading_figure(probes, length, hidden, seed, precision), to, json)
@@ -155,6 +157,27 @@ def attention(
     with editing(edit):
         figure = attention_figure(reading, found.of, layer, head or (), mark or ())
     deliver(figure, to, json, run)
+
+
+def padding(
+    run: Run,
+    text: Text,
+    target: Target = None,
+    pads: Annotated[
+        list[int] | None, options.option(help="Pads beside the text. Repeatable.", default="1 to 32")
+    ] = None,
+    precision: Precision = "float32",
+    to: To = None,
+    module: options.Module = None,
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Whether a text gets the same scores in a batch with longer ones, and what attention spends on padding."""
+    from elman.inspection.padding import PADS, padding_figure
+
+    found = opened(run, device)
+    reading = found.reading(given(text), target, precision)
+    deliver(padding_figure(reading, f"{found.of}, {precision}", pads or PADS), to, json, run)
 
 
 def ribbons(

@@ -5,7 +5,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from io import TextIOWrapper
 from pathlib import Path
@@ -25,6 +25,12 @@ WORDS: ContextVar[Sequence[str]] = ContextVar("words", default=())
 def command() -> str:
     """The command that runs now, as it can be typed again."""
     return shlex.join(["elman", *WORDS.get()])
+
+
+def hint(*words: str | Path, modules: Iterable[Path] | None = ()) -> str:
+    """A command to type next, with the files of Python that it needs to know every name."""
+    own = [str(word) for path in modules or () for word in ("--module", path)]
+    return shlex.join(["elman", *map(str, words), *own])
 
 
 def _read_modules(paths: list[Path] | None) -> list[Path] | None:

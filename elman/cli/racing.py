@@ -17,6 +17,8 @@ from elman.comparison.results import PARQUET, curve
 from elman.comparison.running import Event
 from elman.comparison.words import effort, headline, number, seeds_of, short, spread, staircase, unit_of
 
+SPEEDS = {"generation_tokens": "write/s", "answers": "answer/s"}
+
 
 class Table:
     """A listener for events."""
@@ -66,7 +68,7 @@ class Table:
             own = self.states[entrant.name]
             rate = self.running.rates.get(entrant.name)
             tries = [state for label, state in own.items() if label.startswith("rate-")]
-            trying = f"trying {len(tries)}/{plan.race.trials}" if tries and rate is None else ""
+            trying = f"trying {len(tries)}/{max(len(tries), plan.race.trials)}" if tries and rate is None else ""
             size = "counted" if entrant.counted else f"{entrant.parameters:,}"
             cells = [entrant.name, size, f"{rate:g}" if rate else trying, *(own.get(seed, "") for seed in seeds)]
             grid.add_row(*(Text(cell) for cell in cells))
@@ -90,15 +92,15 @@ def show(found: Found, running: Running, report: Path) -> None:
     rows: list[list[Any]] = []
     for row in found.rows:
         if row["place"] is None:
-            rows.append([row["entrant"], "failed", *([None] * 5)])
+            rows.append([row["entrant"], "failed", *([None] * 6)])
             continue
         around = spread(found, row)
         above = None if row.get("relative_excess") is None else f"{row['relative_excess']:.1%}"
         figures = [number(found, row["score"]) + (f" ± {around}" if around else ""), above]
         costs = [short(row["parameters"] or None), short(row["training_flops_per_token"])]
-        speeds = [row["training_tokens_per_second"], row.get("generation_tokens_per_second")]
+        speeds = [row["training_tokens_per_second"], *(row.get(f"{what}_per_second") for what in SPEEDS)]
         rows.append([row["entrant"], *figures, *costs, *(None if one is None else round(one) for one in speeds)])
-    heads = ["entrant", found.measure.key, "above", "params", "FLOPs", "train/s", "write/s"]
+    heads = ["entrant", found.measure.key, "above", "params", "FLOPs", "train/s", *SPEEDS.values()]
     known = [place for place in range(len(heads)) if any(row[place] is not None for row in rows)]
     heads, rows = [heads[place] for place in known], [[row[place] for place in known] for row in rows]
     options.table(f"{found.measure.key.replace('_', ' ')}: {found.measure.words}, {found.split}", heads, rows)
@@ -108,6 +110,8 @@ def show(found: Found, running: Running, report: Path) -> None:
     print(f"FLOPs are those of training, forward and backward, for each of the {unit}, which train/s counts too.")
     if "write/s" in heads:
         print("write/s counts the tokens that it generates, one text at a time.")
+    if "answer/s" in heads:
+        print("answer/s counts the texts that it answers, one at a time.")
     for name, failures in running.failures.items():
         print(f"{name} failed: {', '.join(failures)}")
     if not (report.parent / PARQUET).exists():

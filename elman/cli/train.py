@@ -57,11 +57,17 @@ def train(
     folder = run or default_run(built)
     listeners: list[Any] = [tracking.TensorBoard(folder)] if tensorboard else []
     listeners += [tracking.Wandb(folder, built)] if wandb else []
-    run_training(built, folder, resume=resume, listeners=listeners, json=json)
+    run_training(built, folder, resume=resume, listeners=listeners, modules=module, json=json)
 
 
 def run_training(
-    recipe: Any, folder: Path, *, resume: bool = False, listeners: Iterable[Any] = (), json: bool = False
+    recipe: Any,
+    folder: Path,
+    *,
+    resume: bool = False,
+    listeners: Iterable[Any] = (),
+    modules: Iterable[Path] | None = (),
+    json: bool = False,
 ) -> None:
     """Train with a live picture on stderr; the results, for people or as JSON, on stdout."""
     from elman.cli.progress import Progress
@@ -79,15 +85,16 @@ def run_training(
         reason = INTERRUPTED
     if reason == INTERRUPTED:
         if (folder / "config.yaml").exists():
-            print(f"interrupted; go on with: elman train --run {folder} --resume", file=sys.stderr)
+            again = options.hint("train", "--run", folder, "--resume", modules=modules)
+            print(f"interrupted; go on with: {again}", file=sys.stderr)
         raise typer.Exit(130)
     if json and results:
         options.show_json({"run": str(folder), **results})
     elif results:
-        show_results(folder, results)
+        show_results(folder, results, modules)
 
 
-def show_results(folder: Path, results: dict[str, Any]) -> None:
+def show_results(folder: Path, results: dict[str, Any], modules: Iterable[Path] | None = ()) -> None:
     if "prediction" in results:
         _show_likelihoods(results)
     else:
@@ -102,8 +109,8 @@ def show_results(folder: Path, results: dict[str, Any]) -> None:
             f"Goal {goal['measure']} {limit}: {'met' if goal['met'] else 'NOT met'} ({options.number(goal['value'])})."
         )
     print(f"Plots, samples and metrics are in {folder}")
-    tries = {"left-to-right": f"elman generate {folder}", "masked": f"elman score {folder} < lines.txt"}
-    print(f"Try: {tries.get(results.get('prediction', ''), f'elman predict {folder} < lines.txt')}")
+    verb = {"left-to-right": "generate", "masked": "score"}.get(results.get("prediction", ""), "predict")
+    print(f"Try: {options.hint(verb, folder, modules=modules)}{'' if verb == 'generate' else ' < lines.txt'}")
 
 
 def _show_likelihoods(results: dict[str, Any]) -> None:

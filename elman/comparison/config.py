@@ -19,6 +19,7 @@ DEMO: dict[str, Any] = {
     "parameters": "40k",
     "tokens": "200k",
     "trials": 2,
+    "extra_trials": 0,
     "recipe": {
         "data": {
             "language": {
@@ -54,6 +55,8 @@ class Race(Config):
     """Times that each is trained, from other random numbers; no winner is named from one."""
     trials: int = Field(3, ge=1)
     """Learning rates that each entrant tries before the race."""
+    extra_trials: int = Field(1, ge=0)
+    """Further rates for an entrant whose best so far is the lowest or highest it tried, one step beyond each."""
     trial_share: float = Field(0.2, gt=0, le=1)
     """Length of a trial, as a share of the training."""
     rate_ratio: float = Field(3.0, gt=1)

@@ -1,9 +1,8 @@
-"""What only a trained model tells: its score on each document, by frequency and by length, and what its use takes."""
+"""What only a trained model tells: its score on each document, by frequency and by length."""
 
 import json
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elman.comparison.flops import layer_costs
 from elman.comparison.plan import Job
 from elman.evaluation.still import device_of, still
-from elman.models import prediction_of
-from elman.ops.state import take_rows, tensors
+from elman.ops.state import take_rows
 from elman.pipeline.recipe import Recipe
 from elman.pipeline.tasks import Prepared
 from elman.pipeline.tasks.base import Judged
@@ -24,8 +21,6 @@ from elman.pipeline.tasks.language import LanguageModelling
 from elman.pipeline.trained import load
 from elman.runs import atomic_write
 
-CONTEXTS = (1, 16, 64, 256, 1024)
-TIMED = 0.4  # seconds of stepping that tell its speed
 FREQUENCIES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 10**9)  # how often a word stood in the training text
 
 LENGTHS = 5  # classes of about as many examples each
@@ -111,45 +106,6 @@ def _likelihoods(model: Any, prepared: Prepared, recipe: Recipe, split: str) -> 
     found = {"by_frequency": _classes(every, np.array(FREQUENCIES), np.concatenate(nats), ones, "loss")}
     values, weights = torch.cat(rows, dim=1).numpy()
     return Units(values, weights), found
-
-
-def usage_of(job: Job) -> dict[str, Any]:
-    """What it takes to use a model: steps a second, bytes of state by tokens read, operations of each layer; nothing
-    for those that see both sides. Kept beside the job, for a clock never says the same twice."""
-    kept = job.folder / "speed.json"
-    if kept.exists():
-        return json.loads(kept.read_text())
-    trained = load(job.folder)
-    found: dict[str, Any] = {}
-    if isinstance(trained.task, LanguageModelling) and prediction_of(trained.model) == "left-to-right":
-        found["generation_tokens_per_second"] = _speed(trained.model)
-        found["state_bytes"] = state_bytes(trained.model, CONTEXTS)
-        found["layers"] = layer_costs(trained.model, trained.recipe.training.sequence_length)
-    atomic_write(kept, json.dumps(found).encode())
-    return found
-
-
-def state_bytes(model: Any, contexts: Sequence[int]) -> list[dict[str, int]]:
-    """Bytes that a row carries on after so many tokens."""
-    sizes = []
-    for context in contexts:
-        with still(model):
-            tokens = torch.zeros(1, context, dtype=torch.long, device=device_of(model))
-            _, state = model(tokens, model.initial_state(1))
-        held = sum(part.numel() * part.element_size() for _, part in tensors(state))
-        sizes.append({"tokens": context, "bytes": held})
-    return sizes
-
-
-def _speed(model: Any) -> float:
-    with still(model):
-        state, token = model.initial_state(1), torch.zeros(1, dtype=torch.long, device=device_of(model))
-        logits, state = model.step(token, state)  # the first step pays for starting up
-        began, steps = time.monotonic(), 0
-        while time.monotonic() - began < TIMED:
-            logits, state = model.step(token, state)
-            token, steps = logits.argmax(-1), steps + 1
-        return steps / (time.monotonic() - began)
 
 
 def _write_array(path: Path, values: Numbers) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,24 +96,30 @@ class Plan:
     def rates(self) -> list[float]:
         """Learning rates to try: the recipe's in the middle, the others a ratio apart."""
         middle, count = self.base.training.learning_rate, self.race.trials
-        return [float(f"{middle * self.race.rate_ratio ** (n - (count - 1) / 2):.3g}") for n in range(count)]
+        return [_rounded(middle * self.race.rate_ratio ** (n - (count - 1) / 2)) for n in range(count)]
 
     def trials(self) -> list[Job]:
         """None where there is nothing to find out."""
         if self.race.trials == 1 and self.budget.kind != "minutes":
             return []
-        jobs = []
-        for entrant in self.entrants:
-            if entrant.counted:
-                continue
-            speed = None if self.budget.kind != "minutes" else 1.0
-            steps = round(self.race.trial_share * self.budget.steps(self.per_step, entrant.flops, speed))
-            if self.budget.kind == "minutes":
-                steps = self._minutes_trial()
-            for rate in self.rates():
-                recipe = self._job(entrant, max(1, steps), rate, TRIAL_SEED)
-                jobs.append(Job(entrant.name, f"rate-{rate:g}", self.folder / entrant.name / f"rate-{rate:g}", recipe))
-        return jobs
+        return [self._trial(entrant, rate) for entrant in self.entrants if not entrant.counted for rate in self.rates()]
+
+    def beyond(self, entrant: Entrant, tried: Sequence[float], best: float) -> Job | None:
+        """A trial one step further out, if the best rate is the lowest or highest that was tried; none once the entrant
+        runs: a race that goes on keeps the rate it began with."""
+        if len(tried) < 2 or best not in (min(tried), max(tried)):
+            return None
+        ratio = self.race.rate_ratio
+        job = self._trial(entrant, _rounded(best * ratio if best == max(tried) else best / ratio))
+        return None if (job.folder.parent / "seed-1").exists() and not job.folder.exists() else job
+
+    def _trial(self, entrant: Entrant, rate: float) -> Job:
+        if self.budget.kind == "minutes":
+            steps = self._minutes_trial()
+        else:
+            steps = round(self.race.trial_share * self.budget.steps(self.per_step, entrant.flops, None))
+        recipe = self._job(entrant, max(1, steps), rate, TRIAL_SEED)
+        return Job(entrant.name, f"rate-{rate:g}", self.folder / entrant.name / f"rate-{rate:g}", recipe)
 
     def _minutes_trial(self) -> int:
         """Steps of a trial whose speed is not known yet: the same for all, a share of one pass."""
@@ -146,6 +153,10 @@ class Plan:
             if path.is_file() and not place.exists():
                 make_folder(place.parent)
                 _share(path, place)
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.3g}")
 
 
 def _fit_for_a_folder(name: str) -> str:

@@ -25,7 +25,8 @@ MAY_GROW = ("seeds",)  # a race can be resumed with more of these
 
 
 class Running:
-    """A race under way. Iterate over `events`; then `failures` tells who fell, and `rates` what each ran with."""
+    """A race under way. Iterate over `events`; then `failures` tells who fell, `tried` which learning rates each tried,
+    and `rates` what it ran with."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class Running:
         self.crew = Crew(places or self._here(workers, modules))
         self.failures: dict[str, dict[str, str]] = {}  # by entrant and job
         self.rates: dict[str, float] = {}
+        self.tried: dict[str, list[float]] = {}
         self.speeds: dict[str, float] = {}
         self.jobs: dict[str, list[Job]] = {}
 
@@ -72,17 +74,24 @@ class Running:
             self.crew.close()
 
     def _events(self) -> Iterator[Event]:
-        trials = self.plan.trials()
-        yield from self._carry_out(trials)
+        trials, more = list[Job](), self.plan.trials()
+        for _ in range(1 + self.race.extra_trials):
+            yield from self._carry_out(more)
+            trials += more
+            self._choose(trials)
+            more = [job for entrant in self.plan.entrants if (job := self._beyond(entrant)) is not None]
         for entrant in self.plan.entrants:
-            own = [job for job in trials if job.entrant == entrant.name]
-            if own and not self._choose(entrant, own):
-                continue
+            if entrant.name in self.tried and entrant.name not in self.rates:
+                continue  # no trial came to its end
             rate, speed = self.rates.get(entrant.name), self.speeds.get(entrant.name)
             self.jobs[entrant.name] = self.plan.runs(entrant, rate, speed)
         # Seed by seed, so that a race cut short has something of everyone.
         every = [job for jobs in self.jobs.values() for job in jobs]
         yield from self._carry_out(sorted(every, key=lambda job: int(job.label.rpartition("-")[2])))
+
+    def _beyond(self, entrant: Entrant) -> Job | None:
+        best = self.rates.get(entrant.name)
+        return None if best is None else self.plan.beyond(entrant, self.tried[entrant.name], best)
 
     def _carry_out(self, jobs: list[Job]) -> Iterator[Event]:
         for job in jobs:
@@ -92,19 +101,19 @@ class Running:
                 self.failures.setdefault(event.job.entrant, {})[event.job.label] = event.text
             yield event
 
-    def _choose(self, entrant: Entrant, trials: list[Job]) -> bool:
-        """The rate with the least validation loss; whether there is one."""
-        found: list[tuple[float, float]] = []
+    def _choose(self, trials: Sequence[Job]) -> None:
+        """For each entrant the rate with the least validation loss, if one of its trials came to its end."""
+        found: dict[str, list[tuple[float, float]]] = {}
+        self.tried = {job.entrant: [] for job in trials}
         for job in trials:
-            results = results_of(job)
+            name, rate, results = job.entrant, job.recipe.training.learning_rate, results_of(job)
+            self.tried[name].append(rate)
             loss = look_up(results, "valid.loss")
             if isinstance(loss, float):
-                found.append((loss, job.recipe.training.learning_rate))
+                found.setdefault(name, []).append((loss, rate))
                 speed = look_up(results, "tokens_per_second")
-                self.speeds[entrant.name] = max(speed or 0.0, self.speeds.get(entrant.name, 0.0))
-        if found:
-            self.rates[entrant.name] = min(found)[1]
-        return bool(found)
+                self.speeds[name] = max(speed or 0.0, self.speeds.get(name, 0.0))
+        self.rates = {name: min(pairs)[1] for name, pairs in found.items()}
 
 
 def results_of(job: Job) -> dict[str, Any]:

@@ -84,10 +84,10 @@ def rank(scores: Mapping[str, Scores], lower_is_better: bool) -> Verdict:
     if len(running) < 2:
         return Verdict(order, None, running)
     best, others = running[0], running[1:]
-    seeds = holm(
+    seeds = hochberg(
         {name: welch(scores[best].values, scores[name].values) for name in others if _both(scores, best, name)}
     )
-    documents = holm({name: found for name in others if (found := _paired(scores[best], scores[name])) is not None})
+    documents = hochberg({name: found for name in others if (found := _paired(scores[best], scores[name])) is not None})
     comparisons = {}
     for name in others:
         by_seed, by_document = seeds.get(name), documents.get(name)
@@ -131,13 +131,17 @@ def student(t: float, freedom: float) -> float:
     return min(1.0, areas[1] / areas[0])
 
 
-def holm(chances: Mapping[str, float]) -> dict[str, float]:
-    """Corrected for the number of comparisons (Holm, 1979): all of them together keep the level."""
+def hochberg(chances: Mapping[str, float]) -> dict[str, float]:
+    """Corrected for the number of comparisons (Hochberg, 1988): all of them together keep the level.
+
+    Whoever beats all others needs no correction for that: had it one equal, that comparison alone would have to err.
+    Comparisons with one and the same best depend on each other positively, as this needs; simulations hold it to it.
+    """
     corrected: dict[str, float] = {}
-    worst = 0.0
-    for place, name in enumerate(sorted(chances, key=lambda name: chances[name])):
-        worst = max(worst, min(1.0, chances[name] * (len(chances) - place)))
-        corrected[name] = worst
+    least = 1.0
+    for place, name in enumerate(sorted(chances, key=lambda name: -chances[name]), start=1):
+        least = min(least, chances[name] * place)
+        corrected[name] = least
     return corrected
 
 

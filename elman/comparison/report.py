@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from elman.comparison.page import PAGE, grid
 from elman.comparison.pictures import Picture, draw_all
 from elman.comparison.race import Running
 from elman.comparison.results import Found
+from elman.comparison.usage import APPLIES
 from elman.comparison.words import chance, effort, headline, number, seeds_of, short, spread, staircase, unit_of
 from elman.runs import atomic_write
 
@@ -32,7 +33,7 @@ def page(found: Found, running: Running, pictures: Sequence[Picture], commands: 
     sections = [
         '<div class="pictures">' + "\n".join(_figure(picture) for picture in pictures) + "</div>" if pictures else "",
         _section("All figures", _table(found), "figures"),
-        _section("Costs", _costs(found, unit_of(running.plan)), "costs"),
+        _section("Costs", _costs(found, running.plan.prepared.task.name, unit_of(running.plan)), "costs"),
         _samples(found),
         _parting(found, running),
         _failures(running),
@@ -117,7 +118,7 @@ def _table(found: Found) -> str:
     caption = (
         "From best to worst. Spread is the standard deviation over seeds, the interval is that of the mean over seeds; "
         "p is the chance of such a difference from the best among equals (Welch by seed, paired bootstrap by document, "
-        "both after Holm)."
+        "both after Hochberg)."
     )
     return grid(caption, heads, lines)
 
@@ -131,40 +132,37 @@ def _against(found: Found, against: dict[str, Any]) -> list[str]:
     return [plus if plus.startswith("-") else f"+{plus}", *chances, told]
 
 
-def _costs(found: Found, unit: str) -> str:
-    lines = []
-    for row in _ranked(found):
-        near = row.get("seconds_to_near_loss")
-        state = {one["tokens"]: one["bytes"] for one in row.get("state_bytes") or []}
-        lines.append(
-            [
-                row["entrant"],
-                "counted" if row["exact"] else f"{row['parameters']:,}",
-                f"{row['learning_rate']:g}" if row["learning_rate"] else "–",
-                short(row["training_flops_per_token"]),
-                short(row["training_tokens_per_second"]),
-                short(row["training_seconds"]),
-                "never" if near is None else f"{near:.3g}",
-                short(row.get("generation_tokens_per_second")),
-                f"{row['peak_bytes'] / 2**20:,.0f}" if row.get("peak_bytes") else "–",
-                " / ".join(short(state[tokens]) for tokens in (1, 64, 1024) if tokens in state) or "–",
-            ]
-        )
-    goal = _ranked(found)[0].get("near_loss")
-    heads = ["entrant", "parameters", "learning rate", f"FLOPs per {unit.removesuffix('s')}", f"training {unit}/s"]
-    heads += [
-        "training s",
-        f"s to loss {goal:.3f}" if goal else "s to near loss",
-        "writing tokens/s",
-        "peak MB",
-        "state bytes",
-    ]
+def _costs(found: Found, task: str, unit: str) -> str:
+    """A column for each cost that the task has."""
+    rows = _ranked(found)
+    near = f"s to loss {rows[0]['near_loss']:.3f}" if rows[0].get("near_loss") else "s to near loss"
+    longest = max((one["tokens"] for row in rows for one in row.get("state_bytes") or []), default=0)
+    shown = (1, 64, longest)
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "entrant": lambda row: row["entrant"],
+        "parameters": lambda row: "counted" if row["exact"] else f"{row['parameters']:,}",
+        "learning rate": lambda row: f"{row['learning_rate']:g}" if row["learning_rate"] else "–",
+        f"FLOPs per {unit.removesuffix('s')}": lambda row: short(row["training_flops_per_token"]),
+        f"training {unit}/s": lambda row: short(row["training_tokens_per_second"]),
+        "training s": lambda row: short(row["training_seconds"]),
+        near: lambda row: "never" if (s := row.get("seconds_to_near_loss")) is None else f"{s:.3g}",
+        "writing tokens/s": lambda row: short(row.get("generation_tokens_per_second")),
+        "answers/s": lambda row: short(row.get("answers_per_second")),
+        "peak MB": lambda row: f"{row['peak_bytes'] / 2**20:,.0f}" if row.get("peak_bytes") else "–",
+        f"state bytes after 1 / 64 / {longest:,} tokens": lambda row: _states(row, shown),
+    }
+    lines = {head: [of(row) for row in rows] for head, of in columns.items()}
+    had = {head: cells for head, cells in lines.items() if set(cells) != {"–"}}
     caption = (
         "Costs on one core or accelerator each. FLOPs are those of forward and backward; the loss to reach is 5 % "
-        "above the best validation loss of the race; peak memory is that of the whole process; state bytes are those "
-        "after 1, 64 and 1,024 tokens."
+        f"above the best validation loss of the race; peak memory is that of the whole process. {APPLIES[task]}"
     )
-    return grid(caption, heads, lines)
+    return grid(caption, list(had), list(zip(*had.values(), strict=True)))
+
+
+def _states(row: dict[str, Any], contexts: Sequence[int]) -> str:
+    known = {one["tokens"]: one["bytes"] for one in row.get("state_bytes") or []}
+    return " / ".join(short(known[one]) for one in contexts) if known else "–"
 
 
 def _samples(found: Found) -> str:
@@ -201,27 +199,46 @@ def _failures(running: Running) -> str:
 
 
 def _method(found: Found, running: Running) -> str:
-    race, plan = running.race, running.plan
+    plan = running.plan
     trained = [entrant for entrant in plan.entrants if not entrant.counted]
     sizes = [entrant.parameters for entrant in trained]
-    edge = [
-        name for name, rate in running.rates.items() if race.trials > 1 and rate in (plan.rates()[0], plan.rates()[-1])
-    ]
     lines = [
         f"Same data, tokenizer and order of batches for all; parameters from {min(sizes):,} to {max(sizes):,}."
         if sizes
         else "",
-        f"Before the race each tried the learning rates {', '.join(f'{rate:g}' for rate in plan.rates())} on "
-        f"{race.trial_share:.0%} of the budget and kept the one with the least validation loss."
-        if running.rates
-        else "All ran with the recipe's learning rate.",
-        f"The best rate was at an edge of those tried for {', '.join(edge)}: a wider search might serve them better."
-        if edge and race.trials > 2
-        else "",
+        *_rates(running),
         "A winner is named only if the intervals do not overlap and both tests agree. Counted models have no dice and "
         "run once, over all of the training text.",
     ]
     return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines if line) + "</ul>"
+
+
+def _rates(running: Running) -> list[str]:
+    """How learning rates were found, and whose may lie further out."""
+    race, plan = running.race, running.plan
+    if not running.rates:
+        return ["All ran with the recipe's learning rate."]
+    told = [
+        f"Before the race each tried the learning rates {', '.join(f'{rate:g}' for rate in plan.rates())} on "
+        f"{race.trial_share:.0%} of the budget and kept the one with the least validation loss."
+    ]
+    extra = {name: [f"{rate:g}" for rate in tried if rate not in plan.rates()] for name, tried in running.tried.items()}
+    shown = ", ".join(f"{name} {' and '.join(rates)}" for name, rates in extra.items() if rates)
+    if race.extra_trials and race.trials > 1:
+        told.append(
+            "One rule for all: whose best rate was the lowest or highest so far tried the next one beyond it, at most "
+            f"{race.extra_trials} more; the race itself is as long for everyone. So tried: {shown or 'nobody'}."
+        )
+    edge = [
+        name
+        for name, rate in running.rates.items()
+        if len(tried := running.tried[name]) > 2 and rate in (min(tried), max(tried))
+    ]
+    if edge:
+        told.append(
+            f"The best rate was at an edge of those tried for {', '.join(edge)}: a wider search might serve them."
+        )
+    return told
 
 
 def _commands(running: Running, arguments: Sequence[str]) -> list[str]:

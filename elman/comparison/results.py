@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from elman.comparison.measures import Units, units_of, usage_of
+from elman.comparison.measures import Units, units_of
 from elman.comparison.plan import Entrant, Job
 from elman.comparison.race import Running, results_of
 from elman.comparison.ranking import Scores, Verdict, rank
 from elman.comparison.tables import write_parquet
+from elman.comparison.usage import usage_of
 from elman.errors import ElmanError, MissingExtra
 from elman.pipeline.results import look_up
 from elman.runs import atomic_write, read_metrics
@@ -97,7 +98,7 @@ def _facts(running: Running, entrant: Entrant, jobs: Sequence[Job]) -> dict[str,
         "parameters": entrant.parameters,
         "model": entrant.recipe.model.plain(),
         "learning_rate": running.rates.get(entrant.name, None if entrant.counted else _rate(jobs)),
-        "rates_tried": [] if entrant.counted else running.plan.rates(),
+        "rates_tried": sorted(running.tried.get(entrant.name, [])),
         "training_flops_per_token": entrant.flops or None,
     }
 
@@ -184,7 +185,7 @@ def _costs(running: Running, entrant: Entrant, jobs: Sequence[Job], row: dict[st
     }
     costs["training_flops"] = (entrant.flops or 0) * (costs["training_tokens"] or 0) or None
     try:
-        return costs | usage_of(jobs[0])
+        return costs | usage_of(jobs[0], running.plan.prepared, running.plan.split)
     except (ElmanError, RuntimeError, OSError) as error:
         row["failures"] = {**row["failures"], "speed": str(error)[-300:]}
         return costs

@@ -9,16 +9,17 @@ from typing import Any, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from elman.batches import Ragged
 from elman.config import Config
 from elman.errors import ConfigError, ElmanError, RecordingError
-from elman.evaluation.still import still
+from elman.evaluation.still import device_of, still
+from elman.generation import captured
 from elman.generation.largest import largest_sums
 from elman.generation.shared import SharedParts
 from elman.ops.state import tensors
-from elman.ops.taps import record
+from elman.ops.taps import listening, record
 from elman.shapes import Lengths, State, Step, Token
 
 UNSEEN = 1e-9  # attention below this counts as this: its logarithm shall be large, not infinite
@@ -110,6 +111,8 @@ def beam_search(
     count, device = len(first), first.device
     limits = _limits(config, source_lengths, count, device)
     longest = int(limits.max()) if count else 0
+    if count and _goes_by_graph(model, state, config):
+        return _greedy(model, state, eos_id, config, limits)
     with still(model):
         rows = torch.arange(count, device=device)  # those not over
         last = torch.full((count,), eos_id, device=device)
@@ -145,6 +148,25 @@ def forced_log_probs(model: Any, source: Ragged, target: Ragged) -> Tensor:
     """The log-probability (rows,) of each target that is given, its end counted."""
     with still(model):
         return -model.losses(source, target).sum(1)
+
+
+def _goes_by_graph(model: Any, state: State, config: BeamConfig) -> bool:
+    """Whether one beam, for which nobody has to look at attention or choose between rows, goes by captured steps."""
+    if config.beam_size > 1 or config.coverage_penalty or listening() or not isinstance(model, nn.Module):
+        return False
+    return device_of(model).type == "cuda" and not captured.obstacle(model, state)
+
+
+def _greedy(model: Any, state: State, eos_id: int, config: BeamConfig, limits: Tensor) -> Hypotheses:
+    """What one beam finds: the most probable word again and again."""
+    rows = captured.write_greedily(model, state, eos_id, limits.tolist())
+    lengths = torch.tensor([[len(row)] for row in rows])
+    tokens = torch.zeros(len(rows), 1, int(lengths.max()), dtype=torch.long)
+    for place, row in zip(tokens, rows, strict=True):
+        place[0, : len(row)] = torch.tensor([choice.token for choice in row])
+    log_probs = torch.tensor([[sum(choice.log_prob for choice in row)] for row in rows])
+    scores = log_probs / ((5 + lengths) / 6) ** config.length_penalty
+    return Hypotheses(*(part.to(limits.device) for part in (tokens, lengths, log_probs, scores)))
 
 
 def _limits(config: BeamConfig, source_lengths: Lengths | None, count: int, device: torch.device) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from elman.config import Config
 from elman.errors import ElmanError
+from elman.ops.waiting import may_wait
 from elman.shapes import Step, Token, Tokens
 
 NOTHING = -1  # in the recent tokens: a place not yet taken
@@ -48,9 +49,10 @@ class GenerationConfig(Config):
     seed: int | None = Field(default=None, ge=0)
     """The same seed writes the same text; empty for another text each time."""
 
-    engine: Literal["auto", "native", "torch"] = "auto"
-    """What takes the steps: machine code made for the model (on a CPU, one text at a time), or torch. Making it takes
-    a few seconds, so auto does where thousands of tokens are asked for and one text is written at a time."""
+    engine: Literal["auto", "native", "captured", "torch"] = "auto"
+    """What takes the steps: machine code made for the model (native: on a CPU, one text at a time), a CUDA graph of a
+    whole step (captured: on a GPU, any number of texts), or torch. Making machine code takes a few seconds, so auto
+    does where thousands of tokens are asked for and one text is written at a time; on a GPU it takes the graph."""
 
     weights: Literal["fp32", "int8"] = "fp32"
     """How the native engine keeps matrices: int8 is three times as fast and rounds; torch always takes the model's."""
@@ -70,11 +72,14 @@ def choose(
     logits: Step, config: GenerationConfig, streams: Sequence[np.random.Generator], recent: Tokens | None = None
 ) -> Token:
     """The next token of each row: one number is drawn from each row's stream, none at temperature 0."""
+    uniforms = [stream.random() for stream in streams] if config.temperature else []
+    return choose_at(logits, config, torch.tensor(uniforms, dtype=precise(logits), device=logits.device), recent)
+
+
+def choose_at(logits: Step, config: GenerationConfig, uniforms: Tensor, recent: Tokens | None = None) -> Token:
+    """The same at numbers that are drawn already, one in [0, 1) for each row."""
     shaped = shape_logits(logits, config, recent)
-    if config.temperature == 0:
-        return shaped.argmax(dim=-1)
-    uniforms = [stream.random() for stream in streams]
-    return sample(shaped, torch.tensor(uniforms, dtype=shaped.dtype, device=shaped.device))
+    return shaped.argmax(dim=-1) if config.temperature == 0 else sample(shaped, uniforms)
 
 
 def sample(logits: Step, uniforms: Tensor) -> Token:
@@ -87,18 +92,24 @@ def sample(logits: Step, uniforms: Tensor) -> Token:
 
 def shape_logits(logits: Step, config: GenerationConfig, recent: Tokens | None = None) -> Step:
     """The logits of the distribution that is drawn from; tokens left out are -inf."""
-    precise = torch.float32 if logits.device.type == "mps" else torch.float64  # MPS has no float64
-    shaped = logits.to(precise)
+    shaped = logits.to(precise(logits))
     if recent is not None and config.repetition_penalty != 1:
         shaped = penalize(shaped, recent, config.repetition_penalty)
     if config.temperature == 0:
         return shaped
     shaped = (shaped - shaped.amax(dim=-1, keepdim=True)) / config.temperature  # at most 0: never overflows upwards
-    if 0 < config.top_k < shaped.shape[-1]:
-        shaped = keep_largest(shaped, torch.full_like(shaped[:, :1], config.top_k, dtype=torch.long))
+    most = shaped.shape[-1]  # how many tokens are not left out
+    if 0 < config.top_k < most:
+        most = config.top_k
+        shaped = keep_largest(shaped, torch.full_like(shaped[:, :1], most, dtype=torch.long), most)
     if config.top_p < 1:
-        shaped = keep_largest(shaped, nucleus_size(shaped.softmax(dim=-1), config.top_p))
+        counts = nucleus_size(shaped.softmax(dim=-1), config.top_p, most)
+        shaped = keep_largest(shaped, counts, int(counts.max()) if may_wait() else most)
     return shaped
+
+
+def precise(logits: Step) -> torch.dtype:
+    return torch.float32 if logits.device.type == "mps" else torch.float64  # MPS has no float64
 
 
 def penalize(logits: Step, recent: Tokens, penalty: float) -> Step:
@@ -109,24 +120,24 @@ def penalize(logits: Step, recent: Tokens, penalty: float) -> Step:
     return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
-def keep_largest(logits: Step, counts: Tensor) -> Step:
-    """Exactly the `counts` (rows, 1) largest of each row, the rest -inf; among equals the lowest ids stay."""
-    largest = logits.topk(int(counts.max()), dim=-1).values
+def keep_largest(logits: Step, counts: Tensor, most: int) -> Step:
+    """Exactly the `counts` (rows, 1) largest of each row, at most `most`, the rest -inf; among equals the lowest ids
+    stay."""
+    largest = logits.topk(most, dim=-1).values
     last = largest.gather(1, counts - 1)
     above, equal = logits > last, logits == last
     kept = above | (equal & (equal.cumsum(dim=-1) <= counts - above.sum(dim=-1, keepdim=True)))
     return logits.masked_fill(~kept, -torch.inf)
 
 
-def nucleus_size(probabilities: Step, mass: float) -> Tensor:
-    """How many of each row's largest probabilities it takes to reach the mass; (rows, 1)."""
-    vocab = probabilities.shape[-1]
-    size = min(256, vocab)
+def nucleus_size(probabilities: Step, mass: float, most: int) -> Tensor:
+    """How many of each row's largest probabilities reach the mass, where at most `most` are not 0; (rows, 1)."""
+    size = min(256, most) if may_wait() else most
     while True:  # sorting a large vocabulary is slow, and the first few hundred usually hold the mass
         reached = probabilities.topk(size, dim=-1).values.cumsum(dim=-1)
-        if size == vocab or bool((reached[:, -1] >= mass).all()):
-            return (reached < mass - ROUNDING).sum(dim=-1, keepdim=True).clamp(max=vocab - 1) + 1
-        size = min(16 * size, vocab)
+        if size == most or bool((reached[:, -1] >= mass).all()):
+            return (reached < mass - ROUNDING).sum(dim=-1, keepdim=True).clamp(max=most - 1) + 1
+        size = min(16 * size, most)
 
 
 def totals(logits: Step) -> list[float]:
@@ -134,9 +145,14 @@ def totals(logits: Step) -> list[float]:
     totals = logits.float().logsumexp(dim=-1).tolist()
     for row, total in enumerate(totals):
         if not math.isfinite(total):
-            bad, infinite = int(logits[row].isnan().sum()), int(logits[row].isinf().sum())
-            raise ElmanError(
-                f"the model's logits are broken in row {row}: {bad} NaN and {infinite} inf among {logits.shape[1]}; "
-                "it was trained with too large a learning rate or damaged since: try an earlier checkpoint"
-            )
+            raise broken(logits, row)
     return totals
+
+
+def broken(logits: Step, row: int) -> ElmanError:
+    """What to raise where nothing can be chosen from a row."""
+    bad, infinite = int(logits[row].isnan().sum()), int(logits[row].isinf().sum())
+    return ElmanError(
+        f"the model's logits are broken in row {row}: {bad} NaN and {infinite} inf among {logits.shape[1]}; "
+        "it was trained with too large a learning rate or damaged since: try an earlier checkpoint"
+    )

@@ -1,11 +1,12 @@
-"""Stepping in machine code: when it is used, and how tokens come from it.
+"""What takes the steps of a text, and stepping in machine code: when it is used, and how tokens come from it.
 
 The random numbers are those that torch's path would draw, and logits agree to rounding: the texts are the same, unless
 a number falls between two tokens as exactly as that.
 """
 
 import warnings
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from elman.errors import ConfigError
 from elman.evaluation.still import device_of, still
+from elman.generation import captured
 from elman.generation.choose import NOTHING, Chosen, GenerationConfig, totals
 from elman.ops.native import CannotCompile, NoCompiler, Program, Rules, Runner, compile_step, vectors
 from elman.ops.state import take_rows, tensors
@@ -27,11 +29,13 @@ CHUNK = 16  # tokens between two returns to Python: what a reader who stops may 
 
 
 class Engine(NamedTuple):
-    program: Program | None  # none: torch
+    name: str
     reason: str
+    write: Callable[..., Iterator[list[Chosen | None]]] | None = None  # none: torch
+    program: Program | None = None  # of the native engine: what known tokens are stepped through with
 
     def __str__(self) -> str:
-        return f"{'torch' if self.program is None else 'native'}: {self.reason}"
+        return f"{self.name}: {self.reason}"
 
 
 class _Made(NamedTuple):
@@ -47,25 +51,52 @@ _warned: set[str] = set()
 
 
 def explain(model: Any, config: GenerationConfig | None = None, rows: int = 1, known: int = 0) -> str:
-    """What would take the steps of such a text, and why: "native: AVX-512, fp32", "torch: a recorder is listening"."""
+    """What would take the steps of such texts, and why: "native: AVX-512, fp32", "captured: a CUDA graph of a step",
+    "torch: a recorder is listening"."""
     with still(model):
         return str(find_engine(model, config or GenerationConfig(), rows, known))
 
 
 def find_engine(model: Any, config: GenerationConfig, rows: int = 1, known: int = 0) -> Engine:
-    """The program to step with, made if need be, or the reason why torch does.
+    """What writes the tokens, made if need be, or the reason why torch does.
 
-    `known` tokens that are there already could be read at once, too: then nothing is written.
+    With `known` tokens nothing is written: they are stepped through, or read at once by torch.
     """
     if config.engine == "torch":
-        return Engine(None, "as asked")
-    obstacle = _obstacle(model)
-    if not obstacle and config.engine == "auto":
-        obstacle = _drawback(model, config, rows, known)
-    if obstacle:
-        return _torch(obstacle, config)
+        return Engine("torch", "as asked")
+    if obstacle := _obstacle(model):
+        engine = Engine("torch", obstacle)
+    elif config.engine == "captured" or (config.engine == "auto" and device_of(model).type == "cuda"):
+        engine = _captured(model, config, known)
+    else:
+        engine = _native(model, config, rows, known)
+    if engine.name == "torch" and config.engine != "auto":
+        raise ConfigError(f"generation.engine: {config.engine} cannot run: {engine.reason}; take auto or torch")
+    return engine
+
+
+def _captured(model: nn.Module, config: GenerationConfig, known: int = 0) -> Engine:
+    if known:
+        return Engine("torch", "tokens that are known are read at once")
+    if config.engine == "auto" and config.max_tokens < captured.CHUNK:
+        return Engine("torch", f"for fewer than {captured.CHUNK} tokens capturing does not pay")
+    if obstacle := captured.obstacle(model):
+        return Engine("torch", obstacle)
+    kind = device_of(model).type
+    told = "a CUDA graph of a step" if kind == "cuda" else f"steps as for a graph, but one by one on {kind}"
+    return Engine("captured", told, partial(captured.write_rows, model))
+
+
+def _native(model: nn.Module, config: GenerationConfig, rows: int, known: int) -> Engine:
+    kind = device_of(model).type
+    if kind != "cpu":
+        return Engine("torch", f"the model is on {kind}")
+    if config.engine == "auto" and (drawback := _drawback(model, config, rows, known)):
+        return Engine("torch", drawback)
     made = _program(model, config.weights)
-    return Engine(made.program, made.reason) if made.program is not None else _torch(made.reason, config)
+    if made.program is None:
+        return Engine("torch", made.reason)
+    return Engine("native", made.reason, partial(write_rows, made.program), made.program)
 
 
 def write_rows(
@@ -112,14 +143,10 @@ def _write(
 
 
 def _obstacle(model: Any) -> str:
-    """Why the native engine cannot run, if that is clear before it is tried."""
+    """Why torch alone can run, if that is clear before anything is tried."""
     if listening():
         return "a recorder is listening"
-    if not isinstance(model, nn.Module):
-        return "the model is not a network"
-    if device_of(model).type != "cpu":
-        return f"the model is on {device_of(model).type}"
-    return ""
+    return "" if isinstance(model, nn.Module) else "the model is not a network"
 
 
 def _drawback(model: nn.Module, config: GenerationConfig, rows: int, known: int) -> str:
@@ -166,9 +193,3 @@ def _compile(model: nn.Module, weights: str) -> tuple[Program | None, str]:
             _warned.add(str(problem))
             warnings.warn(f"steps are taken by torch, more slowly: {problem}", stacklevel=2)
         return None, str(problem)
-
-
-def _torch(reason: str, config: GenerationConfig) -> Engine:
-    if config.engine == "native":
-        raise ConfigError(f"generation.engine: native cannot run: {reason}; take auto or torch")
-    return Engine(None, reason)

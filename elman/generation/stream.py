@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elman.evaluation.still import device_of, still
 from elman.generation.choose import NOTHING, Chosen, GenerationConfig, choose, random_stream, totals
-from elman.generation.native import find_engine, write_rows
+from elman.generation.native import find_engine
 from elman.generation.text import Reason, Writer
 from elman.models import cannot_step, prediction_of
 from elman.ops.state import take_rows
@@ -105,9 +105,9 @@ def generate_tokens(
     with still(model):
         logits, state = prefill(model, prompts, start_id)
         recent = _recent(prompts, config).to(logits.device) if config.repetition_penalty != 1 else None
-        program = find_engine(model, config, len(prompts)).program
-    if program is not None:
-        yield from write_rows(program, logits, state, config, eos_id, start_id, randoms, recent, done)
+        engine = find_engine(model, config, len(prompts))
+    if engine.write is not None:
+        yield from engine.write(logits, state, config, eos_id, start_id, randoms, recent, done)
         return
     for left in reversed(range(config.max_tokens)):
         with still(model):

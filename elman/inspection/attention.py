@@ -15,6 +15,7 @@ from torch import Tensor
 
 from elman.errors import ConfigError
 from elman.inspection import pooling
+from elman.inspection.calls import carries_call
 from elman.inspection.figure import Figure
 from elman.inspection.panels import Bars, ColouredText, HeatMap, Lines, Panel, numbers
 from elman.inspection.reading import Reading
@@ -76,6 +77,7 @@ def mass(weights: Tensor, wanted: Tensor) -> Tensor:
     return weights[:, :, wanted].sum(-1).mean(-1)
 
 
+@carries_call
 def attention_figure(
     reading: Reading,
     of: str = "",

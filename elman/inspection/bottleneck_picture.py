@@ -15,11 +15,11 @@ SHOWN = 20  # letters of the source that the picture of attention shows
 MEASURES = {"accuracy": "Letters right, those before them given", "exact": "Sources without a mistake"}
 
 
-def save_bottleneck(found: Bottleneck, folder: Path) -> list[Path]:
-    """Pictures of both, and last of all `bottleneck.json`, which says that the folder is complete."""
+def save_bottleneck(found: Bottleneck, folder: Path, command: str = "") -> list[Path]:
+    """Pictures of both with the command, and last of all `bottleneck.json`, which says that the folder is complete."""
     figures = {"bottleneck": [bottleneck_figure(found)], "attention": looks_figure(found)}
     paths = [
-        figure.save(folder / f"{name}.{kind}")
+        figure.by(command).save(folder / f"{name}.{kind}")
         for name, some in figures.items()
         for figure in some
         for kind in ("svg", "png")

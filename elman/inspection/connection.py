@@ -28,6 +28,7 @@ class Connection(NamedTuple):
     first: int  # position of the first answer
     answers: list[str]
     tokens: list[str]
+    floor: float  # below this, the precision that was used has no normal numbers
 
 
 def connect(reading: Reading, most: int = MOST, outcome: int | None = None) -> Connection:
@@ -53,7 +54,8 @@ def connect(reading: Reading, most: int = MOST, outcome: int | None = None) -> C
     size = len(reading.read)
     names = answers(reading, scores)[first:]
     norms, products = gradient.double().norm(dim=-1)[:, :size], products[:, :size].detach()
-    return Connection(norms.double().cpu().numpy(), products.double().cpu().numpy(), first, names, reading.read)
+    wide = norms.double().cpu().numpy(), products.double().cpu().numpy()
+    return Connection(*wide, first, names, reading.read, torch.finfo(gradient.dtype).tiny)
 
 
 def log_chances(reading: Reading, scores: Tensor) -> Tensor:
@@ -91,4 +93,4 @@ def by_lag(found: Connection, name: str, layer: str = "") -> Fading:
     lags = rows - np.arange(found.norms.shape[1])[None]
     count = int(lags.max()) + 1
     means = [float(found.norms[lags == lag].mean()) for lag in range(count)]
-    return Fading(name, layer, np.arange(count), np.array(means), float(np.finfo(np.float32).tiny))
+    return Fading(name, layer, np.arange(count), np.array(means), found.floor)

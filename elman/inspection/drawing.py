@@ -101,7 +101,7 @@ def _words(figure: "Figure") -> Iterator[str]:
 
 
 def _foot(figure: "Figure", wide: float) -> list[str]:
-    sentences = [figure.of, *figure.notes, f"$ {figure.command}" if figure.command else ""]
+    sentences = [figure.of, *figure.notes, figure.made_by]
     return [line for sentence in sentences if sentence for line in textwrap.wrap(drawable(sentence), int(wide * 13))]
 
 

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from elman.cells.products import PastProduct
 from elman.config import named
 from elman.errors import ConfigError
+from elman.inspection.precision import dtype_of
 from elman.layers import LAYERS, SequenceLayer, two_way
 from elman.ops import taps
 
 ROWS = 8  # sequences whose gradients are averaged
 LENGTH, WIDTH = 200, 64
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 USUAL = (
     "rnn",
     "rnn:orthogonal=true",
@@ -72,6 +72,12 @@ class Probe:
                 settings[key] = found
         LAYERS[layer]  # an unknown name is better known now
         return cls(layer, settings, **own, opened=opened, name=text)
+
+    @property
+    def call(self) -> str:
+        """The Python that makes it."""
+        parsed = bool(self.name) and self == Probe.parse(self.name)
+        return f"{__name__}.Probe.parse({self.name!r})" if parsed else f"{__name__}.{self!r}"
 
     def build(self, width: int, seed: int, dtype: torch.dtype) -> SequenceLayer:
         settings = dict(self.settings)
@@ -128,9 +134,7 @@ class Fading:
 
 def fading(probe: Probe, length: int = LENGTH, width: int = WIDTH, seed: int = 0, precision: str = "float32") -> Fading:
     """Of an untrained layer, over all distances up to the length."""
-    if precision not in PRECISIONS:
-        raise ConfigError(f"precision {precision!r}: one of {', '.join(PRECISIONS)}")
-    dtype = PRECISIONS[precision]
+    dtype = dtype_of(precision)
     layer = probe.build(width, seed, dtype)
     chance = torch.Generator().manual_seed(seed)
     x = torch.randn(ROWS, length, width, generator=chance, dtype=torch.float64).to(dtype) * probe.scale

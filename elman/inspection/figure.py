@@ -17,7 +17,7 @@ FORMATS = ("svg", "png", "html", "csv", "json", "txt")
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels one above the other, what they say in words, of what they are, and the command that made them."""
+    """Panels one above the other, what they say in words, of what they are, and the command or call that made them."""
 
     title: str
     panels: Sequence[Panel]
@@ -27,6 +27,12 @@ class Figure:
 
     def by(self, command: str) -> "Figure":
         return replace(self, command=command)
+
+    @property
+    def made_by(self) -> str:
+        """The command, or the call of Python, behind its prompt; nothing where it is not known."""
+        prompt = "$" if self.command.startswith("elman ") else ">>>"
+        return f"{prompt} {self.command}" if self.command else ""
 
     @property
     def data(self) -> list[dict[str, Any]]:
@@ -53,7 +59,7 @@ class Figure:
             "html": lambda: self.html().encode("utf-8"),
             "csv": lambda: self.csv().encode(),
             "json": lambda: (json.dumps(self.plain(), ensure_ascii=False, indent=1) + "\n").encode("utf-8"),
-            "txt": lambda: "".join([self.text(width=120), f"$ {self.command}\n" if self.command else ""]).encode(),
+            "txt": lambda: "".join([self.text(width=120), f"{self.made_by}\n" if self.command else ""]).encode(),
         }
         if suffix not in known:
             raise ConfigError(f"{path}: a picture is written as {', '.join(f'.{name}' for name in FORMATS)}")
@@ -82,7 +88,7 @@ class Figure:
             out.write(f"# {' '.join((panel.title or self.title).split())}\n")
             csv.writer(out, lineterminator="\n").writerows(panel.table())
             out.write("\n" if panel is not self.panels[-1] else "")
-        out.write(f"# $ {self.command}\n" if self.command else "")
+        out.write(f"# {self.made_by}\n" if self.command else "")
         return out.getvalue()
 
     def plain(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import torch
 
 from elman.errors import ConfigError
 from elman.evaluation.still import still
+from elman.inspection.calls import carries_call
 from elman.inspection.connection import Connection, by_lag, connect
 from elman.inspection.diagnosis import diagnose
 from elman.inspection.fading import LENGTH, WIDTH, Fading, Probe, fading
@@ -22,6 +23,7 @@ STEPWISE = 4  # layers whose single steps are drawn
 SQUARE = 60  # tokens up to which the whole matrix is drawn
 
 
+@carries_call
 def fading_figure(
     probes: Sequence[Probe], length: int = LENGTH, width: int = WIDTH, seed: int = 0, precision: str = "float32"
 ) -> Figure:
@@ -64,6 +66,7 @@ def step_panels(steps: dict[str, list[StepJacobian]]) -> list[Panel]:
     return [Lines(lines, "step", "factor", title=title)] if lines else []
 
 
+@carries_call
 def model_figure(reading: Reading, of: str = "", seed: int = 0) -> Figure:
     """Of a trained model while it reads a text."""
     found = connect(reading)

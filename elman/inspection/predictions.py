@@ -10,6 +10,7 @@ from torch import Tensor
 
 from elman.errors import ConfigError, nearest
 from elman.evaluation.still import still
+from elman.inspection.calls import carries_call
 from elman.inspection.connection import log_chances
 from elman.inspection.figure import Figure
 from elman.inspection.panels import Bars, ColouredText, Lines, Panel, numbers
@@ -55,6 +56,7 @@ def predictions(reading: Reading, likeliest: int = LIKELIEST) -> list[Prediction
     return found
 
 
+@carries_call
 def prediction_figure(
     reading: Reading,
     of: str = "",

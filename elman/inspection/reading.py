@@ -5,13 +5,13 @@ Tasks differ in what they read and what they answer; those who look inside only 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from elman.batches import together
+from elman.batches import Ragged, together
 from elman.evaluation.still import device_of
 
 CAUTIONS = {
@@ -20,11 +20,16 @@ CAUTIONS = {
 }
 
 
+class Run(Protocol):
+    def __call__(self, copies: int, pads: int = 0) -> Tensor: ...
+
+
 @dataclass(frozen=True)
 class Reading:
     model: Any
-    run: Callable[[int], Tensor]
-    """Read so many copies at once: scores (copies, positions, outcomes), with gradients where they are on."""
+    run: Run
+    """Read so many copies at once: scores (copies, positions, outcomes), with gradients where they are on; with so much
+    padding beside each as a longer text in the batch would bring, whose positions come after the real ones."""
     tokens: Mapping[str, list[str]]
     """What stands at each position, by how names of sites begin; "" for all others, and the main one first."""
     goal: Literal["next", "own", "label", "tag"]
@@ -39,6 +44,8 @@ class Reading:
     """Whether outcomes exclude each other no more: labels of which a text can have several."""
     caution: str = ""
     """What one must know to read a picture of it rightly."""
+    call: str = ""
+    """The Python that makes it, where that is known."""
 
     @property
     def main(self) -> list[str]:
@@ -64,20 +71,28 @@ def tokens_of(tokens: Mapping[str, list[str]], site: str) -> list[str]:
 
 def language_reading(model: Any, ids: Sequence[int], token: Callable[[int], str], start: int) -> Reading:
     """Of a model that reads from left to right: the start stands before the text."""
-    given = torch.tensor([[start, *ids]], device=device_of(model))
-
-    def run(copies: int) -> Tensor:
-        return model(given.expand(copies, -1))[0]
-
+    run = text_run(model, [start, *ids])
     return Reading(model, run, {"": [token(id) for id in (start, *ids)]}, "next", token, list(ids))
+
+
+def text_run(model: Any, ids: Sequence[int]) -> Run:
+    """Of a model of language."""
+    given = torch.tensor([ids], device=device_of(model))
+
+    def run(copies: int, pads: int = 0) -> Tensor:
+        text = Ragged(given, torch.tensor([len(ids)], device=given.device)).padded(pads)
+        lengths = text.lengths.expand(copies) if pads else None
+        return model(text.values.expand(copies, -1), None, lengths)[0]
+
+    return run
 
 
 def classifier_reading(model: Any, ids: Sequence[int], tokens: list[str], labels: Sequence[str]) -> Reading:
     """Verdicts after each token where the model reads one way, else one on the whole text."""
     row = {"text": np.asarray(ids)}
 
-    def run(copies: int) -> Tensor:
-        text = together([row] * copies).to(device_of(model)).ragged("text")
+    def run(copies: int, pads: int = 0) -> Tensor:
+        text = together([row] * copies).padded(pads).to(device_of(model)).ragged("text")
         return model.running_logits(text) if model.causal else model.logits(text).unsqueeze(1)
 
     caution = CAUTIONS.get((model.causal, model.config.every_token), "")

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from elman.errors import ConfigError
 from elman.inspection import pooling
+from elman.inspection.calls import carries_call
 from elman.inspection.figure import Figure
 from elman.inspection.panels import Ribbons, numbers
 from elman.inspection.reading import Reading
@@ -18,6 +19,7 @@ UNITS = 8  # that are shown of a layer where nobody chose
 LAYERS = 4
 
 
+@carries_call
 def ribbon_figure(reading: Reading, of: str = "", units: Sequence[int] = (), layer: int | None = None) -> Figure:
     """A band for each unit; without names, of those that change most along the text. Layers are counted from 1."""
     found = trace(reading, ("*",), of)

@@ -14,6 +14,7 @@ from torch import Tensor
 from elman.errors import ConfigError, UnknownName
 from elman.evaluation.still import still
 from elman.inspection.annotators import ANNOTATORS
+from elman.inspection.calls import carries_call
 from elman.inspection.figure import Figure
 from elman.inspection.panels import Bars, ColouredText, Lines, Panel, numbers
 from elman.inspection.reading import Reading
@@ -129,6 +130,7 @@ def horizons(states: NDArray[np.float64], lags: int = LAGS) -> NDArray[np.int64]
     return found
 
 
+@carries_call
 def unit_figure(reading: Reading, of: str = "", sites: Sequence[str] = (), annotators: Sequence[str] = ()) -> Figure:
     """Horizons of all units, the ranked list, and the text coloured by the best unit."""
     found = activity(reading, sites)

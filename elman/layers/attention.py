@@ -8,8 +8,9 @@ from torch import Tensor
 
 from elman.layers.base import LAYERS
 from elman.layers.heads import HeadedLayer, HeadsConfig
-from elman.ops.attention import answers_at_once, attend_to_past
-from elman.ops.taps import stepping
+from elman.layers.ring import Ring, ring_of
+from elman.ops.attention import answers_at_once, attend, attend_to_past
+from elman.ops.taps import listening, stepping
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
 
@@ -20,6 +21,10 @@ class AttentionState(NamedTuple):
     keys: Tensor  # (batch, kv_heads, places, head_size)
     values: Tensor
     seen: Tensor  # (batch,): positions since the start, those that fell out included
+
+    def fixed(self, more: int) -> Ring:
+        """The same past, with room for `more` positions, in memory that steps write to."""
+        return ring_of(*self, more)
 
 
 @LAYERS.register("attention")
@@ -90,10 +95,22 @@ class Attention(HeadedLayer):
         after = _after(state, all_keys, all_values, x.shape[1] if lengths is None else lengths.to(x.device))
         return self.join(read), after
 
-    def step(self, x: Step, state: AttentionState) -> tuple[Step, AttentionState]:
+    def step(self, x: Step, state: AttentionState | Ring) -> tuple[Step, AttentionState | Ring]:
+        whole = x.unsqueeze(1)
         with stepping(False):
-            outputs, state = self.forward(x.unsqueeze(1), state)
-        return outputs.squeeze(1), state
+            outputs, after = self._turn(whole, state) if isinstance(state, Ring) else self.forward(whole, state)
+        return outputs.squeeze(1), after
+
+    def _turn(self, x: Sequence, ring: Ring) -> tuple[Sequence, Ring]:
+        """One position, written to the ring."""
+        assert not listening(), "places of a ring are in no order that could be shown"
+        query, key, value = self.project(x, ring.seen)
+        distances = ring.distances()
+        bias = 0.0 if self.by_distance is None else -self.by_distance.view(1, -1, 1, 1) * distances
+        bias = torch.where(distances <= ring.seen.view(-1, 1, 1, 1), bias, -torch.inf)  # each sees itself at least
+        ring.write(key, value)
+        keys, values = ring.keys.to(query.dtype), ring.values.to(query.dtype)
+        return self.join(attend(query, keys, values, None, self.score, bias=bias)), ring
 
 
 def _filled(state: AttentionState) -> int:

@@ -20,6 +20,12 @@ class Source(NamedTuple):
     values: Tensor
     lengths: Tensor  # (batch,): real places
 
+    def fixed(self, more: int) -> "Source":
+        """A copy of it, with padding up to a power of two, so that sources of similar length share one graph."""
+        places = self.keys.shape[2]
+        padding = (0, 0, 0, (1 << (places - 1).bit_length()) - places)
+        return Source(F.pad(self.keys, padding), F.pad(self.values, padding), self.lengths.clone())
+
 
 class CrossAttention(HeadedLayer):
     """Every position reads from a source, weighted by how well its places fit (Bahdanau et al., 2015).

@@ -13,6 +13,7 @@ from elman import config as settings
 from elman.layers.base import LAYERS
 from elman.layers.feedforward import FeedForward, Network, Pointwise, SwiGLU
 from elman.ops.taps import tap
+from elman.ops.waiting import may_wait
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence
 
@@ -100,10 +101,11 @@ class Experts(Pointwise):
     def _mix(self, x: Tensor, probabilities: Tensor, choices: Tensor) -> Tensor:
         shares = probabilities.gather(-1, choices)
         shares = tap("router.shares", shares / shares.sum(-1, keepdim=True))
-        outputs = self._by_number(x, choices) if x.is_meta else self._sorted(x, choices)
+        way = self._by_number if x.is_meta else self._by_chosen if may_wait() else self._by_all
+        outputs = way(x, choices)
         return (outputs * shares.unsqueeze(-1).to(outputs.dtype)).sum(-2)
 
-    def _sorted(self, x: Tensor, choices: Tensor) -> Tensor:
+    def _by_chosen(self, x: Tensor, choices: Tensor) -> Tensor:
         """Tokens sorted by expert, each expert over its own, and all put back in place."""
         order = choices.flatten().argsort(stable=True)
         counts = choices.flatten().bincount(minlength=len(self.experts)).tolist()
@@ -111,6 +113,11 @@ class Experts(Pointwise):
         parts = zip(self.experts, sorted_tokens.split(counts), strict=True)
         outputs = torch.cat([expert.to_output(expert.inner(part)) for expert, part in parts])  # type: ignore[operator]
         return outputs[order.argsort()].view(*choices.shape, self.output_size)
+
+    def _by_all(self, x: Tensor, choices: Tensor) -> Tensor:
+        """The same, each expert over every token: more work, but nobody has to wait for the choices."""
+        outputs = torch.stack([expert.to_output(expert.inner(x)) for expert in self.experts], -2)  # type: ignore[operator]
+        return outputs.gather(-2, choices.unsqueeze(-1).expand(*choices.shape, self.output_size))
 
     def _by_number(self, x: Tensor, choices: Tensor) -> Tensor:
         """The same whoever is chosen, as a tracer needs it: weights picked by number from a table of all experts'."""

@@ -17,6 +17,16 @@ def map_state(function: Callable[..., Tensor], state: State, *others: State) -> 
     return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
 
 
+def fixed(state: State, more: int) -> State:
+    """A copy for `more` steps whose parts keep their size: what would be built anew at each step has room instead."""
+    if isinstance(state, Tensor):
+        return state.clone()
+    if hasattr(state, "fixed"):
+        return state.fixed(more)
+    parts = [fixed(part, more) for part in state]
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+
+
 def detach(state: State) -> State:
     """The same values, cut from the graph: where truncated backpropagation stops."""
     return map_state(Tensor.detach, state)

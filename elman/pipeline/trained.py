@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from elman.errors import ConfigError, RunError
 from elman.evaluation import Score, score_texts
 from elman.evaluation.score import LENGTH
 from elman.generation import Ensemble, Follower, Generated, GenerationConfig, generate, stream
+from elman.inspection.precision import in_precision
 from elman.inspection.reading import Reading
 from elman.inspection.trace import Trace, trace
 from elman.models import KINDS, EncoderDecoder, cannot_step, prediction_of
@@ -134,9 +136,15 @@ class TrainedModel:
         """Change what passes: `with model.edit({"layers.0.lstm.gate.forget@3": 1.0}): ...`."""
         return taps.edit(changes)
 
-    def reading(self, text: str, target: str | None = None) -> Reading:
-        """A text as this model reads it: what `elman.inspection` looks at. A translation may be given its target."""
-        return self.task.reading(self.model, text, self.recipe, target)
+    def reading(self, text: str, target: str | None = None, precision: str = "float32") -> Reading:
+        """A text as this model reads it: what `elman.inspection` looks at. A translation may be given its target.
+
+        In float64 it is a copy of the model that reads: for gradients smaller than float32 has numbers for.
+        """
+        found = self.task.reading(in_precision(self.model, precision), text, self.recipe, target)
+        words = [repr(text), *([repr(target)] if target is not None else [])]
+        words += [f"precision={precision!r}"] if precision != "float32" else []
+        return replace(found, call=f"elman.load({self.run!r}).reading({', '.join(words)})" if self.run else "")
 
     def trace(self, text: str, sites: Sequence[str] = ("*",), target: str | None = None) -> Trace:
         """Read a text once and keep what passed at the sites: arrays (time, ...) beside the tokens.
@@ -146,7 +154,8 @@ class TrainedModel:
         words = ["elman", "inspect", "trace", self.run, "--text", text]
         words += [word for site in sites if site != "*" for word in ("--sites", site)]
         words += ["--target", target] if target else []
-        return trace(self.reading(text, target), sites, self.of, shlex.join(words) if self.run else "")
+        known = self.run and not taps.listening()  # what is edited is not in the command
+        return trace(self.reading(text, target), sites, self.of, shlex.join(words) if known else "")
 
     @property
     def of(self) -> str:

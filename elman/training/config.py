@@ -46,10 +46,13 @@ class TrainingConfig(Config):
     """What the learning rate is divided by when validation stalls."""
     plateau_patience: int = Field(0, ge=0)
     """Validations without improvement that are tolerated before dividing."""
-    averaging: Literal["none", "triggered"] = "none"
-    """Average the weights from the moment validation stops improving (with sgd: NT-ASGD, Merity et al., 2018)."""
+    averaging: Literal["none", "triggered", "moving"] = "none"
+    """Keep a mean of the weights: triggered, of all since validation stopped improving (with sgd: NT-ASGD, Merity et
+    al., 2018); moving, of the last averaging_steps or so, all along."""
     averaging_window: int = Field(5, ge=1)
-    """The average starts when no validation of the last so many beat the best one before them."""
+    """A triggered average starts when no validation of the last so many beat the best one before them."""
+    averaging_steps: int = Field(500, ge=1)
+    """Updates over which a moving average forgets: each new one counts for 1 part in so many."""
     clip_grad_norm: float = Field(1.0, ge=0)
     """Longest gradient allowed; longer ones are shortened to it. 0 clips nothing."""
     evaluate_every: int = Field(0, ge=0)

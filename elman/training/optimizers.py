@@ -1,5 +1,6 @@
 """Update rules: torch's own, in their fused form, and their state as plain tensors."""
 
+import math
 from typing import Any
 
 import torch
@@ -54,10 +55,13 @@ def restore_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
 
 
 class Average:
-    """Running mean of the weights, begun when asked; `swap()` puts it in their place for a while."""
+    """Running mean of the weights, begun when asked; `swap()` puts it in their place for a while.
 
-    def __init__(self, model: nn.Module):
-        self.parameters = dict(model.named_parameters())
+    With a span it forgets: after so many updates each new one counts for 1 part in `span`.
+    """
+
+    def __init__(self, model: nn.Module, span: float = math.inf):
+        self.parameters, self.span = dict(model.named_parameters()), span
         self.mean: dict[str, Tensor] = {}
         self.count = 0
 
@@ -67,7 +71,7 @@ class Average:
             self.mean = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
             return
         weights = [self.parameters[name].detach() for name in self.mean]  # a restored mean has its names in any order
-        torch._foreach_lerp_(list(self.mean.values()), weights, 1 / self.count)
+        torch._foreach_lerp_(list(self.mean.values()), weights, 1 / min(self.count, self.span))
 
     def swap(self) -> None:
         """Exchange weights and mean; a second call puts everything back."""

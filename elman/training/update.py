@@ -31,7 +31,8 @@ class Updater:
         self.model, self.config, self.device, self.world = model, config, device, world
         self.optimizer = make_optimizer(model, config)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
-        self.average = Average(model)
+        self.moving = config.averaging == "moving"
+        self.average = Average(model, config.averaging_steps if self.moving else math.inf)
         self.loss: nn.Module = _TotalLoss(model)
         if world.size > 1:
             self.loss = DistributedDataParallel(self.loss)
@@ -59,7 +60,7 @@ class Updater:
             self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]  # fused rules then change nothing
             self.optimizer.step()
         self._account(bad, nats, batch.real)
-        if self.average.count:
+        if self.average.count or self.moving:
             self.average.update()
 
     def _gradients(self, batch: AnyBatch) -> Tensor:

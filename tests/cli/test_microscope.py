@@ -64,6 +64,12 @@ def test_gradients_need_no_data_and_no_run(elman, tmp_path):
 
 def test_gradients_predictions_and_units_of_a_run(elman, trained, tmp_path):
     assert elman("inspect", "gradients", trained, "--text", "the cat sat").code == 0
+    words = ["inspect", "gradients", trained, "--text", "the cat " * 6, "--json", "--precision"]
+    single, double = (json.loads(elman(*words, kind).out) for kind in ("float32", "float64"))
+    assert double["of"].endswith("float64")
+    assert double["panels"] != single["panels"]
+    half = elman(*words, "half")
+    assert (half.code, "float32, float64" in half.err) == (2, True)
     asked = elman("inspect", "gradients", trained)
     assert (asked.code, "--text" in asked.err) == (2, True)
     words = ["inspect", "predictions", trained, "--text", "the cat", "--contrast", "a,t", "--edit", f"{GATE}@2=0"]
@@ -79,6 +85,15 @@ def test_gradients_predictions_and_units_of_a_run(elman, trained, tmp_path):
     assert elman("inspect", "ribbons", trained, "--text", "the cat", "--layer", "9").code == 2
     missing = elman("inspect", "units", trained, "--data", tmp_path / "none.txt")
     assert (missing.code, "cannot be read" in missing.err) == (1, True)
+
+
+def test_padding_is_looked_for_in_a_run(elman, trained):
+    words = ["inspect", "padding", trained, "--text", "the cat"]
+    assert "Padding changes no score" in elman(*words).out
+    found = json.loads(elman(*words, "--pads", "3", "--precision", "float64", "--json").out)
+    assert found["panels"][0]["lines"]["change"][0] == [3]
+    none = elman(*words, "--pads", "0")
+    assert (none.code, "from 1 on" in none.err) == (2, True)
 
 
 def test_a_model_without_attention_says_so(elman, trained):
@@ -111,3 +126,17 @@ def test_a_text_can_come_from_standard_input(elman, trained, verb, monkeypatch):
 
     monkeypatch.setattr("sys.stdin", io.StringIO("the cat\n"))
     assert elman("inspect", verb, trained, "--text", "-").code in (0, 2)
+
+
+def test_pictures_made_in_python_carry_their_call(trained):
+    """Seen to fail with the command of an unedited trace below an edited one."""
+    import elman
+    from elman.inspection.predictions import prediction_figure
+
+    model = elman.load(trained)
+    figure = prediction_figure(model.reading("the cat", precision="float64"), place=1)
+    reading = f"elman.load({str(trained)!r}).reading('the cat', precision='float64')"
+    assert figure.command == f"elman.inspection.predictions.prediction_figure({reading}, place=1)"
+    assert model.trace("the cat").figure().command.startswith("elman inspect trace")
+    with model.edit({GATE: 0.5}):
+        assert model.trace("the cat").figure().command == ""

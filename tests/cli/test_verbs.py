@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 
 import pytest
 import yaml
@@ -28,6 +29,7 @@ VERBS = [
     "inspect gradients",
     "inspect predictions",
     "inspect attention",
+    "inspect padding",
     "inspect units",
     "lab",
     "lab list",
@@ -237,3 +239,14 @@ def test_check_says_what_a_recipe_takes_and_leaves_nothing(elman, text):
     assert "parameters" in shown
     assert max(map(len, shown.splitlines())) <= 80
     assert not (text.parent / "runs").exists()
+
+
+def test_what_to_try_next_names_the_files_that_a_run_needs(elman, text):
+    """A run of an own cell cannot be loaded without them. Seen to fail with the files forgotten."""
+    module = text.parent / "my cells.py"
+    module.write_text("")
+    ended = elman("train", "--data", text, "--run", "run", "--module", module, *TINY)
+    (line,) = [line for line in ended.out.splitlines() if line.startswith("Try: ")]
+    words = shlex.split(line.removeprefix("Try: "))
+    assert words == ["elman", "generate", "run", "--module", str(module)]
+    assert elman(*words[1:], "--max-tokens", "3").code == 0

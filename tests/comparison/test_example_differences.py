@@ -12,6 +12,7 @@ from elman.comparison.examples import RIGHT, Example, _apart, parting
 from elman.comparison.measures import _classes
 from elman.comparison.report import write_report
 from elman.comparison.tables import write_parquet
+from elman.comparison.usage import APPLIES
 from elman.errors import MissingExtra
 
 COLOURS = {"red": "A", "blue": "A", "big": "B", "small": "B", "dog": "C", "cat": "C"}
@@ -43,7 +44,11 @@ def test_every_task_shows_who_gets_which_example_right(task, small, tmp_path):
     running = Running(Race.make(small), tmp_path / "race", workers=1)
     list(running.events())
     found = gather(running)
-    write_report(found, running, [])
+    costs = write_report(found, running, []).read_text().partition('id="costs"')[2].partition("</section>")[0]
+    assert APPLIES[task].partition(".")[0] in costs
+    speed, other = ("writing tokens/s", "answers/s") if task == "translate" else ("answers/s", "writing tokens/s")
+    assert (speed in costs, other in costs) == (True, False)
+    assert ("state bytes" in costs) == (task != "tag")
     lines = [json.loads(line) for line in (tmp_path / "race" / "examples.jsonl").read_text().splitlines()]
     for row in found.rows:
         own = [line["scores"][row["entrant"]] for line in lines]

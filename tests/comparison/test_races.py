@@ -46,12 +46,13 @@ class Page(HTMLParser):
 
 def test_a_race_from_start_to_report(small, tmp_path):
     running, events = run(small, tmp_path / "race")
-    assert [event.kind for event in events] == ["done"] * 5  # two trials, two seeds, and one count
+    assert [event.kind for event in events] == ["done"] * 6  # two trials and one beyond, two seeds, and one count
     found = gather(running)
     rows = read_results(tmp_path / "race")
     assert {row["entrant"] for row in rows} == {"ngram", "rnn"}
     rnn = next(row for row in rows if row["entrant"] == "rnn")
-    assert rnn["learning_rate"] in running.plan.rates()
+    assert rnn["learning_rate"] in rnn["rates_tried"]
+    assert len(rnn["rates_tried"]) == 3
     assert abs(rnn["parameters"] - 5000) <= 100
     assert len(rnn["by_seed"]) == rnn["seeds"] == 2
     assert rnn["by_seed"][0] != rnn["by_seed"][1]
@@ -65,6 +66,7 @@ def test_a_race_from_start_to_report(small, tmp_path):
     path = write_report(found, running, ["compare", "--run", "race"])
     text = path.read_text()
     assert len(text) < 1_000_000
+    assert "at most 1 more" in text
     assert (path.parent / "plots" / "staircase.png").exists()
     assert (path.parent / "plots" / "curves.svg").exists()
     _page_stands_alone(text)

@@ -11,9 +11,12 @@ from torch import Tensor
 
 from elman.batches import Ragged
 from elman.errors import ConfigError, ElmanError
-from elman.generation import BeamConfig, beam_search, forced_log_probs
+from elman.generation import BeamConfig, beam, beam_search, forced_log_probs
+from elman.generation.captured import keep
 from elman.models import EncoderDecoder, EncoderDecoderConfig, LanguageModel
+from elman.ops.state import fixed
 from elman.ops.taps import record
+from elman.ops.waiting import what_waits
 
 EOS = 0
 
@@ -284,7 +287,7 @@ def model(seed: int = 1, **decoder: Any) -> EncoderDecoder:
     return found
 
 
-@pytest.mark.parametrize(
+DECODERS = pytest.mark.parametrize(
     "decoder",
     [
         {},
@@ -297,6 +300,9 @@ def model(seed: int = 1, **decoder: Any) -> EncoderDecoder:
     ],
     ids=["recurrent", "feeding", "Transformer"],
 )
+
+
+@DECODERS
 def test_what_a_search_says_of_a_sequence_is_what_forcing_it_says(decoder: dict[str, Any]) -> None:
     """And the model is as it was, in training mode."""
     given_model = model(**decoder, dropout=0.5)
@@ -309,6 +315,33 @@ def test_what_a_search_says_of_a_sequence_is_what_forcing_it_says(decoder: dict[
             forced_log_probs(given_model, SOURCE, target), found.log_probs[:, rank], rtol=1e-4, atol=1e-4
         )
     assert given_model.training
+
+
+@DECODERS
+@pytest.mark.parametrize("ratio", [0.0, 2.0])
+def test_one_beam_finds_the_same_by_captured_steps(
+    decoder: dict[str, Any], ratio: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: a row that went on behind its limit; a source whose padding was looked at."""
+    config = BeamConfig(beam_size=1, max_tokens=20, length_penalty=0.6, length_ratio=ratio, length_extra=1)
+    source = Ragged(torch.tensor([[1, 2, 3], [5, 0, 0], [6, 4, 0]]), torch.tensor([3, 1, 2]))
+    for seed in range(4):
+        given_model = model(seed, **decoder).eval()
+        with monkeypatch.context() as patch:
+            expected = beam_search(given_model, given_model.start(source), EOS, config, source_lengths=source.lengths)
+            patch.setattr(beam, "_goes_by_graph", lambda *given: True)
+            found = beam_search(given_model, given_model.start(source), EOS, config, source_lengths=source.lengths)
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@DECODERS
+def test_no_decoder_needs_the_host_in_a_step(decoder: dict[str, Any]) -> None:
+    given_model = model(**decoder).eval()
+    with torch.inference_mode():
+        state = fixed(given_model.start(SOURCE), 20)
+    step = lambda token, state: keep(state, given_model.step(token, state)[1])  # noqa: E731
+    assert what_waits(given_model, step, torch.tensor([1, 2]), state) == ""
 
 
 def test_a_language_model_can_be_searched_too() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from elman.config import commented_yaml
 from elman.errors import ConfigError
 from elman.generation.choose import NOTHING, GenerationConfig, choose, penalize, random_stream, sample, shape_logits
+from elman.ops.waiting import without_waiting
 
 rows_of_logits = st.integers(2, 30).flatmap(
     lambda vocab: st.lists(
@@ -53,6 +54,16 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_p(logits, p, k):
             mass += weights[count] / sum(weights)
             count += 1
         assert found == set(ranked[:count])
+
+
+@given(rows_of_logits, st.floats(0.01, 1), st.integers(0, 8), st.sampled_from([0.0, 0.7, 1.0]))
+def test_where_nobody_may_look_the_distribution_is_the_same(logits, p, k, temperature):
+    """Planted: one token fewer in the nucleus; the largest of too few."""
+    logits, config = torch.tensor(logits), GenerationConfig(top_k=k, top_p=p, temperature=temperature)
+    logits[:, 1] = -torch.inf
+    expected = shape_logits(logits, config)
+    with without_waiting():
+        assert torch.equal(shape_logits(logits, config), expected)
 
 
 def test_top_p_sees_beyond_its_first_look_at_a_large_vocabulary():

@@ -13,7 +13,8 @@ from elman.inspection.fading import USUAL, Fading, Probe, fading
 from elman.inspection.gradients import fading_figure, model_figure
 from elman.inspection.jacobians import has_vector_state, jacobian, step_jacobians
 from elman.inspection.panels import HeatMap, Lines
-from elman.inspection.reading import Reading
+from elman.inspection.precision import PRECISIONS, in_precision
+from elman.inspection.reading import Reading, language_reading
 from elman.layers import LAYERS
 from elman.models import MODELS, LanguageModel, NGram, StackConfig
 
@@ -157,6 +158,21 @@ def test_the_model_is_left_as_it_was() -> None:
     assert look.model.training
     assert all(parameter.grad is None for parameter in look.model.parameters())
     np.testing.assert_array_equal(first.norms, connect(look).norms)
+
+
+def test_a_model_in_float64_sees_further_and_the_one_that_was_given_stays() -> None:
+    """Seen to fail with the model itself made wide, and with the floor of float32 for all."""
+    torch.manual_seed(0)
+    model = LanguageModel(StackConfig.make({"pattern": ["rnn"], "hidden_size": 8}), 10)
+    ids = torch.randint(0, 10, (220,)).tolist()
+    single, double = (
+        by_lag(connect(language_reading(in_precision(model, kind), ids, str, 0)), kind) for kind in PRECISIONS
+    )
+    assert all(one.dtype == torch.float32 for one in model.parameters())
+    assert in_precision(model, "float32") is model
+    assert single.norms[-1] == 0 < double.norms[-1]
+    np.testing.assert_allclose(single.norms[:40], double.norms[:40], rtol=1e-3)
+    assert double.floor < 1e-300 < single.floor
 
 
 def test_pictures_of_runs_show_distance_matrix_and_steps() -> None:

@@ -10,6 +10,7 @@ from elman.errors import ConfigError
 from elman.layers import LAYERS
 from elman.layers.experts import Experts, auxiliary_loss, balance
 from elman.ops import taps
+from elman.ops.waiting import without_waiting
 
 
 def build(width: int = 6, **settings) -> Experts:
@@ -99,3 +100,12 @@ def test_training_against_the_balance_loss_spreads_the_tokens() -> None:
 def test_impossible_numbers_are_refused() -> None:
     with pytest.raises(ConfigError, match="experts_per_token is 3, but there are 2 experts; set it to 2 or less"):
         LAYERS["experts"].Config.make({"num_experts": 2, "experts_per_token": 3})
+
+
+def test_where_nobody_may_wait_all_experts_work_and_the_mixture_is_the_same() -> None:
+    """Planted: outputs taken by the order of choices."""
+    layer = build(num_experts=5, experts_per_token=3)
+    x = torch.randn(7, 6)
+    expected = layer.transform(x)
+    with without_waiting():
+        torch.testing.assert_close(layer.transform(x), expected)

@@ -23,7 +23,15 @@ def told(reports):
     return [{**report.plain(), "clock": None} for report in reports if report.kind in ("step", "validation")]
 
 
-@pytest.mark.parametrize("settings", [{}, {"micro_batches": 2}, {"averaging": "triggered", "averaging_window": 1}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"micro_batches": 2},
+        {"averaging": "triggered", "averaging_window": 1},
+        {"averaging": "moving", "averaging_steps": 2},
+    ],
+)
 @pytest.mark.parametrize("stop_at", [1, 3, 7])
 def test_a_restored_trainer_goes_on_to_the_same_bits(batches, make_model, settings, stop_at):
     """Dropout, carried states, averages, logs."""
@@ -138,3 +146,26 @@ def test_the_weights_to_keep_are_the_average_once_there_is_one(batches, make_mod
     for name, value in trainer.model.state_dict().items():
         torch.testing.assert_close(kept[name], mean[name], rtol=0, atol=0)
         assert not torch.equal(kept[name], value)
+
+
+def test_a_moving_average_is_the_mean_at_first_and_forgets_with_its_span(batches, make_model):
+    """Planted: a mean of all updates, and one that begins with the first validation."""
+    trainer = trainer_for(make_model(), batches, lambda: 2.0, averaging="moving", averaging_steps=3, max_steps=8)
+    expected, step = None, 0
+    update = trainer.update.optimizer.step
+
+    def watched(*arguments, **options):
+        nonlocal expected, step
+        update(*arguments, **options)
+        weights, step = flat(trainer.model), step + 1
+        expected = weights if expected is None else expected + (weights - expected) / min(step, 3)
+
+    trainer.update.optimizer.step = watched
+    list(trainer)
+    assert step == 8
+    kept = torch.cat([trainer.weights()[name].flatten() for name, _ in trainer.model.named_parameters()])
+    torch.testing.assert_close(kept, expected)
+
+
+def flat(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])

@@ -168,8 +168,8 @@ class Tag(ExampleTask):
             raise ConfigError(f"{text!r}: has no word to look at")
         row = self.table.encode(Tagged(tuple(words)))
 
-        def run(copies: int) -> Any:
-            return model(together([row] * copies).to(device_of(model)))
+        def run(copies: int, pads: int = 0) -> Any:
+            return model(together([row] * copies).padded(pads).to(device_of(model)))
 
         return Reading(model, run, {"": words}, "tag", self.tags.names.__getitem__)
 

@@ -281,8 +281,8 @@ class Translate(ExampleTask):
             "encoder": [self.source.token(int(id)) for id in read],
         }
 
-        def run(copies: int) -> Any:
-            batch = together([{"source": read, "target": written}] * copies).to(device_of(model))
+        def run(copies: int, pads: int = 0) -> Any:
+            batch = together([{"source": read, "target": written}] * copies).padded(pads).to(device_of(model))
             return model(batch.ragged("source"), batch.ragged("target"))
 
         return Reading(model, run, tokens, "next", self.target.token, written.tolist(), "encoder.embedding")

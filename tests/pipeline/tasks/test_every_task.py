@@ -8,6 +8,7 @@ from task_data import ENDS, TEXTS, settings_of
 
 from elman.corpus import PairCorpus, Repairs
 from elman.errors import ConfigError, DataError
+from elman.inspection.padding import padding
 from elman.pipeline import load, read_recipe, train
 from elman.pipeline.judging import compare_runs, evaluate_run
 from elman.pipeline.tasks import TASKS
@@ -261,6 +262,15 @@ SEEN = {
     "tag": ("the cat sees that dog", "layers.0.bidirectional.backward.lstm.memory", 5),
     "translate": ("abcd", "encoder.layers.0.bidirectional.forward.lstm.hidden", 4),
 }
+
+
+@every_task
+def test_no_task_sees_padding_beside_a_text(runs, task):
+    """Seen to fail with a source whose padding counts as places."""
+    for one in padding(load(runs[task]).reading(SEEN[task][0]), (1, 8)):
+        assert not one.seen, one
+        assert all(share == 0 for share in one.mass.values())
+        assert (task == "translate") == ("decoder.cross-attention.weights" in one.mass)
 
 
 @every_task

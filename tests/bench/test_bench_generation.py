@@ -1,0 +1,18 @@
+"""Generation is measured only while captured steps write torch's texts, and on a CPU too, where it is small."""
+
+from elman.bench import SUITES, agreement
+
+
+def test_captured_steps_agree_on_this_machine():
+    assert agreement.generation() == []
+
+
+def test_another_text_is_found(monkeypatch):
+    monkeypatch.setattr("elman.generation.captured.keep", lambda old, new: None)
+    assert "lstm: captured steps write another text than torch" in agreement.generation()
+
+
+def test_generation_is_measured_here_too():
+    for figures in SUITES["generation"].measure(1).values():
+        assert set(figures["variants"]) == {"torch", "captured"}
+        assert all(row["tokens_per_second"] > 0 for row in figures["variants"].values())

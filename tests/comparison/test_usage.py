@@ -1,0 +1,62 @@
+"""What the use of a model takes: speed by a clock that does not lie, and the bytes it carries on."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from elman.comparison import usage
+from elman.models import Classifier, ClassifierConfig, EncoderDecoder, EncoderDecoderConfig
+from elman.pipeline.tasks import TASKS
+
+WIDTH = 8
+
+
+def translator(**sides):
+    settings = {
+        side: {"hidden_size": WIDTH, "pattern": ["lstm"], **sides.get(side, {})} for side in ("encoder", "decoder")
+    }
+    return EncoderDecoder(EncoderDecoderConfig.make(settings), 5, 6, 0).eval()
+
+
+def bytes_of(model, contexts=usage.PAIRS):
+    found = usage.state_bytes(model, contexts)
+    assert [one["tokens"] for one in found] == [*contexts]
+    return [one["bytes"] for one in found]
+
+
+def test_a_translation_without_attention_carries_the_same_whatever_its_length():
+    sizes = bytes_of(translator(decoder={"attention": None, "context": ["state"]}))
+    assert set(sizes) == {2 * WIDTH * 4}  # hidden and cell of one layer, in float32
+
+
+def test_a_translation_that_looks_back_carries_its_source():
+    """Seen to fail with the state before a source without words."""
+    sizes = bytes_of(translator(decoder={"attention": {"score": "dot"}, "context": ["state"]}))
+    assert sizes == sorted(set(sizes))
+    steps = zip(pairwise(sizes), pairwise(usage.PAIRS), strict=True)
+    assert len({(after - before) / (longer - shorter) for (before, after), (shorter, longer) in steps}) == 1
+
+
+def test_a_classifier_that_reads_one_way_carries_the_state_of_its_layers():
+    model = Classifier(ClassifierConfig.make({"pattern": ["lstm", "gru"], "hidden_size": WIDTH}), 9, 2).eval()
+    assert set(bytes_of(model, (1, 16, 64))) == {3 * WIDTH * 4}
+
+
+def test_speed_leaves_the_first_turn_out_and_counts_all_units(monkeypatch):
+    """A turn takes a tenth of a second, the first a thousand. Seen to fail with the first one counted."""
+    now = [0.0]
+    monkeypatch.setattr(usage.time, "monotonic", lambda: now[0])
+
+    def work():
+        now[0] += 1000
+        yield 3
+        while True:
+            now[0] += 0.1
+            yield 5
+
+    assert usage.speed(torch.nn.Linear(1, 1), work()) == pytest.approx(50)
+
+
+def test_every_task_says_which_costs_it_has():
+    assert usage.APPLIES.keys() == {*TASKS}
