@@ -91,10 +91,26 @@ int64_t draw(const float* weights, int64_t size, double place) {
     return last;
 }
 
+// Not-a-numbers are passed over: the sum of exponentials will show them.
+float top_of(const float* values, int64_t size) {
+    Floats most[4] = {};
+    for (Floats& part : most) part -= INFINITY;
+    int64_t n = 0;
+    for (; n + 4 * LANES <= size; n += 4 * LANES)
+        for (int64_t part = 0; part < 4; ++part) {
+            const Floats here = *(const Floats*)(values + n + part * LANES);
+            most[part] = here > most[part] ? here : most[part];
+        }
+    float top = -INFINITY;
+    for (; n < size; ++n) top = values[n] > top ? values[n] : top;
+    for (const Floats& part : most)
+        for (int64_t lane = 0; lane < LANES; ++lane) top = part[lane] > top ? part[lane] : top;
+    return top;
+}
+
 // The sum of the exponentials of all logits, which go to `work`, beside the largest.
 double weigh(const float* logits, int64_t vocab, float* work, float& most) {
-    most = -INFINITY;
-    for (int64_t n = 0; n < vocab; ++n) most = larger(logits[n], most);
+    most = top_of(logits, vocab);
     for (int64_t n = 0; n < vocab; ++n) work[n] = exponential(logits[n] - most);
     return total(work, vocab);
 }
@@ -121,8 +137,7 @@ int64_t choose(const float* logits, const Rules& rules, const int64_t* recent, d
         token = std::max_element(given, given + vocab) - given;
     } else {
         if (changed || rules.temperature != 1) {
-            float top = -INFINITY;
-            for (int64_t n = 0; n < vocab; ++n) top = larger(given[n], top);
+            const float top = top_of(given, vocab);
             const double inverse = 1 / rules.temperature;
             for (int64_t n = 0; n < vocab; ++n) work[n] = exponential((float)((given[n] - top) * inverse));
         }
