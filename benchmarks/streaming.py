@@ -1,4 +1,4 @@
-"""A million steps of every causal layer, and of n-grams: does memory stay where it was?
+"""A million steps of every causal layer, of n-grams and of machine code: does memory stay where it was?
 
     python -m benchmarks.streaming --steps 1000000
 
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from torch import Tensor
 from elman.batches import TokenStore
 from elman.bench.harness import write
 from elman.corpus.document import Document
+from elman.generation import GenerationConfig, generate_tokens
 from elman.layers import LAYERS
+from elman.models import LanguageModel, StackConfig
 from elman.models.ngram import NGram, NGramConfig
 from elman.tokenizers import train_tokenizer
 
@@ -31,9 +34,17 @@ SETTINGS: dict[str, dict[str, Any]] = {"attention": {"context": 64}}  # full ear
 ALLOWED = 1.0  # megabytes between the second mark and the last: the C library keeps pages as it likes
 
 
+# Language models that write in machine code, in 8 bits where the name says so.
+NATIVE: dict[str, list[Any]] = {
+    "native lstm": ["lstm", "lstm"],
+    "native int8 lstm": ["lstm", "lstm"],
+    "native attention": [{"attention": {"context": 64}}, "experts"],
+}
+
+
 def names() -> list[str]:
-    """Every layer that can step, and the model that is counted."""
-    return [*(name for name in LAYERS if LAYERS[name].causal), "ngram"]
+    """Every layer that can step, the model that is counted, and models in machine code."""
+    return [*(name for name in LAYERS if LAYERS[name].causal), "ngram", *NATIVE]
 
 
 def build(name: str) -> tuple[Any, Tensor]:
@@ -55,17 +66,37 @@ def counted() -> NGram:
     return model.eval()
 
 
+def outputs(name: str, steps: int) -> Iterator[Any]:
+    """What each step gives."""
+    if name in NATIVE:
+        yield from written(name, steps)
+        return
+    model, inputs = build(name)
+    state = model.initial_state(1)
+    with torch.inference_mode():
+        for step in range(steps):
+            output, state = model.step(inputs[step % len(inputs)], state)
+            yield output
+
+
+def written(name: str, steps: int) -> Iterator[float]:
+    torch.manual_seed(0)
+    config = StackConfig.make({"hidden_size": 128, "pattern": NATIVE[name]})
+    weights: Any = "int8" if "int8" in name else "fp32"
+    settings = GenerationConfig(max_tokens=steps, stop_at_end=False, engine="native", weights=weights, seed=0)
+    for (choice,) in generate_tokens(LanguageModel(config, 1000).eval(), [[]], settings, eos_id=0):
+        assert choice is not None
+        yield choice.log_prob
+
+
 def stream(name: str, marks: tuple[int, ...]) -> dict[str, Any]:
     """Megabytes in memory at each mark, how many were added since the second, and steps in a second."""
-    model, inputs = build(name)
-    state, megabytes = model.initial_state(1), {}
+    megabytes = {}
     began = time.perf_counter()
-    with torch.inference_mode():
-        for step in range(1, marks[-1] + 1):
-            output, state = model.step(inputs[step % len(inputs)], state)
-            if step in marks:
-                megabytes[step] = resident()
-    assert not output.isnan().any(), f"{name}: after {marks[-1]} steps the output is not a number"
+    for step, output in enumerate(outputs(name, marks[-1]), 1):
+        if step in marks:
+            megabytes[step] = resident()
+            assert not torch.as_tensor(output).isnan().any(), f"{name}: after {step} steps the output is not a number"
     speed = marks[-1] / (time.perf_counter() - began)
     return {"megabytes": megabytes, "growth": megabytes[marks[-1]] - megabytes[marks[1]], "steps_per_second": speed}
 
@@ -93,7 +124,7 @@ def main() -> None:
         results[name] = found = json.loads(subprocess.run(alone, capture_output=True, text=True, check=True).stdout)
         levels = ", ".join(f"{float(value):.1f}" for value in found["megabytes"].values())
         print(f"{name:<18} {levels} MB at {marks}; {found['steps_per_second']:,.0f} steps/s", flush=True)
-        written = write("streaming-cpu", {"width": WIDTH, "models": results})  # each time: hours may follow
+        written = write("streaming", {"width": WIDTH, "models": results})  # each time: hours may follow
     print(written)
     grown = [name for name, found in results.items() if found["growth"] > ALLOWED]
     raise SystemExit(f"memory grew by more than {ALLOWED} MB: {', '.join(grown)}" if grown else 0)

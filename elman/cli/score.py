@@ -8,10 +8,20 @@ from typing import Annotated
 import typer
 
 from elman.cli import options
+from elman.errors import ConfigError
 
 
 def score(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Answer each line as soon as it comes, not many together.")
+    ] = False,
+    engine: Annotated[
+        str | None, options.option(help="What reads a stream: auto, native (machine code) or torch.", default="auto")
+    ] = None,
+    weights: Annotated[
+        str | None, options.option(help="Of the native engine: fp32, or int8 for speed.", default="fp32")
+    ] = None,
     module: options.Module = None,
     device: options.Device = None,
     json: options.Json = False,
@@ -19,11 +29,19 @@ def score(
     """Read lines on stdin; write log-probability (nats), bits per byte and the line, or one JSON object a line."""
     from elman.pipeline.trained import load
 
+    if (engine or weights) and not stream:
+        raise ConfigError("--engine and --weights say how a stream is read; add --stream")
     model = load(run, device or "auto")
     if not json and model.kind != "likelihood":
         print(f"note: {model.kind}: each token with both sides in sight; compares with its like only", file=sys.stderr)
-    for found in model.score(options.read_lines()):
+    lines = options.read_lines()
+    scores = model.follow(lines, engine or "auto", weights or "fp32", _tell) if stream else model.score(lines)
+    for found in scores:
         if json:
-            print(jsonlib.dumps(found.plain(), ensure_ascii=False))
+            print(jsonlib.dumps(found.plain(), ensure_ascii=False), flush=stream)
         else:
-            print(f"{found.log_prob:.4f}\t{found.bits_per_byte:.4f}\t{found.text}")
+            print(f"{found.log_prob:.4f}\t{found.bits_per_byte:.4f}\t{found.text}", flush=stream)
+
+
+def _tell(engine: str) -> None:
+    print(f"note: read by {engine}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """How probable is each text? Many at a time, in their order, each from a fresh state."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
@@ -33,17 +33,27 @@ class Score:
         return asdict(self) | {"perplexity": math.exp(min(-self.log_prob / self.tokens, 700))}
 
 
-def score_texts(model: Any, tokenizer: Any, texts: Iterable[str], length: int = LENGTH) -> Iterator[Score]:
-    """One score for each text, as they come: a stream may be endless.
+def score_texts(
+    model: Any,
+    tokenizer: Any,
+    texts: Iterable[str],
+    length: int = LENGTH,
+    rows: int = ROWS,
+    losses: Callable[..., Any] | None = None,
+) -> Iterator[Score]:
+    """One score for each text, `rows` of them at a time: a stream may be endless.
 
     Texts are read in pieces of `length` tokens; to a model without a past, as masked ones are, each stands alone.
+    `losses` may take the place of the model's own.
     """
     texts = iter(texts)
-    while group := list(islice(texts, ROWS)):
-        yield from _score_group(model, tokenizer, group, length)
+    while group := list(islice(texts, rows)):
+        yield from _score_group(model, tokenizer, group, length, losses or model.losses)
 
 
-def _score_group(model: Any, tokenizer: Any, texts: list[str], length: int) -> Iterator[Score]:
+def _score_group(
+    model: Any, tokenizer: Any, texts: list[str], length: int, losses_of: Callable[..., Any]
+) -> Iterator[Score]:
     encoded = [ids.tolist() for ids in tokenizer.encode_batch(texts)]
     order = sorted(range(len(texts)), key=lambda row: -len(encoded[row]))
     device, eos = device_of(model), tokenizer.eos_id
@@ -59,7 +69,7 @@ def _score_group(model: Any, tokenizer: Any, texts: list[str], length: int) -> I
             part = slice(start, start + length)
             here = (lengths - start).clamp(0, length)
             given, wanted = inputs[:, part].to(device), targets[:, part].to(device)
-            losses, state = model.losses(given, wanted, state, here.to(device))
+            losses, state = losses_of(given, wanted, state, here.to(device))
             real = torch.arange(losses.shape[1]) < here[:, None]
             nats += torch.where(real, losses.cpu().double(), 0.0).sum(1)
     for row, total in sorted(zip(order, nats.tolist(), strict=True)):

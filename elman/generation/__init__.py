@@ -3,6 +3,7 @@
 from elman.generation.beam import BeamConfig, Hypotheses, Hypothesis, beam_search, forced_log_probs
 from elman.generation.choose import GenerationConfig, choose, shape_logits
 from elman.generation.ensemble import Ensemble
+from elman.generation.follow import Follower
 from elman.generation.risk import least_risk
 from elman.generation.search import search_all, search_each
 from elman.generation.stream import Chosen, Generated, generate, generate_tokens, stream
@@ -11,6 +12,7 @@ __all__ = [
     "BeamConfig",
     "Chosen",
     "Ensemble",
+    "Follower",
     "Generated",
     "GenerationConfig",
     "Hypotheses",

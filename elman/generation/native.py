@@ -24,6 +24,7 @@ from elman.ops.taps import listening
 from elman.shapes import State, Step, Tokens
 
 WORTH = 2000  # tokens after which a second or two of compiling has paid
+AT_ONCE = 2**26  # bytes that steps read in the time that torch takes for a short line at once
 CHUNK = 16  # tokens between two returns to Python: what a reader who stops may have asked for in vain
 
 
@@ -31,6 +32,7 @@ class Engine(NamedTuple):
     name: str
     reason: str
     write: Callable[..., Iterator[list[Chosen | None]]] | None = None  # none: torch
+    program: Program | None = None  # of the native engine: what known tokens are stepped through with
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
@@ -48,29 +50,34 @@ _written: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 _warned: set[str] = set()
 
 
-def explain(model: Any, config: GenerationConfig | None = None, rows: int = 1) -> str:
+def explain(model: Any, config: GenerationConfig | None = None, rows: int = 1, known: int = 0) -> str:
     """What would take the steps of such texts, and why: "native: AVX-512, fp32", "captured: a CUDA graph of a step",
     "torch: a recorder is listening"."""
     with still(model):
-        return str(find_engine(model, config or GenerationConfig(), rows))
+        return str(find_engine(model, config or GenerationConfig(), rows, known))
 
 
-def find_engine(model: Any, config: GenerationConfig, rows: int = 1) -> Engine:
-    """What writes the tokens, made if need be, or the reason why torch does."""
+def find_engine(model: Any, config: GenerationConfig, rows: int = 1, known: int = 0) -> Engine:
+    """What writes the tokens, made if need be, or the reason why torch does.
+
+    With `known` tokens nothing is written: they are stepped through, or read at once by torch.
+    """
     if config.engine == "torch":
         return Engine("torch", "as asked")
     if obstacle := _obstacle(model):
         engine = Engine("torch", obstacle)
     elif config.engine == "captured" or (config.engine == "auto" and device_of(model).type == "cuda"):
-        engine = _captured(model, config)
+        engine = _captured(model, config, known)
     else:
-        engine = _native(model, config, rows)
-    if engine.write is None and config.engine != "auto":
+        engine = _native(model, config, rows, known)
+    if engine.name == "torch" and config.engine != "auto":
         raise ConfigError(f"generation.engine: {config.engine} cannot run: {engine.reason}; take auto or torch")
     return engine
 
 
-def _captured(model: nn.Module, config: GenerationConfig) -> Engine:
+def _captured(model: nn.Module, config: GenerationConfig, known: int = 0) -> Engine:
+    if known:
+        return Engine("torch", "tokens that are known are read at once")
     if config.engine == "auto" and config.max_tokens < captured.CHUNK:
         return Engine("torch", f"for fewer than {captured.CHUNK} tokens capturing does not pay")
     if obstacle := captured.obstacle(model):
@@ -80,16 +87,16 @@ def _captured(model: nn.Module, config: GenerationConfig) -> Engine:
     return Engine("captured", told, partial(captured.write_rows, model))
 
 
-def _native(model: nn.Module, config: GenerationConfig, rows: int) -> Engine:
+def _native(model: nn.Module, config: GenerationConfig, rows: int, known: int) -> Engine:
     kind = device_of(model).type
     if kind != "cpu":
         return Engine("torch", f"the model is on {kind}")
-    if config.engine == "auto" and (drawback := _drawback(model, config, rows)):
+    if config.engine == "auto" and (drawback := _drawback(model, config, rows, known)):
         return Engine("torch", drawback)
     made = _program(model, config.weights)
     if made.program is None:
         return Engine("torch", made.reason)
-    return Engine("native", made.reason, partial(write_rows, made.program))
+    return Engine("native", made.reason, partial(write_rows, made.program), made.program)
 
 
 def write_rows(
@@ -142,16 +149,24 @@ def _obstacle(model: Any) -> str:
     return "" if isinstance(model, nn.Module) else "the model is not a network"
 
 
-def _drawback(model: nn.Module, config: GenerationConfig, rows: int) -> str:
+def _drawback(model: nn.Module, config: GenerationConfig, rows: int, known: int) -> str:
     """Why torch is expected to be faster."""
     if rows > 1:
         return f"{rows} texts at once share one reading of the weights"
+    if known and known * _bytes(model, config.weights) > AT_ONCE:
+        return "all tokens of a long line share one reading of the weights"
     if config.weights in _made.get(model, {}):
         return ""
-    _written[model] = asked = _written.get(model, 0) + config.max_tokens
+    _written[model] = asked = _written.get(model, 0) + (known or config.max_tokens)
     if asked < WORTH:
         return f"for fewer than {WORTH} tokens compiling does not pay"
     return ""
+
+
+def _bytes(model: Any, weights: str) -> int:
+    """About so many are read in each step: the weights, and the state."""
+    size = sum(part.numel() for part in model.parameters()) * (1 if weights == "int8" else 4)
+    return size + sum(part.nbytes for _, part in tensors(model.initial_state(1)))
 
 
 def _program(model: nn.Module, weights: str) -> _Made:

@@ -1,11 +1,13 @@
 """Mixture of experts: a router sends each token through a few of many feed-forward networks."""
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
 
 from elman import config as settings
 from elman.layers.base import LAYERS
@@ -99,7 +101,8 @@ class Experts(Pointwise):
     def _mix(self, x: Tensor, probabilities: Tensor, choices: Tensor) -> Tensor:
         shares = probabilities.gather(-1, choices)
         shares = tap("router.shares", shares / shares.sum(-1, keepdim=True))
-        outputs = self._by_chosen(x, choices) if may_wait() else self._by_all(x, choices)
+        way = self._by_number if x.is_meta else self._by_chosen if may_wait() else self._by_all
+        outputs = way(x, choices)
         return (outputs * shares.unsqueeze(-1).to(outputs.dtype)).sum(-2)
 
     def _by_chosen(self, x: Tensor, choices: Tensor) -> Tensor:
@@ -115,6 +118,16 @@ class Experts(Pointwise):
         """The same, each expert over every token: more work, but nobody has to wait for the choices."""
         outputs = torch.stack([expert.to_output(expert.inner(x)) for expert in self.experts], -2)  # type: ignore[operator]
         return outputs.gather(-2, choices.unsqueeze(-1).expand(*choices.shape, self.output_size))
+
+    def _by_number(self, x: Tensor, choices: Tensor) -> Tensor:
+        """The same whoever is chosen, as a tracer needs it: weights picked by number from a table of all experts'."""
+        first: Any = self.experts[0]
+        names = [name for name, _ in first.named_parameters()]
+        tables = {name: torch.stack([attrgetter(name)(expert) for expert in self.experts]) for name in names}
+        weights = {name: table[choices.flatten()] for name, table in tables.items()}
+        tokens = x.flatten(0, -2).repeat_interleave(choices.shape[-1], dim=0).unsqueeze(1)
+        outputs = vmap(lambda weights, token: functional_call(first, weights, (token,))[0])(weights, tokens)
+        return outputs.view(*choices.shape, self.output_size)
 
 
 def balance(probabilities: Tensor, choices: Tensor, lengths: Lengths | None = None) -> Tensor:

@@ -1,7 +1,7 @@
 """A trained model ready to use: `elman.load("runs/mine")` speaks, scores, and lets one look inside."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +9,9 @@ from typing import Any
 
 from elman.config import read_yaml
 from elman.errors import ConfigError, RunError
-from elman.evaluation import score_texts
-from elman.generation import Ensemble, Generated, GenerationConfig, generate, stream
+from elman.evaluation import Score, score_texts
+from elman.evaluation.score import LENGTH
+from elman.generation import Ensemble, Follower, Generated, GenerationConfig, generate, stream
 from elman.inspection.precision import in_precision
 from elman.inspection.reading import Reading
 from elman.inspection.trace import Trace, trace
@@ -110,9 +111,22 @@ class TrainedModel:
         """
         if isinstance(texts, str):
             return next(iter(self.score([texts])))
-        if prediction_of(self.model) == "masked":
-            return score_texts(self.model, self.tokenizer, texts, self.recipe.training.sequence_length)
-        return score_texts(self.model, self.tokenizer, texts)
+        return score_texts(self.model, self.tokenizer, texts, self._piece)
+
+    def follow(
+        self,
+        texts: Iterable[str],
+        engine: str = "auto",
+        weights: str = "fp32",
+        listen: Callable[[str], None] = lambda _: None,
+    ) -> Iterator[Score]:
+        """The same scores, each as soon as its text comes; engine and weights as in the recipe's section `generation`.
+
+        `listen` hears what reads the texts, and why.
+        """
+        config = GenerationConfig.make({"engine": engine, "weights": weights})
+        losses = None if prediction_of(self.model) == "masked" else Follower(self.model, config, listen)
+        return score_texts(self.model, self.tokenizer, texts, self._piece, rows=1, losses=losses)
 
     def record(self, *sites: str) -> AbstractContextManager[taps.Recording]:
         """Collect what passes at some sites while the block runs: `with model.record("*.gate.*") as seen: ...`."""
@@ -152,6 +166,11 @@ class TrainedModel:
         """Every site with the shape it has for one token."""
         text = "" if isinstance(self.task, LanguageModelling) else "a"
         return {site: tuple(values.shape[1:]) for site, values in self.trace(text, target="").data.items()}
+
+    @property
+    def _piece(self) -> int:
+        """How many tokens are scored at once: a masked model knows no longer pieces than those of its training."""
+        return self.recipe.training.sequence_length if prediction_of(self.model) == "masked" else LENGTH
 
     def _generation(self, settings: Mapping[str, Any]) -> GenerationConfig:
         if prediction_of(self.model) == "masked":

@@ -179,6 +179,21 @@ def test_score_gives_a_line_for_each_line(elman, trained, monkeypatch):
     assert found[2]["unknowns"] > 0
 
 
+@pytest.mark.parametrize("engine", ["auto", "native", "torch"])
+def test_score_of_a_stream_is_the_same_and_says_what_reads_it(elman, trained, engine):
+    lines = "the cat sat\n\ngröße ❤ \t x\nthe cat sat\n"
+    plain = [json.loads(line) for line in elman("score", trained, "--json", stdin=lines).out.splitlines()]
+    ended = elman("score", trained, "--json", "--stream", "--engine", engine, stdin=lines)
+    found = [json.loads(line) for line in ended.out.splitlines()]
+    assert [one.pop("log_prob") for one in found] == pytest.approx([one.pop("log_prob") for one in plain], rel=1e-5)
+    assert [one["text"] for one in found] == lines.splitlines()
+    why = {"auto": "torch: for fewer than", "native": "native: ", "torch": "torch: as asked"}
+    assert ended.err.startswith(f"note: read by {why[engine]}")
+    refused = elman("score", trained, "--engine", engine, stdin=lines)
+    assert refused.code == 2
+    assert "add --stream" in refused.err
+
+
 def test_score_of_nothing_is_nothing(elman, trained, monkeypatch):
     type_in(monkeypatch, "")
     assert elman("score", trained) == (0, "", "")

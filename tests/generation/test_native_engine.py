@@ -5,7 +5,9 @@ that was one step behind after the end of a chunk, and weights that were not pac
 """
 
 import gc
+import sys
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -63,8 +65,12 @@ def test_tokens_and_probabilities_are_those_of_torch(model, rules, stop_at_end):
 class Plain(torch.nn.Module):
     """The logits are what the state says: for trying the rules of choice alone."""
 
+    def __init__(self, vocab=40):
+        super().__init__()
+        self.vocab = vocab
+
     def initial_state(self, batch):
-        return torch.zeros(batch, 40)
+        return torch.zeros(batch, self.vocab)
 
     def step(self, token, state):
         return state * 1.0, state * 1.0
@@ -107,6 +113,21 @@ def test_choices_among_equals_and_impossible_tokens_are_those_of_torch(
     (token,), _ = runner.run(rules, torch.tensor([uniform]).double(), torch.tensor(recent), final=True)
     assert len(near) > 1 or token in expected  # on the very border of two tokens, either is right
     assert shaped[0, token] > -torch.inf
+
+
+def test_a_peak_is_found_wherever_it_stands():
+    """Seen to fail with a quarter of the tokens left out: far below the peak, exponentials overflow."""
+    from elman.ops.native import compile_step
+
+    program = compile_step(Plain(203))
+    for place in (0, 17, 40, 63, 64, 130, 191, 192, 202):
+        logits = torch.zeros(1, 203)
+        logits[0, place] = 200.0
+        runner = Runner(program, [logits])
+        runner.output.copy_(logits)
+        rules = Rules(203, 0, 6, EOS, EOS, False, 1.0, 1.0, 1.0)
+        found = runner.run(rules, torch.tensor([0.5]).double(), torch.full((6,), -1), final=True)
+        assert found == ([place], [pytest.approx(0, abs=1e-6)])
 
 
 def test_auto_takes_it_for_long_texts_one_at_a_time(fake):
@@ -187,6 +208,17 @@ def test_eight_bits_write_almost_the_same(fake):
     assert explain(model, GenerationConfig(engine="native", weights="int8")).endswith("int8")
     assert exact != rounded
     assert abs(exact[0][0].log_prob - rounded[0][0].log_prob) < 0.05
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
+def test_a_long_text_takes_no_more_memory_than_a_short_one(model):
+    """Seen to fail with a runner that kept its outputs. `python -m benchmarks.streaming` does a million steps."""
+    config = GenerationConfig(max_tokens=20_000, stop_at_end=False, engine="native", seed=1)
+    pages = []
+    for count, _ in enumerate(generate_tokens(model, [[]], config, EOS), 1):
+        if count in (5_000, config.max_tokens):
+            pages.append(int(Path("/proc/self/statm").read_text().split()[1]))
+    assert (pages[1] - pages[0]) * 4096 < 2**20
 
 
 def test_a_model_that_is_gone_takes_its_program_with_it(fake):

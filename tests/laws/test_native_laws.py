@@ -14,10 +14,9 @@ from elman.cells import Cell
 from elman.layers import LAYERS
 from elman.layers.recurrent import Recurrent
 from elman.models import LanguageModel, StackConfig
-from elman.ops.native import CannotCompile, Runner, compile_step
+from elman.ops.native import Runner, compile_step
 from elman.ops.state import tensors
 
-WITH_TORCH = {"experts": "bincount"}  # layers that machine code does not know yet, and what stands in the way
 CASES = [
     pytest.param(name, settings, id=f"{name}-{number}", marks=[pytest.mark.slow] if number else [])
     for name in LAYERS
@@ -51,12 +50,8 @@ def assert_steps_agree(model: Any, steps: int = 20, tolerance: float = 1e-5) -> 
 
 
 @pytest.mark.parametrize(("name", "settings"), CASES)
-def test_agreement_machine_code_steps_like_torch_or_says_why_not(name, settings):
-    if name in WITH_TORCH:
-        with pytest.raises(CannotCompile, match=WITH_TORCH[name]):
-            compile_step(model_of(name, settings))
-    else:
-        assert_steps_agree(model_of(name, settings))
+def test_agreement_machine_code_steps_like_torch(name, settings):
+    assert_steps_agree(model_of(name, settings))
 
 
 def test_agreement_norms_shortcuts_positions_and_untied_words():

@@ -1,8 +1,9 @@
 """Generated machine code computes what torch computes, and says why where it cannot.
 
-Seen to fail: with a tanh without its part near zero, a last panel without its last result, a loop that went on after a
-sum it depends on, eight bits without their zero, threads that left a panel out, a step that wrote into its state, and
-one that left the processor without subnormal numbers.
+Seen to fail: with a tanh without its part near zero, a last panel without its last result, a loop that went on after
+a sum it depends on, eight bits without their zero, the matrix after the chosen one, a place too low among the
+largest, threads that left a panel out, a step that wrote into its state, and one that left the processor without
+subnormal numbers.
 """
 
 import concurrent.futures
@@ -19,7 +20,7 @@ from torch.nn import functional as F
 
 from elman.errors import ConfigError
 from elman.ops.native import CannotCompile, NoCompiler, Runner, build, compile_step, use_threads
-from elman.ops.native.packing import pack
+from elman.ops.native.packing import pack, packed_size
 
 
 class Function(nn.Module):
@@ -88,12 +89,22 @@ def test_products_of_eight_bits_are_right_to_their_rounding():
 @pytest.mark.parametrize("weights", ["fp32", "int8"])
 def test_threads_share_the_work_and_change_nothing(weights):
     torch.manual_seed(0)
-    layer, x = Function(lambda x, part: part(x), nn.Linear(300, 1000)), torch.randn(1, 300)
-    alone = run(layer, x, weights)
+    parts = [nn.Linear(600, 1000), nn.Linear(1000, 2100), nn.Linear(2100, 320)]  # few panels and many, in turn
+    layer, x = Function(lambda x, *parts: nn.Sequential(*parts)(x), *parts), torch.randn(1, 600)
+    program = compile_step(layer, weights, x)
+    alone = Runner(program, []).step(x).clone()
+
+    def agree(times):
+        runner = Runner(program, [])
+        for _ in range(times):
+            runner.output.zero_()
+            assert torch.equal(runner.step(x), alone)
+
     use_threads(3)
     try:
-        runner = Runner(compile_step(layer, weights, x), [])
-        assert all(torch.equal(runner.step(x), alone) for _ in range(100))
+        with concurrent.futures.ThreadPoolExecutor(2) as callers:  # of two at once, one works alone
+            list(callers.map(agree, [50, 50]))
+        agree(200)
     finally:
         use_threads(1)
     with pytest.raises(ConfigError, match="0 threads"):
@@ -103,19 +114,18 @@ def test_threads_share_the_work_and_change_nothing(weights):
 @given(st.integers(1, 40), st.integers(1, 150), st.integers(0, 1000))
 def test_packed_bytes_hold_every_weight_at_its_place(inner, results, seed):
     matrix = torch.randn(inner, results, generator=torch.Generator().manual_seed(seed))
-    packed, start = pack(matrix, "int8"), 0
-    for first in range(0, results, 64):
-        width = min(64, -(-(results - first) // 16) * 16)
-        size = -(-inner // 4) * 4 * width
-        weights = packed[start : start + size].view(torch.int8).view(-1, width, 4).transpose(1, 2).reshape(-1, width)
-        scales = packed[start + size : start + size + 4 * width].view(torch.float32)
-        sums = packed[start + size + 4 * width : start + size + 8 * width].view(torch.int32)
+    packed, start, size = pack(matrix, "int8"), 0, -(-inner // 4) * 64
+    for first in range(0, results, 16):
+        weights = packed[start : start + size].view(torch.int8).view(-1, 16, 4).transpose(1, 2).reshape(-1, 16)
+        scales = packed[start + size : start + size + 64].view(torch.float32)
+        sums = packed[start + size + 64 : start + size + 128].view(torch.int32)
         assert torch.equal(weights.sum(0, dtype=torch.int32), sums)
-        part = matrix[:, first : first + 64]
+        part = matrix[:, first : first + 16]
         found = (weights[:inner] * scales)[:, : part.shape[1]]
         assert ((found - part).abs() <= part.abs().amax(0) / 254 * 1.001).all()
-        start += size + 8 * width
-    assert start == len(packed)
+        start += size + 128
+    assert start == len(packed) == packed_size(inner, results, "int8")
+    assert len(pack(matrix, "fp32")) == packed_size(inner, results, "fp32")
 
 
 def test_shapes_views_sums_and_choices_are_those_of_torch():
@@ -135,9 +145,54 @@ def test_shapes_views_sums_and_choices_are_those_of_torch():
     check(Function(function), torch.randn(1, 48), 1e-5)
 
 
+def test_the_largest_numbers_and_their_places_are_those_of_torch():
+    def function(x):
+        rows = x.view(1, 4, 10)
+        parts = [rows.topk(3).values, rows.topk(10).values, rows.gather(-1, rows.topk(2).indices)]
+        return torch.cat([*parts, rows.topk(1).indices.float()], -1)
+
+    torch.manual_seed(0)
+    x = torch.randn(1, 40)
+    x[0, 5], x[0, 17] = torch.inf, -torch.inf
+    check(Function(function), x)
+
+
+class Table(nn.Module):
+    """Matrices, of which the input chooses some; `also` reads those in another way."""
+
+    def __init__(self, inner=130, columns=140, also=False):
+        super().__init__()
+        self.matrices, self.also = nn.Parameter(torch.randn(5, columns, inner)), also
+
+    def initial_state(self, batch):
+        return ()
+
+    def step(self, x, state):
+        picked = self.matrices[x[0, :5].topk(3).indices]
+        products = torch.bmm(x.expand(3, 1, -1), picked.transpose(1, 2)).flatten(1)
+        return products + picked.sum(2) if self.also else products, ()
+
+
+@pytest.mark.parametrize("also", [False, True])
+@pytest.mark.parametrize(("weights", "tolerance"), [("fp32", 1e-4), ("int8", 0.5)])
+def test_matrices_picked_from_a_table_are_read_where_they_lie(weights, tolerance, also):
+    torch.manual_seed(0)
+    layer, x = Table(also=also), torch.randn(1, 130)
+    runner = Runner(compile_step(layer, weights, x), [])
+    for _ in range(4):
+        with torch.no_grad():
+            expected = layer.step(x, ())[0]
+        torch.testing.assert_close(runner.step(x), expected, rtol=tolerance, atol=tolerance)
+        x = x.roll(1, 1)
+    kept = {weight.form for weight in runner.program.lowered.weights}
+    assert kept == ({weights, "plain"} if also else {weights})
+
+
 def test_what_is_not_known_is_named():
     with pytest.raises(CannotCompile, match="cumsum is not known"):
         run(Function(lambda x: x.cumsum(1)), torch.randn(1, 8))
+    with pytest.raises(CannotCompile, match="the least numbers"):
+        run(Function(lambda x: x.topk(2, largest=False).values), torch.randn(1, 8))
     with pytest.raises(CannotCompile, match="cannot be traced"):
         run(Function(lambda x: x * float(x.sum())), torch.randn(1, 8))
     with pytest.raises(CannotCompile, match="bfloat16 are not known"):

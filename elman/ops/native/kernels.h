@@ -12,7 +12,7 @@ void (*share)(Part part, const void* task, int64_t count) = nullptr;
 
 namespace {
 
-constexpr int64_t WORTH_SHARING = 1 << 17;  // weights of a product: below, waking the others takes as long
+constexpr int64_t WORTH_SHARING = 1 << 19;  // bytes of a product: below, waking the others takes as long
 
 struct complex {
     float real, imaginary;
@@ -26,38 +26,41 @@ inline complex operator*(complex a, complex b) {
 
 // Products ---------------------------------------------------------------------------------------------------------
 
-constexpr int64_t LANES = 16;  // rows of a matrix that lie side by side
-constexpr int STREAMS = 4;  // places of a panel that are read at the same time: memory answers several faster than one
-constexpr int64_t AHEAD = 1024;  // bytes that are asked for before they are needed
+constexpr int64_t LANES = 16;  // rows of a matrix that lie side by side: a panel
+constexpr int64_t GAP = 2;  // unused rows after a panel: else neighbours would fall upon each other in the first cache
+constexpr int64_t AHEAD = 512;  // bytes that are asked for before they are needed
+constexpr int64_t FAR = 1 << 19;  // bytes of a matrix that the second cache will not have kept: only then asking pays
+// Panels that are read at the same time: memory answers many readers faster than one. Their sums fit the registers.
+#if defined(__AVX512F__)
+constexpr int SIDE = 16;
+#else
+constexpr int SIDE = 4;
+#endif
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
-// Panels of V * 16 results; in each, the weights of all of them for the first input, then for the second, and so on.
-template <int V>
-inline void panel_fp32(const float* w, const float* x, const float* bias, float* y, int64_t inner) {
-    Floats sums[STREAMS][V] = {};
-    const int64_t part = inner / STREAMS;
-    for (int64_t k = 0; k < part; ++k)
-        for (int64_t s = 0, at = k; s < STREAMS; ++s, at += part)
-            for (int v = 0; v < V; ++v) {
-                const float* here = w + (at * V + v) * LANES;
-                __builtin_prefetch((const char*)here + AHEAD);
-                sums[s][v] += *(const Floats*)here * x[at];
+// S panels; in each, the weights of all its results for the first input, then for the second, and so on. Of few panels
+// the sums are taken in C parts, so that additions need not wait for each other.
+template <int S, bool far>
+inline void panels_fp32(const float* w, const float* x, const float* bias, float* y, int64_t inner) {
+    constexpr int C = S < 8 ? 8 / S : 1;
+    const int64_t size = (inner + GAP) * LANES;
+    Floats sums[C][S] = {};
+    int64_t k = 0;
+    for (; k + C <= inner; k += C)
+        for (int c = 0; c < C; ++c)
+            for (int s = 0; s < S; ++s) {
+                const float* here = w + s * size + (k + c) * LANES;
+                if constexpr (far) __builtin_prefetch((const char*)here + AHEAD);
+                sums[c][s] += *(const Floats*)here * x[k + c];
             }
-    for (int64_t k = STREAMS * part; k < inner; ++k)
-        for (int v = 0; v < V; ++v) sums[0][v] += *(const Floats*)(w + (k * V + v) * LANES) * x[k];
-    for (int v = 0; v < V; ++v) {
-        Floats sum = (sums[0][v] + sums[1][v]) + (sums[2][v] + sums[3][v]);
-        if (bias) sum += *(const Floats*)(bias + v * LANES);
-        *(Floats*)(y + v * LANES) = sum;
+    for (; k < inner; ++k)
+        for (int s = 0; s < S; ++s) sums[0][s] += *(const Floats*)(w + s * size + k * LANES) * x[k];
+    for (int s = 0; s < S; ++s) {
+        Floats sum = sums[0][s];
+        for (int c = 1; c < C; ++c) sum += sums[c][s];
+        if (bias) sum += *(const Floats*)(bias + s * LANES);
+        *(Floats*)(y + s * LANES) = sum;
     }
-}
-
-template <int V>
-inline void last_fp32(const float* w, const float* x, const float* bias, float* y, int64_t inner, int64_t left) {
-    float added[V * LANES] = {}, results[V * LANES];
-    if (bias) std::memcpy(added, bias, left * sizeof(float));
-    panel_fp32<V>(w, x, added, results, inner);
-    std::memcpy(y, results, left * sizeof(float));
 }
 
 struct Product {
@@ -69,28 +72,46 @@ struct Product {
     const float* bias_at(int64_t n) const { return bias ? bias + n : nullptr; }
 };
 
-// `count` panels are worked on by all threads, or by this one where they are few.
-void divide(Part part, const Product& task, int64_t count) {
-    if (share && count * 4 * LANES * task.inner >= WORTH_SHARING) share(part, &task, count);
-    else part(&task, 0, count);
+template <bool far> struct Floating {
+    static int64_t bytes(int64_t inner) { return (inner + GAP) * LANES * sizeof(float); }
+    template <int S> static void work(const Product& task, const char* w, const float* bias, float* y) {
+        panels_fp32<S, far>((const float*)w, (const float*)task.x, bias, y, task.inner);
+    }
+};
+
+template <class Form, int S> void some(const Product& task, int64_t panel) {
+    const int64_t n = panel * LANES;
+    Form::template work<S>(task, (const char*)task.weights + panel * Form::bytes(task.inner), task.bias_at(n), task.y + n);
 }
 
-void panels_fp32(const void* given, int64_t from, int64_t to) {
-    const Product& task = *(const Product*)given;
-    for (int64_t n = from * 4 * LANES; n < to * 4 * LANES; n += 4 * LANES)
-        panel_fp32<4>(
-            (const float*)task.weights + n * task.inner, (const float*)task.x, task.bias_at(n), task.y + n, task.inner);
+template <class Form> void sides(const void* given, int64_t from, int64_t to) {
+    for (int64_t n = from; n < to; ++n) some<Form, SIDE>(*(const Product*)given, n * SIDE);
+}
+
+// Most panels are worked on by all threads, or by this one where they are few; the rest in ever smaller numbers, the
+// last one aside, for there may be no room behind the results.
+template <class Form>
+void multiply(const void* packed, const void* x, const float* bias, float* y, int64_t inner, int64_t columns) {
+    const Product task = {packed, x, bias, y, inner};
+    const int64_t full = columns / LANES, left = columns % LANES, together = full / SIDE;
+    if (share && together * SIDE * Form::bytes(inner) >= WORTH_SHARING) share(sides<Form>, &task, together);
+    else sides<Form>(&task, 0, together);
+    int64_t panel = together * SIDE;
+    if (full - panel >= 8) some<Form, 8>(task, panel), panel += 8;
+    if (full - panel >= 4) some<Form, 4>(task, panel), panel += 4;
+    if (full - panel >= 2) some<Form, 2>(task, panel), panel += 2;
+    if (full - panel >= 1) some<Form, 1>(task, panel), panel += 1;
+    if (left) {
+        float added[LANES] = {}, results[LANES];
+        if (bias) std::memcpy(added, bias + panel * LANES, left * sizeof(float));
+        Form::template work<1>(task, (const char*)packed + panel * Form::bytes(inner), added, results);
+        std::memcpy(y + panel * LANES, results, left * sizeof(float));
+    }
 }
 
 void multiply_fp32(const void* packed, const float* x, const float* bias, float* y, int64_t inner, int64_t columns) {
-    const int64_t full = columns / (4 * LANES), n = full * 4 * LANES, left = columns - n;
-    const Product task = {packed, x, bias, y, inner};
-    divide(panels_fp32, task, full);
-    const float *w = (const float*)packed + n * inner, *added = task.bias_at(n);
-    if (left > 3 * LANES) last_fp32<4>(w, x, added, y + n, inner, left);
-    else if (left > 2 * LANES) last_fp32<3>(w, x, added, y + n, inner, left);
-    else if (left > LANES) last_fp32<2>(w, x, added, y + n, inner, left);
-    else if (left) last_fp32<1>(w, x, added, y + n, inner, left);
+    const bool far = columns * inner * (int64_t)sizeof(float) >= FAR;
+    (far ? multiply<Floating<true>> : multiply<Floating<false>>)(packed, x, bias, y, inner, columns);
 }
 
 // x = scale * (q - zero) with q from 0 to 255
@@ -120,66 +141,58 @@ void quantise(const float* x, int64_t size, uint8_t* place) {
 }
 
 // Four inputs of 16 results fill a vector. After each panel's weights come scales and sums of its rows.
-template <int V> inline void dot_int8(const int8_t* w, const uint8_t* x, int64_t fours, int32_t* sums) {
+template <int S, bool far>
+inline void dots_int8(const int8_t* w, const uint8_t* x, int64_t fours, int64_t bytes, int32_t* sums) {
 #if defined(__AVX512VNNI__)
-    __m512i parts[STREAMS][V];
-    for (int s = 0; s < STREAMS; ++s)
-        for (int v = 0; v < V; ++v) parts[s][v] = _mm512_setzero_si512();
-    const int64_t part = fours / STREAMS;
-    const auto add = [&](int s, int64_t at) {
-        const __m512i inputs = _mm512_set1_epi32(((const int32_t*)x)[at]);
-        for (int v = 0; v < V; ++v)
-            parts[s][v] = _mm512_dpbusd_epi32(parts[s][v], inputs, _mm512_loadu_si512(w + (at * V + v) * 64));
+    constexpr int C = S < 8 ? 8 / S : 1;
+    __m512i parts[C][S];
+    for (int c = 0; c < C; ++c)
+        for (int s = 0; s < S; ++s) parts[c][s] = _mm512_setzero_si512();
+    const auto add = [&](int c, int64_t k) {
+        const __m512i inputs = _mm512_set1_epi32(((const int32_t*)x)[k]);
+        for (int s = 0; s < S; ++s) {
+            const int8_t* here = w + s * bytes + k * 64;
+            if constexpr (far) __builtin_prefetch(here + AHEAD);
+            parts[c][s] = _mm512_dpbusd_epi32(parts[c][s], inputs, _mm512_loadu_si512(here));
+        }
     };
-    for (int64_t k = 0; k < part; ++k)
-        for (int s = 0; s < STREAMS; ++s) add(s, s * part + k);
-    for (int64_t k = STREAMS * part; k < fours; ++k) add(0, k);
-    for (int v = 0; v < V; ++v) {
-        const __m512i first = _mm512_add_epi32(parts[0][v], parts[1][v]);
-        const __m512i second = _mm512_add_epi32(parts[2][v], parts[3][v]);
-        _mm512_storeu_si512(sums + v * LANES, _mm512_add_epi32(first, second));
+    int64_t k = 0;
+    for (; k + C <= fours; k += C)
+        for (int c = 0; c < C; ++c) add(c, k + c);
+    for (; k < fours; ++k) add(0, k);
+    for (int s = 0; s < S; ++s) {
+        for (int c = 1; c < C; ++c) parts[0][s] = _mm512_add_epi32(parts[0][s], parts[c][s]);
+        _mm512_storeu_si512(sums + s * LANES, parts[0][s]);
     }
 #else
-    std::memset(sums, 0, V * LANES * sizeof(int32_t));
-    for (int64_t k = 0; k < fours; ++k, w += V * 64)
-        for (int64_t row = 0; row < V * LANES; ++row)
-            for (int64_t part = 0; part < 4; ++part) sums[row] += (int32_t)w[row * 4 + part] * x[k * 4 + part];
+    std::memset(sums, 0, S * LANES * sizeof(int32_t));
+    for (int64_t s = 0; s < S; ++s, w += bytes, sums += LANES)
+        for (int64_t k = 0; k < fours; ++k)
+            for (int64_t row = 0; row < LANES; ++row)
+                for (int64_t part = 0; part < 4; ++part)
+                    sums[row] += (int32_t)w[k * 64 + row * 4 + part] * x[k * 4 + part];
 #endif
 }
 
-template <int V>
-inline void panel_int8(
-    const int8_t* w, const Quantised* x, const float* bias, float* y, int64_t inner, int64_t columns) {
-    const int64_t fours = (inner + 3) / 4;
-    int32_t sums[V * LANES];
-    dot_int8<V>(w, x->values, fours, sums);
-    const float* scales = (const float*)(w + fours * V * 64);
-    const int32_t* totals = (const int32_t*)(scales + V * LANES);
-    for (int64_t row = 0; row < columns; ++row)
-        y[row] = (float)(sums[row] - x->zero * totals[row]) * (scales[row] * x->scale) + (bias ? bias[row] : 0.0f);
-}
-
-int64_t panel_bytes(int64_t inner) { return ((inner + 3) / 4 * 4 + 8) * 4 * LANES; }
-
-void panels_int8(const void* given, int64_t from, int64_t to) {
-    const Product& task = *(const Product*)given;
-    for (int64_t n = from; n < to; ++n)
-        panel_int8<4>(
-            (const int8_t*)task.weights + n * panel_bytes(task.inner), (const Quantised*)task.x,
-            task.bias_at(n * 4 * LANES), task.y + n * 4 * LANES, task.inner, 4 * LANES);
-}
+template <bool far> struct Rounded {
+    static int64_t bytes(int64_t inner) { return ((inner + 3) / 4 * 4 + 8) * LANES; }
+    template <int S> static void work(const Product& task, const char* w, const float* bias, float* y) {
+        const Quantised* x = (const Quantised*)task.x;
+        const int64_t fours = (task.inner + 3) / 4, size = bytes(task.inner);
+        int32_t sums[S * LANES];
+        dots_int8<S, far>((const int8_t*)w, x->values, fours, size, sums);
+        for (int64_t s = 0; s < S; ++s) {
+            const float* scales = (const float*)(w + s * size + fours * 64);
+            const int32_t* totals = (const int32_t*)(scales + LANES);
+            for (int64_t row = 0, n = s * LANES; row < LANES; ++row, ++n)
+                y[n] = (float)(sums[n] - x->zero * totals[row]) * (scales[row] * x->scale) + (bias ? bias[n] : 0.0f);
+        }
+    }
+};
 
 void multiply_int8(const void* packed, const uint8_t* x, const float* bias, float* y, int64_t inner, int64_t columns) {
-    const int64_t full = columns / (4 * LANES), n = full * 4 * LANES, left = columns - n;
-    const Product task = {packed, x, bias, y, inner};
-    divide(panels_int8, task, full);
-    const int8_t* w = (const int8_t*)packed + full * panel_bytes(inner);
-    const Quantised* vector = (const Quantised*)x;
-    const float* added = task.bias_at(n);
-    if (left > 3 * LANES) panel_int8<4>(w, vector, added, y + n, inner, left);
-    else if (left > 2 * LANES) panel_int8<3>(w, vector, added, y + n, inner, left);
-    else if (left > LANES) panel_int8<2>(w, vector, added, y + n, inner, left);
-    else if (left) panel_int8<1>(w, vector, added, y + n, inner, left);
+    const bool far = columns * inner >= FAR;
+    (far ? multiply<Rounded<true>> : multiply<Rounded<false>>)(packed, x, bias, y, inner, columns);
 }
 
 // Matrices that change from step to step, in any layout: batch, rows, inner and columns, then the strides of both.
@@ -227,14 +240,37 @@ T* slide(void* memory, int64_t outer, int64_t length, int64_t inner, int64_t pla
     return window;
 }
 
-// Rows of a table; a place outside of it is taken as the nearest inside, negative ones count from the end.
+// Places outside of a table are taken as the nearest inside, negative ones count from the end.
+inline int64_t inside(int64_t place, int64_t rows) {
+    place = place < 0 ? place + rows : place;
+    return place < 0 ? 0 : place >= rows ? rows - 1 : place;
+}
+
 template <class T>
 void take_rows(const T* table, int64_t rows, int64_t size, const int64_t* places, int64_t count, T* y) {
     for (int64_t n = 0; n < count; ++n) {
-        int64_t place = places[n] < 0 ? places[n] + rows : places[n];
-        place = place < 0 ? 0 : place >= rows ? rows - 1 : place;
-        std::copy(table + place * size, table + (place + 1) * size, y + n * size);
+        const T* row = table + inside(places[n], rows) * size;
+        std::copy(row, row + size, y + n * size);
     }
+}
+
+// Of each of `rows` vectors: the numbers at `count` places of its own.
+template <class T>
+void take_places(const T* x, int64_t rows, int64_t size, const int64_t* places, int64_t count, T* y) {
+    for (int64_t row = 0; row < rows; ++row, x += size)
+        for (int64_t n = 0; n < count; ++n) *y++ = x[inside(*places++, size)];
+}
+
+// Of each of `rows` vectors: the `count` largest numbers, the largest first, and their places; of equals the first.
+template <class T>
+void take_largest(const T* x, int64_t rows, int64_t size, int64_t count, T* y, int64_t* places) {
+    for (int64_t row = 0; row < rows; ++row, x += size, y += count, places += count)
+        for (int64_t place = 0; place < size; ++place) {
+            int64_t n = std::min(place, count);
+            for (; n > 0 && (x[place] > y[n - 1] || (x[place] != x[place] && y[n - 1] == y[n - 1])); --n)
+                if (n < count) y[n] = y[n - 1], places[n] = places[n - 1];
+            if (n < count) y[n] = x[place], places[n] = place;
+        }
 }
 
 }  // namespace

@@ -43,11 +43,18 @@ class Loop:
         return f"{{\n{inner}\n}}"
 
 
+@dataclass
+class Call:
+    text: str
+    reads: list[Buffer]
+    fills: Buffer | None  # and nothing else: if nobody reads it, there is no call
+
+
 class Writer:
     """Collects the program: loops, and calls of kernels between them."""
 
     def __init__(self) -> None:
-        self.parts: list[Loop | str] = []
+        self.parts: list[Loop | Call] = []
         self.scratch: list[Buffer] = []
         self.alive: set[Buffer] = set()  # read from memory by somebody
         self.count = 0
@@ -58,9 +65,17 @@ class Writer:
         self.scratch.append(buffer)
         return Value.whole(buffer, shape)
 
-    def call(self, text: str, reads: list[Value]) -> None:
-        self.alive |= {value.buffer for value in reads}
-        self.parts.append(text)
+    def call(self, text: str, reads: list[Value], fills: Value | None = None) -> None:
+        call = Call(text, [value.buffer for value in reads], fills.buffer if fills else None)
+        self.parts.append(call)
+        if fills is None:
+            self.alive.update(call.reads)
+
+    def finish(self) -> None:
+        """Now that all readers are known: what is called only to fill a buffer stays if somebody reads that."""
+        for part in reversed(self.parts):
+            if isinstance(part, Call) and part.fills in self.alive:
+                self.alive.update(part.reads)
 
     def each(self, formula: str, dtype: torch.dtype | None, inputs: list[Value], target: Value) -> None:
         """`target = formula` at every place; `{0}`, `{1}` … are the inputs, turned into `dtype` if it is given."""
@@ -89,7 +104,10 @@ class Writer:
         loop.written.add(target.buffer)
 
     def text(self) -> str:
-        return "\n".join(part if isinstance(part, str) else part.text(self.alive) for part in self.parts)
+        parts = [
+            part for part in self.parts if isinstance(part, Loop) or part.fills is None or part.fills in self.alive
+        ]
+        return "\n".join(part.text(self.alive) if isinstance(part, Loop) else part.text for part in parts)
 
     def _name(self) -> str:
         self.count += 1

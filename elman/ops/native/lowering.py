@@ -75,6 +75,7 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
     moved = [node in slides for node in state]
     outputs = [None if done else value_of(node) for node, done in zip(results, [False, *moved], strict=True)]
     places = _write_outputs(writer, outputs)
+    writer.finish()
 
     used = [(buffer, node) for buffer, node in plain.items() if buffer in writer.alive]
     constants = [Weight(node, Value.whole(buffer, node.meta["val"].shape).layout, "plain") for buffer, node in used]

@@ -67,9 +67,11 @@ class Operations(Products):
             aten.mm: self.linear,
             aten.addmm: lambda bias, a, b: self.linear(a, b, bias),
             aten.embedding: lambda weight, index, *_: self.rows(weight, index),
+            aten.gather: self.gather,
             aten.index: self.index,
             aten.linalg_vector_norm: self.norm,
             aten.index_select: self.index_select,
+            aten.topk: self.topk,
             aten.var: lambda *arguments, **keywords: self.var_mean(*arguments, **keywords)[0],
             aten.var_mean: self.var_mean,
         }
@@ -176,8 +178,31 @@ class Operations(Products):
         text = (
             f"take_rows({weight.pointer()}, {weight.shape[0]}, {row}, {index.pointer()}, {places}, {target.pointer()});"
         )
-        self.writer.call(text, [weight, index])
+        self.writer.call(text, [weight, index], target)
+        self.note_choice(weight, index, target)
         return target
+
+    def gather(self, value: Value, axis: int, index: Value) -> Value:
+        if axis % len(value.shape) != len(value.shape) - 1 or value.shape[:-1] != index.shape[:-1]:
+            raise CannotCompile("gathering along another axis than the last is not known")
+        target = self.writer.temporary(index.shape, value.dtype)
+        value, index = self.contiguous(value), self.contiguous(index)
+        sizes = f"{math.prod(value.shape[:-1])}, {value.shape[-1]}"
+        text = f"take_places({value.pointer()}, {sizes}, {index.pointer()}, {index.shape[-1]}, {target.pointer()});"
+        self.writer.call(text, [value, index])
+        return target
+
+    def topk(self, value: Value, count: int, axis: int = -1, largest: bool = True, sort: bool = True) -> list[Value]:
+        if axis % len(value.shape) != len(value.shape) - 1 or not largest:
+            raise CannotCompile("the least numbers, or those along another axis than the last, are not known")
+        shape = (*value.shape[:-1], count)
+        values, places = (self.writer.temporary(shape, dtype) for dtype in (value.dtype, torch.int64))
+        value = self.contiguous(value)
+        sizes = f"{math.prod(value.shape[:-1])}, {value.shape[-1]}, {count}"
+        self.writer.call(
+            f"take_largest({value.pointer()}, {sizes}, {values.pointer()}, {places.pointer()});", [value, values]
+        )
+        return [values, places]
 
     def index(self, value: Value, indices: list[Value | None]) -> Value:
         given = [axis for axis, index in enumerate(indices) if index is not None]

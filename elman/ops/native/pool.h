@@ -1,33 +1,53 @@
-// Goes after kernels.h. Several threads on one product: each takes its share of the panels, the caller among them.
+// Goes after kernels.h. Several threads on one product: each takes piece after piece of the panels, the caller too. So
+// nobody waits for a thread that the system has put aside, unless it was in the middle of a piece.
 #include <atomic>
 #include <mutex>
 #include <thread>
 #include <unistd.h>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 namespace {
 
-constexpr int64_t PATIENCE = 10000;  // looks before a thread goes to sleep: products follow each other closely
+constexpr int64_t PATIENCE = 2000;  // looks before a thread goes to sleep: products follow each other closely
+constexpr int64_t PIECES = 4;  // for each thread
+constexpr uint64_t LEFT = 0xffffffff;  // the bits of a ticket that say how many pieces are left; the others count rounds
+
+inline void rest() {
+#if defined(__SSE2__)
+    _mm_pause();
+#endif
+}
 
 struct Pool {
     int64_t threads = 1;
     pid_t owner = 0;  // a forked process has none of its parent's threads
     std::mutex busy;
-    Part part = nullptr;
-    const void* task = nullptr;
-    int64_t count = 0;
-    std::atomic<int64_t> round{0}, left{0};
+    // The work of a round. It changes only while no pieces are left, so whoever gets a piece has read it whole.
+    std::atomic<Part> part{nullptr};
+    std::atomic<const void*> task{nullptr};
+    std::atomic<int64_t> count{0}, pieces{0};
+    alignas(64) std::atomic<uint64_t> ticket{0};
+    alignas(64) std::atomic<int64_t> unfinished{0};
 
-    static void wait(std::atomic<int64_t>& number, int64_t old) {
-        for (int64_t n = 0; n < PATIENCE; ++n)
+    template <class T> static void wait(std::atomic<T>& number, T old) {
+        for (int64_t n = 0; n < PATIENCE; ++n, rest())
             if (number.load(std::memory_order_acquire) != old) return;
         number.wait(old);
     }
 
-    void work(int64_t number, int64_t seen) {
-        for (;; ++seen) {
-            wait(round, seen);
-            part(task, count * number / threads, count * (number + 1) / threads);
-            if (left.fetch_sub(1) == 1) left.notify_one();
+    // Takes pieces while there are some; gives the ticket that says there are none.
+    uint64_t work() {
+        for (uint64_t seen = ticket.load();;) {
+            if (!(seen & LEFT)) return seen;
+            const Part own = part.load();
+            const void* what = task.load();
+            const int64_t all = count.load(), parts = pieces.load(), number = parts - (int64_t)(seen & LEFT);
+            if (!ticket.compare_exchange_weak(seen, seen - 1)) continue;
+            own(what, all * number / parts, all * (number + 1) / parts);
+            if (unfinished.fetch_sub(1) == 1) unfinished.notify_one();
+            seen = ticket.load();
         }
     }
 
@@ -35,16 +55,19 @@ struct Pool {
         threads = wanted;
         owner = getpid();
         for (int64_t number = 1; number < threads; ++number)
-            std::thread([this, number, seen = round.load()] { work(number, seen); }).detach();
+            std::thread([this] {
+                for (;;) wait(ticket, work());
+            }).detach();
     }
 
     void run(Part given, const void* what, int64_t all) {
-        part = given, task = what, count = all;
-        left.store(threads - 1);
-        round.fetch_add(1);
-        round.notify_all();
-        part(task, 0, count / threads);
-        for (int64_t now; (now = left.load(std::memory_order_acquire));) wait(left, now);
+        const int64_t parts = std::min(all, PIECES * threads);
+        part.store(given), task.store(what), count.store(all), pieces.store(parts);
+        unfinished.store(parts);
+        ticket.store(((ticket.load() | LEFT) + 1) | (uint64_t)parts);
+        ticket.notify_all();
+        work();
+        for (int64_t now; (now = unfinished.load(std::memory_order_acquire));) wait(unfinished, now);
     }
 };
 

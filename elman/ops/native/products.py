@@ -1,12 +1,14 @@
 """Products of vectors and matrices: constant ones are packed for kernels that read them once, in order."""
 
+import math
 from typing import NamedTuple
 
 import torch
 
 from elman.ops.native.builder import Builder
 from elman.ops.native.loops import Writer
-from elman.ops.native.memory import CannotCompile, Value
+from elman.ops.native.memory import Buffer, CannotCompile, Value
+from elman.ops.native.packing import packed_size
 
 aten = torch.ops.aten
 WORTH_ROUNDING = 2**14  # numbers; below, a matrix gains nothing from 8 bits, and its errors weigh more
@@ -14,10 +16,17 @@ QUANTISED_HEAD = 64  # bytes before a quantised vector: its scale and its zero
 
 
 class Packed(NamedTuple):
-    """A constant matrix (inner, columns) in the form that a kernel reads."""
+    """A constant matrix (inner, columns), or several of them, in the form that a kernel reads."""
 
     matrix: Value
     form: str  # fp32 or int8
+
+
+class Choice(NamedTuple):
+    """Matrices that were picked from a constant table by their numbers."""
+
+    table: Value
+    numbers: Value
 
 
 class Products(Builder):
@@ -26,6 +35,7 @@ class Products(Builder):
         self.weights = weights
         self.packed: list[Packed] = []
         self.quantised: dict[str, Value] = {}
+        self.choices: dict[Buffer, Choice] = {}
 
     def linear(self, a: Value, b: Value, bias: Value | None = None) -> Value:
         """Rows times a matrix; if that is constant, by a kernel that reads it once, from one end to the other."""
@@ -33,7 +43,7 @@ class Products(Builder):
         if b.buffer.kind != "weights" or a.dtype != torch.float32:
             result = self.product(a, b)
             return result if bias is None else self.pointwise("({0} + {1})", a.dtype, [bias, result])
-        form = self.weights if inner * columns >= WORTH_ROUNDING else "fp32"
+        form = self.form_of(inner, columns)
         a, name = self.contiguous(a), f"p{len(self.packed)}"
         self.packed.append(Packed(b, form))
         plain = None if bias is None else self.contiguous(bias.expand((columns,)) if len(bias.shape) < 2 else bias)
@@ -66,11 +76,49 @@ class Products(Builder):
         if len(a.shape) == 2:
             whole = self.product(*(part._replace(layout=part.layout.unsqueeze(0)) for part in (a, b)))
             return whole._replace(layout=whole.layout.squeeze(0))
+        if (table := self.table_of(b)) is not None:
+            return self.chosen(a, table, self.choices[b.buffer].numbers)
         (batch, rows, inner), columns = a.shape, b.shape[2]
         target = self.writer.temporary((batch, rows, columns), a.dtype)
         sizes = ", ".join(map(str, (batch, rows, inner, columns, *a.layout.stride(), *b.layout.stride())))
         self.writer.call(f"product({a.pointer()}, {b.pointer()}, {target.pointer()}, {sizes});", [a, b])
         return target
+
+    def note_choice(self, table: Value, numbers: Value, picked: Value) -> None:
+        if table.buffer.kind == "weights" and table.dtype == torch.float32 and len(table.shape) == 3:
+            self.choices[picked.buffer] = Choice(table, numbers)
+
+    def table_of(self, picked: Value) -> Value | None:
+        """All matrices of the table that these were picked from, turned as they are; None where there is no such."""
+        choice = self.choices.get(picked.buffer)
+        if choice is None:
+            return None
+        (count, *shape), (step, *strides) = picked.shape, picked.layout.stride()
+        size, layout = math.prod(shape), choice.table.layout
+        if count * size != picked.buffer.size or (count > 1 and step != size):
+            return None
+        turned = layout.as_strided((len(layout), *shape), (size, *strides), layout.storage_offset())
+        return choice.table._replace(layout=turned)
+
+    def chosen(self, a: Value, table: Value, numbers: Value) -> Value:
+        """Each of some vectors times the matrix with its number: only those that are chosen are read."""
+        (batch, rows, inner), (count, _, columns) = a.shape, table.shape
+        form = self.form_of(inner, columns)
+        a, name = self.contiguous(a), f"p{len(self.packed)}"
+        self.packed.append(Packed(table, form))
+        target = self.writer.temporary((batch, rows, columns), a.dtype)
+        size = packed_size(inner, columns, form)
+        for n in range(batch):
+            matrix = f"(const char*){name} + inside({numbers.pointer()}[{n}], {count}) * {size}"
+            for row in range(rows):
+                given, place = (value._replace(layout=value.layout[n, row]) for value in (a, target))
+                vector = given if form == "fp32" else self.quantise(given)
+                call = f"multiply_{form}({matrix}, {vector.pointer()}, nullptr, {place.pointer()}, {inner}, {columns});"
+                self.writer.call(call, [vector, numbers])
+        return target
+
+    def form_of(self, inner: int, columns: int) -> str:
+        return self.weights if inner * columns >= WORTH_ROUNDING else "fp32"
 
     def convolution(
         self,

@@ -41,7 +41,7 @@ class Program:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of packed weights, all of which are read in each step."""
+        """Bytes of packed weights, all of which are read in each step but those of experts that are not chosen."""
         return self.arena.nbytes
 
 
@@ -55,7 +55,7 @@ def pointers(tensors: list[Tensor]) -> Any:
 
 def aligned(size: int) -> Tensor:
     """Zeros at an aligned place, in huge pages where the system has them."""
-    area = mmap.mmap(-1, max(size, 1) + HUGE)
+    area = mmap.mmap(-1, max(size, 1) + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if size >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
         area.madvise(mmap.MADV_HUGEPAGE)
     whole = torch.frombuffer(area, dtype=torch.uint8)

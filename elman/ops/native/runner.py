@@ -90,3 +90,23 @@ class Runner:
         steps = chosen - bool(not broken and (ended or (final and chosen == count)))
         self._now = (self._now + steps) % 2
         return tokens[:chosen].tolist(), log_probs[: chosen + broken].tolist()
+
+    def follow(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Steps through all inputs, and how surprising each target is after its input: nats, in float64."""
+        count, vocab = len(inputs), self.output.shape[-1]
+        nats, work = torch.empty(count, dtype=torch.double), torch.empty(vocab)
+        inputs, targets = inputs.contiguous(), targets.contiguous()
+        build.runtime().follow(
+            self.program.library.step,
+            self.program.weights,
+            self._scratch,
+            self._pointers[self._now],
+            self._pointers[1 - self._now],
+            self._output,
+            ctypes.c_int64(vocab),
+            *map(address, (inputs, targets, work)),
+            ctypes.c_int64(count),
+            address(nats),
+        )
+        self._now = (self._now + count) % 2
+        return nats

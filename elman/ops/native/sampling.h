@@ -91,14 +91,36 @@ int64_t draw(const float* weights, int64_t size, double place) {
     return last;
 }
 
+// Not-a-numbers are passed over: the sum of exponentials will show them.
+float top_of(const float* values, int64_t size) {
+    Floats most[4] = {};
+    for (Floats& part : most) part -= INFINITY;
+    int64_t n = 0;
+    for (; n + 4 * LANES <= size; n += 4 * LANES)
+        for (int64_t part = 0; part < 4; ++part) {
+            const Floats here = *(const Floats*)(values + n + part * LANES);
+            most[part] = here > most[part] ? here : most[part];
+        }
+    float top = -INFINITY;
+    for (; n < size; ++n) top = values[n] > top ? values[n] : top;
+    for (const Floats& part : most)
+        for (int64_t lane = 0; lane < LANES; ++lane) top = part[lane] > top ? part[lane] : top;
+    return top;
+}
+
+// The sum of the exponentials of all logits, which go to `work`, beside the largest.
+double weigh(const float* logits, int64_t vocab, float* work, float& most) {
+    most = top_of(logits, vocab);
+    for (int64_t n = 0; n < vocab; ++n) work[n] = exponential(logits[n] - most);
+    return total(work, vocab);
+}
+
 // The next token; `work` has room for the vocabulary twice. Broken logits give -1.
 int64_t choose(const float* logits, const Rules& rules, const int64_t* recent, double uniform, float* work, double* log_prob) {
     const int64_t vocab = rules.vocab;
     float* shaped = work + vocab;
-    float most = -INFINITY;
-    for (int64_t n = 0; n < vocab; ++n) most = larger(logits[n], most);
-    for (int64_t n = 0; n < vocab; ++n) work[n] = exponential(logits[n] - most);
-    const double all = total(work, vocab);
+    float most;
+    const double all = weigh(logits, vocab, work, most);
     if (!std::isfinite(all) || !(all > 0)) return -1;
     const bool changed = rules.penalty != 1;
     if (changed) {
@@ -115,8 +137,7 @@ int64_t choose(const float* logits, const Rules& rules, const int64_t* recent, d
         token = std::max_element(given, given + vocab) - given;
     } else {
         if (changed || rules.temperature != 1) {
-            float top = -INFINITY;
-            for (int64_t n = 0; n < vocab; ++n) top = larger(given[n], top);
+            const float top = top_of(given, vocab);
             const double inverse = 1 / rules.temperature;
             for (int64_t n = 0; n < vocab; ++n) work[n] = exponential((float)((given[n] - top) * inverse));
         }
@@ -152,4 +173,17 @@ extern "C" int64_t run(
         std::swap(state, next);
     }
     return count;
+}
+
+// Steps through tokens that are known; `nats` says how surprising each of the `targets` was after the input beside it.
+extern "C" void follow(
+    Step step, const void* const* weights, char* scratch, void* const* state, void* const* next, float* logits, int64_t vocab,
+    const int64_t* inputs, const int64_t* targets, float* work, int64_t count, double* nats) {
+    for (int64_t n = 0; n < count; ++n) {
+        step(weights, scratch, inputs + n, state, next, logits);
+        std::swap(state, next);
+        float most;
+        const double all = weigh(logits, vocab, work, most);
+        nats[n] = (double)most + std::log(all) - (double)logits[targets[n]];
+    }
 }
