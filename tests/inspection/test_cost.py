@@ -12,6 +12,7 @@ from elman.inspection.families import families
 from elman.layers import LAYERS
 from elman.layers.feedforward import FeedForward
 from elman.models import NGram
+from elman.ops.recurrence import explain, using
 from elman.registry import Traits
 
 SIZES = [(48, 64, 64), (32, 96, 192)]  # input, width, length in whole chunks: each grows in its own way
@@ -117,3 +118,13 @@ def test_all_families_are_in_the_table_with_their_numbers() -> None:
     assert found["bidirectional"].plain()["stepping"] == {"formula": "none; it has no step form", "number": None}
     assert found["gru"].explain("state") == "256 = width"
     assert [family.kind for family in map(found.get, ("gru", "s4", "ngram"))] == ["cell", "layer", "model"]
+
+
+def test_a_counter_sees_the_products_of_sequences_that_would_be_compiled() -> None:
+    """Planted: compiled steps, of which torch knows nothing."""
+    layer: Any = LAYERS["rnn"](LAYERS["rnn"].Config(hidden_size=64), 64).double()
+    x = torch.randn(32, 20, 64, dtype=torch.float64, requires_grad=True)
+    assert "C++" in explain(layer.cell, x)
+    counted = count(lambda: layer(x)[0].sum().backward())
+    with using("reference"):
+        assert counted == count(lambda: layer(x)[0].sum().backward())

@@ -53,9 +53,10 @@ def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
 
 def _unable(cell: Any, x: Sequence) -> str | None:
     """What can be told without a look at the cell's equations."""
-    kind = _kind(cell)
+    kind, half = _kind(cell), torch.is_autocast_enabled("cpu")
     traced = type(x) not in (Tensor, nn.Parameter) or torch.jit.is_tracing() or torch.compiler.is_compiling()
-    found = taps.listening(), not x.is_cpu, x.numel() == 0, torch.is_autocast_enabled("cpu"), kind not in KINDS, traced
+    watched = torch._C._len_torch_dispatch_stack() > 0  # by a counter of operations, say
+    found = taps.listening(), not x.is_cpu, x.numel() == 0, half, kind not in KINDS, traced, watched
     if True in found:
         reasons = (
             "a recorder is listening",
@@ -64,6 +65,7 @@ def _unable(cell: Any, x: Sequence) -> str | None:
             "under autocast steps are not compiled",
             f"compiled steps do not compute in {str(kind).removeprefix('torch.')}",
             "the model is being traced",
+            "torch's operations are watched, and compiled steps are none of them",
         )
         return reasons[found.index(True)]
     try:
