@@ -153,7 +153,7 @@ class Mamba(ScanLayer):
         y = tap("output", self._out(x, u, y, tap("gate", F.silu(gate))))
         return y, MambaState(self._window(seen, lengths, state.window), memory)
 
-    def _convolve(self, x: Sequence, state: MambaState) -> tuple[Sequence, Sequence, Sequence]:
+    def _convolve(self, x: Sequence, state: MambaState) -> tuple[Sequence, Sequence, Tensor]:
         """What enters the state space, the gate before SiLU, and all inputs of the convolution."""
         u, gate = self.enter(x).chunk(2, dim=-1)
         seen = torch.cat([state.window.to(u.dtype), u], 1)

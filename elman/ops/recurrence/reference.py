@@ -8,11 +8,14 @@ from torch import Tensor
 
 from elman.ops import taps
 from elman.ops.state import choose
-from elman.shapes import Lengths, Sequence, State
+from elman.shapes import Lengths, State
 
 
-def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
-    """All of the input's part in one product, then step after step; the state of a finished row stays."""
+def run(cell: Any, x: Tensor, state: State, lengths: Lengths | None) -> tuple[Tensor, State]:
+    """All of the input's part in one product, then step after step; the state of a finished row stays.
+
+    What a step takes and gives may be vectors, or have any other shape behind batch and time (batch, time, ...).
+    """
     time = x.shape[1]
     if time == 0:
         return x.new_zeros(len(x), 0, cell.hidden_size), state
