@@ -13,9 +13,10 @@ from elman.bench.recurrence.checking import check
 from elman.bench.recurrence.peers import variants
 from elman.cells import Cell
 from elman.layers.bidirectional import Bidirectional, Ends, reverse
+from elman.ops import alarm
 from elman.ops.recurrence import apart, generated, recur, recur_both, using
 from elman.ops.recurrence.generated import dividing
-from elman.ops.recurrence.kernel import Kernel, _alarms
+from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition
 
 Pair = tuple[Cell, Cell]
@@ -115,7 +116,7 @@ def test_each_group_of_each_way_counts_its_own_meetings() -> None:
     history = torch.zeros(2, len(kernel.emitted.stored), kernel.rows(20), 4, kernel.width)
     loads = [{("drive", part): torch.zeros(20, 3, 20) for part in range(4)}] * 2
     kernel(history, loads, [parts_of(cell.initial_state(20)) for cell in cells], weights, patience=0)
-    _alarms.clear()
+    alarm.ALARMS.clear()
     programs, groups, steps = 2, 2, 3
     assert counters[0].view(-1, 32)[:, 0].tolist() == [programs * steps] * (2 * groups)
 

@@ -11,7 +11,8 @@ from unit_cases import CASES, cell_of, parts_of
 
 from elman.cells import Cell
 from elman.errors import TrainingError
-from elman.ops.recurrence import explain, generated, kernel, recur, using
+from elman.ops import alarm
+from elman.ops.recurrence import explain, generated, recur, using
 from elman.ops.recurrence.generated import dividing
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition
@@ -94,9 +95,9 @@ def launched_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         batch, time = next(iter(loads[0].values())).shape[:2]
         partials = torch.zeros(self.shares(batch, time))
         for launch in range(time * max(1, self.emitted.rounds) + 1):
-            kernel._alarms.clear()
+            alarm.ALARMS.clear()
             found = once(self, history, loads, *given, partials=partials, patience=0, fresh=launch == 0)
-        kernel._alarms.clear()
+        alarm.ALARMS.clear()
         return found
 
     with monkeypatch.context() as patch:

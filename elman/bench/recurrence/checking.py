@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from elman.bench.recurrence.cases import KINDS, Case, build
 from elman.layers.bidirectional import Bidirectional
 from elman.layers.recurrent import Recurrent
-from elman.ops.recurrence import forms_that_can_run, generated, kernel, using
+from elman.ops import alarm
+from elman.ops.recurrence import forms_that_can_run, generated, using
 from elman.ops.recurrence.generated import dividing
 from elman.ops.recurrence.partition import Partition
 from elman.ops.state import tensors
@@ -38,7 +39,7 @@ def check(case: Case, kind: str, device: str, form: str, partition: dict[str, An
         ours = errors(trained(layer, x, lengths, form), expected)
     first = time.perf_counter() - began
     if device == "cuda":
-        kernel.check(torch.device("cuda", 0), wait=True)
+        alarm.check(torch.device("cuda", 0), wait=True)
     other = "vendor" if "vendor" in forms_that_can_run(cell_of(layer), x, lengths) else "reference"
     theirs = errors(trained(layer, x, lengths, other), expected)
     found = {"verdict": verdict(ours, theirs), "ours": ours, other: theirs, "first_call_s": round(first, 2)}

@@ -9,7 +9,7 @@ import torch
 
 from elman.bench.recurrence.cases import Case
 from elman.bench.recurrence.peers import Variant, variants
-from elman.ops.recurrence import kernel
+from elman.ops import alarm
 
 REPEATS = 30
 WARMUP = 3
@@ -53,7 +53,7 @@ def settled(device: str) -> None:
     """Everything has run, and no kernel gave up waiting."""
     if device == "cuda":
         torch.cuda.synchronize()
-        kernel.check(torch.device("cuda", 0), wait=True)
+        alarm.check(torch.device("cuda", 0), wait=True)
 
 
 def microseconds(run: Callable[[], Any], device: str) -> float:

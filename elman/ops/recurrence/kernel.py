@@ -13,15 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from elman.errors import TrainingError
+from elman.ops import alarm
 from elman.ops.cache import cache_folder
 from elman.ops.recurrence.emit import Emitted, emit
 from elman.ops.recurrence.hearing import ABSENT
 from elman.ops.recurrence.partition import LEAST, Partition, padded
 from elman.ops.recurrence.units import Program
-
-PATIENCE = 2**22  # looks at a counter before a program gives up: some seconds, where a meeting takes a microsecond
-_alarms: dict[torch.device, tuple[Tensor, Tensor]] = {}  # on the device, and a copy that can be read without waiting
 
 
 class Kernel:
@@ -69,7 +66,7 @@ class Kernel:
         lengths: Tensor | None = None,
         *,
         partials: Tensor | None = None,
-        patience: int = PATIENCE,
+        patience: int = alarm.PATIENCE,
         fresh: bool = True,
     ) -> tuple[Tensor, Tensor]:
         """Fills `history` (ways, places, rows, slots, width), any strides; gives the last state and what was summed,
@@ -85,7 +82,7 @@ class Kernel:
         assert history.shape[0] == len(loads) == len(initial) == len(parameters) == self.ways
         assert history.shape[2] == self.rows(batch)
         assert history.stride(4) == 1
-        check(device)
+        alarm.check(device)
         empty: dict[str, Any] = {"dtype": torch.float32, "device": device}
         final = torch.empty(self.ways, len(self.program.carried), batch, size, **empty)
         sums = torch.empty(self.ways, len(self.program.summed), batch, size, **empty)
@@ -94,7 +91,7 @@ class Kernel:
             self._clear(history, partials, time)
         counters = torch.zeros(self.ways * groups * 32, dtype=torch.int32, device=device)
         lengths = counters if lengths is None else lengths.to(device, torch.int32)
-        given: list[Any] = [time, batch, patience, counters, _alarm(device)[0], lengths]
+        given: list[Any] = [time, batch, patience, counters, alarm.of(device)[0], lengths]
         given += [history, history.stride(3), history.stride(2), history.stride(1), partials, final, sums]
         given += [history.stride(0)] if self.ways > 1 else []
         for name in self.emitted.parameters:
@@ -111,8 +108,7 @@ class Kernel:
             options["launch_cooperative_grid"] = True  # all run at the same time, or none
         self.run[(groups, programs, self.ways)](*given, **options)
         if programs > 1:
-            alarm, copy = _alarm(device)
-            copy.copy_(alarm, non_blocking=True)
+            alarm.send(device)
         return final, sums
 
     def _aligned(self, name: str, parameter: Tensor) -> Tensor:
@@ -143,28 +139,6 @@ def _alike(tensors: Sequence[Tensor]) -> list[Tensor]:
     tensors = [tensor.to(kind) for tensor in tensors]
     same = len({tensor.stride() for tensor in tensors}) == 1 and tensors[0].stride(-1) == 1
     return tensors if same else [tensor.contiguous() for tensor in tensors]
-
-
-def _alarm(device: torch.device) -> tuple[Tensor, Tensor]:
-    if device not in _alarms:
-        alarm = torch.zeros(1, dtype=torch.int32, device=device)
-        _alarms[device] = alarm, torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
-    return _alarms[device]
-
-
-def check(device: torch.device, wait: bool = False) -> None:
-    """Raises if an earlier kernel gave up. Without `wait`, only if that is already known here."""
-    if device not in _alarms:
-        return
-    alarm, copy = _alarms[device]
-    if not int(alarm if wait else copy):
-        return
-    del _alarms[device]
-    raise TrainingError(
-        "the generated recurrence kernel waited in vain for its other programs, so its results are not valid: "
-        "something else holds part of the GPU. Give the GPU to this process alone, or run under "
-        "elman.ops.recurrence.using('reference')"
-    )
 
 
 def _module(source: str) -> ModuleType:

@@ -1,8 +1,8 @@
-"""The linear recurrence on a GPU: which walk of `walks.py` goes over which segments of time, and its gradient.
+"""The linear recurrence on a GPU, and its gradient: which kernel walks over time, and in what stretches.
 
-Where rows and channels are many, each is walked from end to end, and every number is read and written once. Where they
-are few, time is cut into segments: their effects are found side by side, walked over themselves, and tell at which
-state each segment begins.
+`lookback` reads and writes every number once: stretches of time side by side, each waiting for the state before it.
+`tiles` waits for nobody: rows and channels are walked from end to end, or, where they are few, in segments, whose
+effects are found first, walked over themselves, and tell at which state each segment begins.
 """
 
 from importlib.util import find_spec
@@ -12,26 +12,29 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elman.ops import taps
+from elman.ops import alarm, taps
 from elman.ops.scan.reference import common, last_state
 from elman.shapes import Lengths
 
-PROGRAMS = 512  # that keep a large GPU busy; with fewer rows and channels time is cut
+PROGRAMS = 512  # that keep a large GPU busy; with fewer rows and channels `tiles` cuts time
 SHORTEST = 256  # steps of a segment; below, finding its effect first costs more than it saves
+CHAINS = 384  # of stretches, that wait for each other no longer than memory takes for them all
+WIDEST = 32  # stretches of a window
 LARGEST = 2**31  # numbers in a row that 32 bits can count
 
 
 class Plan(NamedTuple):
     """How a walk is laid out; none of it changes the result."""
 
-    walk: str = "tiles"
-    block: int = 32  # channels of a program
-    unroll: int = 16  # steps asked for at once; with lanes, 16 take the compiler 20 seconds
+    walk: str = "lookback"
+    block: int = 32  # channels of a program, at least 32 for each warp
+    unroll: int = 64  # steps that it holds at once: all are on their way before the first is used
     warps: int = 1
-    depth: int = 4  # of tiles: how many are on their way or in use; fewer, and an H200's memory has time to wait
+    depth: int = 1  # of `tiles`: how many are on their way or in use
 
 
 PLAN = Plan()
+BACK = Plan(unroll=32)  # of a walk with products, which holds a third number for each step
 
 
 def obstacle(inputs: Tensor) -> str | None:
@@ -104,9 +107,70 @@ def walk(
     products: Tensor | None = None,
 ) -> Tensor:
     """Fills `states` (and `products`), all (batch, time, channels), from `start` on; gives the last state."""
-    from elman.ops.scan import walks
+    plan = PLAN if products is None else BACK
+    given = decay, inputs, start, states, earlier, products
+    options = {"DOWN": down, "LATE": int(late), "PRODUCTS": products is not None, "BLOCK": plan.block}
+    with torch.cuda.device_of(inputs):
+        return (_look_back if plan.walk == "lookback" else _by_segments)(plan, *given, options)
 
-    plan = PLAN
+
+def _look_back(
+    plan: Plan,
+    decay: Tensor,
+    inputs: Tensor,
+    start: Tensor,
+    states: Tensor,
+    earlier: Tensor | None,
+    products: Tensor | None,
+    options: dict[str, Any],
+) -> Tensor:
+    from elman.ops.scan.lookback import ABSENT, HEAD, lookback
+
+    batch, time, channels = states.shape
+    chains, stretches = batch * -(-channels // plan.block), -(-time // plan.unroll)
+    window = 1 << (min(WIDEST, -(-CHAINS // chains), stretches) - 1).bit_length()
+    numbers = -(-stretches // window) + (2 * stretches if window > 1 else 0)
+    ended, device = torch.empty_like(start, memory_format=torch.contiguous_format), start.device
+    words = torch.int64 if start.dtype == torch.float64 else torch.int32
+    told = torch.full((HEAD.value + numbers * ended.numel(),), ABSENT.value, dtype=words, device=device)
+    alarm.check(device)
+    lookback[(chains * stretches,)](
+        decay,
+        inputs,
+        start.contiguous(),
+        states,
+        earlier,
+        products,
+        ended,
+        told,
+        alarm.of(device)[0],
+        time,
+        channels,
+        batch,
+        alarm.PATIENCE,
+        *decay.stride(),
+        *inputs.stride(),
+        STEPS=plan.unroll,
+        WINDOW=window,
+        **options,
+        num_warps=plan.warps,
+    )
+    alarm.send(device)
+    return ended
+
+
+def _by_segments(
+    plan: Plan,
+    decay: Tensor,
+    inputs: Tensor,
+    start: Tensor,
+    states: Tensor,
+    earlier: Tensor | None,
+    products: Tensor | None,
+    options: dict[str, Any],
+) -> Tensor:
+    from elman.ops.scan.walks import tiles
+
     batch, time, channels = states.shape
     programs = batch * -(-channels // plan.block)
     segments = max(1, min(PROGRAMS // programs, time // SHORTEST))
@@ -115,32 +179,27 @@ def walk(
     ended = start.new_empty(batch, segments, channels)
 
     def launch(starts: Tensor, kept: Tensor | None = None) -> None:
-        kernel: Any = getattr(walks, plan.walk)
-        with torch.cuda.device_of(inputs):
-            kernel[(programs * segments,)](
-                decay,
-                inputs,
-                starts.contiguous(),
-                states,
-                earlier,
-                products,
-                ended,
-                kept,
-                time,
-                channels,
-                steps,
-                segments,
-                *decay.stride(),
-                *inputs.stride(),
-                DOWN=down,
-                LATE=int(late),
-                FOLD=kept is not None,
-                PRODUCTS=kept is None and products is not None,
-                BLOCK=plan.block,
-                UNROLL=plan.unroll,
-                DEPTH=plan.depth,
-                num_warps=plan.warps,
-            )
+        tiles[(programs * segments,)](
+            decay,
+            inputs,
+            starts.contiguous(),
+            states,
+            earlier,
+            products,
+            ended,
+            kept,
+            time,
+            channels,
+            steps,
+            segments,
+            *decay.stride(),
+            *inputs.stride(),
+            FOLD=kept is not None,
+            UNROLL=plan.unroll,
+            DEPTH=plan.depth,
+            **options,
+            num_warps=plan.warps,
+        )
 
     if segments == 1:
         launch(start)

@@ -1,8 +1,7 @@
-"""The linear recurrence in Triton: s_w = a_w s_{w-1} + b_w for many channels at once, two ways to walk.
+"""The linear recurrence in Triton: s_w = a_w s_{w-1} + b_w for many channels at once, many steps at once.
 
 A program walks over one segment of time for a block of channels of one row. `w` counts steps in the order of the walk:
-up or down the time axis. `lanes` walks step by step and asks for the next steps' numbers before it uses the present
-ones, so that memory never waits for arithmetic; `tiles` takes many steps at once with an associative scan.
+up or down the time axis.
 The gradient is the same walk the other way, where each state is multiplied by the decay of the step walked before
 (`LATE`), and the product of each state with what is `earlier` in time is stored as well (`PRODUCTS`).
 """
@@ -20,84 +19,6 @@ def place(time, channels, steps, segments, BLOCK: tl.constexpr):  # type: ignore
     row = (program // blocks // segments).to(tl.int64)
     segment = program // blocks % segments
     return row, channel, channel < channels, segment * steps, (row * segments + segment) * channels + channel
-
-
-@triton.jit
-def fetch(base, stride, step, time, end, valid, other, DOWN: tl.constexpr, UNROLL: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The numbers of the next steps up to `end`, all asked for at once."""
-    values = ()
-    for i in tl.static_range(UNROLL):
-        w = step + i
-        t = time - 1 - w if DOWN else w
-        numbers = tl.load(base + t * stride, mask=valid & (w >= 0) & (w < end), other=other)
-        values = values + (numbers,)  # type: ignore[assignment]  # noqa: RUF005
-    return values
-
-
-@triton.jit
-def lanes(  # type: ignore[no-untyped-def]
-    decay,
-    inputs,
-    start,
-    states,
-    earlier,
-    products,
-    ended,
-    kept,
-    time,
-    channels,
-    steps,
-    segments,
-    decay_row,
-    decay_time,
-    decay_channel,
-    inputs_row,
-    inputs_time,
-    inputs_channel,
-    DOWN: tl.constexpr,
-    LATE: tl.constexpr,
-    FOLD: tl.constexpr,
-    PRODUCTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    UNROLL: tl.constexpr,
-    DEPTH: tl.constexpr,
-):
-    """Fills `states` (and `products`), or where it is to `FOLD` only the effect of each segment: `ended` and `kept`."""
-    row, channel, valid, first, own = place(time, channels, steps, segments, BLOCK)
-    a_base = decay + row * decay_row + channel * decay_channel
-    b_base = inputs + row * inputs_row + channel * inputs_channel
-    whole = row * time * channels + channel
-    state = tl.load(start + own, mask=valid, other=0.0)
-    kind: tl.constexpr = state.dtype
-    share = tl.full((BLOCK,), 1.0, kind)
-    a = fetch(a_base, decay_time, first - LATE, time, time - LATE, valid, 1.0, DOWN, UNROLL)
-    b = fetch(b_base, inputs_time, first, time, time, valid, 0.0, DOWN, UNROLL)
-    if PRODUCTS:
-        p = fetch(earlier + whole, channels, first + 1, time, time, valid, 0.0, DOWN, UNROLL)
-    for step in range(first, min(first + steps, time), UNROLL):
-        then = step + UNROLL
-        next_a = fetch(a_base, decay_time, then - LATE, time, time - LATE, valid, 1.0, DOWN, UNROLL)
-        next_b = fetch(b_base, inputs_time, then, time, time, valid, 0.0, DOWN, UNROLL)
-        if PRODUCTS:
-            next_p = fetch(earlier + whole, channels, then + 1, time, time, valid, 0.0, DOWN, UNROLL)
-        for i in tl.static_range(UNROLL):
-            w = step + i
-            t = time - 1 - w if DOWN else w
-            keep = a[i].to(kind)
-            state = keep * state + b[i].to(kind)
-            if FOLD:
-                share = share * keep
-            else:
-                tl.store(states + whole + t * channels, state, mask=valid & (w < time))
-            if PRODUCTS:
-                tl.store(products + whole + t * channels, state * p[i].to(kind), mask=valid & (w < time))
-        a = next_a
-        b = next_b
-        if PRODUCTS:
-            p = next_p
-    tl.store(ended + own, state, mask=valid)
-    if FOLD:
-        tl.store(kept + own, share, mask=valid)
 
 
 @triton.jit
@@ -134,7 +55,7 @@ def tiles(  # type: ignore[no-untyped-def]
     UNROLL: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
-    """The same, `UNROLL` steps at once.
+    """Fills `states` (and `products`), or where it is to `FOLD` only the effect of each segment: `ended` and `kept`.
 
     The compiler does not know where rows begin, so it gives neighbouring channels to neighbouring lanes, one each: of a
     warp and 32 channels every lane holds all steps of its own, and nothing changes hands.
@@ -154,7 +75,7 @@ def tiles(  # type: ignore[no-untyped-def]
         back = -1 if DOWN else 1
         a = tl.load(a_base + (t - LATE * back) * decay_time, mask=real & (w >= LATE), other=1.0).to(kind)
         b = tl.load(b_base + t * inputs_time, mask=real, other=0.0).to(kind)
-        if PRODUCTS:
+        if PRODUCTS and not FOLD:
             p = tl.load(earlier + whole + (t + back) * channels, mask=real & (w + 1 < time), other=0.0).to(kind)
         keep, new = tl.associative_scan((a, b), 0, follow)
         history = keep * state[None, :] + new
@@ -163,7 +84,7 @@ def tiles(  # type: ignore[no-untyped-def]
             share = share * tl.sum(tl.where(last, keep, 0.0), 0)
         else:
             tl.store(states + whole + t * channels, history, mask=real)
-        if PRODUCTS:
+        if PRODUCTS and not FOLD:
             tl.store(products + whole + t * channels, history * p, mask=real)
     tl.store(ended + own, state, mask=valid)
     if FOLD:

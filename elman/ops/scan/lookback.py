@@ -1,0 +1,135 @@
+"""The linear recurrence in Triton, in one pass: every number is read once and written once, however few channels.
+
+A program takes the next stretch of `STEPS` steps of a block of channels: stretches in the order of time, so that those
+before it have been taken too. It finds the stretch's effect, then waits for the state before it and tells the state
+after it, all long before it has written its states; the stretches after it have loaded theirs meanwhile.
+Where chains of stretches are few, it would be the waiting that takes the time. There a state is told only every
+`WINDOW` stretches; those between add up the effects of the ones before them.
+
+What is told is looked at until it is there: words that no result has stand where nothing was told yet.
+"""
+
+import triton
+import triton.language as tl
+
+from elman.ops.recurrence import hearing
+from elman.ops.scan.walks import follow
+
+ABSENT = tl.constexpr(hearing.ABSENT)
+HEAD = tl.constexpr(32)  # words before what is told: a ticket, in a line of its own
+
+
+@triton.jit
+def tell(place, value, valid):  # type: ignore[no-untyped-def]
+    """Its bits, and another NaN for the one that means nothing."""
+    kind: tl.constexpr = place.dtype.element_ty
+    bits = value.to(kind, bitcast=True)
+    tl.store(place, tl.where(bits == ABSENT, ABSENT - 1, bits), mask=valid)
+
+
+@triton.jit
+def hear(place, wanted, kind: tl.constexpr, alarm, limit):  # type: ignore[no-untyped-def]
+    """What was told there, once all that is wanted is; when patience ends, the alarm is set, and nobody waits."""
+    words = tl.load(place, mask=wanted, other=0, volatile=True)
+    looks = 0
+    while (tl.max((words == ABSENT).to(tl.int32)) > 0) & (looks < limit):
+        words = tl.load(place, mask=wanted, other=0, volatile=True)
+        # whether others gave up is asked now and then: all would ask the same word
+        given_up = tl.load(alarm, mask=looks % 256 == 255, other=0, volatile=True)
+        looks = tl.where(given_up > 0, limit, looks + 1)
+    tl.store(alarm, 1, mask=looks >= limit)
+    return words.to(kind, bitcast=True)
+
+
+@triton.jit
+def final(values):  # type: ignore[no-untyped-def]
+    """The last row."""
+    last = tl.arange(0, values.shape[0]) == values.shape[0] - 1
+    return tl.sum(tl.where(last[:, None], values, 0.0), 0)
+
+
+@triton.jit(do_not_specialize=["time", "channels", "decay_row", "decay_time", "inputs_row", "inputs_time", "limit"])
+def lookback(  # type: ignore[no-untyped-def]
+    decay,
+    inputs,
+    start,
+    states,
+    earlier,
+    products,
+    ended,
+    told,
+    alarm,
+    time,
+    channels,
+    rows,
+    limit,
+    decay_row,
+    decay_time,
+    decay_channel,
+    inputs_row,
+    inputs_time,
+    inputs_channel,
+    DOWN: tl.constexpr,
+    LATE: tl.constexpr,
+    PRODUCTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STEPS: tl.constexpr,
+    WINDOW: tl.constexpr,
+):
+    """Fills `states` (and `products`) and `ended`, the last state; `told` is all absent: a ticket, then what is told.
+
+    As in `tiles`, the compiler gives neighbouring channels to neighbouring lanes, and a lane holds all steps.
+    """
+    ticket = (tl.atomic_add(told, 1, sem="relaxed") + 1).to(tl.int32)
+    blocks = tl.cdiv(channels, BLOCK)
+    stretches = tl.cdiv(time, STEPS)
+    stretch = ticket // (blocks * rows)
+    row = (ticket // blocks % rows).to(tl.int64)
+    channel = ticket % blocks * BLOCK + tl.arange(0, BLOCK)
+    valid = channel < channels
+
+    w = (stretch * STEPS + tl.arange(0, STEPS))[:, None]
+    t = time - 1 - w if DOWN else w
+    back = -1 if DOWN else 1
+    real = valid[None, :] & (w < time)
+    kind: tl.constexpr = start.dtype.element_ty
+    a_place = decay + row * decay_row + (channel * decay_channel)[None, :] + (t - LATE * back) * decay_time
+    b_place = inputs + row * inputs_row + (channel * inputs_channel)[None, :] + t * inputs_time
+    here = row * time * channels + channel[None, :] + t * channels
+    a = tl.load(a_place, mask=real & (w >= LATE), other=1.0).to(kind)
+    b = tl.load(b_place, mask=real, other=0.0).to(kind)
+    if PRODUCTS:
+        p = tl.load(earlier + here + back * channels, mask=real & (w + 1 < time), other=0.0).to(kind)
+    keep, new = tl.associative_scan((a, b), 0, follow)
+    share, added = final(keep), final(new)
+
+    # told: a state for every window, and where a window is more than one stretch, the effect of every stretch
+    whole = rows.to(tl.int64) * channels
+    own = row * channels + channel
+    windows = tl.cdiv(stretches, WINDOW)
+    states_told = told + HEAD + own
+    window = stretch // WINDOW
+    state = tl.load(start + own, mask=valid & (window == 0), other=0.0)
+    if WINDOW > 1:
+        shares_told = states_told + windows * whole
+        added_told = shares_told + stretches * whole
+        tell(shares_told + stretch * whole, share, valid)
+        tell(added_told + stretch * whole, added, valid)
+        before = (window * WINDOW + tl.arange(0, WINDOW))[:, None]
+        wanted = (before < stretch) & valid[None, :]
+        kept = hear(shares_told[None, :] + before * whole, wanted, kind, alarm, limit)
+        gained = hear(added_told[None, :] + before * whole, wanted, kind, alarm, limit)
+        kept, gained = tl.associative_scan((tl.where(wanted, kept, 1.0), gained), 0, follow)
+        kept, gained = final(kept), final(gained)
+        state += hear(states_told + (window - 1) * whole, valid & (window > 0), kind, alarm, limit)
+        state = kept * state + gained
+    else:
+        state += hear(states_told + (window - 1) * whole, valid & (window > 0), kind, alarm, limit)
+    after = share * state + added
+    tell(states_told + window * whole, after, valid & (stretch % WINDOW == WINDOW - 1))
+    tl.store(ended + own, after, mask=valid & (stretch == stretches - 1))
+
+    history = keep * state[None, :] + new
+    tl.store(states + here, history, mask=real)
+    if PRODUCTS:
+        tl.store(products + here, history * p, mask=real)
