@@ -7,17 +7,23 @@ from hypothesis import strategies as st
 from interpreted import DEVICE
 from torch import Tensor
 
-from elman.ops import scan, taps
+from elman.errors import TrainingError
+from elman.ops import alarm, scan, taps
 from elman.ops.forms import using
 from elman.ops.scan import kernel, linear_scan_kernel, linear_scan_reference
 
-WALKS = {"lanes": kernel.Plan("lanes", block=4, unroll=4), "tiles": kernel.Plan("tiles", block=4, unroll=8)}
+TILES = kernel.Plan("tiles", block=4, unroll=8)
+LOOKBACK = kernel.Plan("lookback", block=4, unroll=4)
+WALKS = {"tiles": (TILES, 1), "lookback": (LOOKBACK, 1), "windows": (LOOKBACK, 32)}
 
 
 @pytest.fixture(params=list(WALKS))
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks of channels, several stretches of steps, with a rest in both."""
-    monkeypatch.setattr(kernel, "PLAN", WALKS[request.param])
+    plan, widest = WALKS[request.param]
+    monkeypatch.setattr(kernel, "PLAN", plan)
+    monkeypatch.setattr(kernel, "BACK", plan)
+    monkeypatch.setattr(kernel, "WIDEST", widest)
 
 
 def draws(shape: tuple[int, ...], kind: torch.dtype = torch.float64, decay: str = "full") -> list[Tensor]:
@@ -63,9 +69,11 @@ def test_a_kernel_equals_the_definition(batch, time, width, decay, reverse, ragg
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("reverse", [False, True])
-def test_time_may_be_cut_into_segments(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: segments began at the state of the next; segments not counted in whole stretches."""
+def test_time_may_be_cut_into_segments_and_windows(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: segments began at the state of the next; segments not counted in whole stretches; only the last effects
+    of a window that were asked for together counted; effects after the own stretch, too."""
     monkeypatch.setattr(kernel, "SHORTEST", 8)
+    monkeypatch.setattr(kernel, "WIDEST", min(kernel.WIDEST, 11))
     tensors = draws((2, 45, 3))
     found = everything(linear_scan_kernel, tensors, None, reverse)
     torch.testing.assert_close(found, everything(linear_scan_reference, tensors, None, reverse), rtol=1e-10, atol=1e-10)
@@ -96,6 +104,38 @@ def test_what_is_not_needed_is_not_computed() -> None:
     linear_scan_kernel(decay, inputs, initial)[0].sum().backward()
     assert decay.grad is None
     assert inputs.grad is not None
+
+
+@pytest.mark.parametrize("widest", [1, 4])
+def test_a_nan_is_passed_on_as_one(widest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the one whose bits mean that nothing was told yet. Planted: told as it is, whereupon others waited."""
+    monkeypatch.setattr(kernel, "PLAN", LOOKBACK)
+    monkeypatch.setattr(kernel, "WIDEST", widest)
+    monkeypatch.setattr(alarm, "PATIENCE", 10)
+    decay, inputs, initial = draws((1, 20, 2))
+    initial.view(torch.int64)[0, 1] = -1
+    history, final = linear_scan_kernel(decay, inputs, initial)
+    assert history[..., 1].isnan().all()
+    assert not history[..., 0].isnan().any()
+    assert final.isnan().tolist() == [[False, True]]
+    alarm.check(inputs.device, wait=True)
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="the interpreter takes another function, the compiler has taken this one")
+def test_a_stretch_that_waits_in_vain_ends_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the alarm not set."""
+    from elman.ops.scan import lookback
+
+    monkeypatch.setattr(kernel, "PLAN", LOOKBACK)
+    tensors = draws((1, 20, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(alarm, "PATIENCE", 3)
+        patch.setattr(lookback, "tell", lambda place, value, valid: None)
+        history, _ = linear_scan_kernel(*tensors)
+        assert history[0, 4:].isnan().all()
+        with pytest.raises(TrainingError, match="waited in vain"):
+            linear_scan_kernel(*tensors)
+    assert not linear_scan_kernel(*tensors)[0].isnan().any()
 
 
 def test_why_the_kernel_does_not_run_is_told() -> None:

@@ -18,8 +18,8 @@ from elman.shapes import Lengths
 
 PROGRAMS = 512  # that keep a large GPU busy; with fewer rows and channels `tiles` cuts time
 SHORTEST = 256  # steps of a segment; below, finding its effect first costs more than it saves
-CHAINS = 384  # of stretches, that wait for each other no longer than memory takes for them all
-WIDEST = 32  # stretches of a window
+PASSED = 1_900_000  # numbers that a large GPU's memory moves while a state is passed on, with some to spare
+WIDEST = 32  # stretches of a window: more to add up, fewer times to wait
 LARGEST = 2**31  # numbers in a row that 32 bits can count
 
 
@@ -31,10 +31,11 @@ class Plan(NamedTuple):
     unroll: int = 64  # steps that it holds at once: all are on their way before the first is used
     warps: int = 1
     depth: int = 1  # of `tiles`: how many are on their way or in use
+    registers: int | None = None  # of a thread, at most: the fewer, the more programs are under way
 
 
-PLAN = Plan()
-BACK = Plan(unroll=32)  # of a walk with products, which holds a third number for each step
+PLAN = Plan(registers=152)
+BACK = Plan(unroll=32, registers=152)  # of a walk with products, which holds a third number for each step
 
 
 def obstacle(inputs: Tensor) -> str | None:
@@ -128,7 +129,8 @@ def _look_back(
 
     batch, time, channels = states.shape
     chains, stretches = batch * -(-channels // plan.block), -(-time // plan.unroll)
-    window = 1 << (min(WIDEST, -(-CHAINS // chains), stretches) - 1).bit_length()
+    moved = chains * plan.block * plan.unroll * (3 if products is None else 5)
+    window = min(WIDEST, -(-PASSED // moved), stretches)
     numbers = -(-stretches // window) + (2 * stretches if window > 1 else 0)
     ended, device = torch.empty_like(start, memory_format=torch.contiguous_format), start.device
     words = torch.int64 if start.dtype == torch.float64 else torch.int32
@@ -147,13 +149,14 @@ def _look_back(
         time,
         channels,
         batch,
+        window,
         alarm.PATIENCE,
         *decay.stride(),
         *inputs.stride(),
         STEPS=plan.unroll,
-        WINDOW=window,
         **options,
         num_warps=plan.warps,
+        maxnreg=plan.registers if window == 1 else None,
     )
     alarm.send(device)
     return ended

@@ -3,8 +3,8 @@
 A program takes the next stretch of `STEPS` steps of a block of channels: stretches in the order of time, so that those
 before it have been taken too. It finds the stretch's effect, then waits for the state before it and tells the state
 after it, all long before it has written its states; the stretches after it have loaded theirs meanwhile.
-Where chains of stretches are few, it would be the waiting that takes the time. There a state is told only every
-`WINDOW` stretches; those between add up the effects of the ones before them.
+Where chains of stretches are few, passing states on would take longer than memory. There a state is told only every
+`window` stretches; those between add up the effects of the ones before them.
 
 What is told is looked at until it is there: words that no result has stand where nothing was told yet.
 """
@@ -17,6 +17,7 @@ from elman.ops.scan.walks import follow
 
 ABSENT = tl.constexpr(hearing.ABSENT)
 HEAD = tl.constexpr(32)  # words before what is told: a ticket, in a line of its own
+TOGETHER = tl.constexpr(8)  # effects that are asked for at once
 
 
 @triton.jit
@@ -38,7 +39,7 @@ def hear(place, wanted, kind: tl.constexpr, alarm, limit):  # type: ignore[no-un
         given_up = tl.load(alarm, mask=looks % 256 == 255, other=0, volatile=True)
         looks = tl.where(given_up > 0, limit, looks + 1)
     tl.store(alarm, 1, mask=looks >= limit)
-    return words.to(kind, bitcast=True)
+    return words.to(kind, bitcast=True), looks
 
 
 @triton.jit
@@ -62,6 +63,7 @@ def lookback(  # type: ignore[no-untyped-def]
     time,
     channels,
     rows,
+    window,
     limit,
     decay_row,
     decay_time,
@@ -74,7 +76,6 @@ def lookback(  # type: ignore[no-untyped-def]
     PRODUCTS: tl.constexpr,
     BLOCK: tl.constexpr,
     STEPS: tl.constexpr,
-    WINDOW: tl.constexpr,
 ):
     """Fills `states` (and `products`) and `ended`, the last state; `told` is all absent: a ticket, then what is told.
 
@@ -93,43 +94,46 @@ def lookback(  # type: ignore[no-untyped-def]
     back = -1 if DOWN else 1
     real = valid[None, :] & (w < time)
     kind: tl.constexpr = start.dtype.element_ty
-    a_place = decay + row * decay_row + (channel * decay_channel)[None, :] + (t - LATE * back) * decay_time
-    b_place = inputs + row * inputs_row + (channel * inputs_channel)[None, :] + t * inputs_time
-    here = row * time * channels + channel[None, :] + t * channels
-    a = tl.load(a_place, mask=real & (w >= LATE), other=1.0).to(kind)
-    b = tl.load(b_place, mask=real, other=0.0).to(kind)
+    a_base, b_base, whole = decay + row * decay_row, inputs + row * inputs_row, row * time * channels
+    a_place = (t - LATE * back) * decay_time + (channel * decay_channel)[None, :]
+    a = tl.load(a_base + a_place, mask=real & (w >= LATE), other=1.0).to(kind)
+    b = tl.load(b_base + (t * inputs_time + (channel * inputs_channel)[None, :]), mask=real, other=0.0).to(kind)
     if PRODUCTS:
-        p = tl.load(earlier + here + back * channels, mask=real & (w + 1 < time), other=0.0).to(kind)
+        p_place = (t + back) * channels + channel[None, :]
+        p = tl.load(earlier + whole + p_place, mask=real & (w + 1 < time), other=0.0).to(kind)
     keep, new = tl.associative_scan((a, b), 0, follow)
     share, added = final(keep), final(new)
 
     # told: a state for every window, and where a window is more than one stretch, the effect of every stretch
-    whole = rows.to(tl.int64) * channels
+    all_rows = rows.to(tl.int64) * channels
     own = row * channels + channel
-    windows = tl.cdiv(stretches, WINDOW)
     states_told = told + HEAD + own
-    window = stretch // WINDOW
-    state = tl.load(start + own, mask=valid & (window == 0), other=0.0)
-    if WINDOW > 1:
-        shares_told = states_told + windows * whole
-        added_told = shares_told + stretches * whole
-        tell(shares_told + stretch * whole, share, valid)
-        tell(added_told + stretch * whole, added, valid)
-        before = (window * WINDOW + tl.arange(0, WINDOW))[:, None]
+    shares_told = states_told + tl.cdiv(stretches, window) * all_rows
+    added_told = shares_told + stretches * all_rows
+    tell(shares_told + stretch * all_rows, share, valid & (window > 1))
+    tell(added_told + stretch * all_rows, added, valid & (window > 1))
+    kept, gained = tl.full((BLOCK,), 1.0, kind), tl.zeros((BLOCK,), kind)
+    first = stretch // window * window
+    begin = first
+    while begin < stretch:
+        before = (begin + tl.arange(0, TOGETHER))[:, None]
         wanted = (before < stretch) & valid[None, :]
-        kept = hear(shares_told[None, :] + before * whole, wanted, kind, alarm, limit)
-        gained = hear(added_told[None, :] + before * whole, wanted, kind, alarm, limit)
-        kept, gained = tl.associative_scan((tl.where(wanted, kept, 1.0), gained), 0, follow)
-        kept, gained = final(kept), final(gained)
-        state += hear(states_told + (window - 1) * whole, valid & (window > 0), kind, alarm, limit)
-        state = kept * state + gained
-    else:
-        state += hear(states_told + (window - 1) * whole, valid & (window > 0), kind, alarm, limit)
+        shares, _ = hear(shares_told[None, :] + before * all_rows, wanted, kind, alarm, limit)
+        gains, _ = hear(added_told[None, :] + before * all_rows, wanted, kind, alarm, limit)
+        shares, gains = tl.associative_scan((tl.where(wanted, shares, 1.0), gains), 0, follow)
+        kept, gained = follow(kept, gained, final(shares), final(gains))
+        begin += TOGETHER
+    state = tl.load(start + own, mask=valid & (first == 0), other=0.0)
+    at_window, looks = hear(states_told + (first // window - 1) * all_rows, valid & (first > 0), kind, alarm, limit)
+    state = kept * (state + at_window) + gained
     after = share * state + added
-    tell(states_told + window * whole, after, valid & (stretch % WINDOW == WINDOW - 1))
-    tl.store(ended + own, after, mask=valid & (stretch == stretches - 1))
+    tell(states_told + first // window * all_rows, after, valid & (stretch + 1 == first + window))
+    tl.store(ended + own, after, mask=valid & (stretch + 1 == stretches))
 
+    # 0, which the compiler cannot know: else it would hold the places of all states in registers while it waits
+    t += looks >> 31
     history = keep * state[None, :] + new
-    tl.store(states + here, history, mask=real)
+    here = t * channels + channel[None, :]
+    tl.store(states + whole + here, history, mask=real)
     if PRODUCTS:
-        tl.store(products + here, history * p, mask=real)
+        tl.store(products + whole + here, history * p, mask=real)
