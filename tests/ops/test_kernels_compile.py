@@ -15,15 +15,17 @@ import itertools
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from elman.ops.scan import kernel, walks
+from elman.ops.scan import kernel, lookback, walks
 from elman.ops.selective import fused, kernel as selective
 
-INTEGERS = "time channels size stretches gate_time batch steps segments decay_row decay_time inputs_row inputs_time"
+INTEGERS = "time channels size stretches gate_time batch steps segments rows window limit"
+INTEGERS += " decay_row decay_time inputs_row inputs_time"
+WORDS = ("told", "alarm")
 
 def build(function, constants, kind, warps):
     types = {}
     for name in function.arg_names:
-        own = kind if name in ("decay", "inputs", "x", "delta", "write", "read", "gate") else "fp32"
+        own = kind if name in ("decay", "inputs", "x", "delta", "write", "read", "gate") else "i32" if name in WORDS else "fp32"
         types[name] = "constexpr" if name in constants else "i32" if name in INTEGERS.split() else "*" + own
     source = ASTSource(function, types, constants)
     options = {"num_warps": warps}
@@ -32,17 +34,23 @@ def build(function, constants, kind, warps):
     print(function.__name__, constants)
     return made["ptx"]
 
-plan = kernel.PLAN
-for walk, (late, fold, products) in itertools.product(("lanes", "tiles"), ((0, 0, 0), (0, 1, 0), (1, 0, 1))):
+SIDE_BY_SIDE = {"decay_channel": 1, "inputs_channel": 1}
+for late, fold, products in ((0, 0, 0), (0, 1, 0), (1, 0, 1)):
     flags = {"DOWN": bool(late), "LATE": late, "FOLD": bool(fold), "PRODUCTS": bool(products)}
     absent = {} if products else {"earlier": None, "products": None}
     absent |= {} if fold else {"kept": None}
-    unroll = plan.unroll if walk == plan.walk else 4
-    sizes = {"BLOCK": plan.block, "UNROLL": unroll, "DEPTH": plan.depth, "decay_channel": 1, "inputs_channel": 1}
-    ptx = build(getattr(walks, walk), {**absent, **flags, **sizes}, "bf16" if fold else "fp32", plan.warps)
-    if walk == plan.walk:  # every lane holds all steps of its channel; what is to come is fetched beside what is used
-        assert "shfl" not in ptx
-        assert fold or "cp.async" in ptx
+    sizes = {"BLOCK": 32, "UNROLL": 16, "DEPTH": 4, **SIDE_BY_SIDE}
+    ptx = build(walks.tiles, {**absent, **flags, **sizes}, "bf16" if fold else "fp32", 1)
+    assert "shfl" not in ptx  # every lane holds all steps of its channel
+    assert fold or "cp.async" in ptx  # what is to come is fetched beside what is used
+for plan, late, window in ((kernel.PLAN, 0, 1), (kernel.PLAN, 0, 8), (kernel.BACK, 1, 1), (kernel.BACK, 1, 8)):
+    flags = {"DOWN": bool(late), "LATE": late, "PRODUCTS": bool(late), **({"window": 1} if window == 1 else {})}
+    absent = {} if late else {"earlier": None, "products": None}
+    sizes = {"BLOCK": plan.block, "STEPS": plan.unroll, **SIDE_BY_SIDE}
+    ptx = build(lookback.lookback, {**absent, **flags, **sizes}, "fp32", plan.warps)
+    assert "shfl" not in ptx
+    assert "ld.volatile.global" in ptx
+    assert ptx.count("ld.global") >= (2 + late) * plan.unroll  # all steps at once
 for name, gated in itertools.product(("forward", "backward"), (True, False)):
     absent = {} if gated else {"skip": None, "gate": None}
     if name == "backward" and not gated:
@@ -58,7 +66,7 @@ def test_every_kernel_compiles() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(done.stdout.splitlines()) == 10
+    assert len(done.stdout.splitlines()) == 11
 
 
 @pytest.mark.slow
