@@ -11,7 +11,8 @@ import os
 import statistics
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from elman.bench.harness import write
 from elman.cells import CELLS
 from elman.layers import LAYERS
-from elman.ops import scan, selective
+from elman.ops import alarm, scan, selective
 from elman.ops.forms import using
 from elman.ops.recurrence import choose, newton, recur
 from elman.ops.state import tensors
@@ -33,16 +34,26 @@ ROUNDS = 30
 SECONDS = 170.0  # for all of it; what does not fit is left out and said
 AHEAD = 1_000_000  # cycles that the device sleeps before each run, so that the launches of the host are not timed
 SCAN = (8, 4096, 1536)
-SCAN_PLANS = [  # walk, channels, steps at once, warps, depth
-    ("tiles", 32, 16, 1, 4),
-    ("tiles", 32, 16, 1, 6),
-    ("tiles", 32, 32, 1, 3),
-    ("tiles", 32, 8, 1, 8),
-    ("tiles", 64, 16, 2, 4),
-    ("tiles", 32, 32, 2, 4),
-    ("tiles", 128, 16, 4, 4),
-    ("lanes", 32, 8, 1, 1),
-]
+SCAN_PLANS: dict[str, list[tuple[Any, ...]]] = {  # walk, channels, steps at once, warps, depth, registers
+    "forward": [
+        ("lookback", 32, 64, 1, 1, 152),
+        ("lookback", 128, 64, 4, 1, 168),
+        ("lookback", 32, 64, 1, 1, None),
+        ("lookback", 32, 32, 1, 1, 96),
+        ("lookback", 128, 32, 4, 1, 96),
+        ("lookback", 64, 32, 1, 1, None),
+        ("tiles", 32, 16, 1, 4),
+    ],
+    "backward": [
+        ("lookback", 32, 32, 1, 1, 152),
+        ("lookback", 128, 32, 4, 1, 168),
+        ("lookback", 32, 32, 1, 1, None),
+        ("lookback", 32, 16, 1, 1, 96),
+        ("lookback", 64, 16, 1, 1, None),
+        ("tiles", 32, 8, 1, 8),
+    ],
+}
+WINDOWS = (1, 4, 16, 32)  # stretches, at most
 SELECTIVE_PLANS = [(32, 32, 4), (32, 32, 8), (64, 16, 4), (64, 32, 8), (16, 32, 2), (128, 8, 4)]
 WIDTH, TOKENS, LENGTHS = 512, 32768, (256, 512, 1024, 2048, 4096, 8192, 16384)
 
@@ -99,7 +110,7 @@ def scan_inputs(shape: tuple[int, ...], kind: torch.dtype = torch.float32) -> li
 def scan_is_right() -> dict[str, float]:
     """Relative errors against the definition in float64, the torch form's beside them."""
     errors: dict[str, float] = {}
-    for shape in ((8, 700, 96), (1, 2100, 7), (3, 33, 130)):
+    for shape in ((8, 700, 96), (1, 2100, 7), (3, 33, 130), (80, 200, 128)):
         for reverse in (False, True):
             leaves = scan_inputs(shape)
             exact = trained(scan.linear_scan_reference, [leaf.double() for leaf in leaves], reverse=reverse)
@@ -123,27 +134,23 @@ def linear_scans() -> dict[str, Any]:
     one = decay.numel()
     limit = copy_limit(one)
     results["copy_ms"] = {"forward": 3 * limit, "backward": 5 * limit}
-    results["forward"], results["backward"] = {}, {}
-    history, given = torch.empty_like(inputs), torch.randn_like(inputs)
-    for_inputs, for_decay, nothing = torch.empty_like(inputs), torch.empty_like(inputs), torch.zeros_like(initial)
-    before, chosen = scan.kernel.PLAN, {}
-    for plan in SCAN_PLANS:
-        scan.kernel.PLAN = scan.kernel.Plan(*plan)
-        forward: Variants = {str(plan): lambda: scan.kernel.walk(decay, inputs, initial, history)}
-        backward: Variants = {
-            str(plan): lambda: scan.kernel.walk(
-                decay, given, nothing, for_inputs, down=True, late=True, earlier=history, products=for_decay
-            )
-        }
-        results["forward"] |= timed(forward)
-        results["backward"] |= timed(backward)
-    scan.kernel.PLAN = before
-    for way in ("forward", "backward"):
-        table = results[way]
-        chosen[way] = min(table, key=lambda name: table[name]["ms"])
-        share = results["copy_ms"][way] / table[chosen[way]]["ms"]
-        results[f"{way}_share_of_copy"] = share
-        print(f"  {way}: best {chosen[way]}, {share:.2f} of the copy's speed", flush=True)
+    history, given, nothing = torch.empty_like(inputs), torch.randn_like(inputs), torch.zeros_like(initial)
+    scan.kernel.walk(decay, inputs, initial, history)
+    made = [torch.ones_like(inputs) for _ in range(2)]
+    back: dict[str, Any] = {"down": True, "late": True, "earlier": history, "products": made[1]}
+    ways: Variants = {
+        "forward": lambda: scan.kernel.walk(decay, inputs, initial, made[0]),
+        "backward": lambda: scan.kernel.walk(decay, given, nothing, made[0], **back),
+    }
+    for way, walk in ways.items():
+        results[way] = table = _plans(way, walk, made)
+        best = min(table, key=lambda name: table[name]["ms"])
+        share = results[f"{way}_share_of_copy"] = results["copy_ms"][way] / table[best]["ms"]
+        print(f"  {way}: best {best}, {share:.2f} of the copy's speed", flush=True)
+    results["windows"] = {}
+    for widest in WINDOWS:  # whether passing states on is what takes the time
+        with _set(WIDEST=widest, PASSED=2**62):
+            results["windows"] |= timed({f"windows of {widest}": ways["forward"]}, rounds=10)
     half = scan_inputs(SCAN, torch.bfloat16)
     results["peers"] = timed(
         {
@@ -163,7 +170,46 @@ def linear_scans() -> dict[str, Any]:
             f"{shape} chunked": partial(scan.linear_scan_chunked, a, b, c),
         }
         results["few channels"] |= timed(pair, rounds=10)
+        for widest in WINDOWS:
+            with _set(WIDEST=widest):
+                results["few channels"] |= timed(
+                    {f"{shape} windows of {widest} or less": pair[f"{shape} kernel"]}, rounds=10
+                )
     return results
+
+
+def _plans(way: str, walk: Callable[[], Any], made: list[Tensor]) -> dict[str, dict[str, float]]:
+    """Times of all plans that make what the first one makes, which was found right before."""
+    table: dict[str, dict[str, float]] = {}
+    expected: list[Tensor] = []
+    for plan in SCAN_PLANS[way]:
+        with _set(**{{"forward": "PLAN", "backward": "BACK"}[way]: scan.kernel.Plan(*plan)}):
+            try:
+                walk()
+                alarm.check(made[0].device, wait=True)
+            except Exception as failure:
+                print(f"  {plan}: {type(failure).__name__}: {str(failure)[:200]}", flush=True)
+                continue
+            expected = expected or [part.clone() for part in made]
+            worst = max(map(error, made, expected))
+            if not worst < 1e-5:
+                print(f"  {plan}: differs by {worst:.1e}", flush=True)
+                continue
+            table |= timed({str(plan): walk})
+    return table
+
+
+@contextmanager
+def _set(**settings: Any) -> Iterator[None]:
+    """Settings of the linear scan's kernel, for a while."""
+    before = {name: getattr(scan.kernel, name) for name in settings}
+    try:
+        for name, value in settings.items():
+            setattr(scan.kernel, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(scan.kernel, name, value)
 
 
 def _associative(decay: Tensor, inputs: Tensor) -> Callable[[], Any]:

@@ -20,12 +20,12 @@ from elman.ops.selective import fused, kernel as selective
 
 INTEGERS = "time channels size stretches gate_time batch steps segments rows window limit"
 INTEGERS += " decay_row decay_time inputs_row inputs_time"
-WORDS = ("told", "alarm")
+GIVEN = "decay inputs x delta write read gate"
 
 def build(function, constants, kind, warps):
     types = {}
     for name in function.arg_names:
-        own = kind if name in ("decay", "inputs", "x", "delta", "write", "read", "gate") else "i32" if name in WORDS else "fp32"
+        own = kind if name in GIVEN.split() else "i32" if name in ("told", "alarm") else "fp32"
         types[name] = "constexpr" if name in constants else "i32" if name in INTEGERS.split() else "*" + own
     source = ASTSource(function, types, constants)
     options = {"num_warps": warps}

@@ -127,6 +127,8 @@ def _look_back(
 ) -> Tensor:
     from elman.ops.scan.lookback import ABSENT, HEAD, lookback
 
+    # else several warps would look at the same word, and not all need find it there at the same time
+    assert plan.warps == 1 or plan.block >= 32 * plan.warps
     batch, time, channels = states.shape
     chains, stretches = batch * -(-channels // plan.block), -(-time // plan.unroll)
     moved = chains * plan.block * plan.unroll * (3 if products is None else 5)

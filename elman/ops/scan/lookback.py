@@ -49,7 +49,20 @@ def final(values):  # type: ignore[no-untyped-def]
     return tl.sum(tl.where(last[:, None], values, 0.0), 0)
 
 
-@triton.jit(do_not_specialize=["time", "channels", "decay_row", "decay_time", "inputs_row", "inputs_time", "limit"])
+@triton.jit
+def take(told, time, channels, rows, BLOCK: tl.constexpr, STEPS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The next stretch, of how many, its row, and channels with their mask; tickets count channels first, time last."""
+    ticket = (tl.atomic_add(told, 1, sem="relaxed") + 1).to(tl.int32)
+    blocks = tl.cdiv(channels, BLOCK)
+    channel = ticket % blocks * BLOCK + tl.arange(0, BLOCK)
+    row = (ticket // blocks % rows).to(tl.int64)
+    return ticket // (blocks * rows), tl.cdiv(time, STEPS), row, channel, channel < channels
+
+
+NUMBERS = ["time", "channels", "rows", "limit", "decay_row", "decay_time", "inputs_row", "inputs_time"]
+
+
+@triton.jit(do_not_specialize=NUMBERS, do_not_specialize_on_alignment=["window"])
 def lookback(  # type: ignore[no-untyped-def]
     decay,
     inputs,
@@ -81,14 +94,7 @@ def lookback(  # type: ignore[no-untyped-def]
 
     As in `tiles`, the compiler gives neighbouring channels to neighbouring lanes, and a lane holds all steps.
     """
-    ticket = (tl.atomic_add(told, 1, sem="relaxed") + 1).to(tl.int32)
-    blocks = tl.cdiv(channels, BLOCK)
-    stretches = tl.cdiv(time, STEPS)
-    stretch = ticket // (blocks * rows)
-    row = (ticket // blocks % rows).to(tl.int64)
-    channel = ticket % blocks * BLOCK + tl.arange(0, BLOCK)
-    valid = channel < channels
-
+    stretch, stretches, row, channel, valid = take(told, time, channels, rows, BLOCK, STEPS)
     w = (stretch * STEPS + tl.arange(0, STEPS))[:, None]
     t = time - 1 - w if DOWN else w
     back = -1 if DOWN else 1
