@@ -41,7 +41,6 @@ SCAN_PLANS: dict[str, list[tuple[Any, ...]]] = {  # walk, channels, steps at onc
         ("lookback", 32, 64, 1, 1, None),
         ("lookback", 32, 32, 1, 1, 96),
         ("lookback", 128, 32, 4, 1, 96),
-        ("lookback", 64, 32, 1, 1, None),
         ("tiles", 32, 16, 1, 4),
     ],
     "backward": [
@@ -49,7 +48,6 @@ SCAN_PLANS: dict[str, list[tuple[Any, ...]]] = {  # walk, channels, steps at onc
         ("lookback", 128, 32, 4, 1, 168),
         ("lookback", 32, 32, 1, 1, None),
         ("lookback", 32, 16, 1, 1, 96),
-        ("lookback", 64, 16, 1, 1, None),
         ("tiles", 32, 8, 1, 8),
     ],
 }
@@ -111,7 +109,7 @@ def scan_is_right() -> dict[str, float]:
     """Relative errors against the definition in float64, the torch form's beside them."""
     errors: dict[str, float] = {}
     for shape in ((8, 700, 96), (1, 2100, 7), (3, 33, 130), (80, 200, 128)):
-        for reverse in (False, True):
+        for reverse in (False, True)[: 2 if shape[0] == 8 else 1]:  # each of these is compiled
             leaves = scan_inputs(shape)
             exact = trained(scan.linear_scan_reference, [leaf.double() for leaf in leaves], reverse=reverse)
             for name, form in {"kernel": scan.linear_scan_kernel, "torch": scan.linear_scan_chunked}.items():
