@@ -14,7 +14,7 @@ from elman.ops.recurrence.order import BOTH, DOWN, UP
 from elman.ops.recurrence.partition import WINDOW, Partition, padded, powers
 from elman.ops.recurrence.schedule import Schedule, Stage, schedule
 from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, Matrix, Program
-from elman.ops.recurrence.words import ACQUIRE, ADD_NOTHING, EXACT, HEAD, QUICK, SETTLED, WRITTEN
+from elman.ops.recurrence.words import ACQUIRE, ADD_NOTHING, EXACT, HEAD, QUICK, ROUNDED, SETTLED, WRITTEN
 
 
 class Emitted(NamedTuple):
@@ -63,6 +63,7 @@ class _Emitter:
         self.program, self.part, self.precision, self.down, self.both = program, part, precision, down, both
         self.order = BOTH if both else DOWN if down else UP
         self.itemsize = itemsize
+        self.rounding = itemsize == 4 and precision == "tf32"
         self.kinds = program.kinds()
         self.size, self.width = program.size, padded(program.size)
         self.programs = part.programs(program.size)
@@ -90,6 +91,7 @@ class _Emitter:
     def emitted(self) -> Emitted:
         head = HEAD.format(
             settled="x" if interpreted() else SETTLED,
+            rounded="x" if interpreted() or not self.rounding else ROUNDED,
             tanh=EXACT if self.itemsize > 2 else QUICK,
             arrived=ACQUIRE if self.part.poll == "load" else ADD_NOTHING,
         )
@@ -196,6 +198,8 @@ class _Emitter:
                     self.write(f"n = slot * {units} + ({columns} // {width})[None, :]")
                     self.write(f"part = ({columns} % {width})[None, :]")
                 self.write(f"{name} = {self.loaded([self.program.nodes[index].detail[place] for index in bundle])}")
+                if self.rounding:
+                    self.write(f"{name} = rounded({name})")
                 if self.part.turned:
                     self.write(f"{name} = tl.trans({name})")
                 elif self.looking:
@@ -379,7 +383,8 @@ class _Emitter:
                 self.look(args, window)
             for place, piece in () if self.looking else window:
                 start, length = self.part.pieces(self.size)[piece]
-                self.write(f"h{place}_{piece} = {self.heard(args[place], start, length, split)}", 2)
+                heard = self.heard(args[place], start, length, split)
+                self.write(f"h{place}_{piece} = {f'rounded({heard})' if self.rounding else heard}", 2)
             for bundle in bundles:
                 total = f"a{bundle[0]}"
                 for place, piece in window:

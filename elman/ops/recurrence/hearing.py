@@ -67,7 +67,7 @@ class Tile(NamedTuple):
             lines.append(f"    found = tl.join((words & 65535){half}, (words >> 16){half})")
             order = "3, 0, 2, 4, 1, 6, 5, 7, 8"
         else:
-            lines.append("    found = words.to(tl.float32, bitcast=True)")
+            lines.append("    found = rounded(words.to(tl.float32, bitcast=True))")
             order = "3, 0, 2, 4, 1, 6, 5, 7"
         shape = f"{self.split}, {self.rows}, {self.length // self.split}"
         lines.append(f"    return tl.reshape(tl.permute(found, ({order})), ({shape}))")
