@@ -88,6 +88,7 @@ def test_tensor_cores_take_weights_from_shared_memory(tmp_path: Path) -> None:
     assert made.stack == 0
 
 
+FEW_NUMBERS = 128  # bytes of a thread: 20 numbers beside what it hears at 768 units cost less than hearing it in two turns
 CHOSEN = [("lstm", 64, 256, "bf16"), ("lstm", 64, 768, "bf16"), ("lstm", 20, 650, "bf16"), ("gru", 64, 512, "bf16")]
 
 
@@ -100,7 +101,7 @@ def test_what_is_chosen_fits_on_the_chip(name: str, batch: int, size: int, kind:
         part = tuning(plan.program(way), batch, itemsize, 132)[0]
         made = built(name, size, way, part, tmp_path, kind)
         assert made.shared <= part.shared(plan.program(way), itemsize)
-        assert made.stack == 0
+        assert made.stack <= FEW_NUMBERS
 
 
 @pytest.mark.parametrize("part", [Partition(16, 8, 4, 4, poll="data"), Partition(16, 8, split=4)])

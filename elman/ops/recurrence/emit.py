@@ -9,7 +9,7 @@ import os
 from typing import NamedTuple
 
 from elman.ops.recurrence.evaluating import settled
-from elman.ops.recurrence.hearing import AT_ONCE, SCOUTED, WIDE, Tile, function
+from elman.ops.recurrence.hearing import AT_ONCE, WIDE, Tile, function
 from elman.ops.recurrence.order import BOTH, DOWN, UP
 from elman.ops.recurrence.partition import WINDOW, Partition, padded, powers
 from elman.ops.recurrence.schedule import Schedule, Stage, schedule
@@ -327,29 +327,14 @@ class _Emitter:
         """What all programs found of some totals."""
         many = 1 << (self.programs - 1).bit_length()
         self.write(f"others = tl.arange(0, {many})[None, :]", 2)
-        found = [f"v{index}" for index in totals]
-        if self.looking:
-            looks = max(1, self.part.rows * many // (32 * self.part.warps))
-            asked = [self.share(index, f"tl.minimum(others, {self.programs - 1})") for index in totals]
-            self.hear(found, asked, looks, words=1)
-        for name, index in zip(found, totals, strict=True):
-            value = f"{name}.to(tl.float32, bitcast=True)"
-            if not self.looking:
-                address, mask = self.share(index, "others"), f"others < {self.programs}"
-                value = f'tl.load({address}, mask={mask}, other=0.0, cache_modifier=".cg")'
-            self.write(f"{name} = tl.sum(tl.where(others < {self.programs}, {value}, 0.0), 1)[:, None]", 2)
+        for index in totals:
+            address, mask = self.share(index, "others"), f"others < {self.programs}"
+            value = f'tl.load({address}, mask={mask}, other=0.0, cache_modifier=".cg")'
+            self.write(f"v{index} = tl.sum({value}, 1)[:, None]", 2)
 
     def tile(self) -> Tile:
         length = self.part.pieces(self.size)[0][1]
         return Tile(self.part.rows, length, self.part.split, self.itemsize)
-
-    def hear(self, names: list[str], pointers: list[str], looks: int, words: int) -> None:
-        """Waits until all that the pointers point to is there; names and pointers are many at once."""
-        scouting = 16 * words // WIDE * looks * len(pointers) * 32 * self.part.warps > SCOUTED
-        name = f"hear{len(pointers)}_{looks}_{words}"
-        halves = words > 1 and self.itemsize == 2
-        self.functions[name] = function(name, len(pointers), looks, words, halves, scouting, interpreted())
-        self.write(f"{', '.join(names)} = {name}({', '.join(pointers)}, alarm, limit)", 2)
 
     def look(self, args: tuple[int, ...], window: list[tuple[int, int]]) -> None:
         """Pieces of what others sent, as operands of products."""
@@ -361,7 +346,10 @@ class _Emitter:
                 k = f"tl.minimum({k}, {self.width - self.tile().each})"  # beyond, weights are 0
             asked.append(f"{self.sent(args[place])} + outer + ({k})")
             names += [f"u{place}_{piece}_{word}" for word in range(WIDE)]
-        self.hear(names, asked, self.tile().looks, WIDE)
+        looks = self.tile().looks
+        name = f"hear{len(asked)}_{looks}"
+        self.functions[name] = function(name, len(asked), looks, self.itemsize == 2, interpreted())
+        self.write(f"{', '.join(names)} = {name}({', '.join(asked)}, alarm, limit)", 2)
         for place, piece in window:
             words = ", ".join(f"u{place}_{piece}_{word}" for word in range(WIDE))
             self.write(f"h{place}_{piece} = whole({words}, history.dtype.element_ty)", 2)
