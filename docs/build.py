@@ -115,6 +115,12 @@ def _measured(figures: Any, title: str = "") -> Iterator[tuple[str, str]]:
     """Every table of ratios among figures, with the names on the way to it."""
     if not isinstance(figures, Mapping):
         return
+    for case in figures.get("cases", ()):
+        if rows := list(_clocked(case["times"])):
+            yield (
+                case["name"],
+                _rows(["", "forward, µs a step", "times ours", "forward and backward", "times ours"], rows),
+            )
     rows = {name: row for name, row in figures.items() if isinstance(row, Mapping) and "faster" in row}
     if rows:
         cells = [
@@ -125,6 +131,19 @@ def _measured(figures: Any, title: str = "") -> Iterator[tuple[str, str]]:
     for name, inner in figures.items():
         if name not in rows:
             yield from _measured(inner, title if name in ("variants", "table") else f"{title}, {name}".lstrip(", "))
+
+
+def _clocked(times: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Each variant of a case of the recurrence; ours in the first dtype is what the others are compared with."""
+    ways = [times.get(way, {}) for way in ("forward", "training")]
+    ours = next((name for name in ways[0] if name.startswith("ours") and "us" in ways[0][name]), None)
+    for name in ways[0] if ours else ():
+        if all("us" in way[name] for way in ways):
+            pairs = [(way[name], way[name]["us"] / way[ours]["us"]) for way in ways]
+            told = [
+                [f"{one['us']:.2f} ({one['low']:.2f} to {one['high']:.2f})", f"{ratio:.1f}"] for one, ratio in pairs
+            ]
+            yield [name, *told[0], *told[1]]
 
 
 def _recipe() -> Iterator[str]:

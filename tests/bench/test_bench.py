@@ -44,4 +44,4 @@ def test_the_recipe_learns_as_in_plain_torch_and_both_are_timed():
     """Planted: word vectors that begin elsewhere."""
     found = epoch.measure(1, epoch.Shape((24, 16), 16, words=60, rows=3, time=9, updates=1))
     assert not [row for row in found.values() if "error" in row]
-    assert set(found["against plain torch fp32"]) == {"elman fp32, auto", "elman fp32, vendor", "plain torch fp32"}
+    assert set(found["against plain torch fp32"]) == {"elman fp32, compiled", "elman fp32, vendor", "plain torch fp32"}

@@ -2,6 +2,7 @@
 
 import json
 import os
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ def save(results: dict[str, Any]) -> Path | None:
     path = Path(folder, NAME)
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_suffix(".part")
-    aside.write_text(json.dumps({"machine": machine(), "results": results}, indent=1))
+    told = {"date": str(date.today()), "machine": machine(), "results": results}
+    aside.write_text(json.dumps(told, indent=1))
     aside.replace(path)
     return path
 

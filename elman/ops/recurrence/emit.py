@@ -9,12 +9,12 @@ import os
 from typing import NamedTuple
 
 from elman.ops.recurrence.evaluating import settled
-from elman.ops.recurrence.hearing import AT_ONCE, SCOUTED, WIDE, Tile, function
+from elman.ops.recurrence.hearing import AT_ONCE, WIDE, Tile, function
 from elman.ops.recurrence.order import BOTH, DOWN, UP
 from elman.ops.recurrence.partition import WINDOW, Partition, padded, powers
 from elman.ops.recurrence.schedule import Schedule, Stage, schedule
 from elman.ops.recurrence.units import CONSTANT, ROW, UNITS, Matrix, Program
-from elman.ops.recurrence.words import ACQUIRE, ADD_NOTHING, EXACT, HEAD, QUICK, SETTLED, WRITTEN
+from elman.ops.recurrence.words import ACQUIRE, ADD_NOTHING, EXACT, HEAD, QUICK, ROUNDED, SETTLED, WRITTEN
 
 
 class Emitted(NamedTuple):
@@ -63,6 +63,7 @@ class _Emitter:
         self.program, self.part, self.precision, self.down, self.both = program, part, precision, down, both
         self.order = BOTH if both else DOWN if down else UP
         self.itemsize = itemsize
+        self.rounding = itemsize == 4 and precision == "tf32"
         self.kinds = program.kinds()
         self.size, self.width = program.size, padded(program.size)
         self.programs = part.programs(program.size)
@@ -90,6 +91,7 @@ class _Emitter:
     def emitted(self) -> Emitted:
         head = HEAD.format(
             settled="x" if interpreted() else SETTLED,
+            rounded="x" if interpreted() or not self.rounding else ROUNDED,
             tanh=EXACT if self.itemsize > 2 else QUICK,
             arrived=ACQUIRE if self.part.poll == "load" else ADD_NOTHING,
         )
@@ -196,6 +198,8 @@ class _Emitter:
                     self.write(f"n = slot * {units} + ({columns} // {width})[None, :]")
                     self.write(f"part = ({columns} % {width})[None, :]")
                 self.write(f"{name} = {self.loaded([self.program.nodes[index].detail[place] for index in bundle])}")
+                if self.rounding:
+                    self.write(f"{name} = rounded({name})")
                 if self.part.turned:
                     self.write(f"{name} = tl.trans({name})")
                 elif self.looking:
@@ -323,29 +327,14 @@ class _Emitter:
         """What all programs found of some totals."""
         many = 1 << (self.programs - 1).bit_length()
         self.write(f"others = tl.arange(0, {many})[None, :]", 2)
-        found = [f"v{index}" for index in totals]
-        if self.looking:
-            looks = max(1, self.part.rows * many // (32 * self.part.warps))
-            asked = [self.share(index, f"tl.minimum(others, {self.programs - 1})") for index in totals]
-            self.hear(found, asked, looks, words=1)
-        for name, index in zip(found, totals, strict=True):
-            value = f"{name}.to(tl.float32, bitcast=True)"
-            if not self.looking:
-                address, mask = self.share(index, "others"), f"others < {self.programs}"
-                value = f'tl.load({address}, mask={mask}, other=0.0, cache_modifier=".cg")'
-            self.write(f"{name} = tl.sum(tl.where(others < {self.programs}, {value}, 0.0), 1)[:, None]", 2)
+        for index in totals:
+            address, mask = self.share(index, "others"), f"others < {self.programs}"
+            value = f'tl.load({address}, mask={mask}, other=0.0, cache_modifier=".cg")'
+            self.write(f"v{index} = tl.sum({value}, 1)[:, None]", 2)
 
     def tile(self) -> Tile:
         length = self.part.pieces(self.size)[0][1]
         return Tile(self.part.rows, length, self.part.split, self.itemsize)
-
-    def hear(self, names: list[str], pointers: list[str], looks: int, words: int) -> None:
-        """Waits until all that the pointers point to is there; names and pointers are many at once."""
-        scouting = 16 * words // WIDE * looks * len(pointers) * 32 * self.part.warps > SCOUTED
-        name = f"hear{len(pointers)}_{looks}_{words}"
-        halves = words > 1 and self.itemsize == 2
-        self.functions[name] = function(name, len(pointers), looks, words, halves, scouting, interpreted())
-        self.write(f"{', '.join(names)} = {name}({', '.join(pointers)}, alarm, limit)", 2)
 
     def look(self, args: tuple[int, ...], window: list[tuple[int, int]]) -> None:
         """Pieces of what others sent, as operands of products."""
@@ -357,7 +346,10 @@ class _Emitter:
                 k = f"tl.minimum({k}, {self.width - self.tile().each})"  # beyond, weights are 0
             asked.append(f"{self.sent(args[place])} + outer + ({k})")
             names += [f"u{place}_{piece}_{word}" for word in range(WIDE)]
-        self.hear(names, asked, self.tile().looks, WIDE)
+        looks = self.tile().looks
+        name = f"hear{len(asked)}_{looks}"
+        self.functions[name] = function(name, len(asked), looks, self.itemsize == 2, interpreted())
+        self.write(f"{', '.join(names)} = {name}({', '.join(asked)}, alarm, limit)", 2)
         for place, piece in window:
             words = ", ".join(f"u{place}_{piece}_{word}" for word in range(WIDE))
             self.write(f"h{place}_{piece} = whole({words}, history.dtype.element_ty)", 2)
@@ -379,7 +371,8 @@ class _Emitter:
                 self.look(args, window)
             for place, piece in () if self.looking else window:
                 start, length = self.part.pieces(self.size)[piece]
-                self.write(f"h{place}_{piece} = {self.heard(args[place], start, length, split)}", 2)
+                heard = self.heard(args[place], start, length, split)
+                self.write(f"h{place}_{piece} = {f'rounded({heard})' if self.rounding else heard}", 2)
             for bundle in bundles:
                 total = f"a{bundle[0]}"
                 for place, piece in window:

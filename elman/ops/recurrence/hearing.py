@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 ABSENT = -1  # all bits set: a NaN that arithmetic never makes, its own having no sign
 WIDE = 4  # words that one look takes
-AT_ONCE = 16  # looks of a thread before the first is used: each takes four registers
-SCOUTED = 16 * 1024  # bytes; from here on a thread waits for its first number, then asks for all: others need the cache
+AT_ONCE = 32  # looks of a thread before the first is used: each takes four registers
 
 
 class Tile(NamedTuple):
@@ -67,7 +66,7 @@ class Tile(NamedTuple):
             lines.append(f"    found = tl.join((words & 65535){half}, (words >> 16){half})")
             order = "3, 0, 2, 4, 1, 6, 5, 7, 8"
         else:
-            lines.append("    found = words.to(tl.float32, bitcast=True)")
+            lines.append("    found = rounded(words.to(tl.float32, bitcast=True))")
             order = "3, 0, 2, 4, 1, 6, 5, 7"
         shape = f"{self.split}, {self.rows}, {self.length // self.split}"
         lines.append(f"    return tl.reshape(tl.permute(found, ({order})), ({shape}))")
@@ -79,7 +78,7 @@ def _along(axis: int, count: int) -> str:
     return f"tl.arange(0, {count})[{', '.join(':' if one == axis else 'None' for one in range(6))}]"
 
 
-def function(name: str, tensors: int, looks: int, words: int, halves: bool, scouting: bool, interpreted: bool) -> str:
+def function(name: str, tensors: int, looks: int, halves: bool, interpreted: bool) -> str:
     """A function of pointers, the alarm and patience: all the words there, once nothing is missing.
 
     `looks` of each thread at each tensor of pointers; `halves`: words hold two numbers, each of which may be missing.
@@ -88,13 +87,13 @@ def function(name: str, tensors: int, looks: int, words: int, halves: bool, scou
     head = f"\n@triton.jit\ndef {name}({', '.join(pointers)}, alarm, limit):\n"
     if interpreted:  # programs run one after another, and none can wait
         places = "".join(f"    {p} = {p}.to(tl.pointer_type(tl.int32))\n" for p in pointers)
-        loaded = ", ".join(f"tl.load({p} + {word})" for p in pointers for word in range(words))
+        loaded = ", ".join(f"tl.load({p} + {word})" for p in pointers for word in range(WIDE))
         return f"{head}{places}    return {loaded}\n"
-    text = "\\n".join(_assembly(tensors, looks, words, halves, scouting))
-    outputs = tensors * words
+    text = "\\n".join(_assembly(tensors, looks, halves))
+    outputs = tensors * WIDE
     kinds = ["=&r"] * (outputs * looks) + ["l"] * ((tensors + 1) * looks) + ["r"] * looks
     given = ", ".join([*(f"{p}.to(tl.int64)" for p in pointers), "alarm.to(tl.int64)", "limit"])
-    made = f"({', '.join(['tl.int32'] * outputs)},)" if outputs > 1 else "tl.int32"
+    made = f"({', '.join(['tl.int32'] * outputs)})"
     call = f'tl.inline_asm_elementwise("{text}", "{",".join(kinds)}", [{given}], dtype={made}, is_pure=False'
     names = ", ".join(f"w{number}" for number in range(outputs))
     lines = [f"w{number} = tl.zeros(p0.shape, tl.int32)" for number in range(outputs)]
@@ -103,14 +102,13 @@ def function(name: str, tensors: int, looks: int, words: int, halves: bool, scou
     return head + "\n".join(f"    {line}" for line in [*lines, f"return {names}"]) + "\n"
 
 
-def _assembly(tensors: int, looks: int, words: int, halves: bool, scouting: bool) -> list[str]:
-    outputs, pointers = tensors * words * looks, tensors * looks
+def _assembly(tensors: int, looks: int, halves: bool) -> list[str]:
+    outputs, pointers = tensors * WIDE * looks, tensors * looks
 
     def look(tensor: int, one: int) -> tuple[str, list[str]]:
-        taken = [f"${(tensor * words + word) * looks + one}" for word in range(words)]
-        into = f"{{{', '.join(taken)}}}" if words > 1 else taken[0]
-        wide = ".v4" if words > 1 else ""
-        return f"ld.relaxed.gpu.global{wide}.b32 {into}, [${outputs + tensor * looks + one}];", taken
+        taken = [f"${(tensor * WIDE + word) * looks + one}" for word in range(WIDE)]
+        into = ", ".join(taken)
+        return f"ld.relaxed.gpu.global.v4.b32 {{{into}}}, [${outputs + tensor * looks + one}];", taken
 
     def missing(taken: list[str]) -> list[str]:
         found = ["mov.u32 most, 0;"]
@@ -123,10 +121,8 @@ def _assembly(tensors: int, looks: int, words: int, halves: bool, scouting: bool
     alarm, limit = f"${outputs + pointers}", f"${outputs + pointers + looks}"
     asked = [look(tensor, one) for tensor in range(tensors) for one in range(looks)]
     lines = ["{", ".reg .pred absent, calm;", ".reg .b32 most, low, spins, told;", "mov.u32 spins, 0;", "again:"]
-    if scouting:
-        lines += [asked[0][0], *missing(asked[0][1]), "@absent bra count;"]
     lines += [text for text, _ in asked]
-    lines += [*missing([word for _, taken in asked for word in taken]), "@!absent bra done;", "count:"]
+    lines += [*missing([word for _, taken in asked for word in taken]), "@!absent bra done;"]
     lines += ["add.u32 spins, spins, 1;", f"setp.ge.u32 calm, spins, {limit};", "@calm bra tired;"]
     # whether others gave up is asked now and then, since the answer has to be waited for
     lines += ["and.b32 low, spins, 255;", "setp.ne.u32 calm, low, 0;", "@calm bra again;"]

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from elman.ops.recurrence.hearing import AT_ONCE
 from elman.ops.recurrence.schedule import schedule
@@ -17,19 +18,30 @@ SHARED = 226 * 1024  # bytes of shared memory of a processor
 WINDOW = 64 * 1024  # bytes of what others sent that are read before they are multiplied
 PIECE = 32 * 1024  # bytes of what others sent that make one piece
 LONG = 64  # columns of a product that tensor cores take as they lie in shared memory
+FEW = 16  # looks of a thread; if there are more, twice as many threads are faster
 REGISTERS = 176  # of a thread, for what it hears at once and for sums
 ALONE = 64 * 1024  # up to here a single program holds all weights of a cell and nobody has to be waited for
 
-# what a step costs, in microseconds; from an H200, where persistent LSTMs of several sizes took 2.2 to 4.8 (reading,
-# meeting), and from what the chip can do at most (shared memory, tensor cores)
-WORK = 0.3  # all that single numbers go through, until they are stored
-LOOK = 0.75  # a number's way to a program that looks for it
-MEET = 0.85  # a meeting
-AGAIN = 0.55  # the way of the first number that is read after one
-READ = 45e3  # bytes of what others sent, for each program while all read
-PASSED = 220e3  # bytes that pass through the shared memory of a processor
-MULTIPLIED = {2: 2e6, 4: 1e6}  # multiplications, by bytes of a number
-TURNED = 3.5e6  # multiplications where tensor cores take weights from shared memory
+SECTOR = 32  # bytes that memory moves at least
+
+
+class Cost(NamedTuple):
+    """Microseconds, from times of 180 divisions on an H200 (docs/experiments.md): a tenth off on average."""
+
+    meeting: float
+    heard: float  # a megabyte of what others sent
+    held: float  # a megabyte of weights
+    shares: float  # a megabyte of sums that warps add up
+    multiplied: float  # a million multiplications
+    narrow: float  # each sent value after the first, of units that fill no sector
+    total: float  # each number that all units share
+    again: float  # each further look
+
+
+DATA = Cost(1.13, 25.2, 1.14, 0.0, 0.97, 0.77, 0.0, 0.34)
+LOAD = Cost(1.50, 22.4, 7.26, 7.22, 0.0, 0.87, 0.07, 0.0)
+TURNED = Cost(1.46, 14.5, 5.07, 0.0, 0.65, 0.0, 0.21, 0.0)
+SINGLE = Cost(0.3, 0.0, 4.5, 0.0, 0.5, 0.0, 0.0, 0.0)  # a program that is alone; not measured
 
 
 def padded(size: int) -> int:
@@ -160,12 +172,14 @@ def _ways(program: Program, one: Partition, itemsize: int) -> list[Partition]:
     chunk = PIECE // (one.rows * itemsize)
     if one.programs(program.size) == 1:
         return [replace(one, warps=warps, chunk=max(LEAST, chunk))]
-    found = [replace(one, warps=warps, split=n, chunk=max(LEAST * n, chunk)) for n in (warps, 1)]
     columns = one.columns(program)
+    split = warps if columns else 1
+    found = [replace(one, warps=warps, split=split, chunk=max(LEAST * split, chunk))]
     if not columns:
-        return found[1:]
-    totals = any(node.op == "total" for node in program.nodes)  # shares of all programs take registers too
-    found += [replace(one, warps=n, split=n, poll="data") for n in ((8,) if totals else (4, 8))]
+        return found
+    if schedule(program).rounds == 1:  # with more, those who look too early keep others from their memory
+        few, many = (replace(one, warps=n, split=n, poll="data") for n in (4, 8))
+        found.append(few if few.looks(program, itemsize)[0] <= FEW else many)
     if itemsize == 2 and one.units * min(columns) >= LONG:
         found.append(replace(one, chunk=256, turned=True))
     return found
@@ -183,28 +197,20 @@ def _fits(program: Program, one: Partition, itemsize: int, budget: int) -> bool:
 
 
 def cost(program: Program, one: Partition, itemsize: int) -> float:
-    """Microseconds for one step, roughly: ways through the cache, reading what others sent, multiplying, adding."""
+    """Microseconds for one step, roughly."""
     products = [node for node in program.nodes if node.op == "product"]
+    sent = len({arg for node in products for arg in node.args})
     inner = sum(length for _, length in one.pieces(program.size))
-    heard = len({arg for node in products for arg in node.args}) * one.rows * inner * itemsize
-    held = one.resident(program, itemsize)
-    multiplied = held / itemsize * one.rows
-    if one.programs(program.size) == 1:
-        return WORK + held / PASSED + multiplied / MULTIPLIED[itemsize]
-    rounds = schedule(program).rounds
-    made = one.split * one.rows * one.units * len(products) * 4
-    if one.poll == "data":
-        groups = len(one.looks(program, itemsize))
-        return (
-            rounds * (WORK + LOOK)
-            + max(0, groups - rounds) * AGAIN
-            + heard / READ
-            + (held + 2 * made) / PASSED
-            + multiplied / MULTIPLIED[itemsize]
-        )
-    spent = rounds * (WORK + MEET + AGAIN) + heard / READ
-    if one.turned:
-        return spent + (heard + made) / PASSED + max(held / PASSED, multiplied / TURNED)
-    heard *= 2 if one.split > 1 else 1 + one.warps  # written to shared memory, and read by the warps that need it
-    made *= 2 if one.split > 1 else 0
-    return spent + (heard + held + made) / PASSED + multiplied / MULTIPLIED[itemsize]
+    held, rounds = one.resident(program, itemsize), schedule(program).rounds
+    alone = one.programs(program.size) == 1
+    each = SINGLE if alone else TURNED if one.turned else DATA if one.poll == "data" else LOAD
+    return (
+        (1 if alone else rounds) * each.meeting
+        + sent * one.rows * inner * itemsize * each.heard / 1e6
+        + held * each.held / 1e6
+        + one.split * one.rows * one.units * len(products) * 4 * each.shares / 1e6
+        + held * one.rows / 2 * each.multiplied / 1e6  # in float32 each takes twice as long
+        + max(0, sent - 1) * (one.units * itemsize < SECTOR) * each.narrow
+        + sum(node.op == "total" for node in program.nodes) * each.total
+        + max(0, len(one.looks(program, itemsize)) - rounds) * each.again
+    )

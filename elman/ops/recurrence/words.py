@@ -30,6 +30,12 @@ def settled(x):
 
 
 @triton.jit
+def rounded(x):
+    """To the digits that tensor cores take of a float32; they would cut the rest off."""
+    return {rounded}
+
+
+@triton.jit
 def arrived(counter):
     return {arrived}
 
@@ -53,6 +59,7 @@ ACQUIRE = (
     "dtype=tl.int32, is_pure=False, pack=1)"
 )
 SETTLED = 'tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=False, pack=1)'
+ROUNDED = 'tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)'
 ADD_NOTHING = 'tl.atomic_add(counter, 0, sem="acquire", scope="gpu")'
 
 WRITTEN = {
