@@ -88,7 +88,7 @@ def test_tensor_cores_take_weights_from_shared_memory(tmp_path: Path) -> None:
     assert made.stack == 0
 
 
-FEW_NUMBERS = 128  # bytes of a thread: 20 numbers beside what it hears at 768 units cost less than hearing it in two turns
+FEW_NUMBERS = 128  # bytes of a thread; of 768 units all is heard at once, for which 20 numbers lie in memory
 CHOSEN = [("lstm", 64, 256, "bf16"), ("lstm", 64, 768, "bf16"), ("lstm", 20, 650, "bf16"), ("gru", 64, 512, "bf16")]
 
 

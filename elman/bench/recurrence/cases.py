@@ -117,6 +117,7 @@ AFTER_LSTM: list[tuple[str, dict[str, Any]]] = [
 ]
 OTHERS: list[tuple[str, dict[str, Any]]] = [("peephole", {"form": "full"}), ("gated", {}), ("residual", {})]
 ODD = [(20, 256, 650), (20, 256, 1150), (1, 1024, 512), (7, 512, 512)]
+SHORT = [(20, 35, 200), (32, 64, 128), (64, 32, 64)]  # where the host may take longer than the device
 SWEPT = [("lstm", (64, 512, 256)), ("lstm", (64, 512, 768)), ("lstm", (32, 1024, 1024)), ("gru", MIDDLE)]
 
 
@@ -133,6 +134,7 @@ CASES = [
     *(Case("lstm", shape, kinds=ALL) for shape in ((32, 1024, 1024), (16, 2048, 512))),
     *_cells(OTHERS, MIDDLE),
     Case("lstm", (32, 512, 200)),
+    *(Case("lstm", shape, kinds=ALL) for shape in SHORT),
     *(Case(name, shape, form="sweep") for name, shape in SWEPT),
     Case("lstm", (64, 512, 256), kinds=("fp32",), precision="highest", timed=False),
     *(
