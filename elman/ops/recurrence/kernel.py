@@ -1,6 +1,5 @@
 """A generated kernel, ready to run: its source in a cache folder, its module imported, its memory laid out."""
 
-import functools
 import hashlib
 import importlib.util
 import os
@@ -27,7 +26,8 @@ _alarms: dict[torch.device, tuple[Tensor, Tensor]] = {}  # on the device, and a 
 class Kernel:
     """One program for one way of dividing it; any number of rows and steps.
 
-    `history` (rows, steps, places, width) of a run holds each stored node; the state before step 0 is its first slot.
+    `history` (ways, places, rows, slots, width) of a run holds each stored node; with one slot more than steps, the
+    first slot, or the last of a walk down, is the state before the first step.
     `both` runs two walks of the program at once, the second in the opposite order.
     """
 
@@ -47,6 +47,10 @@ class Kernel:
         self.run = _module(self.emitted.source).kernel
         self.width = padded(program.size)
         self.matrices = program.matrices()
+        self.programs = partition.programs(program.size)
+        self.looking = partition.poll == "data" and self.programs > 1
+        self.counting = self.programs > 1 and not self.looking
+        self.compiled: dict[Any, Any] = {}
 
     def place(self, node: int) -> int:
         return self.emitted.stored.index(node)
@@ -57,7 +61,7 @@ class Kernel:
 
     def shares(self, batch: int, time: int) -> int:
         """How many shares of totals the programs write for each other."""
-        each = self.emitted.totals * self.rows(batch) * self.partition.programs(self.program.size)
+        each = self.emitted.totals * self.rows(batch) * self.programs
         return self.ways * time * each
 
     def __call__(
@@ -72,7 +76,7 @@ class Kernel:
         patience: int = PATIENCE,
         fresh: bool = True,
     ) -> tuple[Tensor, Tensor]:
-        """Fills `history` (ways, places, rows, slots, width), any strides; gives the last state and what was summed,
+        """Fills `history`, any strides; gives the last state and what was summed,
         (ways, parts, batch, H).
 
         Each way has its loads, (batch, time, H), or (batch, time) where all units share a number, its initial parts,
@@ -80,23 +84,30 @@ class Kernel:
         """
         first = next(iter(loads[0].values()))
         batch, time = first.shape[:2]
-        device, size = first.device, self.program.size
-        groups, programs = self.partition.groups(batch), self.partition.programs(size)
-        assert history.shape[0] == len(loads) == len(initial) == len(parameters) == self.ways
+        device, program, ways = first.device, self.program, self.ways
+        groups = self.partition.groups(batch)
+        assert history.shape[0] == len(loads) == len(initial) == len(parameters) == ways
         assert history.shape[2] == self.rows(batch)
-        assert history.stride(4) == 1
+        way_stride, place_stride, row_stride, time_stride, one = history.stride()
+        assert one == 1
         check(device)
-        empty: dict[str, Any] = {"dtype": torch.float32, "device": device}
-        final = torch.empty(self.ways, len(self.program.carried), batch, size, **empty)
-        sums = torch.empty(self.ways, len(self.program.summed), batch, size, **empty)
-        partials = torch.empty(self.shares(batch, time), **empty) if partials is None else partials
+        alarm, copy = _alarm(device)
+        final, sums = (
+            torch.empty(ways, len(nodes), batch, program.size, dtype=torch.float32, device=device)
+            for nodes in (program.carried, program.summed)
+        )
+        if partials is None:  # what is never written needs no memory of its own
+            shares = self.shares(batch, time)
+            partials = torch.empty(shares, dtype=torch.float32, device=device) if shares else final
         if fresh:
-            self._clear(history, partials, time)
-        counters = torch.zeros(self.ways * groups * 32, dtype=torch.int32, device=device)
-        lengths = counters if lengths is None else lengths.to(device, torch.int32)
-        given: list[Any] = [time, batch, patience, counters, _alarm(device)[0], lengths]
-        given += [history, history.stride(3), history.stride(2), history.stride(1), partials, final, sums]
-        given += [history.stride(0)] if self.ways > 1 else []
+            self._begin(history, partials, initial, batch, time)
+        counters = alarm
+        if self.counting:
+            counters = torch.zeros(ways * groups * 32, dtype=torch.int32, device=device)
+        lengths = alarm if lengths is None else lengths.to(device, torch.int32)
+        given: list[Any] = [time, batch, patience, counters, alarm, lengths]
+        given += [history, time_stride, row_stride, place_stride, partials, final, sums]
+        given += [way_stride] if ways > 1 else []
         for name in self.emitted.parameters:
             tensors = _alike([self._aligned(name, own[name]) for own in parameters])
             given += [*tensors, tensors[0].stride(0)]
@@ -105,15 +116,27 @@ class Kernel:
             given += [*tensors, tensors[0].stride(0)]
         for source, part, _ in self.emitted.loads:
             tensors = _alike([own[source, part] for own in loads])
-            given += [*tensors, tensors[0].stride(1), tensors[0].stride(0)]
-        options: dict[str, Any] = {"num_warps": self.partition.warps, "num_stages": 1}
-        if programs > 1 and device.type == "cuda":
-            options["launch_cooperative_grid"] = True  # all run at the same time, or none
-        self.run[(groups, programs, self.ways)](*given, **options)
-        if programs > 1:
-            alarm, copy = _alarm(device)
+            strides = tensors[0].stride()
+            given += [*tensors, strides[1], strides[0]]
+        self._launch((groups, self.programs, ways), given, device)
+        if self.programs > 1:
             copy.copy_(alarm, non_blocking=True)
         return final, sums
+
+    def _launch(self, grid: tuple[int, int, int], given: list[Any], device: torch.device) -> None:
+        """Binding arguments takes Triton longer than all the rest: what it once compiled for arguments of these sorts
+        is launched at once."""
+        cuda = device.type == "cuda"
+        key = torch.cuda.current_device() if cuda else None, *map(_sort, given)
+        if key in self.compiled:
+            self.compiled[key][grid](*given)
+            return
+        options: dict[str, Any] = {"num_warps": self.partition.warps, "num_stages": 1}
+        if self.programs > 1 and cuda:
+            options["launch_cooperative_grid"] = True  # all run at the same time, or none
+        compiled = self.run[grid](*given, **options)
+        if compiled is not None:  # the interpreter compiles nothing
+            self.compiled[key] = compiled
 
     def _aligned(self, name: str, parameter: Tensor) -> Tensor:
         """Rows of a matrix begin where many numbers can be read at once."""
@@ -121,27 +144,48 @@ class Kernel:
             return parameter
         return F.pad(parameter, (0, padded(parameter.shape[1]) - parameter.shape[1]))
 
-    def _clear(self, history: Tensor, partials: Tensor, time: int) -> None:
-        """Units that pad a row are 0; what programs look at until it is there is not there yet."""
-        if self.partition.poll == "data" and self.partition.programs(self.program.size) > 1:
-            partials.view(torch.int32).fill_(ABSENT)
+    def _begin(
+        self, history: Tensor, partials: Tensor, initial: Sequence[Sequence[Tensor]], batch: int, time: int
+    ) -> None:
+        """What programs look at until it is there is not there yet; units and rows that only fill up are 0; where
+        there is a slot for it, the state before the first step is written."""
+        stored, size = self.emitted.stored, self.program.size
+        if self.looking:
+            if self.emitted.totals:
+                partials.view(torch.int32).fill_(ABSENT)
             bits = history.view(torch.int16 if history.dtype.itemsize == 2 else torch.int32)
-            awaited = {self.place(node): node in self.program.carried for node in self.emitted.awaited}
-            if len(awaited) == bits.shape[1] and not any(awaited.values()):
+            if len(self.emitted.awaited) == len(stored):
                 bits.fill_(ABSENT)  # at once, which is faster
-                awaited = {}
-            for place, carried in awaited.items():
-                for own, down in zip(bits, (self.down, not self.down), strict=False):
-                    first = int(carried and not down)  # before it the state at the start
-                    own[place, :, first : first + time] = ABSENT
-        history[..., self.program.size :] = 0
+            else:
+                for node in self.emitted.awaited:
+                    bits[:, self.place(node)] = ABSENT
+        if size < self.width:
+            history[..., size:] = 0
+        if history.shape[3] == time:
+            return
+        for way, (own, down) in enumerate(zip(initial, (self.down, not self.down), strict=False)):
+            slot = time if down else 0
+            if batch < history.shape[2]:
+                history[way, :, batch:, slot] = 0
+            for index, part in zip(self.program.carried, own, strict=True):
+                if index in stored:
+                    history[way, stored.index(index), :batch, slot, :size] = part
 
 
-def _alike(tensors: Sequence[Tensor]) -> list[Tensor]:
+def _sort(value: Any) -> Any:
+    """All of an argument that Triton compiles anew for."""
+    if isinstance(value, Tensor):
+        return value.dtype, value.data_ptr() % 16 == 0
+    return value == 1, value % 16 == 0, value < 2**31
+
+
+def _alike(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """The same of each way: in one dtype, with the same strides, the numbers of a row side by side."""
-    kind = functools.reduce(torch.promote_types, [tensor.dtype for tensor in tensors])
-    tensors = [tensor.to(kind) for tensor in tensors]
-    same = len({tensor.stride() for tensor in tensors}) == 1 and tensors[0].stride(-1) == 1
+    if len(tensors) == 2 and tensors[0].dtype != tensors[1].dtype:
+        kind = torch.promote_types(tensors[0].dtype, tensors[1].dtype)
+        tensors = [tensor.to(kind) for tensor in tensors]
+    strides = tensors[0].stride()
+    same = strides[-1] == 1 and (len(tensors) == 1 or strides == tensors[1].stride())
     return tensors if same else [tensor.contiguous() for tensor in tensors]
 
 
