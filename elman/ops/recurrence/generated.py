@@ -192,8 +192,8 @@ def _kind(cell: Any, x: Sequence) -> torch.dtype:
 
 def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None, down: bool = False) -> tuple[Sequence, State]:
     """`down` walks from each row's last real position to its first; outputs stay in their places."""
-    made = _made(cell, lengths)
-    (found,) = walked(made, _kind(cell, x), (down,), lengths, [_way(made, cell, x, state)])
+    made, kind = _made(cell, lengths), _kind(cell, x)
+    (found,) = walked(made, kind, (down,), lengths, [_way(made, kind, cell, x, state)])
     return found
 
 
@@ -201,9 +201,9 @@ def run_both(
     cells: tuple[Any, Any], x: Sequence, states: tuple[State, State], lengths: Lengths | None
 ) -> list[tuple[Sequence, State]]:
     """Two cells at once, the first up, the second down, where `apart` says nothing against it."""
-    made = _made(cells[0], lengths)
-    ways = [_way(made, cell, x, state) for cell, state in zip(cells, states, strict=True)]
-    return walked(made, _kind(cells[0], x), (False, True), lengths, ways)
+    made, kind = _made(cells[0], lengths), _kind(cells[0], x)
+    ways = [_way(made, kind, cell, x, state) for cell, state in zip(cells, states, strict=True)]
+    return walked(made, kind, (False, True), lengths, ways)
 
 
 def _made(cell: Any, lengths: Lengths | None) -> Plan:
@@ -212,8 +212,7 @@ def _made(cell: Any, lengths: Lengths | None) -> Plan:
     return made
 
 
-def _way(made: Plan, cell: Any, x: Sequence, state: State) -> Way:
-    kind = _kind(cell, x)
+def _way(made: Plan, kind: torch.dtype, cell: Any, x: Sequence, state: State) -> Way:
     weights = {}
     for name in made.names:
         one = in_use(cell, name)

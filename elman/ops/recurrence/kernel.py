@@ -76,8 +76,7 @@ class Kernel:
         patience: int = PATIENCE,
         fresh: bool = True,
     ) -> tuple[Tensor, Tensor]:
-        """Fills `history`, any strides; gives the last state and what was summed,
-        (ways, parts, batch, H).
+        """Fills `history`, any strides; gives the last state and what was summed, (ways · parts, batch, H).
 
         Each way has its loads, (batch, time, H), or (batch, time) where all units share a number, its initial parts,
         (batch, H), and its parameters. `fresh`: nothing was computed in this history before.
@@ -92,13 +91,11 @@ class Kernel:
         assert one == 1
         check(device)
         alarm, copy = _alarm(device)
-        final, sums = (
-            torch.empty(ways, len(nodes), batch, program.size, dtype=torch.float32, device=device)
-            for nodes in (program.carried, program.summed)
-        )
-        if partials is None:  # what is never written needs no memory of its own
-            shares = self.shares(batch, time)
-            partials = torch.empty(shares, dtype=torch.float32, device=device) if shares else final
+        final = torch.empty(ways * len(program.carried), batch, program.size, dtype=torch.float32, device=device)
+        # what is never written needs no memory of its own
+        sums = final.new_empty(ways * len(program.summed), batch, program.size) if program.summed else final
+        if partials is None:
+            partials = final.new_empty(self.shares(batch, time)) if self.emitted.totals else final
         if fresh:
             self._begin(history, partials, initial, batch, time)
         counters = alarm

@@ -52,8 +52,8 @@ def _forward(settings: Any, given: list[list[Tensor]], saving: bool) -> tuple[li
     weights = [dict(zip(made.names, own[parts:], strict=True)) for own in given]
     final, _ = kernel(history, loads, [own[1:parts] for own in given], weights, lengths)
     found = []
-    for way, (down, last) in enumerate(zip(downs, final.unbind(), strict=True)):
-        found += [Look(step, stored, history, way, batch, down).at(step.given[0]), *last.unbind()]
+    for way, (down, last) in enumerate(zip(downs, _by_way(final.unbind(), downs), strict=True)):
+        found += [Look(step, stored, history, way, batch, down).at(step.given[0]), *last]
     return found, history, drives
 
 
@@ -97,10 +97,12 @@ class _Passes(torch.autograd.Function):
             d_final.append([nothing.expand(batch, -1) if one is None else one for one in d_last])
         d_initial, sums = kernel(written.permute(0, 3, 1, 2, 4), loads, d_final, weights, lengths)
         found: list[Any] = [None]
+        d_initial = _by_way(d_initial.unbind(), downs)
+        sums = _by_way(sums.unbind() if adjoint.vectors else (), downs)
         for way, own in enumerate(values):
             whole = written[way, :batch, :, :, : step.size]
             found.append(_drive_gradient(whole, adjoint, kernel, own.drive))
-            found += [_as(part, kind) for part, kind in zip(d_initial[way].unbind(), ctx.kinds[way], strict=True)]
+            found += [_as(part, kind) for part, kind in zip(d_initial[way], ctx.kinds[way], strict=True)]
             found += _weight_gradients(whole, adjoint, kernel, own, sums[way])
         return tuple(found)
 
