@@ -1,6 +1,8 @@
 """Unit programs computed by torch over any leading axes: the judge of kernels, and what is parallel in time."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
+from functools import cache
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -81,7 +83,8 @@ def block(parameter: Tensor, matrix: Matrix, size: int, count: int = 1) -> Tenso
     return found.t() if matrix.flipped else found
 
 
-def runs(matrices: Iterable[Matrix]) -> list[tuple[Matrix, int]]:
+@cache
+def runs(matrices: tuple[Matrix, ...]) -> list[tuple[Matrix, int]]:
     """Blocks that stand below each other in a parameter: the first of them, and how many."""
     found: list[tuple[Matrix, int]] = []
     for one in matrices:
@@ -117,7 +120,7 @@ def _products(
 
 def stacked(program: Program, group: list[int], place: int, weights: Mapping[str, Tensor]) -> Tensor:
     """The matrices by which one argument reaches several products, as one (m·H, H)."""
-    matrices = runs(program.nodes[index].detail[place] for index in group)
+    matrices = runs(tuple(program.nodes[index].detail[place] for index in group))
     found = [block(weights[matrix.parameter], matrix, program.size, count) for matrix, count in matrices]
     return found[0] if len(found) == 1 else torch.cat(found)
 
@@ -137,7 +140,7 @@ def matrix_gradients(
     found: dict[str, Tensor] = {}
     for args, group in groups.items():
         for place, arg in enumerate(args):
-            matrices = runs(program.nodes[index].detail[place] for index in group)
+            matrices = runs(tuple(program.nodes[index].detail[place] for index in group))
             whole = torch.mm(adjoint(group).t(), value(arg))
             parts = [whole] if len(matrices) == 1 else whole.split([count * size for _, count in matrices])
             for (matrix, count), part in zip(matrices, parts, strict=True):
@@ -153,7 +156,9 @@ def matrix_gradients(
 
 def joined(whole: Tensor, places: list[int]) -> Tensor:
     """Some places (batch, time, places, H) side by side; those that lie so already are not copied."""
-    first = places[0]
-    if places == list(range(first, first + len(places))):
-        return whole[:, :, first : first + len(places)].flatten(2)
-    return whole[:, :, places].flatten(2)
+    if places == list(range(whole.shape[2])):
+        return whole.flatten(2)
+    borders = [n for n in range(1, len(places)) if places[n] != places[n - 1] + 1]
+    # slices, since a list of places would have to be sent to the device first
+    found = [whole[:, :, places[a] : places[b - 1] + 1] for a, b in pairwise([0, *borders, len(places)])]
+    return (found[0] if len(found) == 1 else torch.cat(found, 2)).flatten(2)

@@ -124,7 +124,7 @@ class Kernel:
         """Binding arguments takes Triton longer than all the rest: what it once compiled for arguments of these sorts
         is launched at once."""
         cuda = device.type == "cuda"
-        key = torch.cuda.current_device() if cuda else None, *map(_sort, given)
+        key = torch.cuda.current_device() if cuda else None, *[_sort(value) for value in given]
         if key in self.compiled:
             self.compiled[key][grid](*given)
             return

@@ -77,15 +77,16 @@ class Values:
         self.recall, self.step, self.look = recall, recall.step, look
         self.drive, self.weights, self.lengths = drive, weights, lengths
         self.known: dict[int, Tensor] = {}
+        self.added: dict[int, Tensor] = {}  # the same of sums, (batch, time, H)
 
     def kept(self) -> list[Tensor]:
         """What the adjoint loads: (batch, time, H), or (batch, time) where all units share a number."""
         batch, time, _ = self.drive.shape
         recall = self.recall
         self._add_up()
-        found = {index: self.look.state(part) for index, part in recall.states.items()}
+        found = {**self.added, **{index: self.look.state(part) for index, part in recall.states.items()}}
         wanted = tuple(index for index in recall.kept if index not in found)
-        for index, value in self._evaluated(wanted).items():
+        for index, value in self._evaluated(wanted).items() if wanted else ():
             found[index] = value.view(batch, time, -1)
         return [found[index].squeeze(-1) if index in recall.shared else found[index] for index in recall.kept]
 
@@ -96,13 +97,15 @@ class Values:
         return self.known[index].to(self.look.history.dtype)
 
     def _evaluated(self, wanted: tuple[int, ...]) -> dict[int, Tensor]:
-        evaluation = self.recall.evaluation(wanted, frozenset(self.known))
+        evaluation = self.recall.evaluation(wanted, frozenset((*self.known, *self.added)))
         return evaluation(self._leaf, self.weights, self.recall.wide)
 
     def _leaf(self, index: int) -> Tensor:
         size, node = self.step.size, self.step.nodes[index]
         if index in self.known:
             return self.known[index]
+        if index in self.added:
+            return self.added[index].flatten(0, 1)
         if node.op == "load":
             return self.drive[..., node.detail[1] * size : (node.detail[1] + 1) * size].reshape(-1, size)
         if node.op == "state":
@@ -122,4 +125,5 @@ class Values:
                 added = added[:, first * size : (first + len(group)) * size]
             matrix = stacked(self.step, group, 0, self.weights)
             total = torch.addmm(added.to(matrix.dtype), self.flat(arg), matrix.t())
-            self.known.update(zip(sums, total.chunk(len(group), -1), strict=True))
+            parts = total.view(*self.drive.shape[:2], -1).chunk(len(group), -1)
+            self.added.update(zip(sums, parts, strict=True))
