@@ -195,7 +195,7 @@ def there_and_back(log: list[Launch], cell: Cell, setting: AbstractContextManage
     return found
 
 
-class precision:  # noqa: N801
+class precision:
     def __enter__(self) -> None:
         self.before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high")
@@ -217,6 +217,7 @@ def test_autocast_takes_another_kernel_and_weights_of_its_dtype(log: list[Launch
         for launch, kind in ((before, torch.float32), (there, torch.float16), (after, torch.float32)):
             history, weight = launch.given[6], launch.given[13]
             assert history.dtype == weight.dtype == kind
+        assert there.source != before.source == after.source
 
 
 def test_another_division_takes_another_kernel(log: list[Launch]) -> None:
@@ -246,11 +247,12 @@ def test_rows_of_unequal_length_take_a_kernel_of_their_own(log: list[Launch]) ->
 
 def test_weights_in_another_dtype_take_another_kernel(log: list[Launch]) -> None:
     cell = cell_of("lstm", hidden_size=16)
-    launched(log, cell)
+    whole = launched(log, cell)[0]
     cell.to(torch.bfloat16)
     log.clear()
     generated.run(cell, torch.randn(2, 3, 3, dtype=torch.bfloat16), cell.initial_state(2), None)
     assert log[0].given[6].dtype == log[0].given[13].dtype == torch.bfloat16
+    assert log[0].source != whole.source
 
 
 def test_another_number_of_rows_and_steps_is_seen(log: list[Launch]) -> None:

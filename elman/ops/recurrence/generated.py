@@ -39,6 +39,7 @@ class Plan:
         self.step = step
         self.names = names_of(step)
         self.multiplied = {one.parameter for node in step.nodes if node.op == "product" for one in node.detail}
+        # what forward stores, by whether backward will ask for it
         self.stored = {
             saving: tuple(dict.fromkeys((*step.given, *(step.carried if saving else ())))) for saving in (False, True)
         }

@@ -34,12 +34,18 @@ def walked(made: Any, kind: torch.dtype, downs: tuple[bool, ...], lengths: Lengt
     every = [one for own in given for one in own]
     saving = torch.is_grad_enabled() and any(one.requires_grad for one in every)
     settings = made, kind, downs, lengths
-    results = iter(_Passes.apply(settings, *every) if saving else _forward(settings, given, False)[0])
+    results = iter(_Passes.apply(settings, *every) if saving else _forward(settings, given, saving=False).results)
     return [(next(results), map_state(lambda part: _as(next(results), part.dtype), way.state)) for way in ways]
 
 
-def _forward(settings: Any, given: list[list[Tensor]], saving: bool) -> tuple[list[Tensor], Tensor, list[Tensor]]:
-    """Outputs and last state, way after way; the history; the drives, as they were read."""
+class _Walked(NamedTuple):
+    results: list[Tensor]  # outputs and last state, way after way
+    history: Tensor
+    stored: tuple[int, ...]
+    drives: list[Tensor]  # as they were read
+
+
+def _forward(settings: Any, given: list[list[Tensor]], saving: bool) -> _Walked:
     made, kind, downs, lengths = settings
     step, parts = made.step, 1 + len(made.step.carried)
     drives = [_rows(own[0]) for own in given]
@@ -54,7 +60,7 @@ def _forward(settings: Any, given: list[list[Tensor]], saving: bool) -> tuple[li
     found = []
     for way, (down, last) in enumerate(zip(downs, _by_way(final.unbind(), downs), strict=True)):
         found += [Look(step, stored, history, way, batch, down).at(step.given[0]), *last]
-    return found, history, drives
+    return _Walked(found, history, stored, drives)
 
 
 class _Passes(torch.autograd.Function):
@@ -65,8 +71,8 @@ class _Passes(torch.autograd.Function):
         made, _, downs, _ = settings
         parts = 1 + len(made.step.carried)
         given = _by_way(tensors, downs)
-        found, history, drives = _forward(settings, given, saving=True)
-        ctx.settings, ctx.kinds = settings, [[part.dtype for part in own[1:parts]] for own in given]
+        found, history, stored, drives = _forward(settings, given, saving=True)
+        ctx.settings, ctx.stored, ctx.kinds = settings, stored, [[part.dtype for part in own[1:parts]] for own in given]
         ctx.save_for_backward(history, *drives, *(one for own in given for one in own[parts:]))
         ctx.set_materialize_grads(False)
         return tuple(found)
@@ -80,8 +86,7 @@ class _Passes(torch.autograd.Function):
         drives = rest[: len(downs)]
         weights = [dict(zip(made.names, own, strict=True)) for own in _by_way(rest[len(downs) :], downs)]
         batch, time, _ = drives[0].shape
-        device = history.device
-        stored = made.kernel("forward", made.stored[True], batch, kind, device, downs).emitted.stored
+        device, stored = history.device, ctx.stored
         opposite = tuple(not down for down in downs)
         kernel = made.kernel("backward", adjoint.program.given, batch, kind, device, opposite)
         shape = len(downs), kernel.rows(batch), time, len(kernel.emitted.stored), kernel.width
@@ -125,7 +130,9 @@ def _rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _weight_gradients(whole: Tensor, adjoint: Adjoint, kernel: Kernel, values: Values, sums: Tensor) -> list[Tensor]:
+def _weight_gradients(
+    whole: Tensor, adjoint: Adjoint, kernel: Kernel, values: Values, sums: list[Tensor]
+) -> list[Tensor]:
     place = dict(zip(adjoint.products, map(kernel.place, adjoint.program.given[len(adjoint.drive) :]), strict=True))
     rows = whole.shape[0] * whole.shape[1]
 

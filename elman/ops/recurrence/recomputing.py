@@ -25,7 +25,7 @@ class Look:
     def _slots(self, index: int, first: int) -> Tensor:
         history = self.history
         way, place, row, slot, _ = history.stride()
-        start = self.way * way + self.stored.index(index) * place + first * slot
+        start = history.storage_offset() + self.way * way + self.stored.index(index) * place + first * slot
         # what slices give, in one operation of four
         return history.as_strided((self.batch, history.shape[3] - 1, self.step.size), (row, slot, 1), start)
 
