@@ -18,6 +18,7 @@ from elman.ops.recurrence import apart, generated, recur, recur_both, using
 from elman.ops.recurrence.generated import dividing
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition
+from elman.ops.recurrence.steps import in_use
 
 Pair = tuple[Cell, Cell]
 
@@ -112,7 +113,7 @@ def test_each_group_of_each_way_counts_its_own_meetings() -> None:
 
     kernel.run = Watched()
     cells = pair(("lstm", {}), hidden_size=20)
-    weights = [generated.weights_of(cell, made.step) for cell in cells]
+    weights = [{name: in_use(cell, name) for name in made.names} for cell in cells]
     history = torch.zeros(2, len(kernel.emitted.stored), kernel.rows(20), 4, kernel.width)
     loads = [{("drive", part): torch.zeros(20, 3, 20) for part in range(4)}] * 2
     kernel(history, loads, [parts_of(cell.initial_state(20)) for cell in cells], weights, patience=0)

@@ -156,6 +156,28 @@ def test_a_walk_down_is_a_walk_up_through_rows_turned_round(name: str, lengths: 
     assert_same(results(down, cell, x, state, rows), results(turned, cell, x, state, rows))
 
 
+@pytest.mark.parametrize("read", ["outputs", "first part", "last part"])
+@pytest.mark.parametrize("case", [("lstm", {}), ("gru", {"reset": "before"}), ("invented", {})], ids=str)
+def test_what_nobody_reads_adds_nothing_to_gradients(case: Any, read: str) -> None:
+    """Planted: ones for gradients that nobody gave."""
+    torch.manual_seed(0)
+    cell = cell_of(*case, hidden_size=6)
+    x, state = torch.randn(3, 4, 3), carried(cell, 3)
+
+    def partly(cell: Cell, x: Tensor, state: Any, lengths: Tensor | None) -> Any:
+        outputs, final = recur(cell, x, state, lengths)
+        parts = [outputs, *parts_of(final)]
+        kept = parts[{"outputs": 0, "first part": 1, "last part": -1}[read]]
+        seen = [part if part is kept else part.detach() for part in parts]
+        return seen[0], seen[1] if isinstance(final, Tensor) else type(final)(*seen[1:])
+
+    found = []
+    for form in ("generated", "reference"):
+        with using(form):
+            found.append(results(partly, cell, x, state))
+    assert_same(*found)
+
+
 def test_without_gradients_only_the_output_is_stored() -> None:
     cell = cell_of("lstm", hidden_size=6)
     x = torch.randn(2, 3, 3)

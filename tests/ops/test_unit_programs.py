@@ -9,7 +9,7 @@ from unit_cases import CASES, Invented, cell_of, parts_of
 
 from elman.cells import CELLS, Cell, PastProduct
 from elman.ops.recurrence.adjoint import derive
-from elman.ops.recurrence.evaluating import add_matrix_gradients, evaluate
+from elman.ops.recurrence.evaluating import evaluate, matrix_gradients, together
 from elman.ops.recurrence.reading import read
 from elman.ops.recurrence.units import CannotCompile, Node, Program, described, ending
 
@@ -92,7 +92,8 @@ def test_the_derivative_of_a_unit_program_is_that_of_the_step(case, batch: int, 
         return torch.cat([products[index] for index in indices], -1)
 
     with torch.no_grad():
-        add_matrix_gradients(program, adjoint.products, side_by_side, values.__getitem__, gradients)
+        groups = together(program, adjoint.products)
+        gradients |= matrix_gradients(program, groups, side_by_side, values.__getitem__, here.weights)
         for (name, part), index in zip(adjoint.vectors, adjoint.program.summed, strict=True):
             gradients[name].view(-1, size)[part] += found[index].expand(batch, size).sum(0)
     for name, weight in here.weights.items():

@@ -1,6 +1,8 @@
 """Unit programs computed by torch over any leading axes: the judge of kernels, and what is parallel in time."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
+from functools import cache
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -10,42 +12,53 @@ from elman.ops.recurrence.pointwise import computed
 from elman.ops.recurrence.units import Matrix, Node, Program, reached
 
 
-def evaluate(
-    program: Program,
-    wanted: Iterable[int],
-    leaf: Callable[[int], Tensor],
-    weights: Mapping[str, Tensor],
-    known: Container[int] = (),
-    kind: torch.dtype | None = None,
-) -> dict[int, Tensor]:
-    """The wanted nodes, each (..., H), or (..., 1) where all units share a number.
+class Evaluation:
+    """Some wanted nodes of a program, and the order in which they are computed, settled once for many calls.
 
-    `leaf` gives loads, states, `going`, and what is `known` and needs no computing; `weights` are the parameters.
-    Products of the same values are one product, which goes on in `kind`.
+    What is `known` needs no computing.
     """
-    wanted = list(wanted)
-    groups = together(program)
-    values: dict[int, Tensor] = {}
-    nodes = [Node("known") if index in known else node for index, node in enumerate(program.nodes)]
-    for index in sorted(reached(nodes, wanted)):
-        node = nodes[index]
-        if index in values:
-            continue
-        if node.op in ("known", "load", "state", "going"):
-            values[index] = leaf(index)
-        elif node.op == "constant":
-            values[index] = torch.tensor(node.detail[0], dtype=torch.float64)
-        elif node.op == "vector":
-            values[index] = vector(weights[node.detail[0]], node.detail[1], program.size)
-        elif node.op == "product":
-            found = _products(program, groups[node.args], values, weights)
-            values.update({each: value.to(kind or value.dtype) for each, value in found.items()})
-        elif node.op == "total":
-            arg = values[node.args[0]]
-            values[index] = arg.expand(*arg.shape[:-1], program.size).sum(-1, keepdim=True)
-        else:
-            values[index] = computed(node.op, [values[arg] for arg in node.args])
-    return {index: values[index] for index in wanted}
+
+    def __init__(self, program: Program, wanted: Iterable[int], known: Container[int] = ()):
+        self.program, self.wanted = program, list(wanted)
+        nodes = [Node("known") if index in known else node for index, node in enumerate(program.nodes)]
+        self.order = [(index, nodes[index]) for index in sorted(reached(nodes, self.wanted))]
+        self.groups = together(program)
+
+    def __call__(
+        self, leaf: Callable[[int], Tensor], weights: Mapping[str, Tensor], kind: torch.dtype | None = None
+    ) -> dict[int, Tensor]:
+        """The wanted nodes, each (..., H), or (..., 1) where all units share a number.
+
+        `leaf` gives loads, states, `going`, and what is known; `weights` are the parameters. Products of the same
+        values are one product, which goes on in `kind`.
+        """
+        program = self.program
+        values: dict[int, Tensor] = {}
+        for index, node in self.order:
+            if index in values:
+                continue
+            if node.op in ("known", "load", "state", "going"):
+                values[index] = leaf(index)
+            elif node.op == "constant":
+                values[index] = torch.tensor(node.detail[0], dtype=torch.float64)
+            elif node.op == "vector":
+                values[index] = vector(weights[node.detail[0]], node.detail[1], program.size)
+            elif node.op == "product":
+                found = _products(program, self.groups[node.args], values, weights)
+                values.update({each: value.to(kind or value.dtype) for each, value in found.items()})
+            elif node.op == "total":
+                arg = values[node.args[0]]
+                values[index] = arg.expand(*arg.shape[:-1], program.size).sum(-1, keepdim=True)
+            else:
+                values[index] = computed(node.op, [values[arg] for arg in node.args])
+        return {index: values[index] for index in self.wanted}
+
+
+def evaluate(
+    program: Program, wanted: Iterable[int], leaf: Callable[[int], Tensor], weights: Mapping[str, Tensor]
+) -> dict[int, Tensor]:
+    """An evaluation that is needed once."""
+    return Evaluation(program, wanted)(leaf, weights)
 
 
 def settled(program: Program, index: int) -> float:
@@ -60,17 +73,34 @@ def vector(parameter: Tensor, part: int, size: int) -> Tensor:
     return parameter.reshape(-1, size)[part]
 
 
-def block(parameter: Tensor, matrix: Matrix, size: int) -> Tensor:
-    """The block such that its product is `linear(value, block)`."""
-    found = parameter[matrix.row * size : (matrix.row + 1) * size, matrix.column * size : (matrix.column + 1) * size]
+def block(parameter: Tensor, matrix: Matrix, size: int, count: int = 1) -> Tensor:
+    """The block such that its product is `linear(value, block)`, or as many below each other."""
+    rows, columns = matrix.row * size, matrix.column * size
+    if not (rows or columns) and parameter.shape == (count * size, size):
+        found = parameter
+    else:
+        found = parameter[rows : rows + count * size, columns : columns + size]
     return found.t() if matrix.flipped else found
 
 
-def together(program: Program) -> dict[tuple[int, ...], list[int]]:
-    """Products of the same values, by these values."""
+@cache
+def runs(matrices: tuple[Matrix, ...]) -> list[tuple[Matrix, int]]:
+    """Blocks that stand below each other in a parameter: the first of them, and how many."""
+    found: list[tuple[Matrix, int]] = []
+    for one in matrices:
+        first, count = found[-1] if found else (one, 0)
+        if count and not one.flipped and one == first._replace(row=first.row + count):
+            found[-1] = first, count + 1
+        else:
+            found.append((one, 1))
+    return found
+
+
+def together(program: Program, among: Container[int] | None = None) -> dict[tuple[int, ...], list[int]]:
+    """Products of the same values, by these values; only those `among` some nodes."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, node in enumerate(program.nodes):
-        if node.op == "product":
+        if node.op == "product" and (among is None or index in among):
             groups.setdefault(node.args, []).append(index)
     return groups
 
@@ -90,37 +120,45 @@ def _products(
 
 def stacked(program: Program, group: list[int], place: int, weights: Mapping[str, Tensor]) -> Tensor:
     """The matrices by which one argument reaches several products, as one (m·H, H)."""
-    matrices = [program.nodes[index].detail[place] for index in group]
-    return torch.cat([block(weights[matrix.parameter], matrix, program.size) for matrix in matrices])
+    matrices = runs(tuple(program.nodes[index].detail[place] for index in group))
+    found = [block(weights[matrix.parameter], matrix, program.size, count) for matrix, count in matrices]
+    return found[0] if len(found) == 1 else torch.cat(found)
 
 
-def add_matrix_gradients(
+def matrix_gradients(
     program: Program,
-    products: tuple[int, ...],
+    groups: Mapping[tuple[int, ...], list[int]],
     adjoint: Callable[[list[int]], Tensor],
     value: Callable[[int], Tensor],
-    gradients: Mapping[str, Tensor],
-) -> None:
-    """Adds to the gradients of matrices, from all rows of all steps at once.
+    weights: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Gradients of the matrices by which `groups` of products hear, from all rows of all steps at once.
 
     `adjoint` gives those of several products side by side (rows, m·H); `value` a node (rows, H).
     """
     size = program.size
-    for args, group in together(program).items():
-        known = [index for index in group if index in products]
+    found: dict[str, Tensor] = {}
+    for args, group in groups.items():
         for place, arg in enumerate(args):
-            if not known:
-                continue
-            parts = torch.mm(adjoint(known).t(), value(arg)).split(size)
-            for index, part in zip(known, parts, strict=True):
-                matrix = program.nodes[index].detail[place]
-                if matrix.parameter in gradients:
-                    block(gradients[matrix.parameter], matrix, size).add_(part)
+            matrices = runs(tuple(program.nodes[index].detail[place] for index in group))
+            whole = torch.mm(adjoint(group).t(), value(arg))
+            parts = [whole] if len(matrices) == 1 else whole.split([count * size for _, count in matrices])
+            for (matrix, count), part in zip(matrices, parts, strict=True):
+                name, weight = matrix.parameter, weights[matrix.parameter]
+                if name not in found and not matrix.flipped and weight.shape == (count * size, size):
+                    found[name] = part.to(weight.dtype)
+                    continue
+                if name not in found:
+                    found[name] = torch.zeros_like(weight)
+                block(found[name], matrix, size, count).add_(part)
+    return found
 
 
 def joined(whole: Tensor, places: list[int]) -> Tensor:
     """Some places (batch, time, places, H) side by side; those that lie so already are not copied."""
-    first = places[0]
-    if places == list(range(first, first + len(places))):
-        return whole[:, :, first : first + len(places)].flatten(2)
-    return whole[:, :, places].flatten(2)
+    if places == list(range(whole.shape[2])):
+        return whole.flatten(2)
+    borders = [n for n in range(1, len(places)) if places[n] != places[n - 1] + 1]
+    # slices, since a list of places would have to be sent to the device first
+    found = [whole[:, :, places[a] : places[b - 1] + 1] for a, b in pairwise([0, *borders, len(places)])]
+    return (found[0] if len(found) == 1 else torch.cat(found, 2)).flatten(2)

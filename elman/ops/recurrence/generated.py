@@ -6,7 +6,7 @@ end of the sequence, can share a launch.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,7 +22,8 @@ from elman.ops.recurrence.emit import interpreted
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition
 from elman.ops.recurrence.passes import Way, walked
-from elman.ops.recurrence.steps import step_of, weights_of
+from elman.ops.recurrence.recomputing import Recall
+from elman.ops.recurrence.steps import first_parameter, in_use, names_of, step_of
 from elman.ops.recurrence.units import Program
 from elman.shapes import Lengths, Sequence, State
 
@@ -36,8 +37,16 @@ class Plan:
 
     def __init__(self, step: Program):
         self.step = step
+        self.names = names_of(step)
+        self.multiplied = {one.parameter for node in step.nodes if node.op == "product" for one in node.detail}
+        # what forward stores, by whether backward will ask for it
+        self.stored = {
+            saving: tuple(dict.fromkeys((*step.given, *(step.carried if saving else ())))) for saving in (False, True)
+        }
         self.kernels: dict[Any, Kernel] = {}
+        self.settled: dict[Any, Kernel] = {}  # the same, by what a call knows
         self.divisions: dict[Any, Partition | None] = {}  # looking for one takes as long as a short sequence
+        self.recalls: dict[Any, Recall] = {}
 
     @cached_property
     def adjoint(self) -> Adjoint:
@@ -48,13 +57,18 @@ class Plan:
     ) -> Partition | None:
         if direction in _asked:
             return _asked[direction]
-        if device.type == "cpu":  # the interpreter runs one program after another, so each must be alone
-            return Partition(16, max(16, 1 << (self.step.size - 1).bit_length()), poll="atomic")
         key = direction, batch, kind, device, ways
         if key not in self.divisions:
-            processors = torch.cuda.get_device_properties(device).multi_processor_count // ways
-            self.divisions[key] = partition.partition(self.program(direction), batch, kind.itemsize, processors)
+            self.divisions[key] = self._divided(direction, batch, kind, device, ways)
         return self.divisions[key]
+
+    def _divided(
+        self, direction: str, batch: int, kind: torch.dtype, device: torch.device, ways: int
+    ) -> Partition | None:
+        if device.type == "cpu":  # the interpreter runs one program after another, so each must be alone
+            return Partition(16, max(16, 1 << (self.step.size - 1).bit_length()), poll="atomic")
+        processors = torch.cuda.get_device_properties(device).multi_processor_count // ways
+        return partition.partition(self.program(direction), batch, kind.itemsize, processors)
 
     def program(self, direction: str) -> Program:
         return self.step if direction == "forward" else self.adjoint.program
@@ -69,15 +83,24 @@ class Plan:
         downs: tuple[bool, ...],
     ) -> Kernel:
         """`downs`: for each way of the launch, whether it walks down."""
-        division = self.division(direction, batch, kind, device, len(downs))
-        assert division is not None
-        assert len(set(downs)) == len(downs)
         precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-        key = direction, kept, division, kind, downs, precision
-        if key not in self.kernels:
-            program = self.program(direction)
-            self.kernels[key] = Kernel(program, kept, division, kind, downs[0], precision, len(downs) == 2)
-        return self.kernels[key]
+        known = direction, kept, batch, kind, device, downs, precision, _asked.get(direction)
+        if known not in self.settled:
+            division = self.division(direction, batch, kind, device, len(downs))
+            assert division is not None
+            assert len(set(downs)) == len(downs)
+            key = direction, kept, division, kind, downs, precision
+            if key not in self.kernels:
+                program = self.program(direction)
+                self.kernels[key] = Kernel(program, kept, division, kind, downs[0], precision, len(downs) == 2)
+            self.settled[known] = self.kernels[key]
+        return self.settled[known]
+
+    def recall(self, stored: tuple[int, ...]) -> Recall:
+        """How backward finds what it needs of a step, from these nodes."""
+        if stored not in self.recalls:
+            self.recalls[stored] = Recall(self.step, stored, self.adjoint)
+        return self.recalls[stored]
 
 
 _plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool], Plan | str]] = WeakKeyDictionary()
@@ -111,7 +134,7 @@ def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
         return "a recorder is listening"
     if x.device.type != "cuda" and not (interpreted() and x.device.type == "cpu"):
         return f"generated kernels need a CUDA device, not {x.device.type}"
-    if find_spec("triton") is None:
+    if not _has_triton():
         return "triton is not installed"
     if x.numel() == 0:
         return "the batch is empty"
@@ -154,19 +177,24 @@ def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     return None
 
 
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
 def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
     return f"a kernel generated for {cell.name}"
 
 
 def _kind(cell: Any, x: Sequence) -> torch.dtype:
     device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else next(cell.parameters()).dtype
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else first_parameter(cell).dtype
 
 
 def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None, down: bool = False) -> tuple[Sequence, State]:
     """`down` walks from each row's last real position to its first; outputs stay in their places."""
-    made = _made(cell, lengths)
-    (found,) = walked(made, _kind(cell, x), (down,), lengths, [_way(made, cell, x, state)])
+    made, kind = _made(cell, lengths), _kind(cell, x)
+    (found,) = walked(made, kind, (down,), lengths, [_way(made, kind, cell, x, state)])
     return found
 
 
@@ -174,9 +202,9 @@ def run_both(
     cells: tuple[Any, Any], x: Sequence, states: tuple[State, State], lengths: Lengths | None
 ) -> list[tuple[Sequence, State]]:
     """Two cells at once, the first up, the second down, where `apart` says nothing against it."""
-    made = _made(cells[0], lengths)
-    ways = [_way(made, cell, x, state) for cell, state in zip(cells, states, strict=True)]
-    return walked(made, _kind(cells[0], x), (False, True), lengths, ways)
+    made, kind = _made(cells[0], lengths), _kind(cells[0], x)
+    ways = [_way(made, kind, cell, x, state) for cell, state in zip(cells, states, strict=True)]
+    return walked(made, kind, (False, True), lengths, ways)
 
 
 def _made(cell: Any, lengths: Lengths | None) -> Plan:
@@ -185,8 +213,11 @@ def _made(cell: Any, lengths: Lengths | None) -> Plan:
     return made
 
 
-def _way(made: Plan, cell: Any, x: Sequence, state: State) -> Way:
-    kind, weights = _kind(cell, x), weights_of(cell, made.step)
-    matrices = {matrix.parameter for node in made.step.nodes if node.op == "product" for matrix in node.detail}
-    kinds = {name: kind if name in matrices else one.dtype for name, one in weights.items()}
-    return Way(cell.drive(x), state, {name: one.to(kinds[name]).contiguous() for name, one in weights.items()})
+def _way(made: Plan, kind: torch.dtype, cell: Any, x: Sequence, state: State) -> Way:
+    weights = {}
+    for name in made.names:
+        one = in_use(cell, name)
+        if one.dtype != kind and name in made.multiplied:
+            one = one.to(kind)
+        weights[name] = one if one.is_contiguous() else one.contiguous()
+    return Way(cell.drive(x), state, weights)

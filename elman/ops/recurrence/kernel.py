@@ -1,6 +1,5 @@
 """A generated kernel, ready to run: its source in a cache folder, its module imported, its memory laid out."""
 
-import functools
 import hashlib
 import importlib.util
 import os
@@ -24,7 +23,8 @@ from elman.ops.recurrence.units import Program
 class Kernel:
     """One program for one way of dividing it; any number of rows and steps.
 
-    `history` (rows, steps, places, width) of a run holds each stored node; the state before step 0 is its first slot.
+    `history` (ways, places, rows, slots, width) of a run holds each stored node; with one slot more than steps, the
+    first slot, or the last of a walk down, is the state before the first step.
     `both` runs two walks of the program at once, the second in the opposite order.
     """
 
@@ -44,6 +44,10 @@ class Kernel:
         self.run = _module(self.emitted.source).kernel
         self.width = padded(program.size)
         self.matrices = program.matrices()
+        self.programs = partition.programs(program.size)
+        self.looking = partition.poll == "data" and self.programs > 1
+        self.counting = self.programs > 1 and not self.looking
+        self.compiled: dict[Any, Any] = {}
 
     def place(self, node: int) -> int:
         return self.emitted.stored.index(node)
@@ -54,7 +58,7 @@ class Kernel:
 
     def shares(self, batch: int, time: int) -> int:
         """How many shares of totals the programs write for each other."""
-        each = self.emitted.totals * self.rows(batch) * self.partition.programs(self.program.size)
+        each = self.emitted.totals * self.rows(batch) * self.programs
         return self.ways * time * each
 
     def __call__(
@@ -69,31 +73,35 @@ class Kernel:
         patience: int = alarm.PATIENCE,
         fresh: bool = True,
     ) -> tuple[Tensor, Tensor]:
-        """Fills `history` (ways, places, rows, slots, width), any strides; gives the last state and what was summed,
-        (ways, parts, batch, H).
+        """Fills `history`, any strides; gives the last state and what was summed, (ways · parts, batch, H).
 
         Each way has its loads, (batch, time, H), or (batch, time) where all units share a number, its initial parts,
         (batch, H), and its parameters. `fresh`: nothing was computed in this history before.
         """
         first = next(iter(loads[0].values()))
         batch, time = first.shape[:2]
-        device, size = first.device, self.program.size
-        groups, programs = self.partition.groups(batch), self.partition.programs(size)
-        assert history.shape[0] == len(loads) == len(initial) == len(parameters) == self.ways
+        device, program, ways = first.device, self.program, self.ways
+        groups = self.partition.groups(batch)
+        assert history.shape[0] == len(loads) == len(initial) == len(parameters) == ways
         assert history.shape[2] == self.rows(batch)
-        assert history.stride(4) == 1
+        way_stride, place_stride, row_stride, time_stride, one = history.stride()
+        assert one == 1
         alarm.check(device)
-        empty: dict[str, Any] = {"dtype": torch.float32, "device": device}
-        final = torch.empty(self.ways, len(self.program.carried), batch, size, **empty)
-        sums = torch.empty(self.ways, len(self.program.summed), batch, size, **empty)
-        partials = torch.empty(self.shares(batch, time), **empty) if partials is None else partials
+        alert = alarm.of(device)[0]
+        final = torch.empty(ways * len(program.carried), batch, program.size, dtype=torch.float32, device=device)
+        # what is never written needs no memory of its own
+        sums = final.new_empty(ways * len(program.summed), batch, program.size) if program.summed else final
+        if partials is None:
+            partials = final.new_empty(self.shares(batch, time)) if self.emitted.totals else final
         if fresh:
-            self._clear(history, partials, time)
-        counters = torch.zeros(self.ways * groups * 32, dtype=torch.int32, device=device)
-        lengths = counters if lengths is None else lengths.to(device, torch.int32)
-        given: list[Any] = [time, batch, patience, counters, alarm.of(device)[0], lengths]
-        given += [history, history.stride(3), history.stride(2), history.stride(1), partials, final, sums]
-        given += [history.stride(0)] if self.ways > 1 else []
+            self._begin(history, initial, batch, time)
+        counters = alert
+        if self.counting:
+            counters = torch.zeros(ways * groups * 32, dtype=torch.int32, device=device)
+        lengths = alert if lengths is None else lengths.to(device, torch.int32)
+        given: list[Any] = [time, batch, patience, counters, alert, lengths]
+        given += [history, time_stride, row_stride, place_stride, partials, final, sums]
+        given += [way_stride] if ways > 1 else []
         for name in self.emitted.parameters:
             tensors = _alike([self._aligned(name, own[name]) for own in parameters])
             given += [*tensors, tensors[0].stride(0)]
@@ -102,14 +110,27 @@ class Kernel:
             given += [*tensors, tensors[0].stride(0)]
         for source, part, _ in self.emitted.loads:
             tensors = _alike([own[source, part] for own in loads])
-            given += [*tensors, tensors[0].stride(1), tensors[0].stride(0)]
-        options: dict[str, Any] = {"num_warps": self.partition.warps, "num_stages": 1}
-        if programs > 1 and device.type == "cuda":
-            options["launch_cooperative_grid"] = True  # all run at the same time, or none
-        self.run[(groups, programs, self.ways)](*given, **options)
-        if programs > 1:
+            strides = tensors[0].stride()
+            given += [*tensors, strides[1], strides[0]]
+        self._launch((groups, self.programs, ways), given, device)
+        if self.programs > 1:
             alarm.send(device)
         return final, sums
+
+    def _launch(self, grid: tuple[int, int, int], given: list[Any], device: torch.device) -> None:
+        """Binding arguments takes Triton longer than all the rest: what it once compiled for arguments of these sorts
+        is launched at once."""
+        cuda = device.type == "cuda"
+        key = torch.cuda.current_device() if cuda else None, *[_sort(value) for value in given]
+        if key in self.compiled:
+            self.compiled[key][grid](*given)
+            return
+        options: dict[str, Any] = {"num_warps": self.partition.warps, "num_stages": 1}
+        if self.programs > 1 and cuda:
+            options["launch_cooperative_grid"] = True  # all run at the same time, or none
+        compiled = self.run[grid](*given, **options)
+        if compiled is not None:  # the interpreter compiles nothing
+            self.compiled[key] = compiled
 
     def _aligned(self, name: str, parameter: Tensor) -> Tensor:
         """Rows of a matrix begin where many numbers can be read at once."""
@@ -117,27 +138,44 @@ class Kernel:
             return parameter
         return F.pad(parameter, (0, padded(parameter.shape[1]) - parameter.shape[1]))
 
-    def _clear(self, history: Tensor, partials: Tensor, time: int) -> None:
-        """Units that pad a row are 0; what programs look at until it is there is not there yet."""
-        if self.partition.poll == "data" and self.partition.programs(self.program.size) > 1:
-            partials.view(torch.int32).fill_(ABSENT)
+    def _begin(self, history: Tensor, initial: Sequence[Sequence[Tensor]], batch: int, time: int) -> None:
+        """What programs look at until it is there is not there yet; units and rows that only fill up are 0; where
+        there is a slot for it, the state before the first step is written."""
+        stored, size = self.emitted.stored, self.program.size
+        if self.looking:
             bits = history.view(torch.int16 if history.dtype.itemsize == 2 else torch.int32)
-            awaited = {self.place(node): node in self.program.carried for node in self.emitted.awaited}
-            if len(awaited) == bits.shape[1] and not any(awaited.values()):
+            if len(self.emitted.awaited) == len(stored):
                 bits.fill_(ABSENT)  # at once, which is faster
-                awaited = {}
-            for place, carried in awaited.items():
-                for own, down in zip(bits, (self.down, not self.down), strict=False):
-                    first = int(carried and not down)  # before it the state at the start
-                    own[place, :, first : first + time] = ABSENT
-        history[..., self.program.size :] = 0
+            else:
+                for node in self.emitted.awaited:
+                    bits[:, self.place(node)] = ABSENT
+        if size < self.width:
+            history[..., size:] = 0
+        if history.shape[3] == time:
+            return
+        for way, (own, down) in enumerate(zip(initial, (self.down, not self.down), strict=False)):
+            slot = time if down else 0
+            if batch < history.shape[2]:
+                history[way, :, batch:, slot] = 0
+            for index, part in zip(self.program.carried, own, strict=True):
+                if index in stored:
+                    history[way, stored.index(index), :batch, slot, :size] = part
 
 
-def _alike(tensors: Sequence[Tensor]) -> list[Tensor]:
+def _sort(value: Any) -> Any:
+    """All of an argument that Triton compiles anew for."""
+    if isinstance(value, Tensor):
+        return value.dtype, value.data_ptr() % 16 == 0
+    return value == 1, value % 16 == 0, value < 2**31
+
+
+def _alike(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """The same of each way: in one dtype, with the same strides, the numbers of a row side by side."""
-    kind = functools.reduce(torch.promote_types, [tensor.dtype for tensor in tensors])
-    tensors = [tensor.to(kind) for tensor in tensors]
-    same = len({tensor.stride() for tensor in tensors}) == 1 and tensors[0].stride(-1) == 1
+    if len(tensors) == 2 and tensors[0].dtype != tensors[1].dtype:
+        kind = torch.promote_types(tensors[0].dtype, tensors[1].dtype)
+        tensors = [tensor.to(kind) for tensor in tensors]
+    strides = tensors[0].stride()
+    same = strides[-1] == 1 and (len(tensors) == 1 or strides == tensors[1].stride())
     return tensors if same else [tensor.contiguous() for tensor in tensors]
 
 

@@ -3,60 +3,109 @@
 import torch
 from torch import Tensor
 
-from elman.ops.recurrence.evaluating import evaluate, stacked, together
+from elman.ops.recurrence.adjoint import Adjoint
+from elman.ops.recurrence.evaluating import Evaluation, stacked, together
 from elman.ops.recurrence.units import UNITS, Program
 
 
 class Look:
-    """What forward stored (places, batch, slots, H), step by step."""
+    """What forward stored (ways, places, rows, slots, width), step by step, for one way."""
 
-    def __init__(self, step: Program, stored: tuple[int, ...], history: Tensor, down: bool):
-        self.step, self.stored, self.history, self.down = step, stored, history, down
+    def __init__(self, step: Program, stored: tuple[int, ...], history: Tensor, way: int, batch: int, down: bool):
+        self.step, self.stored, self.history, self.way, self.batch, self.down = step, stored, history, way, batch, down
 
     def at(self, index: int) -> Tensor:
         """The value of a stored node at each step (batch, time, H)."""
-        slots = self.history[self.stored.index(index)]
-        return slots[:, 1:] if index in self.step.carried and not self.down else slots[:, :-1]
+        return self._slots(index, index in self.step.carried and not self.down)
 
     def state(self, part: int) -> Tensor:
         """A part of the state before each step."""
-        slots = self.history[self.stored.index(self.step.carried[part])]
-        return slots[:, 1:] if self.down else slots[:, :-1]
+        return self._slots(self.step.carried[part], self.down)
+
+    def _slots(self, index: int, first: int) -> Tensor:
+        history = self.history
+        way, place, row, slot, _ = history.stride()
+        start = history.storage_offset() + self.way * way + self.stored.index(index) * place + first * slot
+        # what slices give, in one operation of four
+        return history.as_strided((self.batch, history.shape[3] - 1, self.step.size), (row, slot, 1), start)
+
+
+class Recall:
+    """How nodes of a step are found from those that forward stored: all that is the same in every call."""
+
+    def __init__(self, step: Program, stored: tuple[int, ...], adjoint: Adjoint):
+        self.step, self.stored, self.kept = step, stored, adjoint.kept
+        self.heard = together(step, adjoint.products)
+        kinds = step.kinds()
+        self.shared = {index for index in self.kept if kinds[index] != UNITS}
+        self.states = {i: node.detail[0] for i in self.kept if (node := step.nodes[i]).op == "state"}
+        # sums of squares need their digits; elsewhere what the products have is what the gates saw
+        self.wide = torch.float32 if any(node.op == "total" for node in step.nodes) else None
+        self.sums = [] if self.wide else self._sums()
+        self._evaluations: dict[tuple[tuple[int, ...], frozenset[int]], Evaluation] = {}
+
+    def evaluation(self, wanted: tuple[int, ...], known: frozenset[int]) -> Evaluation:
+        """Of some nodes, where these are known besides those that were stored."""
+        key = wanted, known
+        if key not in self._evaluations:
+            self._evaluations[key] = Evaluation(self.step, wanted, known.union(self.stored))
+        return self._evaluations[key]
+
+    def _sums(self) -> list[tuple[int, int, list[int], list[int]]]:
+        """Products that are added to neighbouring parts of the drive: what they multiply, the first part, the
+        products, and the sums."""
+        nodes = self.step.nodes
+        pairs = {}
+        for index in self.kept:
+            if nodes[index].op == "add":
+                load, product = sorted(nodes[index].args, key=lambda arg: nodes[arg].op)
+                if (nodes[load].op, nodes[product].op) == ("load", "product"):
+                    pairs[product] = index, nodes[load].detail[1]
+        found = []
+        for args, group in together(self.step).items():
+            first = pairs[group[0]][1] if group[0] in pairs else 0
+            neighbours = [(product in pairs) and pairs[product][1] == first + n for n, product in enumerate(group)]
+            if len(args) == 1 and all(neighbours):
+                found.append((args[0], first, group, [pairs[product][0] for product in group]))
+        return found
 
 
 class Values:
     """Nodes of the step at all times, from what forward stored: computed by torch where they were not stored."""
 
-    def __init__(self, step: Program, look: Look, drive: Tensor, weights: dict[str, Tensor], lengths: Tensor | None):
-        self.step, self.look, self.drive, self.weights, self.lengths = step, look, drive, weights, lengths
+    def __init__(self, recall: Recall, look: Look, drive: Tensor, weights: dict[str, Tensor], lengths: Tensor | None):
+        self.recall, self.step, self.look = recall, recall.step, look
+        self.drive, self.weights, self.lengths = drive, weights, lengths
         self.known: dict[int, Tensor] = {}
-        # sums of squares need their digits; elsewhere what the products have is what the gates saw
-        self.wide = torch.float32 if any(node.op == "total" for node in step.nodes) else None
+        self.added: dict[int, Tensor] = {}  # the same of sums, (batch, time, H)
 
-    def kept(self, indices: tuple[int, ...]) -> list[Tensor]:
-        """(batch, time, H), or (batch, time) where all units share a number."""
+    def kept(self) -> list[Tensor]:
+        """What the adjoint loads: (batch, time, H), or (batch, time) where all units share a number."""
         batch, time, _ = self.drive.shape
-        self._sums(indices)
-        direct = {i: self.look.state(node.detail[0]) for i in indices if (node := self.step.nodes[i]).op == "state"}
-        wanted = [index for index in indices if index not in direct]
-        found = {index: value.view(batch, time, -1) for index, value in self._evaluated(wanted).items()}
-        kinds = self.step.kinds()
-        both = {**direct, **found}
-        return [both[index] if kinds[index] == UNITS else both[index].squeeze(-1) for index in indices]
+        recall = self.recall
+        self._add_up()
+        found = {**self.added, **{index: self.look.state(part) for index, part in recall.states.items()}}
+        wanted = tuple(index for index in recall.kept if index not in found)
+        for index, value in self._evaluated(wanted).items() if wanted else ():
+            found[index] = value.view(batch, time, -1)
+        return [found[index].squeeze(-1) if index in recall.shared else found[index] for index in recall.kept]
 
     def flat(self, index: int) -> Tensor:
         """(batch · time, H), in the dtype of the products."""
         if index not in self.known:
-            self.known[index] = self._evaluated([index])[index]
+            self.known[index] = self._evaluated((index,))[index]
         return self.known[index].to(self.look.history.dtype)
 
-    def _evaluated(self, wanted: list[int]) -> dict[int, Tensor]:
-        return evaluate(self.step, wanted, self._leaf, self.weights, {*self.known, *self.look.stored}, self.wide)
+    def _evaluated(self, wanted: tuple[int, ...]) -> dict[int, Tensor]:
+        evaluation = self.recall.evaluation(wanted, frozenset((*self.known, *self.added)))
+        return evaluation(self._leaf, self.weights, self.recall.wide)
 
     def _leaf(self, index: int) -> Tensor:
         size, node = self.step.size, self.step.nodes[index]
         if index in self.known:
             return self.known[index]
+        if index in self.added:
+            return self.added[index].flatten(0, 1)
         if node.op == "load":
             return self.drive[..., node.detail[1] * size : (node.detail[1] + 1) * size].reshape(-1, size)
         if node.op == "state":
@@ -67,22 +116,14 @@ class Values:
             return (time < self.lengths.to(time.device).unsqueeze(1)).reshape(-1, 1)
         return self.look.at(index).reshape(-1, size)
 
-    def _sums(self, indices: tuple[int, ...]) -> None:
-        """Products that are added to neighbouring parts of the drive: one operation makes product and sum of all."""
-        nodes, size = self.step.nodes, self.step.size
-        pairs = {}
-        for index in indices:
-            if nodes[index].op == "add":
-                load, product = sorted(nodes[index].args, key=lambda arg: nodes[arg].op)
-                if (nodes[load].op, nodes[product].op) == ("load", "product"):
-                    pairs[product] = index, nodes[load].detail[1]
-        for args, group in together(self.step).items():
-            first = pairs[group[0]][1] if group[0] in pairs else 0
-            neighbours = [(product in pairs) and pairs[product][1] == first + n for n, product in enumerate(group)]
-            if self.wide or len(args) > 1 or not all(neighbours):
-                continue
-            added = self.drive.reshape(-1, self.drive.shape[-1])[:, first * size : (first + len(group)) * size]
+    def _add_up(self) -> None:
+        """One operation makes products and sums of all that are added to neighbouring parts of the drive."""
+        size = self.step.size
+        for arg, first, group, sums in self.recall.sums:
+            added = self.drive.reshape(-1, self.drive.shape[-1])
+            if len(group) * size < added.shape[1]:
+                added = added[:, first * size : (first + len(group)) * size]
             matrix = stacked(self.step, group, 0, self.weights)
-            total = torch.addmm(added.to(matrix.dtype), self.flat(args[0]), matrix.t())
-            for product, part in zip(group, total.split(size, -1), strict=True):
-                self.known[pairs[product][0]] = part
+            total = torch.addmm(added.to(matrix.dtype), self.flat(arg), matrix.t())
+            parts = total.view(*self.drive.shape[:2], -1).chunk(len(group), -1)
+            self.added.update(zip(sums, parts, strict=True))

@@ -44,11 +44,6 @@ def names_of(step: Program) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*vectors, *matrices]))
 
 
-def weights_of(cell: Any, step: Program) -> dict[str, Tensor]:
-    """What the step reads in this sequence, by name."""
-    return {name: in_use(cell, name) for name in names_of(step)}
-
-
 def in_use(cell: Any, name: str) -> Tensor:
     """A parameter, or what stands for it in this sequence while weights are dropped."""
     *path, leaf = name.split(".")
