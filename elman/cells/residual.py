@@ -12,7 +12,7 @@ from elman.ops.taps import tap
 from elman.registry import Traits
 from elman.shapes import Step
 
-CALM = 0.01  # of the usual size: what free recurrent weights begin with
+CALM = 0.01  # of the usual size: what recurrent weights begin with
 
 
 @CELLS.register("residual")
@@ -40,11 +40,11 @@ class Residual(Cell):
 
     def __init__(self, config: Config, input_size: int):
         super().__init__(config, input_size)
-        size, free = self.hidden_size, config.form == "free"
+        size = self.hidden_size
         self.from_input = nn.Linear(input_size, size, bias=config.bias)
-        self.from_past = PastProduct(size, parts=1) if free else Antisymmetric(size, config.damping)
+        self.from_past = PastProduct(size, parts=1) if config.form == "free" else Antisymmetric(size, config.damping)
         start(self, size, config.orthogonal)
-        if free and not config.orthogonal:  # else the state drives its own growth, which drowns every input
+        if not config.orthogonal:  # else the state drives its own growth, or turns so fast that it leaves its circle
             nn.init.uniform_(self.from_past.weight, -CALM * size**-0.5, CALM * size**-0.5)
 
     def drive(self, x: Tensor) -> Tensor:

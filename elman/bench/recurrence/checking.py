@@ -88,7 +88,7 @@ def cell_of(layer: Any) -> Any:
 def _divided(layer: Any, x: Tensor, lengths: Tensor | None) -> dict[str, Any]:
     """How generated kernels share the work of this layer, where there are any."""
     cell = cell_of(layer)
-    made = generated.plan(cell, lengths is not None)
+    made = generated.plan(cell, lengths is not None, torch.get_float32_matmul_precision() == "highest")
     if isinstance(made, str) or x.device.type != "cuda":
         return {}
     at_once = isinstance(layer, Bidirectional) and not generated.apart(cell, layer.back.cell, x, lengths)

@@ -83,7 +83,7 @@ class Plan:
         downs: tuple[bool, ...],
     ) -> Kernel:
         """`downs`: for each way of the launch, whether it walks down."""
-        precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+        precision = "ieee" if _exact(kind) else "tf32"
         known = direction, kept, batch, kind, device, downs, precision, _asked.get(direction)
         if known not in self.settled:
             division = self.division(direction, batch, kind, device, len(downs))
@@ -103,15 +103,15 @@ class Plan:
         return self.recalls[stored]
 
 
-_plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool], Plan | str]] = WeakKeyDictionary()
+_plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, bool], Plan | str]] = WeakKeyDictionary()
 
 
-def plan(cell: Any, ragged: bool = False) -> Plan | str:
-    """The cell's plan, or the reason why it has none; made once."""
+def plan(cell: Any, ragged: bool = False, careful: bool = False) -> Plan | str:
+    """The cell's plan, or the reason why it has none; made once. `careful`: digits count more than time."""
     known = _plans.setdefault(cell, {})
-    key = cell.training, ragged
+    key = cell.training, ragged, careful
     if key not in known:
-        step = step_of(cell, ragged)
+        step = step_of(cell, ragged, careful)
         known[key] = step if isinstance(step, str) else Plan(step)
     return known[key]
 
@@ -141,7 +141,7 @@ def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     kind = _kind(cell, x)
     if kind not in KINDS:
         return f"generated kernels do not compute in {str(kind).removeprefix('torch.')}"
-    return _unfit(cell, x, kind, plan(cell, lengths is not None))
+    return _unfit(cell, x, kind, plan(cell, lengths is not None, _exact(kind)))
 
 
 def _unfit(cell: Any, x: Sequence, kind: torch.dtype, made: Plan | str, ways: int = 1) -> str | None:
@@ -156,10 +156,11 @@ def _unfit(cell: Any, x: Sequence, kind: torch.dtype, made: Plan | str, ways: in
 
 def apart(ahead: Any, back: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     """Why two cells that both have kernels cannot run in one launch."""
-    made, other = (plan(cell, lengths is not None) for cell in (ahead, back))
-    if isinstance(made, str) or isinstance(other, str) or made.step != other.step or _kind(ahead, x) != _kind(back, x):
+    kind = _kind(ahead, x)
+    made, other = (plan(cell, lengths is not None, _exact(kind)) for cell in (ahead, back))
+    if isinstance(made, str) or isinstance(other, str) or made.step != other.step or kind != _kind(back, x):
         return "the two cells are not of one kind"
-    return _unfit(ahead, x, _kind(ahead, x), made, ways=2)
+    return _unfit(ahead, x, kind, made, ways=2)
 
 
 def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
@@ -193,7 +194,8 @@ def _kind(cell: Any, x: Sequence) -> torch.dtype:
 
 def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None, down: bool = False) -> tuple[Sequence, State]:
     """`down` walks from each row's last real position to its first; outputs stay in their places."""
-    made, kind = _made(cell, lengths), _kind(cell, x)
+    kind = _kind(cell, x)
+    made = _made(cell, lengths, kind)
     (found,) = walked(made, kind, (down,), lengths, [_way(made, kind, cell, x, state)])
     return found
 
@@ -202,13 +204,19 @@ def run_both(
     cells: tuple[Any, Any], x: Sequence, states: tuple[State, State], lengths: Lengths | None
 ) -> list[tuple[Sequence, State]]:
     """Two cells at once, the first up, the second down, where `apart` says nothing against it."""
-    made, kind = _made(cells[0], lengths), _kind(cells[0], x)
+    kind = _kind(cells[0], x)
+    made = _made(cells[0], lengths, kind)
     ways = [_way(made, kind, cell, x, state) for cell, state in zip(cells, states, strict=True)]
     return walked(made, kind, (False, True), lengths, ways)
 
 
-def _made(cell: Any, lengths: Lengths | None) -> Plan:
-    made = plan(cell, lengths is not None)
+def _exact(kind: torch.dtype) -> bool:
+    """Whether products have all digits of float32."""
+    return kind == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+
+
+def _made(cell: Any, lengths: Lengths | None, kind: torch.dtype) -> Plan:
+    made = plan(cell, lengths is not None, _exact(kind))
     assert isinstance(made, Plan)
     return made
 
