@@ -23,7 +23,7 @@ INTEGERS = "time channels size stretches gate_time batch steps segments decay_ro
 def build(function, constants, kind, warps):
     types = {}
     for name in function.arg_names:
-        own = kind if name in ("decay", "inputs", "x", "delta", "write", "read", "gate") else "fp32"
+        own = kind if name in ("decay", "inputs", "x", "delta", "write", "read", "gate", "values", "vectors") else "fp32"
         types[name] = "constexpr" if name in constants else "i32" if name in INTEGERS.split() else "*" + own
     source = ASTSource(function, types, constants)
     options = {"num_warps": warps}
@@ -43,12 +43,14 @@ for walk, (late, fold, products) in itertools.product(("lanes", "tiles"), ((0, 0
     if walk == plan.walk:  # every lane holds all steps of its channel; what is to come is fetched beside what is used
         assert "shfl" not in ptx
         assert fold or "cp.async" in ptx
-for name, gated in itertools.product(("forward", "backward"), (True, False)):
-    absent = {} if gated else {"skip": None, "gate": None}
-    if name == "backward" and not gated:
-        absent |= {"for_skip": None, "for_gate": None}
-    sizes = {"STEPS": selective.PLAN.steps, "BLOCK": selective.PLAN.block}
-    build(getattr(fused, name), {**absent, **sizes}, "fp32" if gated else "bf16", selective.PLAN.warps)
+for name, gated in itertools.product(("fold", "forward", "backward"), (True, False)):
+    absent = {} if gated else {"skip": None, "gate": None, "for_skip": None, "for_gate": None, "starts": None}
+    absent = {part: None for part in absent if part in getattr(fused, name).arg_names and (name, part) != ("backward", "starts")}
+    sizes = {"channels": 1536, "gate_time": 3072, "size": 16, "SIZE": 16}
+    sizes |= {"STEPS": selective.PLAN.steps, "BLOCK": selective.PLAN.block} | ({"DOWN": gated} if name == "fold" else {})
+    ptx = build(getattr(fused, name), {**absent, **sizes}, "fp32" if gated else "bf16", selective.PLAN.warps)
+    assert "ld.local" not in ptx
+    assert name == "backward" or ".shared" not in ptx  # lanes that share a channel exchange numbers by themselves
 """
 
 
@@ -58,7 +60,7 @@ def test_every_kernel_compiles() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(done.stdout.splitlines()) == 10
+    assert len(done.stdout.splitlines()) == 12
 
 
 @pytest.mark.slow
