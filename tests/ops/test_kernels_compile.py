@@ -19,13 +19,15 @@ from elman.ops.scan import kernel, walks
 from elman.ops.selective import fused, kernel as selective
 
 INTEGERS = "time channels size stretches gate_time batch steps segments decay_row decay_time inputs_row inputs_time"
+NARROW = "decay inputs x delta write read gate values vectors"
 
 def build(function, constants, kind, warps):
     types = {}
     for name in function.arg_names:
-        own = kind if name in ("decay", "inputs", "x", "delta", "write", "read", "gate", "values", "vectors") else "fp32"
+        own = kind if name in NARROW.split() else "fp32"
         types[name] = "constexpr" if name in constants else "i32" if name in INTEGERS.split() else "*" + own
-    source = ASTSource(function, types, constants)
+    aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(types) if types[name].startswith("*")}
+    source = ASTSource(function, types, constants, aligned)
     options = {"num_warps": warps}
     made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm
     assert made["cubin"]
@@ -43,14 +45,15 @@ for walk, (late, fold, products) in itertools.product(("lanes", "tiles"), ((0, 0
     if walk == plan.walk:  # every lane holds all steps of its channel; what is to come is fetched beside what is used
         assert "shfl" not in ptx
         assert fold or "cp.async" in ptx
-for name, gated in itertools.product(("fold", "forward", "backward"), (True, False)):
-    absent = {} if gated else {"skip": None, "gate": None, "for_skip": None, "for_gate": None, "starts": None}
-    absent = {part: None for part in absent if part in getattr(fused, name).arg_names and (name, part) != ("backward", "starts")}
-    sizes = {"channels": 1536, "gate_time": 3072, "size": 16, "SIZE": 16}
-    sizes |= {"STEPS": selective.PLAN.steps, "BLOCK": selective.PLAN.block} | ({"DOWN": gated} if name == "fold" else {})
-    ptx = build(getattr(fused, name), {**absent, **sizes}, "fp32" if gated else "bf16", selective.PLAN.warps)
-    assert "ld.local" not in ptx
-    assert name == "backward" or ".shared" not in ptx  # lanes that share a channel exchange numbers by themselves
+for function, gated in itertools.product((fused.fold, fused.forward, fused.backward), (True, False)):
+    optional = {"skip", "gate", "for_skip", "for_gate"} & set(function.arg_names)
+    absent = {} if gated else dict.fromkeys(optional)
+    sizes = {"channels": 1536, "gate_time": 3072, "size": 16, "SIZE": 16, "DOWN": gated}
+    sizes |= {"STEPS": selective.PLAN.steps, "BLOCK": selective.PLAN.block}
+    sizes = {name: sizes[name] for name in function.arg_names if name in sizes}
+    ptx = build(function, {**absent, **sizes}, "fp32" if gated else "bf16", selective.PLAN.warps)
+    if function is not fused.backward:  # lanes that share a channel exchange numbers by themselves
+        assert "ld.shared" not in ptx
 """
 
 
