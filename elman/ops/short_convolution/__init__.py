@@ -8,6 +8,7 @@ Libraries have it as a convolution with as many groups as channels, for which th
 from torch import Tensor
 
 from elman.ops.forms import Form, Forms, never, unmeasured
+from elman.ops.scan import unwatched
 from elman.ops.scan.kernel import obstacle
 from elman.ops.short_convolution import kernel, shifted
 from elman.shapes import Sequence
@@ -18,7 +19,7 @@ FORMS = Forms(
     "the short convolution",
     {
         "kernel": Form(kernel.run, obstacle, unmeasured, lambda seen: "Triton, all taps in one pass", "cuda"),
-        "shifted": Form(shifted.run, never, never, lambda seen: "shifted products in torch"),
+        "shifted": Form(shifted.run, unwatched, never, lambda seen: "shifted products in torch"),
         "reference": Form(shifted.reference, never, never, lambda seen: "torch's convolution"),
     },
 )
