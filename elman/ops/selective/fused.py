@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 LN2 = tl.constexpr(0.6931471805599453)
+VARIED = ["time", "stretches", "segments", "batch"]  # one kernel serves all lengths
 
 
 @triton.jit
@@ -37,7 +38,7 @@ def sigmoid(x):  # type: ignore[no-untyped-def]
     return 1 / (1 + tl.exp(-x))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARIED)
 def fold(  # type: ignore[no-untyped-def]
     delta,
     values,
@@ -99,7 +100,7 @@ def after(state, ended, totals, speed, slot, held, channel, valid, at, channels:
     return tl.exp2(total[:, None] * speed) * state + tl.load(ended + at * channels * size + slot, mask=held, other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARIED)
 def forward(  # type: ignore[no-untyped-def]
     x,
     delta,
@@ -163,7 +164,7 @@ def forward(  # type: ignore[no-untyped-def]
         tl.store(final + row * channels * size + slot, state, mask=held)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARIED)
 def backward(  # type: ignore[no-untyped-def]  # noqa: PLR0915
     x,
     delta,
