@@ -17,9 +17,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from elman.ops.scan import kernel, walks
 from elman.ops.selective import fused, kernel as selective
+from elman.ops.short_convolution import fused as convolution, kernel as short
 
 INTEGERS = "time channels size stretches gate_time batch steps segments decay_row decay_time inputs_row inputs_time"
-NARROW = "decay inputs x delta write read gate values vectors"
+INTEGERS += " given_time made_time"
+NARROW = "decay inputs x delta write read gate values vectors seen given made"
 
 def build(function, constants, kind, warps):
     types = {}
@@ -54,6 +56,12 @@ for function, gated in itertools.product((fused.fold, fused.forward, fused.backw
     ptx = build(function, {**absent, **sizes}, "fp32" if gated else "bf16", selective.PLAN.warps)
     if function is not fused.backward:  # lanes that share a channel exchange numbers by themselves
         assert "ld.shared" not in ptx
+sizes = {"TAPS": 4, "STEPS": short.PLAN.steps, "BLOCK": short.PLAN.block}
+build(convolution.correlate, sizes, "bf16", short.PLAN.warps)
+for back in (False, True):
+    absent = {"bias": None} if back else {}
+    flags = {"BACK": back, "KIND": triton.language.float32}
+    build(convolution.convolve, {**absent, **sizes, **flags}, "bf16", short.PLAN.warps)
 """
 
 
@@ -63,7 +71,7 @@ def test_every_kernel_compiles() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(done.stdout.splitlines()) == 12
+    assert len(done.stdout.splitlines()) == 15
 
 
 @pytest.mark.slow
