@@ -51,8 +51,8 @@ def everything(form, tensors: list[Tensor], skipped: bool = True, gated: bool = 
     gated=st.booleans(),
 )
 def test_the_kernels_equal_the_definition(batch, time, channels, size, skipped, gated) -> None:
-    """Planted: step sizes after the end of a row; what was written before taken from this step; the gate's slope
-    without its second part."""
+    """Planted: the segment just before forgotten; gradients of later segments forgotten, or found without the gate's
+    sigmoid; the gradient of step sizes in powers of two."""
     tensors = draws(batch, time, channels, size)
     found = everything(kernel.run, tensors, skipped, gated)
     expected = everything(selective.chunked.reference, tensors, skipped, gated)
