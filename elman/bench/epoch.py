@@ -142,7 +142,7 @@ def learning(update: Callable[[], Tensor]) -> list[float]:
 def measure(rounds: int, shape: Shape = Shape()) -> dict[str, Any]:  # noqa: B008  (a tuple)
     """Time of an update, of an epoch, and how many times faster than plain torch at its best."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    precisions, forms = (["fp16", "bf16", "tf32"], ["generated", "vendor"])
+    precisions, forms = ["fp16", "bf16"], ["generated", "vendor"]
     if device.type == "cpu":
         precisions, forms = ["fp32"], ["compiled", "vendor"]
     results: dict[str, Any] = {"losses": {}}

@@ -1,7 +1,6 @@
-"""Scans, the Mamba layer and Newton iteration on a GPU; nothing is timed that has not been found right in the same run.
+"""Linear scans and Newton iteration on a GPU; nothing is timed that has not been found right in the same run.
 
 - the linear scan beside the time in which a copy moves the same bytes, the torch form, and torch's associative_scan
-- the selective scan in several layouts, and a Mamba layer's training step beside the torch form and fused attention
 - Newton iteration beside the form that would be taken, with iterations and residual
 
 Times are medians by device events, variants taking turns. A case that fails is reported and left.
@@ -18,20 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from elman.bench.harness import write
 from elman.cells import CELLS
-from elman.layers import LAYERS
-from elman.ops import alarm, scan, selective
+from elman.ops import alarm, scan
 from elman.ops.forms import using
 from elman.ops.recurrence import choose, newton, recur
 from elman.ops.state import tensors
 
 Variants = dict[str, Callable[[], Any]]
 ROUNDS = 30
-SECONDS = 170.0  # for all of it; what does not fit is left out and said
+SECONDS = 55.0  # for all parts; what does not fit is left out and said
 AHEAD = 1_000_000  # cycles that the device sleeps before each run, so that the launches of the host are not timed
 SCAN = (8, 4096, 1536)
 SCAN_PLANS: dict[str, list[tuple[Any, ...]]] = {  # walk, channels, steps at once, warps, depth, registers
@@ -52,8 +49,6 @@ SCAN_PLANS: dict[str, list[tuple[Any, ...]]] = {  # walk, channels, steps at onc
     ],
 }
 WINDOWS = (1, 4, 16, 32)  # stretches, at most
-SELECTIVE_PLANS = [(32, 32, 4), (32, 32, 8), (64, 16, 4), (64, 32, 8), (16, 32, 2), (128, 8, 4)]
-WIDTH, TOKENS, LENGTHS = 512, 32768, (256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
 def timed(variants: Variants, rounds: int = ROUNDS, ahead: int = AHEAD) -> dict[str, dict[str, float]]:
@@ -220,93 +215,6 @@ def _associative(decay: Tensor, inputs: Tensor) -> Callable[[], Any]:
     return lambda: whole(decay, inputs)
 
 
-def selective_scans() -> dict[str, Any]:
-    def draw(batch: int, steps: int, channels: int, size: int = 16) -> list[Tensor]:
-        along, chosen = (batch, steps, channels), (batch, steps, size)
-        x, delta, write, read = (torch.randn(shape, device="cuda") for shape in (along, along, chosen, chosen))
-        rate = -torch.rand(channels, size, device="cuda") - 0.1
-        initial = torch.randn(batch, channels, size, device="cuda")
-        return [x, F.softplus(delta - 3), write, read, rate, initial, torch.randn(channels, device="cuda"), x.flip(0)]
-
-    def running(form: Callable[..., Any]) -> Callable[..., tuple[Tensor, Tensor]]:
-        return lambda x, delta, write, read, rate, initial, skip, gate: form(
-            x, selective.Selection(delta, write, read), rate, initial, skip, gate
-        )
-
-    results: dict[str, Any] = {"forward": {}, "forward and backward": {}, "errors": {}}
-    small, large = draw(2, 515, 72), draw(8, 4096, 1536)
-    exact = trained(running(selective.chunked.reference), [leaf.double() for leaf in small])
-    leaves = [leaf.requires_grad_() for leaf in large]
-    weights = torch.randn_like(large[0])
-    before = selective.kernel.PLAN
-    for plan in SELECTIVE_PLANS:
-        selective.kernel.PLAN = selective.kernel.Plan(*plan)
-        try:
-            worst = max(map(error, trained(running(selective.kernel.run), small), exact))
-        except Exception as failure:
-            print(f"  {plan}: {type(failure).__name__}: {str(failure)[:200]}", flush=True)
-            continue
-        results["errors"][str(plan)] = worst
-        if not worst < 1e-3:
-            print(f"  {plan}: wrong, {worst:.1e}", flush=True)
-            continue
-
-        def forward() -> None:
-            with torch.no_grad():
-                running(selective.kernel.run)(*leaves)
-
-        both = lambda: running(selective.kernel.run)(*leaves)[0].backward(weights)  # noqa: E731
-        results["forward"] |= timed({str(plan): forward}, rounds=10)
-        results["forward and backward"] |= timed({f"{plan} both": both}, rounds=10)
-    selective.kernel.PLAN = before
-    torch_form = {"torch form, both": lambda: running(selective.chunked.run)(*leaves)[0].backward(weights)}
-    results["forward and backward"] |= timed(torch_form, rounds=2)
-    return results
-
-
-class _Attention(nn.Module):
-    """Fused causal attention with its two products: what a layer of the same width costs at the least."""
-
-    def __init__(self, width: int, heads: int = 8):
-        super().__init__()
-        self.heads, self.enter, self.leave = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, None]:
-        query, key, value = self.enter(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        read = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.leave(read.transpose(1, 2).flatten(2)), None
-
-
-def layers() -> dict[str, Any]:
-    """A training step of one layer under bf16 autocast, at the same number of tokens for all lengths."""
-    torch.manual_seed(0)
-    kind: Any = LAYERS["mamba"]
-    mamba, attention = kind(kind.Config(), WIDTH).cuda(), _Attention(WIDTH).cuda()
-    results: dict[str, Any] = {"explained": mamba.explain(8, 1024)}
-    for length in LENGTHS:
-        x = torch.randn(TOKENS // length, length, WIDTH, device="cuda")
-
-        def step(layer: nn.Module, x: Tensor = x) -> None:
-            layer.zero_grad()
-            with torch.autocast("cuda", torch.bfloat16):
-                outputs = layer(x)[0]
-            outputs.float().square().mean().backward()
-
-        def in_torch(x: Tensor = x) -> None:
-            with using("chunked"):
-                step(mamba, x)
-
-        print(f"length {length}", flush=True)
-        variants: Variants = {"mamba": partial(step, mamba), "attention": partial(step, attention)}
-        results[str(length)] = timed(variants, rounds=20, ahead=4 * AHEAD)
-        if length in (256, 4096):
-            results[str(length)] |= timed({"mamba, torch form": in_torch}, rounds=2)
-    faster = [n for n in LENGTHS if results[str(n)]["mamba"]["ms"] < results[str(n)]["attention"]["ms"]]
-    results["mamba is faster at lengths"] = faster
-    print(f"  mamba is faster at lengths {faster}", flush=True)
-    return results
-
-
 def newtons() -> dict[str, Any]:
     """One row, as a function of length and width: where parallel in time might pay."""
     results: dict[str, Any] = {}
@@ -344,33 +252,46 @@ def newtons() -> dict[str, Any]:
                 told |= {key: str(value) for key, value in newton.latest().items()}
                 told |= {"parts": len(list(tensors(final))), "sequential form": str(choose(cell, x))}
                 results[case] = {"told": told, "difference": error(outputs, expected), **table}
-                if time.perf_counter() - _began > SECONDS:
-                    print("out of time: the longer cases are left out", flush=True)
+                if late():
                     return results
     return results
 
 
-_began = time.perf_counter()
-
-
 def measure(rounds: int) -> dict[str, Any]:
-    """Written after each part to the folder that OUT names, if any: what was found is kept whatever comes after."""
     assert rounds <= ROUNDS
+    return in_parts("scan-kernels", {"linear_scans": linear_scans, "newtons": newtons})
+
+
+def in_parts(name: str, parts: dict[str, Callable[[], Any]]) -> dict[str, Any]:
+    """Written after each part to the folder that OUT names, if any: what was found is kept whatever comes after."""
+    global _began  # noqa: PLW0603
+    _began = time.perf_counter()
     torch.backends.cuda.matmul.allow_tf32 = False
     results: dict[str, Any] = {"seconds": {}}
-    for part in (linear_scans, selective_scans, layers, newtons):
+    for title, part in parts.items():
         began = time.perf_counter()
-        if began - _began > SECONDS:
-            results[part.__name__] = "left out: out of time"
+        if late():
+            results[title] = "left out: out of time"
             continue
-        print(f"\n{part.__name__}", flush=True)
+        print(f"\n{title}", flush=True)
         try:
-            results[part.__name__] = part()
+            results[title] = part()
         except Exception as failure:
             traceback.print_exc()
-            results[part.__name__] = f"failed: {type(failure).__name__}: {failure}"
+            results[title] = f"failed: {type(failure).__name__}: {failure}"
         torch.cuda.empty_cache()
-        results["seconds"][part.__name__] = time.perf_counter() - began
+        results["seconds"][title] = time.perf_counter() - began
         if "OUT" in os.environ:
-            write("scan-kernels", results, Path(os.environ["OUT"]))
+            write(name, results, Path(os.environ["OUT"]))
     return results
+
+
+_began = 0.0
+
+
+def late() -> bool:
+    """Whether the time for all parts is over."""
+    if time.perf_counter() - _began < SECONDS:
+        return False
+    print("out of time: what follows is left out", flush=True)
+    return True

@@ -48,7 +48,8 @@ SUITES = {
     "cells": Suite("a training step of every cell on one core", "cells", _nothing, agreement.recurrence, 9),
     "scans": Suite("layers that are linear in their state", "scans", _nothing, agreement.scans, 3),
     "ngrams": Suite("counting and scoring n-grams", "ngrams", _wikitext, list, 7),
-    "scan-kernels": Suite("scans and Mamba on a GPU", "scan_kernels", _gpu, agreement.scans, 30),
+    "scan-kernels": Suite("linear scans and Newton iteration on a GPU", "scan_kernels", _gpu, agreement.scans, 30),
+    "mamba-kernels": Suite("Mamba and its parts on a GPU", "mamba_kernels", _gpu, agreement.scans, 20),
     "generation": Suite("writing text by captured steps", "generation", _nothing, agreement.generation, 15),
     "recurrence": Suite("generated kernels on a GPU", "recurrence", _gpu, agreement.recurrence, 30),
 }

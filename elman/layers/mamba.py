@@ -23,6 +23,7 @@ from elman.layers.base import LAYERS
 from elman.layers.scanned import LinearState, ScanLayer, wide
 from elman.ops.recurrence import reference
 from elman.ops.selective import FORMS, Selection, selective_scan
+from elman.ops.short_convolution import short_convolution
 from elman.ops.taps import tap
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
@@ -126,7 +127,7 @@ class Mamba(ScanLayer):
             real = torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1)
             chosen = chosen._replace(delta=torch.where(real.unsqueeze(-1), chosen.delta, 0))
         with torch.autocast(x.device.type, enabled=False):
-            y, memory = selective_scan(wide(u), chosen, self._rate(), state.memory, wide(self.skip), gate)
+            y, memory = selective_scan(u, chosen, self._rate(), state.memory, wide(self.skip), gate)
         return self.leave(y.to(x.dtype)), MambaState(self._window(seen, lengths, state.window), memory)
 
     def advance(self, x: Step, state: MambaState) -> tuple[Step, MambaState]:
@@ -157,8 +158,7 @@ class Mamba(ScanLayer):
         """What enters the state space, the gate before SiLU, and all inputs of the convolution."""
         u, gate = self.enter(x).chunk(2, dim=-1)
         seen = torch.cat([state.window.to(u.dtype), u], 1)
-        convolved = self.convolution(seen.transpose(1, 2)).transpose(1, 2)
-        u = F.silu(convolved.contiguous())  # else all that follows walks in strides
+        u = F.silu(short_convolution(seen, self.convolution.weight, self.convolution.bias))
         return u, gate, seen
 
     def _choose(self, u: Tensor) -> Selection:

@@ -12,10 +12,10 @@ from elman.ops.forms import using
 from elman.ops.selective import Selection, kernel
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several blocks of channels and several stretches of time, with a rest in both."""
-    monkeypatch.setattr(kernel, "PLAN", kernel.Plan(steps=4, block=2))
+@pytest.fixture(params=[1, 100], ids=["whole", "cut"])
+def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Several blocks of channels and several stretches of time, with a rest in both; time in segments or not."""
+    monkeypatch.setattr(kernel, "PLAN", kernel.Plan(steps=2, block=2, programs=request.param, shortest=3))
 
 
 def draws(batch: int, time: int, channels: int, size: int, kind: torch.dtype = torch.float64) -> list[Tensor]:
@@ -51,8 +51,8 @@ def everything(form, tensors: list[Tensor], skipped: bool = True, gated: bool = 
     gated=st.booleans(),
 )
 def test_the_kernels_equal_the_definition(batch, time, channels, size, skipped, gated) -> None:
-    """Planted: step sizes after the end of a row; what was written before taken from this step; the gate's slope
-    without its second part."""
+    """Planted: the segment just before forgotten; gradients of later segments forgotten, or found without the gate's
+    sigmoid; the gradient of step sizes in powers of two."""
     tensors = draws(batch, time, channels, size)
     found = everything(kernel.run, tensors, skipped, gated)
     expected = everything(selective.chunked.reference, tensors, skipped, gated)

@@ -17,17 +17,19 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from elman.ops.scan import kernel, lookback, walks
 from elman.ops.selective import fused, kernel as selective
+from elman.ops.short_convolution import fused as convolution, kernel as short
 
 INTEGERS = "time channels size stretches gate_time batch steps segments rows window limit"
-INTEGERS += " decay_row decay_time inputs_row inputs_time"
-GIVEN = "decay inputs x delta write read gate"
+INTEGERS += " decay_row decay_time inputs_row inputs_time given_time made_time"
+NARROW = "decay inputs x delta write read gate values vectors seen given made"
 
 def build(function, constants, kind, warps):
     types = {}
     for name in function.arg_names:
-        own = kind if name in GIVEN.split() else "i32" if name in ("told", "alarm") else "fp32"
+        own = kind if name in NARROW.split() else "i32" if name in ("told", "alarm") else "fp32"
         types[name] = "constexpr" if name in constants else "i32" if name in INTEGERS.split() else "*" + own
-    source = ASTSource(function, types, constants)
+    aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(types) if types[name].startswith("*")}
+    source = ASTSource(function, types, constants, aligned)
     options = {"num_warps": warps}
     made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm
     assert made["cubin"]
@@ -51,12 +53,21 @@ for plan, late, window in ((kernel.PLAN, 0, 1), (kernel.PLAN, 0, 8), (kernel.BAC
     assert "shfl" not in ptx
     assert "ld.volatile.global" in ptx
     assert ptx.count("ld.global") >= (2 + late) * plan.unroll  # all steps at once
-for name, gated in itertools.product(("forward", "backward"), (True, False)):
-    absent = {} if gated else {"skip": None, "gate": None}
-    if name == "backward" and not gated:
-        absent |= {"for_skip": None, "for_gate": None}
-    sizes = {"STEPS": selective.PLAN.steps, "BLOCK": selective.PLAN.block}
-    build(getattr(fused, name), {**absent, **sizes}, "fp32" if gated else "bf16", selective.PLAN.warps)
+for function, gated in itertools.product((fused.fold, fused.forward, fused.backward), (True, False)):
+    optional = {"skip", "gate", "for_skip", "for_gate"} & set(function.arg_names)
+    absent = {} if gated else dict.fromkeys(optional)
+    sizes = {"channels": 1536, "gate_time": 3072, "size": 16, "SIZE": 16, "DOWN": gated}
+    sizes |= {"STEPS": selective.PLAN.steps, "BLOCK": selective.PLAN.block}
+    sizes = {name: sizes[name] for name in function.arg_names if name in sizes}
+    ptx = build(function, {**absent, **sizes}, "fp32" if gated else "bf16", selective.PLAN.warps)
+    if function is not fused.backward:  # lanes that share a channel exchange numbers by themselves
+        assert "ld.shared" not in ptx
+sizes = {"TAPS": 4, "STEPS": short.PLAN.steps, "BLOCK": short.PLAN.block}
+build(convolution.correlate, sizes, "bf16", short.PLAN.warps)
+for back in (False, True):
+    absent = {"bias": None} if back else {}
+    flags = {"BACK": back, "KIND": triton.language.float32}
+    build(convolution.convolve, {**absent, **sizes, **flags}, "bf16", short.PLAN.warps)
 """
 
 
@@ -66,7 +77,7 @@ def test_every_kernel_compiles() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(done.stdout.splitlines()) == 11
+    assert len(done.stdout.splitlines()) == 16
 
 
 @pytest.mark.slow

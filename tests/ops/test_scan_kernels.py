@@ -13,7 +13,9 @@ HERE = Path(__file__).parent
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.environ.get("ELMAN_SHAPES") == "1", reason="Triton reads the source of kernels")
-@pytest.mark.parametrize("laws", ["scan_kernel_laws.py", "selective_kernel_laws.py"])
+@pytest.mark.parametrize(
+    "laws", ["scan_kernel_laws.py", "selective_kernel_laws.py", "short_convolution_kernel_laws.py"]
+)
 def test_kernels_of_scans_equal_their_references(laws: str) -> None:
     """Triton decides when it is imported whether it interprets, and others may have imported it here already."""
     pytest.importorskip("triton")

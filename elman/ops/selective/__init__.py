@@ -39,5 +39,6 @@ def selective_scan(
     """Outputs (batch, time, channels) and the last state (batch, channels, size); `rate` (λ) is (channels, size).
 
     `skip` (channels,) lets the input through beside the state; `gate`, like x, says after SiLU what share is let out.
+    Step sizes are float32 at least; the rest may be narrow.
     """
     return FORMS[choose(x).form].run(x, chosen, rate, initial, skip, gate)

@@ -1,17 +1,106 @@
 """The selective scan in Triton, from step sizes to gated outputs in one kernel, and its gradient in another.
 
-A program walks through time for a block of channels of one row, many steps at once; for each number of the state in
-turn it makes the decays, scans them, and adds what is read. States are never stored but where stretches begin, in
-`starts` (batch, stretches + 1, size, channels), from which the gradient computes them again.
+A program walks step by step over one segment of time for a block of channels of one row. Its state is a tile (channels,
+size) of which few lanes share a channel, so that reading it takes few exchanges, and a step waits for the one before by
+a single multiplication: decays and inputs are ready. Stores come after `STEPS` steps, since no load passes a store.
+States are stored only where stretches of `STEPS` steps begin, and if a gradient is wanted, in `starts`
+(batch, stretches, channels, size). Where rows and channels are few, time is cut into segments: `fold` finds their
+effects side by side, and each program of the walk begins with those of the segments before its own.
+
+`rate` is in powers of two: exp(Δ λ) = exp2(Δ · rate).
 """
 
 import triton
 import triton.language as tl
 
-from elman.ops.scan.walks import follow
+LN2 = tl.constexpr(0.6931471805599453)
+VARIED = ["time", "stretches", "segments", "batch"]  # one kernel serves all lengths
 
 
 @triton.jit
+def place(segments, channels: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Row, segment, channels and numbers of the state with their masks: programs count channels first."""
+    blocks = tl.cdiv(channels, BLOCK)
+    program = tl.program_id(0)
+    channel = program % blocks * BLOCK + tl.arange(0, BLOCK)
+    n = tl.arange(0, SIZE)
+    return (program // blocks // segments).to(tl.int64), program // blocks % segments, channel, channel < channels, n
+
+
+@triton.jit
+def fetch(pointers, mask, kind: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Zero where the mask is: a step of size zero after the end leaves the state as it is."""
+    return tl.load(pointers, mask=mask, other=0.0).to(kind)
+
+
+@triton.jit
+def sigmoid(x):  # type: ignore[no-untyped-def]
+    return 1 / (1 + tl.exp(-x))
+
+
+@triton.jit(do_not_specialize=VARIED)
+def fold(  # type: ignore[no-untyped-def]
+    delta,
+    values,
+    gate,
+    vectors,
+    rate,
+    ended,
+    totals,
+    time,
+    stretches,
+    segments,
+    channels: tl.constexpr,
+    gate_time: tl.constexpr,
+    size: tl.constexpr,
+    DOWN: tl.constexpr,
+    SIZE: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Each segment's effect, on a state or, down the time axis, on its gradient: what it makes of nothing, in `ended`
+    (batch, segments, channels, size), and the sum of its step sizes, in `totals` (batch, segments, channels)."""
+    row, segment, channel, valid, n = place(segments, channels, SIZE, BLOCK)
+    slot = channel[:, None] * size + n[None, :]
+    held = valid[:, None] & (n < size)[None, :]
+    speed = tl.load(rate + slot, mask=held, other=0.0)
+    kind: tl.constexpr = speed.dtype
+    state = tl.zeros((BLOCK, SIZE), kind)
+    total = tl.zeros((BLOCK,), kind)
+    each = tl.cdiv(stretches, segments)
+    first = segment * each
+    last = min(first + each, stretches)
+    for count in range(first, last):
+        stretch = first + last - 1 - count if DOWN else count
+        now = row * time + stretch * STEPS
+        here = now * channels + channel
+        for i in tl.static_range(STEPS - 1 if DOWN else 0, -1 if DOWN else STEPS, -1 if DOWN else 1):
+            real = stretch * STEPS + i < time
+            step = fetch(delta + here + i * channels, valid & real, kind)
+            value = fetch(values + here + i * channels, valid & real, kind)
+            vector = fetch(vectors + now * size + n + i * size, (n < size) & real, kind)
+            keep = tl.exp2(step[:, None] * speed)
+            if DOWN:
+                if gate is not None:
+                    opened = fetch(gate + now * gate_time + channel + i * gate_time, valid & real, kind)
+                    value *= opened * sigmoid(opened)
+                state = keep * (state + value[:, None] * vector[None, :])
+            else:
+                state = keep * state + (step * value)[:, None] * vector[None, :]
+            total += step
+    own = row * segments + segment
+    tl.store(ended + own * channels * size + slot, state, mask=held)
+    tl.store(totals + own * channels + channel, total, mask=valid)
+
+
+@triton.jit
+def after(state, ended, totals, speed, slot, held, channel, valid, at, channels: tl.constexpr, size: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What a whole segment, the one `at` this place, makes of a state."""
+    total = tl.load(totals + at * channels + channel, mask=valid, other=0.0)
+    return tl.exp2(total[:, None] * speed) * state + tl.load(ended + at * channels * size + slot, mask=held, other=0.0)
+
+
+@triton.jit(do_not_specialize=VARIED)
 def forward(  # type: ignore[no-untyped-def]
     x,
     delta,
@@ -20,52 +109,62 @@ def forward(  # type: ignore[no-untyped-def]
     rate,
     skip,
     gate,
+    initial,
+    ended,
+    totals,
     starts,
     outputs,
+    final,
     time,
-    channels,
-    size,
     stretches,
-    gate_time,
+    segments,
+    channels: tl.constexpr,
+    gate_time: tl.constexpr,
+    size: tl.constexpr,
+    SIZE: tl.constexpr,
     STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    blocks = tl.cdiv(channels, BLOCK)
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    channel = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
-    valid = channel < channels
-    kind: tl.constexpr = starts.dtype.element_ty
-    last = (tl.arange(0, STEPS) == STEPS - 1)[:, None]
-    for stretch in range(stretches):
-        t = stretch * STEPS + tl.arange(0, STEPS)
-        real = t < time
-        whole = real[:, None] & valid[None, :]
-        here = (row * time + t)[:, None] * channels + channel[None, :]
-        step = tl.load(delta + here, mask=whole, other=0.0).to(kind)  # after the end 0: the state stays
-        u = tl.load(x + here, mask=whole, other=0.0).to(kind)
-        pushed = step * u
-        y = tl.zeros((STEPS, BLOCK), kind)
-        if skip is not None:
-            y += tl.load(skip + channel, mask=valid, other=0.0).to(kind)[None, :] * u
-        for n in range(size):
-            speed = tl.load(rate + n * channels + channel, mask=valid, other=0.0)
-            chosen = (row * time + t) * size + n
-            entry = tl.load(write + chosen, mask=real, other=0.0).to(kind)
-            reading = tl.load(read + chosen, mask=real, other=0.0).to(kind)
-            keep, new = tl.associative_scan((tl.exp(step * speed[None, :]), pushed * entry[:, None]), 0, follow)
-            begun = starts + ((row * (stretches + 1) + stretch) * size + n) * channels + channel
-            history = keep * tl.load(begun, mask=valid, other=0.0)[None, :] + new
-            y += history * reading[:, None]
-            tl.store(begun + size * channels, tl.sum(tl.where(last, history, 0.0), 0), mask=valid)
-        if gate is not None:
-            opened = tl.load(gate + (row * time + t)[:, None] * gate_time + channel[None, :], mask=whole, other=0.0)
-            opened = opened.to(kind)
-            y *= opened / (1 + tl.exp(-opened))
-        tl.store(outputs + here, y, mask=whole)
-        tl.debug_barrier()  # the next stretch begins at states that other threads may have stored
+    row, segment, channel, valid, n = place(segments, channels, SIZE, BLOCK)
+    slot = channel[:, None] * size + n[None, :]
+    held = valid[:, None] & (n < size)[None, :]
+    speed = tl.load(rate + slot, mask=held, other=0.0)
+    kind: tl.constexpr = speed.dtype
+    state = tl.load(initial + row * channels * size + slot, mask=held, other=0.0)
+    for earlier in range(segment):
+        at = row * segments + earlier
+        state = after(state, ended, totals, speed, slot, held, channel, valid, at, channels, size)
+    if skip is not None:
+        through = tl.load(skip + channel, mask=valid, other=0.0).to(kind)
+    each = tl.cdiv(stretches, segments)
+    for stretch in range(segment * each, min(segment * each + each, stretches)):
+        if starts is not None:
+            tl.store(starts + (row * stretches + stretch) * channels * size + slot, state, mask=held)
+        now = row * time + stretch * STEPS
+        here = now * channels + channel
+        chosen = now * size + n
+        found = ()
+        for i in tl.static_range(STEPS):
+            real = stretch * STEPS + i < time
+            step = fetch(delta + here + i * channels, valid & real, kind)
+            u = fetch(x + here + i * channels, valid & real, kind)
+            entry = fetch(write + chosen + i * size, (n < size) & real, kind)
+            reading = fetch(read + chosen + i * size, (n < size) & real, kind)
+            state = tl.exp2(step[:, None] * speed) * state + (step * u)[:, None] * entry[None, :]
+            y = tl.sum(state * reading[None, :], 1)
+            if skip is not None:
+                y += through * u
+            if gate is not None:
+                opened = fetch(gate + now * gate_time + channel + i * gate_time, valid & real, kind)
+                y *= opened * sigmoid(opened)
+            found = found + (y,)  # type: ignore[assignment]  # noqa: RUF005
+        for i in tl.static_range(STEPS):
+            tl.store(outputs + here + i * channels, found[i], mask=valid & (stretch * STEPS + i < time))
+    if segment == segments - 1:
+        tl.store(final + row * channels * size + slot, state, mask=held)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARIED)
 def backward(  # type: ignore[no-untyped-def]  # noqa: PLR0915
     x,
     delta,
@@ -74,9 +173,11 @@ def backward(  # type: ignore[no-untyped-def]  # noqa: PLR0915
     rate,
     skip,
     gate,
+    for_final,
+    ended,
+    totals,
     starts,
     for_outputs,
-    future,
     for_x,
     for_delta,
     for_write,
@@ -84,81 +185,97 @@ def backward(  # type: ignore[no-untyped-def]  # noqa: PLR0915
     for_rate,
     for_skip,
     for_gate,
+    for_initial,
     time,
-    channels,
-    size,
     stretches,
-    gate_time,
+    segments,
     batch,
+    channels: tl.constexpr,
+    gate_time: tl.constexpr,
+    size: tl.constexpr,
+    SIZE: tl.constexpr,
     STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """`future` and `for_rate` (batch, size, channels) and `for_skip` (batch, channels) are of the row alone,
+    """`for_rate` (batch, segments, channels, size) and `for_skip` (batch, segments, channels) are of one segment alone,
     `for_write` and `for_read` (blocks, batch, time, size) of the channels alone: to be summed afterwards."""
-    blocks = tl.cdiv(channels, BLOCK)
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    block = tl.program_id(0) % blocks
-    channel = block * BLOCK + tl.arange(0, BLOCK)
-    valid = channel < channels
-    kind: tl.constexpr = starts.dtype.element_ty
-    first = (tl.arange(0, STEPS) == 0)[:, None]
-    skipped = tl.zeros((BLOCK,), kind)
-    for count in range(stretches):
-        stretch = stretches - 1 - count
-        within = tl.arange(0, STEPS)[:, None]
-        t = stretch * STEPS + tl.arange(0, STEPS)
-        real = t < time
-        whole = real[:, None] & valid[None, :]
-        here = (row * time + t)[:, None] * channels + channel[None, :]
-        step = tl.load(delta + here, mask=whole, other=0.0).to(kind)
-        later = tl.load(delta + here + channels, mask=valid[None, :] & (t + 1 < time)[:, None], other=0.0).to(kind)
-        sooner = tl.load(delta + here - channels, mask=whole & (within > 0), other=0.0).to(kind)
-        u = tl.load(x + here, mask=whole, other=0.0).to(kind)
-        u_before = tl.load(x + here - channels, mask=whole & (within > 0), other=0.0).to(kind)
-        given = tl.load(for_outputs + here, mask=whole, other=0.0).to(kind)
-        if gate is not None:
-            opened = tl.load(gate + (row * time + t)[:, None] * gate_time + channel[None, :], mask=whole, other=0.0)
-            opened = opened.to(kind)
-            share = 1 / (1 + tl.exp(-opened))
-            for_gated = given * share * (1 + opened * (1 - share))
-            given *= opened * share
-        y = tl.zeros((STEPS, BLOCK), kind)
-        for_pushed = tl.zeros((STEPS, BLOCK), kind)
-        for_step = tl.zeros((STEPS, BLOCK), kind)
-        for n in range(size):
-            mine = (row * size + n) * channels + channel
-            speed = tl.load(rate + n * channels + channel, mask=valid, other=0.0)[None, :]
-            chosen = (row * time + t) * size + n
-            entry = tl.load(write + chosen, mask=real, other=0.0).to(kind)[:, None]
-            entry_before = tl.load(write + chosen - size, mask=real & (t > stretch * STEPS), other=0.0).to(kind)
-            reading = tl.load(read + chosen, mask=real, other=0.0).to(kind)[:, None]
-            keep, new = tl.associative_scan(
-                (tl.exp(sooner * speed), sooner * u_before * entry_before[:, None]), 0, follow
-            )
-            begun = starts + ((row * (stretches + 1) + stretch) * size + n) * channels + channel
-            kept = (keep * tl.load(begun, mask=valid, other=0.0)[None, :] + new) * tl.exp(step * speed)
-            history = kept + step * u * entry
-            y += history * reading
-            keep, new = tl.associative_scan((tl.exp(later * speed), given * reading), 0, follow, reverse=True)
-            total = keep * tl.load(future + mine, mask=valid, other=0.0)[None, :] + new
-            tl.store(future + mine, tl.sum(tl.where(first, total, 0.0), 0), mask=valid)
-            for_pushed += total * entry
-            for_step += total * kept * speed
-            so_far = tl.load(for_rate + mine, mask=valid, other=0.0)
-            tl.store(for_rate + mine, so_far + tl.sum(total * kept * step, 0), mask=valid)
-            part = (block * batch * time).to(tl.int64) * size + chosen
-            tl.store(for_write + part, tl.sum(total * step * u, 1), mask=real)
-            tl.store(for_read + part, tl.sum(given * history, 1), mask=real)
-        for_u = step * for_pushed
-        if skip is not None:
-            through = tl.load(skip + channel, mask=valid, other=0.0).to(kind)[None, :]
-            y += through * u
-            for_u += through * given
-            skipped += tl.sum(given * u, 0)
-        tl.store(for_x + here, for_u, mask=whole)
-        tl.store(for_delta + here, u * for_pushed + for_step, mask=whole)
-        if gate is not None:
-            tl.store(for_gate + here, for_gated * y, mask=whole)
-        tl.debug_barrier()  # other threads may read what was stored of the future
+    row, segment, channel, valid, n = place(segments, channels, SIZE, BLOCK)
+    slot = channel[:, None] * size + n[None, :]
+    held = valid[:, None] & (n < size)[None, :]
+    speed = tl.load(rate + slot, mask=held, other=0.0)
+    kind: tl.constexpr = speed.dtype
+    carry = tl.load(for_final + row * channels * size + slot, mask=held, other=0.0)
+    for count in range(segments - 1 - segment):
+        at = row * segments + segments - 1 - count
+        carry = after(carry, ended, totals, speed, slot, held, channel, valid, at, channels, size)
     if skip is not None:
-        tl.store(for_skip + row * channels + channel, skipped, mask=valid)
+        through = tl.load(skip + channel, mask=valid, other=0.0).to(kind)
+    skipped = tl.zeros((BLOCK,), kind)
+    rated = tl.zeros((BLOCK, SIZE), kind)
+    part = (tl.program_id(0) % tl.cdiv(channels, BLOCK)).to(tl.int64) * batch + row
+    each = tl.cdiv(stretches, segments)
+    first = segment * each
+    last = min(first + each, stretches)
+    for count in range(first, last):
+        stretch = first + last - 1 - count
+        state = tl.load(starts + (row * stretches + stretch) * channels * size + slot, mask=held, other=0.0)
+        now = row * time + stretch * STEPS
+        here = now * channels + channel
+        chosen = now * size + n
+        kept = ()
+        for i in tl.static_range(STEPS):
+            real = stretch * STEPS + i < time
+            step = fetch(delta + here + i * channels, valid & real, kind)
+            u = fetch(x + here + i * channels, valid & real, kind)
+            entry = fetch(write + chosen + i * size, (n < size) & real, kind)
+            stayed = tl.exp2(step[:, None] * speed) * state
+            state = stayed + (step * u)[:, None] * entry[None, :]
+            kept = kept + (stayed,)  # type: ignore[assignment]  # noqa: RUF005
+        tl.debug_barrier()  # else all that was loaded and every decay would be kept in registers
+        found = ()
+        for i in tl.static_range(STEPS - 1, -1, -1):
+            real = stretch * STEPS + i < time
+            step = fetch(delta + here + i * channels, valid & real, kind)
+            u = fetch(x + here + i * channels, valid & real, kind)
+            given = fetch(for_outputs + here + i * channels, valid & real, kind)
+            entry = fetch(write + chosen + i * size, (n < size) & real, kind)[None, :]
+            reading = fetch(read + chosen + i * size, (n < size) & real, kind)[None, :]
+            stayed = kept[i]
+            history = stayed + (step * u)[:, None] * entry
+            gated = given
+            if gate is not None:
+                opened = fetch(gate + now * gate_time + channel + i * gate_time, valid & real, kind)
+                share = sigmoid(opened)
+                y = tl.sum(history * reading, 1)
+                if skip is not None:
+                    y += through * u
+                gated = given * y * share * (1 + opened * (1 - share))
+                given *= opened * share
+            total = carry + given[:, None] * reading
+            carry = tl.exp2(step[:, None] * speed) * total
+            for_pushed = tl.sum(total * entry, 1)
+            moved = total * stayed
+            rated += moved * step[:, None]
+            for_u = step * for_pushed
+            if skip is not None:
+                for_u += through * given
+                skipped += given * u
+            for_step = u * for_pushed + tl.sum(moved * speed, 1) * LN2
+            for_entry = tl.sum(total * (step * u)[:, None], 0)
+            for_reading = tl.sum(history * given[:, None], 0)
+            found = ((for_u, for_step, gated, for_entry, for_reading),) + found  # type: ignore[assignment]  # noqa: RUF005
+        for i in tl.static_range(STEPS):
+            real = stretch * STEPS + i < time
+            tl.store(for_x + here + i * channels, found[i][0], mask=valid & real)
+            tl.store(for_delta + here + i * channels, found[i][1], mask=valid & real)
+            if gate is not None:
+                tl.store(for_gate + here + i * channels, found[i][2], mask=valid & real)
+            mine = (part * time + stretch * STEPS) * size + n + i * size
+            tl.store(for_write + mine, found[i][3], mask=(n < size) & real)
+            tl.store(for_read + mine, found[i][4], mask=(n < size) & real)
+    own = row * segments + segment
+    tl.store(for_rate + own * channels * size + slot, rated, mask=held)
+    if skip is not None:
+        tl.store(for_skip + own * channels + channel, skipped, mask=valid)
+    if segment == 0:
+        tl.store(for_initial + row * channels * size + slot, carry, mask=held)

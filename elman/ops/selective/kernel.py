@@ -1,5 +1,6 @@
 """The selective scan on a GPU: what the kernels of `fused.py` are given, and the sums that remain after them."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -14,9 +15,11 @@ from elman.shapes import Sequence
 class Plan(NamedTuple):
     """How a walk is laid out; none of it changes the result."""
 
-    steps: int = 32  # of time, scanned at once
-    block: int = 32  # channels of a program
-    warps: int = 4
+    steps: int = 8  # of a stretch, at whose start the state is kept for the gradient; 16 no longer fit in registers
+    block: int = 8  # channels of a program
+    warps: int = 1  # with more, sums over channels go through shared memory
+    programs: int = 2048  # 16 for each processor of an H200; with fewer rows and channels time is cut
+    shortest: int = 128  # steps of a segment
 
 
 PLAN = Plan()
@@ -25,53 +28,103 @@ PLAN = Plan()
 def run(
     x: Sequence, chosen: Selection, rate: Tensor, initial: Tensor, skip: Tensor | None, gate: Sequence | None
 ) -> tuple[Sequence, Tensor]:
-    """Equal to the reference in values and gradients, computed in float32 at least; no states are kept."""
-    return _Fused.apply(x, *chosen, rate, initial, skip, gate)
+    """Equal to the reference in values and gradients, computed in float32 at least; few states are kept, and only for
+    a gradient."""
+    given = x, *chosen, rate, initial, skip, gate
+    trained = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in given)
+    return _Fused.apply(*given, trained)
 
 
 class _Fused(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, delta, write, read, rate, initial, skip, gate):  # type: ignore[no-untyped-def]
-        batch, time, channels = x.shape
-        kind, stretches = common(x, delta, write, read, rate, initial), -(-time // PLAN.steps)
+    def forward(ctx, x, delta, write, read, rate, initial, skip, gate, trained):  # type: ignore[no-untyped-def]
+        kind = common(x, delta, write, read, rate, initial)
         x, delta, write, read = (part.contiguous() for part in (x, delta, write, read))
-        rates = rate.t().to(kind).contiguous()
-        starts = torch.empty(batch, stretches + 1, rate.shape[1], channels, dtype=kind, device=x.device)
-        starts[:, 0] = initial.transpose(1, 2)
-        outputs = torch.empty(x.shape, dtype=kind, device=x.device)
-        given = [x, delta, write, read, rates, skip, _rows(gate), starts]
-        _launch("forward", given, outputs)
-        ctx.save_for_backward(*given)
+        powers = (rate.to(kind) * math.log2(math.e)).contiguous()
+        start, gate = initial.to(kind).contiguous(), _rows(gate)
+        walk = _Walk(x, gate, powers)
+        starts = x.new_empty(len(x), walk.stretches, *powers.shape, dtype=kind) if trained else None
+        outputs, final = torch.empty(x.shape, dtype=kind, device=x.device), torch.empty_like(start)
+        effects = walk.fold(delta, x, None, write, down=False)
+        walk.launch("forward", x, delta, write, read, powers, skip, gate, start, *effects, starts, outputs, final)
+        ctx.save_for_backward(x, delta, write, read, powers, skip, gate, starts)
         ctx.kinds = rate.dtype, initial.dtype
-        return outputs, starts[:, -1].transpose(1, 2).contiguous()
+        return outputs, final
 
     @staticmethod
     @once_differentiable
     def backward(ctx, for_outputs, for_final):  # type: ignore[no-untyped-def]
-        given = ctx.saved_tensors
-        x, delta, write, read, rates, skip, gate, starts = given
-        batch, _, channels = x.shape
-        blocks = -(-channels // PLAN.block)
-        future = for_final.transpose(1, 2).to(starts.dtype).contiguous()
-        for_write, for_read = (future.new_empty(blocks, *part.shape) for part in (write, read))
-        for_rate = torch.zeros_like(future)
-        for_skip = None if skip is None else future.new_empty(batch, channels)
-        for_gate = None if gate is None else torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
+        *given, starts = ctx.saved_tensors
+        x, delta, write, read, powers, skip, gate = given
+        walk = _Walk(x, gate, powers)
+        for_outputs, for_final = for_outputs.contiguous(), for_final.contiguous()
+        effects = walk.fold(delta, for_outputs, gate, read, down=True)
+        new = powers.new_empty
         for_x, for_delta = torch.empty_like(x), torch.empty_like(delta)
-        made = [for_x, for_delta, for_write, for_read, for_rate, for_skip, for_gate]
-        _launch("backward", given, for_outputs.contiguous(), future, *made, batch=batch)
+        for_write, for_read = (new(walk.blocks, *part.shape) for part in (write, read))
+        for_rate = new(len(x), walk.segments, *powers.shape)
+        for_skip = None if skip is None else new(len(x), walk.segments, len(skip))
+        for_gate = None if gate is None else torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
+        for_initial = torch.empty_like(for_final)
+        made = for_x, for_delta, for_write, for_read, for_rate, for_skip, for_gate, for_initial
+        walk.launch("backward", *given, for_final, *effects, starts, for_outputs, *made, batch=len(x))
         rate_kind, initial_kind = ctx.kinds
-        for_initial = future * (delta[:, :1].to(future.dtype) * rates).exp()
         return (
             for_x,
             for_delta,
             for_write.sum(0).to(write.dtype),
             for_read.sum(0).to(read.dtype),
-            for_rate.sum(0).t().to(rate_kind),
-            for_initial.transpose(1, 2).to(initial_kind),
-            None if for_skip is None else for_skip.sum(0).to(skip.dtype),
+            for_rate.sum((0, 1)).to(rate_kind),
+            for_initial.to(initial_kind),
+            None if for_skip is None else for_skip.sum((0, 1)).to(skip.dtype),
             for_gate,
+            None,
         )
+
+
+class _Walk:
+    """How time, channels and rows are divided among programs."""
+
+    def __init__(self, x: Tensor, gate: Tensor | None, powers: Tensor):
+        self.plan, self.powers = PLAN, powers
+        self.batch, self.time, self.channels = x.shape
+        self.gate_time = self.channels if gate is None else gate.stride(1)
+        self.blocks = -(-self.channels // self.plan.block)
+        self.stretches = -(-self.time // self.plan.steps)
+        segments = min(self.plan.programs // (self.batch * self.blocks), self.time // self.plan.shortest)
+        each = -(-self.stretches // segments) if segments > 1 else self.stretches
+        self.segments = -(-self.stretches // each)
+
+    def fold(
+        self, delta: Tensor, values: Tensor, gate: Tensor | None, vectors: Tensor, down: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Each segment's effect, if there are several."""
+        ended = self.powers.new_empty(self.batch, self.segments, *self.powers.shape)
+        totals = self.powers.new_empty(self.batch, self.segments, self.channels)
+        if self.segments > 1:
+            self.launch("fold", delta, values, gate, vectors, self.powers, ended, totals, DOWN=down)
+        return ended, totals
+
+    def launch(self, name: str, *given: Tensor | None, **sizes: int) -> None:
+        from elman.ops.selective import fused
+
+        kernel: Any = getattr(fused, name)
+        size = self.powers.shape[1]
+        with torch.cuda.device_of(self.powers):
+            kernel[(self.batch * self.segments * self.blocks,)](
+                *given,
+                time=self.time,
+                stretches=self.stretches,
+                segments=self.segments,
+                channels=self.channels,
+                gate_time=self.gate_time,
+                size=size,
+                SIZE=1 << (size - 1).bit_length(),
+                STEPS=self.plan.steps,
+                BLOCK=self.plan.block,
+                num_warps=self.plan.warps,
+                **sizes,
+            )
 
 
 def _rows(gate: Tensor | None) -> Tensor | None:
@@ -79,24 +132,3 @@ def _rows(gate: Tensor | None) -> Tensor | None:
     if gate is None or (gate.stride(2) == 1 and gate.stride(0) == gate.shape[1] * gate.stride(1)):
         return gate
     return gate.contiguous()
-
-
-def _launch(name: str, given: Any, *rest: Tensor | None, **sizes: int) -> None:
-    from elman.ops.selective import fused
-
-    x, gate, starts = given[0], given[6], given[7]
-    batch, time, channels = x.shape
-    with torch.cuda.device_of(x):
-        getattr(fused, name)[(batch * -(-channels // PLAN.block),)](
-            *given,
-            *rest,
-            time=time,
-            channels=channels,
-            size=starts.shape[2],
-            stretches=starts.shape[1] - 1,
-            gate_time=channels if gate is None else gate.stride(1),
-            STEPS=PLAN.steps,
-            BLOCK=PLAN.block,
-            num_warps=PLAN.warps,
-            **sizes,
-        )

@@ -1,0 +1,80 @@
+"""The short convolution on a GPU: what the kernels of `fused.py` are given."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from elman.ops.scan.reference import common
+from elman.shapes import Sequence
+
+
+class Plan(NamedTuple):
+    """How tiles are laid out; none of it changes the result but the order of sums."""
+
+    steps: int = 16
+    block: int = 128  # channels of a program
+    warps: int = 4
+    parts: int = 64  # of all tiles of time, in each of which a program finds its share of the weights' gradient
+
+
+PLAN = Plan()
+
+
+def run(seen: Sequence, weight: Tensor, bias: Tensor | None) -> Sequence:
+    """Equal to the reference in values and gradients."""
+    return _Fused.apply(seen.contiguous(), weight, bias)
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, seen, weight, bias):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(seen, weight)
+        ctx.bias_kind = None if bias is None else bias.dtype
+        return _convolve(seen, weight, bias, seen.shape[1] - weight.shape[2] + 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, given):  # type: ignore[no-untyped-def]
+        from elman.ops.short_convolution import fused
+
+        seen, weight = ctx.saved_tensors
+        given, plan, taps = given.contiguous(), PLAN, weight.shape[2]
+        batch, time, channels = given.shape
+        tiles = batch * -(-time // plan.steps)
+        sums = torch.empty(min(plan.parts, tiles), taps + 1, channels, dtype=common(seen, weight), device=seen.device)
+        with torch.cuda.device_of(seen):
+            fused.correlate[len(sums), -(-channels // plan.block)](
+                seen, given, sums, batch, time, channels, taps, plan.steps, plan.block, num_warps=plan.warps
+            )
+        *for_taps, for_bias = sums.sum(0)
+        for_weight = torch.stack(for_taps, 1).unsqueeze(1).to(weight.dtype)
+        for_seen = _convolve(given, weight, None, seen.shape[1], back=True)
+        return for_seen, for_weight, None if ctx.bias_kind is None else for_bias.to(ctx.bias_kind)
+
+
+def _convolve(given: Tensor, weight: Tensor, bias: Tensor | None, time: int, back: bool = False) -> Tensor:
+    import triton.language as tl
+
+    from elman.ops.short_convolution import fused
+
+    batch, given_time, channels = given.shape
+    made, plan = given.new_empty(batch, time, channels), PLAN
+    with torch.cuda.device_of(given):
+        fused.convolve[batch * -(-time // plan.steps), -(-channels // plan.block)](
+            given,
+            weight.contiguous(),
+            bias,
+            made,
+            given_time,
+            time,
+            channels,
+            TAPS=weight.shape[2],
+            BACK=back,
+            STEPS=plan.steps,
+            BLOCK=plan.block,
+            KIND=tl.float64 if common(given, weight) == torch.float64 else tl.float32,
+            num_warps=plan.warps,
+        )
+    return made
