@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from elman.evaluation.still import device_of, still
 from elman.generation.choose import Chosen, GenerationConfig, broken, choose_at, random_stream
-from elman.ops.state import fixed, map_state, tensors
+from elman.ops.state import fixed, keep, map_state, tensors
 from elman.ops.waiting import what_waits, without_waiting
 from elman.shapes import State, Step, Tokens
 
@@ -158,18 +158,6 @@ def capture(step: Callable[[], None], device: torch.device) -> Any:
             _warned.add(told)
             warnings.warn(f"steps are taken one by one, more slowly: capturing them failed: {told}", stacklevel=2)
         return None
-
-
-def keep(old: State, new: State) -> None:
-    """Put a new state where the old one is; parts that are there already stay."""
-    pairs = [(a, b) for (_, a), (_, b) in zip(tensors(old), tensors(new), strict=True) if a is not b]
-    for a, b in pairs:
-        if (a.shape, a.dtype) != (b.shape, b.dtype):
-            kinds = " to ".join(f"{tuple(part.shape)} in {part.dtype}" for part in (a, b))
-            raise ValueError(f"a part of the state changes from {kinds}")
-    taken = {part.untyped_storage()._cdata for _, part in tensors(old)}  # written over, maybe, before it is read
-    for a, b in [(a, b.clone() if b.untyped_storage()._cdata in taken else b) for a, b in pairs]:
-        a.copy_(b)
 
 
 def _write(

@@ -42,6 +42,18 @@ def choose(mask: Tensor, new: State, old: State) -> State:
     return map_state(lambda a, b: torch.where(mask.view(-1, *[1] * (a.dim() - 1)), a, b), new, old)
 
 
+def keep(old: State, new: State) -> None:
+    """Put a new state where the old one is; parts that are there already stay."""
+    pairs = [(a, b) for (_, a), (_, b) in zip(tensors(old), tensors(new), strict=True) if a is not b]
+    for a, b in pairs:
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            kinds = " to ".join(f"{tuple(part.shape)} in {part.dtype}" for part in (a, b))
+            raise ValueError(f"a part of the state changes from {kinds}")
+    taken = {part.untyped_storage()._cdata for _, part in tensors(old)}  # written over, maybe, before it is read
+    for a, b in [(a, b.clone() if b.untyped_storage()._cdata in taken else b) for a, b in pairs]:
+        a.copy_(b)
+
+
 def tensors(state: State, name: str = "state") -> Iterator[tuple[str, Tensor]]:
     """Every tensor with a name that tells its place: what a checkpoint stores."""
     if isinstance(state, Tensor):

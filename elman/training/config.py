@@ -63,6 +63,9 @@ class TrainingConfig(Config):
     """Smallest fall of the validation loss (nats) that counts as improvement."""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """Arithmetic of matrix products; weights and states stay in single precision."""
+    captured: bool = False
+    """Repeat updates as one captured graph, where batches of one shape are trained on one GPU: the host then launches
+    one thing instead of hundreds. The learning rate is rounded to single precision. Not yet measured."""
     non_finite: Literal["skip", "stop"] = "skip"
     """What to do when loss or gradient is not a finite number: leave that update out, or stop."""
     max_skips: int = Field(3, ge=1)

@@ -16,6 +16,7 @@ from elman.batches import Batch, Examples
 from elman.layers import auxiliary_loss
 from elman.ops.state import detach, map_state, restore, take_rows, tensors
 from elman.shapes import State
+from elman.training.captured import captured_updates
 from elman.training.config import TrainingConfig
 from elman.training.distributed import World
 from elman.training.optimizers import Average, make_optimizer, optimizer_tensors, restore_optimizer
@@ -30,7 +31,7 @@ class Updater:
     def __init__(self, model: Any, config: TrainingConfig, device: torch.device, world: World):
         self.model, self.config, self.device, self.world = model, config, device, world
         self.optimizer = make_optimizer(model, config)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
+        self.scaler = self._scaler()
         self.moving = config.averaging == "moving"
         self.average = Average(model, config.averaging_steps if self.moving else math.inf)
         self.loss: nn.Module = _TotalLoss(model)
@@ -42,11 +43,25 @@ class Updater:
         self.norm = torch.zeros((), device=device)
         torch.set_float32_matmul_precision("highest" if config.precision == "fp32" else "high")
         torch.backends.cudnn.allow_tf32 = config.precision != "fp32"
+        self.captured = captured_updates(self) if config.captured else None
 
     def __call__(self, batch: AnyBatch, rate: float) -> None:
-        self.model.train()
+        if not self.model.training:
+            self.model.train()
+        if self.captured is None:
+            self.plainly(batch, rate)
+        else:
+            self.captured(self, batch, rate)
+        if self.average.count or self.moving:
+            self.average.update()
+
+    def plainly(self, batch: AnyBatch, rate: float | Tensor) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+        self.change(batch)
+
+    def change(self, batch: AnyBatch) -> None:
+        """All of an update that a GPU can do without the host."""
         self.optimizer.zero_grad(set_to_none=True)
         nats = self._gradients(batch)
         self.scaler.unscale_(self.optimizer)
@@ -60,8 +75,6 @@ class Updater:
             self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]  # fused rules then change nothing
             self.optimizer.step()
         self._account(bad, nats, batch.real)
-        if self.average.count or self.moving:
-            self.average.update()
 
     def _gradients(self, batch: AnyBatch) -> Tensor:
         """Gradients of the whole batch's mean loss; returns the nats of this process's rows."""
@@ -92,7 +105,7 @@ class Updater:
 
     def _account(self, bad: Tensor, nats: Tensor, real: int) -> None:
         """Sums for the log; after a bad update nothing of it may live on, the carried states included."""
-        self.in_row = (self.in_row + 1) * bad
+        self.in_row.add_(1).mul_(bad)
         good = (~bad).double().to(self.sums.device)
         counted = nats.double().nan_to_num(0, 0, 0).to(self.sums.device)
         self.sums += torch.stack([counted * good, real * good, 1 - good])
@@ -105,8 +118,16 @@ class Updater:
         """Nats per token, tokens and left-out updates since the last call, over all processes."""
         nats, tokens, skipped = self.sums.tolist()
         nats = float(self.world.total(self.sums[:1]).item())
-        self.sums = torch.zeros_like(self.sums)
+        self.sums.zero_()
         return nats / tokens if tokens else math.nan, int(tokens), int(skipped)
+
+    def renew_scaler(self) -> None:
+        """The same scale, but nothing of an update that was broken off."""
+        facts, self.scaler = self.scaler.state_dict(), self._scaler()
+        self.scaler.load_state_dict(facts)
+
+    def _scaler(self) -> torch.amp.GradScaler:
+        return torch.amp.GradScaler(self.device.type, enabled=self.config.precision == "fp16")
 
     def tensors(self) -> dict[str, Tensor]:
         """What must survive besides the weights: shared by all processes, then each process's own."""
@@ -125,6 +146,8 @@ class Updater:
 
     def restore(self, stored: dict[str, Tensor], facts: dict[str, Any]) -> bool:
         """Whether the restored state is exact: with another number of processes states and dice start anew."""
+        if self.captured is not None:
+            self.captured.forget()
         restore_optimizer(self.optimizer, _under(stored, "optimizer."))
         self.average.count = facts["averaged"]
         self.average.mean = {name: value.to(self.device) for name, value in _under(stored, "average.").items()}
@@ -133,7 +156,8 @@ class Updater:
         if facts["processes"] != self.world.size:
             return False
         own = _under(stored, f"process.{self.world.rank}.")
-        self.in_row, self.sums = own["in_row"].to(self.device), own["sums"].to(self.sums.device)
+        self.in_row.copy_(own["in_row"])
+        self.sums.copy_(own["sums"])
         for number in range(self.config.micro_batches):
             parts = {name: part for name, part in own.items() if name.startswith(f"carried.{number}")}
             self.carried[number] = restore(self.model.initial_state(1), parts, f"carried.{number}") if parts else None

@@ -1,0 +1,216 @@
+"""Updates on a GPU as one captured graph: forward, backward and the rule's step, at addresses that never change.
+
+A plain update launches hundreds of kernels, and the GPU waits for the host. Here the first updates of a kind run
+plainly, for practice; then one is captured, and each that follows is a copy of its words and one launch. Weights and
+moments stay where they are; words, learning rate, carried states and the norm get places of their own. What does not
+fit (the last, shorter batch, one that begins anew) runs plainly in between, from the same states and into them.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from elman.batches import Batch, Examples
+from elman.errors import ElmanError
+from elman.layers.experts import Experts
+from elman.models import prediction_of
+from elman.ops import alarm
+from elman.ops.state import keep, map_state, tensors
+from elman.ops.taps import listening
+from elman.ops.waiting import without_waiting
+from elman.shapes import State
+
+if TYPE_CHECKING:
+    from elman.training.update import Updater
+
+WARM = 3  # plain updates of one kind before it is captured, in which libraries choose and allocate what they need
+DEVICES = ("cuda",)
+
+_warned: set[str] = set()
+
+
+def obstacle(updater: "Updater") -> str:
+    """Why no update of this training can be captured; nothing if some can."""
+    config, device = updater.config, updater.device.type
+    found = {
+        f"the model is on {device}": device not in DEVICES,
+        "several processes exchange gradients": updater.world.size > 1,
+        "a batch is computed in several pieces": config.micro_batches > 1,
+        "training.jitter changes the length of batches": config.jitter,
+        "which words are hidden is looked up by the host": prediction_of(updater.model) != "left-to-right",
+        "how many words an expert gets is looked up by the host": any(
+            isinstance(layer, Experts) for layer in updater.model.modules()
+        ),
+        "the update rule has no fused form here": not all(group["fused"] for group in updater.optimizer.param_groups),
+    }
+    return next((reason for reason, holds in found.items() if holds), "")
+
+
+def captured_updates(updater: "Updater") -> "Captured | None":
+    """None, and a word about it, where nothing can be captured."""
+    reason = obstacle(updater)
+    if reason:
+        _tell(reason)
+        return None
+    return Captured(updater)
+
+
+class Captured:
+    """The graph of one kind of update, and all that it reads and writes besides weights and moments."""
+
+    batch: Batch
+    norm: Tensor
+    state: State | None
+
+    def __init__(self, updater: "Updater"):
+        self.rate = torch.zeros((), device=updater.device)
+        self.device = self.rate.device
+        self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        self.failed = False
+        self.forget()
+
+    def forget(self) -> None:
+        """The graph, since moments or sums are no longer where they were."""
+        self.graph: Any = None
+        self.kind: Any = None  # of the graph, or of the latest update while there is none
+        self.times = 0
+
+    def __call__(self, updater: "Updater", batch: Batch | Examples, rate: float) -> None:
+        self.rate.fill_(rate)
+        if not self._replay(updater, batch):
+            with self._aside():
+                updater.plainly(batch, self.rate)
+
+    def _replay(self, updater: "Updater", batch: Batch | Examples) -> bool:
+        """Make the update if a graph can; whether it did."""
+        if self.failed or listening():
+            return False
+        if not isinstance(batch, Batch) or batch.lengths is not None:
+            _tell("rows differ in length")
+            return False
+        kind = _kind(batch, updater.carried[0])
+        if self.graph is None:
+            self.times = self.times + 1 if kind == self.kind else 1
+            self.kind = kind
+            if self.times <= WARM or not self._capture(updater, batch):
+                return False
+        if kind != self.kind:
+            return False
+        self._check()
+        _put(self.batch.inputs, batch.inputs)
+        _put(self.batch.targets, batch.targets)
+        if self.state is not None and updater.carried[0] is not self.state:
+            keep(self.state, updater.carried[0])
+        self.graph.replay()
+        updater.carried, updater.norm = [self.state], self.norm
+        return True
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Plain updates on the stream of captures: what autograd and libraries keep for a stream is then there."""
+        if self.stream is None:
+            yield
+            return
+        main = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(main)
+        with torch.cuda.stream(self.stream):
+            yield
+        main.wait_stream(self.stream)
+
+    def _change(self, updater: "Updater") -> None:
+        """What is captured."""
+        with without_waiting():
+            updater.carried = [self.state]
+            updater.change(self.batch)
+            if updater.carried[0] is not None and self.state is not None:
+                keep(self.state, updater.carried[0])
+            self.norm.copy_(updater.norm)
+
+    def _capture(self, updater: "Updater", batch: Batch) -> bool:
+        """Whether there is a graph now. Nothing is computed here; where it fails, all is as before."""
+        before = carried, norm = updater.carried, updater.norm
+        inputs, targets = (part.to(self.device, copy=True) for part in (batch.inputs, batch.targets))
+        self.batch = Batch(inputs, targets, None, batch.fresh)
+        self.state = None if carried[0] is None else map_state(torch.clone, carried[0])
+        self.norm = norm.clone()
+        alarm.of(self.device)  # pinned memory cannot be had during a capture
+        updater.optimizer.zero_grad(set_to_none=True)  # gradients get places in the graph's own memory
+        try:
+            with _dice(self.device), _capturable(updater.optimizer):
+                self.graph = capture(partial(self._change, updater), self.stream)
+        except ElmanError:
+            raise
+        except Exception as problem:  # of torch, a driver or a compiler
+            _tell(f"capturing one failed: {str(problem).strip().partition(chr(10))[0]}")
+            self.failed = True
+            updater.optimizer.zero_grad(set_to_none=True)
+            updater.renew_scaler()
+        updater.carried, updater.norm = before
+        return not self.failed
+
+    def _check(self) -> None:
+        """What kernels do before each launch."""
+        try:
+            alarm.check(self.device)
+        except ElmanError:
+            self.forget()  # the graph would write to an alarm that is gone
+            raise
+
+
+def capture(step: Callable[[], None], stream: Any) -> Any:
+    """The CUDA graph of a step that has been practised on this stream."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        step()
+    return graph
+
+
+@contextmanager
+def _dice(device: torch.device) -> Iterator[None]:
+    """A capture that fails leaves torch's generator in the midst of it, where no dice can be thrown any more."""
+    if device.type != "cuda":
+        yield
+        return
+    generator = torch.cuda.default_generators[device.index]
+    before = generator.clone_state()
+    try:
+        yield
+    except BaseException:
+        generator.graphsafe_set_state(before)
+        raise
+
+
+@contextmanager
+def _capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Adam wants to be told; and warns if it is told for updates that are not captured. Fused, it does the same."""
+    groups = [group for group in optimizer.param_groups if "capturable" in group]
+    for group in groups:
+        group["capturable"] = True
+    try:
+        yield
+    finally:
+        for group in groups:
+            group["capturable"] = False
+
+
+def _kind(batch: Batch, carried: State | None) -> Any:
+    parts = () if carried is None else tuple((part.shape, part.dtype) for _, part in tensors(carried))
+    return batch.inputs.shape, batch.fresh, parts
+
+
+def _put(place: Tensor, values: Tensor) -> None:
+    """From pinned memory, since else the host would wait for all updates under way."""
+    if place.is_cuda and not values.is_cuda:
+        values = values.pin_memory()
+    place.copy_(values, non_blocking=True)
+
+
+def _tell(reason: str) -> None:
+    if reason not in _warned:
+        _warned.add(reason)
+        warnings.warn(f"updates are made without a captured graph, more slowly: {reason}", stacklevel=3)
