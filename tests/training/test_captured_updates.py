@@ -1,0 +1,301 @@
+"""Captured updates change the weights as plain ones do, to the bit, never need the host, and say why where they cannot.
+
+Without a GPU a stand-in takes the graph's place: making it runs the update once and takes all numbers back, as a
+capture computes nothing; replaying calls it.
+"""
+
+import copy
+
+import pytest
+import torch
+
+from elman.batches import Documents, Stream
+from elman.errors import TrainingError
+from elman.models import LanguageModel, StackConfig
+from elman.ops import alarm
+from elman.ops.taps import record
+from elman.training import Trainer, TrainingConfig, World, captured
+from elman.training.captured import WARM, obstacle
+from elman.training.update import Updater
+
+CPU = torch.device("cpu")
+CASES = {
+    "sgd": {"optimizer": "sgd"},
+    "momentum": {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 0.125},
+    "adam": {"optimizer": "adam"},
+    "adamw": {"weight_decay": 0.125},
+    "bf16": {"precision": "bf16"},
+    "bf16 sgd": {"precision": "bf16", "optimizer": "sgd"},
+    "fp16": {"precision": "fp16"},
+    "fp16 sgd": {"precision": "fp16", "optimizer": "sgd"},
+    "clipped": {"clip_grad_norm": 0.01},
+    "unclipped": {"clip_grad_norm": 0},
+    "moving average": {"averaging": "moving", "averaging_steps": 4},
+    "no state": {"carry_state": False},
+}
+
+
+class Replayed:
+    """Stands in for a CUDA graph."""
+
+    def __init__(self, step, stream):
+        assert stream is None
+        (updater,) = step.args
+        before = {name: value.clone() for name, value in numbers(updater).items()}
+        dice = torch.get_rng_state()
+        step()
+        torch.set_rng_state(dice)
+        with torch.no_grad():
+            for name, value in numbers(updater).items():
+                value.copy_(before[name])
+        self.step, self.replays, self.places = step, 0, places(updater)
+
+    def replay(self):
+        self.replays += 1
+        assert places(self.step.args[0]) == self.places
+        self.step()
+        assert places(self.step.args[0]) == self.places
+
+
+def places(updater):
+    """Addresses that a graph would have in it."""
+    places = {**numbers(updater), "rate": updater.captured.rate, "lr": updater.optimizer.param_groups[0]["lr"]}
+    return {name: value.data_ptr() for name, value in places.items() if "carried" not in name and "average" not in name}
+
+
+def numbers(updater):
+    """All that an update changes in place."""
+    found = {**updater.model.state_dict(), **updater.tensors()}
+    found |= {f"place.{name}": value for name, value in enumerate([updater.captured.state, updater.captured.norm])}
+    if updater.scaler.is_enabled():
+        found |= {"scale": updater.scaler._scale, "growth": updater.scaler._growth_tracker}
+    flat = {}
+    for name, value in found.items():
+        parts = [value] if isinstance(value, torch.Tensor) or value is None else [p for part in value for p in part]
+        flat |= {f"{name}.{number}": part for number, part in enumerate(parts) if part is not None}
+    return {name: value for name, value in flat.items() if "rng" not in name}
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    monkeypatch.setattr(captured, "DEVICES", ("cpu",))
+    monkeypatch.setattr(captured, "capture", Replayed)
+    monkeypatch.setattr(captured, "_warned", set())
+
+
+@pytest.fixture
+def stream(store):
+    """Its last batch is shorter than the others."""
+    return Stream(store, 6, 5, seed=1)
+
+
+def updater_of(model, **settings):
+    return Updater(model, TrainingConfig.make(settings), CPU, World())
+
+
+def trained(updater, batches, poisoned=(), epochs=3):
+    """All numbers after each of some updates, the rate falling; poisoned ones meet a weight that is not a number."""
+    found, number = [], 0
+    for epoch in range(epochs):
+        for batch in batches.epoch(epoch):
+            bias = updater.model.output_bias.data
+            kept = bias.clone()
+            if number in poisoned:
+                bias[3] = torch.nan
+            updater(batch, rate=0.0625 * 0.5 ** (number // 8))
+            if number in poisoned:
+                bias.copy_(kept)
+            stored = {**updater.model.state_dict(), **updater.tensors(), "norm": updater.norm}
+            found.append(copy.deepcopy(stored | {"facts": updater.facts()}))
+            number += 1
+    return found
+
+
+def assert_same(ours, theirs):
+    assert len(ours) == len(theirs)
+    for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        assert one.pop("facts") == other.pop("facts")
+        assert one.keys() == other.keys()
+        different = [name for name in one if not torch.equal(one[name].nan_to_num(-1), other[name].nan_to_num(-1))]
+        assert not different, f"update {number}"
+
+
+@pytest.mark.parametrize("poisoned", [(), (6, 7, 12)], ids=["good", "bad"])
+@pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
+def test_captured_updates_are_plain_updates(stand_in, stream, make_model, settings, poisoned):
+    ours = updater_of(make_model().float(), captured=True, **settings)
+    theirs = updater_of(make_model().float(), **settings)
+    assert_same(trained(ours, stream, poisoned), trained(theirs, stream, poisoned))
+    assert ours.captured.graph.replays >= 12
+    assert ours.drain() == theirs.drain()
+
+
+def test_dropout_throws_the_same_dice(stand_in, stream, make_model):
+    shares = {"dropout": 0.5, "weight_dropout": 0.5, "embedding_dropout": 0.25}
+    assert_same(
+        trained(updater_of(make_model(**shares), captured=True), stream),
+        trained(updater_of(make_model(**shares)), stream),
+    )
+
+
+@pytest.mark.parametrize("cut", [5, 9, 20])
+@pytest.mark.parametrize("settings", [{"optimizer": "sgd", "momentum": 0.5}, {"averaging": "moving"}], ids=str)
+def test_a_run_that_is_cut_goes_on_as_if_it_had_not_been(stand_in, stream, make_model, settings, cut):
+    def trainer(model):
+        config = {"captured": True, "max_epochs": 3, "log_every": 2, "save_every": cut, **settings}
+        return Trainer(model, stream, TrainingConfig.make(config))
+
+    whole = trainer(make_model())
+    stored = None
+    for report in whole:
+        if report.kind == "save" and stored is None:
+            stored = copy.deepcopy((whole.model.state_dict(), whole.tensors(), whole.facts()))
+    weights, tensors, facts = stored
+    resumed = trainer(make_model(seed=1))
+    resumed.model.load_state_dict(weights)
+    assert resumed.restore(tensors, facts)
+    list(resumed)
+    assert facts["step"] == cut
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_a_graph_is_not_used_after_moments_have_moved(stand_in, stream, make_model):
+    ours, theirs = updater_of(make_model(), captured=True), updater_of(make_model())
+    for updater in (ours, theirs):
+        trained(updater, stream, epochs=1)
+        updater.restore(copy.deepcopy(updater.tensors()), updater.facts())
+    assert ours.captured.graph is None
+    assert_same(trained(ours, stream), trained(theirs, stream))
+
+
+def test_a_capture_that_fails_leaves_everything_as_it_was(stand_in, stream, make_model, monkeypatch):
+    """In the midst of an update: the scaler has seen its gradients."""
+
+    def failing(step, stream):
+        Replayed(step, stream)
+        step.args[0].scaler.scale(torch.ones(()))
+        step.args[0].model.output_bias.grad = torch.ones_like(step.args[0].model.output_bias)
+        step.args[0].scaler.unscale_(step.args[0].optimizer)
+        raise RuntimeError("operation not permitted\nsomewhere")
+
+    monkeypatch.setattr(captured, "capture", failing)
+    ours = updater_of(make_model().float(), captured=True, precision="fp16")
+    with pytest.warns(UserWarning, match="more slowly: capturing one failed: operation not permitted$"):
+        found = trained(ours, stream)
+    assert ours.captured.failed
+    assert_same(found, trained(updater_of(make_model().float(), precision="fp16"), stream))
+
+
+def test_recorded_updates_are_not_captured(stand_in, stream, make_model):
+    updater = updater_of(make_model(), captured=True)
+    with record("embedding"):
+        trained(updater, stream, epochs=1)
+    assert updater.captured.graph is None
+
+
+def test_rows_of_unequal_length_are_trained_plainly_and_that_is_said_once(stand_in, store, make_model):
+    documents = Documents(store, 6, 5, seed=1)
+    ours = updater_of(make_model(), captured=True)
+    with pytest.warns(UserWarning, match="rows differ in length") as told:
+        found = trained(ours, documents)
+    assert len(told) == 1
+    assert_same(found, trained(updater_of(make_model()), documents))
+
+
+def test_an_alarm_is_heard_before_the_next_replay(stand_in, stream, make_model, monkeypatch):
+    monkeypatch.setattr(alarm, "ALARMS", {})
+    updater = updater_of(make_model(), captured=True)
+    trained(updater, stream, epochs=1)
+    alarm.of(CPU)[1].fill_(1)
+    with pytest.raises(TrainingError, match="waited in vain"):
+        trained(updater, stream, epochs=1)
+    assert updater.captured.graph is None
+
+
+def test_the_graph_is_made_after_some_updates_of_one_kind(stand_in, stream, make_model):
+    updater = updater_of(make_model(), captured=True)
+    graphs = []
+    for batch in stream.epoch(0):
+        updater(batch, 0.1)
+        graphs.append(updater.captured.graph)
+    assert graphs[: WARM + 1] == [None] * (WARM + 1)  # the first batch begins anew
+    assert set(graphs[WARM + 1 :]) == {updater.captured.graph}
+    assert updater.captured.graph.replays == 3  # not of the last, shorter batch
+
+
+@pytest.mark.parametrize(
+    ("reason", "settings", "model"),
+    [
+        ("several pieces", {"micro_batches": 2}, {}),
+        ("changes the length", {"jitter": True}, {}),
+        ("an expert gets", {}, {"pattern": [{"experts": {"num_experts": 2}}]}),
+    ],
+)
+def test_who_cannot_be_captured_is_told_once(stand_in, make_model, reason, settings, model):
+    with pytest.warns(UserWarning, match=f"without a captured graph, more slowly: .*{reason}"):
+        updater = updater_of(make_model(**model), captured=True, **settings)
+    assert updater.captured is None
+    assert updater_of(make_model(**model), captured=True, **settings).captured is None  # in silence
+
+
+def test_other_obstacles(make_model):
+    updater = updater_of(make_model())
+    assert obstacle(updater) == "the model is on cpu"
+    updater.device = torch.device("cuda")
+    assert obstacle(updater) == ""
+    updater.world = World(0, 2)
+    assert obstacle(updater) == "several processes exchange gradients"
+    updater.world = World()
+    updater.optimizer.param_groups[0]["fused"] = False
+    assert obstacle(updater) == "the update rule has no fused form here"
+    updater.model.prediction = "masked"
+    assert "hidden" in obstacle(updater)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
+def test_graphs_of_a_gpu_make_the_updates_that_torch_makes(stream, store, settings):
+    """The very same kernels, so the same numbers, dropout included."""
+    found = []
+    for asked in (True, False):
+        torch.manual_seed(0)
+        config = StackConfig.make({"pattern": ["lstm"], "hidden_size": 64, "num_layers": 2, "dropout": 0.25})
+        model = LanguageModel(config, store.vocab_size).cuda()
+        updater = Updater(model, TrainingConfig.make({"captured": asked, **settings}), torch.device("cuda"), World())
+        torch.cuda.manual_seed(1)
+        found.append(trained(updater, stream, poisoned=(6, 12)))
+        if asked:
+            assert updater.captured.graph is not None
+            assert not updater.captured.failed
+    assert_same(*found)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_failed_capture_on_a_gpu_leaves_dice_and_weights(stream, store, monkeypatch):
+    """The model waits for its device, but only while it is captured."""
+    found = []
+    for asked in (True, False):
+        torch.manual_seed(0)
+        model = LanguageModel(StackConfig.make({"hidden_size": 32, "dropout": 0.5}), store.vocab_size).cuda()
+        whole = model.total_loss
+
+        def waiting(*given, whole=whole):
+            total, state = whole(*given)
+            if torch.cuda.is_current_stream_capturing():
+                total.item()
+            return total, state
+
+        monkeypatch.setattr(model, "total_loss", waiting)
+        config = TrainingConfig.make({"captured": asked, "precision": "fp16"})
+        updater = Updater(model, config, torch.device("cuda"), World())
+        torch.cuda.manual_seed(1)
+        if asked:
+            monkeypatch.setattr(captured, "_warned", set())
+            with pytest.warns(UserWarning, match="capturing one failed"):
+                found.append(trained(updater, stream))
+            assert updater.captured.failed
+            torch.cuda.empty_cache()  # which would complain about a capture that has not ended
+        else:
+            found.append(trained(updater, stream))
+    assert_same(*found)
