@@ -21,6 +21,7 @@ from elman.models import LanguageModel, StackConfig
 from elman.ops.dropout import embedding_dropout, locked_dropout
 from elman.ops.recurrence import using
 from elman.training import TrainingConfig, World
+from elman.training.captured import WARM
 from elman.training.update import Updater
 
 RATE, CLIP, TOKENS = 1.0, 0.25, 2_088_628  # tokens of WikiText-2's training text
@@ -110,15 +111,19 @@ def plain(twin: LanguageModel, batch: Batch, precision: str) -> Callable[[], Ten
     return update
 
 
-def ours(model: LanguageModel, batch: Batch, precision: str, form: str = "auto") -> Callable[[], Tensor]:
+def ours(
+    model: LanguageModel, batch: Batch, precision: str, form: str = "auto", captured: bool = False
+) -> Callable[[], Tensor]:
     device = batch.inputs.device
     settings = {"optimizer": "sgd", "learning_rate": RATE, "clip_grad_norm": CLIP, "precision": precision}
-    updater = Updater(model.to(device), TrainingConfig.make(settings), device, World())
+    updater = Updater(model.to(device), TrainingConfig.make({**settings, "captured": captured}), device, World())
 
     def update() -> Tensor:
         before = updater.sums[0].clone()
         with using(form):
             updater(batch, RATE)
+        if captured and (updater.captured is None or updater.captured.failed):
+            raise RuntimeError("the update could not be captured")
         return (updater.sums[0] - before) / batch.real
 
     return update
@@ -134,33 +139,36 @@ def draw(shape: Shape, device: torch.device) -> Batch:
     return Batch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), None, fresh=False).to(device)
 
 
-def learning(update: Callable[[], Tensor]) -> list[float]:
+def learning(update: Callable[[], Tensor], count: int) -> list[float]:
     """Losses of some updates."""
-    return [float(update()) for _ in range(5)]
+    return [float(update()) for _ in range(count)]
 
 
 def measure(rounds: int, shape: Shape = Shape()) -> dict[str, Any]:  # noqa: B008  (a tuple)
     """Time of an update, of an epoch, and how many times faster than plain torch at its best."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    precisions, forms = ["fp16", "bf16"], ["generated", "vendor"]
+    precisions, count = ["fp16", "bf16"], WARM + 5  # so that some of these updates are replayed
+    forms = [("generated", False), ("vendor", False), ("generated", True), ("vendor", True)]
     if device.type == "cpu":
-        precisions, forms = ["fp32"], ["compiled", "vendor"]
+        precisions, count, forms = ["fp32"], 5, [("compiled", False), ("vendor", False)]
     results: dict[str, Any] = {"losses": {}}
     variants: dict[str, Callable[[], Tensor]] = {}
     batch = draw(shape, device)
     for precision in precisions:
-        expected = learning(plain(make(shape, False), batch, precision))  # from the same weights, without dropout
+        expected = learning(
+            plain(make(shape, False), batch, precision), count
+        )  # from the same weights, without dropout
         losses = results["losses"][precision] = {"plain": expected}
-        for form in forms:
-            name = f"elman {precision}, {form}"
+        for form, captured in forms:
+            name = f"elman {precision}, {form}{', captured' if captured else ''}"
             try:
-                losses[name] = learning(ours(make(shape, False), batch, precision, form))
+                losses[name] = learning(ours(make(shape, False), batch, precision, form, captured), count)
             except Exception as problem:  # one form that fails is written down, and the rest go on
                 results[name] = {"error": str(problem)[:500]}
                 continue
             gap = max(abs(a - b) for a, b in zip(losses[name], expected, strict=True))
             if gap <= CLOSE:
-                variants[name] = ours(make(shape, True), batch, precision, form)
+                variants[name] = ours(make(shape, True), batch, precision, form, captured)
             else:
                 results[name] = {"error": f"losses differ from plain torch by {gap:.4f}"}
         variants[f"plain torch {precision}"] = plain(make(shape, True), batch, precision)

@@ -8,7 +8,7 @@ fit (the last, shorter batch, one that begins anew) runs plainly in between, fro
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -164,9 +164,14 @@ class Captured:
 
 def capture(step: Callable[[], None], stream: Any) -> Any:
     """The CUDA graph of a step that has been practised on this stream."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        step()
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+    try:  # the outer stream, since torch does not leave that of a capture that fails
+        with torch.cuda.stream(stream), torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
+            step()
+    except BaseException:
+        with suppress(RuntimeError):  # nor, in some versions, its memory; in others it has
+            torch._C._cuda_endAllocateToPool(stream.device_index, pool)
+        raise
     return graph
 
 

@@ -46,8 +46,7 @@ class Updater:
         self.captured = captured_updates(self) if config.captured else None
 
     def __call__(self, batch: AnyBatch, rate: float) -> None:
-        if not self.model.training:
-            self.model.train()
+        self.model.train()
         if self.captured is None:
             self.plainly(batch, rate)
         else:

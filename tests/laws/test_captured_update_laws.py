@@ -51,10 +51,10 @@ class Replayed:
             self.step()
 
 
-def trained(settings: dict[str, Any], **training: Any) -> tuple[Updater, list[Tensor]]:
+def trained(settings: dict[str, Any], device: str = "cpu", **training: Any) -> tuple[Updater, list[Tensor]]:
     torch.manual_seed(0)
-    model = LanguageModel(StackConfig.make({"hidden_size": 12, **settings}), VOCABULARY)
-    updater = Updater(model, TrainingConfig.make(training), torch.device("cpu"), World())
+    model = LanguageModel(StackConfig.make({"hidden_size": 12, **settings}), VOCABULARY).to(device)
+    updater = Updater(model, TrainingConfig.make(training), torch.device(device), World())
     torch.manual_seed(1)
     for number in range(UPDATES):
         words = torch.randint(VOCABULARY, (ROWS, TIME + 1))
@@ -79,6 +79,17 @@ def test_no_layer_needs_the_host_in_an_update(stand_in: None, settings: dict[str
     _, theirs = trained(settings)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("settings", CASES)
+def test_a_cuda_graph_trains_every_layer_as_torch_does(settings: dict[str, Any]) -> None:
+    updater, ours = trained(settings, "cuda", captured=True, optimizer="sgd")
+    assert updater.captured is not None
+    assert updater.captured.graph is not None
+    _, theirs = trained(settings, "cuda", optimizer="sgd")
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

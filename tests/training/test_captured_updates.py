@@ -46,6 +46,7 @@ class Replayed:
     def __init__(self, step, stream):
         assert stream is None
         (updater,) = step.args
+        assert all(group.get("capturable", True) for group in updater.optimizer.param_groups)
         before = {name: value.clone() for name, value in numbers(updater).items()}
         dice = torch.get_rng_state()
         step()
@@ -138,6 +139,7 @@ def test_captured_updates_are_plain_updates(stand_in, stream, make_model, settin
     theirs = updater_of(make_model().float(), **settings)
     assert_same(trained(ours, stream, poisoned), trained(theirs, stream, poisoned))
     assert ours.captured.graph.replays >= 12
+    assert not any(group.get("capturable") for group in ours.optimizer.param_groups)
     assert ours.drain() == theirs.drain()
 
 
