@@ -146,11 +146,12 @@ class Captured:
         except ElmanError:
             raise
         except Exception as problem:  # of torch, a driver or a compiler
-            _tell(f"capturing one failed: {str(problem).strip().partition(chr(10))[0]}")
+            _tell(f"capturing one failed: {_cause(problem)}")
             self.failed = True
             updater.optimizer.zero_grad(set_to_none=True)
             updater.renew_scaler()
-        updater.carried, updater.norm = before
+        finally:
+            updater.carried, updater.norm = before
         return not self.failed
 
     def _check(self) -> None:
@@ -213,6 +214,13 @@ def _put(place: Tensor, values: Tensor) -> None:
     if place.is_cuda and not values.is_cuda:
         values = values.pin_memory()
     place.copy_(values, non_blocking=True)
+
+
+def _cause(problem: BaseException) -> str:
+    """What came first: ending a broken capture fails once more."""
+    while problem.__context__ is not None:
+        problem = problem.__context__
+    return str(problem).strip().partition("\n")[0] or type(problem).__name__
 
 
 def _tell(reason: str) -> None:

@@ -190,7 +190,10 @@ def test_a_capture_that_fails_leaves_everything_as_it_was(stand_in, stream, make
         step.args[0].scaler.scale(torch.ones(()))
         step.args[0].model.output_bias.grad = torch.ones_like(step.args[0].model.output_bias)
         step.args[0].scaler.unscale_(step.args[0].optimizer)
-        raise RuntimeError("operation not permitted\nsomewhere")
+        try:
+            raise RuntimeError("operation not permitted\nsomewhere")
+        finally:
+            raise RuntimeError("ending the capture fails too")
 
     monkeypatch.setattr(captured, "capture", failing)
     ours = updater_of(make_model().float(), captured=True, precision="fp16")
