@@ -20,8 +20,8 @@ from elman.ops.forms import using
 
 PLANS = [(8, 8, 1, 2048), (8, 16, 1, 2048), (4, 16, 1, 2048), (8, 8, 1, 4096)]  # steps, channels, warps, programs
 PROGRAMS = (1, 1024, 2048, 4096, 8192)  # the more, the more segments where rows are few
-WIDTH, TOKENS, LENGTHS = 512, 32768, (256, 512, 1024, 2048, 4096, 8192, 16384)
-TORCH_LENGTHS = (256, 4096)
+WIDTH, TOKENS, LENGTHS = 512, 32768, (256, 1024, 4096, 8192, 16384, 32768)
+TORCH_LENGTHS = (256,)
 CLOSE = 1e-3  # of the largest number
 
 
