@@ -347,8 +347,9 @@ class _Emitter:
             asked.append(f"{self.sent(args[place])} + outer + ({k})")
             names += [f"u{place}_{piece}_{word}" for word in range(WIDE)]
         looks = self.tile().looks
-        name = f"hear{len(asked)}_{looks}"
-        self.functions[name] = function(name, len(asked), looks, self.itemsize == 2, interpreted())
+        name = f"hear{len(args)}_{len(asked)}_{looks}"
+        scouting = len(args) > 1  # several values are so much to ask for that those who write them would wait
+        self.functions[name] = function(name, len(asked), looks, self.itemsize == 2, scouting, interpreted())
         self.write(f"{', '.join(names)} = {name}({', '.join(asked)}, alarm, limit)", 2)
         for place, piece in window:
             words = ", ".join(f"u{place}_{piece}_{word}" for word in range(WIDE))

@@ -31,9 +31,7 @@ def unwatched(inputs: Tensor) -> str | None:
 FORMS = Forms(
     "the scan",
     {
-        "kernel": Form(
-            kernel.run, kernel.obstacle, never, lambda inputs: "Triton, a lane for each channel", "cuda"
-        ),
+        "kernel": Form(kernel.run, kernel.obstacle, never, lambda inputs: "Triton, a lane for each channel", "cuda"),
         "chunked": Form(chunked.run, unwatched, never, lambda inputs: "chunks side by side in torch"),
         "reference": Form(reference.run, never, never, lambda inputs: "the plain loop"),
     },

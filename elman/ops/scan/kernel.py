@@ -35,7 +35,9 @@ class Plan(NamedTuple):
 
 
 PLAN = Plan(registers=152)
-BACK = Plan(block=128, unroll=32, warps=4, registers=168)  # of a walk with products, which holds a third number for each step
+BACK = Plan(
+    block=128, unroll=32, warps=4, registers=168
+)  # of a walk with products, which holds a third number for each step
 
 
 def obstacle(inputs: Tensor) -> str | None:
