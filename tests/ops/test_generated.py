@@ -159,3 +159,11 @@ def test_the_reason_why_a_cell_has_no_kernel_is_told(monkeypatch: pytest.MonkeyP
 def test_on_a_cpu_nobody_speaks_of_it() -> None:
     assert explain(cell_of("lstm"), torch.zeros(2, 8, 3)) == "vendor: oneDNN LSTM"
     assert "CUDA" in (generated.obstacle(cell_of("lstm"), torch.zeros(2, 8, 3), None) or "")
+
+
+def test_a_chip_with_less_shared_memory_gets_smaller_slices() -> None:
+    """Planted: the limit of the largest chip for all."""
+    program = generated.plan(cell_of("lstm", hidden_size=768)).step
+    large, small = (partition(program, 64, 2, 132, shared) for shared in (SHARED, 100 * 1024))
+    assert small.shared(program, 2) <= 100 * 1024 < large.shared(program, 2)
+    assert partition(program, 64, 2, 132, 16 * 1024) is None

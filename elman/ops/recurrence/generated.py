@@ -26,6 +26,8 @@ from elman.ops.recurrence.steps import first_parameter, in_use, names_of, step_o
 from elman.ops.recurrence.units import Program
 from elman.shapes import Lengths, Sequence, State
 
+RESERVED = 1024  # bytes of shared memory that a program cannot have
+TRIED = 9  # compute capability: Hopper
 SHORT = 32  # steps; below, the host takes longer for ours than the vendor for all
 KINDS = (torch.float32, torch.float16, torch.bfloat16)
 _asked: dict[str, Partition] = {}
@@ -66,8 +68,10 @@ class Plan:
     ) -> Partition | None:
         if device.type == "cpu":  # the interpreter runs one program after another, so each must be alone
             return Partition(16, max(16, 1 << (self.step.size - 1).bit_length()), poll="atomic")
-        processors = torch.cuda.get_device_properties(device).multi_processor_count // ways
-        return partition.partition(self.program(direction), batch, kind.itemsize, processors)
+        chip = torch.cuda.get_device_properties(device)
+        shared = min(partition.SHARED, chip.shared_memory_per_block_optin - RESERVED)
+        processors = chip.multi_processor_count // ways
+        return partition.partition(self.program(direction), batch, kind.itemsize, processors, shared)
 
     def program(self, direction: str) -> Program:
         return self.step if direction == "forward" else self.adjoint.program
@@ -164,6 +168,8 @@ def apart(ahead: Any, back: Any, x: Sequence, lengths: Lengths | None) -> str | 
 
 def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     """Why the vendor is faster, as measured on an H200 (64 rows, 512 steps, 256 units and more)."""
+    if x.device.type == "cuda" and _capability(x.device) != TRIED:
+        return "its kernels were tried on Hopper GPUs alone, so elsewhere they run only when asked for"
     call = cell.vendor()
     if isinstance(call, str):
         return None
@@ -175,6 +181,11 @@ def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     if kind != torch.bfloat16 and cell.hidden_size <= 128:
         return "up to 128 units the vendor's kernel is as fast"
     return None
+
+
+@cache
+def _capability(device: torch.device) -> int:
+    return torch.cuda.get_device_capability(device)[0]
 
 
 @cache
