@@ -164,6 +164,6 @@ def test_on_a_cpu_nobody_speaks_of_it() -> None:
 def test_a_chip_with_less_shared_memory_gets_smaller_slices() -> None:
     """Planted: the limit of the largest chip for all."""
     program = generated.plan(cell_of("lstm", hidden_size=768)).step
-    large, small = (partition(program, 64, 2, 132, shared) for shared in (SHARED, 100 * 1024))
-    assert small.shared(program, 2) <= 100 * 1024 < large.shared(program, 2)
-    assert partition(program, 64, 2, 132, 16 * 1024) is None
+    large, small = (partition(program, 64, 2, 132, shared) for shared in (SHARED, 160 * 1024))
+    assert small.shared(program, 2) <= 160 * 1024 < large.shared(program, 2)
+    assert partition(program, 64, 2, 132, 100 * 1024) is None
