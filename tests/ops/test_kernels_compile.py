@@ -15,18 +15,20 @@ import itertools
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from elman.ops import softmax_errors
 from elman.ops.scan import kernel, lookback
 from elman.ops.selective import fused, kernel as selective
 from elman.ops.short_convolution import fused as convolution, kernel as short
 
 INTEGERS = "time channels size stretches gate_time batch steps segments rows window limit"
-INTEGERS += " decay_row decay_time inputs_row inputs_time given_time made_time"
-NARROW = "decay inputs x delta write read gate values vectors seen given made"
+INTEGERS += " decay_row decay_time inputs_row inputs_time given_time made_time words stride"
+NARROW = "decay inputs x delta write read gate values vectors seen given made scores"
+WORDS = {"told": "i32", "alarm": "i32", "targets": "i64"}
 
 def build(function, constants, kind, warps):
     types = {}
     for name in function.arg_names:
-        own = kind if name in NARROW.split() else "i32" if name in ("told", "alarm") else "fp32"
+        own = kind if name in NARROW.split() else WORDS.get(name, "fp32")
         types[name] = "constexpr" if name in constants else "i32" if name in INTEGERS.split() else "*" + own
     aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(types) if types[name].startswith("*")}
     source = ASTSource(function, types, constants, aligned)
@@ -54,6 +56,7 @@ for function, gated in itertools.product((fused.fold, fused.forward, fused.backw
     ptx = build(function, {**absent, **sizes}, "fp32" if gated else "bf16", selective.PLAN.warps)
     if function is not fused.backward:  # lanes that share a channel exchange numbers by themselves
         assert "ld.shared" not in ptx
+build(softmax_errors.errors, {"BLOCK": softmax_errors.BLOCK}, "bf16", softmax_errors.WARPS)
 sizes = {"TAPS": 4, "STEPS": short.PLAN.steps, "BLOCK": short.PLAN.block}
 build(convolution.correlate, sizes, "bf16", short.PLAN.warps)
 for back in (False, True):
@@ -69,7 +72,7 @@ def test_every_kernel_compiles() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(done.stdout.splitlines()) == 13
+    assert len(done.stdout.splitlines()) == 14
 
 
 @pytest.mark.slow

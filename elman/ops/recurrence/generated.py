@@ -4,6 +4,7 @@ A plan knows a cell's step, its derivative and their kernels; `passes` runs them
 end of the sequence, can share a launch.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
@@ -69,7 +70,7 @@ class Plan:
         if device.type == "cpu":  # the interpreter runs one program after another, so each must be alone
             return Partition(16, max(16, 1 << (self.step.size - 1).bit_length()), poll="atomic")
         chip = torch.cuda.get_device_properties(device)
-        shared = min(partition.SHARED, chip.shared_memory_per_block_optin - RESERVED)
+        shared = min(partition.SHARED, getattr(chip, "shared_memory_per_block_optin", math.inf) - RESERVED)
         processors = chip.multi_processor_count // ways
         return partition.partition(self.program(direction), batch, kind.itemsize, processors, shared)
 
