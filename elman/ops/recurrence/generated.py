@@ -18,13 +18,13 @@ from torch import nn
 from elman.ops import taps
 from elman.ops.recurrence import partition
 from elman.ops.recurrence.adjoint import Adjoint, derive
-from elman.ops.recurrence.emit import interpreted
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition
 from elman.ops.recurrence.passes import Way, walked
 from elman.ops.recurrence.recomputing import Recall
 from elman.ops.recurrence.steps import first_parameter, in_use, names_of, step_of
 from elman.ops.recurrence.units import Program
+from elman.ops.recurrence.writing import interpreted
 from elman.shapes import Lengths, Sequence, State
 
 RESERVED = 1024  # bytes of shared memory that a program cannot have
