@@ -128,8 +128,13 @@ def _measured(figures: Any, title: str = "") -> Iterator[tuple[str, str]]:
             for name, row in rows.items()
         ]
         yield title, _rows(["", "ms", "times faster"], cells)
+    others = {name: row for name, row in figures.items() if name not in rows}
+    plain = {name: row for name, row in others.items() if isinstance(row, Mapping) and "ms" in row}
+    if plain:
+        cells = [[name, f"{row['ms']:.3g} ({row['low']:.3g} to {row['high']:.3g})"] for name, row in plain.items()]
+        yield title, _rows(["", "ms"], cells)
     for name, inner in figures.items():
-        if name not in rows:
+        if name not in rows and name not in plain:
             yield from _measured(inner, title if name in ("variants", "table") else f"{title}, {name}".lstrip(", "))
 
 

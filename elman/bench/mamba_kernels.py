@@ -20,8 +20,9 @@ from elman.ops.forms import using
 
 PLANS = [(8, 8, 1, 2048), (8, 16, 1, 2048), (4, 16, 1, 2048), (8, 8, 1, 4096)]  # steps, channels, warps, programs
 PROGRAMS = (1, 1024, 2048, 4096, 8192)  # the more, the more segments where rows are few
-WIDTH, TOKENS, LENGTHS = 512, 32768, (256, 512, 1024, 2048, 4096, 8192, 16384)
-TORCH_LENGTHS = (256, 4096)
+WIDTH, TOKENS, LENGTHS = 512, 32768, (256, 1024, 4096, 8192, 16384, 32768)
+TORCH_LENGTHS = (256,)
+NAME = 60  # letters of a kernel's name that tell enough
 CLOSE = 1e-3  # of the largest number
 
 
@@ -107,9 +108,10 @@ def profile() -> dict[str, float]:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
         _step(mamba, x, "kernel")
         torch.cuda.synchronize()
-    spent = sorted(((event.self_device_time_total / 1e3, event.key) for event in seen.key_averages()), reverse=True)
+    events = seen.key_averages()
+    spent = sorted(((event.self_device_time_total / 1e3, event.key[:NAME]) for event in events), reverse=True)
     for ms, name in spent[:16]:
-        print(f"  {ms:9.3f} ms  {name[:100]}", flush=True)
+        print(f"  {ms:9.3f} ms  {name}", flush=True)
     return {name: ms for ms, name in spent}
 
 

@@ -5,6 +5,7 @@ chunks, and forming the gradients while a chunk's logits are still in cache, sav
 """
 
 import math
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -51,20 +52,21 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             chunks = _chunks(features, weight)
             size = chunks[0].stop if chunks else 0
             logits = features.new_empty(size, len(narrow_weight), dtype=half)  # memory for all chunks in turn
-            errors = features.new_empty(size, len(narrow_weight), dtype=wide)
+            in_place = _has_kernel(logits)
+            errors = logits if in_place else features.new_empty(logits.shape, dtype=wide)
             ones = features.new_ones(size, dtype=wide)
             for rows in chunks:
-                inputs, answers = features[rows].to(half), targets[rows].unsqueeze(1)
+                inputs = features[rows].to(half)
                 scores = logits[: len(inputs)]
                 if narrow_bias is None:
                     torch.mm(inputs, narrow_weight.t(), out=scores)
                 else:
                     torch.addmm(narrow_bias, inputs, narrow_weight.t(), out=scores)
-                log_probs = torch.log_softmax(scores, -1, dtype=wide, out=errors[: len(inputs)])
-                total -= log_probs.gather(1, answers).sum()
-                wrong = log_probs.exp_().scatter_add_(1, answers, log_probs.new_full(answers.shape, -1.0))
+                wrong = errors[: len(inputs)]
+                total += (_errors_in_place if in_place else _errors)(scores, targets[rows], wrong)
                 if for_bias is not None:
-                    for_bias += (wrong.t() @ ones[: len(inputs)])[: len(bias)].to(for_bias.dtype)
+                    share = wrong.sum(0, dtype=wide) if in_place else wrong.t() @ ones[: len(inputs)]
+                    for_bias += share[: len(bias)].to(for_bias.dtype)
                 wrong = wrong.to(half)
                 for_features[rows] = (wrong @ narrow_weight).to(for_features.dtype)
                 wrong = wrong[:, : len(weight)]
@@ -82,6 +84,25 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         if gradients is None:
             raise RuntimeError("the chunked cross-entropy keeps its gradients for one backward pass only")
         return *(None if gradient is None else gradient.mul_(scale) for gradient in gradients), None
+
+
+def _has_kernel(logits: Tensor) -> bool:
+    return logits.device.type == "cuda" and logits.dtype != torch.float64 and find_spec("triton") is not None
+
+
+def _errors_in_place(scores: Tensor, targets: Tensor, wrong: Tensor) -> Tensor:
+    from elman.ops.softmax_errors import softmax_errors
+
+    return softmax_errors(scores, targets).sum()
+
+
+def _errors(scores: Tensor, targets: Tensor, wrong: Tensor) -> Tensor:
+    """Nats of all targets; `wrong` becomes the gradient of the scores."""
+    answers = targets.unsqueeze(1)
+    log_probs = torch.log_softmax(scores, -1, dtype=wrong.dtype, out=wrong)
+    nats = -log_probs.gather(1, answers).sum()
+    log_probs.exp_().scatter_add_(1, answers, log_probs.new_full(answers.shape, -1.0))
+    return nats
 
 
 def _aligned(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:

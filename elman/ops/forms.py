@@ -14,11 +14,6 @@ def never(*given: Any) -> None:
     return None
 
 
-def unmeasured(*given: Any) -> str:
-    """The drawback of a form of which no figures from a GPU are known yet."""
-    return "its kernel has not been measured on a GPU yet, so it runs only when asked for"
-
-
 class Form(NamedTuple):
     """One way to compute an operation; its questions are asked about what the operation was given."""
 

@@ -12,18 +12,15 @@ from elman.ops import alarm, scan, taps
 from elman.ops.forms import using
 from elman.ops.scan import kernel, linear_scan_kernel, linear_scan_reference
 
-TILES = kernel.Plan("tiles", block=4, unroll=8)
-LOOKBACK = kernel.Plan("lookback", block=4, unroll=4)
-WALKS = {"tiles": (TILES, 1), "lookback": (LOOKBACK, 1), "windows": (LOOKBACK, 32)}
+SMALL = kernel.Plan(block=4, steps=4)
 
 
-@pytest.fixture(params=list(WALKS))
+@pytest.fixture(params=[1, 32], ids=["stretches", "windows"])
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks of channels, several stretches of steps, with a rest in both."""
-    plan, widest = WALKS[request.param]
-    monkeypatch.setattr(kernel, "PLAN", plan)
-    monkeypatch.setattr(kernel, "BACK", plan)
-    monkeypatch.setattr(kernel, "WIDEST", widest)
+    monkeypatch.setattr(kernel, "PLAN", SMALL)
+    monkeypatch.setattr(kernel, "BACK", SMALL)
+    monkeypatch.setattr(kernel, "WIDEST", request.param)
 
 
 def draws(shape: tuple[int, ...], kind: torch.dtype = torch.float64, decay: str = "full") -> list[Tensor]:
@@ -69,10 +66,9 @@ def test_a_kernel_equals_the_definition(batch, time, width, decay, reverse, ragg
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("reverse", [False, True])
-def test_time_may_be_cut_into_segments_and_windows(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: segments began at the state of the next; segments not counted in whole stretches; only the last effects
-    of a window that were asked for together counted; effects after the own stretch, too."""
-    monkeypatch.setattr(kernel, "SHORTEST", 8)
+def test_time_may_be_cut_into_windows(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: only the last effects of a window that were asked for together counted; effects after the own stretch,
+    too."""
     monkeypatch.setattr(kernel, "WIDEST", min(kernel.WIDEST, 11))
     tensors = draws((2, 45, 3))
     found = everything(linear_scan_kernel, tensors, None, reverse)
@@ -109,7 +105,7 @@ def test_what_is_not_needed_is_not_computed() -> None:
 @pytest.mark.parametrize("widest", [1, 4])
 def test_a_nan_is_passed_on_as_one(widest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the one whose bits mean that nothing was told yet. Planted: told as it is, whereupon others waited."""
-    monkeypatch.setattr(kernel, "PLAN", LOOKBACK)
+    monkeypatch.setattr(kernel, "PLAN", SMALL)
     monkeypatch.setattr(kernel, "WIDEST", widest)
     if DEVICE == "cpu":  # where nobody has to wait
         monkeypatch.setattr(alarm, "PATIENCE", 10)
@@ -127,7 +123,7 @@ def test_a_stretch_that_waits_in_vain_ends_and_says_so(monkeypatch: pytest.Monke
     """Planted: the alarm not set."""
     from elman.ops.scan import lookback
 
-    monkeypatch.setattr(kernel, "PLAN", LOOKBACK)
+    monkeypatch.setattr(kernel, "PLAN", SMALL)
     tensors = draws((1, 20, 2))
     with monkeypatch.context() as patch:
         patch.setattr(alarm, "PATIENCE", 3)

@@ -100,12 +100,15 @@ def test_elsewhere_directions_run_one_after_the_other() -> None:
 
 
 def test_two_ways_share_the_processors_and_a_division_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=132))
+    chip = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=100 * 1024)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: chip)
     asked = []
 
-    def counted(program, batch, itemsize, processors):
+    def counted(program, batch, itemsize, processors, shared):
         asked.append(processors)
-        return partition(program, batch, itemsize, processors)
+        found = partition(program, batch, itemsize, processors, shared)
+        assert found.shared(program, itemsize) <= shared < 100 * 1024
+        return found
 
     monkeypatch.setattr(generated.partition, "partition", counted)
     made = generated.plan(cell_of("lstm", hidden_size=256))

@@ -159,3 +159,29 @@ def test_the_reason_why_a_cell_has_no_kernel_is_told(monkeypatch: pytest.MonkeyP
 def test_on_a_cpu_nobody_speaks_of_it() -> None:
     assert explain(cell_of("lstm"), torch.zeros(2, 8, 3)) == "vendor: oneDNN LSTM"
     assert "CUDA" in (generated.obstacle(cell_of("lstm"), torch.zeros(2, 8, 3), None) or "")
+
+
+def test_a_chip_with_less_shared_memory_gets_smaller_slices() -> None:
+    """Planted: the limit of the largest chip for all."""
+    program = generated.plan(cell_of("lstm", hidden_size=768)).step
+    large, small = (partition(program, 64, 2, 132, shared) for shared in (SHARED, 160 * 1024))
+    assert small.shared(program, 2) <= 160 * 1024 < large.shared(program, 2)
+    assert partition(program, 64, 2, 132, 100 * 1024) is None
+
+
+def test_the_vendor_is_left_only_where_ours_was_measured_to_be_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: any GPU for one that was tried; short sequences of cells that no vendor has."""
+
+    def told(name: str, shape: tuple[int, int, int] = (64, 512, 256), kind: torch.dtype = torch.bfloat16) -> str | None:
+        there = {"device": torch.device("cuda", 0), "shape": shape, "__len__": lambda self: shape[0]}
+        return generated.drawback(cell_of(name, hidden_size=shape[2]).to(kind), type("There", (), there)(), None)
+
+    monkeypatch.setattr(generated, "_capability", lambda device: 9)
+    assert told("lstm") is None
+    assert told("lstm", kind=torch.float16) is None
+    assert "16 rows" in told("lstm", (16, 512, 256), torch.float16)
+    assert "32 steps" in told("gru", (64, 31, 256))
+    assert told("peephole", (64, 3, 64), torch.float32) is None
+    assert "128 units" in told("gru", (64, 512, 128), torch.float32)
+    monkeypatch.setattr(generated, "_capability", lambda device: 8)
+    assert "Hopper" in told("peephole")

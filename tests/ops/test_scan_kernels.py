@@ -1,4 +1,4 @@
-"""The kernels of scans against their references: on a GPU, or interpreted in a process of their own."""
+"""Small kernels against their references: on a GPU, or interpreted in a process of their own."""
 
 import os
 import subprocess
@@ -14,9 +14,10 @@ HERE = Path(__file__).parent
 @pytest.mark.slow
 @pytest.mark.skipif(os.environ.get("ELMAN_SHAPES") == "1", reason="Triton reads the source of kernels")
 @pytest.mark.parametrize(
-    "laws", ["scan_kernel_laws.py", "selective_kernel_laws.py", "short_convolution_kernel_laws.py"]
+    "laws",
+    [f"{name}_kernel_laws.py" for name in ("scan", "selective", "short_convolution", "softmax_errors")],
 )
-def test_kernels_of_scans_equal_their_references(laws: str) -> None:
+def test_small_kernels_equal_their_references(laws: str) -> None:
     """Triton decides when it is imported whether it interprets, and others may have imported it here already."""
     pytest.importorskip("triton")
     interpreting = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}

@@ -15,6 +15,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=told, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=MINUTES, help="nothing is begun after them")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="cases with one of these in their name")
+    parser.add_argument("--but", nargs="*", default=[], metavar="NAME", help="no case with one of these in its name")
     parser.add_argument("--list", action="store_true", help="only name the cases")
     parser.add_argument("--small", action="store_true", help="few rows, steps and units: to try it without a GPU")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -22,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.worker:
         work()
         return
-    cases = chosen(options.only)
+    cases = chosen(options.only, options.but)
     if not cases:
         raise ConfigError(
             f"--only {' '.join(options.only)}: no case has that in its name; --list names all {len(CASES)}"

@@ -1,5 +1,6 @@
 """What is measured, the most telling first: one shape of each kind, then the other shapes, then ways of dividing."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -152,6 +153,7 @@ CASES = [
 ]
 
 
-def chosen(only: list[str]) -> list[Case]:
-    """Those with one of the given texts in their name; all, if none is given."""
-    return [case for case in CASES if not only or any(part in case.name for part in only)]
+def chosen(only: Sequence[str], but: Sequence[str] = ()) -> list[Case]:
+    """Those with one of the first texts in their name, or all if there are none, and with none of the second."""
+    found = [case for case in CASES if not only or any(part in case.name for part in only)]
+    return [case for case in found if not any(part in case.name for part in but)]

@@ -78,10 +78,11 @@ def _along(axis: int, count: int) -> str:
     return f"tl.arange(0, {count})[{', '.join(':' if one == axis else 'None' for one in range(6))}]"
 
 
-def function(name: str, tensors: int, looks: int, halves: bool, interpreted: bool) -> str:
+def function(name: str, tensors: int, looks: int, halves: bool, scouting: bool, interpreted: bool) -> str:
     """A function of pointers, the alarm and patience: all the words there, once nothing is missing.
 
-    `looks` of each thread at each tensor of pointers; `halves`: words hold two numbers, each of which may be missing.
+    `looks` of each thread at each tensor of pointers; `halves`: words hold two numbers, each of which may be missing;
+    `scouting`: a thread waits for its first number, then asks for all.
     """
     pointers = [f"p{number}" for number in range(tensors)]
     head = f"\n@triton.jit\ndef {name}({', '.join(pointers)}, alarm, limit):\n"
@@ -89,7 +90,7 @@ def function(name: str, tensors: int, looks: int, halves: bool, interpreted: boo
         places = "".join(f"    {p} = {p}.to(tl.pointer_type(tl.int32))\n" for p in pointers)
         loaded = ", ".join(f"tl.load({p} + {word})" for p in pointers for word in range(WIDE))
         return f"{head}{places}    return {loaded}\n"
-    text = "\\n".join(_assembly(tensors, looks, halves))
+    text = "\\n".join(_assembly(tensors, looks, halves, scouting))
     outputs = tensors * WIDE
     kinds = ["=&r"] * (outputs * looks) + ["l"] * ((tensors + 1) * looks) + ["r"] * looks
     given = ", ".join([*(f"{p}.to(tl.int64)" for p in pointers), "alarm.to(tl.int64)", "limit"])
@@ -102,7 +103,7 @@ def function(name: str, tensors: int, looks: int, halves: bool, interpreted: boo
     return head + "\n".join(f"    {line}" for line in [*lines, f"return {names}"]) + "\n"
 
 
-def _assembly(tensors: int, looks: int, halves: bool) -> list[str]:
+def _assembly(tensors: int, looks: int, halves: bool, scouting: bool) -> list[str]:
     outputs, pointers = tensors * WIDE * looks, tensors * looks
 
     def look(tensor: int, one: int) -> tuple[str, list[str]]:
@@ -121,8 +122,10 @@ def _assembly(tensors: int, looks: int, halves: bool) -> list[str]:
     alarm, limit = f"${outputs + pointers}", f"${outputs + pointers + looks}"
     asked = [look(tensor, one) for tensor in range(tensors) for one in range(looks)]
     lines = ["{", ".reg .pred absent, calm;", ".reg .b32 most, low, spins, told;", "mov.u32 spins, 0;", "again:"]
+    if scouting:
+        lines += [asked[0][0], *missing(asked[0][1]), "@absent bra count;"]
     lines += [text for text, _ in asked]
-    lines += [*missing([word for _, taken in asked for word in taken]), "@!absent bra done;"]
+    lines += [*missing([word for _, taken in asked for word in taken]), "@!absent bra done;", "count:"]
     lines += ["add.u32 spins, spins, 1;", f"setp.ge.u32 calm, spins, {limit};", "@calm bra tired;"]
     # whether others gave up is asked now and then, since the answer has to be waited for
     lines += ["and.b32 low, spins, 255;", "setp.ne.u32 calm, low, 0;", "@calm bra again;"]

@@ -14,7 +14,7 @@ from elman.ops.recurrence.schedule import schedule
 from elman.ops.recurrence.units import Program
 
 LEAST = 16  # the inner dimension of the smallest matrix product that tensor cores take
-SHARED = 226 * 1024  # bytes of shared memory of a processor
+SHARED = 226 * 1024  # bytes of shared memory of a Hopper processor
 WINDOW = 64 * 1024  # bytes of what others sent that are read before they are multiplied
 PIECE = 32 * 1024  # bytes of what others sent that make one piece
 LONG = 64  # columns of a product that tensor cores take as they lie in shared memory
@@ -128,9 +128,10 @@ class Partition:
 
 
 @lru_cache(256)
-def partition(program: Program, batch: int, itemsize: int, processors: int) -> Partition | None:
+def partition(program: Program, batch: int, itemsize: int, processors: int, shared: int = SHARED) -> Partition | None:
     """The division that should be fastest; None if nothing fits."""
-    return next(iter(tuning(program, batch, itemsize, processors, most=1)), None)
+    found = candidates(program, batch, itemsize, processors, shared)
+    return min(found, key=lambda one: cost(program, one, itemsize), default=None)
 
 
 def tuning(program: Program, batch: int, itemsize: int, processors: int, most: int = 6) -> list[Partition]:
@@ -145,7 +146,7 @@ def tuning(program: Program, batch: int, itemsize: int, processors: int, most: i
     return chosen[:most]
 
 
-def candidates(program: Program, batch: int, itemsize: int, processors: int, budget: int = SHARED) -> list[Partition]:
+def candidates(program: Program, batch: int, itemsize: int, processors: int, shared: int = SHARED) -> list[Partition]:
     """All divisions whose programs run at the same time and hold their weights."""
     size = program.size
     found: list[Partition] = []
@@ -160,7 +161,7 @@ def candidates(program: Program, batch: int, itemsize: int, processors: int, bud
                 found += [
                     one
                     for one in _ways(program, Partition(rows, units), itemsize)
-                    if _fits(program, one, itemsize, budget)
+                    if _fits(program, one, itemsize, shared)
                 ]
     return found
 
@@ -185,9 +186,9 @@ def _ways(program: Program, one: Partition, itemsize: int) -> list[Partition]:
     return found
 
 
-def _fits(program: Program, one: Partition, itemsize: int, budget: int) -> bool:
+def _fits(program: Program, one: Partition, itemsize: int, shared: int) -> bool:
     alone = one.programs(program.size) == 1
-    if one.resident(program, itemsize) > (ALONE if alone else budget) or one.shared(program, itemsize) > SHARED:
+    if one.resident(program, itemsize) > (ALONE if alone else shared) or one.shared(program, itemsize) > shared:
         return False
     if one.poll != "data":
         return True

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from elman.ops import taps
-from elman.ops.forms import Choice, Form, Forms, never, unmeasured
+from elman.ops.forms import Choice, Form, Forms, never
 from elman.ops.scan import chunked, kernel, reference
 from elman.ops.scan.chunked import run as linear_scan_chunked
 from elman.ops.scan.kernel import run as linear_scan_kernel
@@ -31,9 +31,7 @@ def unwatched(inputs: Tensor) -> str | None:
 FORMS = Forms(
     "the scan",
     {
-        "kernel": Form(
-            kernel.run, kernel.obstacle, unmeasured, lambda inputs: "Triton, a lane for each channel", "cuda"
-        ),
+        "kernel": Form(kernel.run, kernel.obstacle, never, lambda inputs: "Triton, a lane for each channel", "cuda"),
         "chunked": Form(chunked.run, unwatched, never, lambda inputs: "chunks side by side in torch"),
         "reference": Form(reference.run, never, never, lambda inputs: "the plain loop"),
     },

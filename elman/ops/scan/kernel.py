@@ -1,12 +1,11 @@
-"""The linear recurrence on a GPU, and its gradient: which kernel walks over time, and in what stretches.
+"""The linear recurrence on a GPU, and its gradient: what the kernel of `lookback.py` is given, and in what stretches.
 
-`lookback` reads and writes every number once: stretches of time side by side, each waiting for the state before it.
-`tiles` waits for nobody: rows and channels are walked from end to end, or, where they are few, in segments, whose
-effects are found first, walked over themselves, and tell at which state each segment begins.
+The gradient is the same walk the other way, where each state is multiplied by the decay of the step walked before
+(`late`), and the product of each state with what is `earlier` in time is stored as well.
 """
 
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +15,6 @@ from elman.ops import alarm, taps
 from elman.ops.scan.reference import common, last_state
 from elman.shapes import Lengths
 
-PROGRAMS = 512  # that keep a large GPU busy; with fewer rows and channels `tiles` cuts time
-SHORTEST = 256  # steps of a segment; below, finding its effect first costs more than it saves
 PASSED = 1_900_000  # numbers that a large GPU's memory moves while a state is passed on, with some to spare
 WIDEST = 32  # stretches of a window: more to add up, fewer times to wait
 LARGEST = 2**31  # numbers in a row that 32 bits can count
@@ -26,16 +23,14 @@ LARGEST = 2**31  # numbers in a row that 32 bits can count
 class Plan(NamedTuple):
     """How a walk is laid out; none of it changes the result."""
 
-    walk: str = "lookback"
     block: int = 32  # channels of a program, at least 32 for each warp
-    unroll: int = 64  # steps that it holds at once: all are on their way before the first is used
+    steps: int = 64  # that it holds at once: all are on their way before the first is used
     warps: int = 1
-    depth: int = 1  # of `tiles`: how many are on their way or in use
     registers: int | None = None  # of a thread, at most: the fewer, the more programs are under way
 
 
 PLAN = Plan(registers=152)
-BACK = Plan(unroll=32, registers=152)  # of a walk with products, which holds a third number for each step
+BACK = Plan(block=128, steps=32, warps=4, registers=168)  # with products: a third number for each step
 
 
 def obstacle(inputs: Tensor) -> str | None:
@@ -108,109 +103,45 @@ def walk(
     products: Tensor | None = None,
 ) -> Tensor:
     """Fills `states` (and `products`), all (batch, time, channels), from `start` on; gives the last state."""
-    plan = PLAN if products is None else BACK
-    given = decay, inputs, start, states, earlier, products
-    options = {"DOWN": down, "LATE": int(late), "PRODUCTS": products is not None, "BLOCK": plan.block}
-    with torch.cuda.device_of(inputs):
-        return (_look_back if plan.walk == "lookback" else _by_segments)(plan, *given, options)
-
-
-def _look_back(
-    plan: Plan,
-    decay: Tensor,
-    inputs: Tensor,
-    start: Tensor,
-    states: Tensor,
-    earlier: Tensor | None,
-    products: Tensor | None,
-    options: dict[str, Any],
-) -> Tensor:
     from elman.ops.scan.lookback import ABSENT, HEAD, lookback
 
+    plan = PLAN if products is None else BACK
     # else several warps would look at the same word, and not all need find it there at the same time
     assert plan.warps == 1 or plan.block >= 32 * plan.warps
     batch, time, channels = states.shape
-    chains, stretches = batch * -(-channels // plan.block), -(-time // plan.unroll)
-    moved = chains * plan.block * plan.unroll * (3 if products is None else 5)
+    chains, stretches = batch * -(-channels // plan.block), -(-time // plan.steps)
+    moved = chains * plan.block * plan.steps * (3 if products is None else 5)
     window = min(WIDEST, -(-PASSED // moved), stretches)
     numbers = -(-stretches // window) + (2 * stretches if window > 1 else 0)
     ended, device = torch.empty_like(start, memory_format=torch.contiguous_format), start.device
     words = torch.int64 if start.dtype == torch.float64 else torch.int32
     told = torch.full((HEAD.value + numbers * ended.numel(),), ABSENT.value, dtype=words, device=device)
     alarm.check(device)
-    lookback[(chains * stretches,)](
-        decay,
-        inputs,
-        start.contiguous(),
-        states,
-        earlier,
-        products,
-        ended,
-        told,
-        alarm.of(device)[0],
-        time,
-        channels,
-        batch,
-        window,
-        alarm.PATIENCE,
-        *decay.stride(),
-        *inputs.stride(),
-        STEPS=plan.unroll,
-        **options,
-        num_warps=plan.warps,
-        maxnreg=plan.registers if window == 1 else None,
-    )
-    alarm.send(device)
-    return ended
-
-
-def _by_segments(
-    plan: Plan,
-    decay: Tensor,
-    inputs: Tensor,
-    start: Tensor,
-    states: Tensor,
-    earlier: Tensor | None,
-    products: Tensor | None,
-    options: dict[str, Any],
-) -> Tensor:
-    from elman.ops.scan.walks import tiles
-
-    batch, time, channels = states.shape
-    programs = batch * -(-channels // plan.block)
-    segments = max(1, min(PROGRAMS // programs, time // SHORTEST))
-    steps = -(-time // (segments * plan.unroll)) * plan.unroll
-    segments = -(-time // steps)
-    ended = start.new_empty(batch, segments, channels)
-
-    def launch(starts: Tensor, kept: Tensor | None = None) -> None:
-        tiles[(programs * segments,)](
+    with torch.cuda.device_of(inputs):
+        lookback[(chains * stretches,)](
             decay,
             inputs,
-            starts.contiguous(),
+            start.contiguous(),
             states,
             earlier,
             products,
             ended,
-            kept,
+            told,
+            alarm.of(device)[0],
             time,
             channels,
-            steps,
-            segments,
+            batch,
+            window,
+            alarm.PATIENCE,
             *decay.stride(),
             *inputs.stride(),
-            FOLD=kept is not None,
-            UNROLL=plan.unroll,
-            DEPTH=plan.depth,
-            **options,
+            DOWN=down,
+            LATE=int(late),
+            PRODUCTS=products is not None,
+            BLOCK=plan.block,
+            STEPS=plan.steps,
             num_warps=plan.warps,
+            maxnreg=plan.registers if window == 1 else None,
         )
-
-    if segments == 1:
-        launch(start)
-        return ended[:, 0]
-    kept, begun = torch.empty_like(ended), torch.empty_like(ended)
-    launch(torch.zeros_like(ended), kept)
-    walk(kept, ended, start, begun)
-    launch(torch.cat([start.unsqueeze(1), begun[:, :-1]], 1))
-    return ended[:, -1]
+    alarm.send(device)
+    return ended

@@ -13,11 +13,16 @@ import triton
 import triton.language as tl
 
 from elman.ops.recurrence import hearing
-from elman.ops.scan.walks import follow
 
 ABSENT = tl.constexpr(hearing.ABSENT)
 HEAD = tl.constexpr(32)  # words before what is told: a ticket, in a line of its own
 TOGETHER = tl.constexpr(8)  # effects that are asked for at once
+
+
+@triton.jit
+def follow(keep, new, keep_later, new_later):  # type: ignore[no-untyped-def]
+    """The effect of one stretch of time and of a later one, as one."""
+    return keep * keep_later, keep_later * new + new_later
 
 
 @triton.jit
@@ -92,7 +97,7 @@ def lookback(  # type: ignore[no-untyped-def]
 ):
     """Fills `states` (and `products`) and `ended`, the last state; `told` is all absent: a ticket, then what is told.
 
-    As in `tiles`, the compiler gives neighbouring channels to neighbouring lanes, and a lane holds all steps.
+    The compiler gives neighbouring channels to neighbouring lanes, and a lane holds all steps.
     """
     stretch, stretches, row, channel, valid = take(told, time, channels, rows, BLOCK, STEPS)
     w = (stretch * STEPS + tl.arange(0, STEPS))[:, None]

@@ -8,7 +8,7 @@ the backward pass computes them again from those at which stretches of time bega
 
 from torch import Tensor
 
-from elman.ops.forms import Form, Forms, never, unmeasured
+from elman.ops.forms import Form, Forms, never
 from elman.ops.scan import unwatched
 from elman.ops.scan.kernel import obstacle
 from elman.ops.selective import chunked, kernel
@@ -20,7 +20,7 @@ __all__ = ["FORMS", "Selection", "choose", "explain", "selective_scan"]
 FORMS = Forms(
     "the selective scan",
     {
-        "kernel": Form(kernel.run, obstacle, unmeasured, lambda x: "Triton, from step sizes to gated outputs", "cuda"),
+        "kernel": Form(kernel.run, obstacle, never, lambda x: "Triton, from step sizes to gated outputs", "cuda"),
         "chunked": Form(chunked.run, unwatched, never, lambda x: "stretches of time in torch"),
         "reference": Form(chunked.reference, never, never, lambda x: "the plain loop"),
     },

@@ -7,7 +7,7 @@ Libraries have it as a convolution with as many groups as channels, for which th
 
 from torch import Tensor
 
-from elman.ops.forms import Form, Forms, never, unmeasured
+from elman.ops.forms import Form, Forms, never
 from elman.ops.scan import unwatched
 from elman.ops.scan.kernel import obstacle
 from elman.ops.short_convolution import kernel, shifted
@@ -18,7 +18,7 @@ __all__ = ["FORMS", "choose", "explain", "short_convolution"]
 FORMS = Forms(
     "the short convolution",
     {
-        "kernel": Form(kernel.run, obstacle, unmeasured, lambda seen: "Triton, all taps in one pass", "cuda"),
+        "kernel": Form(kernel.run, obstacle, never, lambda seen: "Triton, all taps in one pass", "cuda"),
         "shifted": Form(shifted.run, unwatched, never, lambda seen: "shifted products in torch"),
         "reference": Form(shifted.reference, never, never, lambda seen: "torch's convolution"),
     },

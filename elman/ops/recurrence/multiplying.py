@@ -1,0 +1,178 @@
+"""The products of a step, as a kernel writes them: weights stay on the chip, what others sent is read or awaited."""
+
+from elman.ops.recurrence.hearing import AT_ONCE, WIDE, Tile, function
+from elman.ops.recurrence.partition import WINDOW, powers
+from elman.ops.recurrence.units import Matrix
+from elman.ops.recurrence.writing import Writer, interpreted
+
+
+class Multiplying(Writer):
+    # before the loop
+
+    def resident(self, group: list[int], place: int) -> None:
+        """The weights by which one argument reaches some parts: column unit · width + part of each bundle."""
+        units, size = self.part.units, self.size
+        for bundle in _bundles(group):
+            width = len(bundle)
+            for piece, (start, length) in enumerate(self.part.pieces(size)):
+                name = self.weight(bundle, place, piece)
+                split = self.part.split if self.programs > 1 else 1
+                inner, columns = f"tl.arange(0, {length})", f"tl.arange(0, {units * width})"
+                if split > 1:
+                    each = length // split
+                    self.write(f"k = {start} + tl.arange(0, {split})[:, None, None] * {each}")
+                    self.write(f"k = k + tl.arange(0, {each})[None, :, None]")
+                    self.write(f"n = slot * {units} + ({columns} // {width})[None, None, :]")
+                    self.write(f"part = ({columns} % {width})[None, None, :]")
+                else:
+                    self.write(f"k = {start} + {inner}[:, None]")
+                    self.write(f"n = slot * {units} + ({columns} // {width})[None, :]")
+                    self.write(f"part = ({columns} % {width})[None, :]")
+                self.write(f"{name} = {self.loaded([self.program.nodes[index].detail[place] for index in bundle])}")
+                if self.rounding:
+                    self.write(f"{name} = rounded({name})")
+                if self.part.turned:
+                    self.write(f"{name} = tl.trans({name})")
+                elif self.looking:
+                    self.write(f"{name} = {self.tile().ordered(name, units * width)}")
+
+    def loaded(self, matrices: list[Matrix]) -> str:
+        """Blocks of one parameter are one load; those of several are loaded in turn and added."""
+        size = self.size
+        found = []
+        for parameter, flipped in dict.fromkeys((matrix.parameter, matrix.flipped) for matrix in matrices):
+            here = {n: one for n, one in enumerate(matrices) if (one.parameter, one.flipped) == (parameter, flipped)}
+            p = f"p{self.parameters.index(parameter)}"
+            row = _by_part({n: one.row * size for n, one in here.items()})
+            column = _by_part({n: one.column * size for n, one in here.items()})
+            across, along = ("k", "n") if flipped else ("n", "k")
+            # units that pad a row are 0 in what is heard, and nobody takes them from what is made
+            edge = self.width if parameter in self.matrices and not any(one.column for one in here.values()) else size
+            mask = f"({across} < {size}) & ({along} < {edge})"
+            if len(here) < len(matrices):
+                mask += " & (" + " | ".join(f"(part == {n})" for n in here) + ")"
+            address = f"{p} + ({row} + {across}) * {p}_r + {column} + {along}"
+            found.append(f"tl.load({address}, mask={mask}, other=0.0)")
+        return " + ".join(found)
+
+    def weight(self, bundle: list[int], place: int, piece: int) -> str:
+        return f"w{bundle[0]}_{place}_{piece}"
+
+    # one step
+
+    def products(self, args: tuple[int, ...], group: list[int]) -> None:
+        """All products of the same values. As much as there is room for is read before it is multiplied, so that the
+        ways through the cache overlap."""
+        split = self.part.split if self.programs > 1 else 1
+        pieces = [(place, piece) for place in range(len(args)) for piece in range(len(self.part.pieces(self.size)))]
+        longest = max(length for _, length in self.part.pieces(self.size))
+        many = max(1, WINDOW // (self.part.rows * longest * self.itemsize))
+        if self.looking:
+            self.functions["whole"] = self.tile().whole()
+            many = max(1, AT_ONCE // self.tile().looks)
+        bundles = _bundles(group)
+        for begin in range(0, len(pieces), many):
+            window = pieces[begin : begin + many]
+            if self.looking:
+                self.look(args, window)
+            for place, piece in () if self.looking else window:
+                start, length = self.part.pieces(self.size)[piece]
+                heard = self.heard(args[place], start, length, split)
+                self.write(f"h{place}_{piece} = {f'rounded({heard})' if self.rounding else heard}", 2)
+            for bundle in bundles:
+                total = f"a{bundle[0]}"
+                for place, piece in window:
+                    before = f", {total}" if (place, piece) != (0, 0) else ""
+                    heard, weight = f"h{place}_{piece}", self.weight(bundle, place, piece)
+                    operands = f"{weight}, tl.trans({heard})" if self.part.turned else f"{heard}, {weight}"
+                    self.write(f'{total} = tl.dot({operands}{before}, input_precision="{self.precision}")', 2)
+        for bundle in bundles:
+            if self.part.turned:
+                self.write(f"a{bundle[0]} = tl.trans(a{bundle[0]})", 2)
+            if split > 1:
+                self.gather(f"a{bundle[0]}", split, self.part.units * len(bundle))
+            self.take_apart(f"a{bundle[0]}", bundle)
+
+    def look(self, args: tuple[int, ...], window: list[tuple[int, int]]) -> None:
+        """Pieces of what others sent, as operands of products."""
+        asked, names = [], []
+        for place, piece in window:
+            start, length = self.part.pieces(self.size)[piece]
+            k = f"{start} + inner"
+            if start + length > self.width:
+                k = f"tl.minimum({k}, {self.width - self.tile().each})"  # beyond, weights are 0
+            asked.append(f"{self.sent(args[place])} + outer + ({k})")
+            names += [f"u{place}_{piece}_{word}" for word in range(WIDE)]
+        looks = self.tile().looks
+        name = f"hear{len(args)}_{len(asked)}_{looks}"
+        scouting = len(args) > 1  # several values are so much to ask for that those who write them would wait
+        self.functions[name] = function(name, len(asked), looks, self.itemsize == 2, scouting, interpreted())
+        self.write(f"{', '.join(names)} = {name}({', '.join(asked)}, alarm, limit)", 2)
+        for place, piece in window:
+            words = ", ".join(f"u{place}_{piece}_{word}" for word in range(WIDE))
+            self.write(f"h{place}_{piece} = whole({words}, history.dtype.element_ty)", 2)
+
+    def tile(self) -> Tile:
+        length = self.part.pieces(self.size)[0][1]
+        return Tile(self.part.rows, length, self.part.split, self.itemsize)
+
+    def heard(self, arg: int, start: int, length: int, split: int) -> str:
+        if self.programs == 1:
+            return f"tl.where(inside, {self.full(arg)}, 0.0).to(history.dtype.element_ty)"
+        place = self.sent(arg)
+        if split > 1:
+            each = length // split
+            row = "row[None, :, :]"
+            k = f"({start} + tl.arange(0, {split})[:, None, None] * {each} + tl.arange(0, {each})[None, None, :])"
+        else:
+            row, k = "row", f"({start} + tl.arange(0, {length}))[None, :]"
+        edge = f", mask={k} < {self.width}, other=0.0" if start + length > self.width else ""
+        return f'tl.load({place} + {row} * history_r + {k}{edge}, cache_modifier=".cg")'
+
+    def sent(self, arg: int) -> str:
+        """Where what a product takes was stored: a state by the step before."""
+        node = self.program.nodes[arg]
+        index = self.program.carried[node.detail[0]] if node.op == "state" else arg
+        self.awaited[index] = None
+        return self.place(index, before=node.op == "state")
+
+    def gather(self, name: str, split: int, columns: int) -> None:
+        """The sum of the warps' shares, by halves, after which one thread has each unit. After `tl.sum` a thread of
+        every warp would have it, and all of them would compute the same from there on."""
+        self.write(f"{name} = tl.permute({name}, (1, 2, 0))", 2)
+        while split > 1:
+            split //= 2
+            self.write(f"{name} = tl.reshape({name}, ({self.part.rows}, {columns}, {split}, 2))", 2)
+            self.write(f"{name}e, {name}o = tl.split({name})", 2)
+            self.write(f"{name} = {name}e + {name}o", 2)
+        self.write(f"{name} = tl.reshape({name}, ({self.part.rows}, {columns}))", 2)
+
+    def take_apart(self, name: str, bundle: list[int]) -> None:
+        """The parts of a bundle, whose columns lie in turn: halves of halves."""
+        if len(bundle) == 1:
+            self.write(f"v{bundle[0]} = {f'settled({name})' if self.totals else name}", 2)
+            return
+        shape = ", ".join(map(str, (self.part.rows, self.part.units * len(bundle) // 2, 2)))
+        even, odd = f"{name}e", f"{name}o"
+        self.write(f"{even}, {odd} = tl.split(tl.reshape({name}, ({shape})))", 2)
+        self.take_apart(even, bundle[::2])
+        self.take_apart(odd, bundle[1::2])
+
+
+def _by_part(numbers: dict[int, int]) -> str:
+    """A number for each part of a bundle; those in equal distances are written as a product."""
+    parts, values = list(numbers), list(numbers.values())
+    step = (values[-1] - values[0]) // max(1, parts[-1] - parts[0])
+    start = values[0] - parts[0] * step
+    if all(value == start + part * step for part, value in numbers.items()):
+        return f"{start}" if step == 0 else f"({start} + part * {step})"
+    written = f"{values[-1]}"
+    for part, value in zip(parts[-2::-1], values[-2::-1], strict=True):
+        written = f"tl.where(part == {part}, {value}, {written})"
+    return written
+
+
+def _bundles(group: list[int]) -> list[list[int]]:
+    """Parts that one matrix product makes together."""
+    left = iter(group)
+    return [[next(left) for _ in range(count)] for count in powers(len(group))]

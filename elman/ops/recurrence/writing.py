@@ -1,0 +1,72 @@
+"""What all who write a kernel know: the program, how it is divided, the lines so far, and where things lie."""
+
+import os
+
+from elman.ops.recurrence.evaluating import settled
+from elman.ops.recurrence.order import BOTH, DOWN, UP
+from elman.ops.recurrence.partition import Partition, padded
+from elman.ops.recurrence.schedule import Schedule, schedule
+from elman.ops.recurrence.units import CONSTANT, UNITS, Program
+
+
+def interpreted() -> bool:
+    """Whether Triton runs kernels as plain Python, which needs no GPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+class Writer:
+    def __init__(
+        self,
+        program: Program,
+        kept: tuple[int, ...],
+        part: Partition,
+        itemsize: int,
+        precision: str,
+        down: bool,
+        both: bool,
+    ):
+        self.program, self.part, self.precision, self.down, self.both = program, part, precision, down, both
+        self.order = BOTH if both else DOWN if down else UP
+        self.itemsize = itemsize
+        self.rounding = itemsize == 4 and precision == "tf32"
+        self.kinds = program.kinds()
+        self.size, self.width = program.size, padded(program.size)
+        self.programs = part.programs(program.size)
+        self.plan: Schedule = schedule(program, kept, alone=self.programs == 1)
+        nodes = program.nodes
+        self.loads = tuple(node.detail for node in nodes if node.op == "load")
+        named = [node.detail[0] for node in nodes if node.op == "vector"]
+        named += [matrix.parameter for node in nodes if node.op == "product" for matrix in node.detail]
+        self.parameters = tuple(dict.fromkeys(named))
+        self.matrices = program.matrices()
+        self.totals = [index for index, node in enumerate(nodes) if node.op == "total"]
+        self.groups: dict[tuple[int, ...], list[int]] = {}
+        for index, node in enumerate(nodes):
+            if node.op == "product":
+                self.groups.setdefault(node.args, []).append(index)
+        self.lines: list[str] = []
+        self.meetings = 0
+        self.looking = part.poll == "data" and self.programs > 1
+        self.functions: dict[str, str] = {}
+        self.awaited: dict[int, None] = {}
+
+    def write(self, line: str, depth: int = 1) -> None:
+        self.lines.append("    " * depth + line)
+
+    def value(self, index: int) -> str:
+        return _literal(self.program, index) if self.kinds[index] == CONSTANT else f"v{index}"
+
+    def full(self, index: int) -> str:
+        return self.value(index) if self.kinds[index] == UNITS else f"({self.value(index)} + blank)"
+
+    def place(self, index: int, before: bool = False) -> str:
+        """Where a stored node lies: a state beside its step, on the side that is walked to; else at it."""
+        beside = self.order.before if before else self.order.after
+        moved = beside if index in self.program.carried else "t"
+        return f"history + {moved} * history_t + {self.plan.stored.index(index)} * history_p"
+
+
+def _literal(program: Program, index: int) -> str:
+    """The number that a constant node is."""
+    value = settled(program, index)
+    return repr(value) if abs(value) < 1e300 else f"float('{value}')"
