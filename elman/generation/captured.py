@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from elman.evaluation.still import device_of, still
 from elman.generation.choose import Chosen, GenerationConfig, broken, choose_at, random_stream
+from elman.ops.graph import graph_of
 from elman.ops.state import fixed, keep, map_state, tensors
 from elman.ops.waiting import what_waits, without_waiting
 from elman.shapes import State, Step, Tokens
@@ -148,10 +149,7 @@ def capture(step: Callable[[], None], device: torch.device) -> Any:
                 for _ in range(WARM):
                     step()
             torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                step()
-        return graph
+            return graph_of(step, side)
     except RuntimeError as problem:
         told = str(problem).strip().partition("\n")[0]
         if told not in _warned:

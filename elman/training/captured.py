@@ -7,8 +7,8 @@ fit (the last, shorter batch, one that begins anew) runs plainly in between, fro
 """
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from elman.errors import ElmanError
 from elman.layers.experts import Experts
 from elman.models import prediction_of
 from elman.ops import alarm
+from elman.ops.graph import graph_of
 from elman.ops.state import keep, map_state, tensors
 from elman.ops.taps import listening
 from elman.ops.waiting import without_waiting
@@ -142,7 +143,7 @@ class Captured:
         updater.optimizer.zero_grad(set_to_none=True)  # gradients get places in the graph's own memory
         try:
             with _dice(self.device), _capturable(updater.optimizer):
-                self.graph = capture(partial(self._change, updater), self.stream)
+                self.graph = graph_of(partial(self._change, updater), self.stream)
         except ElmanError:
             raise
         except Exception as problem:  # of torch, a driver or a compiler
@@ -161,19 +162,6 @@ class Captured:
         except ElmanError:
             self.forget()  # the graph would write to an alarm that is gone
             raise
-
-
-def capture(step: Callable[[], None], stream: Any) -> Any:
-    """The CUDA graph of a step that has been practised on this stream."""
-    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-    try:  # the outer stream, since torch does not leave that of a capture that fails
-        with torch.cuda.stream(stream), torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
-            step()
-    except BaseException:
-        with suppress(RuntimeError):  # nor, in some versions, its memory; in others it has
-            torch._C._cuda_endAllocateToPool(stream.device_index, pool)
-        raise
-    return graph
 
 
 @contextmanager

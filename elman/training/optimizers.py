@@ -17,7 +17,10 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
     if any(parameter.device.type not in ("cpu", "cuda", "mps") for parameter in parameters):
         common["fused"] = False
     if config.optimizer == "sgd":
-        return SGD(groups, momentum=config.momentum, **common)  # type: ignore[arg-type]
+        rule = SGD(groups, momentum=config.momentum, **common)  # type: ignore[arg-type]
+        if config.momentum:  # torch begins them with the first gradient, also where that update is left out
+            rule.state.update({parameter: {"momentum_buffer": torch.zeros_like(parameter)} for parameter in parameters})
+        return rule
     kind = Adam if config.optimizer == "adam" else AdamW
     return kind(groups, betas=config.betas, **common)  # type: ignore[arg-type]
 

@@ -65,7 +65,7 @@ def trained(settings: dict[str, Any], device: str = "cpu", **training: Any) -> t
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(captured, "DEVICES", ("cpu",))
-    monkeypatch.setattr(captured, "capture", Replayed)
+    monkeypatch.setattr(captured, "graph_of", Replayed)
     monkeypatch.setattr(Replayed, "made", 0)
 
 

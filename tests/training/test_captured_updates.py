@@ -91,7 +91,7 @@ def numbers(updater):
 @pytest.fixture
 def stand_in(monkeypatch):
     monkeypatch.setattr(captured, "DEVICES", ("cpu",))
-    monkeypatch.setattr(captured, "capture", Replayed)
+    monkeypatch.setattr(captured, "graph_of", Replayed)
     monkeypatch.setattr(captured, "_warned", set())
 
 
@@ -195,7 +195,7 @@ def test_a_capture_that_fails_leaves_everything_as_it_was(stand_in, stream, make
         finally:
             raise RuntimeError("ending the capture fails too")
 
-    monkeypatch.setattr(captured, "capture", failing)
+    monkeypatch.setattr(captured, "graph_of", failing)
     ours = updater_of(make_model().float(), captured=True, precision="fp16")
     with pytest.warns(UserWarning, match="more slowly: capturing one failed: operation not permitted$"):
         found = trained(ours, stream)

@@ -88,6 +88,19 @@ def test_a_non_finite_update_leaves_no_trace(batches, make_model, monkeypatch, o
         assert not torch.equal(model.output_bias, before["output_bias"])
 
 
+def test_momentum_begins_at_nothing_also_where_the_first_update_is_left_out():
+    """Seen to fail with torch's own beginning: memory that nobody wrote."""
+    layer = torch.nn.Linear(40, 50)
+    rule = make_optimizer(layer, TrainingConfig(optimizer="sgd", momentum=0.9))
+    for found, gradient in ((1.0, torch.nan), (0.0, 0.5)):
+        for parameter in layer.parameters():
+            parameter.grad = torch.full_like(parameter, gradient)
+        rule.found_inf = torch.tensor(found)
+        rule.step()
+        expected = 0.0 if found else gradient
+        assert all((rule.state[one]["momentum_buffer"] == expected).all() for one in layer.parameters())
+
+
 @pytest.mark.parametrize(("reaction", "steps"), [("stop", 1), ("skip", 3)])
 def test_training_stops_when_nothing_finite_comes_any_more(batches, make_model, monkeypatch, reaction, steps):
     model = make_model()
