@@ -26,7 +26,7 @@ FORMS = Forms(
 choose, explain = FORMS.choose, FORMS.explain
 
 
-def short_convolution(seen: Sequence, weight: Tensor, bias: Tensor | None) -> Sequence:
+def short_convolution(seen: Tensor, weight: Tensor, bias: Tensor | None) -> Sequence:
     """(batch, time, channels) from the inputs with those before them, `seen` (batch, kernel_size - 1 + time, channels).
 
     `weight` (channels, 1, kernel_size) is that of an nn.Conv1d; sums are made in float32 at least.

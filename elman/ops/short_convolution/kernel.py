@@ -22,7 +22,7 @@ class Plan(NamedTuple):
 PLAN = Plan()
 
 
-def run(seen: Sequence, weight: Tensor, bias: Tensor | None) -> Sequence:
+def run(seen: Tensor, weight: Tensor, bias: Tensor | None) -> Sequence:
     """Equal to the reference in values and gradients."""
     return _Fused.apply(seen.contiguous(), weight, bias)
 

@@ -8,7 +8,7 @@ from elman.ops.scan.reference import common
 from elman.shapes import Sequence
 
 
-def reference(seen: Sequence, weight: Tensor, bias: Tensor | None) -> Sequence:
+def reference(seen: Tensor, weight: Tensor, bias: Tensor | None) -> Sequence:
     """The definition, as torch has it."""
     kind = common(seen, weight)
     given = seen.to(kind).transpose(1, 2), weight.to(kind), None if bias is None else bias.to(kind)
@@ -16,7 +16,7 @@ def reference(seen: Sequence, weight: Tensor, bias: Tensor | None) -> Sequence:
         return F.conv1d(*given, groups=len(weight)).transpose(1, 2).to(seen.dtype)
 
 
-def run(seen: Sequence, weight: Tensor, bias: Tensor | None) -> Sequence:
+def run(seen: Tensor, weight: Tensor, bias: Tensor | None) -> Sequence:
     """Equal to the reference in values and gradients."""
     return _Shifted.apply(seen, weight, bias)
 
