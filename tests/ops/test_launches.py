@@ -1,8 +1,8 @@
 """What a call of a generated kernel hands to its launch, and that no changed setting is overlooked. Needs no GPU: a
 launch is written down instead."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -195,17 +195,20 @@ def there_and_back(log: list[Launch], cell: Cell, setting: AbstractContextManage
     return found
 
 
-class precision:
-    def __enter__(self) -> None:
-        self.before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high")
-
-    def __exit__(self, *error: object) -> None:
-        torch.set_float32_matmul_precision(self.before)
+@contextmanager
+def precision(kind: str) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(kind)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_a_changed_precision_of_products_takes_another_kernel(log: list[Launch]) -> None:
-    for before, there, after in zip(*there_and_back(log, cell_of("lstm", hidden_size=16), precision()), strict=True):
+    with precision("highest"):
+        found = there_and_back(log, cell_of("lstm", hidden_size=16), precision("high"))
+    for before, there, after in zip(*found, strict=True):
         assert 'input_precision="ieee"' in before.source
         assert 'input_precision="tf32"' in there.source
         assert after.source == before.source
