@@ -106,7 +106,7 @@ def speed() -> str:
             if found:
                 kept = json.loads(found[-1].read_text())
                 machine = ", ".join(f"{key} {value}" for key, value in kept["machine"].items() if value)
-                pages += [f"## {suite.title.capitalize()}", f"{kept['date']}; {machine}."]
+                pages += [f"## {suite.title[0].upper()}{suite.title[1:]}", f"{kept['date']}; {machine}."]
                 pages += [f"**{title}**\n\n{table}" for title, table in _measured(kept["results"])]
     return "\n\n".join(pages) + "\n"
 
