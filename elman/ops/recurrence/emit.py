@@ -8,9 +8,8 @@ at each step, so nothing is ever overwritten. Own state and all sums are float32
 from typing import NamedTuple
 
 from elman.ops.recurrence.multiplying import Multiplying
-from elman.ops.recurrence.partition import Partition
 from elman.ops.recurrence.schedule import Stage
-from elman.ops.recurrence.units import CONSTANT, ROW, Program
+from elman.ops.recurrence.units import CONSTANT, ROW
 from elman.ops.recurrence.words import ACQUIRE, ADD_NOTHING, EXACT, HEAD, QUICK, ROUNDED, SETTLED, WRITTEN
 from elman.ops.recurrence.writing import interpreted
 
@@ -27,22 +26,7 @@ class Emitted(NamedTuple):
     rounds: int
 
 
-def emit(
-    program: Program,
-    kept: tuple[int, ...],
-    part: Partition,
-    itemsize: int,
-    precision: str,
-    down: bool,
-    both: bool = False,
-) -> Emitted:
-    """`kept`: nodes to store besides those that are sent. `itemsize`: bytes of a number in products and histories.
-    `precision`: of products in float32. `down`: from the last step to the first. `both`: a second way in the same
-    launch, with weights, state and loads of its own, that takes the steps in the opposite order."""
-    return _Emitter(program, kept, part, itemsize, precision, down, both).emitted()
-
-
-class _Emitter(Multiplying):
+class Emitter(Multiplying):
     def emitted(self) -> Emitted:
         head = HEAD.format(
             settled="x" if interpreted() else SETTLED,

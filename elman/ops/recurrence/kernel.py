@@ -14,7 +14,7 @@ from torch import Tensor
 
 from elman.ops import alarm
 from elman.ops.cache import cache_folder
-from elman.ops.recurrence.emit import Emitted, emit
+from elman.ops.recurrence.emit import Emitted, Emitter
 from elman.ops.recurrence.hearing import ABSENT
 from elman.ops.recurrence.partition import LEAST, Partition, padded
 from elman.ops.recurrence.units import Program
@@ -40,7 +40,8 @@ class Kernel:
     ):
         self.program, self.partition = program, partition
         self.down, self.ways = down, 2 if both else 1
-        self.emitted: Emitted = emit(program, kept, partition, kind.itemsize, precision, down, both)
+        writer = Emitter(program, kept, partition, kind.itemsize, precision, down, both)
+        self.emitted: Emitted = writer.emitted()
         self.run = _module(self.emitted.source).kernel
         self.width = padded(program.size)
         self.matrices = program.matrices()

@@ -15,6 +15,10 @@ def interpreted() -> bool:
 
 
 class Writer:
+    """`kept`: nodes to store besides those that are sent. `itemsize`: bytes of a number in products and histories.
+    `precision`: of products in float32. `down`: from the last step to the first. `both`: a second way in the same
+    launch, with weights, state and loads of its own, that takes the steps in the opposite order."""
+
     def __init__(
         self,
         program: Program,
