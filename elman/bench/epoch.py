@@ -18,7 +18,7 @@ from torch.nn.utils import parametrize
 from elman.batches import Batch
 from elman.bench.harness import compare, interleaved, show
 from elman.models import LanguageModel, StackConfig
-from elman.ops.dropout import embedding_dropout, locked_dropout
+from elman.ops.dropout import locked_dropout
 from elman.ops.recurrence import using
 from elman.training import TrainingConfig, World
 from elman.training.captured import WARM
@@ -78,7 +78,8 @@ class Plain(nn.Module):
 
     def forward(self, tokens: Tensor, states: list[Any]) -> tuple[Tensor, list[Any]]:
         config, after = self.config, []
-        weight = embedding_dropout(self.embedding.weight, config.embedding_dropout, self.training)
+        weight = self.embedding.weight
+        weight = weight * F.dropout(weight.new_ones(len(weight), 1), config.embedding_dropout, self.training)
         x = locked_dropout(F.embedding(tokens, weight), config.input_dropout or 0.0, self.training)
         for number, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
             x = x if number == 0 else locked_dropout(x, config.dropout, self.training)

@@ -12,7 +12,7 @@ from elman.errors import ConfigError
 from elman.models.base import TASK_MODELS
 from elman.models.pooling import Kind, Pooling
 from elman.models.stack import Entry, Stack, StackConfig
-from elman.ops.dropout import embedding_dropout
+from elman.ops.dropout import embedded
 from elman.ops.taps import stepping, tap
 from elman.shapes import State
 
@@ -150,8 +150,8 @@ class Classifier(nn.Module):
 
     def _features(self, text: Ragged) -> Tensor:
         config = self.config
-        weight = embedding_dropout(self.embedding.weight, config.embedding_dropout, self.training)
-        x = tap("embedding", F.embedding(text.values, weight) * self.scale)
+        x = embedded(text.values, self.embedding.weight, config.embedding_dropout, self.training)
+        x = tap("embedding", x * self.scale)
         x = self.stack.drop(x, config.dropout if config.input_dropout is None else config.input_dropout)
         return self.stack(x, None, text.lengths)[0]
 

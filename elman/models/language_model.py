@@ -11,7 +11,7 @@ from elman.errors import ConfigError
 from elman.models.base import MODELS
 from elman.models.stack import Stack, StackConfig
 from elman.ops.cross_entropy import cross_entropy_each, cross_entropy_sum
-from elman.ops.dropout import embedding_dropout
+from elman.ops.dropout import embedded
 from elman.ops.taps import stepping, tap
 from elman.shapes import Lengths, State, Token, Tokens
 
@@ -105,5 +105,4 @@ class LanguageModel(nn.Module):
         return self.embedding.weight if self.output is None else self.output.weight
 
     def _embed(self, tokens: Tokens) -> Tensor:
-        weight = embedding_dropout(self.embedding.weight, self.config.embedding_dropout, self.training)
-        return F.embedding(tokens, weight) * self.scale
+        return embedded(tokens, self.embedding.weight, self.config.embedding_dropout, self.training) * self.scale

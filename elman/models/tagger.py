@@ -18,7 +18,7 @@ from elman.layers import LAYERS
 from elman.models.base import TASK_MODELS
 from elman.models.stack import Entry, Stack, StackConfig
 from elman.ops.crf import Chain, best_path, log_partition, marginals, path_score
-from elman.ops.dropout import embedding_dropout
+from elman.ops.dropout import embedded
 from elman.ops.taps import listening, scope, tap
 from elman.shapes import Lengths, Sequence, Tokens
 
@@ -99,8 +99,7 @@ class Tagger(nn.Module):
         config, (words, lengths) = self.config, batch.ragged("words")
         if self.training and config.word_dropout:
             words = words.masked_fill(torch.rand(words.shape, device=words.device) < config.word_dropout, UNKNOWN)
-        weight = embedding_dropout(self.embedding.weight, config.embedding_dropout, self.training)
-        x = F.embedding(words, weight) * self.scale
+        x = embedded(words, self.embedding.weight, config.embedding_dropout, self.training) * self.scale
         if self.characters is not None:
             x = torch.cat([x, self.characters(batch)], -1)
         x = tap("embedding", x)

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 CPU_LOGITS = 7_000_000  # numbers per chunk: few enough for the cache, enough rows for the products
-GPU_LOGITS = 2**26  # on an accelerator: large enough to fill it
+GPU_LOGITS = 2**28  # on an accelerator: half a gigabyte in half precision
 ALIGNED = {"cuda": 64}
 
 
@@ -45,9 +45,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         half = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else features.dtype
         wide = _at_least_single(features.dtype)
         with torch.autocast(device, enabled=False):
-            narrow_weight, narrow_bias = _aligned(weight.to(half), None if bias is None else bias.to(half))
+            narrow_weight, narrow_bias = _aligned(weight, bias, half)
             total = torch.zeros((), dtype=wide, device=features.device)
-            for_features, for_weight = torch.empty_like(features), torch.zeros_like(weight)
+            for_features, for_weight = torch.empty_like(features), None
             for_bias = None if bias is None else torch.zeros_like(bias)
             chunks = _chunks(features, weight)
             size = chunks[0].stop if chunks else 0
@@ -69,11 +69,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                     for_bias += share[: len(bias)].to(for_bias.dtype)
                 wrong = wrong.to(half)
                 for_features[rows] = (wrong @ narrow_weight).to(for_features.dtype)
-                wrong = wrong[:, : len(weight)]
-                if half == for_weight.dtype:
-                    torch.addmm(for_weight, wrong.t(), inputs, beta=int(rows.start > 0), out=for_weight)
-                else:
-                    for_weight += wrong.t() @ inputs
+                for_weight = _summed(for_weight, wrong[:, : len(weight)].t(), inputs, weight.dtype)
+            if for_weight is None:
+                for_weight = torch.zeros_like(weight)
         ctx.gradients = for_features, for_weight, for_bias
         return total
 
@@ -105,13 +103,27 @@ def _errors(scores: Tensor, targets: Tensor, wrong: Tensor) -> Tensor:
     return nats
 
 
-def _aligned(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def _summed(total: Tensor | None, left: Tensor, right: Tensor, kind: torch.dtype) -> Tensor:
+    """total + left @ right, of this dtype; a total that is there is changed."""
+    if left.dtype == kind:
+        return left @ right if total is None else torch.addmm(total, left, right, out=total)
+    # a GPU sums in float32 anyway
+    wide = left.device.type == "cuda" and kind == torch.float32
+    product = torch.mm(left, right, out_dtype=kind) if wide else left @ right
+    return product.to(kind) if total is None else total.add_(product)
+
+
+def _aligned(weight: Tensor, bias: Tensor | None, kind: torch.dtype) -> tuple[Tensor, Tensor | None]:
     """Words that nobody can say make up the number: the GPU's fast products want rows of a round length."""
-    missing = -len(weight) % ALIGNED.get(weight.device.type, 1)
+    words = len(weight)
+    missing = -words % ALIGNED.get(weight.device.type, 1)
     if not missing:
-        return weight, bias
-    bias = weight.new_zeros(len(weight)) if bias is None else bias
-    return F.pad(weight, (0, 0, 0, missing)), F.pad(bias, (0, missing), value=-torch.inf)
+        return weight.to(kind), None if bias is None else bias.to(kind)
+    wide = weight.new_empty(words + missing, weight.shape[1], dtype=kind)
+    wide[:words], wide[words:] = weight, 0.0
+    long = wide.new_full((len(wide),), -torch.inf)
+    long[:words] = 0.0 if bias is None else bias
+    return wide, long
 
 
 def _chunks(features: Tensor, weight: Tensor) -> list[slice]:

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from elman.shapes import Sequence
+from elman.shapes import Sequence, Tokens
 
 
 def locked_dropout(x: Sequence, p: float, training: bool) -> Sequence:
@@ -13,8 +13,9 @@ def locked_dropout(x: Sequence, p: float, training: bool) -> Sequence:
     return x * F.dropout(x.new_ones(x.shape[0], 1, x.shape[2]), p)
 
 
-def embedding_dropout(weight: Tensor, p: float, training: bool) -> Tensor:
-    """A table of embeddings without some rows: a dropped word is gone everywhere in the batch (Merity et al. 2018)."""
+def embedded(tokens: Tokens, weight: Tensor, p: float, training: bool) -> Sequence:
+    """Rows of a table of embeddings; a dropped word is gone everywhere in the batch (Merity et al. 2018)."""
+    x = F.embedding(tokens, weight)
     if not training or p == 0:
-        return weight
-    return weight * F.dropout(weight.new_ones(len(weight), 1), p)
+        return x
+    return x * F.dropout(weight.new_ones(len(weight), 1), p)[tokens]

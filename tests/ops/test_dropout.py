@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from elman.ops.dropout import embedding_dropout, locked_dropout
+from elman.ops.dropout import embedded, locked_dropout
 
 
 def test_a_row_loses_the_same_units_at_all_times_and_rows_lose_different_ones() -> None:
@@ -17,14 +17,16 @@ def test_a_row_loses_the_same_units_at_all_times_and_rows_lose_different_ones() 
 
 def test_words_are_dropped_as_whole_rows() -> None:
     torch.manual_seed(0)
-    table = embedding_dropout(torch.ones(500, 6), 0.1, training=True)
-    assert (table == table[:, :1]).all()
-    torch.testing.assert_close(table.unique(), torch.tensor([0.0, 1 / 0.9]))
-    assert 0.05 < (table == 0).float().mean() < 0.15
+    words = torch.arange(500).expand(2, 500)
+    found = embedded(words, torch.ones(500, 6), 0.1, training=True)
+    assert (found == found[:, :, :1]).all()
+    torch.testing.assert_close(found.unique(), torch.tensor([0.0, 1 / 0.9]))
+    assert 0.05 < (found == 0).float().mean() < 0.15
+    assert torch.equal(found[0], found[1])  # the same words everywhere
 
 
-@pytest.mark.parametrize("dropout", [locked_dropout, embedding_dropout])
-def test_nothing_is_dropped_outside_training_or_at_zero(dropout) -> None:
-    x = torch.randn(2, 3, 4)
-    assert dropout(x, 0.5, training=False) is x
-    assert dropout(x, 0.0, training=True) is x
+@pytest.mark.parametrize(("share", "training"), [(0.5, False), (0.0, True)])
+def test_nothing_is_dropped_outside_training_or_at_zero(share: float, training: bool) -> None:
+    x, table, words = torch.randn(2, 3, 4), torch.randn(5, 4), torch.tensor([[0, 4], [2, 2]])
+    assert locked_dropout(x, share, training) is x
+    assert torch.equal(embedded(words, table, share, training), table[words])

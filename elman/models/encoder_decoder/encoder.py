@@ -2,11 +2,10 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from elman.models.encoder_decoder.config import EncoderConfig
 from elman.models.stack import Stack
-from elman.ops.dropout import embedding_dropout
+from elman.ops.dropout import embedded
 from elman.ops.taps import tap
 from elman.shapes import Lengths, Sequence, Step, Tokens
 
@@ -25,8 +24,8 @@ class Encoder(nn.Module):
     def forward(self, tokens: Tokens, lengths: Lengths) -> Sequence:
         """The top layer's output at each position."""
         config, stack = self.config, self.stack
-        weight = embedding_dropout(self.embedding.weight, config.embedding_dropout, self.training)
-        x = tap("embedding", F.embedding(tokens, weight) * self.scale)
+        x = embedded(tokens, self.embedding.weight, config.embedding_dropout, self.training)
+        x = tap("embedding", x * self.scale)
         x = stack.drop(x, config.dropout if config.input_dropout is None else config.input_dropout)
         x, _ = stack(x, None, lengths)
         return stack.drop(x, config.dropout if config.output_dropout is None else config.output_dropout)
