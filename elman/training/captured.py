@@ -1,14 +1,16 @@
 """Updates on a GPU as one captured graph: forward, backward and the rule's step, at addresses that never change.
 
-A plain update launches hundreds of kernels, and the GPU waits for the host. Here the first updates of a kind run
-plainly, for practice; then one is captured, and each that follows is a copy of its words and one launch. Weights and
-moments stay where they are; words, learning rate, carried states and the norm get places of their own. What does not
-fit (the last, shorter batch, one that begins anew) runs plainly in between, from the same states and into them.
+A plain update launches hundreds of kernels, and the GPU waits for the host. Here the first updates of a kind (so many
+rows of such a length) run plainly, for practice; then one is captured, and each that follows is a copy of its words and
+one launch. Weights and moments stay where they are; words, learning rate, carried states and the norm get places of
+their own. All graphs use the same memory, one after another.
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from elman.training.update import Updater
 
 WARM = 3  # plain updates of one kind before it is captured, in which libraries choose and allocate what they need
+MOST = 64  # graphs: with training.jitter nearly all batches have one of so many lengths
 DEVICES = ("cuda",)
 
 _warned: set[str] = set()
@@ -42,7 +45,6 @@ def obstacle(updater: "Updater") -> str:
         f"the model is on {device}": device not in DEVICES,
         "several processes exchange gradients": updater.world.size > 1,
         "a batch is computed in several pieces": config.micro_batches > 1,
-        "training.jitter changes the length of batches": config.jitter,
         "which words are hidden is looked up by the host": prediction_of(updater.model) != "left-to-right",
         "how many words an expert gets is looked up by the host": any(
             isinstance(layer, Experts) for layer in updater.model.modules()
@@ -61,25 +63,49 @@ def captured_updates(updater: "Updater") -> "Captured | None":
     return Captured(updater)
 
 
-class Captured:
-    """The graph of one kind of update, and all that it reads and writes besides weights and moments."""
+@dataclass
+class Places:
+    """All that the updates of one kind read and write besides weights and moments, and their graph."""
 
     batch: Batch
-    norm: Tensor
     state: State | None
+    norm: Tensor
+    graph: Any = None
+
+    def change(self, updater: "Updater") -> None:
+        """What is captured."""
+        with without_waiting():
+            updater.carried = [self.state]
+            updater.change(self.batch)
+            if updater.carried[0] is not None and self.state is not None:
+                keep(self.state, updater.carried[0])
+            self.norm.copy_(updater.norm)
+
+    def replay(self, updater: "Updater", batch: Batch) -> None:
+        _put(self.batch.inputs, batch.inputs)
+        _put(self.batch.targets, batch.targets)
+        if self.state is not None and updater.carried[0] is not self.state:
+            keep(self.state, updater.carried[0])
+        self.graph.replay()
+        updater.carried, updater.norm = [self.state], self.norm
+
+
+class Captured:
+    """The graphs of all kinds of updates that came often enough."""
 
     def __init__(self, updater: "Updater"):
         self.rate = torch.zeros((), device=updater.device)
         self.device = self.rate.device
-        self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        on_gpu = self.device.type == "cuda"
+        self.stream = torch.cuda.Stream(self.device) if on_gpu else None
+        self.pool = torch.cuda.graph_pool_handle() if on_gpu else None
         self.failed = False
         self.forget()
 
     def forget(self) -> None:
-        """The graph, since moments or sums are no longer where they were."""
-        self.graph: Any = None
-        self.kind: Any = None  # of the graph, or of the latest update while there is none
-        self.times = 0
+        """All graphs, since moments or sums are no longer where they were."""
+        self.kinds: dict[Any, Places] = {}
+        self.times: Counter[Any] = Counter()
 
     def __call__(self, updater: "Updater", batch: Batch | Examples, rate: float) -> None:
         self.rate.fill_(rate)
@@ -95,20 +121,16 @@ class Captured:
             _tell("rows differ in length")
             return False
         kind = _kind(batch, updater.carried[0])
-        if self.graph is None:
-            self.times = self.times + 1 if kind == self.kind else 1
-            self.kind = kind
-            if self.times <= WARM or not self._capture(updater, batch):
+        if kind not in self.kinds:
+            self.times[kind] += 1
+            if self.times[kind] <= WARM or len(self.kinds) == MOST:
                 return False
-        if kind != self.kind:
-            return False
+            places = self._capture(updater, batch)
+            if places is None:
+                return False
+            self.kinds[kind] = places
         self._check()
-        _put(self.batch.inputs, batch.inputs)
-        _put(self.batch.targets, batch.targets)
-        if self.state is not None and updater.carried[0] is not self.state:
-            keep(self.state, updater.carried[0])
-        self.graph.replay()
-        updater.carried, updater.norm = [self.state], self.norm
+        self.kinds[kind].replay(updater, batch)
         return True
 
     @contextmanager
@@ -123,27 +145,17 @@ class Captured:
             yield
         main.wait_stream(self.stream)
 
-    def _change(self, updater: "Updater") -> None:
-        """What is captured."""
-        with without_waiting():
-            updater.carried = [self.state]
-            updater.change(self.batch)
-            if updater.carried[0] is not None and self.state is not None:
-                keep(self.state, updater.carried[0])
-            self.norm.copy_(updater.norm)
-
-    def _capture(self, updater: "Updater", batch: Batch) -> bool:
-        """Whether there is a graph now. Nothing is computed here; where it fails, all is as before."""
+    def _capture(self, updater: "Updater", batch: Batch) -> Places | None:
+        """A graph for batches of this kind. Nothing is computed here; where it fails, all is as before."""
         before = carried, norm = updater.carried, updater.norm
         inputs, targets = (part.to(self.device, copy=True) for part in (batch.inputs, batch.targets))
-        self.batch = Batch(inputs, targets, None, batch.fresh)
-        self.state = None if carried[0] is None else map_state(torch.clone, carried[0])
-        self.norm = norm.clone()
+        state = None if carried[0] is None else map_state(torch.clone, carried[0])
+        places = Places(Batch(inputs, targets, None, batch.fresh), state, norm.clone())
         alarm.of(self.device)  # pinned memory cannot be had during a capture
         updater.optimizer.zero_grad(set_to_none=True)  # gradients get places in the graph's own memory
         try:
             with _dice(self.device), _capturable(updater.optimizer):
-                self.graph = graph_of(partial(self._change, updater), self.stream)
+                places.graph = graph_of(partial(places.change, updater), self.stream, self.pool)
         except ElmanError:
             raise
         except Exception as problem:  # of torch, a driver or a compiler
@@ -153,14 +165,14 @@ class Captured:
             updater.renew_scaler()
         finally:
             updater.carried, updater.norm = before
-        return not self.failed
+        return None if self.failed else places
 
     def _check(self) -> None:
         """What kernels do before each launch."""
         try:
             alarm.check(self.device)
         except ElmanError:
-            self.forget()  # the graph would write to an alarm that is gone
+            self.forget()  # graphs would write to an alarm that is gone
             raise
 
 

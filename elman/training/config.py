@@ -64,8 +64,9 @@ class TrainingConfig(Config):
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """Arithmetic of matrix products; weights and states stay in single precision."""
     captured: bool = False
-    """Repeat updates as one captured graph, where batches of one shape are trained on one GPU: the host then launches
-    one thing instead of hundreds. The learning rate is rounded to single precision. Not yet measured."""
+    """Repeat updates on one GPU as captured graphs, one for each length of batches: the host then launches one thing
+    instead of hundreds. The learning rate is rounded to single precision. The WikiText-2 LSTM on one H200 trains nearly
+    twice as fast."""
     non_finite: Literal["skip", "stop"] = "skip"
     """What to do when loss or gradient is not a finite number: leave that update out, or stop."""
     max_skips: int = Field(3, ge=1)
