@@ -179,9 +179,10 @@ def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     kind = _kind(cell, x)
     if kind == torch.float16 and call.kernel == "lstm" and len(x) <= 16 and lengths is None:
         return "the vendor's kernel for an LSTM of 16 rows in float16 is as fast"
-    if kind != torch.bfloat16 and cell.hidden_size <= 128:
-        return "up to 128 units the vendor's kernel is as fast"
-    return None
+    if _exact(kind):
+        return "with all digits of float32 the vendor's kernel is faster"
+    few = kind != torch.bfloat16 and cell.hidden_size <= 128
+    return "up to 128 units the vendor's kernel is as fast" if few else None
 
 
 @cache
