@@ -116,6 +116,8 @@ MANY = [
     (("layernorm-lstm", {}), 2, 64, "data", None),
     (("invented", {}), 2, 64, "data", [2, 0, 1]),
     (("lstm", {}), 1, 64, "turned", None),
+    (("lstm", {}), 2, 64, "near", [2, 0, 1]),
+    (("layernorm-lstm", {}), 2, 64, "near", None),
 ]
 
 
@@ -127,7 +129,7 @@ def test_many_programs_equal_the_reference(
     """Units over two programs, the second mostly empty; the inner dimension in pieces and among warps. Planted: a total
     of one program's share only."""
     part = Partition(
-        16, 16, split=split, chunk=chunk, poll="data" if poll == "data" else "atomic", turned=poll == "turned"
+        16, 16, split=split, chunk=chunk, poll="atomic" if poll == "turned" else poll, turned=poll == "turned"
     )
     with dividing(forward=part, backward=part), launched_again(monkeypatch):
         compare(case, 3, 2, 20, lengths)

@@ -16,6 +16,7 @@ from elman.ops.recurrence import generated
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition, tuning
 
+FEW_NUMBERS = 128  # bytes of a thread; of 768 units all is heard at once, for which 20 numbers lie in memory
 POINTERS = {"counters": "*i32", "alarm": "*i32", "lengths": "*i32", "partials": "*fp32", "final": "*fp32"}
 
 
@@ -81,6 +82,21 @@ def test_what_is_looked_at_is_multiplied_where_it_arrives(size: int, part: Parti
     assert made.stack == 0
 
 
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_neighbours_meet_at_a_barrier_and_multiply_once(way: str, tmp_path: Path) -> None:
+    """Three meetings of a step, no counters; sums of two stages, each made once. Planted: products and shares of warps
+    that are not settled, which then are computed as pointwise code wants them and again as totals do."""
+    warps = 4 if way == "forward" else 8
+    made = built("layernorm-lstm", 512, way, Partition(16, 32, warps, warps, poll="near"), tmp_path)
+    assert made.loop.count("barrier.cluster.arrive.release") == made.loop.count("barrier.cluster.wait.acquire") == 3
+    assert made.loop.count('"tt.reduce"') == 2
+    assert made.loop.count("tt.dot ") == (1 if way == "forward" else 4)
+    assert len(re.findall(r"convert_layout .*f32.*f32", made.loop)) == 1  # shares of warps, to be added
+    assert "atom.global" not in made.ptx
+    assert "st.shared::cluster" in made.ptx
+    assert made.stack <= FEW_NUMBERS
+
+
 def test_tensor_cores_take_weights_from_shared_memory(tmp_path: Path) -> None:
     made = built("lstm", 768, "forward", Partition(16, 32, 4, chunk=256, turned=True), tmp_path)
     assert "wgmma.mma_async" in made.ptx
@@ -88,7 +104,6 @@ def test_tensor_cores_take_weights_from_shared_memory(tmp_path: Path) -> None:
     assert made.stack == 0
 
 
-FEW_NUMBERS = 128  # bytes of a thread; of 768 units all is heard at once, for which 20 numbers lie in memory
 CHOSEN = [("lstm", 64, 256, "bf16"), ("lstm", 64, 768, "bf16"), ("lstm", 20, 650, "bf16"), ("gru", 64, 512, "bf16")]
 
 

@@ -7,6 +7,7 @@ at each step, so nothing is ever overwritten. Own state and all sums are float32
 
 from typing import NamedTuple
 
+from elman.ops.recurrence.meeting import Meeting
 from elman.ops.recurrence.multiplying import Multiplying
 from elman.ops.recurrence.schedule import Stage
 from elman.ops.recurrence.units import CONSTANT, ROW
@@ -26,7 +27,7 @@ class Emitted(NamedTuple):
     rounds: int
 
 
-class Emitter(Multiplying):
+class Emitter(Multiplying, Meeting):
     def emitted(self) -> Emitted:
         head = HEAD.format(
             settled="x" if interpreted() else SETTLED,
@@ -59,8 +60,7 @@ class Emitter(Multiplying):
 
     def before(self) -> None:
         rows, units, size = self.part.rows, self.part.units, self.size
-        self.write("group = tl.program_id(0)")
-        self.write("slot = tl.program_id(1)")
+        self.find_place()
         if self.both:
             self.part_ways()
         self.write(f"rows = group * {rows} + tl.arange(0, {rows})")
@@ -88,12 +88,10 @@ class Emitter(Multiplying):
             self.write(f"sum{number} = blank")
         for number in range(len(self.loads)):
             self.write(f"x{number} = {self.fetch(number, 'tl.cast(' + self.order.first + ', tl.int64)')}")
-        if self.looking and self.groups:
+        if self.laned and self.groups:
             self.write(f"outer = ({self.tile().outer()}).to(tl.int64) * history_r")
             self.write(f"inner = {self.tile().inner()}")
-        if self.programs > 1:
-            self.write("counter = counters + group * 32")
-            self.write(f"shares = tl.num_programs(0) * {self.part.rows * self.programs}")
+        self.prepare_to_meet()
 
     def part_ways(self) -> None:
         """From here on each way sees only what is its own; all that is written lies in one piece, way after way."""
@@ -123,6 +121,7 @@ class Emitter(Multiplying):
         self.write("for step in range(T):")
         # rows of many steps have more numbers than 32 bits count
         self.write(f"t = tl.cast({self.order.now}, tl.int64)", 2)
+        self.choose_half()
         last = max((number for number, stage in enumerate(self.plan.stages) if stage.meets), default=-1)
         if last < 0:
             self.ahead()
@@ -148,22 +147,15 @@ class Emitter(Multiplying):
             self.node(index)
         for index in stage.sent:
             self.store(index)
-        for index in stage.begun:
-            share = f"tl.sum(tl.where(inside, {self.full(self.program.nodes[index].args[0])}, 0.0), 1)[:, None]"
-            self.write(f"tl.store({self.share(index, 'slot')}, {share})", 2)
-        if stage.meets and not self.looking:
-            self.write("tl.debug_barrier()", 2)
-            self.write('tl.atomic_add(counter, 1, sem="release", scope="gpu")', 2)
+        self.bring_shares(stage.begun)
+        self.arrive(stage)
         if prefetch:
             self.ahead()
         for index in stage.rest:
             self.node(index)
         for index in stage.kept:
             self.store(index)
-        if stage.meets and not self.looking:
-            self.meetings += 1
-            target = f"{self.programs} * (step * {self.plan.rounds} + {self.meetings})"
-            self.write(f"limit = wait(counter, {target}, limit, alarm)", 2)
+        self.depart(stage)
 
     def node(self, index: int) -> None:
         node = self.program.nodes[index]
@@ -191,24 +183,10 @@ class Emitter(Multiplying):
         value = f"{self.full(index)}.to(history.dtype.element_ty)"
         self.write(f"tl.store({self.place(index)} + row * history_r + unit, {value}{mask})", 2)
 
-    def share(self, index: int, program: str) -> str:
-        """Where a program's share of a total lies: a pointer that moves with time, and places that never do."""
-        number = self.totals.index(index)
-        return f"partials + (t * {len(self.totals)} + {number}) * shares + rows[:, None] * {self.programs} + {program}"
-
     def total(self, index: int) -> None:
         if self.programs == 1:
             values = f"tl.where(inside, {self.full(self.program.nodes[index].args[0])}, 0.0)"
             self.write(f"v{index} = tl.sum({values}, 1)[:, None]", 2)
-
-    def add_shares(self, totals: tuple[int, ...]) -> None:
-        """What all programs found of some totals."""
-        many = 1 << (self.programs - 1).bit_length()
-        self.write(f"others = tl.arange(0, {many})[None, :]", 2)
-        for index in totals:
-            address, mask = self.share(index, "others"), f"others < {self.programs}"
-            value = f'tl.load({address}, mask={mask}, other=0.0, cache_modifier=".cg")'
-            self.write(f"v{index} = tl.sum({value}, 1)[:, None]", 2)
 
     # after the loop
 

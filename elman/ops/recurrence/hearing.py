@@ -78,11 +78,10 @@ def _along(axis: int, count: int) -> str:
     return f"tl.arange(0, {count})[{', '.join(':' if one == axis else 'None' for one in range(6))}]"
 
 
-def function(name: str, tensors: int, looks: int, halves: bool, scouting: bool, interpreted: bool) -> str:
-    """A function of pointers, the alarm and patience: all the words there, once nothing is missing.
+def function(name: str, tensors: int, looks: int, lines: list[str], interpreted: bool) -> str:
+    """A function of pointers, the alarm and patience: all the words there.
 
-    `looks` of each thread at each tensor of pointers; `halves`: words hold two numbers, each of which may be missing;
-    `scouting`: a thread waits for its first number, then asks for all.
+    `looks` of each thread at each tensor of pointers; `lines` of assembly, from `awaited` or `taken`.
     """
     pointers = [f"p{number}" for number in range(tensors)]
     head = f"\n@triton.jit\ndef {name}({', '.join(pointers)}, alarm, limit):\n"
@@ -90,7 +89,7 @@ def function(name: str, tensors: int, looks: int, halves: bool, scouting: bool, 
         places = "".join(f"    {p} = {p}.to(tl.pointer_type(tl.int32))\n" for p in pointers)
         loaded = ", ".join(f"tl.load({p} + {word})" for p in pointers for word in range(WIDE))
         return f"{head}{places}    return {loaded}\n"
-    text = "\\n".join(_assembly(tensors, looks, halves, scouting))
+    text = "\\n".join(lines)
     outputs = tensors * WIDE
     kinds = ["=&r"] * (outputs * looks) + ["l"] * ((tensors + 1) * looks) + ["r"] * looks
     given = ", ".join([*(f"{p}.to(tl.int64)" for p in pointers), "alarm.to(tl.int64)", "limit"])
@@ -103,13 +102,18 @@ def function(name: str, tensors: int, looks: int, halves: bool, scouting: bool, 
     return head + "\n".join(f"    {line}" for line in [*lines, f"return {names}"]) + "\n"
 
 
-def _assembly(tensors: int, looks: int, halves: bool, scouting: bool) -> list[str]:
-    outputs, pointers = tensors * WIDE * looks, tensors * looks
+def taken(tensors: int, looks: int) -> list[str]:
+    """Assembly: all words, which are known to be there."""
+    return ["{", *(text for text, _ in _asked(tensors, looks)), "}"]
 
-    def look(tensor: int, one: int) -> tuple[str, list[str]]:
-        taken = [f"${(tensor * WIDE + word) * looks + one}" for word in range(WIDE)]
-        into = ", ".join(taken)
-        return f"ld.relaxed.gpu.global.v4.b32 {{{into}}}, [${outputs + tensor * looks + one}];", taken
+
+def awaited(tensors: int, looks: int, halves: bool, scouting: bool) -> list[str]:
+    """Assembly: all words, once nothing is missing.
+
+    `halves`: words hold two numbers, each of which may be missing; `scouting`: a thread waits for its first number,
+    then asks for all.
+    """
+    outputs, pointers = tensors * WIDE * looks, tensors * looks
 
     def missing(taken: list[str]) -> list[str]:
         found = ["mov.u32 most, 0;"]
@@ -120,7 +124,7 @@ def _assembly(tensors: int, looks: int, halves: bool, scouting: bool) -> list[st
         return [*found, f"setp.ge.u32 absent, most, {least};", "vote.sync.any.pred absent, absent, 0xffffffff;"]
 
     alarm, limit = f"${outputs + pointers}", f"${outputs + pointers + looks}"
-    asked = [look(tensor, one) for tensor in range(tensors) for one in range(looks)]
+    asked = _asked(tensors, looks)
     lines = ["{", ".reg .pred absent, calm;", ".reg .b32 most, low, spins, told;", "mov.u32 spins, 0;", "again:"]
     if scouting:
         lines += [asked[0][0], *missing(asked[0][1]), "@absent bra count;"]
@@ -139,3 +143,14 @@ def _assembly(tensors: int, looks: int, halves: bool, scouting: bool) -> list[st
         "done:",
         "}",
     ]
+
+
+def _asked(tensors: int, looks: int) -> list[tuple[str, list[str]]]:
+    """Each look, and the words that it takes."""
+    found = []
+    for tensor in range(tensors):
+        for one in range(looks):
+            words = [f"${(tensor * WIDE + word) * looks + one}" for word in range(WIDE)]
+            pointer = f"${tensors * WIDE * looks + tensor * looks + one}"
+            found.append((f"ld.relaxed.gpu.global.v4.b32 {{{', '.join(words)}}}, [{pointer}];", words))
+    return found

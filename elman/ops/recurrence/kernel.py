@@ -16,6 +16,7 @@ from elman.ops import alarm
 from elman.ops.cache import cache_folder
 from elman.ops.recurrence.emit import Emitted, Emitter
 from elman.ops.recurrence.hearing import ABSENT
+from elman.ops.recurrence.neighbours import clustered
 from elman.ops.recurrence.partition import LEAST, Partition, padded
 from elman.ops.recurrence.units import Program
 
@@ -47,7 +48,8 @@ class Kernel:
         self.matrices = program.matrices()
         self.programs = partition.programs(program.size)
         self.looking = partition.poll == "data" and self.programs > 1
-        self.counting = self.programs > 1 and not self.looking
+        self.counting = writer.counting
+        self.mailbox = writer.mailbox if writer.near else None
         self.compiled: dict[Any, Any] = {}
 
     def place(self, node: int) -> int:
@@ -113,8 +115,8 @@ class Kernel:
             tensors = _alike([own[source, part] for own in loads])
             strides = tensors[0].stride()
             given += [*tensors, strides[1], strides[0]]
-        self._launch((groups, self.programs, ways), given, device)
-        if self.programs > 1:
+        self._launch((groups, 1 if self.mailbox else self.programs, ways), given, device)
+        if self.programs > 1 and not self.mailbox:  # neighbours meet at a barrier, where nobody waits in vain
             alarm.send(device)
         return final, sums
 
@@ -127,6 +129,10 @@ class Kernel:
             self.compiled[key][grid](*given)
             return
         options: dict[str, Any] = {"num_warps": self.partition.warps, "num_stages": 1}
+        if self.mailbox:
+            self.compiled[key] = clustered(self.run.warmup(*given, grid=grid, **options), self.programs, self.mailbox)
+            self.compiled[key][grid](*given)
+            return
         if self.programs > 1 and cuda:
             options["launch_cooperative_grid"] = True  # all run at the same time, or none
         compiled = self.run[grid](*given, **options)

@@ -1,6 +1,6 @@
 """The products of a step, as a kernel writes them: weights stay on the chip, what others sent is read or awaited."""
 
-from elman.ops.recurrence.hearing import AT_ONCE, WIDE, Tile, function
+from elman.ops.recurrence.hearing import AT_ONCE, WIDE, Tile, awaited, function, taken
 from elman.ops.recurrence.partition import WINDOW, powers
 from elman.ops.recurrence.units import Matrix
 from elman.ops.recurrence.writing import Writer, interpreted
@@ -33,7 +33,7 @@ class Multiplying(Writer):
                     self.write(f"{name} = rounded({name})")
                 if self.part.turned:
                     self.write(f"{name} = tl.trans({name})")
-                elif self.looking:
+                elif self.laned:
                     self.write(f"{name} = {self.tile().ordered(name, units * width)}")
 
     def loaded(self, matrices: list[Matrix]) -> str:
@@ -67,15 +67,15 @@ class Multiplying(Writer):
         pieces = [(place, piece) for place in range(len(args)) for piece in range(len(self.part.pieces(self.size)))]
         longest = max(length for _, length in self.part.pieces(self.size))
         many = max(1, WINDOW // (self.part.rows * longest * self.itemsize))
-        if self.looking:
+        if self.laned:
             self.functions["whole"] = self.tile().whole()
             many = max(1, AT_ONCE // self.tile().looks)
         bundles = _bundles(group)
         for begin in range(0, len(pieces), many):
             window = pieces[begin : begin + many]
-            if self.looking:
+            if self.laned:
                 self.look(args, window)
-            for place, piece in () if self.looking else window:
+            for place, piece in () if self.laned else window:
                 start, length = self.part.pieces(self.size)[piece]
                 heard = self.heard(args[place], start, length, split)
                 self.write(f"h{place}_{piece} = {f'rounded({heard})' if self.rounding else heard}", 2)
@@ -92,6 +92,10 @@ class Multiplying(Writer):
             if split > 1:
                 self.gather(f"a{bundle[0]}", split, self.part.units * len(bundle))
             self.take_apart(f"a{bundle[0]}", bundle)
+        if self.totals:
+            like = next((f"x{n}.to(tl.float32)" for n, load in enumerate(self.loads) if load[2] == "units"), "blank")
+            for index in group:
+                self.write(f"v{index} = settled(v{index}, {like})", 2)
 
     def look(self, args: tuple[int, ...], window: list[tuple[int, int]]) -> None:
         """Pieces of what others sent, as operands of products."""
@@ -105,8 +109,12 @@ class Multiplying(Writer):
             names += [f"u{place}_{piece}_{word}" for word in range(WIDE)]
         looks = self.tile().looks
         name = f"hear{len(args)}_{len(asked)}_{looks}"
-        scouting = len(args) > 1  # several values are so much to ask for that those who write them would wait
-        self.functions[name] = function(name, len(asked), looks, self.itemsize == 2, scouting, interpreted())
+        if self.near:
+            lines = taken(len(asked), looks)
+        else:
+            # several values are so much to ask for that those who write them would wait
+            lines = awaited(len(asked), looks, halves=self.itemsize == 2, scouting=len(args) > 1)
+        self.functions[name] = function(name, len(asked), looks, lines, interpreted())
         self.write(f"{', '.join(names)} = {name}({', '.join(asked)}, alarm, limit)", 2)
         for place, piece in window:
             words = ", ".join(f"u{place}_{piece}_{word}" for word in range(WIDE))
@@ -150,7 +158,7 @@ class Multiplying(Writer):
     def take_apart(self, name: str, bundle: list[int]) -> None:
         """The parts of a bundle, whose columns lie in turn: halves of halves."""
         if len(bundle) == 1:
-            self.write(f"v{bundle[0]} = {f'settled({name})' if self.totals else name}", 2)
+            self.write(f"v{bundle[0]} = {name}", 2)
             return
         shape = ", ".join(map(str, (self.part.rows, self.part.units * len(bundle) // 2, 2)))
         even, odd = f"{name}e", f"{name}o"

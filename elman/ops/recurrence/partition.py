@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from elman.ops.recurrence.hearing import AT_ONCE
+from elman.ops.recurrence.neighbours import LARGE, MOST, Mailbox
 from elman.ops.recurrence.schedule import schedule
 from elman.ops.recurrence.units import Program
 
@@ -41,6 +42,8 @@ class Cost(NamedTuple):
 DATA = Cost(1.13, 25.2, 1.14, 0.0, 0.97, 0.77, 0.0, 0.34)
 LOAD = Cost(1.50, 22.4, 7.26, 7.22, 0.0, 0.87, 0.07, 0.0)
 TURNED = Cost(1.46, 14.5, 5.07, 0.0, 0.65, 0.0, 0.21, 0.0)
+NEAR = Cost(0.85, 22.0, 6.0, 0.0, 0.5, 0.0, 0.15, 0.34)
+COSTS = {"load": LOAD, "atomic": LOAD, "data": DATA, "near": NEAR}
 SINGLE = Cost(0.3, 0.0, 4.5, 0.0, 0.5, 0.0, 0.0, 0.0)  # a program that is alone; not measured
 
 
@@ -66,12 +69,18 @@ class Partition:
     chunk: int = 1024
     """The longest piece of the inner dimension that is read at once."""
     poll: str = "load"
-    """How a program waits: by reading a counter ("load"), by adding nothing to it ("atomic"), or by looking at the very
-    numbers that it needs ("data"), for which each warp has its share of the inner dimension."""
+    """How a program waits: by reading a counter ("load"), by adding nothing to it ("atomic"), by looking at the very
+    numbers that it needs ("data"), or at the barrier of a cluster ("near"). In the latter two each warp has its share
+    of the inner dimension."""
 
     turned: bool = False
     """Units on the long side of products, 64 columns at least, where tensor cores take weights from shared memory
     themselves: nothing is loaded again at each step, and no shares of warps are added."""
+
+    @property
+    def laned(self) -> bool:
+        """Whether each lane reads what its part of a product takes."""
+        return self.poll in ("data", "near")
 
     def groups(self, batch: int) -> int:
         return math.ceil(batch / self.rows)
@@ -83,11 +92,11 @@ class Partition:
         """Where each piece of the inner dimension starts and how long it is: powers of two that cover the units."""
         if self.programs(size) == 1:
             return [(0, self.units)]
-        step = (2 * LEAST if self.poll == "data" else LEAST) * self.split
+        step = (2 * LEAST if self.laned else LEAST) * self.split
         left, start, found = math.ceil(size / step) * step, 0, []
         equal = left & -left  # looked at, all pieces have one shape
         while left:
-            length = min(self.chunk, equal if self.poll == "data" else 1 << (left.bit_length() - 1))
+            length = min(self.chunk, equal if self.laned else 1 << (left.bit_length() - 1))
             found.append((start, length))
             start, left = start + length, left - length
         return found
@@ -123,8 +132,13 @@ class Partition:
             self.pieces(program.size)
         )
         many = min(pieces, max(1, WINDOW // (self.rows * longest * itemsize)))
-        heard = many * self.rows * longest * itemsize if self.poll != "data" else 0
-        return self.resident(program, itemsize) + max(heard, among_warps)
+        heard = 0 if self.laned else many * self.rows * longest * itemsize
+        mail = self.mailbox(program).size if self.poll == "near" else 0
+        return self.resident(program, itemsize) + max(heard, among_warps) + mail
+
+    def mailbox(self, program: Program) -> Mailbox:
+        """What lies in shared memory for neighbours to write to."""
+        return Mailbox(self.rows, self.programs(program.size), sum(node.op == "total" for node in program.nodes))
 
 
 @lru_cache(256)
@@ -178,8 +192,11 @@ def _ways(program: Program, one: Partition, itemsize: int) -> list[Partition]:
     found = [replace(one, warps=warps, split=split, chunk=max(LEAST * split, chunk))]
     if not columns:
         return found
-    if schedule(program).rounds == 1:  # with more, those who look too early keep others from their memory
-        few, many = (replace(one, warps=n, split=n, poll="data") for n in (4, 8))
+    programs = one.programs(program.size)
+    # with several rounds, those who look too early keep others from their memory
+    poll = "data" if schedule(program).rounds == 1 else "near" if programs <= MOST or programs == LARGE else ""
+    if poll:
+        few, many = (replace(one, warps=n, split=n, poll=poll) for n in (4, 8))
         found.append(few if few.looks(program, itemsize)[0] <= FEW else many)
     if itemsize == 2 and one.units * min(columns) >= LONG:
         found.append(replace(one, chunk=256, turned=True))
@@ -190,7 +207,7 @@ def _fits(program: Program, one: Partition, itemsize: int, shared: int) -> bool:
     alone = one.programs(program.size) == 1
     if one.resident(program, itemsize) > (ALONE if alone else shared) or one.shared(program, itemsize) > shared:
         return False
-    if one.poll != "data":
+    if not one.laned:
         return True
     looks = one.looks(program, itemsize)
     registers = 4 * looks[0] + one.rows * one.units * max(one.columns(program)) // 32  # what is heard, and sums
@@ -204,7 +221,7 @@ def cost(program: Program, one: Partition, itemsize: int) -> float:
     inner = sum(length for _, length in one.pieces(program.size))
     held, rounds = one.resident(program, itemsize), schedule(program).rounds
     alone = one.programs(program.size) == 1
-    each = SINGLE if alone else TURNED if one.turned else DATA if one.poll == "data" else LOAD
+    each = SINGLE if alone else TURNED if one.turned else COSTS[one.poll]
     return (
         (1 if alone else rounds) * each.meeting
         + sent * one.rows * inner * itemsize * each.heard / 1e6

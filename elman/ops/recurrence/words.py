@@ -24,9 +24,13 @@ def log1p(x):
 
 
 @triton.jit
-def settled(x):
+def settled(x, like):
     """The same; else the compiler would multiply and add shares twice, once as totals want them laid out."""
-    return {settled}
+    rounds = 0
+    while rounds < 1:  # it repeats all else, but no loops
+        x = {settled}
+        rounds += 1
+    return x
 
 
 @triton.jit
@@ -58,7 +62,7 @@ ACQUIRE = (
     'tl.inline_asm_elementwise("ld.acquire.gpu.global.s32 $0, [$1];", "=r,l", [counter], '
     "dtype=tl.int32, is_pure=False, pack=1)"
 )
-SETTLED = 'tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=False, pack=1)'
+SETTLED = 'tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r,r", [x, like], dtype=tl.float32, is_pure=False, pack=1)'
 ROUNDED = 'tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)'
 ADD_NOTHING = 'tl.atomic_add(counter, 0, sem="acquire", scope="gpu")'
 

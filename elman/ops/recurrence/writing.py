@@ -50,7 +50,10 @@ class Writer:
                 self.groups.setdefault(node.args, []).append(index)
         self.lines: list[str] = []
         self.meetings = 0
-        self.looking = part.poll == "data" and self.programs > 1
+        self.laned = part.laned and self.programs > 1
+        self.counting = self.programs > 1 and not part.laned
+        self.near = part.poll == "near" and self.programs > 1 and not interpreted()  # which knows no shared memory
+        self.mailbox = part.mailbox(program)
         self.functions: dict[str, str] = {}
         self.awaited: dict[int, None] = {}
 

@@ -1,0 +1,100 @@
+"""How the programs of a group meet, as a kernel writes it, and totals, of which each program brings its share.
+
+They meet at a counter, at the barrier of a cluster, or not at all where numbers are looked at until they are there.
+"""
+
+from elman.ops.recurrence.schedule import Stage
+from elman.ops.recurrence.writing import Writer, interpreted
+
+
+class Meeting(Writer):
+    # before the loop
+
+    def find_place(self) -> None:
+        """Which rows and which units are this program's."""
+        if self.near:  # neighbours follow each other
+            self.write(f"group = tl.program_id(0) // {self.programs}")
+            self.write(f"slot = tl.program_id(0) % {self.programs}")
+        else:
+            self.write("group = tl.program_id(0)")
+            self.write("slot = tl.program_id(1)")
+
+    def prepare_to_meet(self) -> None:
+        if self.near:
+            self.functions["neighbours"] = self.mailbox.functions()
+            self.write("mail = mailbox(slot)")
+            self.write(f"local = tl.arange(0, {self.part.rows})[:, None]")
+            self.write("arrive(slot)")  # nobody writes to one who has not begun
+            self.write("depart(slot)")
+        elif self.programs > 1:
+            self.write("counter = counters + group * 32")
+            self.write(f"shares = tl.num_programs(0) * {self.part.rows * self.programs}")
+
+    # one step
+
+    def choose_half(self) -> None:
+        if self.near:
+            self.write(f"half = mail + step % 2 * {self.mailbox.half}", 2)
+
+    def arrive(self, stage: Stage) -> None:
+        if stage.meets and self.near:
+            self.write("arrive(slot)", 2)
+        elif stage.meets and self.counting:
+            self.write("tl.debug_barrier()", 2)
+            self.write('tl.atomic_add(counter, 1, sem="release", scope="gpu")', 2)
+
+    def depart(self, stage: Stage) -> None:
+        if stage.meets and self.near:  # whoever reads a mailbox needs what comes out of the barrier
+            self.write("half = depart(half)", 2)
+        elif stage.meets and self.counting:
+            self.meetings += 1
+            target = f"{self.programs} * (step * {self.plan.rounds} + {self.meetings})"
+            self.write(f"limit = wait(counter, {target}, limit, alarm)", 2)
+
+    def bring_shares(self, totals: tuple[int, ...]) -> None:
+        values = [self.full(self.program.nodes[index].args[0]) for index in totals]
+        found = self.summed([f"tl.where(inside, {value}, 0.0)" for value in values])
+        for index, share in zip(totals, found, strict=True):
+            if self.near:  # each lane tells another
+                whom = f"tl.minimum(tl.arange(0, {self.lanes})[None, :], {self.programs - 1})"
+                self.write(f"whom = {whom} + local * 0", 2)
+                self.write(f"tell({self.share(index, 'slot')} + whom * 0, whom, {share} + whom * 0.0)", 2)
+            else:
+                self.write(f"tl.store({self.share(index, 'slot')}, {share})", 2)
+
+    def add_shares(self, totals: tuple[int, ...]) -> None:
+        """What all programs found of some totals."""
+        if self.near:
+            for index in totals:
+                self.write(f"v{index} = told({self.share(index, '0')})", 2)
+            return
+        self.write(f"others = tl.arange(0, {self.lanes})[None, :]", 2)
+        loaded = f'tl.load({{}}, mask=others < {self.programs}, other=0.0, cache_modifier=".cg")'
+        found = self.summed([loaded.format(self.share(index, "others")) for index in totals])
+        for index, whole in zip(totals, found, strict=True):
+            self.write(f"v{index} = {whole}", 2)
+
+    @property
+    def lanes(self) -> int:
+        """As many as programs, or more: a power of two."""
+        return 1 << (self.programs - 1).bit_length()
+
+    def share(self, index: int, program: str) -> str:
+        """Where a program's share of a total lies: a pointer that moves with time, and places that never do."""
+        number = self.totals.index(index)
+        if self.near:
+            return self.mailbox.share(number, program)
+        return f"partials + (t * {len(self.totals)} + {number}) * shares + rows[:, None] * {self.programs} + {program}"
+
+    def summed(self, values: list[str]) -> list[str]:
+        """Sums along rows, made at the same time: the ways between lanes overlap."""
+        count = len(values)
+        if count < 2 or interpreted():
+            return [f"tl.sum({value}, 1)[:, None]" for value in values]
+        a, b = ([f"{side}{number}" for number in range(count)] for side in "ab")
+        pairs = ", ".join(f"{one} + {other}" for one, other in zip(a, b, strict=True))
+        head = f"\n@triton.jit\ndef added{count}({', '.join([*a, *b])}):\n"
+        self.functions[f"added{count}"] = f"{head}    return {pairs}\n"
+        found = [f"whole{number}" for number in range(count)]
+        self.write(f"{', '.join(found)} = tl.reduce(({', '.join(values)}), 1, added{count})", 2)
+        return [f"{one}[:, None]" for one in found]
