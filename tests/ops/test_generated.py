@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -108,6 +109,20 @@ def test_what_does_not_fit_has_no_division() -> None:
     assert Partition(16, 8).pieces(200) == [(0, 128), (128, 64), (192, 16)]
     assert Partition(16, 8, split=4).pieces(200) == [(0, 256)]
     assert Partition(16, 8, split=4, poll="data").pieces(300) == [(0, 128), (128, 128), (256, 128)]
+
+
+@pytest.mark.parametrize(("name", "settings"), [("gru", {"reset": "before"}), ("layernorm-lstm", {})], ids=str)
+def test_who_meets_several_times_a_step_has_neighbours_where_there_are_clusters(name: str, settings: Any) -> None:
+    """At most 16 of them. Planted: clusters on any GPU; 32 programs in one."""
+    made = generated.plan(cell_of(name, settings, hidden_size=512))
+    for program in (made.step, made.adjoint.program):
+        near = [one for one in candidates(program, 64, 2, 132) if one.poll == "near"]
+        assert {one.programs(512) for one in near} <= {8, 16}
+        assert partition(program, 64, 2, 132) in near
+        apart = partition(program, 64, 2, 132, clusters=False)
+        assert apart is not None
+        assert apart.poll == "load"
+    assert partition(generated.plan(cell_of("lstm", hidden_size=512)).step, 64, 2, 132).poll == "data"
 
 
 class Fading(Cell):

@@ -17,6 +17,7 @@ from elman.cells import Cell, PastProduct
 from elman.ops.recurrence import generated, kernel
 from elman.ops.recurrence.generated import dividing
 from elman.ops.recurrence.kernel import Kernel
+from elman.ops.recurrence.neighbours import Mailbox
 from elman.ops.recurrence.partition import Partition
 
 TWO = Partition(16, 16, poll="atomic")
@@ -35,6 +36,9 @@ class Launcher:
 
     def __init__(self, source: str, log: list[Launch], compiles: bool = True, direct: bool = False):
         self.source, self.log, self.compiles, self.direct = source, log, compiles, direct
+        self.warm: Launcher | None = None
+        self.metadata: Any = None
+        self.packed_metadata: Any = None
 
     def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., Any]:
         def launch(*given: Any, **options: Any) -> Any:
@@ -42,6 +46,16 @@ class Launcher:
             return Launcher(self.source, self.log, direct=True) if self.compiles and not self.direct else None
 
         return launch
+
+    def warmup(self, *given: Any, grid: tuple[int, int, int], num_warps: int, num_stages: int) -> "Launcher":
+        """Compiles without a launch; what was once compiled is given again."""
+        if self.warm is None:
+            self.warm = Launcher(self.source, self.log, direct=True)
+            self.warm.metadata = SimpleNamespace(shared=60_000, num_warps=num_warps)
+        return self.warm
+
+    def _init_handles(self) -> None:
+        """Triton loads what it compiled when it is first needed."""
 
 
 @pytest.fixture
@@ -64,15 +78,18 @@ class Called(NamedTuple):
         self.kernel(self.history, self.loads, self.initial, self.weights, lengths)
 
 
-def called(ways: int = 1, part: Partition = TWO, size: int = 32, batch: int = 5, time: int = 3) -> Called:
-    cell = cell_of("lstm", hidden_size=size)
+def called(
+    ways: int = 1, part: Partition = TWO, size: int = 32, batch: int = 5, time: int = 3, name: str = "lstm"
+) -> Called:
+    cell = cell_of(name, hidden_size=size)
     made = generated.plan(cell)
     assert isinstance(made, generated.Plan)
     one = Kernel(made.step, made.stored[True], part, torch.float32, False, "ieee", ways == 2)
     history = torch.empty(ways, len(one.emitted.stored), one.rows(batch), time + 1, one.width)
     loads = [{("drive", n): torch.randn(batch, time, size) for n in range(4)} for _ in range(ways)]
     initial = [parts_of(cell.initial_state(batch)) for _ in range(ways)]
-    return Called(one, history, loads, initial, [{"from_past.weight": cell.from_past.weight.detach()}] * ways)
+    weights = {name: cell.get_parameter(name).detach() for name in made.names}
+    return Called(one, history, loads, initial, [weights] * ways)
 
 
 @pytest.mark.parametrize("ways", [1, 2])
@@ -280,3 +297,35 @@ def test_weights_of_the_call_at_hand_are_read(log: list[Launch]) -> None:
         for launch in launched(log, cell):
             assert launch.given[13].data_ptr() == cell.from_past.weight_in_use.data_ptr()
             assert (launch.given[13] == 0).any()
+
+
+@pytest.mark.parametrize("ways", [1, 2])
+def test_neighbours_are_launched_as_clusters_with_room_for_mail(ways: int, log: list[Launch]) -> None:
+    """Two sorts of arguments share what was compiled. Planted: room that grows with each of them."""
+    call = called(ways, Partition(16, 16, poll="near", split=2), batch=20, name="layernorm-lstm")
+    call()
+    call._replace(history=torch.empty(*call.history.shape[:4], 40)[..., :32])()
+    assert len(call.kernel.compiled) == 2
+    assert [launch.grid for launch in log] == [(2, 1, ways)] * 2  # two groups of rows; programs are counted by clusters
+    assert all(launch.direct for launch in log)
+    mail = call.kernel.mailbox
+    assert mail is not None
+    (compiled,) = {id(one): one for one in call.kernel.compiled.values()}.values()
+    assert compiled.packed_metadata == (4, 2, 60_032 + mail.size)
+
+
+def test_a_mailbox_has_a_place_for_each_share() -> None:
+    """Of seven programs, five rows and three totals, in each half. Planted: rows that overlap."""
+    mail = Mailbox(5, 7, 3)
+    names: dict[str, Any] = {}
+    places = set()
+    for half in range(2):
+        for number in range(3):
+            for program in range(7):
+                for row in range(5):
+                    names.update(half=half * mail.half, local=row)
+                    places.add(eval(mail.share(number, str(program)), names))
+    assert len(places) == 2 * 3 * 7 * 5
+    assert max(places) + 4 <= mail.size
+    assert all(place % 4 == 0 for place in places)
+    assert mail.stride % 4 == 0  # four are read at once

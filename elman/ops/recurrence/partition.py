@@ -142,9 +142,12 @@ class Partition:
 
 
 @lru_cache(256)
-def partition(program: Program, batch: int, itemsize: int, processors: int, shared: int = SHARED) -> Partition | None:
-    """The division that should be fastest; None if nothing fits."""
+def partition(
+    program: Program, batch: int, itemsize: int, processors: int, shared: int = SHARED, clusters: bool = True
+) -> Partition | None:
+    """The division that should be fastest; None if nothing fits. `clusters`: whether processors can be neighbours."""
     found = candidates(program, batch, itemsize, processors, shared)
+    found = [one for one in found if clusters or one.poll != "near"]
     return min(found, key=lambda one: cost(program, one, itemsize), default=None)
 
 
