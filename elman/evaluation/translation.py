@@ -59,13 +59,19 @@ def sacrebleu_scores(written: Sequence[str], references: Sequence[str], samples:
         from sacrebleu.metrics import BLEU, CHRF
     except ImportError:
         raise MissingExtra("scoring by BLEU and chrF", "sacrebleu", "metrics") from None
-    metrics: dict[str, Any] = {"bleu": BLEU(), "chrf": CHRF()}
+    metrics: dict[str, Any] = {"bleu": _bleu(BLEU), "chrf": CHRF()}
     found = {}
     for name, metric in metrics.items():
         score = metric.corpus_score(list(written), [list(references)])
         interval = _drawn_anew(metric, written, references, samples)
         found[name] = Measure(float(score.score), interval, str(metric.get_signature()))
     return found
+
+
+def _bleu(kind: Any) -> Any:
+    """As sacrebleu has it, but without its warning, at each score, of texts that were taken apart into words before: as
+    they are learned they are judged, and the signature says how."""
+    return kind(force=True)
 
 
 def _drawn_anew(metric: Any, written: Sequence[str], references: Sequence[str], samples: int) -> Interval:
@@ -92,7 +98,7 @@ def paired_bleu(first: Sequence[str], second: Sequence[str], references: Sequenc
     except ImportError:
         raise MissingExtra("comparing by BLEU", "sacrebleu", "metrics") from None
     named: Any = [("first", list(first)), ("second", list(second))]
-    _, found = PairedTest(named, {"BLEU": BLEU()}, [list(references)], test_type="bs", n_samples=samples)()
+    _, found = PairedTest(named, {"BLEU": _bleu(BLEU)}, [list(references)], test_type="bs", n_samples=samples)()
     scores: Any = next(value for key, value in found.items() if key != "System")
     return Paired(float(scores[0].score), float(scores[1].score), float(scores[1].p_value))
 

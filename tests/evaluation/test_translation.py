@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.errors import DataError, MissingExtra
-from elman.evaluation.translation import edit_distance, judge_translations, sacrebleu_scores
+from elman.evaluation.translation import edit_distance, judge_translations, paired_bleu, sacrebleu_scores
 
 WRITTEN = ["the cat sat on the mat", "a dog barks loudly", "nothing at all", "it rains"]
 REFERENCES = ["the cat sat on a mat", "a dog barks loudly", "something else", "it is raining"]
@@ -77,3 +77,16 @@ def test_a_translation_with_almost_nothing_right_still_has_an_interval() -> None
     found = judge_translations(written, references, samples=50)
     low, high = found["bleu"].interval
     assert 0 <= low <= high <= 100
+
+
+def test_texts_that_are_in_words_already_are_judged_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    """A hundred of them; sacrebleu's own class warns each time, and gives the same."""
+    metrics = pytest.importorskip("sacrebleu.metrics")
+    texts = [f"a text of {number} words ." for number in range(120)]
+    others = [text.replace("words", "lines") for text in texts]
+    found = sacrebleu_scores(others, texts, samples=2)["bleu"]
+    paired_bleu(others, texts, texts, samples=10)
+    assert not [record for record in caplog.records if "okeniz" in record.getMessage()]
+    plain = metrics.BLEU()
+    assert found.value == plain.corpus_score(others, [texts]).score
+    assert [record for record in caplog.records if "okeniz" in record.getMessage()]

@@ -25,9 +25,10 @@ def main(arguments: list[str] | None = None) -> None:
         return
     cases = chosen(options.only, options.but)
     if not cases:
-        raise ConfigError(
-            f"--only {' '.join(options.only)}: no case has that in its name; --list names all {len(CASES)}"
-        )
+        asked = [
+            f"--{name} {' '.join(words)}" for name, words in (("only", options.only), ("but", options.but)) if words
+        ]
+        raise ConfigError(f"{' '.join(asked)}: that leaves no case; --list names all {len(CASES)}")
     if options.list:
         print("\n".join(case.name for case in cases))
         return
