@@ -100,13 +100,14 @@ def test_elsewhere_directions_run_one_after_the_other() -> None:
 
 
 def test_two_ways_share_the_processors_and_a_division_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    chip = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=100 * 1024)
+    chip = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=100 * 1024, major=8)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: chip)
     asked = []
 
-    def counted(program, batch, itemsize, processors, shared):
+    def counted(program, batch, itemsize, processors, shared, clusters):
         asked.append(processors)
-        found = partition(program, batch, itemsize, processors, shared)
+        assert not clusters  # Ampere has none
+        found = partition(program, batch, itemsize, processors, shared, clusters)
         assert found.shared(program, itemsize) <= shared < 100 * 1024
         return found
 

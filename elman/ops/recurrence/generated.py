@@ -72,7 +72,7 @@ class Plan:
         chip = torch.cuda.get_device_properties(device)
         shared = min(partition.SHARED, getattr(chip, "shared_memory_per_block_optin", math.inf) - RESERVED)
         processors = chip.multi_processor_count // ways
-        clusters = _capability(device) == TRIED
+        clusters = chip.major == TRIED
         return partition.partition(self.program(direction), batch, kind.itemsize, processors, shared, clusters)
 
     def program(self, direction: str) -> Program:
