@@ -35,6 +35,10 @@ class Ragged(NamedTuple):
         """The same rows with so much more padding each."""
         return self._replace(values=F.pad(self.values, (0, pads)))
 
+    def repeated(self, times: int) -> Ragged:
+        """All rows, and all of them again."""
+        return Ragged(self.values.repeat(times, 1), self.lengths.repeat(times))
+
 
 class Examples(NamedTuple):
     """A batch. The loss is a mean over examples, or over the positions of one field (`unit`)."""

@@ -154,6 +154,38 @@ def test_labels_are_smoothed_in_training_and_never_else() -> None:
     torch.testing.assert_close(smooth.train().batch_loss(BATCH)[0], -(0.8 * right + 0.2 * log_probs.mean(-1)).sum())
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_two_readings_are_asked_to_agree_in_training_and_never_else(smoothing: float) -> None:
+    """By the definition of R-Drop, from the words that two readings expect. Planted: one dropout for both; one
+    direction of the divergence; the sum of both losses; evaluation too."""
+    settings = {**MODELS["Transformer"], "label_smoothing": smoothing}
+    for part in ("encoder", "decoder"):
+        settings[part] = {**settings[part], "dropout": 0.3}
+    plain, agreeing = (build("Transformer", **settings, agreement=agreement) for agreement in (0.0, 5.0))
+    assert torch.equal(plain.batch_loss(BATCH)[0], agreeing.batch_loss(BATCH)[0])
+
+    torch.manual_seed(7)
+    found = agreeing.train().batch_loss(BATCH)[0]
+    torch.manual_seed(7)
+    both = Ragged(TARGET.values.repeat(2, 1), TARGET.lengths.repeat(2))
+    logits = agreeing(Ragged(SOURCE.values.repeat(2, 1), SOURCE.lengths.repeat(2)), both)
+    (one, first), (other, second) = (
+        (
+            part[TARGET.mask()].log_softmax(-1),
+            F.cross_entropy(
+                part[TARGET.mask()], TARGET.values[TARGET.mask()], reduction="sum", label_smoothing=smoothing
+            ),
+        )
+        for part in logits.chunk(2)
+    )
+    assert not torch.equal(one, other)
+    apart = F.kl_div(one, other, log_target=True, reduction="sum") + F.kl_div(
+        other, one, log_target=True, reduction="sum"
+    )
+    torch.testing.assert_close(found, (first + second) / 2 + 5.0 * apart / 4)
+    found.backward()
+
+
 @pytest.mark.parametrize("recipe", ["the default", "heads, feeding", "Transformer"])
 def test_scheduled_sampling_gives_the_models_own_words_in_training(recipe: str) -> None:
     """Planted: the share of words kept instead of drawn; drawn in evaluation too; the first word drawn."""

@@ -73,6 +73,9 @@ class EncoderDecoderConfig(Config):
     """One table of word vectors for source and target; needs one vocabulary and one width."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of the certainty that training takes from the right word and spreads over all."""
+    agreement: float = Field(0.0, ge=0)
+    """How much training asks that two readings of a pair with different dropout expect the same words (R-Drop, Liang et
+    al., 2021; 5 there). Each update takes twice as long."""
 
     @model_validator(mode="after")
     def _the_source_is_seen(self) -> "EncoderDecoderConfig":

@@ -66,19 +66,31 @@ class EncoderDecoder(nn.Module):
         return nats.masked_fill(~target.mask(), 0)
 
     def batch_loss(self, batch: Examples, state: None = None) -> tuple[Tensor, None]:
-        """Sum of nats over all words of the targets, their ends included; smoothed in training only."""
+        """Sum of nats over all words of the targets, their ends included; in training smoothed, and with what two
+        readings disagree about."""
         source, target = batch.ragged("source"), batch.ragged("target")
+        smoothing, agreement = self.config.label_smoothing, self.config.agreement
+        twice = self.training and agreement > 0
+        if twice:
+            source, target = source.repeated(2), target.repeated(2)
         begun, given = self.start(source), self._moved(target.values)
         with scope("decoder"):
-            if not (self.training and self.config.label_smoothing):
+            if not (twice or (self.training and smoothing)):
                 return self.decoder.total_loss(given, target.values, begun, target.lengths)[0], None
             features, _ = self.decoder.features(given, begun, target.lengths)
         real = target.mask()
         logits = self.decoder.logits(features[real])
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        smoothing = self.config.label_smoothing
-        return F.cross_entropy(logits, target.values[real], reduction="sum", label_smoothing=smoothing), None
+        loss = F.cross_entropy(logits, target.values[real], reduction="sum", label_smoothing=smoothing)
+        if not twice:
+            return loss, None
+        return (loss + agreement * _disagreement(*logits.log_softmax(-1).chunk(2))) / 2, None
 
     def _moved(self, target: Tokens) -> Tokens:
         """What is given at each position: the word before it."""
         return F.pad(target, (1, -1), value=self.eos_id)
+
+
+def _disagreement(one: Tensor, other: Tensor) -> Tensor:
+    """Half the divergence of each of two lots of log probabilities from the other, summed."""
+    return ((one.exp() - other.exp()) * (one - other)).sum() / 2

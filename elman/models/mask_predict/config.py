@@ -62,6 +62,8 @@ class MaskPredictConfig(EncoderDecoderConfig):
     """What reads the source."""
     decoder: ParallelDecoderConfig = Field(default_factory=ParallelDecoderConfig)
     """What fills the target."""
+    agreement: float = Field(0.0, ge=0, le=0)
+    """Two readings would hide different words: there is nothing to agree about."""
     length_range: int = Field(50, ge=1)
     """How much longer or shorter than its source a target can be predicted to be."""
     length_weight: float = Field(1.0, gt=0)
