@@ -16,7 +16,7 @@ ALARMS: dict[torch.device, tuple[Tensor, Tensor]] = {}  # on the device, and a c
 def of(device: torch.device) -> tuple[Tensor, Tensor]:
     if device not in ALARMS:
         alarm = torch.zeros(1, dtype=torch.int32, device=device)
-        ALARMS[device] = alarm, torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
+        ALARMS[device] = alarm, torch.zeros(1, dtype=torch.int32, device="cpu", pin_memory=device.type == "cuda")
     return ALARMS[device]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,6 +116,8 @@ MANY = [
     (("gru", {"reset": "before"}), 2, 64, "data", [1, 2, 2]),
     (("layernorm-lstm", {}), 2, 64, "data", None),
     (("invented", {}), 2, 64, "data", [2, 0, 1]),
+    (("lstm", {}), 2, 64, "gripped", [2, 0, 1]),
+    (("gru", {}), 2, 64, "gripped", None),
     (("lstm", {}), 1, 64, "turned", None),
     (("lstm", {}), 2, 64, "near", [2, 0, 1]),
     (("layernorm-lstm", {}), 2, 64, "near", None),
@@ -127,10 +130,10 @@ def test_many_programs_equal_the_reference(
     case: Any, split: int, chunk: int, poll: str, lengths: list[int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Units over two programs, the second mostly empty; the inner dimension in pieces and among warps. Planted: a total
-    of one program's share only."""
-    part = Partition(
-        16, 16, split=split, chunk=chunk, poll="atomic" if poll == "turned" else poll, turned=poll == "turned"
-    )
+    of one program's share only; weights in registers, halves of columns in turn."""
+    polls = {"turned": "atomic", "gripped": "data"}
+    part = Partition(16, 16, split=split, chunk=chunk, poll=polls.get(poll, poll), turned=poll == "turned")
+    part = replace(part, gripped=int(poll == "gripped"))
     with dividing(forward=part, backward=part), launched_again(monkeypatch):
         compare(case, 3, 2, 20, lengths)
 

@@ -13,6 +13,7 @@ from triton.compiler import ASTSource
 from unit_cases import cell_of
 
 from elman.ops.recurrence import generated
+from elman.ops.recurrence.filling import WARPS
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition, tuning
 
@@ -41,8 +42,11 @@ def built(
         types[argument] = "i32" if whole else POINTERS.get(argument, narrow)
         if argument not in ("T", "B", "limit") and (size % 16 == 0 or not argument.startswith(("load", "initial"))):
             known[(place,)] = [["tt.divisibility", 16]]
-    source = ASTSource(kernel.run, types, {}, known)
     options = {"num_warps": part.warps, "num_stages": 1, "launch_cooperative_grid": True}
+    return compiled(ASTSource(kernel.run, types, {}, known), options, tmp_path)
+
+
+def compiled(source: ASTSource, options: dict[str, Any], tmp_path: Path) -> Built:
     made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     cubin = tmp_path / "kernel.cubin"
     cubin.write_bytes(made.asm["cubin"])
@@ -51,7 +55,7 @@ def built(
     stack = re.search(r"STACK:(\d+)", told)
     assert stack is not None
     loop = made.asm["ttgir"]
-    return Built(made.asm["ptx"], loop[loop.index("scf.for") :], made.metadata.shared, int(stack[1]))
+    return Built(made.asm["ptx"], loop[max(0, loop.find("scf.for")) :], made.metadata.shared, int(stack[1]))
 
 
 def test_a_meeting_stands_between_stores_and_loads(tmp_path: Path) -> None:
@@ -76,10 +80,63 @@ def test_what_is_looked_at_is_multiplied_where_it_arrives(size: int, part: Parti
     around the assembly, which then is repeated."""
     made = built("lstm", size, way, part, tmp_path)
     plan = generated.plan(cell_of("lstm", hidden_size=size))
-    assert made.loop.count("elementwise_inline_asm") == len(part.looks(plan.program(way), 2))
+    looks = [line for line in made.loop.split("\n") if "elementwise_inline_asm" in line and "ld.relaxed" in line]
+    assert len(looks) == len(part.looks(plan.program(way), 2))
     assert "ttg.local_alloc" not in made.loop
     assert "atom.global" not in made.ptx
     assert made.stack == 0
+
+
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_the_words_of_a_look_are_operands_as_they_are(way: str, tmp_path: Path) -> None:
+    """Two and two, in their order, of one look: nothing is moved before it is multiplied. Planted: numbers of a
+    register that are not its own axis."""
+    ptx = built("lstm", 512, way, Partition(16, 16, 8, 8, poll="data"), tmp_path).ptx
+    looks = re.findall(r"ld\.relaxed\.gpu\.global\.v4\.b32 \{([^}]*)\}", ptx)
+    words = {word.strip(): (n, place) for n, look in enumerate(looks) for place, word in enumerate(look.split(","))}
+    copies = dict(re.findall(r"mov\.b32\s+(%r\d+), (%r\d+);", ptx))
+    operands = re.findall(r"mma\.sync\S+\s*\{[^}]*\},\s*\{[^}]*\},\s*\{([^}]*)\}", ptx)
+    assert operands
+
+    def origin(word: str) -> tuple[int, int]:
+        while word in copies:
+            word = copies[word]
+        return words[word]
+
+    for pair in operands:
+        (one, first), (other, second) = (origin(word.strip()) for word in pair.split(","))
+        assert one == other
+        assert (first, second) in ((0, 1), (2, 3))
+
+
+@pytest.mark.parametrize(
+    ("size", "part", "left"),
+    [
+        (512, Partition(16, 16, 4, 4, poll="data", gripped=1), 0),
+        (768, Partition(16, 32, 8, 8, poll="data", gripped=2), 1),
+    ],
+)
+def test_weights_in_registers_are_loaded_once(size: int, part: Partition, left: int, tmp_path: Path) -> None:
+    """As products take them; those for which there is no room stay in shared memory. Planted: the layout of a plain
+    load, from which each step would bring them through shared memory."""
+    made = built("lstm", size, "forward", part, tmp_path)
+    program = generated.plan(cell_of("lstm", hidden_size=size)).step
+    assert made.loop.count("ttg.local_load") == left
+    assert made.shared <= part.shared(program, 2) < part.resident(program, 2) * 2 // 3 + 2**16
+    assert made.stack <= FEW_NUMBERS
+
+
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_shares_in_the_mail_are_written_together_and_nobody_meets(way: str, tmp_path: Path) -> None:
+    """Two totals of a stage in one store; no barrier, no fence. Planted: a store for each."""
+    warps = 4 if way == "forward" else 8
+    made = built("layernorm-lstm", 512, way, Partition(16, 32, warps, warps, poll="mail"), tmp_path)
+    assert "barrier.cluster" not in made.loop
+    assert "fence" not in made.loop
+    assert len(re.findall(r"elementwise_inline_asm .*st\.shared::cluster\.v2\.b32", made.loop)) == 2
+    assert "st.shared::cluster.b32" not in made.loop
+    assert made.loop.count('"tt.reduce"') == 2
+    assert made.stack <= FEW_NUMBERS
 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
@@ -127,3 +184,22 @@ def test_float32_is_rounded_to_the_digits_that_tensor_cores_take(part: Partition
     assert made.ptx.count("cvt.rna.tf32") > made.loop.count("tt.dot") > 0
     assert weights < made.ptx.index("mma.sync")
     assert "cvt.rna.tf32" in made.loop
+
+
+@pytest.mark.parametrize("size", [512, 650])
+def test_what_backward_needs_of_a_step_is_filled_in_at_once(size: int, tmp_path: Path) -> None:
+    """Each value is read once, 16 bytes at a time where rows allow it, and stays in registers. Planted: a program for
+    each row, with two bytes for a thread."""
+    plan = generated.plan(cell_of("layernorm-lstm", hidden_size=size))
+    recall = plan.recall(plan.stored[True])
+    totals = tuple(index for index in plan.adjoint.kept if plan.step.nodes[index].op == "total")
+    filling = recall.filling(totals, (), 2)
+    run = filling.run
+    types = {name: "*bf16" if name.startswith("g") else "*fp32" for name in run.arg_names}
+    types |= {name: "i32" for name in run.arg_names if name in ("count", "time") or name.endswith(("_b", "_t"))}
+    known = {(n,): [["tt.divisibility", 16]] for n, name in enumerate(run.arg_names) if name not in ("count", "time")}
+    made = compiled(ASTSource(run, types, {}, known if size % 16 == 0 else {}), {"num_warps": WARPS}, tmp_path)
+    assert made.stack == 0
+    assert len(filling.given) == 5  # products and the memory
+    if size % 16 == 0:
+        assert len(re.findall(r"ld\.global\.v4\.b32", made.ptx)) >= 5 * filling.rows * size // (8 * 32 * WARPS)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from unit_cases import cell_of, parts_of
 
 from elman.cells import Cell, PastProduct
-from elman.ops.recurrence import generated, kernel
+from elman.ops.recurrence import filling, generated, kernel
 from elman.ops.recurrence.generated import dividing
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.neighbours import Mailbox
@@ -61,7 +61,8 @@ class Launcher:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
     found: list[Launch] = []
-    monkeypatch.setattr(kernel, "_module", lambda source: SimpleNamespace(kernel=Launcher(source, found)))
+    for place, own in ((kernel, found), (filling, [])):
+        monkeypatch.setattr(place, "module", lambda source, own=own: SimpleNamespace(kernel=Launcher(source, own)))
     return found
 
 
@@ -164,7 +165,7 @@ def test_numbers_of_one_sort_are_one_to_triton(a: int, b: int) -> None:
 
 def test_what_compiles_nothing_is_launched_plainly(log: list[Launch], monkeypatch: pytest.MonkeyPatch) -> None:
     interpreter = Launcher("", log, compiles=False)
-    monkeypatch.setattr(kernel, "_module", lambda source: SimpleNamespace(kernel=interpreter))
+    monkeypatch.setattr(kernel, "module", lambda source: SimpleNamespace(kernel=interpreter))
     call = called()
     call()
     call()
@@ -315,17 +316,16 @@ def test_neighbours_are_launched_as_clusters_with_room_for_mail(ways: int, log: 
 
 
 def test_a_mailbox_has_a_place_for_each_share() -> None:
-    """Of seven programs, five rows and three totals, in each half. Planted: rows that overlap."""
-    mail = Mailbox(5, 7, 3)
-    names: dict[str, Any] = {}
+    """Of seven programs, five rows and totals of two stages, in each half. Planted: rows that overlap."""
+    mail = Mailbox(5, 7, (3, 1))
     places = set()
     for half in range(2):
-        for number in range(3):
+        for stage, totals in enumerate(mail.stages):
             for program in range(7):
                 for row in range(5):
-                    names.update(half=half * mail.half, local=row)
-                    places.add(eval(mail.share(number, str(program)), names))
-    assert len(places) == 2 * 3 * 7 * 5
+                    place = eval(mail.slot(stage, str(half * mail.half), str(program)), {"local": row})
+                    assert place % (16 if totals > 1 else 4) == 0  # those of a program are written at once
+                    places |= {place + 4 * number for number in range(totals)}
+    assert len(places) == 2 * (3 + 1) * 7 * 5
     assert max(places) + 4 <= mail.size
-    assert all(place % 4 == 0 for place in places)
-    assert mail.stride % 4 == 0  # four are read at once
+    assert all(mail.stride(totals) % 16 == 0 for totals in mail.stages)  # four are read at once

@@ -11,8 +11,7 @@ from elman.ops.recurrence.meeting import Meeting
 from elman.ops.recurrence.multiplying import Multiplying
 from elman.ops.recurrence.schedule import Stage
 from elman.ops.recurrence.units import CONSTANT, ROW
-from elman.ops.recurrence.words import ACQUIRE, ADD_NOTHING, EXACT, HEAD, QUICK, ROUNDED, SETTLED, WRITTEN
-from elman.ops.recurrence.writing import interpreted
+from elman.ops.recurrence.words import WRITTEN, head, interpreted
 
 
 class Emitted(NamedTuple):
@@ -29,16 +28,16 @@ class Emitted(NamedTuple):
 
 class Emitter(Multiplying, Meeting):
     def emitted(self) -> Emitted:
-        head = HEAD.format(
-            settled="x" if interpreted() else SETTLED,
-            rounded="x" if interpreted() or not self.rounding else ROUNDED,
-            tanh=EXACT if self.itemsize > 2 else QUICK,
-            arrived=ACQUIRE if self.part.poll == "load" else ADD_NOTHING,
-        )
         self.before()
         self.step()
         self.after()
-        source = head + "\n".join(self.functions.values()) + self.signature() + "\n".join(self.lines) + "\n"
+        source = (
+            head(self.itemsize, self.rounding, self.part.poll)
+            + "\n".join(self.functions.values())
+            + self.signature()
+            + "\n".join(self.lines)
+            + "\n"
+        )
         awaited = tuple(self.awaited)
         rest = len(self.totals), self.plan.rounds
         return Emitted(source, self.loads, self.parameters, self.plan.stored, awaited, *rest)

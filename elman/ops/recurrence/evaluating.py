@@ -1,4 +1,4 @@
-"""Unit programs computed by torch over any leading axes: the judge of kernels, and what is parallel in time."""
+"""Unit programs computed by torch over any leading axes: the judge of kernels, and products of all steps at once."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import cache
@@ -9,56 +9,38 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elman.ops.recurrence.pointwise import computed
-from elman.ops.recurrence.units import Matrix, Node, Program, reached
-
-
-class Evaluation:
-    """Some wanted nodes of a program, and the order in which they are computed, settled once for many calls.
-
-    What is `known` needs no computing.
-    """
-
-    def __init__(self, program: Program, wanted: Iterable[int], known: Container[int] = ()):
-        self.program, self.wanted = program, list(wanted)
-        nodes = [Node("known") if index in known else node for index, node in enumerate(program.nodes)]
-        self.order = [(index, nodes[index]) for index in sorted(reached(nodes, self.wanted))]
-        self.groups = together(program)
-
-    def __call__(
-        self, leaf: Callable[[int], Tensor], weights: Mapping[str, Tensor], kind: torch.dtype | None = None
-    ) -> dict[int, Tensor]:
-        """The wanted nodes, each (..., H), or (..., 1) where all units share a number.
-
-        `leaf` gives loads, states, `going`, and what is known; `weights` are the parameters. Products of the same
-        values are one product, which goes on in `kind`.
-        """
-        program = self.program
-        values: dict[int, Tensor] = {}
-        for index, node in self.order:
-            if index in values:
-                continue
-            if node.op in ("known", "load", "state", "going"):
-                values[index] = leaf(index)
-            elif node.op == "constant":
-                values[index] = torch.tensor(node.detail[0], dtype=torch.float64)
-            elif node.op == "vector":
-                values[index] = vector(weights[node.detail[0]], node.detail[1], program.size)
-            elif node.op == "product":
-                found = _products(program, self.groups[node.args], values, weights)
-                values.update({each: value.to(kind or value.dtype) for each, value in found.items()})
-            elif node.op == "total":
-                arg = values[node.args[0]]
-                values[index] = arg.expand(*arg.shape[:-1], program.size).sum(-1, keepdim=True)
-            else:
-                values[index] = computed(node.op, [values[arg] for arg in node.args])
-        return {index: values[index] for index in self.wanted}
+from elman.ops.recurrence.units import Matrix, Program, reached
 
 
 def evaluate(
     program: Program, wanted: Iterable[int], leaf: Callable[[int], Tensor], weights: Mapping[str, Tensor]
 ) -> dict[int, Tensor]:
-    """An evaluation that is needed once."""
-    return Evaluation(program, wanted)(leaf, weights)
+    """The wanted nodes, each (..., H), or (..., 1) where all units share a number.
+
+    `leaf` gives loads, states and `going`; `weights` are the parameters.
+    """
+    values: dict[int, Tensor] = {}
+    groups = together(program)
+    for index in sorted(reached(program.nodes, wanted)):
+        node = program.nodes[index]
+        if index in values:
+            continue
+        if node.op in ("load", "state", "going"):
+            values[index] = leaf(index)
+        elif node.op == "constant":
+            values[index] = torch.tensor(node.detail[0], dtype=torch.float64)
+        elif node.op == "vector":
+            values[index] = vector(weights[node.detail[0]], node.detail[1], program.size)
+        elif node.op == "product":
+            group = groups[node.args]
+            whole = multiplied(program, group, values.__getitem__, weights)
+            values.update(zip(group, whole.split(program.size, dim=-1), strict=True))
+        elif node.op == "total":
+            arg = values[node.args[0]]
+            values[index] = arg.expand(*arg.shape[:-1], program.size).sum(-1, keepdim=True)
+        else:
+            values[index] = computed(node.op, [values[arg] for arg in node.args])
+    return {index: values[index] for index in wanted}
 
 
 def settled(program: Program, index: int) -> float:
@@ -105,17 +87,17 @@ def together(program: Program, among: Container[int] | None = None) -> dict[tupl
     return groups
 
 
-def _products(
-    program: Program, group: list[int], values: Mapping[int, Tensor], weights: Mapping[str, Tensor]
-) -> dict[int, Tensor]:
-    args = program.nodes[group[0]].args
+def multiplied(
+    program: Program, group: list[int], value: Callable[[int], Tensor], weights: Mapping[str, Tensor]
+) -> Tensor:
+    """Products of the same values, side by side."""
     total: Tensor | None = None
-    for place, arg in enumerate(args):
+    for place, arg in enumerate(program.nodes[group[0]].args):
         joined = stacked(program, group, place, weights)
-        product = F.linear(values[arg].to(joined.dtype), joined)
+        product = F.linear(value(arg).to(joined.dtype), joined)
         total = product if total is None else total + product
     assert total is not None
-    return dict(zip(group, total.split(program.size, dim=-1), strict=True))
+    return total
 
 
 def stacked(program: Program, group: list[int], place: int, weights: Mapping[str, Tensor]) -> Tensor:

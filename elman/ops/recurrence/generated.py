@@ -24,7 +24,7 @@ from elman.ops.recurrence.passes import Way, walked
 from elman.ops.recurrence.recomputing import Recall
 from elman.ops.recurrence.steps import first_parameter, in_use, names_of, step_of
 from elman.ops.recurrence.units import Program
-from elman.ops.recurrence.writing import interpreted
+from elman.ops.recurrence.words import interpreted
 from elman.shapes import Lengths, Sequence, State
 
 RESERVED = 1024  # bytes of shared memory that a program cannot have

@@ -14,7 +14,9 @@ AT_ONCE = 32  # looks of a thread before the first is used: each takes four regi
 
 
 class Tile(NamedTuple):
-    """A piece of what others sent as lanes hold it: (rows / 16, blocks, 2, warps, 8 rows, 4 lanes), 16 bytes each.
+    """A piece of what others sent as lanes hold it: (rows / 16, blocks, 2 halves of rows, 2 products, 2 registers,
+    numbers of a register, warps, 8 rows, 4 lanes), of which a lane asks for 16 bytes at once: the numbers of two
+    registers of two products.
 
     The order is that in which Triton gives numbers to threads, and so are the registers of a product's operand.
     """
@@ -38,93 +40,130 @@ class Tile(NamedTuple):
         """Of each thread."""
         return self.rows // 8 * self.blocks
 
+    @property
+    def shape(self) -> str:
+        return f"({self.rows // 16}, {self.blocks}, 2, 2, 2, {self.each // 4}, {self.split}, 8, 4)"
+
     def inner(self) -> str:
         """Which numbers of the inner dimension a lane asks for; the first of each 16 bytes."""
-        of_block, of_warp = _along(1, self.blocks), _along(3, self.split)
-        return f"{of_block} * {4 * self.each} + {of_warp} * {self.length // self.split} + {_along(5, 4)} * {self.each}"
+        of_block, of_warp = _along(1, self.blocks), _along(6, self.split)
+        return f"{of_block} * {4 * self.each} + {of_warp} * {self.length // self.split} + {_along(8, 4)} * {self.each}"
 
     def outer(self) -> str:
         halves = f"{_along(0, self.rows // 16)} * 16 + {_along(2, 2)} * 8"
-        return f"group * {self.rows} + {halves} + {_along(4, 8)}"
+        return f"group * {self.rows} + {halves} + {_along(7, 8)}"
+
+    def within(self) -> str:
+        """Which of its 16 bytes' numbers."""
+        return f"{_along(3, 2)} * {self.each // 2} + {_along(4, 2)} * {self.each // 4} + {_along(5, self.each // 4)}"
 
     def ordered(self, weights: str, columns: int) -> str:
-        """Weights (warps, inner dimension, columns) in the order in which lanes hold what they are multiplied by."""
-        parted = f"tl.reshape({weights}, ({self.split}, {self.blocks}, 4, 2, {self.each // 2}, {columns}))"
-        moved = f"tl.permute({parted}, (0, 1, 3, 2, 4, 5))"
-        return f"tl.reshape({moved}, ({self.split}, {self.length // self.split}, {columns}))"
+        """Weights (warps, inner dimension, columns) as (warps, columns, inner dimension), this in the order in which
+        lanes hold what it is multiplied by."""
+        parted = f"tl.reshape({weights}, ({self.split}, {self.blocks}, 4, 2, 2, {self.each // 4}, {columns}))"
+        moved = f"tl.permute({parted}, (0, 6, 1, 3, 4, 2, 5))"
+        return f"tl.reshape({moved}, ({self.split}, {columns}, {self.length // self.split}))"
 
-    def whole(self) -> str:
-        """A function that makes an operand of a product from its words."""
-        lines = [
-            "",
-            "@triton.jit",
-            "def whole(a, b, c, d, KIND: tl.constexpr):",
-            "    words = tl.join(tl.join(a, c), tl.join(b, d))",
-        ]
-        if self.itemsize == 2:
-            half = ".to(tl.int16).to(KIND, bitcast=True)"
-            lines.append(f"    found = tl.join((words & 65535){half}, (words >> 16){half})")
-            order = "3, 0, 2, 4, 1, 6, 5, 7, 8"
-        else:
-            lines.append("    found = rounded(words.to(tl.float32, bitcast=True))")
-            order = "3, 0, 2, 4, 1, 6, 5, 7"
-        shape = f"{self.split}, {self.rows}, {self.length // self.split}"
-        lines.append(f"    return tl.reshape(tl.permute(found, ({order})), ({shape}))")
-        return "\n".join(lines) + "\n"
+    def operand(self, heard: str) -> str:
+        """What was heard as (warps, inner dimension, rows)."""
+        shape = f"({self.split}, {self.length // self.split}, {self.rows})"
+        return f"tl.reshape(tl.permute({heard}, (6, 1, 3, 4, 8, 5, 0, 2, 7)), {shape})"
+
+
+class Grip(NamedTuple):
+    """A piece of weights as lanes hold it that multiply by a tile: (columns / 16, blocks, 2 products, 2 registers,
+    2 halves of columns, numbers of a register, warps, 8 columns, 4 lanes)."""
+
+    tile: Tile
+    width: int
+
+    def inner(self) -> str:
+        """Which numbers of the inner dimension; a lane of a tile has as many in a row."""
+        each = self.tile.each
+        strides = {1: (self.tile.blocks, 4 * each), 2: (2, each // 2), 3: (2, each // 4), 5: (each // 4, 1)}
+        strides |= {6: (self.tile.split, self.tile.length // self.tile.split), 8: (4, each)}
+        return " + ".join(f"{_along(axis, count)} * {stride}" for axis, (count, stride) in strides.items())
+
+    def columns(self) -> str:
+        return f"{_along(0, self.width // 16)} * 16 + {_along(4, 2)} * 8 + {_along(7, 8)}"
+
+    def operand(self, held: str) -> str:
+        """As (warps, columns, inner dimension), this in the order in which the tile has it."""
+        shape = f"({self.tile.split}, {self.width}, {self.tile.length // self.tile.split})"
+        return f"tl.reshape(tl.permute({held}, (6, 0, 4, 7, 1, 2, 3, 8, 5)), {shape})"
+
+
+def gripping(itemsize: int, interpreted: bool) -> str:
+    """A function that loads as Triton lays numbers out if nobody asks it to: as products want them."""
+    head = "\n@triton.jit\ndef gripped(place, mask, other):\n"
+    if interpreted:
+        return f"{head}    return tl.load(place, mask=mask, other=other)\n"
+    pack = 4 // itemsize
+    names = "ab"[:pack]
+    lines = [f".reg .b{8 * itemsize} {', '.join(names)};", ".reg .pred there;"]
+    for number, name in enumerate(names):
+        lines += [f"mov.b{8 * itemsize} {name}, 0;", f"setp.ne.s32 there, ${1 + pack + number}, 0;"]
+        lines.append(f"@there ld.global.b{8 * itemsize} {name}, [${1 + number}];")
+    lines.append("mov.b32 $0, {a, b};" if pack == 2 else "mov.b32 $0, a;")
+    kinds = ",".join(["=r", *["l"] * pack, *["r"] * pack])
+    given = "[place.to(tl.int64), mask.to(tl.int32)]"
+    text = "{" + " ".join(lines) + "}"
+    call = f'tl.inline_asm_elementwise("{text}", "{kinds}", {given}, dtype=found.dtype'
+    body = ["found = tl.zeros(place.shape, place.dtype.element_ty)", "rounds = 0", "while rounds < 1:"]
+    body += [f"    found = {call}, is_pure=False, pack={pack})", "    rounds += 1", "return found"]
+    return head + "\n".join(f"    {line}" for line in body) + "\n"
 
 
 def _along(axis: int, count: int) -> str:
-    """0, 1, … along one of a tile's six axes."""
-    return f"tl.arange(0, {count})[{', '.join(':' if one == axis else 'None' for one in range(6))}]"
+    """0, 1, … along one of a tile's nine axes."""
+    return f"tl.arange(0, {count})[{', '.join(':' if one == axis else 'None' for one in range(9))}]"
 
 
-def function(name: str, tensors: int, looks: int, lines: list[str], interpreted: bool) -> str:
-    """A function of pointers, the alarm and patience: all the words there.
-
-    `looks` of each thread at each tensor of pointers; `lines` of assembly, from `awaited` or `taken`.
-    """
+def function(name: str, tensors: int, tile: Tile, lines: list[str], interpreted: bool) -> str:
+    """A function of pointers, the alarm, patience and dtype: all the numbers there. `lines` of assembly are from
+    `awaited` or `taken`."""
     pointers = [f"p{number}" for number in range(tensors)]
-    head = f"\n@triton.jit\ndef {name}({', '.join(pointers)}, alarm, limit):\n"
+    head = f"\n@triton.jit\ndef {name}({', '.join(pointers)}, alarm, limit, KIND: tl.constexpr):\n"
     if interpreted:  # programs run one after another, and none can wait
-        places = "".join(f"    {p} = {p}.to(tl.pointer_type(tl.int32))\n" for p in pointers)
-        loaded = ", ".join(f"tl.load({p} + {word})" for p in pointers for word in range(WIDE))
-        return f"{head}{places}    return {loaded}\n"
+        loaded = ", ".join(f"tl.load({p} + ({tile.within()}))" for p in pointers)
+        return f"{head}    return {loaded}\n"
     text = "\\n".join(lines)
-    outputs = tensors * WIDE
-    kinds = ["=&r"] * (outputs * looks) + ["l"] * ((tensors + 1) * looks) + ["r"] * looks
-    given = ", ".join([*(f"{p}.to(tl.int64)" for p in pointers), "alarm.to(tl.int64)", "limit"])
-    made = f"({', '.join(['tl.int32'] * outputs)})"
+    many = tile.looks * tile.each
+    kinds = ["=&r"] * (tensors * tile.looks * WIDE) + ["l"] * ((tensors + 1) * many) + ["r"] * many
+    given = ", ".join([*pointers, "alarm.to(tl.int64)", "limit"])
+    made = f"({', '.join(['w0.dtype'] * tensors)})" if tensors > 1 else "w0.dtype"
     call = f'tl.inline_asm_elementwise("{text}", "{",".join(kinds)}", [{given}], dtype={made}, is_pure=False'
-    names = ", ".join(f"w{number}" for number in range(outputs))
-    lines = [f"w{number} = tl.zeros(p0.shape, tl.int32)" for number in range(outputs)]
+    names = ", ".join(f"w{number}" for number in range(tensors))
+    body = [f"{p} = tl.broadcast_to({p}.to(tl.int64), {tile.shape})" for p in pointers]
+    body += [f"w{number} = tl.zeros({tile.shape}, KIND)" for number in range(tensors)]
     # a loop of one round: the compiler repeats assembly in every layout that somebody wants, but never a loop
-    lines += ["rounds = 0", "while rounds < 1:", f"    {names} = {call}, pack={looks})", "    rounds += 1"]
-    return head + "\n".join(f"    {line}" for line in [*lines, f"return {names}"]) + "\n"
+    body += ["rounds = 0", "while rounds < 1:", f"    {names} = {call}, pack={many})", "    rounds += 1"]
+    return head + "\n".join(f"    {line}" for line in [*body, f"return {names}"]) + "\n"
 
 
-def taken(tensors: int, looks: int) -> list[str]:
+def taken(tensors: int, tile: Tile) -> list[str]:
     """Assembly: all words, which are known to be there."""
-    return ["{", *(text for text, _ in _asked(tensors, looks)), "}"]
+    return ["{", *(text for text, _ in _asked(tensors, tile)), "}"]
 
 
-def awaited(tensors: int, looks: int, halves: bool, scouting: bool) -> list[str]:
+def awaited(tensors: int, tile: Tile, scouting: bool) -> list[str]:
     """Assembly: all words, once nothing is missing.
 
-    `halves`: words hold two numbers, each of which may be missing; `scouting`: a thread waits for its first number,
-    then asks for all.
+    Of words that hold two numbers each may be missing. `scouting`: a thread waits for its first, then asks for all.
     """
-    outputs, pointers = tensors * WIDE * looks, tensors * looks
+    halves, looks = tile.itemsize == 2, tile.looks
+    outputs, pointers = tensors * WIDE * looks, tensors * looks * tile.each
 
     def missing(taken: list[str]) -> list[str]:
         found = ["mov.u32 most, 0;"]
-        for word in taken:
-            found.append(f"max.u32 most, most, {word};")
-            found += [f"shl.b32 low, {word}, 16;", "max.u32 most, most, low;"] if halves else []
+        found += [f"max.{'u16x2' if halves else 'u32'} most, most, {word};" for word in taken]
+        if halves:
+            found += ["shl.b32 low, most, 16;", "max.u32 most, most, low;"]
         least = "0xffff0000" if halves else "0xffffffff"
         return [*found, f"setp.ge.u32 absent, most, {least};", "vote.sync.any.pred absent, absent, 0xffffffff;"]
 
-    alarm, limit = f"${outputs + pointers}", f"${outputs + pointers + looks}"
-    asked = _asked(tensors, looks)
+    alarm, limit = f"${outputs + pointers}", f"${outputs + pointers + looks * tile.each}"
+    asked = _asked(tensors, tile)
     lines = ["{", ".reg .pred absent, calm;", ".reg .b32 most, low, spins, told;", "mov.u32 spins, 0;", "again:"]
     if scouting:
         lines += [asked[0][0], *missing(asked[0][1]), "@absent bra count;"]
@@ -145,12 +184,11 @@ def awaited(tensors: int, looks: int, halves: bool, scouting: bool) -> list[str]
     ]
 
 
-def _asked(tensors: int, looks: int) -> list[tuple[str, list[str]]]:
-    """Each look, and the words that it takes."""
+def _asked(tensors: int, tile: Tile) -> list[tuple[str, list[str]]]:
+    """Each look, and the words that it takes; all its numbers have the same pointer."""
     found = []
-    for tensor in range(tensors):
-        for one in range(looks):
-            words = [f"${(tensor * WIDE + word) * looks + one}" for word in range(WIDE)]
-            pointer = f"${tensors * WIDE * looks + tensor * looks + one}"
-            found.append((f"ld.relaxed.gpu.global.v4.b32 {{{', '.join(words)}}}, [{pointer}];", words))
+    for one in range(tensors * tile.looks):
+        words = [f"${one * WIDE + word}" for word in range(WIDE)]
+        pointer = f"${tensors * tile.looks * WIDE + one * tile.each}"
+        found.append((f"ld.relaxed.gpu.global.v4.b32 {{{', '.join(words)}}}, [{pointer}];", words))
     return found

@@ -43,11 +43,11 @@ class Kernel:
         self.down, self.ways = down, 2 if both else 1
         writer = Emitter(program, kept, partition, kind.itemsize, precision, down, both)
         self.emitted: Emitted = writer.emitted()
-        self.run = _module(self.emitted.source).kernel
+        self.run = module(self.emitted.source).kernel
         self.width = padded(program.size)
         self.matrices = program.matrices()
         self.programs = partition.programs(program.size)
-        self.looking = partition.poll == "data" and self.programs > 1
+        self.looking = partition.poll in ("data", "mail") and self.programs > 1
         self.counting = writer.counting
         self.mailbox = writer.mailbox if writer.near else None
         self.compiled: dict[Any, Any] = {}
@@ -116,7 +116,7 @@ class Kernel:
             strides = tensors[0].stride()
             given += [*tensors, strides[1], strides[0]]
         self._launch((groups, 1 if self.mailbox else self.programs, ways), given, device)
-        if self.programs > 1 and not self.mailbox:  # neighbours meet at a barrier, where nobody waits in vain
+        if self.looking or self.counting:  # who meets at a barrier never waits in vain
             alarm.send(device)
         return final, sums
 
@@ -186,7 +186,7 @@ def _alike(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return tensors if same else [tensor.contiguous() for tensor in tensors]
 
 
-def _module(source: str) -> ModuleType:
+def module(source: str) -> ModuleType:
     """Triton reads a kernel's source from its file, which is written anew unless it is exactly what it should be."""
     name = f"recurrence_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     if name in sys.modules:

@@ -4,7 +4,8 @@ They meet at a counter, at the barrier of a cluster, or not at all where numbers
 """
 
 from elman.ops.recurrence.schedule import Stage
-from elman.ops.recurrence.writing import Writer, interpreted
+from elman.ops.recurrence.words import interpreted
+from elman.ops.recurrence.writing import Writer
 
 
 class Meeting(Writer):
@@ -24,6 +25,11 @@ class Meeting(Writer):
             self.functions["neighbours"] = self.mailbox.functions()
             self.write("mail = mailbox(slot)")
             self.write(f"local = tl.arange(0, {self.part.rows})[:, None]")
+            lanes = 1 << (max(self.part.units, self.programs) - 1).bit_length()
+            self.write(f"whom = tl.arange(0, {lanes})[None, :] + local * 0")
+            for stage, count in enumerate(self.mailbox.stages if self.mailed else ()):
+                for half in ("mail", f"mail + {self.mailbox.half}"):
+                    self.write(f"emptied{count}({self.mailbox.slot(stage, half, 'whom')}, whom)")
             self.write("arrive(slot)")  # nobody writes to one who has not begun
             self.write("depart(slot)")
         elif self.programs > 1:
@@ -35,15 +41,21 @@ class Meeting(Writer):
     def choose_half(self) -> None:
         if self.near:
             self.write(f"half = mail + step % 2 * {self.mailbox.half}", 2)
+            self.write(f"other = mail + (step + 1) % 2 * {self.mailbox.half}", 2)
 
     def arrive(self, stage: Stage) -> None:
-        if stage.meets and self.near:
+        if self.mailed:
+            if stage.begun:
+                self.write("half = passed(half)", 2)
+        elif stage.meets and self.near:
             self.write("arrive(slot)", 2)
         elif stage.meets and self.counting:
             self.write("tl.debug_barrier()", 2)
             self.write('tl.atomic_add(counter, 1, sem="release", scope="gpu")', 2)
 
     def depart(self, stage: Stage) -> None:
+        if self.mailed:
+            return
         if stage.meets and self.near:  # whoever reads a mailbox needs what comes out of the barrier
             self.write("half = depart(half)", 2)
         elif stage.meets and self.counting:
@@ -54,19 +66,22 @@ class Meeting(Writer):
     def bring_shares(self, totals: tuple[int, ...]) -> None:
         values = [self.full(self.program.nodes[index].args[0]) for index in totals]
         found = self.summed([f"tl.where(inside, {value}, 0.0)" for value in values])
-        for index, share in zip(totals, found, strict=True):
-            if self.near:  # each lane tells another
-                whom = f"tl.minimum(tl.arange(0, {self.lanes})[None, :], {self.programs - 1})"
-                self.write(f"whom = {whom} + local * 0", 2)
-                self.write(f"tell({self.share(index, 'slot')} + whom * 0, whom, {share} + whom * 0.0)", 2)
-            else:
+        if not self.near:
+            for index, share in zip(totals, found, strict=True):
                 self.write(f"tl.store({self.share(index, 'slot')}, {share})", 2)
+        elif totals:
+            count, stage = len(totals), self.stage_of(totals)
+            shares = ", ".join(f"{share} + whom * 0.0" for share in found)
+            self.write(f"tell{count}({self.mailbox.slot(stage, 'half', 'slot')} + whom * 0, whom, {shares})", 2)
+            if self.mailed:  # nobody writes there before he has heard of what follows
+                self.write(f"emptied{count}({self.mailbox.slot(stage, 'other', 'whom')}, whom)", 2)
 
     def add_shares(self, totals: tuple[int, ...]) -> None:
         """What all programs found of some totals."""
         if self.near:
-            for index in totals:
-                self.write(f"v{index} = told({self.share(index, '0')})", 2)
+            names = ", ".join(f"v{index}" for index in totals)
+            place = self.mailbox.slot(self.stage_of(totals), "half", "0")
+            self.write(f"{names} = told{len(totals)}({place}, alarm, limit)", 2)
             return
         self.write(f"others = tl.arange(0, {self.lanes})[None, :]", 2)
         loaded = f'tl.load({{}}, mask=others < {self.programs}, other=0.0, cache_modifier=".cg")'
@@ -79,11 +94,13 @@ class Meeting(Writer):
         """As many as programs, or more: a power of two."""
         return 1 << (self.programs - 1).bit_length()
 
+    def stage_of(self, totals: tuple[int, ...]) -> int:
+        """Which of the stages that begin totals."""
+        return [stage.begun for stage in self.plan.stages if stage.begun].index(totals)
+
     def share(self, index: int, program: str) -> str:
         """Where a program's share of a total lies: a pointer that moves with time, and places that never do."""
         number = self.totals.index(index)
-        if self.near:
-            return self.mailbox.share(number, program)
         return f"partials + (t * {len(self.totals)} + {number}) * shares + rows[:, None] * {self.programs} + {program}"
 
     def summed(self, values: list[str]) -> list[str]:

@@ -1,9 +1,10 @@
 """The products of a step, as a kernel writes them: weights stay on the chip, what others sent is read or awaited."""
 
-from elman.ops.recurrence.hearing import AT_ONCE, WIDE, Tile, awaited, function, taken
+from elman.ops.recurrence.hearing import AT_ONCE, Grip, Tile, awaited, function, gripping, taken
 from elman.ops.recurrence.partition import WINDOW, powers
 from elman.ops.recurrence.units import Matrix
-from elman.ops.recurrence.writing import Writer, interpreted
+from elman.ops.recurrence.words import interpreted
+from elman.ops.recurrence.writing import Writer
 
 
 class Multiplying(Writer):
@@ -18,7 +19,14 @@ class Multiplying(Writer):
                 name = self.weight(bundle, place, piece)
                 split = self.part.split if self.programs > 1 else 1
                 inner, columns = f"tl.arange(0, {length})", f"tl.arange(0, {units * width})"
-                if split > 1:
+                gripped = self.laned and piece < self.part.gripped
+                if gripped:
+                    self.functions["gripped"] = gripping(self.itemsize, interpreted())
+                    tile = Grip(self.tile(), units * width)
+                    self.write(f"k = {start} + {tile.inner()}")
+                    self.write(f"n = slot * {units} + ({tile.columns()}) // {width}")
+                    self.write(f"part = ({tile.columns()}) % {width}")
+                elif split > 1:
                     each = length // split
                     self.write(f"k = {start} + tl.arange(0, {split})[:, None, None] * {each}")
                     self.write(f"k = k + tl.arange(0, {each})[None, :, None]")
@@ -28,15 +36,18 @@ class Multiplying(Writer):
                     self.write(f"k = {start} + {inner}[:, None]")
                     self.write(f"n = slot * {units} + ({columns} // {width})[None, :]")
                     self.write(f"part = ({columns} % {width})[None, :]")
-                self.write(f"{name} = {self.loaded([self.program.nodes[index].detail[place] for index in bundle])}")
+                matrices = [self.program.nodes[index].detail[place] for index in bundle]
+                self.write(f"{name} = {self.loaded(matrices, 'gripped' if gripped else 'tl.load')}")
                 if self.rounding:
                     self.write(f"{name} = rounded({name})")
-                if self.part.turned:
+                if gripped:
+                    self.write(f"{name} = {tile.operand(name)}")
+                elif self.part.turned:
                     self.write(f"{name} = tl.trans({name})")
                 elif self.laned:
                     self.write(f"{name} = {self.tile().ordered(name, units * width)}")
 
-    def loaded(self, matrices: list[Matrix]) -> str:
+    def loaded(self, matrices: list[Matrix], load: str) -> str:
         """Blocks of one parameter are one load; those of several are loaded in turn and added."""
         size = self.size
         found = []
@@ -52,7 +63,7 @@ class Multiplying(Writer):
             if len(here) < len(matrices):
                 mask += " & (" + " | ".join(f"(part == {n})" for n in here) + ")"
             address = f"{p} + ({row} + {across}) * {p}_r + {column} + {along}"
-            found.append(f"tl.load({address}, mask={mask}, other=0.0)")
+            found.append(f"{load}({address}, mask={mask}, other=0.0)")
         return " + ".join(found)
 
     def weight(self, bundle: list[int], place: int, piece: int) -> str:
@@ -68,7 +79,6 @@ class Multiplying(Writer):
         longest = max(length for _, length in self.part.pieces(self.size))
         many = max(1, WINDOW // (self.part.rows * longest * self.itemsize))
         if self.laned:
-            self.functions["whole"] = self.tile().whole()
             many = max(1, AT_ONCE // self.tile().looks)
         bundles = _bundles(group)
         for begin in range(0, len(pieces), many):
@@ -83,8 +93,7 @@ class Multiplying(Writer):
                 total = f"a{bundle[0]}"
                 for place, piece in window:
                     before = f", {total}" if (place, piece) != (0, 0) else ""
-                    heard, weight = f"h{place}_{piece}", self.weight(bundle, place, piece)
-                    operands = f"{weight}, tl.trans({heard})" if self.part.turned else f"{heard}, {weight}"
+                    operands = self.operands(f"h{place}_{piece}", self.weight(bundle, place, piece))
                     self.write(f'{total} = tl.dot({operands}{before}, input_precision="{self.precision}")', 2)
         for bundle in bundles:
             if self.part.turned:
@@ -97,28 +106,32 @@ class Multiplying(Writer):
             for index in group:
                 self.write(f"v{index} = settled(v{index}, {like})", 2)
 
+    def operands(self, heard: str, weight: str) -> str:
+        if self.laned:
+            return f"{weight}, {heard}"
+        return f"{weight}, tl.trans({heard})" if self.part.turned else f"{heard}, {weight}"
+
     def look(self, args: tuple[int, ...], window: list[tuple[int, int]]) -> None:
         """Pieces of what others sent, as operands of products."""
-        asked, names = [], []
+        asked, tile = [], self.tile()
         for place, piece in window:
             start, length = self.part.pieces(self.size)[piece]
             k = f"{start} + inner"
             if start + length > self.width:
-                k = f"tl.minimum({k}, {self.width - self.tile().each})"  # beyond, weights are 0
+                k = f"tl.minimum({k}, {self.width - tile.each})"  # beyond, weights are 0
             asked.append(f"{self.sent(args[place])} + outer + ({k})")
-            names += [f"u{place}_{piece}_{word}" for word in range(WIDE)]
-        looks = self.tile().looks
-        name = f"hear{len(args)}_{len(asked)}_{looks}"
-        if self.near:
-            lines = taken(len(asked), looks)
+        if self.near and not self.mailed:
+            lines = taken(len(asked), tile)
         else:
             # several values are so much to ask for that those who write them would wait
-            lines = awaited(len(asked), looks, halves=self.itemsize == 2, scouting=len(args) > 1)
-        self.functions[name] = function(name, len(asked), looks, lines, interpreted())
-        self.write(f"{', '.join(names)} = {name}({', '.join(asked)}, alarm, limit)", 2)
-        for place, piece in window:
-            words = ", ".join(f"u{place}_{piece}_{word}" for word in range(WIDE))
-            self.write(f"h{place}_{piece} = whole({words}, history.dtype.element_ty)", 2)
+            lines = awaited(len(asked), tile, scouting=len(args) > 1)
+        name = f"hear{len(args)}_{len(asked)}_{tile.looks}"
+        self.functions[name] = function(name, len(asked), tile, lines, interpreted())
+        names = [f"h{place}_{piece}" for place, piece in window]
+        self.write(f"{', '.join(names)} = {name}({', '.join(asked)}, alarm, limit, history.dtype.element_ty)", 2)
+        for one in names:
+            heard = tile.operand(one)
+            self.write(f"{one} = {f'rounded({heard})' if self.rounding else heard}", 2)
 
     def tile(self) -> Tile:
         length = self.part.pieces(self.size)[0][1]
@@ -147,7 +160,7 @@ class Multiplying(Writer):
     def gather(self, name: str, split: int, columns: int) -> None:
         """The sum of the warps' shares, by halves, after which one thread has each unit. After `tl.sum` a thread of
         every warp would have it, and all of them would compute the same from there on."""
-        self.write(f"{name} = tl.permute({name}, (1, 2, 0))", 2)
+        self.write(f"{name} = tl.permute({name}, {'(2, 1, 0)' if self.laned else '(1, 2, 0)'})", 2)
         while split > 1:
             split //= 2
             self.write(f"{name} = tl.reshape({name}, ({self.part.rows}, {columns}, {split}, 2))", 2)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 MOST = 8  # programs of a cluster on every GPU that has clusters
 LARGE = 16  # on Hopper, when asked for
+AT_ONCE = 32  # shares that a thread reads before the first is added
 LINE = 128  # bytes that shared memory moves at once
 FREE = 48 * 1024  # bytes of shared memory that need no asking
 DYNAMIC = 8  # what the driver calls the most shared memory that a launch may ask for
@@ -37,50 +38,146 @@ def depart(x):
 
 
 @triton.jit
-def tell(place, whom, word):
-    return tl.inline_asm_elementwise(
-        "{{.reg .b32 far; mapa.shared::cluster.u32 far, $1, $2; st.shared::cluster.b32 [far], $3; mov.b32 $0, $3;}}",
-        "=r,r,r,r", [place, whom, word.to(tl.int32, bitcast=True)], dtype=tl.int32, is_pure=False, pack=1)
-
-
-@triton.jit
-def told(place):
-    return tl.inline_asm_elementwise(
-        "{{.reg .b32 a, b, c, d; mov.b32 $0, 0; {added}}}", "=&r,r", [place], dtype=tl.float32, is_pure=True, pack=1)
+def passed(x):
+    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
 """
 
 
 class Mailbox(NamedTuple):
-    """For shares of so many totals of some rows."""
+    """For shares of totals of some rows. `stages`: how many totals are made at once, stage by stage."""
 
     rows: int
     programs: int
-    totals: int
+    stages: tuple[int, ...]
+    looking: bool = False
+    """Whether shares are looked at until they are there."""
 
     @property
     def half(self) -> int:
         """Bytes."""
-        return -(-(self.totals * self.rows * self.stride * 4) // LINE) * LINE
-
-    @property
-    def stride(self) -> int:
-        """Numbers from one row to the next: four are read at once."""
-        return -(-self.programs // 4) * 4
+        return -(-sum(self.rows * self.stride(count) for count in self.stages) // LINE) * LINE
 
     @property
     def size(self) -> int:
         return 2 * self.half
 
-    def functions(self) -> str:
-        lines = []
-        for first in range(0, self.programs, 4):
-            lines.append(f"ld.shared.v4.b32 {{a, b, c, d}}, [$1+{first * 4}];")
-            lines += [f"add.f32 $0, $0, {name};" for name, _ in zip("abcd", range(first, self.programs), strict=False)]
-        return FUNCTIONS.format(size=self.size, added=" ".join(lines))
+    def stride(self, count: int) -> int:
+        """Bytes from one row to the next; what pads it lets rows be read side by side."""
+        return -(-self.programs * _room(count) // 4) * 16 + 16
 
-    def share(self, number: int, program: str) -> str:
-        """Where a program's share of a total lies, in the half of this step."""
-        return f"half + (({number * self.rows} + local) * {self.stride} + {program}) * 4"
+    def slot(self, stage: int, half: str, program: str) -> str:
+        """Where a program's shares of a stage's totals lie, side by side."""
+        before = sum(self.rows * self.stride(count) for count in self.stages[:stage])
+        each = _room(self.stages[stage]) * 4
+        return f"{half} + {before} + local * {self.stride(self.stages[stage])} + {program} * {each}"
+
+    def functions(self) -> str:
+        found = FUNCTIONS.format(size=self.size)
+        for count in sorted(set(self.stages)):
+            found += self._tell(count) + self._emptied(count) + self._told(count)
+        return found
+
+    def _tell(self, count: int) -> str:
+        """Shares into the mailbox of each program, by a lane for each."""
+        words = [f"w{number}" for number in range(count)]
+        lines = [".reg .pred one;", ".reg .b32 far;", f"setp.lt.u32 one, $2, {self.programs};"]
+        lines.append("mapa.shared::cluster.u32 far, $1, $2;")
+        for first, many in _vectors(count):
+            lines.append(
+                f"@one st.shared::cluster{_together('far', first, [f'${3 + first + n}' for n in range(many)])}"
+            )
+        kinds = ["=r", *["r"] * (2 + count)]
+        given = ["place", "whom", *(f"{word}.to(tl.int32, bitcast=True)" for word in words)]
+        return _function(f"tell{count}", ["place", "whom", *words], [*lines, "mov.b32 $0, $2;"], kinds, given)
+
+    def _emptied(self, count: int) -> str:
+        """Where shares are looked at they are missing before."""
+        lines = [".reg .pred one;", f"setp.lt.u32 one, $2, {self.programs};"]
+        for first, many in _vectors(count):
+            lines.append(f"@one st.shared{_together('$1', first, ['-1'] * many)}")
+        return _function(
+            f"emptied{count}", ["place", "whom"], [*lines, "mov.b32 $0, $2;"], ["=r", "r", "r"], ["place", "whom"]
+        )
+
+    def _told(self, count: int) -> str:
+        """The sums of all programs' shares; if they are looked at, once nothing is missing."""
+        room = _room(count)
+        some = max(4 // room, AT_ONCE // room)
+        lines = [f".reg .b32 {', '.join(f'w{n}' for n in range(some * room))};", ".reg .pred absent, calm;"]
+        lines += [".reg .b32 most, spins, seen, low;", "mov.u32 spins, 0;"]
+        place, alarm, limit = (f"${count + n}" for n in range(3))
+        load = "ld.volatile.shared" if self.looking else "ld.shared"
+        for begin in range(0, self.programs, some):
+            programs = range(min(some, self.programs - begin))
+            lines.append(f"again{begin}:")
+            for first in range(0, len(programs) * room, 4):
+                words = ", ".join(f"w{first + n}" for n in range(4))
+                lines.append(f"{load}.v4.b32 {{{words}}}, [{place}+{(begin * room + first) * 4}];")
+            taken = [[f"w{one * room + number}" for one in programs] for number in range(count)]
+            if self.looking:
+                lines += ["mov.u32 most, 0;", *(f"max.u32 most, most, {word};" for own in taken for word in own)]
+                lines += ["setp.eq.u32 absent, most, -1;", "vote.sync.any.pred absent, absent, 0xffffffff;"]
+                lines += [f"@!absent bra here{begin};", "add.u32 spins, spins, 1;"]
+                lines += [f"setp.ge.u32 calm, spins, {limit};", "@calm bra tired;"]
+                lines += ["and.b32 low, spins, 1023;", "setp.ne.u32 calm, low, 0;", f"@calm bra again{begin};"]
+                lines += [f"ld.relaxed.gpu.global.b32 seen, [{alarm}];", "setp.eq.u32 calm, seen, 0;"]
+                lines += [f"@calm bra again{begin};", "bra done;", f"here{begin}:"]
+            for number, own in enumerate(taken):
+                lines += _summed(own)
+                lines.append(
+                    f"{'add.f32' if begin else 'mov.b32'} ${number}, {f'${number}, ' if begin else ''}{own[0]};"
+                )
+        if self.looking:
+            lines += ["bra done;", "tired:", "mov.u32 seen, 1;", f"st.relaxed.gpu.global.b32 [{alarm}], seen;", "done:"]
+        kinds = [*["=&r"] * count, "r", "l", "r"]
+        made = f"({', '.join(['tl.float32'] * count)})" if count > 1 else "tl.float32"
+        given = ["place", "alarm.to(tl.int64)", "limit"]
+        return _function(f"told{count}", ["place", "alarm", "limit"], lines, kinds, given, made, pure=True)
+
+
+def _room(count: int) -> int:
+    """Numbers that a program's shares take, so that vectors begin where they may."""
+    return 1 << (count - 1).bit_length()
+
+
+def _vectors(count: int) -> list[tuple[int, int]]:
+    """So many numbers in vectors of four, two and one: first, and how many."""
+    found, first = [], 0
+    while first < count:
+        many = 4 if count - first >= 4 else 2 if count - first >= 2 else 1
+        found.append((first, many))
+        first += many
+    return found
+
+
+def _together(place: str, first: int, words: list[str]) -> str:
+    """The end of an instruction that stores numbers side by side."""
+    if len(words) == 1:
+        return f".b32 [{place}+{first * 4}], {words[0]};"
+    return f".v{len(words)}.b32 [{place}+{first * 4}], {{{', '.join(words)}}};"
+
+
+def _summed(words: list[str]) -> list[str]:
+    """Assembly: the sum in the first of them, by halves, so that few additions wait for another."""
+    lines, left = [], list(words)
+    while len(left) > 1:
+        lines += [f"add.f32 {one}, {one}, {other};" for one, other in zip(left[::2], left[1::2], strict=False)]
+        left = left[::2]
+    return lines
+
+
+def _function(
+    name: str,
+    names: list[str],
+    lines: list[str],
+    kinds: list[str],
+    given: list[str],
+    made: str = "tl.int32",
+    pure: bool = False,
+) -> str:
+    text = "{" + "\\n".join(lines) + "}"
+    call = f'tl.inline_asm_elementwise("{text}", "{",".join(kinds)}", [{", ".join(given)}], dtype={made}'
+    return f"\n\n@triton.jit\ndef {name}({', '.join(names)}):\n    return {call}, is_pure={pure}, pack=1)\n"
 
 
 def clustered(compiled: Any, programs: int, mail: Mailbox) -> Any:

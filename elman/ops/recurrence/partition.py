@@ -20,30 +20,32 @@ WINDOW = 64 * 1024  # bytes of what others sent that are read before they are mu
 PIECE = 32 * 1024  # bytes of what others sent that make one piece
 LONG = 64  # columns of a product that tensor cores take as they lie in shared memory
 FEW = 16  # looks of a thread; if there are more, twice as many threads are faster
-REGISTERS = 176  # of a thread, for what it hears at once and for sums
+REGISTERS = 236  # of a thread that have a use of their own; with more of them, numbers go to memory
+EDGE = 24  # registers that tell units inside from those that fill up
 ALONE = 64 * 1024  # up to here a single program holds all weights of a cell and nobody has to be waited for
 
 SECTOR = 32  # bytes that memory moves at least
 
 
 class Cost(NamedTuple):
-    """Microseconds, from times of 180 divisions on an H200 (docs/experiments.md): a tenth off on average."""
+    """Microseconds, from times of 300 divisions on an H200 (docs/experiments.md): a tenth off on average."""
 
     meeting: float
     heard: float  # a megabyte of what others sent
-    held: float  # a megabyte of weights
+    held: float  # a megabyte of weights in shared memory
     shares: float  # a megabyte of sums that warps add up
     multiplied: float  # a million multiplications
     narrow: float  # each sent value after the first, of units that fill no sector
-    total: float  # each number that all units share
+    total: float  # each program's share of a number that all units share
     again: float  # each further look
 
 
-DATA = Cost(1.13, 25.2, 1.14, 0.0, 0.97, 0.77, 0.0, 0.34)
-LOAD = Cost(1.50, 22.4, 7.26, 7.22, 0.0, 0.87, 0.07, 0.0)
-TURNED = Cost(1.46, 14.5, 5.07, 0.0, 0.65, 0.0, 0.21, 0.0)
-NEAR = Cost(0.85, 22.0, 6.0, 0.0, 0.5, 0.0, 0.15, 0.34)
-COSTS = {"load": LOAD, "atomic": LOAD, "data": DATA, "near": NEAR}
+DATA = Cost(1.08, 26.0, 4.15, 6.08, 0.14, 0.77, 0.0, 0.17)
+LOAD = Cost(1.44, 24.4, 8.9, 4.9, 0.0, 0.87, 0.003, 0.0)
+TURNED = Cost(1.45, 26.6, 6.3, 3.1, 0.32, 0.0, 0.005, 0.0)
+NEAR = Cost(0.83, 26.0, 4.15, 6.08, 0.14, 0.0, 0.02, 0.17)
+MAIL = Cost(0.9, 26.0, 4.15, 6.08, 0.14, 0.0, 0.014, 0.17)
+COSTS = {"load": LOAD, "atomic": LOAD, "data": DATA, "near": NEAR, "mail": MAIL}
 SINGLE = Cost(0.3, 0.0, 4.5, 0.0, 0.5, 0.0, 0.0, 0.0)  # a program that is alone; not measured
 
 
@@ -70,17 +72,26 @@ class Partition:
     """The longest piece of the inner dimension that is read at once."""
     poll: str = "load"
     """How a program waits: by reading a counter ("load"), by adding nothing to it ("atomic"), by looking at the very
-    numbers that it needs ("data"), or at the barrier of a cluster ("near"). In the latter two each warp has its share
-    of the inner dimension."""
+    numbers that it needs ("data"), at the barrier of a cluster ("near"), or at its numbers and, in shared memory, at
+    shares of totals ("mail"). In the latter three each warp has its share of the inner dimension."""
 
     turned: bool = False
     """Units on the long side of products, 64 columns at least, where tensor cores take weights from shared memory
     themselves: nothing is loaded again at each step, and no shares of warps are added."""
 
+    gripped: int = 0
+    """Pieces of weights that threads hold in registers, where each lane reads what it multiplies; the others lie in
+    shared memory."""
+
+    @property
+    def clustered(self) -> bool:
+        """Whether programs of a group are neighbours."""
+        return self.poll in ("near", "mail")
+
     @property
     def laned(self) -> bool:
         """Whether each lane reads what its part of a product takes."""
-        return self.poll in ("data", "near")
+        return self.poll == "data" or self.clustered
 
     def groups(self, batch: int) -> int:
         return math.ceil(batch / self.rows)
@@ -106,6 +117,11 @@ class Partition:
         blocks = sum(len(node.args) for node in program.nodes if node.op == "product")
         return blocks * self.units * sum(length for _, length in self.pieces(program.size)) * itemsize
 
+    def gripping(self, program: Program, itemsize: int) -> int:
+        """Bytes of weights that the threads of one program hold."""
+        pieces = self.pieces(program.size)
+        return self.resident(program, itemsize) * self.gripped // len(pieces) if self.gripped else 0
+
     def columns(self, program: Program) -> list[int]:
         """How many parts each of a step's products makes together."""
         groups = Counter(node.args for node in program.nodes if node.op == "product")
@@ -124,6 +140,17 @@ class Partition:
                 left -= many
         return sorted(found, reverse=True)
 
+    def registers(self, program: Program, itemsize: int) -> int:
+        """Of a thread: for what it hears at once, sums, weights, and what belongs to its units."""
+        threads, each = 32 * self.warps, self.rows * self.units // (32 * self.warps)
+        sums = self.rows * self.units * max(self.columns(program)) // 32
+        kinds = Counter(node.op for node in program.nodes)
+        own = each * (2 * kinds["load"] + kinds["vector"] + len(program.carried))
+        edge = EDGE if program.size % self.units else 0
+        return (
+            4 * self.looks(program, itemsize)[0] + sums + self.gripping(program, itemsize) // (4 * threads) + own + edge
+        )
+
     def shared(self, program: Program, itemsize: int) -> int:
         """Bytes of shared memory: weights, and beside them what others sent or, later, the shares of the warps."""
         among_warps = self.split * self.rows * self.units * max(self.columns(program), default=0) * 4
@@ -133,12 +160,14 @@ class Partition:
         )
         many = min(pieces, max(1, WINDOW // (self.rows * longest * itemsize)))
         heard = 0 if self.laned else many * self.rows * longest * itemsize
-        mail = self.mailbox(program).size if self.poll == "near" else 0
-        return self.resident(program, itemsize) + max(heard, among_warps) + mail
+        mail = self.mailbox(program).size if self.clustered else 0
+        held = self.resident(program, itemsize) - self.gripping(program, itemsize)
+        return held + max(heard, among_warps) + mail
 
     def mailbox(self, program: Program) -> Mailbox:
         """What lies in shared memory for neighbours to write to."""
-        return Mailbox(self.rows, self.programs(program.size), sum(node.op == "total" for node in program.nodes))
+        totals = tuple(len(stage.begun) for stage in schedule(program).stages if stage.begun)
+        return Mailbox(self.rows, self.programs(program.size), totals, self.poll == "mail")
 
 
 @lru_cache(256)
@@ -147,7 +176,7 @@ def partition(
 ) -> Partition | None:
     """The division that should be fastest; None if nothing fits. `clusters`: whether processors can be neighbours."""
     found = candidates(program, batch, itemsize, processors, shared)
-    found = [one for one in found if clusters or one.poll != "near"]
+    found = [one for one in found if clusters or not one.clustered]
     return min(found, key=lambda one: cost(program, one, itemsize), default=None)
 
 
@@ -195,12 +224,12 @@ def _ways(program: Program, one: Partition, itemsize: int) -> list[Partition]:
     found = [replace(one, warps=warps, split=split, chunk=max(LEAST * split, chunk))]
     if not columns:
         return found
-    programs = one.programs(program.size)
-    # with several rounds, those who look too early keep others from their memory
-    poll = "data" if schedule(program).rounds == 1 else "near" if programs <= MOST or programs == LARGE else ""
+    poll = _poll(program, one)
     if poll:
         few, many = (replace(one, warps=n, split=n, poll=poll) for n in (4, 8))
-        found.append(few if few.looks(program, itemsize)[0] <= FEW else many)
+        easy = few.looks(program, itemsize)[0] <= FEW and few.registers(program, itemsize) <= REGISTERS
+        offered = [few] * easy + [many] * (not easy or not few.clustered)
+        found += [_gripping(program, each, itemsize) for each in offered]
     if itemsize == 2 and one.units * min(columns) >= LONG:
         found.append(replace(one, chunk=256, turned=True))
     return found
@@ -212,9 +241,32 @@ def _fits(program: Program, one: Partition, itemsize: int, shared: int) -> bool:
         return False
     if not one.laned:
         return True
-    looks = one.looks(program, itemsize)
-    registers = 4 * looks[0] + one.rows * one.units * max(one.columns(program)) // 32  # what is heard, and sums
-    return registers <= REGISTERS and len(looks) <= 2 * schedule(program).rounds  # more, and numbers go to memory
+    often = len(one.looks(program, itemsize))
+    return one.registers(program, itemsize) <= REGISTERS and often <= 2 * schedule(program).rounds
+
+
+def _poll(program: Program, one: Partition) -> str:
+    """How programs wait where each lane reads what it multiplies; nothing where they should not."""
+    if schedule(program).rounds == 1:
+        return "data"
+    if one.programs(program.size) not in (*range(MOST + 1), LARGE):
+        return ""
+    # with several rounds, those who look too early keep others from their memory
+    return "mail" if any(node.op == "total" for node in program.nodes) else "near"
+
+
+def _gripping(program: Program, one: Partition, itemsize: int) -> Partition:
+    """With as much of the weights in registers as there is room for. Where totals are made there is none."""
+    if any(node.op == "total" for node in program.nodes) or one.units * min(one.columns(program)) % LEAST:
+        return one
+    found = [one]
+    chunk = one.chunk
+    while chunk >= 2 * LEAST * one.split:
+        for count in range(1, len(replace(one, chunk=chunk).pieces(program.size)) + 1):
+            found.append(replace(one, chunk=chunk, gripped=count))
+        chunk //= 2
+    fitting = [each for each in found if each.registers(program, itemsize) <= REGISTERS]
+    return max(fitting, key=lambda each: (each.gripping(program, itemsize), each.chunk), default=one)
 
 
 def cost(program: Program, one: Partition, itemsize: int) -> float:
@@ -228,10 +280,10 @@ def cost(program: Program, one: Partition, itemsize: int) -> float:
     return (
         (1 if alone else rounds) * each.meeting
         + sent * one.rows * inner * itemsize * each.heard / 1e6
-        + held * each.held / 1e6
+        + (held - one.gripping(program, itemsize)) * each.held / 1e6
         + one.split * one.rows * one.units * len(products) * 4 * each.shares / 1e6
         + held * one.rows / 2 * each.multiplied / 1e6  # in float32 each takes twice as long
         + max(0, sent - 1) * (one.units * itemsize < SECTOR) * each.narrow
-        + sum(node.op == "total" for node in program.nodes) * each.total
+        + sum(node.op == "total" for node in program.nodes) * one.programs(program.size) * each.total
         + max(0, len(one.looks(program, itemsize)) - rounds) * each.again
     )

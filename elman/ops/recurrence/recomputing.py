@@ -1,10 +1,14 @@
-"""What backward needs of all steps at once: read from what forward stored, or computed from it by torch."""
+"""What backward needs of all steps at once: read from what forward stored, or computed from it: products by torch, all
+else by one kernel."""
+
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from elman.ops.recurrence.adjoint import Adjoint
-from elman.ops.recurrence.evaluating import Evaluation, stacked, together
+from elman.ops.recurrence.evaluating import multiplied, stacked, together
+from elman.ops.recurrence.filling import Filling
 from elman.ops.recurrence.units import UNITS, Program
 
 
@@ -35,21 +39,21 @@ class Recall:
 
     def __init__(self, step: Program, stored: tuple[int, ...], adjoint: Adjoint):
         self.step, self.stored, self.kept = step, stored, adjoint.kept
+        self.groups = together(step)
         self.heard = together(step, adjoint.products)
         kinds = step.kinds()
         self.shared = {index for index in self.kept if kinds[index] != UNITS}
-        self.states = {i: node.detail[0] for i in self.kept if (node := step.nodes[i]).op == "state"}
         # sums of squares need their digits; elsewhere what the products have is what the gates saw
         self.wide = torch.float32 if any(node.op == "total" for node in step.nodes) else None
         self.sums = [] if self.wide else self._sums()
-        self._evaluations: dict[tuple[tuple[int, ...], frozenset[int]], Evaluation] = {}
+        self._fillings: dict[tuple[tuple[int, ...], frozenset[int], int], Filling] = {}
 
-    def evaluation(self, wanted: tuple[int, ...], known: frozenset[int]) -> Evaluation:
+    def filling(self, wanted: tuple[int, ...], known: Iterable[int], itemsize: int) -> Filling:
         """Of some nodes, where these are known besides those that were stored."""
-        key = wanted, known
-        if key not in self._evaluations:
-            self._evaluations[key] = Evaluation(self.step, wanted, known.union(self.stored))
-        return self._evaluations[key]
+        key = wanted, frozenset(known), itemsize
+        if key not in self._fillings:
+            self._fillings[key] = Filling(self.step, wanted, key[1].union(self.stored), itemsize)
+        return self._fillings[key]
 
     def _sums(self) -> list[tuple[int, int, list[int], list[int]]]:
         """Products that are added to neighbouring parts of the drive: what they multiply, the first part, the
@@ -71,50 +75,56 @@ class Recall:
 
 
 class Values:
-    """Nodes of the step at all times, from what forward stored: computed by torch where they were not stored."""
+    """Nodes of the step at all times, from what forward stored."""
 
     def __init__(self, recall: Recall, look: Look, drive: Tensor, weights: dict[str, Tensor], lengths: Tensor | None):
         self.recall, self.step, self.look = recall, recall.step, look
         self.drive, self.weights, self.lengths = drive, weights, lengths
-        self.known: dict[int, Tensor] = {}
-        self.added: dict[int, Tensor] = {}  # the same of sums, (batch, time, H)
+        self.known: dict[int, Tensor] = {}  # (batch, time, H), or (batch, time, 1) where all units share a number
 
     def kept(self) -> list[Tensor]:
         """What the adjoint loads: (batch, time, H), or (batch, time) where all units share a number."""
-        batch, time, _ = self.drive.shape
-        recall = self.recall
         self._add_up()
-        found = {**self.added, **{index: self.look.state(part) for index, part in recall.states.items()}}
-        wanted = tuple(index for index in recall.kept if index not in found)
-        for index, value in self._evaluated(wanted).items() if wanted else ():
-            found[index] = value.view(batch, time, -1)
-        return [found[index].squeeze(-1) if index in recall.shared else found[index] for index in recall.kept]
+        self._find(self.recall.kept)
+        found = {index: self._value(index) for index in self.recall.kept}
+        return [value.squeeze(-1) if index in self.recall.shared else value for index, value in found.items()]
 
     def flat(self, index: int) -> Tensor:
         """(batch · time, H), in the dtype of the products."""
-        if index not in self.known:
-            self.known[index] = self._evaluated((index,))[index]
-        return self.known[index].to(self.look.history.dtype)
+        self._find((index,))
+        return self._value(index).reshape(-1, self.step.size).to(self.look.history.dtype)
 
-    def _evaluated(self, wanted: tuple[int, ...]) -> dict[int, Tensor]:
-        evaluation = self.recall.evaluation(wanted, frozenset((*self.known, *self.added)))
-        return evaluation(self._leaf, self.weights, self.recall.wide)
+    def _find(self, wanted: tuple[int, ...]) -> None:
+        """From here on all of them can be asked for."""
+        recall, nodes = self.recall, self.step.nodes
+        there = ("load", "state", "going")
+        missing = [i for i in wanted if i not in self.known and i not in recall.stored and nodes[i].op not in there]
+        for index in missing:
+            if nodes[index].op == "product" and index not in self.known:
+                group = recall.groups[nodes[index].args]
+                self._split(multiplied(self.step, group, self.flat, self.weights), group)
+        left = tuple(index for index in missing if index not in self.known)
+        if not left:
+            return
+        filling = recall.filling(left, self.known, self.look.history.itemsize)
+        self._find(tuple(filling.given))
+        kind = recall.wide or self.look.history.dtype
+        self.known |= filling(self._value, self.weights, self.drive.shape[:2], kind)
 
-    def _leaf(self, index: int) -> Tensor:
+    def _value(self, index: int) -> Tensor:
+        """What is known or was stored."""
         size, node = self.step.size, self.step.nodes[index]
         if index in self.known:
             return self.known[index]
-        if index in self.added:
-            return self.added[index].flatten(0, 1)
         if node.op == "load":
-            return self.drive[..., node.detail[1] * size : (node.detail[1] + 1) * size].reshape(-1, size)
+            return self.drive[..., node.detail[1] * size : (node.detail[1] + 1) * size]
         if node.op == "state":
-            return self.look.state(node.detail[0]).reshape(-1, size)
+            return self.look.state(node.detail[0])
         if node.op == "going":
             assert self.lengths is not None
             time = torch.arange(self.drive.shape[1], device=self.drive.device)
-            return (time < self.lengths.to(time.device).unsqueeze(1)).reshape(-1, 1)
-        return self.look.at(index).reshape(-1, size)
+            return (time < self.lengths.to(time.device).unsqueeze(1)).unsqueeze(-1)
+        return self.look.at(index)
 
     def _add_up(self) -> None:
         """One operation makes products and sums of all that are added to neighbouring parts of the drive."""
@@ -124,6 +134,8 @@ class Values:
             if len(group) * size < added.shape[1]:
                 added = added[:, first * size : (first + len(group)) * size]
             matrix = stacked(self.step, group, 0, self.weights)
-            total = torch.addmm(added.to(matrix.dtype), self.flat(arg), matrix.t())
-            parts = total.view(*self.drive.shape[:2], -1).chunk(len(group), -1)
-            self.added.update(zip(sums, parts, strict=True))
+            self._split(torch.addmm(added.to(matrix.dtype), self.flat(arg), matrix.t()), sums)
+
+    def _split(self, whole: Tensor, nodes: list[int]) -> None:
+        parts = whole.view(*self.drive.shape[:2], -1).chunk(len(nodes), -1)
+        self.known.update(zip(nodes, parts, strict=True))

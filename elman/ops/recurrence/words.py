@@ -1,9 +1,19 @@
 """How Triton writes what a unit program may hold, and the few functions that every kernel begins with."""
 
+import os
+
+from elman.ops.recurrence.evaluating import settled
+from elman.ops.recurrence.units import Program
+
 HEAD = '''"""Generated; changes are lost."""
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def logistic(x):
+    return {logistic}
 
 
 @triton.jit
@@ -55,7 +65,13 @@ def wait(counter, target, limit, alarm):
     return tl.where(spins < limit, limit, 0)
 
 '''
-QUICK = "2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0"
+# infinity and what is too small to be written whole end as they should, so nothing has to be scaled
+LOGISTIC = (
+    'tl.inline_asm_elementwise("{.reg .f32 a; mul.ftz.f32 a, $1, 0fBFB8AA3B; ex2.approx.ftz.f32 a, a; '
+    'add.ftz.f32 a, a, 0f3F800000; rcp.approx.ftz.f32 $0, a;}", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)'
+)
+PLAIN = "1.0 / (1.0 + tl.exp(-x))"  # the same, where assembly cannot be run
+QUICK = "2.0 * logistic(2.0 * x) - 1.0"
 SMALL = "x * (1.0 - x * x * (1.0 / 3.0 - x * x * (2.0 / 15.0 - x * x * (17.0 / 315.0 - x * x * (62.0 / 2835.0)))))"
 EXACT = f"tl.where(tl.abs(x) < 0.25, {SMALL}, {QUICK})"
 ACQUIRE = (
@@ -77,7 +93,7 @@ WRITTEN = {
     "maximum": "tl.maximum({}, {})",
     "minimum": "tl.minimum({}, {})",
     "where": "tl.where({}, {}, {})",
-    "sigmoid": "1.0 / (1.0 + tl.exp(-{}))",
+    "sigmoid": "logistic({})",
     "tanh": "tanh({})",
     "relu": "tl.maximum({}, 0.0)",
     "exp": "tl.exp({})",
@@ -100,3 +116,25 @@ WRITTEN = {
     "logical_or": "{} | {}",
     "logical_not": "{} == 0",
 }
+
+
+def interpreted() -> bool:
+    """Whether Triton runs kernels as plain Python, which needs no GPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def head(itemsize: int, rounding: bool = False, poll: str = "load") -> str:
+    """How the source of a kernel begins. `itemsize`: bytes of the numbers that products take."""
+    return HEAD.format(
+        logistic=PLAIN if interpreted() else LOGISTIC,
+        tanh=EXACT if itemsize > 2 else QUICK,
+        settled="x" if interpreted() else SETTLED,
+        rounded=ROUNDED if rounding and not interpreted() else "x",
+        arrived=ACQUIRE if poll == "load" else ADD_NOTHING,
+    )
+
+
+def literal(program: Program, index: int) -> str:
+    """The number that a constant node is."""
+    value = settled(program, index)
+    return repr(value) if abs(value) < 1e300 else f"float('{value}')"

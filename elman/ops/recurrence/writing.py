@@ -1,17 +1,10 @@
 """What all who write a kernel know: the program, how it is divided, the lines so far, and where things lie."""
 
-import os
-
-from elman.ops.recurrence.evaluating import settled
 from elman.ops.recurrence.order import BOTH, DOWN, UP
 from elman.ops.recurrence.partition import Partition, padded
 from elman.ops.recurrence.schedule import Schedule, schedule
 from elman.ops.recurrence.units import CONSTANT, UNITS, Program
-
-
-def interpreted() -> bool:
-    """Whether Triton runs kernels as plain Python, which needs no GPU."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
+from elman.ops.recurrence.words import interpreted, literal
 
 
 class Writer:
@@ -52,8 +45,9 @@ class Writer:
         self.meetings = 0
         self.laned = part.laned and self.programs > 1
         self.counting = self.programs > 1 and not part.laned
-        self.near = part.poll == "near" and self.programs > 1 and not interpreted()  # which knows no shared memory
+        self.near = part.clustered and self.programs > 1 and not interpreted()  # which knows no shared memory
         self.mailbox = part.mailbox(program)
+        self.mailed = self.near and self.mailbox.looking
         self.functions: dict[str, str] = {}
         self.awaited: dict[int, None] = {}
 
@@ -61,7 +55,7 @@ class Writer:
         self.lines.append("    " * depth + line)
 
     def value(self, index: int) -> str:
-        return _literal(self.program, index) if self.kinds[index] == CONSTANT else f"v{index}"
+        return literal(self.program, index) if self.kinds[index] == CONSTANT else f"v{index}"
 
     def full(self, index: int) -> str:
         return self.value(index) if self.kinds[index] == UNITS else f"({self.value(index)} + blank)"
@@ -71,9 +65,3 @@ class Writer:
         beside = self.order.before if before else self.order.after
         moved = beside if index in self.program.carried else "t"
         return f"history + {moved} * history_t + {self.plan.stored.index(index)} * history_p"
-
-
-def _literal(program: Program, index: int) -> str:
-    """The number that a constant node is."""
-    value = settled(program, index)
-    return repr(value) if abs(value) < 1e300 else f"float('{value}')"
