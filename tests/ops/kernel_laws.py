@@ -118,6 +118,8 @@ MANY = [
     (("invented", {}), 2, 64, "data", [2, 0, 1]),
     (("lstm", {}), 2, 64, "gripped", [2, 0, 1]),
     (("gru", {}), 2, 64, "gripped", None),
+    (("lstm", {}), 2, 64, "eight", [2, 0, 1]),
+    (("layernorm-lstm", {}), 2, 64, "eight", None),
     (("lstm", {}), 1, 64, "turned", None),
     (("lstm", {}), 2, 64, "near", [2, 0, 1]),
     (("layernorm-lstm", {}), 2, 64, "near", None),
@@ -131,8 +133,9 @@ def test_many_programs_equal_the_reference(
 ) -> None:
     """Units over two programs, the second mostly empty; the inner dimension in pieces and among warps. Planted: a total
     of one program's share only; weights in registers, halves of columns in turn."""
-    polls = {"turned": "atomic", "gripped": "data"}
-    part = Partition(16, 16, split=split, chunk=chunk, poll=polls.get(poll, poll), turned=poll == "turned")
+    polls = {"turned": "atomic", "gripped": "data", "eight": "data"}
+    rows = 8 if poll == "eight" else 16
+    part = Partition(rows, 16, split=split, chunk=chunk, poll=polls.get(poll, poll), turned=poll == "turned")
     part = replace(part, gripped=int(poll == "gripped"))
     with dividing(forward=part, backward=part), launched_again(monkeypatch):
         compare(case, 3, 2, 20, lengths)

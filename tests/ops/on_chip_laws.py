@@ -162,6 +162,7 @@ def test_tensor_cores_take_weights_from_shared_memory(tmp_path: Path) -> None:
 
 
 CHOSEN = [("lstm", 64, 256, "bf16"), ("lstm", 64, 768, "bf16"), ("lstm", 20, 650, "bf16"), ("gru", 64, 512, "bf16")]
+CHOSEN += [("lstm", 64, 512, "bf16"), ("layernorm-lstm", 64, 512, "bf16"), ("lstm", 64, 256, "fp32")]
 
 
 @pytest.mark.parametrize(("name", "batch", "size", "kind"), [*CHOSEN, ("layernorm-lstm", 64, 256, "fp32")], ids=str)

@@ -128,8 +128,8 @@ def test_who_meets_several_times_a_step_has_neighbours_where_there_are_clusters(
 
 
 def test_weights_lie_in_registers_as_far_as_there_is_room() -> None:
-    """All of a program's 64 kB, two thirds of its 196. Planted: registers that nobody counts."""
-    for size, units, warps, share in ((512, 16, 4, 1), (768, 32, 8, 2 / 3)):
+    """All of a program's 131 kB, two thirds of its 196. Planted: registers that nobody counts."""
+    for size, units, warps, share in ((512, 32, 8, 1), (768, 32, 8, 2 / 3)):
         program = generated.plan(cell_of("lstm", hidden_size=size)).step
         chosen = partition(program, 64, 2, 132)
         assert chosen is not None

@@ -16,7 +16,7 @@ AT_ONCE = 32  # looks of a thread before the first is used: each takes four regi
 class Tile(NamedTuple):
     """A piece of what others sent as lanes hold it: (rows / 16, blocks, 2 halves of rows, 2 products, 2 registers,
     numbers of a register, warps, 8 rows, 4 lanes), of which a lane asks for 16 bytes at once: the numbers of two
-    registers of two products.
+    registers of two products. Eight rows are one half.
 
     The order is that in which Triton gives numbers to threads, and so are the registers of a product's operand.
     """
@@ -41,8 +41,13 @@ class Tile(NamedTuple):
         return self.rows // 8 * self.blocks
 
     @property
+    def halves(self) -> int:
+        return min(2, self.rows // 8)
+
+    @property
     def shape(self) -> str:
-        return f"({self.rows // 16}, {self.blocks}, 2, 2, 2, {self.each // 4}, {self.split}, 8, 4)"
+        rows = self.rows // 8 // self.halves
+        return f"({rows}, {self.blocks}, {self.halves}, 2, 2, {self.each // 4}, {self.split}, 8, 4)"
 
     def inner(self) -> str:
         """Which numbers of the inner dimension a lane asks for; the first of each 16 bytes."""
@@ -50,7 +55,7 @@ class Tile(NamedTuple):
         return f"{of_block} * {4 * self.each} + {of_warp} * {self.length // self.split} + {_along(8, 4)} * {self.each}"
 
     def outer(self) -> str:
-        halves = f"{_along(0, self.rows // 16)} * 16 + {_along(2, 2)} * 8"
+        halves = f"{_along(0, self.rows // 8 // self.halves)} * 16 + {_along(2, self.halves)} * 8"
         return f"group * {self.rows} + {halves} + {_along(7, 8)}"
 
     def within(self) -> str:

@@ -22,6 +22,7 @@ LONG = 64  # columns of a product that tensor cores take as they lie in shared m
 FEW = 16  # looks of a thread; if there are more, twice as many threads are faster
 REGISTERS = 236  # of a thread that have a use of their own; with more of them, numbers go to memory
 EDGE = 24  # registers that tell units inside from those that fill up
+ADDING = 48  # registers that making totals takes
 ALONE = 64 * 1024  # up to here a single program holds all weights of a cell and nobody has to be waited for
 
 SECTOR = 32  # bytes that memory moves at least
@@ -147,9 +148,9 @@ class Partition:
         kinds = Counter(node.op for node in program.nodes)
         own = each * (2 * kinds["load"] + kinds["vector"] + len(program.carried))
         edge = EDGE if program.size % self.units else 0
-        return (
-            4 * self.looks(program, itemsize)[0] + sums + self.gripping(program, itemsize) // (4 * threads) + own + edge
-        )
+        adding = ADDING if kinds["total"] else 0
+        weights = self.gripping(program, itemsize) // (4 * threads)
+        return 4 * self.looks(program, itemsize)[0] + sums + weights + own + edge + adding
 
     def shared(self, program: Program, itemsize: int) -> int:
         """Bytes of shared memory: weights, and beside them what others sent or, later, the shares of the warps."""
@@ -197,8 +198,8 @@ def candidates(program: Program, batch: int, itemsize: int, processors: int, sha
     size = program.size
     found: list[Partition] = []
     whole = max(LEAST, 1 << (size - 1).bit_length())
-    for rows in (16, 32, 64, 128):
-        if rows > 16 and rows >= 2 * batch:
+    for rows in (8, 16, 32, 64, 128):
+        if rows > LEAST and rows >= 2 * batch:
             continue
         for units in (8, 16, 32, 64, whole):
             if units >= size and units != whole:
@@ -228,8 +229,7 @@ def _ways(program: Program, one: Partition, itemsize: int) -> list[Partition]:
     if poll:
         few, many = (replace(one, warps=n, split=n, poll=poll) for n in (4, 8))
         easy = few.looks(program, itemsize)[0] <= FEW and few.registers(program, itemsize) <= REGISTERS
-        offered = [few] * easy + [many] * (not easy or not few.clustered)
-        found += [_gripping(program, each, itemsize) for each in offered]
+        found += [_gripping(program, each, itemsize) for each in [few] * easy + [many]]
     if itemsize == 2 and one.units * min(columns) >= LONG:
         found.append(replace(one, chunk=256, turned=True))
     return found
@@ -237,7 +237,9 @@ def _ways(program: Program, one: Partition, itemsize: int) -> list[Partition]:
 
 def _fits(program: Program, one: Partition, itemsize: int, shared: int) -> bool:
     alone = one.programs(program.size) == 1
-    if one.resident(program, itemsize) > (ALONE if alone else shared) or one.shared(program, itemsize) > shared:
+    if one.rows < LEAST and (alone or not one.laned or one.rows * one.units < 32 * one.warps):
+        return False  # products of few rows are made by lanes alone, and each thread has a unit
+    if one.shared(program, itemsize) > shared or (alone and one.resident(program, itemsize) > ALONE):
         return False
     if not one.laned:
         return True
@@ -256,8 +258,8 @@ def _poll(program: Program, one: Partition) -> str:
 
 
 def _gripping(program: Program, one: Partition, itemsize: int) -> Partition:
-    """With as much of the weights in registers as there is room for. Where totals are made there is none."""
-    if any(node.op == "total" for node in program.nodes) or one.units * min(one.columns(program)) % LEAST:
+    """With as much of the weights in registers as there is room for."""
+    if one.units * min(one.columns(program)) % LEAST:
         return one
     found = [one]
     chunk = one.chunk
