@@ -99,7 +99,7 @@ def divisions(case: Case) -> list[dict[str, Any]]:
     """What to try forward and backward, the most promising first."""
     batch, _, size = case.shape
     kind: Any = CELLS[case.cell]
-    made: Any = generated.plan(kind(kind.Config(hidden_size=size), size))
+    made: Any = generated.plan(kind(kind.Config(hidden_size=size, **dict(case.settings)), size))
     ways = {way: tuning(made.program(way), batch, 2, PROCESSORS) for way in ("forward", "backward")}
     count = max(map(len, ways.values()))
     return [{way: asdict(parts[min(n, len(parts) - 1)]) for way, parts in ways.items()} for n in range(count)]
@@ -119,7 +119,12 @@ AFTER_LSTM: list[tuple[str, dict[str, Any]]] = [
 OTHERS: list[tuple[str, dict[str, Any]]] = [("peephole", {"form": "full"}), ("gated", {}), ("residual", {})]
 ODD = [(20, 256, 650), (20, 256, 1150), (1, 1024, 512), (7, 512, 512)]
 SHORT = [(20, 35, 200), (32, 64, 128), (64, 32, 64)]  # where the host may take longer than the device
-SWEPT = [("lstm", (64, 512, 256)), ("lstm", (64, 512, 768)), ("lstm", (32, 1024, 1024)), ("gru", MIDDLE)]
+SWEPT = [
+    *(Case("lstm", shape, form="sweep") for shape in ((64, 512, 256), (64, 512, 768), (32, 1024, 1024))),
+    Case("gru", MIDDLE, form="sweep"),
+    Case("gru", MIDDLE, (("reset", "before"),), form="sweep"),
+    Case("layernorm-lstm", MIDDLE, form="sweep"),
+]
 
 
 def _cells(cells: list[tuple[str, dict[str, Any]]], shape: tuple[int, int, int], **more: Any) -> list[Case]:
@@ -136,7 +141,7 @@ CASES = [
     *_cells(OTHERS, MIDDLE),
     Case("lstm", (32, 512, 200)),
     *(Case("lstm", shape, kinds=ALL) for shape in SHORT),
-    *(Case(name, shape, form="sweep") for name, shape in SWEPT),
+    *SWEPT,
     Case("lstm", (64, 512, 256), kinds=("fp32",), precision="highest", timed=False),
     *(
         case
