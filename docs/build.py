@@ -94,20 +94,29 @@ def who_sees_order() -> str:
 SPEED = """# Speed
 
 Made by `make docs` from the newest figures of each suite in `benchmarks/results`; `elman bench` measures the same on
-the machine at hand. All rows of a table were measured in one run, in rounds that took turns; "times faster" is the
-median of the rounds' ratios, with quartiles. What was tried, and what did not help: [experiments](experiments.md)."""
+the machine at hand. Cases that the newest run of a suite left out follow from the run before. All rows of a table were
+measured in one run, in rounds that took turns; "times faster" is the median of the rounds' ratios, with quartiles. What
+was tried, and what did not help: [experiments](experiments.md)."""
 
 
 def speed() -> str:
     pages = [SPEED]
     for name, suite in SUITES.items():
         for kind in ("cpu", "gpu"):
-            found = sorted((DOCS.parent / "benchmarks" / "results").glob(f"*-{name}-{kind}.json"))
-            if found:
-                kept = json.loads(found[-1].read_text())
-                machine = ", ".join(f"{key} {value}" for key, value in kept["machine"].items() if value)
-                pages += [f"## {suite.title[0].upper()}{suite.title[1:]}", f"{kept['date']}; {machine}."]
-                pages += [f"**{title}**\n\n{table}" for title, table in _measured(kept["results"])]
+            found = sorted((DOCS.parent / "benchmarks" / "results").glob(f"*-{name}-{kind}.json"), reverse=True)
+            seen: set[str] = set()
+            for path in found:
+                kept = json.loads(path.read_text())
+                if seen and "cases" not in kept["results"]:
+                    break
+                tables = {title: table for title, table in _measured(kept["results"]) if title not in seen}
+                if tables and not seen:
+                    pages.append(f"## {suite.title[0].upper()}{suite.title[1:]}")
+                if tables:
+                    machine = ", ".join(f"{key} {value}" for key, value in kept["machine"].items() if value)
+                    pages.append(f"{kept['date']}; {machine}.")
+                pages += [f"**{title}**\n\n{table}" for title, table in tables.items()]
+                seen |= set(tables)
     return "\n\n".join(pages) + "\n"
 
 

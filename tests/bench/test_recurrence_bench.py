@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from elman.bench.recurrence import running, timing
 from elman.bench.recurrence.cases import CASES, Case, chosen, divisions
@@ -17,7 +18,8 @@ from elman.bench.recurrence.checking import check, verdict
 from elman.bench.recurrence.peers import Variant
 from elman.bench.recurrence.report import lines
 from elman.bench.recurrence.workers import Worker
-from elman.ops.recurrence import FORMS
+from elman.ops.recurrence import FORMS, generated
+from elman.ops.recurrence.partition import Partition
 from elman.ops.recurrence.reference import run as loop
 
 SMALL = (3, 5, 8)
@@ -196,6 +198,30 @@ def test_whatever_fails_is_written_down_and_the_rest_goes_on(
     told = capsys.readouterr().out
     assert "not timed: its process ended" in told
     assert "9.00 (4.5 x) / 9.00 (4.5 x)" in told
+
+
+def test_a_division_holds_for_the_backward_pass_too() -> None:
+    """Planted: a division that is given to the forward pass alone, so that every sweep times the same backward."""
+    seen = []
+
+    class Noting(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            seen.append(dict(generated._asked))
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            seen.append(dict(generated._asked))
+            return grad
+
+    x = torch.ones(2, requires_grad=True)
+    divided = {"forward": Partition(8, 16), "backward": Partition(16, 32)}
+    variant = Variant(lambda: Noting.apply(x), [x], 1, divided)
+    variant.passes["training"]()
+    variant.passes["forward"]()
+    assert seen == [divided] * 3
+    assert not generated._asked
 
 
 def test_a_sweep_without_divisions_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,20 @@ def test_who_meets_several_times_a_step_has_neighbours_where_there_are_clusters(
     assert partition(generated.plan(cell_of("lstm", hidden_size=512)).step, 64, 2, 132).poll == "data"
 
 
+@pytest.mark.parametrize(("batch", "processors", "rows"), [(64, 132, 16), (56, 132, 8), (24, 66, 8), (32, 66, 16)])
+def test_no_cluster_waits_for_another_to_end(batch: int, processors: int, rows: int) -> None:
+    """Seven of sixteen programs run at once, three on half a chip, and twice as many where two programs share a
+    processor. Planted: as many as there are processors for, of which the last takes as long as all others again."""
+    made = generated.plan(cell_of("layernorm-lstm", hidden_size=512))
+    for program in (made.step, made.adjoint.program):
+        chosen = partition(program, batch, 2, processors)
+        assert chosen is not None
+        assert chosen.rows == rows
+    before = partition(generated.plan(cell_of("gru", {"reset": "before"}, hidden_size=512)).step, 64, 2, 132)
+    assert before is not None
+    assert (before.rows, before.warps, before.clustered) == (8, 4, True)
+
+
 def test_weights_lie_in_registers_as_far_as_there_is_room() -> None:
     """All of a program's 131 kB, two thirds of its 196. Planted: registers that nobody counts."""
     for size, units, warps, share in ((512, 32, 8, 1), (768, 32, 8, 2 / 3)):

@@ -11,10 +11,9 @@ from elman.cells import CELLS, Cell
 from elman.layers import LAYERS
 from elman.layers.recurrent import Recurrent
 from elman.ops.recurrence import generated
-from elman.ops.recurrence.partition import tuning
+from elman.ops.recurrence.partition import PROCESSORS, tuning
 
 KINDS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-PROCESSORS = 132  # of an H200
 
 
 @dataclass(frozen=True)

@@ -17,21 +17,28 @@ LOOP = 64  # steps of our own loop, which is the same at each
 
 
 class Variant:
-    """Something that can be run for its outputs alone, or with a backward pass after it."""
+    """Something that can be run for its outputs alone, or with a backward pass after it; `divided` as is said."""
 
-    def __init__(self, forward: Callable[[], Tensor], leaves: list[Tensor], steps: int):
-        self.outputs, self.leaves, self.steps = forward, leaves, steps
+    def __init__(
+        self,
+        forward: Callable[[], Tensor],
+        leaves: list[Tensor],
+        steps: int,
+        divided: dict[str, Partition] | None = None,
+    ):
+        self.outputs, self.leaves, self.steps, self.divided = forward, leaves, steps, divided or {}
         self.passes: dict[str, Callable[[], Any]] = {"forward": self.forward, "training": self.training}
 
     def forward(self) -> None:
-        with torch.no_grad():
+        with torch.no_grad(), dividing(**self.divided):
             self.outputs()
 
     def training(self) -> None:
         for leaf in self.leaves:
             leaf.grad = None
-        outputs = self.outputs()
-        outputs.backward(torch.ones_like(outputs))
+        with dividing(**self.divided):  # backward asks for its own when it runs
+            outputs = self.outputs()
+            outputs.backward(torch.ones_like(outputs))
 
 
 def variants(case: Case, kinds: list[str], partitions: list[dict[str, Any]], device: str, form: str) -> dict[str, Any]:
@@ -70,10 +77,10 @@ def _ours(case: Case, kind: str, x: Tensor, form: str, lengths: Tensor | None = 
     given = {way: Partition(**own) for way, own in (partition or {}).items()}
 
     def forward() -> Tensor:
-        with using(form), dividing(**given):
+        with using(form):
             return layer(x, None, there)[0]
 
-    return Variant(forward, [x, *layer.parameters()], x.shape[1])
+    return Variant(forward, [x, *layer.parameters()], x.shape[1], given)
 
 
 def _in_turn(case: Case, kind: str, x: Tensor) -> Variant:

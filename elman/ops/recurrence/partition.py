@@ -23,6 +23,8 @@ FEW = 16  # looks of a thread; if there are more, twice as many threads are fast
 REGISTERS = 236  # of a thread that have a use of their own; with more of them, numbers go to memory
 EDGE = 24  # registers that tell units inside from those that fill up
 ADDING = 48  # registers that making totals takes
+ABREAST = 7, 15  # clusters of more than 8 programs, and of fewer, that an H200 runs at once, if each fills a processor
+PROCESSORS = 132  # of an H200
 ALONE = 64 * 1024  # up to here a single program holds all weights of a cell and nobody has to be waited for
 
 SECTOR = 32  # bytes that memory moves at least
@@ -45,7 +47,7 @@ DATA = Cost(1.08, 26.0, 4.15, 6.08, 0.14, 0.77, 0.0, 0.17)
 LOAD = Cost(1.44, 24.4, 8.9, 4.9, 0.0, 0.87, 0.003, 0.0)
 TURNED = Cost(1.45, 26.6, 6.3, 3.1, 0.32, 0.0, 0.005, 0.0)
 NEAR = Cost(0.83, 26.0, 4.15, 6.08, 0.14, 0.0, 0.02, 0.17)
-MAIL = Cost(0.9, 26.0, 4.15, 6.08, 0.14, 0.0, 0.014, 0.17)
+MAIL = Cost(0.7, 26.0, 4.15, 6.08, 0.14, 0.0, 0.004, 0.17)
 COSTS = {"load": LOAD, "atomic": LOAD, "data": DATA, "near": NEAR, "mail": MAIL}
 SINGLE = Cost(0.3, 0.0, 4.5, 0.0, 0.5, 0.0, 0.0, 0.0)  # a program that is alone; not measured
 
@@ -204,13 +206,25 @@ def candidates(program: Program, batch: int, itemsize: int, processors: int, sha
         for units in (8, 16, 32, 64, whole):
             if units >= size and units != whole:
                 continue
-            if math.ceil(batch / rows) * math.ceil(size / units) <= processors:
+            groups = math.ceil(batch / rows)
+            if groups * math.ceil(size / units) <= processors:
                 found += [
                     one
                     for one in _ways(program, Partition(rows, units), itemsize)
                     if _fits(program, one, itemsize, shared)
+                    and groups <= _abreast(program, one, itemsize, processors, shared)
                 ]
     return found
+
+
+def _abreast(program: Program, one: Partition, itemsize: int, processors: int, shared: int) -> float:
+    """How many groups run at the same time. Neighbours lie in one part of the chip, where some processors are left
+    over."""
+    if not one.clustered:
+        return math.inf
+    clusters = ABREAST[one.programs(program.size) <= MOST] * processors // PROCESSORS
+    small = one.warps == 4 and 2 * one.shared(program, itemsize) <= shared  # two of them share a processor
+    return 2 * clusters if small else clusters
 
 
 def _ways(program: Program, one: Partition, itemsize: int) -> list[Partition]:
