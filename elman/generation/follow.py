@@ -6,9 +6,9 @@ from typing import Any
 from torch import Tensor
 
 from elman.generation.choose import GenerationConfig
-from elman.generation.native import find_engine
+from elman.generation.native import find_engine, left
 from elman.ops.native import Runner
-from elman.ops.state import restore, tensors
+from elman.ops.state import tensors
 from elman.shapes import Lengths, State, Tokens
 
 
@@ -29,6 +29,4 @@ class Follower:
         if engine.program is None:
             return self.model.losses(inputs, targets, state, lengths)
         runner = Runner(engine.program, [part for _, part in tensors(state)])
-        nats = runner.follow(inputs[0], targets[0])
-        names = [name for name, _ in tensors(state)]
-        return nats.unsqueeze(0), restore(state, dict(zip(names, runner.state, strict=True)))
+        return runner.follow(inputs[0], targets[0]).unsqueeze(0), left(runner, state)

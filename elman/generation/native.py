@@ -19,7 +19,7 @@ from elman.evaluation.still import device_of, still
 from elman.generation import captured
 from elman.generation.choose import NOTHING, Chosen, GenerationConfig, totals
 from elman.ops.native import CannotCompile, NoCompiler, Program, Rules, Runner, compile_step, vectors
-from elman.ops.state import take_rows, tensors
+from elman.ops.state import restore, take_rows, tensors
 from elman.ops.taps import listening
 from elman.shapes import State, Step, Tokens
 
@@ -99,6 +99,25 @@ def _native(model: nn.Module, config: GenerationConfig, rows: int, known: int) -
     return Engine("native", made.reason, partial(write_rows, made.program), made.program)
 
 
+def read(program: Program, tokens: Sequence[int], state: State) -> tuple[Step, State]:
+    """Known tokens of one text, step by step: the logits after the last, and the state."""
+    runner = Runner(program, [part for _, part in tensors(state)])
+    for token in torch.tensor(tokens).unsqueeze(1):
+        runner.step(token)
+    return runner.output, left(runner, state)
+
+
+def left(runner: Runner, state: State) -> State:
+    """What a runner has made of a state."""
+    names = [name for name, _ in tensors(state)]
+    return restore(state, dict(zip(names, runner.state, strict=True)))
+
+
+def reads_at_once(model: Any, config: GenerationConfig, known: int) -> bool:
+    """Whether torch is expected to be faster with so many tokens that are known."""
+    return known * _bytes(model, config.weights) > AT_ONCE
+
+
 def write_rows(
     program: Program,
     logits: Step,
@@ -153,7 +172,7 @@ def _drawback(model: nn.Module, config: GenerationConfig, rows: int, known: int)
     """Why torch is expected to be faster."""
     if rows > 1:
         return f"{rows} texts at once share one reading of the weights"
-    if known and known * _bytes(model, config.weights) > AT_ONCE:
+    if known and reads_at_once(model, config, known):
         return "all tokens of a long line share one reading of the weights"
     if config.weights in _made.get(model, {}):
         return ""

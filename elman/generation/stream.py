@@ -1,4 +1,5 @@
-"""Text from a model, token by token: the prompt in one forward, then one step for each token, in constant memory."""
+"""Text from a model, token by token: the prompt in one forward, or in steps where these are faster, then one step for
+each token, in constant memory."""
 
 import secrets
 from collections.abc import Container, Iterator, Sequence
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from elman.evaluation.still import device_of, still
 from elman.generation.choose import NOTHING, Chosen, GenerationConfig, choose, random_stream, totals
-from elman.generation.native import find_engine
+from elman.generation.native import find_engine, read, reads_at_once
 from elman.generation.text import Reason, Writer
 from elman.models import cannot_step, prediction_of
 from elman.ops.state import take_rows
@@ -103,9 +104,13 @@ def generate_tokens(
     randoms = [random_stream(seed, number) for number in streams or range(len(prompts))]
     rows = list(range(len(prompts)))  # those still written
     with still(model):
-        logits, state = prefill(model, prompts, start_id)
-        recent = _recent(prompts, config).to(logits.device) if config.repetition_penalty != 1 else None
         engine = find_engine(model, config, len(prompts))
+        known = [start_id, *prompts[0]]
+        if engine.program is None or len(prompts) > 1 or reads_at_once(model, config, len(known)):
+            logits, state = prefill(model, prompts, start_id)
+        else:
+            logits, state = read(engine.program, known, model.initial_state(1))
+        recent = _recent(prompts, config).to(logits.device) if config.repetition_penalty != 1 else None
     if engine.write is not None:
         yield from engine.write(logits, state, config, eos_id, start_id, randoms, recent, done)
         return

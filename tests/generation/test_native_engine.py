@@ -140,7 +140,24 @@ def test_auto_takes_it_for_long_texts_one_at_a_time(fake):
     assert explain(model).startswith("native")  # now that there is a program
     steps = len(model.rows_seen)
     written(model, {}, prompts=[()], engine="auto")
-    assert len(model.rows_seen) == steps + 1  # only the prompt went through torch
+    assert len(model.rows_seen) == steps  # nothing went through torch
+
+
+def test_a_short_prompt_is_stepped_through_and_a_long_one_read_at_once(fake, monkeypatch):
+    """The same text either way. Planted: a prompt without its start; one stepped through however long it is."""
+    model, prompt = fake.TinyModel(), (3, 1, 4, 1, 5)
+
+    def tokens(engine):
+        (row,) = written(model, {}, prompts=[prompt], engine=engine)
+        return [choice.token for choice in row]
+
+    expected = tokens("torch")
+    each = native._bytes(model, "fp32")
+    for known, stepped in ((len(prompt), False), (len(prompt) + 1, True)):  # the start of the text is known too
+        monkeypatch.setattr(native, "AT_ONCE", known * each)
+        steps = len(model.rows_seen)
+        assert tokens("native") == expected
+        assert (len(model.rows_seen) == steps) == stepped
 
 
 def test_recording_goes_through_torch(model):
