@@ -8,11 +8,12 @@ from elman.bench.recurrence import MINUTES
 from elman.bench.recurrence import __doc__ as told
 from elman.bench.recurrence.cases import CASES, chosen
 from elman.bench.recurrence.running import run, work
-from elman.errors import ConfigError
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=told, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m elman.bench.recurrence", description=told, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=MINUTES, help="nothing is begun after them")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="cases with one of these in their name")
     parser.add_argument("--but", nargs="*", default=[], metavar="NAME", help="no case with one of these in its name")
@@ -28,7 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
         asked = [
             f"--{name} {' '.join(words)}" for name, words in (("only", options.only), ("but", options.but)) if words
         ]
-        raise ConfigError(f"{' '.join(asked)}: that leaves no case; --list names all {len(CASES)}")
+        parser.error(f"{' '.join(asked)}: that leaves no case; --list names all {len(CASES)}")
     if options.list:
         print("\n".join(case.name for case in cases))
         return
