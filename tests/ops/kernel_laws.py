@@ -119,6 +119,9 @@ MANY = [
     (("lstm", {}), 2, 64, "gripped", [2, 0, 1]),
     (("gru", {}), 2, 64, "gripped", None),
     (("lstm", {}), 2, 64, "eight", [2, 0, 1]),
+    (("lstm", {}), 2, 64, "sum", [2, 0, 1]),
+    (("gated", {}), 2, 64, "sum", None),
+    (("layernorm-lstm", {}), 2, 64, "sum", None),
     (("layernorm-lstm", {}), 2, 64, "eight", None),
     (("lstm", {}), 1, 64, "turned", None),
     (("lstm", {}), 2, 64, "near", [2, 0, 1]),
@@ -132,13 +135,14 @@ def test_many_programs_equal_the_reference(
     case: Any, split: int, chunk: int, poll: str, lengths: list[int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Units over two programs, the second mostly empty; the inner dimension in pieces and among warps. Planted: a total
-    of one program's share only; weights in registers, halves of columns in turn."""
-    polls = {"turned": "atomic", "gripped": "data", "eight": "data"}
-    rows = 8 if poll == "eight" else 16
+    of one program's share only; weights in registers, halves of columns in turn; units of a sum's second part first."""
+    polls = {"turned": "atomic", "gripped": "data", "eight": "data", "sum": "data"}
+    rows, size = 8 if poll == "eight" else 16, 40 if poll == "sum" else 20
     part = Partition(rows, 16, split=split, chunk=chunk, poll=polls.get(poll, poll), turned=poll == "turned")
     part = replace(part, gripped=int(poll == "gripped"))
-    with dividing(forward=part, backward=part), launched_again(monkeypatch):
-        compare(case, 3, 2, 20, lengths)
+    ahead = replace(part, units=24) if poll == "sum" else part
+    with dividing(forward=ahead, backward=part), launched_again(monkeypatch):
+        compare(case, 3, 2, size, lengths)
 
 
 @pytest.mark.parametrize("lengths", [None, [5, 0, 3]])

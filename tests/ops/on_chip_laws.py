@@ -114,6 +114,7 @@ def test_the_words_of_a_look_are_operands_as_they_are(way: str, tmp_path: Path) 
     [
         (512, Partition(16, 16, 4, 4, poll="data", gripped=1), 0),
         (768, Partition(16, 32, 8, 8, poll="data", gripped=2), 1),
+        (768, Partition(16, 24, 8, 8, poll="data", gripped=3), 0),
     ],
 )
 def test_weights_in_registers_are_loaded_once(size: int, part: Partition, left: int, tmp_path: Path) -> None:

@@ -142,15 +142,24 @@ def test_no_cluster_waits_for_another_to_end(batch: int, processors: int, rows: 
 
 
 def test_weights_lie_in_registers_as_far_as_there_is_room() -> None:
-    """All of a program's 131 kB, two thirds of its 196. Planted: registers that nobody counts."""
-    for size, units, warps, share in ((512, 32, 8, 1), (768, 32, 8, 2 / 3)):
-        program = generated.plan(cell_of("lstm", hidden_size=size)).step
+    """All of a program's 131 or 147 kB, half where totals are made. Planted: registers that nobody counts."""
+    for name, size, units, share in (("lstm", 512, 32, 1), ("lstm", 768, 24, 1), ("layernorm-lstm", 512, 32, 1 / 2)):
+        program = generated.plan(cell_of(name, hidden_size=size)).step
         chosen = partition(program, 64, 2, 132)
         assert chosen is not None
-        assert (chosen.units, chosen.warps) == (units, warps)
+        assert (chosen.units, chosen.warps) == (units, 8)
         held = chosen.resident(program, 2)
         assert chosen.gripping(program, 2) == int(share * held)
         assert replace(chosen, gripped=0).shared(program, 2) - chosen.shared(program, 2) == chosen.gripping(program, 2)
+
+
+def test_units_are_a_sum_only_where_each_part_fills_a_tile() -> None:
+    """Of sixteen columns; three gates are made as two and one, of which eight units have eight. Planted: any sum."""
+    for name, size, fits in (("lstm", 768, True), ("gru", 768, False), ("gated", 768, True)):
+        program = generated.plan(cell_of(name, hidden_size=size)).step
+        found = [one for one in candidates(program, 64, 2, 132) if one.units == 24]
+        assert bool(found) == fits
+        assert all(one.laned for one in found)
 
 
 def test_the_alarm_is_read_here_whatever_device_is_the_default() -> None:
@@ -215,7 +224,7 @@ def test_on_a_cpu_nobody_speaks_of_it() -> None:
 
 def test_a_chip_with_less_shared_memory_gets_smaller_slices() -> None:
     """Planted: the limit of the largest chip for all."""
-    program = generated.plan(cell_of("lstm", hidden_size=768)).step
+    program = generated.plan(cell_of("layernorm-lstm", hidden_size=512)).step
     large, small = (partition(program, 64, 2, 132, shared) for shared in (SHARED, 100 * 1024))
     assert small.shared(program, 2) <= 100 * 1024 < large.shared(program, 2)
     assert partition(program, 64, 2, 132, 32 * 1024) is None

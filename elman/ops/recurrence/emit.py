@@ -58,18 +58,18 @@ class Emitter(Multiplying, Meeting):
     # before the loop
 
     def before(self) -> None:
-        rows, units, size = self.part.rows, self.part.units, self.size
+        rows, units, tile, size = self.part.rows, self.part.units, self.part.tile, self.size
         self.find_place()
         if self.both:
             self.part_ways()
         self.write(f"rows = group * {rows} + tl.arange(0, {rows})")
-        self.write(f"units = slot * {units} + tl.arange(0, {units})")
+        self.write(f"units = slot * {units} + tl.arange(0, {tile})")
         self.write("real = rows < B")
-        self.write(f"inside = (units < {size})[None, :]")
+        self.write(f"inside = (units < tl.minimum({size}, (slot + 1) * {units}))[None, :]")
         self.write("owned = real[:, None] & inside")
         self.write("row = rows.to(tl.int64)[:, None]")
         self.write("unit = units[None, :]")
-        self.write(f"blank = tl.zeros(({rows}, {units}), tl.float32)")
+        self.write(f"blank = tl.zeros(({rows}, {tile}), tl.float32)")
         if any(node.op == "going" for node in self.program.nodes):
             self.write("length = tl.load(lengths + rows, mask=real, other=0)[:, None]")
         for index, node in enumerate(self.program.nodes):
@@ -178,7 +178,8 @@ class Emitter(Multiplying, Meeting):
             self.write(f"v{index} = {WRITTEN[node.op].format(*values)}", 2)
 
     def store(self, index: int) -> None:
-        mask = "" if self.size % self.part.units == 0 else ", mask=inside & (blank == 0.0)"
+        whole = self.size % self.part.units == 0 and self.part.units == self.part.tile
+        mask = "" if whole else ", mask=inside & (blank == 0.0)"
         value = f"{self.full(index)}.to(history.dtype.element_ty)"
         self.write(f"tl.store({self.place(index)} + row * history_r + unit, {value}{mask})", 2)
 

@@ -25,7 +25,7 @@ class Meeting(Writer):
             self.functions["neighbours"] = self.mailbox.functions()
             self.write("mail = mailbox(slot)")
             self.write(f"local = tl.arange(0, {self.part.rows})[:, None]")
-            lanes = 1 << (max(self.part.units, self.programs) - 1).bit_length()
+            lanes = 1 << (max(self.part.tile, self.programs) - 1).bit_length()
             self.write(f"whom = tl.arange(0, {lanes})[None, :] + local * 0")
             for stage, count in enumerate(self.mailbox.stages if self.mailed else ()):
                 for half in ("mail", f"mail + {self.mailbox.half}"):

@@ -12,40 +12,51 @@ class Multiplying(Writer):
 
     def resident(self, group: list[int], place: int) -> None:
         """The weights by which one argument reaches some parts: column unit · width + part of each bundle."""
-        units, size = self.part.units, self.size
         for bundle in _bundles(group):
-            width = len(bundle)
-            for piece, (start, length) in enumerate(self.part.pieces(size)):
-                name = self.weight(bundle, place, piece)
-                split = self.part.split if self.programs > 1 else 1
-                inner, columns = f"tl.arange(0, {length})", f"tl.arange(0, {units * width})"
-                gripped = self.laned and piece < self.part.gripped
-                if gripped:
-                    self.functions["gripped"] = gripping(self.itemsize, interpreted())
-                    tile = Grip(self.tile(), units * width)
-                    self.write(f"k = {start} + {tile.inner()}")
-                    self.write(f"n = slot * {units} + ({tile.columns()}) // {width}")
-                    self.write(f"part = ({tile.columns()}) % {width}")
-                elif split > 1:
-                    each = length // split
-                    self.write(f"k = {start} + tl.arange(0, {split})[:, None, None] * {each}")
-                    self.write(f"k = k + tl.arange(0, {each})[None, :, None]")
-                    self.write(f"n = slot * {units} + ({columns} // {width})[None, None, :]")
-                    self.write(f"part = ({columns} % {width})[None, None, :]")
-                else:
-                    self.write(f"k = {start} + {inner}[:, None]")
-                    self.write(f"n = slot * {units} + ({columns} // {width})[None, :]")
-                    self.write(f"part = ({columns} % {width})[None, :]")
-                matrices = [self.program.nodes[index].detail[place] for index in bundle]
-                self.write(f"{name} = {self.loaded(matrices, 'gripped' if gripped else 'tl.load')}")
-                if self.rounding:
-                    self.write(f"{name} = rounded({name})")
-                if gripped:
-                    self.write(f"{name} = {tile.operand(name)}")
-                elif self.part.turned:
-                    self.write(f"{name} = tl.trans({name})")
-                elif self.laned:
-                    self.write(f"{name} = {self.tile().ordered(name, units * width)}")
+            for piece in range(len(self.part.pieces(self.size))):
+                for block in self.blocks():
+                    self.hold(bundle, place, piece, block)
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """Units that are multiplied at once: the first, and how many."""
+        sizes = powers(self.part.units)
+        return [(sum(sizes[:n]), size) for n, size in enumerate(sizes)]
+
+    def hold(self, bundle: list[int], place: int, piece: int, block: tuple[int, int]) -> None:
+        """One piece of weights for one block of units."""
+        width, (first, count) = len(bundle), block
+        start, length = self.part.pieces(self.size)[piece]
+        name = self.weight(bundle, place, piece, first)
+        split = self.part.split if self.programs > 1 else 1
+        inner, columns = f"tl.arange(0, {length})", f"tl.arange(0, {count * width})"
+        here = f"slot * {self.part.units}{f' + {first}' if first else ''}"
+        gripped = self.laned and piece < self.part.gripped
+        if gripped:
+            self.functions["gripped"] = gripping(self.itemsize, interpreted())
+            tile = Grip(self.tile(), count * width)
+            self.write(f"k = {start} + {tile.inner()}")
+            self.write(f"n = {here} + ({tile.columns()}) // {width}")
+            self.write(f"part = ({tile.columns()}) % {width}")
+        elif split > 1:
+            each = length // split
+            self.write(f"k = {start} + tl.arange(0, {split})[:, None, None] * {each}")
+            self.write(f"k = k + tl.arange(0, {each})[None, :, None]")
+            self.write(f"n = {here} + ({columns} // {width})[None, None, :]")
+            self.write(f"part = ({columns} % {width})[None, None, :]")
+        else:
+            self.write(f"k = {start} + {inner}[:, None]")
+            self.write(f"n = {here} + ({columns} // {width})[None, :]")
+            self.write(f"part = ({columns} % {width})[None, :]")
+        matrices = [self.program.nodes[index].detail[place] for index in bundle]
+        self.write(f"{name} = {self.loaded(matrices, 'gripped' if gripped else 'tl.load')}")
+        if self.rounding:
+            self.write(f"{name} = rounded({name})")
+        if gripped:
+            self.write(f"{name} = {tile.operand(name)}")
+        elif self.part.turned:
+            self.write(f"{name} = tl.trans({name})")
+        elif self.laned:
+            self.write(f"{name} = {self.tile().ordered(name, count * width)}")
 
     def loaded(self, matrices: list[Matrix], load: str) -> str:
         """Blocks of one parameter are one load; those of several are loaded in turn and added."""
@@ -66,8 +77,8 @@ class Multiplying(Writer):
             found.append(f"{load}({address}, mask={mask}, other=0.0)")
         return " + ".join(found)
 
-    def weight(self, bundle: list[int], place: int, piece: int) -> str:
-        return f"w{bundle[0]}_{place}_{piece}"
+    def weight(self, bundle: list[int], place: int, piece: int, first: int) -> str:
+        return f"w{bundle[0]}_{place}_{piece}_{first}"
 
     # one step
 
@@ -90,21 +101,37 @@ class Multiplying(Writer):
                 heard = self.heard(args[place], start, length, split)
                 self.write(f"h{place}_{piece} = {f'rounded({heard})' if self.rounding else heard}", 2)
             for bundle in bundles:
-                total = f"a{bundle[0]}"
-                for place, piece in window:
-                    before = f", {total}" if (place, piece) != (0, 0) else ""
-                    operands = self.operands(f"h{place}_{piece}", self.weight(bundle, place, piece))
-                    self.write(f'{total} = tl.dot({operands}{before}, input_precision="{self.precision}")', 2)
+                for first, _ in self.blocks():
+                    total = f"a{bundle[0]}_{first}"
+                    for place, piece in window:
+                        before = f", {total}" if (place, piece) != (0, 0) else ""
+                        operands = self.operands(f"h{place}_{piece}", self.weight(bundle, place, piece, first))
+                        self.write(f'{total} = tl.dot({operands}{before}, input_precision="{self.precision}")', 2)
         for bundle in bundles:
+            name = f"a{bundle[0]}_0"
             if self.part.turned:
-                self.write(f"a{bundle[0]} = tl.trans(a{bundle[0]})", 2)
+                self.write(f"{name} = tl.trans({name})", 2)
+            self.fill_up(f"a{bundle[0]}", len(bundle))
             if split > 1:
-                self.gather(f"a{bundle[0]}", split, self.part.units * len(bundle))
-            self.take_apart(f"a{bundle[0]}", bundle)
+                self.gather(name, split, self.part.tile * len(bundle))
+            self.take_apart(name, bundle)
         if self.totals:
             like = next((f"x{n}.to(tl.float32)" for n, load in enumerate(self.loads) if load[2] == "units"), "blank")
             for index in group:
                 self.write(f"v{index} = settled(v{index}, {like})", 2)
+
+    def fill_up(self, name: str, width: int) -> None:
+        """Blocks of units as one tensor that has room for all, (warps, columns, rows): no number changes hands."""
+        blocks = self.blocks()
+        first, size = blocks[-1]
+        last = f"{name}_{first}"
+        while size < self.part.tile:
+            before = next((f"{name}_{one}" for one, count in blocks if count == size and f"{name}_{one}" != last), "")
+            pair = f"{before}, {last}" if before else f"{last}, tl.zeros_like({last})"
+            size *= 2
+            shape = f"({self.part.split}, {size * width}, {self.part.rows})"
+            last = before or last
+            self.write(f"{last} = tl.reshape(tl.permute(tl.join({pair}), (0, 3, 1, 2)), {shape})", 2)
 
     def operands(self, heard: str, weight: str) -> str:
         if self.laned:
@@ -173,7 +200,7 @@ class Multiplying(Writer):
         if len(bundle) == 1:
             self.write(f"v{bundle[0]} = {name}", 2)
             return
-        shape = ", ".join(map(str, (self.part.rows, self.part.units * len(bundle) // 2, 2)))
+        shape = ", ".join(map(str, (self.part.rows, self.part.tile * len(bundle) // 2, 2)))
         even, odd = f"{name}e", f"{name}o"
         self.write(f"{even}, {odd} = tl.split(tl.reshape({name}, ({shape})))", 2)
         self.take_apart(even, bundle[::2])

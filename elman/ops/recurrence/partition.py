@@ -67,7 +67,7 @@ class Partition:
     rows: int
     """Rows of a group: those that one program computes."""
     units: int
-    """Units of a program; a power of two."""
+    """Units of a program: a power of two or, where lanes read what they multiply, a sum of two (24 = 16 + 8)."""
     warps: int = 4
     split: int = 1
     """Among how many warps the inner dimension of products is divided."""
@@ -85,6 +85,11 @@ class Partition:
     gripped: int = 0
     """Pieces of weights that threads hold in registers, where each lane reads what it multiplies; the others lie in
     shared memory."""
+
+    @property
+    def tile(self) -> int:
+        """Units that tensors have room for: a power of two."""
+        return 1 << (self.units - 1).bit_length()
 
     @property
     def clustered(self) -> bool:
@@ -145,7 +150,7 @@ class Partition:
 
     def registers(self, program: Program, itemsize: int) -> int:
         """Of a thread: for what it hears at once, sums, weights, and what belongs to its units."""
-        threads, each = 32 * self.warps, self.rows * self.units // (32 * self.warps)
+        threads, each = 32 * self.warps, self.rows * self.tile // (32 * self.warps)
         sums = self.rows * self.units * max(self.columns(program)) // 32
         kinds = Counter(node.op for node in program.nodes)
         own = each * (2 * kinds["load"] + kinds["vector"] + len(program.carried))
@@ -156,7 +161,7 @@ class Partition:
 
     def shared(self, program: Program, itemsize: int) -> int:
         """Bytes of shared memory: weights, and beside them what others sent or, later, the shares of the warps."""
-        among_warps = self.split * self.rows * self.units * max(self.columns(program), default=0) * 4
+        among_warps = self.split * self.rows * self.tile * max(self.columns(program), default=0) * 4
         longest = max(length for _, length in self.pieces(program.size))
         pieces = max((len(node.args) for node in program.nodes if node.op == "product"), default=0) * len(
             self.pieces(program.size)
@@ -203,7 +208,7 @@ def candidates(program: Program, batch: int, itemsize: int, processors: int, sha
     for rows in (8, 16, 32, 64, 128):
         if rows > LEAST and rows >= 2 * batch:
             continue
-        for units in (8, 16, 32, 64, whole):
+        for units in (8, 16, 24, 32, 48, 64, whole):
             if units >= size and units != whole:
                 continue
             groups = math.ceil(batch / rows)
@@ -238,13 +243,17 @@ def _ways(program: Program, one: Partition, itemsize: int) -> list[Partition]:
     split = warps if columns else 1
     found = [replace(one, warps=warps, split=split, chunk=max(LEAST * split, chunk))]
     if not columns:
-        return found
+        return [] if one.units < one.tile else found
+    if one.units < one.tile:  # blocks of units are multiplied by themselves, if they fill a tile of tensor cores
+        if any(block * each % LEAST for block in powers(one.units) for each in columns):
+            return []
+        found = []
     poll = _poll(program, one)
     if poll:
         few, many = (replace(one, warps=n, split=n, poll=poll) for n in (4, 8))
         easy = few.looks(program, itemsize)[0] <= FEW and few.registers(program, itemsize) <= REGISTERS
         found += [_gripping(program, each, itemsize) for each in [few] * easy + [many]]
-    if itemsize == 2 and one.units * min(columns) >= LONG:
+    if itemsize == 2 and one.units == one.tile and one.units * min(columns) >= LONG:
         found.append(replace(one, chunk=256, turned=True))
     return found
 
@@ -297,7 +306,7 @@ def cost(program: Program, one: Partition, itemsize: int) -> float:
         (1 if alone else rounds) * each.meeting
         + sent * one.rows * inner * itemsize * each.heard / 1e6
         + (held - one.gripping(program, itemsize)) * each.held / 1e6
-        + one.split * one.rows * one.units * len(products) * 4 * each.shares / 1e6
+        + one.split * one.rows * one.tile * len(products) * 4 * each.shares / 1e6
         + held * one.rows / 2 * each.multiplied / 1e6  # in float32 each takes twice as long
         + max(0, sent - 1) * (one.units * itemsize < SECTOR) * each.narrow
         + sum(node.op == "total" for node in program.nodes) * one.programs(program.size) * each.total
