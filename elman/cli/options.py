@@ -58,7 +58,7 @@ TestTarget = Annotated[list[str] | None, option("--test-target", help="The targe
 Columns = Annotated[
     str | None,
     option(
-        help="The two columns that count: label,text; source,target; word,tag; or their numbers, as 1,2.",
+        help="The two columns that count: label,text; source,target; form,upos of CoNLL-U; or their numbers, as 1,2.",
         default="by their names",
     ),
 ]
@@ -68,7 +68,11 @@ Tokenizer = Annotated[
 ]
 Start = Annotated[
     str | None,
-    option("--start-from", help="Run of a language model to begin with, to classify or tag.", default="random numbers"),
+    option(
+        "--start-from",
+        help="Run to begin with: of a language or masked model, to classify or tag; of a translator, to translate.",
+        default="random numbers",
+    ),
 ]
 Others = Annotated[
     list[Path] | None,
@@ -134,9 +138,10 @@ def build_recipe(
     overrides: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
     if data is not None:
         overrides = {"data.language": None, **overrides}
-    task = task or read_yaml(source).get("task") if source else task
+    stored = read_yaml(source) if source else {}
+    task = task or stored.get("task")
     overrides |= columns_of(columns, task) if columns else {}
-    overrides |= size_overrides(size, model, task) if size else {}
+    overrides |= size_overrides(size, model or stored.get("model"), task) if size else {}
     return read_recipe(source, overrides | parse_overrides(settings))
 
 

@@ -61,7 +61,8 @@ class Recipe(Config):
     """What is trained."""
     start_from: str = ""
     """Run folder of a language model or masked model whose word vectors and layers a model that classifies or tags
-    begins with; its tokenizer comes along. Empty begins with random numbers."""
+    begins with: a classifier with its tokenizer, a tagger with the vectors of words that both know and, unless it is
+    told otherwise, without characters. Or of a model that translates, for another. Empty begins with random numbers."""
     training: TrainingConfig = TrainingConfig()
     """How it learns."""
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -98,7 +99,10 @@ def read_recipe(
     if isinstance(source, Recipe):
         source = source.plain()
     settings = dict(source) if isinstance(source, Mapping) else read_yaml(source) if source else {}
-    settings = _completed(override(settings, overrides or {}))
+    overrides = overrides or {}
+    settings = _completed(override(settings, overrides))
+    if settings.get("start_from") and settings["task"] == Classify.name and any(_names_tokenizer(o) for o in overrides):
+        raise ConfigError(f"tokenizer: that of {settings['start_from']} comes along with start_from; leave it out")
     recipe = Recipe.make(settings)
     if not recipe.parameters:  # else the width is still open
         recipe.kind.try_building(recipe.model)
@@ -107,18 +111,23 @@ def read_recipe(
 
 def _completed(settings: dict[str, Any]) -> dict[str, Any]:
     """With all that follows from other settings."""
-    name = settings.get("task") or ("masked" if _kind(settings.get("model")) == "masked" else DEFAULT)
-    if name not in TASKS:
-        raise ConfigError(f"unknown task {name!r}{nearest(str(name), TASKS)}; known: {', '.join(TASKS)}")
-    task = TASKS[name]
-    settings = {**task.completed(settings), "task": name}
+    task = task_of(settings)
+    settings = {**task.completed(settings), "task": task.name}
     model = settings.get("model") or {}
     if settings.get("start_from"):
         if not issubclass(task, Classify | Tag | Translate):
             raise ConfigError("start_from: only models that classify, tag or translate begin with another run")
         given = {"type": model} if isinstance(model, str) else model
-        model = _over(body_settings(str(settings["start_from"]), name, given.get("type", "")), given)
+        model = _over(body_settings(str(settings["start_from"]), task.name, given), given)
     return {**settings, "model": model or task.default_model}
+
+
+def task_of(settings: Mapping[str, Any]) -> type[Task]:
+    """That of a recipe; a model may tell it."""
+    name = settings.get("task") or ("masked" if _kind(settings.get("model")) == "masked" else DEFAULT)
+    if name not in TASKS:
+        raise ConfigError(f"unknown task {name!r}{nearest(str(name), TASKS)}; known: {', '.join(TASKS)}")
+    return TASKS[name]
 
 
 def _over(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,6 +135,10 @@ def _over(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     both = {key: (settings.get(key), value) for key, value in given.items()}
     merged = {k: _over(a, b) if isinstance(a, Mapping) and isinstance(b, Mapping) else b for k, (a, b) in both.items()}
     return {**settings, **merged}
+
+
+def _names_tokenizer(place: str) -> bool:
+    return place.partition(".")[0] == "tokenizer"
 
 
 def _kind(model: Any) -> Any:

@@ -5,29 +5,33 @@ from collections.abc import Callable
 from typing import Any
 
 from elman.errors import ConfigError, nearest
-from elman.models import MODELS
 from elman.models.stack import count_parameters, on_meta
-from elman.pipeline.recipe import Recipe
+from elman.pipeline.recipe import Recipe, task_of
 
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"model.hidden_size": 64, "model.num_layers": 1},
-    "small": {"model.hidden_size": 256, "model.num_layers": 2, "model.dropout": 0.1},
-    "medium": {"model.hidden_size": 512, "model.num_layers": 2, "model.dropout": 0.3},
-    "large": {"model.hidden_size": 1024, "model.num_layers": 3, "model.dropout": 0.5},
+    "tiny": {"hidden_size": 64, "num_layers": 1},
+    "small": {"hidden_size": 256, "num_layers": 2, "dropout": 0.1},
+    "medium": {"hidden_size": 512, "num_layers": 2, "dropout": 0.3},
+    "large": {"hidden_size": 1024, "num_layers": 3, "dropout": 0.5},
 }
 SIDES = ("encoder", "decoder")
 STEPS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128)  # of widths: even for kernels; heads may ask for larger ones
 
 
-def size_overrides(size: str, model: str | None = None, task: str | None = None) -> dict[str, Any]:
-    """Settings for a size; its layers are repetitions of the pattern that a named model has by itself."""
+def size_overrides(size: str, model: Any = None, task: str | None = None) -> dict[str, Any]:
+    """Settings for a size of a model, which may be a name or settings. Its layers are repetitions of the pattern that
+    it has by itself: blocks stay whole."""
     if size not in SIZES:
         raise ConfigError(f"unknown size {size!r}{nearest(size, SIZES)}; known: {', '.join(SIZES)}")
-    if task == "translate":
-        return {key.replace("model.", f"model.{side}."): value for side in SIDES for key, value in SIZES[size].items()}
-    field = MODELS[model].Config.model_fields.get("pattern") if model and model in MODELS else None
-    pattern = field.get_default(call_default_factory=True) if field else [None]
-    return SIZES[size] | {"model.num_layers": SIZES[size]["model.num_layers"] * len(pattern)}
+    kind = task_of({"task": task, "model": model})
+    config = kind.model_config(model or kind.default_model)
+    parts = {f"{side}.": getattr(config, side) for side in SIDES if hasattr(config, side)} or {"": config}
+    found = {}
+    for place, part in parts.items():
+        once = len(getattr(part, "pattern", [None]))
+        for key, value in SIZES[size].items():
+            found[f"model.{place}{key}"] = value * once if key == "num_layers" else value
+    return found
 
 
 def parse_count(text: str | int) -> int:

@@ -89,6 +89,18 @@ def test_the_size_dial_counts_whole_patterns(elman, text, size, layers):
     assert yaml.safe_load(elman(*words, "--model.num_layers", "2").out)["model"]["num_layers"] == 2
     words[4] = "lstm"
     assert yaml.safe_load(elman(*words).out)["model"]["num_layers"] == layers // 4
+    words[3:5] = ["--task", "masked"]
+    assert yaml.safe_load(elman(*words).out)["model"]["num_layers"] == layers
+    (text.parent / "gaps.yaml").write_text("model: masked\n")
+    assert yaml.safe_load(elman("train", "gaps.yaml", *words[1:3], *words[5:]).out)["model"]["num_layers"] == layers
+
+
+@pytest.mark.parametrize(("model", "layers"), [("attention", (2, 3)), ("mask-predict", (2, 3)), ("lstm", (1, 1))])
+def test_blocks_of_both_sides_stay_whole(elman, text, model, layers):
+    """Planted: one layer for each side, of which a Transformer's cannot see the source."""
+    words = ["train", "--task", "translate", "--data", text, "--model", model, "--size", "tiny", "--print-config"]
+    sides = yaml.safe_load(elman(*words).out)["model"]
+    assert (sides["encoder"]["num_layers"], sides["decoder"]["num_layers"]) == layers
 
 
 def test_a_two_way_layer_in_a_left_to_right_model_is_refused(elman, text):

@@ -8,6 +8,7 @@ import torch
 
 from elman.config import read_yaml
 from elman.errors import ConfigError
+from elman.layers import LAYERS
 from elman.runs import Run
 from elman.tokenizers import Tokenizer, load_tokenizer
 
@@ -27,9 +28,9 @@ def starting_tokenizer(recipe: "Recipe") -> Tokenizer | None:
     return load_tokenizer(Run.open(recipe.start_from).tokenizer) if recipe.start_from else None
 
 
-def body_settings(place: str, task: str, kind: str = "") -> dict[str, Any]:
-    """The settings that give a model of this kind the same body as the run at `place`."""
-    stored = read_yaml(Run.open(place).config)
+def body_settings(place: str, task: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that give a model the same body as the run at `place`; `given` are those that were asked for."""
+    stored, kind = read_yaml(Run.open(place).config), given.get("type", "")
     if task == "translate":
         if stored.get("task") != task:
             raise ConfigError(f"start_from: {place} is no model that translates")
@@ -38,9 +39,13 @@ def body_settings(place: str, task: str, kind: str = "") -> dict[str, Any]:
         stored["model"], dict
     ):
         raise ConfigError(f"start_from: {place} is no language model; pretrain one with elman train --data TEXT")
-    if task == "tag":  # what it reads of characters makes its layers wider: only word vectors fit
-        return {"embedding_size": stored["model"]["embedding_size"] or stored["model"]["hidden_size"]}
-    return {key: stored["model"][key] for key in SHAPE if key in stored["model"]}
+    body = {key: stored["model"][key] for key in SHAPE if key in stored["model"]}
+    layers = [name for entry in body["pattern"] for name in entry]
+    if kind in LAYERS and "pattern" not in given and layers != [kind]:
+        raise ConfigError(f"start_from: the layers of {place} are {', '.join(layers)}, not {kind}; leave model to it")
+    if task == "tag":  # what is read of characters would make the first layer wider
+        return {**body, "embedding_size": body["embedding_size"] or body["hidden_size"], "characters": None}
+    return body
 
 
 def parallel_settings(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,11 +78,12 @@ def start_from(model: Any, place: str | Path, words: list[str] | None = None) ->
             if not name.startswith(BODY):
                 continue
             given = stored.get(name)
+            count = value.numel()
             if name.endswith("embedding.weight") and given is not None:
-                given = _rows(given, value, words, run)
+                given, count = _rows(given, value, words, run)
             if given is not None and given.shape == value.shape:
                 value.copy_(given)
-                taken += value.numel()
+                taken += count
             else:
                 missed.append(name)
     if not taken:
@@ -86,15 +92,18 @@ def start_from(model: Any, place: str | Path, words: list[str] | None = None) ->
     return f"begins with {taken:,} numbers of {place}{rest}"
 
 
-def _rows(given: torch.Tensor, value: torch.Tensor, words: list[str] | None, run: Run) -> torch.Tensor:
-    """Rows that mean the same; of a mask, which only one of the vocabularies may have, nothing is taken."""
-    if given.shape[1] != value.shape[1]:
-        return given
+def _rows(given: torch.Tensor, value: torch.Tensor, words: list[str] | None, run: Run) -> tuple[torch.Tensor, int]:
+    """Rows that mean the same, and how many numbers they have; of a mask, which only one of the vocabularies may have,
+    nothing is taken."""
+    width = value.shape[1]
+    if given.shape[1] != width:
+        return given, 0
     if words is None:
-        return torch.cat([given[: len(value)], value[len(given) :]])
+        return torch.cat([given[: len(value)], value[len(given) :]]), min(len(given), len(value)) * width
     known = load_tokenizer(run.tokenizer).vocabulary
-    rows = value.clone()
-    for place, word in enumerate(words, start=len(value) - len(words)):
+    first = len(value) - len(words)
+    rows, shared = value.clone(), [word for word in words if word in known]
+    for place, word in enumerate(words, start=first):
         if word in known:
             rows[place] = given[known[word]]
-    return rows
+    return rows, len(shared) * width

@@ -214,10 +214,15 @@ def test_a_classifier_can_begin_with_a_language_model(data, tmp_path):
     assert began.model.embedding.weight.shape == body.model.embedding.weight.shape
     with pytest.raises(ConfigError, match="no language model"):
         read_recipe(None, {**settings, "start_from": str(tmp_path / "run")})
+    for wrong, told in (({"model": "gru"}, "are lstm, not gru"), ({"tokenizer": "byte"}, "comes along")):
+        with pytest.raises(ConfigError, match=told):
+            read_recipe(None, {**settings, **wrong})
+    assert read_recipe(None, {**settings, "model": "lstm"}).model.pattern == [{"lstm": {}}]
 
 
-def test_a_classifier_can_begin_with_a_masked_model_and_a_tagger_with_its_word_vectors(data, tmp_path):
-    """At a learning rate of almost nothing, the body is still that of the masked model."""
+def test_a_classifier_and_a_tagger_can_begin_with_a_masked_model(data, tmp_path):
+    """At a learning rate of almost nothing, the body is still that of the masked model. Planted: a tagger with layers
+    of its own; a count of all words, though few are shared."""
     text = tmp_path / "text.txt"
     text.write_text("\n".join(line.split("\t")[1] for line in TEXTS["classify"](300, 9).splitlines()[1:]))
     masked = {"task": "masked", "data.train": str(text), "tokenizer": "word", "model.hidden_size": 16}
@@ -225,15 +230,21 @@ def test_a_classifier_can_begin_with_a_masked_model_and_a_tagger_with_its_word_v
     list(train(overrides={**masked, **small}, run=tmp_path / "m"))
     body = load(tmp_path / "m").model.state_dict()
     frozen = {"start_from": str(tmp_path / "m"), "training.learning_rate": 1e-12, "training.max_epochs": 1}
+    notes = {}
     for task in ("classify", "tag"):
-        settings = {key: value for key, value in settings_of(task, data).items() if key != "model.hidden_size"}
-        list(train(overrides={**settings, **frozen}, run=tmp_path / task))
-    classifier = load(tmp_path / "classify").model.state_dict()
-    shared = [name for name in classifier if name.startswith(("stack.", "embedding."))]
-    assert len(shared) > 5
-    for name in shared:
-        torch.testing.assert_close(classifier[name], body[name][: len(classifier[name])], atol=1e-6, rtol=0)
+        settings = {key: value for key, value in settings_of(task, data).items() if not key.startswith("model.")}
+        reports = list(train(overrides={**settings, **frozen}, run=tmp_path / task))
+        (notes[task],) = [one.values["text"] for one in reports if "begins" in str(one.values.get("text"))]
+        own = load(tmp_path / task).model.state_dict()
+        shared = [name for name in own if name.startswith(("stack.", "embedding.")[: 2 if task == "classify" else 1])]
+        assert len(shared) > 5
+        for name in shared:
+            torch.testing.assert_close(own[name], body[name][: len(own[name])], atol=1e-6, rtol=0)
     tagger, words = load(tmp_path / "tag"), load(tmp_path / "m").tokenizer.vocabulary
+    known = sum(word in words for word in tagger.task.table.words)
+    assert 0 < known < len(tagger.task.table.words)
+    taken = sum(part.numel() for name, part in body.items() if name.startswith("stack.")) + 16 * known
+    assert notes["tag"].startswith(f"begins with {taken:,} numbers")
     row = tagger.task.table.words.index("cat") + 1
     torch.testing.assert_close(
         tagger.model.embedding.weight[row], body["embedding.weight"][words["cat"]], atol=1e-6, rtol=0
