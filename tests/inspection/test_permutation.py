@@ -45,7 +45,8 @@ def test_recurrent_convolutional_and_state_space_layers_see_order(name: str, lay
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("name", ALONE)
 def test_pointwise_layers_see_only_the_last_token(name: str, layers: int) -> None:
-    assert TABLE[name, layers].shuffled == TABLE[name, layers].replaced == 0
+    """To rounding: experts read rows together with those that go the same way."""
+    assert max(TABLE[name, layers].shuffled, TABLE[name, layers].replaced) < 1e-14
     assert TABLE[name, layers].sees == "only the last token"
 
 

@@ -173,7 +173,8 @@ def results(
         outputs = outputs * real.unsqueeze(-1)
     parts = [outputs, *(part for _, part in tensors(final) if part.is_floating_point())]
     generator = torch.Generator().manual_seed(7)
-    weighed = [(part * torch.randn(part.shape, generator=generator, dtype=part.dtype)).sum() for part in parts]
+    weights = [torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part.dtype) for part in parts]
+    weighed = [(part * weight).sum() for part, weight in zip(parts, weights, strict=True)]
     sum(weighed, start=0 * x.sum()).backward()  # where all rows are empty, nothing else may have a gradient
     named = {"x": x, **dict(tensors(state)), **dict(layer.named_parameters())}
     gradients = {name: part.grad for name, part in named.items() if part.requires_grad}

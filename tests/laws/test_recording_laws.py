@@ -188,8 +188,8 @@ def test_an_edit_at_one_time_changes_nothing_before_it_and_something_after(time:
     plain, _ = run(layer, x, state)
     with taps.edit({f"gate.forget@{time}": 0.0}):
         edited, _ = run(layer, x, state)
-    assert torch.equal(plain[:, :time], edited[:, :time]) or time == 0
-    assert all(not torch.equal(plain[:, t], edited[:, t]) for t in range(time, 9))
+    assert_same(plain[:, :time], edited[:, :time])  # edits go through the reference: another form, rounded otherwise
+    assert all(bool(((plain - edited)[:, t].abs() > 1e-6).any()) for t in range(time, 9))
 
 
 @pytest.mark.parametrize("run", [lambda layer, x, state: layer(x, state), walk], ids=["whole", "steps"])
