@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
+from elman.errors import ConfigError
+
 
 def option(*names: str, help: str, default: str, **more: Any) -> Any:
     """An option that is left out unless given; `default` tells what then holds."""
@@ -146,6 +148,18 @@ def columns_of(names: str, task: str | None) -> dict[str, Any]:
     if task == "tag" and len(parts) == 2:
         return {"data.columns.word": parts[0], "data.columns.tag": parts[1]}
     return {"data.columns": parts}
+
+
+def search_settings(words: Iterable[str], beam_size: int | None) -> dict[str, Any]:
+    """What `--search.length_penalty 1` and the like say, --beam-size among them."""
+    from elman.config import override, parse_overrides
+
+    given = parse_overrides(words)
+    wrong = [key for key in given if not key.startswith("search.")]
+    if wrong:
+        raise ConfigError(f"--{wrong[0]}: a trained model takes settings of search only, as --search.length_penalty 1")
+    named = {} if beam_size is None else {"search.beam_size": beam_size}
+    return override({"search": {}}, {**named, **given})["search"]
 
 
 def show_json(value: Any) -> None:

@@ -15,6 +15,7 @@ Form = Literal["text", "jsonl"]
 
 
 def predict(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     form: Annotated[
         Form, typer.Option("--from", help="What stdin holds: a text a line, or an object a line (text, words, source).")
@@ -28,11 +29,14 @@ def predict(
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
-    """Read lines on stdin, answer each: its label, its words' tags, its translation, or what comes next."""
+    """Read lines on stdin, answer each: its label, its words' tags, its translation, or what comes next.
+
+    How translations are looked for can be set as in a recipe: --search.length_penalty 1.
+    """
     from elman.pipeline.trained import load
 
     model = load(run, device or "auto", others or ())
-    search: dict[str, Any] = {} if beam_size is None else {"beam_size": beam_size}
+    search = options.search_settings(context.obj, beam_size)
     for answer in model.predict(_lines(form), probabilities=probabilities, **search):
         print(jsonlib.dumps(answer, ensure_ascii=False) if json else model.task.plain(answer))
     sys.stdout.flush()

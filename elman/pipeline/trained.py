@@ -83,9 +83,14 @@ class TrainedModel:
         """
         if isinstance(lines, str):
             return next(iter(self.predict([lines], probabilities=probabilities, **search)))
-        settings = SearchConfig.make({**self.recipe.search.plain(), **search}, where="search")
-        recipe = self.recipe.model_copy(update={"search": settings})
-        return self.task.predict(self.model, lines, recipe, probabilities)
+        return self.task.predict(self.model, lines, self.searching(search), probabilities)
+
+    def searching(self, settings: Mapping[str, Any]) -> Recipe:
+        """The recipe with these settings of `search`."""
+        if settings and not isinstance(self.task, Translate):
+            raise ConfigError(f"search.{next(iter(settings))}: of translations, but the run's task is {self.task.name}")
+        search = SearchConfig.make({**self.recipe.search.plain(), **settings}, where="search")
+        return self.recipe.model_copy(update={"search": search})
 
     @property
     def kind(self) -> str:
