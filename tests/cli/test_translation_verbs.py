@@ -19,11 +19,9 @@ def translator(tmp_path_factory):
     folder = tmp_path_factory.mktemp("translator")
     data = folder / "p.tsv"
     data.write_text(PAIRS)
+    words = ["train", "--task", "translate", "--data", data, "--valid", data, "--run", folder / "r", *TINY]
     with pytest.raises(SystemExit):
-        main(
-            ["train", "--task", "translate", "--data", str(data), "--valid", str(data), "--run", str(folder / "r")]
-            + [*TINY]
-        )
+        main([str(word) for word in words])
     return folder / "r"
 
 
@@ -56,3 +54,13 @@ def test_only_settings_of_search_and_of_translations_are_taken(elman, translator
     assert ended.code == 2
     assert "language-model" in ended.err
     assert "predict" in elman("score", translator, "--search.beam_size", "1", stdin="ab\n").err
+
+
+def test_translations_can_be_drawn(elman, translator):
+    """Planted: one stream of random numbers for all rows; streams by the place in a batch, not by the line."""
+    ask = ("predict", translator, "--json", "--search.choose", "sample", "--search.seed", "3")
+    lines = "ab\nab\nbca\nab\n"
+    drawn = [answer["target"] for answer in answers(elman(*ask, stdin=lines))]
+    assert len(set(drawn)) > 2  # a model that knows little
+    assert [answer["target"] for answer in answers(elman(*ask, stdin=lines))] == drawn
+    assert [answer["target"] for answer in answers(elman(*ask, stdin=lines[:3]))] == drawn[:1]

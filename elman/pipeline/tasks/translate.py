@@ -191,7 +191,7 @@ class Translate(ExampleTask):
         return self._judge(model, prepared, recipe, split, recipe.search)
 
     def quick_judge(self, model: Any, prepared: Prepared, recipe: "Recipe") -> Judged:
-        greedy = recipe.search.model_copy(update={"beam_size": 1, "num_best": 0})
+        greedy = recipe.search.model_copy(update={"beam_size": 1, "num_best": 0, "choose": "probability"})
         return self._judge(model, prepared, recipe, "valid", greedy, samples=1)
 
     def _judge(
@@ -256,15 +256,18 @@ class Translate(ExampleTask):
         return [f"{pair.text} → {answer['target']}" for pair, answer in zip(pairs, given, strict=True)]
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
+        search, first = recipe.search.settled(), 0
         for some in chunks(lines):
             texts = [_source(line) for line in some]
             rows = [{"source": np.asarray(ids)} for ids in self.source.encode_batch(texts)]
             given: list[Settings] = [{}] * len(rows)
             with still(model):
                 for places, batch in similar(rows, "source", recipe.evaluation.batch_size, model):
-                    found = answers(model, batch.ragged("source"), self.target, recipe.search, probabilities)
+                    numbers = [first + place for place in places]
+                    found = answers(model, batch.ragged("source"), self.target, search, probabilities, numbers)
                     for place, answer in zip(places, found, strict=True):
                         given[place] = answer
+            first += len(some)
             for text, answer in zip(texts, given, strict=True):
                 yield {"source": text, **answer}
 
