@@ -9,11 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from elman.errors import ConfigError
+from elman.errors import ConfigError, DataError
+
+STDIN = "standard input"
+Form = Literal["text", "jsonl"]
 
 
 def option(*names: str, help: str, default: str, **more: Any) -> Any:
@@ -177,6 +180,21 @@ def read_lines() -> Iterator[str]:
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="replace")
     return (line.rstrip("\r\n") for line in sys.stdin)
+
+
+def read_objects(form: Form) -> Iterator[Any]:
+    """Lines of standard input as --from says what they are."""
+    for number, line in enumerate(read_lines(), start=1):
+        if form == "text":
+            yield line
+            continue
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"not valid JSON: {error}", file=STDIN, line=number) from None
+        if not isinstance(found, dict):
+            raise DataError("not a JSON object", file=STDIN, line=number, remedy='write {"text": "..."}')
+        yield found
 
 
 def table(title: str, columns: list[str], rows: list[list[Any]], wrap: bool = True, lines: bool = False) -> None:

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from elman import load
 from elman.cli.main import main
+from elman.errors import ConfigError
 
 WORDS = ("ab", "ba", "abc", "cab", "bca")
 PAIRS = "source\ttarget\n" + "".join(f"{word}\t{word.upper()}\n" for word in WORDS * 8)
@@ -64,3 +66,52 @@ def test_translations_can_be_drawn(elman, translator):
     assert len(set(drawn)) > 2  # a model that knows little
     assert [answer["target"] for answer in answers(elman(*ask, stdin=lines))] == drawn
     assert [answer["target"] for answer in answers(elman(*ask, stdin=lines[:3]))] == drawn[:1]
+
+
+def test_targets_that_are_given_are_scored(elman, translator):
+    """Planted: scores in the order of batches; the end not counted."""
+    found = answers(elman("predict", translator, "--json", stdin=LINES))
+    odd = [{"source": "ab", "target": target} for target in ("C", "CABABACA", "CC")]
+    columns = "".join(f"{one['source']}\t{one['target']}\n" for one in [*odd, *found])
+    scores = answers(elman("score", translator, "--json", stdin=columns))
+    assert [score["log_prob"] for score in scores[3:]] == pytest.approx([one["log_prob"] for one in found], abs=1e-4)
+    assert [score["tokens"] for score in scores] == [len(one["target"]) + 1 for one in scores]
+    assert all(score["log_prob_per_token"] == score["log_prob"] / score["tokens"] for score in scores)
+    lines = elman("score", translator, stdin=columns).out.splitlines()
+    assert lines[0].split("\t")[2:] == ["ab", "C"]
+    assert float(lines[0].split("\t")[0]) == pytest.approx(scores[0]["log_prob"], abs=1e-4)
+
+    objects = "".join(json.dumps({"source": one["source"], "target": one["target"]}) + "\n" for one in scores)
+    assert answers(elman("score", translator, "--json", "--from", "jsonl", stdin=objects)) == scores
+    both = answers(elman("predict", translator, "--json", "--from", "jsonl", stdin='{"source": "ab"}\n' + objects))
+    assert "given" not in both[0]
+    assert [one["given"]["log_prob"] for one in both[1:]] == pytest.approx([one["log_prob"] for one in scores])
+    assert both[1]["target"] == found[0]["target"]  # the model's own
+    assert load(translator).score("ab", "C").log_prob == pytest.approx(scores[0]["log_prob"], abs=1e-5)
+
+
+def test_a_pair_that_is_none_is_named(elman, translator, trained):
+    ended = elman("score", translator, stdin="ab\tAB\nab\n")
+    assert ended.code == 1
+    assert "line 2" in ended.err
+    assert len(ended.out.splitlines()) == 1
+    with pytest.raises(ConfigError, match="language-model"):
+        load(trained).score("a", "b")
+
+
+def test_who_writes_all_words_at_once_has_no_score_of_a_target(elman, tmp_path):
+    data = tmp_path / "p.tsv"
+    data.write_text(PAIRS)
+    layers = ("--model.encoder.num_layers", "1", "--model.decoder.num_layers", "3", "--training.max_steps", "2")
+    layers += ("--model.encoder.hidden_size", "8", "--model.decoder.hidden_size", "8")
+    words = ("--task", "translate", "--data", data, "--valid", data, "--run", tmp_path / "r", "--model", "mask-predict")
+    made = elman("train", *words, "--device", "cpu", *layers)
+    assert made.code == 0, made.err
+    ended = elman("score", tmp_path / "r", stdin="ab\tAB\n")
+    assert ended.code == 2
+    assert "all words at once" in ended.err
+    line = '{"source": "ab", "target": "A"}\n'
+    assert "given" not in answers(elman("predict", tmp_path / "r", "--json", "--from", "jsonl", stdin=line))[0]
+    ended = elman("predict", tmp_path / "r", "--search.choose", "sample", stdin="ab\n")
+    assert ended.code == 2
+    assert "word after word" in ended.err

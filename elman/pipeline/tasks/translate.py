@@ -23,6 +23,7 @@ from elman.models import EncoderDecoder
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task
 from elman.pipeline.tasks.examples import ExampleTask, chunks, longest, similar
 from elman.pipeline.tasks.files import keep_tokenizer
+from elman.pipeline.tasks.forcing import Forcing, PairScore, can_be_forced
 from elman.pipeline.tasks.searching import SearchConfig, answers
 from elman.runs import Run
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
@@ -259,6 +260,7 @@ class Translate(ExampleTask):
         search, first = recipe.search.settled(), 0
         for some in chunks(lines):
             texts = [_source(line) for line in some]
+            scores = self._given(model, some, texts, recipe)
             rows = [{"source": np.asarray(ids)} for ids in self.source.encode_batch(texts)]
             given: list[Settings] = [{}] * len(rows)
             with still(model):
@@ -268,8 +270,26 @@ class Translate(ExampleTask):
                     for place, answer in zip(places, found, strict=True):
                         given[place] = answer
             first += len(some)
-            for text, answer in zip(texts, given, strict=True):
-                yield {"source": text, **answer}
+            for text, answer, score in zip(texts, given, scores, strict=True):
+                yield {"source": text, **answer, **({"given": score.plain()} if score else {})}
+
+    def _given(
+        self, model: Any, lines: Sequence[Any], sources: Sequence[str], recipe: "Recipe"
+    ) -> list[PairScore | None]:
+        """The scores of targets that stand beside their sources, where the model can tell them."""
+        told = [isinstance(line, dict) and can_be_forced(model) for line in lines]
+        targets: list[Any] = [line.get("target") if has else None for line, has in zip(lines, told, strict=True)]
+        places = [place for place, target in enumerate(targets) if isinstance(target, str)]
+        found: list[PairScore | None] = [None] * len(lines)
+        if places:
+            pairs = [(sources[place], targets[place]) for place in places]
+            for place, score in zip(places, self.forcing(model, recipe).together(pairs), strict=True):
+                found[place] = score
+        return found
+
+    def forcing(self, model: Any, recipe: "Recipe") -> Forcing:
+        """What scores targets that are given."""
+        return Forcing(model, self.source, self.target, recipe.evaluation.batch_size)
 
     def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
         """Beside each written token's scores stands what it follows; without a target, the model's own answer."""
