@@ -41,7 +41,7 @@ def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = 
     run = Run.open(path)
     recipe = read_recipe(read_yaml(run.config))
     task = recipe.kind.load(run.folder, recipe)
-    shelf = run.best if run.best.newest() is not None else run.last
+    shelf = run.shelf
     if shelf.newest() is None:
         raise RunError(f"{path}: has no checkpoint yet; train it first, or wait for its first save")
     checkpoint = shelf.load(training=False)
