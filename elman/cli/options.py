@@ -6,6 +6,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from io import TextIOWrapper
 from pathlib import Path
@@ -176,10 +177,32 @@ def say(text: str) -> None:
 
 
 def read_lines() -> Iterator[str]:
-    """Lines of standard input; what is not UTF-8 is replaced, for one bad byte should not end a stream."""
+    """Lines of standard input; what is not UTF-8 is replaced and counted, for one bad byte should not end a stream."""
+    from elman.corpus import Repairs
+
+    repairs = Repairs()
     if isinstance(sys.stdin, TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
-    return (line.rstrip("\r\n") for line in sys.stdin)
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    try:
+        for number, line in enumerate(sys.stdin, start=1):
+            text = line.encode(errors="surrogateescape").decode(errors="replace")
+            if text != line:
+                repairs.add("invalid UTF-8", STDIN, number)
+            yield text.rstrip("\r\n")
+    finally:
+        for repair in repairs.describe():
+            print(f"repaired: {repair}", file=sys.stderr)
+
+
+@contextmanager
+def naming_input() -> Iterator[None]:
+    """Where a line is wrong, say that it came from standard input."""
+    try:
+        yield
+    except DataError as error:
+        if error.file is None and error.line is not None:
+            raise DataError(error.reason, file=STDIN, line=error.line, remedy=error.remedy) from None
+        raise
 
 
 def read_objects(form: Form) -> Iterator[Any]:

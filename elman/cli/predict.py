@@ -35,6 +35,7 @@ def predict(
 
     model = load(run, device or "auto", others or ())
     search = options.search_settings(context.obj, beam_size)
-    for answer in model.predict(options.read_objects(form), probabilities=probabilities, **search):
-        print(jsonlib.dumps(answer, ensure_ascii=False) if json else model.task.plain(answer))
+    with options.naming_input():
+        for answer in model.predict(options.read_objects(form), probabilities=probabilities, **search):
+            print(jsonlib.dumps(answer, ensure_ascii=False) if json else model.task.plain(answer))
     sys.stdout.flush()

@@ -44,8 +44,9 @@ def score(
         print(f"note: {model.kind}: each token with both sides in sight; compares with its like only", file=sys.stderr)
     lines = options.read_objects(form)
     scores = model.follow(lines, engine or "auto", weights or "fp32", _tell) if stream else model.score(lines)
-    for found in scores:
-        print(jsonlib.dumps(found.plain(), ensure_ascii=False) if json else found.line(), flush=stream)
+    with options.naming_input():
+        for found in scores:
+            print(jsonlib.dumps(found.plain(), ensure_ascii=False) if json else found.line(), flush=stream)
 
 
 def _tell(engine: str) -> None:

@@ -24,6 +24,7 @@ from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task
 from elman.pipeline.tasks.examples import ExampleTask, chunks, longest, similar
 from elman.pipeline.tasks.files import keep_tokenizer
 from elman.pipeline.tasks.forcing import Forcing, PairScore, can_be_forced
+from elman.pipeline.tasks.lines import numbered, text_of
 from elman.pipeline.tasks.searching import SearchConfig, answers
 from elman.runs import Run
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
@@ -258,9 +259,9 @@ class Translate(ExampleTask):
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
         search, first = recipe.search.settled(), 0
-        for some in chunks(lines):
-            texts = [_source(line) for line in some]
-            scores = self._given(model, some, texts, recipe)
+        for some in chunks(numbered(lines, _question)):
+            texts = [source for source, _ in some]
+            scores = self._given(model, some, recipe)
             rows = [{"source": np.asarray(ids)} for ids in self.source.encode_batch(texts)]
             given: list[Settings] = [{}] * len(rows)
             with still(model):
@@ -273,19 +274,13 @@ class Translate(ExampleTask):
             for text, answer, score in zip(texts, given, scores, strict=True):
                 yield {"source": text, **answer, **({"given": score.plain()} if score else {})}
 
-    def _given(
-        self, model: Any, lines: Sequence[Any], sources: Sequence[str], recipe: "Recipe"
-    ) -> list[PairScore | None]:
+    def _given(self, model: Any, asked: Sequence[tuple[str, str | None]], recipe: "Recipe") -> list[PairScore | None]:
         """The scores of targets that stand beside their sources, where the model can tell them."""
-        told = [isinstance(line, dict) and can_be_forced(model) for line in lines]
-        targets: list[Any] = [line.get("target") if has else None for line, has in zip(lines, told, strict=True)]
-        places = [place for place, target in enumerate(targets) if isinstance(target, str)]
-        found: list[PairScore | None] = [None] * len(lines)
-        if places:
-            pairs = [(sources[place], targets[place]) for place in places]
-            for place, score in zip(places, self.forcing(model, recipe).together(pairs), strict=True):
-                found[place] = score
-        return found
+        pairs = [(source, target) for source, target in asked if target is not None and can_be_forced(model)]
+        if not pairs:
+            return [None] * len(asked)
+        scores = iter(self.forcing(model, recipe).together(pairs))
+        return [None if target is None else next(scores) for _, target in asked]
 
     def forcing(self, model: Any, recipe: "Recipe") -> Forcing:
         """What scores targets that are given."""
@@ -331,10 +326,7 @@ def _suited(texts: Iterable[str]) -> str:
     return "word" if sum(map(len, words)) < 2 * len(words) else "bpe"
 
 
-def _source(line: Any) -> str:
-    if isinstance(line, dict):
-        text = line.get("source", line.get("text"))
-        if not isinstance(text, str):
-            raise ConfigError('to translate, each line of JSON needs a source: {"source": "..."}')
-        return text
-    return str(line)
+def _question(line: Any) -> tuple[str, str | None]:
+    """A source, and the target that may stand beside it."""
+    target = line.get("target") if isinstance(line, dict) else None
+    return text_of(line, "source", "text"), target if isinstance(target, str) else None

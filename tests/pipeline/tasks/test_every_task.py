@@ -253,7 +253,7 @@ def test_a_masked_model_fills_gaps(tmp_path):
     answer = model.predict("the <mask> of the <mask>")
     assert len(answer["gaps"]) == 2
     assert "<mask>" not in answer["filled"]
-    with pytest.raises(ConfigError, match="there is none"):
+    with pytest.raises(DataError, match="there is none"):
         model.predict("nothing to fill")
 
 
