@@ -18,7 +18,12 @@ def predict(
         typer.Option("--from", help="What stdin holds: a text a line, or an object a line (text, words, source)."),
     ] = "text",
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Also of all labels or tags; of translations, all candidates.")
+        bool,
+        typer.Option(
+            "--probabilities",
+            help="Also of all labels or tags. Of translations all candidates, the answer first: number of the line, "
+            "rank, score, log-probability, text.",
+        ),
     ] = False,
     beam_size: Annotated[int | None, options.option(help="Of translations.", default="the recipe's")] = None,
     others: options.Others = None,

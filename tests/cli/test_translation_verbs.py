@@ -1,12 +1,15 @@
 """Translations from the command line: how they are looked for, drawn and scored."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from elman import load
 from elman.cli.main import main
 from elman.errors import ConfigError
+from elman.generation import Hypothesis
+from elman.pipeline.tasks.searching import SearchConfig, _ranked
 
 WORDS = ("ab", "ba", "abc", "cab", "bca")
 PAIRS = "source\ttarget\n" + "".join(f"{word}\t{word.upper()}\n" for word in WORDS * 8)
@@ -99,7 +102,8 @@ def test_a_pair_that_is_none_is_named(elman, translator, trained):
         load(trained).score("a", "b")
 
 
-def test_who_writes_all_words_at_once_has_no_score_of_a_target(elman, tmp_path):
+def test_who_writes_all_words_at_once_tells_its_lengths_and_no_score_of_a_target(elman, tmp_path):
+    """Planted: lengths as they were tried, not by their scores."""
     data = tmp_path / "p.tsv"
     data.write_text(PAIRS)
     layers = ("--model.encoder.num_layers", "1", "--model.decoder.num_layers", "3", "--training.max_steps", "2")
@@ -112,6 +116,44 @@ def test_who_writes_all_words_at_once_has_no_score_of_a_target(elman, tmp_path):
     assert "all words at once" in ended.err
     line = '{"source": "ab", "target": "A"}\n'
     assert "given" not in answers(elman("predict", tmp_path / "r", "--json", "--from", "jsonl", stdin=line))[0]
+    found = answers(elman("predict", tmp_path / "r", "--json", "--probabilities", "--search.lengths", "4", stdin=LINES))
+    for answer in found:
+        scores = [one["score"] for one in answer["candidates"]]
+        assert 1 < len(scores) <= 4
+        assert scores == sorted(scores, reverse=True)
+        assert len({len(one["target"]) for one in answer["candidates"]}) == len(scores)  # one of each length
+        assert answer["target"] == answer["candidates"][0]["target"]
     ended = elman("predict", tmp_path / "r", "--search.choose", "sample", stdin="ab\n")
     assert ended.code == 2
     assert "word after word" in ended.err
+
+
+@pytest.mark.parametrize("more", [(), ("--search.choose", "least-risk"), ("--search.choose", "sample")], ids=str)
+def test_candidates_tell_their_line_rank_score_and_log_probability(elman, translator, more):
+    """The answer stands first. Planted: candidates as they were found, whichever was chosen; lines counted from 0."""
+    ask = ("predict", translator, "--search.length_penalty", "0.5", "--search.seed", "1", *more)
+    found = answers(elman(*ask, "--json", "--probabilities", stdin=LINES))
+    alone = answers(elman(*ask, "--json", stdin=LINES))
+    assert [one["number"] for one in found] == [1, 2, 3]
+    for answer, chosen in zip(found, alone, strict=True):
+        first, *others = answer["candidates"]
+        assert first["target"] == answer["target"] == chosen["target"]
+        assert [one["rank"] for one in answer["candidates"]] == [1, 2, 3, 4, 5]
+        if "sample" not in more:
+            scores = [one["score"] for one in others]
+            assert scores == sorted(scores, reverse=True)
+    plain = [line.split("\t") for line in elman(*ask, "--probabilities", stdin=LINES).out.splitlines()]
+    expected = [(answer["number"], one) for answer in found for one in answer["candidates"]]
+    for line, (number, one) in zip(plain, expected, strict=True):
+        assert line == [
+            str(number), str(one["rank"]), f"{one['score']:.4f}", f"{one['log_prob']:.4f}", one["target"]
+        ]  # fmt: skip
+
+
+def test_least_risk_may_choose_another_than_the_best(monkeypatch):
+    """Planted: the chosen one at its own place."""
+    found = [Hypothesis([number], -1.0 - number, -1.0 - number) for number in range(3)]
+    monkeypatch.setattr("elman.pipeline.tasks.searching.least_risk", lambda texts, log_probs: 1)
+    letters = SimpleNamespace(decode=lambda tokens: "abc"[tokens[0]])
+    ranked = _ranked(found, letters, SearchConfig(choose="least-risk"))
+    assert [(one["rank"], one["target"]) for one in ranked] == [(1, "b"), (2, "a"), (3, "c")]

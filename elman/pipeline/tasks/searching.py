@@ -1,5 +1,6 @@
 """How a model of translation finds its answer: word after word by beam search or by chance, or all words at once."""
 
+import math
 import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self
@@ -48,16 +49,16 @@ def answers(
     several: bool = False,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[Answer]:
-    """For each row its target, its log-probability, and with `several` all candidates, the best first.
+    """For each row its target, log-probability and score, and with `several` all candidates: first the one that was
+    chosen, then the others as they were found, the best first.
 
     `numbers` of the rows (0, 1, 2, …) decide what is drawn, whatever the company.
     """
     if isinstance(model, MaskPredict):
         if search.choose == "sample":
             raise ConfigError("search.choose: sample draws word after word, but the model writes all words at once")
-        yield from _at_once(model, source, tokenizer, search)
-        return
-    if search.choose == "sample":
+        found = _at_once(model, source, search)
+    elif search.choose == "sample":
         rows = range(len(source.values)) if numbers is None else numbers
         found = _drawn(model, source, tokenizer.eos_id, search, several, rows)
     else:
@@ -67,17 +68,23 @@ def answers(
         searched = beam_search(model, begun, tokenizer.eos_id, search, source_lengths=source.lengths)
         found = searched.lists(tokenizer.eos_id)
     for hypotheses in found:
-        texts = [tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses]
-        pairs = zip(texts, hypotheses, strict=True)
-        candidates = [{"target": text, "log_prob": one.log_prob, "score": one.score} for text, one in pairs]
-        if not candidates:
-            yield {"target": "", "log_prob": None}
-            continue
-        best = 0
-        if search.choose == "least-risk":
-            best = least_risk(texts, [one.log_prob for one in hypotheses])
-        answer: Answer = {"target": texts[best], "log_prob": hypotheses[best].log_prob}
+        candidates = _ranked(hypotheses, tokenizer, search)
+        first = candidates[0] if candidates else {"target": "", "log_prob": None, "score": None}
+        answer = {key: value for key, value in first.items() if key != "rank"}
         yield answer | ({"candidates": candidates} if several else {})
+
+
+def _ranked(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer, search: SearchConfig) -> list[Answer]:
+    """The one that is chosen has rank 1."""
+    texts = [tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses]
+    order = list(range(len(texts)))
+    if texts and search.choose == "least-risk":
+        best = least_risk(texts, [one.log_prob for one in hypotheses])
+        order.insert(0, order.pop(best))
+    return [
+        {"rank": rank, "target": texts[at], "log_prob": hypotheses[at].log_prob, "score": hypotheses[at].score}
+        for rank, at in enumerate(order, start=1)
+    ]
 
 
 def _drawn(
@@ -85,8 +92,7 @@ def _drawn(
 ) -> list[list[Hypothesis]]:
     """One of each row, or with `several` as many as a search would give; the first is the same."""
     count = (search.num_best or search.beam_size) if several else 1
-    search = search.settled()
-    assert search.seed is not None
+    assert search.seed is not None, "not settled"
     streams = [random_stream(search.seed, number, which) for number in numbers for which in range(count)]
     index = torch.arange(len(numbers), device=source.values.device).repeat_interleave(count)
     state, lengths = take_rows(model.start(source), index), source.lengths[index.to(source.lengths.device)]
@@ -94,8 +100,14 @@ def _drawn(
     return [[one for (one,) in found[first : first + count]] for first in range(0, len(found), count)]
 
 
-def _at_once(model: MaskPredict, source: Ragged, tokenizer: Tokenizer, search: SearchConfig) -> Iterator[Answer]:
-    written = model.write(source, search.iterations, search.lengths)
-    rows = zip(written.tokens.values.tolist(), written.tokens.lengths.tolist(), written.log_probs.tolist(), strict=True)
-    for tokens, length, log_probs in rows:
-        yield {"target": tokenizer.decode(tokens[:length]), "log_prob": sum(log_probs[:length])}
+def _at_once(model: MaskPredict, source: Ragged, search: SearchConfig) -> list[list[Hypothesis]]:
+    """One for each length that was tried, the best first."""
+    found = model.tries(source, search.iterations, search.lengths)
+    parts = (found.tokens.values, found.tokens.lengths, found.log_probs, found.scores)
+    rows = [
+        Hypothesis(tokens[:length], sum(log_probs[:length]), score)
+        for tokens, length, log_probs, score in zip(*(part.tolist() for part in parts), strict=True)
+    ]
+    count = len(rows) // max(1, len(source.values))
+    some = (rows[first : first + count] for first in range(0, len(rows), max(1, count)))
+    return [[one for one in tried if math.isfinite(one.score)] for tried in some]

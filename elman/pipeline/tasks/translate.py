@@ -270,9 +270,10 @@ class Translate(ExampleTask):
                     found = answers(model, batch.ragged("source"), self.target, search, probabilities, numbers)
                     for place, answer in zip(places, found, strict=True):
                         given[place] = answer
+            for number, (text, answer, score) in enumerate(zip(texts, given, scores, strict=True), start=first + 1):
+                told = {"number": number} if probabilities else {}
+                yield {**told, "source": text, **answer, **({"given": score.plain()} if score else {})}
             first += len(some)
-            for text, answer, score in zip(texts, given, scores, strict=True):
-                yield {"source": text, **answer, **({"given": score.plain()} if score else {})}
 
     def _given(self, model: Any, asked: Sequence[tuple[str, str | None]], recipe: "Recipe") -> list[PairScore | None]:
         """The scores of targets that stand beside their sources, where the model can tell them."""
@@ -307,7 +308,10 @@ class Translate(ExampleTask):
 
     def plain(self, answer: Settings) -> str:
         if "candidates" in answer:
-            return "\n".join(f"{one['log_prob']:.4f}\t{one['target']}" for one in answer["candidates"])
+            return "\n".join(
+                f"{answer['number']}\t{one['rank']}\t{one['score']:.4f}\t{one['log_prob']:.4f}\t{one['target']}"
+                for one in answer["candidates"]
+            )
         return str(answer["target"])
 
 
