@@ -140,6 +140,8 @@ class TrainedModel:
 
         `listen` hears what reads the texts, and why.
         """
+        if isinstance(self.task, Translate):
+            raise ConfigError("pairs are scored many together, not as they come: leave --stream out, or use .score()")
         config = GenerationConfig.make({"engine": engine, "weights": weights})
         losses = None if prediction_of(self.model) == "masked" else Follower(self.model, config, listen)
         return score_texts(self.model, self.tokenizer, _texts(texts), self._piece, rows=1, losses=losses)

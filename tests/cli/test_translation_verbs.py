@@ -98,6 +98,7 @@ def test_a_pair_that_is_none_is_named(elman, translator, trained):
     assert ended.code == 1
     assert "line 2" in ended.err
     assert len(ended.out.splitlines()) == 1
+    assert "leave --stream out" in elman("score", translator, "--stream", stdin="ab\tAB\n").err
     with pytest.raises(ConfigError, match="language-model"):
         load(trained).score("a", "b")
 

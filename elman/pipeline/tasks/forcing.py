@@ -84,6 +84,6 @@ def read_pair(line: Any) -> tuple[str, str]:
     parts = tuple(line.split("\t") if isinstance(line, str) else line)
     if len(parts) != 2 or not all(isinstance(part, str) for part in parts):
         raise DataError(
-            f"a pair is a source and its target, but there are {len(parts)} columns", remedy="put one tab between them"
+            f"a pair is two columns, a source and its target, not {len(parts)}", remedy="put one tab between them"
         )
     return parts[0], parts[1]
