@@ -10,6 +10,7 @@ from elman.errors import ConfigError
 
 
 def evaluate(
+    context: typer.Context,
     runs: Annotated[list[Path], typer.Argument(help="A run folder; or two of the same task, to compare.")],
     data: Annotated[
         list[str] | None, options.option("--data", help=f"What to judge on: {options.TEXT}", default="a split")
@@ -30,10 +31,13 @@ def evaluate(
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
-    """The scores of its task, with confidence intervals: perplexity and bits per byte; accuracy and F1; BLEU."""
+    """The scores of its task, with confidence intervals: perplexity and bits per byte; accuracy and F1; BLEU.
+
+    How translations are looked for can be set as in a recipe: --search.length_penalty 1.
+    """
     from elman.pipeline.judging import compare_runs, evaluate_run
 
-    search: dict[str, Any] = {} if beam_size is None else {"beam_size": beam_size}
+    search = options.search_settings(context.obj, beam_size)
     asked: dict[str, Any] = {"data": data, "target": target, "split": split, "lanes": lanes, "search": search}
     asked |= {"device": device or "auto", "others": others or ()}
     if len(runs) > 2:

@@ -57,6 +57,7 @@ app.add_typer(lab.app, name="lab")
 
 DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 TAKES_SETTINGS = ("init", "check", "train", "compare", "distill")
+TAKES_SEARCH = ("predict", "eval")  # settings of search only: what was trained stays as it is
 NAMES_SITES = ("inspect",)  # whose edits look like settings: layers.0.lstm.gate.forget=1
 
 
@@ -66,8 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words, settings = (words, []) if words[:1] in ([verb] for verb in NAMES_SITES) else split_settings(words)
     options.WORDS.set([*words, *settings])
     try:
-        if settings and (not words or words[0] not in TAKES_SETTINGS):
-            raise ConfigError(f"settings like {settings[0]} go with {', '.join(TAKES_SETTINGS)}")
+        if settings and (not words or words[0] not in (*TAKES_SETTINGS, *TAKES_SEARCH)):
+            searching = f"those of search also with {' and '.join(TAKES_SEARCH)}"
+            raise ConfigError(f"settings like {settings[0]} go with {', '.join(TAKES_SETTINGS)}; {searching}")
         with warnings.catch_warnings():
             warnings.showwarning = tell
             app(words, obj=settings, prog_name="elman")

@@ -6,12 +6,18 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
+
+from elman.errors import ConfigError, DataError
+
+STDIN = "standard input"
+Form = Literal["text", "jsonl"]
 
 
 def option(*names: str, help: str, default: str, **more: Any) -> Any:
@@ -153,6 +159,18 @@ def columns_of(names: str, task: str | None) -> dict[str, Any]:
     return {"data.columns": parts}
 
 
+def search_settings(words: Iterable[str], beam_size: int | None) -> dict[str, Any]:
+    """What `--search.length_penalty 1` and the like say, --beam-size among them."""
+    from elman.config import override, parse_overrides
+
+    given = parse_overrides(words)
+    wrong = [key for key in given if not key.startswith("search.")]
+    if wrong:
+        raise ConfigError(f"--{wrong[0]}: a trained model takes settings of search only, as --search.length_penalty 1")
+    named = {} if beam_size is None else {"search.beam_size": beam_size}
+    return override({"search": {}}, {**named, **given})["search"]
+
+
 def show_json(value: Any) -> None:
     json.dump(value, sys.stdout, ensure_ascii=False, indent=2)
     sys.stdout.write("\n")
@@ -164,10 +182,47 @@ def say(text: str) -> None:
 
 
 def read_lines() -> Iterator[str]:
-    """Lines of standard input; what is not UTF-8 is replaced, for one bad byte should not end a stream."""
+    """Lines of standard input; what is not UTF-8 is replaced and counted, for one bad byte should not end a stream."""
+    from elman.corpus import Repairs
+
+    repairs = Repairs()
     if isinstance(sys.stdin, TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
-    return (line.rstrip("\r\n") for line in sys.stdin)
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    try:
+        for number, line in enumerate(sys.stdin, start=1):
+            text = line.encode(errors="surrogateescape").decode(errors="replace")
+            if text != line:
+                repairs.add("invalid UTF-8", STDIN, number)
+            yield text.rstrip("\r\n")
+    finally:
+        for repair in repairs.describe():
+            print(f"repaired: {repair}", file=sys.stderr)
+
+
+@contextmanager
+def naming_input() -> Iterator[None]:
+    """Where a line is wrong, say that it came from standard input."""
+    try:
+        yield
+    except DataError as error:
+        if error.file is None and error.line is not None:
+            raise DataError(error.reason, file=STDIN, line=error.line, remedy=error.remedy) from None
+        raise
+
+
+def read_objects(form: Form) -> Iterator[Any]:
+    """Lines of standard input as --from says what they are."""
+    for number, line in enumerate(read_lines(), start=1):
+        if form == "text":
+            yield line
+            continue
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"not valid JSON: {error}", file=STDIN, line=number) from None
+        if not isinstance(found, dict):
+            raise DataError("not a JSON object", file=STDIN, line=number, remedy='write {"text": "..."}')
+        yield found
 
 
 def table(title: str, columns: list[str], rows: list[list[Any]], wrap: bool = True, lines: bool = False) -> None:

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import islice
 from typing import Any
 
 import torch
 
+from elman.batches.groups import groups
 from elman.evaluation.likelihood import SPELLING
 from elman.evaluation.still import device_of, still
 from elman.models import KINDS, prediction_of
@@ -29,6 +29,9 @@ class Score:
     kind: str = "likelihood"
     """Or pseudo-likelihood: the probability of each token with both sides in sight, which do not chain."""
 
+    def line(self) -> str:
+        return f"{self.log_prob:.4f}\t{self.bits_per_byte:.4f}\t{self.text}"
+
     def plain(self) -> dict[str, Any]:
         return asdict(self) | {"perplexity": math.exp(min(-self.log_prob / self.tokens, 700))}
 
@@ -46,8 +49,7 @@ def score_texts(
     Texts are read in pieces of `length` tokens; to a model without a past, as masked ones are, each stands alone.
     `losses` may take the place of the model's own.
     """
-    texts = iter(texts)
-    while group := list(islice(texts, rows)):
+    for group in groups(texts, rows):
         yield from _score_group(model, tokenizer, group, length, losses or model.losses)
 
 

@@ -5,6 +5,7 @@ that goes on. A row is over, and leaves the batch, as soon as it has `beam_size`
 than all that go on: where a model is sure of a long text, many poor ends come before the good one.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from elman.config import Config
 from elman.errors import ConfigError, ElmanError, RecordingError
 from elman.evaluation.still import device_of, still
 from elman.generation import captured
+from elman.generation.choose import Chosen
 from elman.generation.largest import largest_sums
 from elman.generation.shared import SharedParts
 from elman.ops.state import tensors
@@ -109,7 +111,7 @@ def beam_search(
     config = config or BeamConfig()
     beams, first = config.beam_size, next(tensors(state))[1]
     count, device = len(first), first.device
-    limits = _limits(config, source_lengths, count, device)
+    limits = row_limits(config, source_lengths, count, device)
     longest = int(limits.max()) if count else 0
     if count and _goes_by_graph(model, state, config):
         return _greedy(model, state, eos_id, config, limits)
@@ -159,17 +161,21 @@ def _goes_by_graph(model: Any, state: State, config: BeamConfig) -> bool:
 
 def _greedy(model: Any, state: State, eos_id: int, config: BeamConfig, limits: Tensor) -> Hypotheses:
     """What one beam finds: the most probable word again and again."""
-    rows = captured.write_greedily(model, state, eos_id, limits.tolist())
+    return one_of_each(captured.write_greedily(model, state, eos_id, limits.tolist()), config, limits.device)
+
+
+def one_of_each(rows: Sequence[Sequence[Chosen]], config: BeamConfig, device: torch.device) -> Hypotheses:
+    """Rows that were written word by word, each the only hypothesis of its row."""
     lengths = torch.tensor([[len(row)] for row in rows])
     tokens = torch.zeros(len(rows), 1, int(lengths.max()), dtype=torch.long)
     for place, row in zip(tokens, rows, strict=True):
         place[0, : len(row)] = torch.tensor([choice.token for choice in row])
     log_probs = torch.tensor([[sum(choice.log_prob for choice in row)] for row in rows])
     scores = log_probs / ((5 + lengths) / 6) ** config.length_penalty
-    return Hypotheses(*(part.to(limits.device) for part in (tokens, lengths, log_probs, scores)))
+    return Hypotheses(*(part.to(device) for part in (tokens, lengths, log_probs, scores)))
 
 
-def _limits(config: BeamConfig, source_lengths: Lengths | None, count: int, device: torch.device) -> Tensor:
+def row_limits(config: BeamConfig, source_lengths: Lengths | None, count: int, device: torch.device) -> Tensor:
     """The most tokens (rows,) that each row may have."""
     limits = torch.full((count,), config.max_tokens, device=device)
     if not config.length_ratio:

@@ -120,14 +120,29 @@ def write_rows(
 
 
 def write_greedily(model: nn.Module, state: State, eos_id: int, limits: Sequence[int]) -> list[list[Chosen]]:
-    """The most probable token again and again, from a state before the first, for each row up to its limit or end."""
+    """The most probable token again and again."""
+    return write_limited(
+        model, state, eos_id, limits, GenerationConfig(temperature=0), [random_stream(0, 0)] * len(limits)
+    )
+
+
+def write_limited(
+    model: Any,
+    state: State,
+    eos_id: int,
+    limits: Sequence[int],
+    config: GenerationConfig,
+    randoms: Sequence[np.random.Generator],
+    write: Callable[..., Iterator[list[Chosen | None]]] = write_rows,
+) -> list[list[Chosen]]:
+    """Tokens from a state before the first, for each row up to its limit or end."""
     with still(model):
         first = torch.full((len(limits),), eos_id, device=device_of(model))
-        logits, state = model.step(first, state)  # type: ignore[operator]
-    config, randoms = GenerationConfig(temperature=0, max_tokens=max(limits)), [random_stream(0, 0)] * len(limits)
+        logits, state = model.step(first, state)
+    config = config.model_copy(update={"max_tokens": max(limits)})
     rows: list[list[Chosen]] = [[] for _ in limits]
     done: set[int] = set()
-    for step in write_rows(model, logits, state, config, eos_id, eos_id, randoms, None, done):
+    for step in write(model, logits, state, config, eos_id, eos_id, randoms, None, done):
         for row, choice in enumerate(step):
             if choice is not None:
                 rows[row].append(choice)

@@ -21,9 +21,8 @@ NOTHING = -1  # in the recent tokens: a place not yet taken
 ROUNDING = 1e-7  # logits are float32: a mass this close to top_p has reached it
 
 
-class GenerationConfig(Config):
-    max_tokens: int = Field(default=200, ge=1)
-    """The most tokens to write for one prompt."""
+class DrawConfig(Config):
+    """What a draw is made from."""
 
     temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Above 1 more surprising, below 1 more predictable; 0 always takes the most probable token."""
@@ -33,6 +32,14 @@ class GenerationConfig(Config):
 
     top_p: float = Field(default=1.0, gt=0, le=1, allow_inf_nan=False)
     """Choose among the fewest tokens whose probability together reaches p; 1 among all."""
+
+    seed: int | None = Field(default=None, ge=0)
+    """The same seed writes the same text; empty for another text each time."""
+
+
+class GenerationConfig(DrawConfig):
+    max_tokens: int = Field(default=200, ge=1)
+    """The most tokens to write for one prompt."""
 
     repetition_penalty: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Above 1, recent tokens are less probable: their positive logits are divided by it, negative ones multiplied."""
@@ -45,9 +52,6 @@ class GenerationConfig(Config):
 
     stop_at_end: bool = True
     """End where the model ends the document; otherwise it goes on with a next one, on a new line."""
-
-    seed: int | None = Field(default=None, ge=0)
-    """The same seed writes the same text; empty for another text each time."""
 
     engine: Literal["auto", "native", "captured", "torch"] = "auto"
     """What takes the steps: machine code made for the model (native: on a CPU, one text at a time), a CUDA graph of a
@@ -63,9 +67,9 @@ class Chosen(NamedTuple):
     log_prob: float  # under the model itself, before temperature and the other settings
 
 
-def random_stream(seed: int, number: int) -> np.random.Generator:
+def random_stream(seed: int, *number: int) -> np.random.Generator:
     """The random numbers of one row: independent of those of other rows, whatever the seeds."""
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=number))
 
 
 def choose(

@@ -4,8 +4,10 @@ each token, in constant memory."""
 import secrets
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -102,7 +104,6 @@ def generate_tokens(
     start_id = eos_id if start_id is None else start_id
     seed = secrets.randbits(63) if config.seed is None else config.seed
     randoms = [random_stream(seed, number) for number in streams or range(len(prompts))]
-    rows = list(range(len(prompts)))  # those still written
     with still(model):
         engine = find_engine(model, config, len(prompts))
         known = [start_id, *prompts[0]]
@@ -111,9 +112,24 @@ def generate_tokens(
         else:
             logits, state = read(engine.program, known, model.initial_state(1))
         recent = _recent(prompts, config).to(logits.device) if config.repetition_penalty != 1 else None
-    if engine.write is not None:
-        yield from engine.write(logits, state, config, eos_id, start_id, randoms, recent, done)
-        return
+    write = engine.write or partial(write_rows, model)
+    yield from write(logits, state, config, eos_id, start_id, randoms, recent, done)
+
+
+def write_rows(
+    model: Any,
+    logits: Step,
+    state: State,
+    config: GenerationConfig,
+    eos_id: int,
+    start_id: int,
+    randoms: Sequence[np.random.Generator],
+    recent: Tokens | None,
+    done: Container[int],
+) -> Iterator[list[Chosen | None]]:
+    """By torch's own steps, from logits and state after the prompts; a row that is over leaves the batch."""
+    count = len(logits)
+    rows = list(range(count))  # those still written
     for left in reversed(range(config.max_tokens)):
         with still(model):
             sums = totals(logits)
@@ -122,7 +138,7 @@ def generate_tokens(
             results = zip(tokens.tolist(), scores.tolist(), sums, strict=True)
             chosen = [Chosen(token, score - total) for token, score, total in results]
         step = dict(zip(rows, chosen, strict=True))
-        yield [step.get(row) for row in range(len(prompts))]
+        yield [step.get(row) for row in range(count)]
         ended = [config.stop_at_end and choice.token == eos_id for choice in chosen]
         going = [index for index, row in enumerate(rows) if row not in done and not ended[index]]
         if not going or not left:

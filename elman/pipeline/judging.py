@@ -56,12 +56,10 @@ def judge_run(
 ) -> tuple[Judged, list[str]]:
     """The scores of a run, or of several that answer together, and what was mended while the data was read."""
     trained = load(folder, device, others)
-    recipe, task = trained.recipe, trained.task
+    recipe, task = trained.searching(search or {}), trained.task
     changes: dict[str, Any] = {}
     if lanes is not None:
         changes["evaluation"] = recipe.evaluation.model_copy(update={"lanes": lanes})
-    if search:
-        changes["search"] = type(recipe.search).make({**recipe.search.plain(), **search}, where="search")
     if data:
         if split is not None:
             raise ConfigError("give either --data or --split: a text has no splits")

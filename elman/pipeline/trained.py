@@ -22,6 +22,7 @@ from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.recipe import Recipe, read_recipe
 from elman.pipeline.tasks import Task
 from elman.pipeline.tasks.language import LanguageModelling
+from elman.pipeline.tasks.lines import numbered, text_of
 from elman.pipeline.tasks.searching import SearchConfig
 from elman.pipeline.tasks.translate import Translate
 from elman.runs import Run
@@ -40,7 +41,7 @@ def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = 
     run = Run.open(path)
     recipe = read_recipe(read_yaml(run.config))
     task = recipe.kind.load(run.folder, recipe)
-    shelf = run.best if run.best.newest() is not None else run.last
+    shelf = run.shelf
     if shelf.newest() is None:
         raise RunError(f"{path}: has no checkpoint yet; train it first, or wait for its first save")
     checkpoint = shelf.load(training=False)
@@ -58,6 +59,10 @@ def _together(models: Sequence["TrainedModel"]) -> "TrainedModel":
     if len({one.task.fingerprint() for one in models if isinstance(one.task, Translate)}) > 1:
         raise ConfigError("models that answer together need the same tokens: train them on the same data")
     return TrainedModel(Ensemble([one.model for one in models]), first.task, first.recipe, first.step)
+
+
+def _texts(lines: Iterable[Any]) -> Iterator[str]:
+    return numbered(lines, lambda line: text_of(line, "text"))
 
 
 class TrainedModel:
@@ -78,14 +83,20 @@ class TrainedModel:
     def predict(self, lines: str | Iterable[Any], *, probabilities: bool = False, **search: Any) -> Any:
         """The answer for one text, or (one after the other) for many: labels, tags, a translation, what comes next.
 
-        Lines are texts, or dictionaries with a text, words or a source. `search` are settings of the recipe's section
+        Lines are texts, or dictionaries with a text, words or a source; a target beside its source is scored (`given`)
+        where the model writes word after word. `search` are settings of the recipe's section
         of that name, such as beam_size.
         """
         if isinstance(lines, str):
             return next(iter(self.predict([lines], probabilities=probabilities, **search)))
-        settings = SearchConfig.make({**self.recipe.search.plain(), **search}, where="search")
-        recipe = self.recipe.model_copy(update={"search": settings})
-        return self.task.predict(self.model, lines, recipe, probabilities)
+        return self.task.predict(self.model, lines, self.searching(search), probabilities)
+
+    def searching(self, settings: Mapping[str, Any]) -> Recipe:
+        """The recipe with these settings of `search`."""
+        if settings and not isinstance(self.task, Translate):
+            raise ConfigError(f"search.{next(iter(settings))}: of translations, but the run's task is {self.task.name}")
+        search = SearchConfig.make({**self.recipe.search.plain(), **settings}, where="search")
+        return self.recipe.model_copy(update={"search": search})
 
     @property
     def kind(self) -> str:
@@ -104,18 +115,23 @@ class TrainedModel:
         """The same text as `generate`, piece by piece."""
         return stream(self.model, self.tokenizer, prompt, self._generation(settings))
 
-    def score(self, texts: str | Iterable[str]) -> Any:
+    def score(self, texts: str | Iterable[Any], target: str | None = None) -> Any:
         """Log-probability and bits per byte of one text, or (one after the other) of many.
 
-        Of a masked model it is the pseudo-log-likelihood, in pieces as long as those it was trained on.
+        Of a masked model it is the pseudo-log-likelihood, in pieces as long as those it was trained on. A model that
+        translates scores the target of a source: `score("a dog", "un chien")`, or many pairs of texts.
         """
+        if target is not None and not isinstance(self.task, Translate):
+            raise ConfigError(f"a target is scored by models that translate, but the run's task is {self.task.name}")
         if isinstance(texts, str):
-            return next(iter(self.score([texts])))
-        return score_texts(self.model, self.tokenizer, texts, self._piece)
+            return next(iter(self.score([texts if target is None else (texts, target)])))
+        if isinstance(self.task, Translate):
+            return self.task.forcing(self.model, self.recipe).scores(texts)
+        return score_texts(self.model, self.tokenizer, _texts(texts), self._piece)
 
     def follow(
         self,
-        texts: Iterable[str],
+        texts: Iterable[Any],
         engine: str = "auto",
         weights: str = "fp32",
         listen: Callable[[str], None] = lambda _: None,
@@ -124,9 +140,11 @@ class TrainedModel:
 
         `listen` hears what reads the texts, and why.
         """
+        if isinstance(self.task, Translate):
+            raise ConfigError("pairs are scored many together, not as they come: leave --stream out, or use .score()")
         config = GenerationConfig.make({"engine": engine, "weights": weights})
         losses = None if prediction_of(self.model) == "masked" else Follower(self.model, config, listen)
-        return score_texts(self.model, self.tokenizer, texts, self._piece, rows=1, losses=losses)
+        return score_texts(self.model, self.tokenizer, _texts(texts), self._piece, rows=1, losses=losses)
 
     def record(self, *sites: str) -> AbstractContextManager[taps.Recording]:
         """Collect what passes at some sites while the block runs: `with model.record("*.gate.*") as seen: ...`."""

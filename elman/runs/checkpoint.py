@@ -83,6 +83,13 @@ class Shelf:
             tensors.update({name: tensor.to(device) for name, tensor in tensors.items()})
         return checkpoint
 
+    def fingerprint(self) -> str:
+        """SHA-256 of the newest weights."""
+        newest = self.newest()
+        if newest is None:
+            raise RunError(f"{self.folder}: no checkpoint has been saved here")
+        return json.loads((newest / MANIFEST).read_bytes())["files"][WEIGHTS]["sha256"]
+
     def _write(self, target: Path, contents: dict[str, bytes]) -> None:
         files.require_space(self.folder, sum(map(len, contents.values())))
         beside = files.aside(target)

@@ -52,6 +52,11 @@ class Run:
             raise RunError(f"{folder}: not a run folder, since it has no {run.config.name}")
         return run
 
+    @property
+    def shelf(self) -> Shelf:
+        """Where the model to use stands: the best, or the last where none was validated."""
+        return self.best if self.best.newest() is not None else self.last
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """For whoever writes: RunError, naming the holder, when another process does. Clears up after crashes."""

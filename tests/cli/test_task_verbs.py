@@ -104,7 +104,7 @@ def test_wrong_lines_are_named(elman, place):
     assert ended.code == 1
     assert "line 2" in ended.err
     ended = elman("predict", "r", "--from", "jsonl", stdin='{"words": "x"}\n')
-    assert ended.code == 2
+    assert ended.code == 1
     assert "text" in ended.err
     ended = elman("generate", "r")
     assert ended.code == 2
@@ -121,3 +121,40 @@ def test_columns_can_be_named(elman, place):
     assert ended.code == 1
     assert "bad.csv" in ended.err
     assert "line 3" in ended.err
+
+
+def test_translations_are_taken_only_if_this_teacher_wrote_them(elman, place):
+    """Planted: whatever file is there; weights not looked at; the student's folder looked at after translating."""
+    data = ("--task", "translate", "--data", "p.tsv", "--valid", "p.tsv", "--run", "t")
+    longer = ("--training.batch_size", "4", "--training.learning_rate", "1e-2")
+    elman("train", *data, *SIDES, *QUICK, *longer, "--training.max_epochs", "8")
+    assert elman("distill", "t").code == 0
+    again = elman("distill", "t")
+    assert again.code == 0
+    assert "taking the" in again.err
+
+    (place / "other.txt").write_text("hello\n")
+    ended = elman("distill", "t", "--to", "other.txt")
+    assert ended.code == 1
+    assert "--to" in ended.err
+    written = place / "t" / "distilled.jsonl"
+    kept = written.read_text()
+    written.write_text(kept + kept)
+    assert "changed" in elman("distill", "t").err
+    written.write_text(kept)
+
+    recipe = place / "t" / "config.yaml"
+    settings = recipe.read_text()
+    recipe.write_text(settings.replace("beam_size: 5", "beam_size: 2"))
+    assert "search.beam_size was 5 and is 2" in elman("distill", "t").err
+    recipe.write_text(settings)
+    further = elman("train", "--run", "t", "--resume", "--training.max_epochs", "30")
+    assert further.code == 0, further.err
+    ended = elman("distill", "t")
+    assert ended.code == 1
+    assert "step" in ended.err
+
+    ended = elman("distill", "t", "--to", "new.jsonl", "--run", "t")
+    assert ended.code == 1
+    assert "elman train --run t --resume" in ended.err
+    assert not (place / "new.jsonl").exists()

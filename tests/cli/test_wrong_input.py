@@ -31,7 +31,7 @@ WRONG = {
     "missing recipe": (2, "train nowhere.yaml", "nowhere.yaml: no such recipe"),
     "broken recipe": (2, "check broken.yaml", "broken.yaml: not valid YAML"),
     "recipe is a folder": (2, "train nothing", "nothing: cannot be read as a recipe"),
-    "settings where none go": (2, "eval {run} --training.max_steps 3", "go with init, check, train"),
+    "settings where none go": (2, "score {run} --training.max_steps 3", "go with init, check, train"),
     "data and split": (2, "eval {run} --data text.txt --split valid", "either --data or --split"),
     "unknown split": (2, "eval {run} --split test", "it has train, valid"),
     "wrong temperature": (2, "generate {run} --temperature -1", "generation.temperature"),

@@ -126,6 +126,21 @@ class MaskPredict(nn.Module):
         log-probability of its words and the length itself is taken. A pass hides length · (passes left) / iterations
         words. For a model in evaluation mode.
         """
+        found, rows = self.tries(source, iterations, candidates), len(source.values)
+        if not rows:
+            return found
+        step = len(found.scores) // rows
+        sizes = found.tokens.lengths[::step]
+        longest = int(sizes.max())
+        tokens, log_probs = (part[::step, :longest] for part in (found.tokens.values, found.log_probs))
+        return Written(Ragged(tokens, sizes), log_probs, found.scores[::step])
+
+    @torch.inference_mode()
+    def tries(self, source: Ragged, iterations: int = 10, candidates: int = 5) -> Written:
+        """The same of every length that was tried: those of the first row, the best first, then those of the next.
+
+        Each row has as many; the score of a length that cannot be is -inf.
+        """
         if iterations < 1 or candidates < 1:
             raise ConfigError(f"iterations and candidates must be 1 or more, not {iterations} and {candidates}")
         rows, device = len(source.values), source.values.device
@@ -140,11 +155,10 @@ class MaskPredict(nn.Module):
         sizes = lengths.flatten()
         shortest, longest = torch.stack(sizes.aminmax()).tolist()  # the only wait for the device before the end
         tokens, log_probs = self._fill(state, sizes, iterations, longest, padded=shortest < longest)
-        scores, best = ((log_probs.sum(1).view(rows, tries) + likely) / (lengths + 1)).max(1)
-        best = best + torch.arange(rows, device=device) * tries
-        sizes = sizes[best]
-        longest = int(sizes.max())
-        return Written(Ragged(tokens[best, :longest], sizes), log_probs[best, :longest], scores)
+        scores = (log_probs.sum(1).view(rows, tries) + likely) / (lengths + 1)
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+        order = (order + torch.arange(rows, device=device).unsqueeze(1) * tries).flatten()
+        return Written(Ragged(tokens[order], sizes[order]), log_probs[order], scores.flatten())
 
     def _best_lengths(self, likely: Tensor, source: Lengths, candidates: int) -> tuple[Tensor, Tensor]:
         """The most probable lengths (rows, candidates), and how probable they are; those below 1 cannot be."""

@@ -17,6 +17,7 @@ from elman.models import Classifier
 from elman.pipeline.tasks.base import Judged, Prepared, Settings
 from elman.pipeline.tasks.examples import ExampleTask, chunks, longest, similar
 from elman.pipeline.tasks.files import keep_tokenizer
+from elman.pipeline.tasks.lines import numbered, text_of
 from elman.pipeline.tasks.starting import starting_tokenizer
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 
@@ -114,8 +115,7 @@ class Classify(ExampleTask):
         return Judged(scores, "accuracy", hits.astype(np.float64), np.ones(len(hits)))
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
-        for some in chunks(lines):
-            texts = [_text(line) for line in some]
+        for texts in chunks(numbered(lines, lambda line: text_of(line, "text"))):
             rows = [{"text": np.asarray(ids)} for ids in self.tokenizer.encode_batch(texts)]
             found = np.zeros((len(rows), len(self.labels)))
             with still(model):
@@ -146,11 +146,3 @@ class Classify(ExampleTask):
         if "probabilities" in answer:
             parts += [f"{name}={chance:.4f}" for name, chance in answer["probabilities"].items()]
         return "\t".join([*parts, answer["text"]])
-
-
-def _text(line: Any) -> str:
-    if isinstance(line, dict):
-        if not isinstance(line.get("text"), str):
-            raise ConfigError('to classify, each line of JSON needs a text: {"text": "..."}')
-        return line["text"]
-    return str(line)

@@ -3,13 +3,13 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from elman.batches import Buckets, Examples, ExampleStore, together
+from elman.batches.groups import groups
 from elman.corpus import Corpus, Repairs
 from elman.errors import ConfigError, DataError
 from elman.evaluation.still import device_of, still
@@ -128,9 +128,7 @@ def longest(recipe: "Recipe") -> int:
 
 def chunks(lines: Iterable[Any], size: int = AT_ONCE) -> Iterator[list[Any]]:
     """Lists of lines, as they come."""
-    stream = iter(lines)
-    while some := list(islice(stream, size)):
-        yield some
+    return groups(lines, size)
 
 
 def similar(rows: Sequence[Mapping[str, Any]], by: str, size: int, model: Any) -> Iterator[tuple[list[int], Examples]]:

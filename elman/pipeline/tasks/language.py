@@ -20,6 +20,7 @@ from elman.inspection.reading import Reading, language_reading, text_run
 from elman.models import MODELS, StackConfig, prediction_of
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task, changed
 from elman.pipeline.tasks.files import keep_tokenizer
+from elman.pipeline.tasks.lines import numbered, text_of
 from elman.registry import Registry
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 from elman.training import Validation
@@ -186,8 +187,7 @@ class LanguageModelling(Task):
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
         """The likeliest next tokens of each line; of a masked model, what fills its gaps."""
         masked = prediction_of(model) == "masked"
-        for line in lines:
-            text = str(line.get("text", "")) if isinstance(line, dict) else str(line)
+        for text in numbered(lines, _gapped if masked else _text):
             with still(model):
                 yield self._fill(model, text) if masked else self._next(model, text)
 
@@ -205,8 +205,6 @@ class LanguageModelling(Task):
                 gaps.append(len(ids))
                 ids.append(model.mask_id)
             ids += self.tokenizer.encode(piece.strip() if self.tokenizer.name == "word" else piece).tolist()
-        if not gaps:
-            raise ConfigError(f"a masked model fills gaps, but there is none in {text!r}; write {GAP} for each")
         tokens = torch.tensor([[*ids, self.tokenizer.eos_id]], device=device_of(model))
         features, _ = model.features(tokens, None, None)
         fillings = [self._likeliest(model.logits(features[0, gap])) for gap in gaps]
@@ -242,6 +240,17 @@ class LanguageModelling(Task):
         if "filled" in answer:
             return str(answer["filled"])
         return "\t".join(f"{one['token']} {one['probability']:.4f}" for one in answer["next"])
+
+
+def _text(line: Any) -> str:
+    return text_of(line, "text")
+
+
+def _gapped(line: Any) -> str:
+    text = _text(line)
+    if GAP not in text:
+        raise DataError(f"a masked model fills gaps, but there is none in {text!r}", remedy=f"write {GAP} for each")
+    return text
 
 
 class MaskedModelling(LanguageModelling):

@@ -20,6 +20,7 @@ from elman.models import Tagger
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, pick
 from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
 from elman.pipeline.tasks.files import keep_json, read_json
+from elman.pipeline.tasks.lines import missing, numbered
 from elman.pipeline.tasks.starting import start_from
 from elman.registry import Registry
 
@@ -144,8 +145,7 @@ class Tag(ExampleTask):
         return Judged(scores, "accuracy", right, sizes, positions=np.array([hit for row in hits for hit in row]))
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
-        for some in chunks(lines):
-            sentences = [_words(line) for line in some]
+        for sentences in chunks(numbered(lines, _words)):
             rows = [self.table.encode(Tagged(tuple(words))) for words in sentences]
             tags: list[tuple[str, ...]] = [()] * len(rows)
             chances: list[Any] = [None] * len(rows)
@@ -196,6 +196,6 @@ def _words(line: Any) -> list[str]:
         if isinstance(words, list) and all(isinstance(word, str) and word for word in words):
             return words
         if not isinstance(words, str):
-            raise ConfigError('to tag, each line of JSON needs words or a text: {"words": ["one", "two"]}')
+            raise missing(line, "words", '["one", "two"]')
         line = words
     return str(line).split()

@@ -23,6 +23,8 @@ from elman.models import EncoderDecoder
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task
 from elman.pipeline.tasks.examples import ExampleTask, chunks, longest, similar
 from elman.pipeline.tasks.files import keep_tokenizer
+from elman.pipeline.tasks.forcing import Forcing, PairScore, can_be_forced
+from elman.pipeline.tasks.lines import numbered, text_of
 from elman.pipeline.tasks.searching import SearchConfig, answers
 from elman.runs import Run
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
@@ -191,7 +193,7 @@ class Translate(ExampleTask):
         return self._judge(model, prepared, recipe, split, recipe.search)
 
     def quick_judge(self, model: Any, prepared: Prepared, recipe: "Recipe") -> Judged:
-        greedy = recipe.search.model_copy(update={"beam_size": 1, "num_best": 0})
+        greedy = recipe.search.model_copy(update={"beam_size": 1, "num_best": 0, "choose": "probability"})
         return self._judge(model, prepared, recipe, "valid", greedy, samples=1)
 
     def _judge(
@@ -256,17 +258,34 @@ class Translate(ExampleTask):
         return [f"{pair.text} → {answer['target']}" for pair, answer in zip(pairs, given, strict=True)]
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
-        for some in chunks(lines):
-            texts = [_source(line) for line in some]
+        search, first = recipe.search.settled(), 0
+        for some in chunks(numbered(lines, _question)):
+            texts = [source for source, _ in some]
+            scores = self._given(model, some, recipe)
             rows = [{"source": np.asarray(ids)} for ids in self.source.encode_batch(texts)]
             given: list[Settings] = [{}] * len(rows)
             with still(model):
                 for places, batch in similar(rows, "source", recipe.evaluation.batch_size, model):
-                    found = answers(model, batch.ragged("source"), self.target, recipe.search, probabilities)
+                    numbers = [first + place for place in places]
+                    found = answers(model, batch.ragged("source"), self.target, search, probabilities, numbers)
                     for place, answer in zip(places, found, strict=True):
                         given[place] = answer
-            for text, answer in zip(texts, given, strict=True):
-                yield {"source": text, **answer}
+            for number, (text, answer, score) in enumerate(zip(texts, given, scores, strict=True), start=first + 1):
+                told = {"number": number} if probabilities else {}
+                yield {**told, "source": text, **answer, **({"given": score.plain()} if score else {})}
+            first += len(some)
+
+    def _given(self, model: Any, asked: Sequence[tuple[str, str | None]], recipe: "Recipe") -> list[PairScore | None]:
+        """The scores of targets that stand beside their sources, where the model can tell them."""
+        pairs = [(source, target) for source, target in asked if target is not None and can_be_forced(model)]
+        if not pairs:
+            return [None] * len(asked)
+        scores = iter(self.forcing(model, recipe).together(pairs))
+        return [None if target is None else next(scores) for _, target in asked]
+
+    def forcing(self, model: Any, recipe: "Recipe") -> Forcing:
+        """What scores targets that are given."""
+        return Forcing(model, self.source, self.target, recipe.evaluation.batch_size)
 
     def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
         """Beside each written token's scores stands what it follows; without a target, the model's own answer."""
@@ -289,7 +308,10 @@ class Translate(ExampleTask):
 
     def plain(self, answer: Settings) -> str:
         if "candidates" in answer:
-            return "\n".join(f"{one['log_prob']:.4f}\t{one['target']}" for one in answer["candidates"])
+            return "\n".join(
+                f"{answer['number']}\t{one['rank']}\t{one['score']:.4f}\t{one['log_prob']:.4f}\t{one['target']}"
+                for one in answer["candidates"]
+            )
         return str(answer["target"])
 
 
@@ -308,10 +330,7 @@ def _suited(texts: Iterable[str]) -> str:
     return "word" if sum(map(len, words)) < 2 * len(words) else "bpe"
 
 
-def _source(line: Any) -> str:
-    if isinstance(line, dict):
-        text = line.get("source", line.get("text"))
-        if not isinstance(text, str):
-            raise ConfigError('to translate, each line of JSON needs a source: {"source": "..."}')
-        return text
-    return str(line)
+def _question(line: Any) -> tuple[str, str | None]:
+    """A source, and the target that may stand beside it."""
+    target = line.get("target") if isinstance(line, dict) else None
+    return text_of(line, "source", "text"), target if isinstance(target, str) else None
