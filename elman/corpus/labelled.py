@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from pydantic import Field, field_validator
 
@@ -52,6 +52,7 @@ class LabelledCorpus(Corpus):
     """`texts(split)` streams labelled texts; splits, held-out parts and repairs are those of any corpus."""
 
     config: LabelledConfig
+    names: ClassVar = staticmethod(lambda text: text.labels)
 
     def __init__(self, config: LabelledConfig):
         if not (config.train or config.valid or config.test):
