@@ -85,6 +85,7 @@ class Corpus:
         self._held_out: HeldOut | None = None
         self._passage: int | None = None
         self._readings: dict[Split, Repairs] = {}
+        self._noticed: dict[Split, Repairs] = {}
         self._sources = {split: locate(getattr(config, split), config.format, split) for split in SPLITS}
         self._spool_standard_input()
         self._spoken = [split for split in SPLITS if language and next(language.split(split), None)]
@@ -110,9 +111,13 @@ class Corpus:
         """What the latest readings took, all splits together; what two splits read from the same files counts once."""
         total = Repairs()
         by_origin = {tuple(self.sources(split)) or split: repairs for split, repairs in self._readings.items()}
-        for repairs in by_origin.values():
+        for repairs in (*by_origin.values(), *self._noticed.values()):
             total.merge(repairs)
         return total
+
+    def notice(self, split: Split, repairs: Repairs) -> None:
+        """Count also what was found after reading, in one split alone: texts that were cut, tags that are odd."""
+        self._noticed.setdefault(split, Repairs()).merge(repairs)
 
     def repairs_in(self, split: Split) -> Repairs:
         """What the latest reading of a split took. A held-out split is read, and counted, with all of train."""

@@ -57,7 +57,7 @@ class ExampleTask(Task):
         except DataError:  # not there, or not whole
             repairs = Repairs()
             rows = list(self.rows(corpus, split, repairs))
-            corpus.repairs_in(split).merge(repairs)
+            corpus.notice(split, repairs)
             if not rows:
                 raise DataError(f"no example for {split}", file=", ".join(corpus.sources(split)[:3])) from None
             return ExampleStore.build(rows, folder, split, whole)

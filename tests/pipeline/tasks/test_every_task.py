@@ -7,10 +7,12 @@ import torch
 from task_data import ENDS, TEXTS, settings_of
 
 from elman.corpus import PairCorpus, Repairs
+from elman.corpus.labels import CUT
 from elman.errors import ConfigError, DataError
 from elman.inspection.padding import padding
 from elman.pipeline import load, read_recipe, train
 from elman.pipeline.judging import compare_runs, evaluate_run
+from elman.pipeline.prepare import prepare
 from elman.pipeline.tasks import TASKS
 from elman.training.loop import INTERRUPTED
 
@@ -291,3 +293,10 @@ def test_a_model_of_any_task_can_be_looked_into_and_changed(runs, task):
         changed = model.trace(text, [scores], target="dcba")[scores]
     assert not torch.equal(changed, model.trace(text, [scores], target="dcba")[scores])
     assert trace.figure(site).panels[0].maps[""].shape[1] == size
+
+
+def test_what_befalls_texts_after_reading_is_counted_in_every_split(data, tmp_path):
+    """Planted: counted with what reading took, where splits of one file count once: only those of valid left."""
+    settings = settings_of("classify", data, **{"data.valid": None, "data.test": None, "data.max_tokens": 2})
+    prepared = prepare(read_recipe(overrides=settings), tmp_path)
+    assert f"200 × {CUT}" in " ".join(prepared.repairs())
