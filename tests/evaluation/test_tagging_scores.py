@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elman.corpus.entities import Entity
 from elman.errors import DataError
 from elman.evaluation import entities, judge_tags
-from elman.evaluation.tagging import Counts, Entity
+from elman.evaluation.tagging import Counts
 
 
 @pytest.mark.parametrize(

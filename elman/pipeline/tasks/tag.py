@@ -72,7 +72,10 @@ class Tag(ExampleTask):
         assert isinstance(corpus, TaggedCorpus)
         words: Any = recipe.tokenizer
         table = WordTable.of(corpus.sentences("train"), WordsConfig.make(_untyped(words.plain())))
-        return cls(table, TagSet.of(corpus.sentences("train"), corpus.config.scheme))
+        odd = Repairs()
+        tags = TagSet.checked(lambda: corpus.sentences("train"), corpus.config.scheme, odd)
+        corpus.notice("train", odd)
+        return cls(table, tags)
 
     def save(self, folder: Path) -> None:
         keep_json(self.table.plain(), folder / "words.json")
