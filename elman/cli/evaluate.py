@@ -49,6 +49,8 @@ def evaluate(
     show_scores(scores)
     for repair in scores["repairs"]:
         print(f"Repaired: {repair}.")
+    for note in scores["notes"]:
+        print(f"Note: {note}.")
 
 
 def show_scores(scores: dict[str, Any]) -> None:

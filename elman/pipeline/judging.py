@@ -18,7 +18,7 @@ Places = Sequence[str] | None
 def evaluate_run(folder: str | Path, **options: Any) -> dict[str, Any]:
     """Scores as plain values; `data` is read with the run's own settings. Options are those of `judge_run`."""
     judged, repairs = judge_run(folder, **options)
-    return {**judged.scores, "repairs": repairs}
+    return {**judged.scores, "repairs": repairs, "notes": [*judged.notes]}
 
 
 def compare_runs(first: str | Path, second: str | Path, **options: Any) -> dict[str, Any]:
@@ -79,4 +79,6 @@ def judge_run(
         raise ConfigError(f"the run has no split {split!r}; it has {', '.join(corpus.splits())}")
     with tempfile.TemporaryDirectory() as place:
         prepared = Prepared(task, corpus, {split: task.store(corpus, split, Path(place))})
-        return task.judge(trained.model, prepared, recipe, split), prepared.repairs()
+        judged = task.judge(trained.model, prepared, recipe, split)
+        notes = task.too_long(trained.model, prepared, recipe)
+        return judged._replace(notes=tuple(notes)), prepared.repairs()

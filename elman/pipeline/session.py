@@ -105,6 +105,7 @@ class Session:
         self.metrics = Metrics(self.run.metrics) if world.leads else None
         self.found: Checkpoint | None = None  # the best weights that are not on disk yet
         self.notes += task.notes(batches, self.prepared, self.recipe)
+        self.notes += task.too_long(self.model, self.prepared, self.recipe)
 
     def __iter__(self) -> Iterator[Report]:
         for note in self.notes:

@@ -1,6 +1,7 @@
 """A trained model ready to use: `elman.load("runs/mine")` speaks, scores, and lets one look inside."""
 
 import shlex
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -82,10 +83,17 @@ class TrainedModel:
         of that name, such as beam_size.
         """
         if isinstance(lines, str):
-            return next(iter(self.predict([lines], probabilities=probabilities, **search)))
+            (answer,) = self.predict([lines], probabilities=probabilities, **search)
+            return answer
         settings = SearchConfig.make({**self.recipe.search.plain(), **search}, where="search")
         recipe = self.recipe.model_copy(update={"search": settings})
-        return self.task.predict(self.model, lines, recipe, probabilities)
+        return self._answers(lines, recipe, probabilities)
+
+    def _answers(self, lines: Iterable[Any], recipe: Recipe, probabilities: bool) -> Iterator[Any]:
+        self.task.asides()  # of others
+        yield from self.task.predict(self.model, lines, recipe, probabilities)
+        for note in self.task.asides():
+            warnings.warn(note, stacklevel=2)
 
     @property
     def kind(self) -> str:

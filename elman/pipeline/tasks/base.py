@@ -36,6 +36,7 @@ class Judged(NamedTuple):
     weights: NDArray[np.float64]  # the score is sum(values) / sum(weights)
     written: list[str] | None = None  # what a model wrote, where that is scored as a whole
     references: list[str] | None = None
+    notes: tuple[str, ...] = ()  # what whoever reads the scores should know
     positions: NDArray[np.float64] | None = None  # of every position of all examples, where values are sums over these
 
 
@@ -188,6 +189,14 @@ class Task(ABC):
 
     def notes(self, batches: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
         """What someone who trains this should be told."""
+        return []
+
+    def too_long(self, model: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
+        """How many texts of each split are longer than the model knows places for, if any are."""
+        return []
+
+    def asides(self) -> list[str]:
+        """The same of the lines that `predict` was given since this was last asked."""
         return []
 
     @abstractmethod

@@ -117,6 +117,7 @@ class Classify(ExampleTask):
         for some in chunks(lines):
             texts = [_text(line) for line in some]
             rows = [{"text": np.asarray(ids)} for ids in self.tokenizer.encode_batch(texts)]
+            self.watch(model, rows)
             found = np.zeros((len(rows), len(self.labels)))
             with still(model):
                 for places, batch in similar(rows, "text", recipe.evaluation.batch_size, model):

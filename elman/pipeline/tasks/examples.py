@@ -1,7 +1,9 @@
 """What tasks on examples share: a store, buckets of similar length, and the loss that training is followed by."""
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -14,6 +16,7 @@ from elman.corpus import Corpus, Repairs
 from elman.errors import ConfigError, DataError
 from elman.evaluation.still import device_of, still
 from elman.pipeline.tasks.base import Judged, Prepared, Task, changed
+from elman.pipeline.tasks.places import learned_places, longer, told
 from elman.training import Validation
 
 if TYPE_CHECKING:
@@ -64,6 +67,39 @@ class ExampleTask(Task):
         if store.fingerprint != whole:
             raise changed(folder.parent)
         return store
+
+    def places(self, model: Any) -> dict[str, int | None]:
+        """How many learned positions there are for each field that is read."""
+        return {self.by[0]: learned_places(model)}
+
+    def too_long(self, model: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
+        notes: list[str] = []
+        for split, store in prepared.stores.items():
+            for field, places in self.places(model).items():
+                what = f"of {len(store):,} {self.unit} of {split} {self._has(field)}"
+                notes += told(longer(store.lengths(field), places), what, places)
+        return notes
+
+    def _has(self, field: str) -> str:
+        return "are" if len(self.by) == 1 else f"have a {field}"
+
+    @cached_property
+    def _long_lines(self) -> Counter[tuple[str, int | None]]:
+        return Counter()
+
+    def watch(self, model: Any, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Count those of some lines that are too long, for `asides`."""
+        for field, places in self.places(model).items():
+            self._long_lines[field, places] += longer((len(row[field]) for row in rows if field in row), places)
+
+    def asides(self) -> list[str]:
+        found = [
+            note
+            for (field, places), count in self._long_lines.items()
+            for note in told(count, f"lines {self._has(field)}", places)
+        ]
+        self._long_lines.clear()
+        return found
 
     def size(self, store: ExampleStore) -> int:
         return len(store)

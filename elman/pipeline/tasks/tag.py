@@ -150,6 +150,7 @@ class Tag(ExampleTask):
         for some in chunks(lines):
             sentences = [_words(line) for line in some]
             rows = [self.table.encode(Tagged(tuple(words))) for words in sentences]
+            self.watch(model, rows)
             tags: list[tuple[str, ...]] = [()] * len(rows)
             chances: list[Any] = [None] * len(rows)
             with still(model):

@@ -23,6 +23,7 @@ from elman.models import EncoderDecoder
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task
 from elman.pipeline.tasks.examples import ExampleTask, chunks, longest, similar
 from elman.pipeline.tasks.files import keep_tokenizer
+from elman.pipeline.tasks.places import learned_places
 from elman.pipeline.tasks.searching import SearchConfig, answers
 from elman.runs import Run
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
@@ -184,6 +185,9 @@ class Translate(ExampleTask):
     def build(self, config: Any) -> Any:
         return self.models()[config.type](config, self.source.vocab_size, self.target.vocab_size, self.target.eos_id)
 
+    def places(self, model: Any) -> dict[str, int | None]:
+        return {"source": learned_places(model, "encoder"), "target": learned_places(model, "decoder")}
+
     def unit_of(self, model: Any) -> str:
         return "target"
 
@@ -259,6 +263,7 @@ class Translate(ExampleTask):
         for some in chunks(lines):
             texts = [_source(line) for line in some]
             rows = [{"source": np.asarray(ids)} for ids in self.source.encode_batch(texts)]
+            self.watch(model, rows)
             given: list[Settings] = [{}] * len(rows)
             with still(model):
                 for places, batch in similar(rows, "source", recipe.evaluation.batch_size, model):
