@@ -90,14 +90,16 @@ def figures(scores: dict[str, Any], kind: str) -> list[list[Any]]:
 
 
 def _show_difference(found: dict[str, Any]) -> None:
-    measure = found["measure"].replace("_", " ")
-    rows = [[run, scores[found["measure"]]] for run, scores in found["runs"].items()]
-    options.table(measure, ["run", measure], rows)
-    low, high = found["interval"]
-    print(
-        f"Second minus first: {found['difference']:+.4f} (95 % interval {low:+.4f} to {high:+.4f}), "
-        f"p = {found['p_value']:.4f} by paired bootstrap."
-    )
+    compared = {found["measure"]: found, **found["others"]}
+    names = [options.measure(key, "likelihood") for key in compared]
+    rows = [[run, *(scores[key] for key in compared)] for run, scores in found["runs"].items()]
+    options.table("Two runs", ["run", *names], rows)
+    for name, change in zip(names, compared.values(), strict=True):
+        low, high = change["interval"]
+        print(
+            f"{name}, second minus first: {change['difference']:+.4f} (95 % interval {low:+.4f} to {high:+.4f}), "
+            f"p = {change['p_value']:.4f} by paired bootstrap."
+        )
     if "bleu" in found:
         one, other, p_value = found["bleu"].values()
         print(f"BLEU {one:.2f} and {other:.2f}: p = {p_value:.4f} by sacrebleu's paired bootstrap.")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elman.corpus.entities import entities
 from elman.errors import DataError
@@ -45,6 +46,7 @@ class TaggingScore:
     entities: Counts
     types: Mapping[str, Counts]  # entities of each type, by name
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    by_sentence: Sequence[Counts] = ()
 
     @property
     def accuracy(self) -> float:
@@ -87,7 +89,13 @@ def judge_tags(
         name: bootstrap_interval(part, size, level, samples, seed) for name, (part, size) in ratios.items() if sum(size)
     }
     sums = Counts(*total.sum(0).tolist())
-    return TaggingScore(len(words), sum(words), sum(right), sums, dict(sorted(types.items())), intervals)
+    return TaggingScore(len(words), sum(words), sum(right), sums, dict(sorted(types.items())), intervals, whole)
+
+
+def entity_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """F1 (samples,) by sums (samples, 3) of entities that are there, that were found, and that were found right."""
+    there, found, correct = sums.T
+    return np.divide(2 * correct, there + found, out=np.zeros(len(sums)), where=there + found > 0)
 
 
 def _pairs(

@@ -6,11 +6,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from elman.config import read_yaml
 from elman.errors import ConfigError, MissingExtra
-from elman.evaluation import paired_bleu, paired_difference
+from elman.evaluation import paired_bleu, paired_difference, paired_scores
 from elman.evaluation.plain import plain
+from elman.pipeline.recipe import read_recipe
 from elman.pipeline.tasks import Judged, Prepared
+from elman.pipeline.tasks.base import Parts
 from elman.pipeline.trained import load
+from elman.runs import Run
 
 Places = Sequence[str] | None
 
@@ -23,6 +27,7 @@ def evaluate_run(folder: str | Path, **options: Any) -> dict[str, Any]:
 
 def compare_runs(first: str | Path, second: str | Path, **options: Any) -> dict[str, Any]:
     """Scores of both, and whether the second is better than the first by more than luck."""
+    _check_pair(first, second)
     (one, _), (other, _) = judge_run(first, **options), judge_run(second, **options)
     if one.measure != other.measure or len(one.values) != len(other.values):
         raise ConfigError(
@@ -31,7 +36,9 @@ def compare_runs(first: str | Path, second: str | Path, **options: Any) -> dict[
     if not len(one.values):
         raise ConfigError("two language models are compared by `elman eval` of each: their intervals tell")
     found = paired_difference(one.values, other.values, one.weights)
-    whole: dict[str, Any] = {}
+    whole: dict[str, Any] = {
+        "others": {name: _compared(one.others[name], part) for name, part in other.others.items() if name in one.others}
+    }
     if one.written and other.written and one.references:
         with suppress(MissingExtra):
             whole["bleu"] = plain(paired_bleu(one.written, other.written, one.references))
@@ -41,6 +48,19 @@ def compare_runs(first: str | Path, second: str | Path, **options: Any) -> dict[
         "runs": {str(first): one.scores, str(second): other.scores},
         **found.plain(),
     }
+
+
+def _check_pair(first: str | Path, second: str | Path) -> None:
+    """Two runs of one task."""
+    if Path(first).resolve() == Path(second).resolve():
+        raise ConfigError(f"{first} and {second} are the same run; give two to compare, or one to judge")
+    one, other = (read_recipe(read_yaml(Run.open(run).config)).task for run in (first, second))
+    if one != other:
+        raise ConfigError(f"different tasks: {first} is of task {one}, {second} of {other}; only runs of one compare")
+
+
+def _compared(first: Parts, second: Parts) -> dict[str, Any]:
+    return paired_scores(first.units, second.units, second.statistic).plain()
 
 
 def judge_run(

@@ -1,7 +1,7 @@
 """What a task is: its settings, how its data becomes numbers, which models do it, and how answers are judged."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 Settings = dict[str, Any]
 
 
+class Parts(NamedTuple):
+    """A score that is a function of sums: what each example adds (examples, parts), and the function."""
+
+    units: NDArray[Any]
+    statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
 class Judged(NamedTuple):
     """Scores of a model on a split, and what its main one is a sum of: so that two models can be compared in pairs."""
 
@@ -36,6 +43,7 @@ class Judged(NamedTuple):
     weights: NDArray[np.float64]  # the score is sum(values) / sum(weights)
     written: list[str] | None = None  # what a model wrote, where that is scored as a whole
     references: list[str] | None = None
+    others: Mapping[str, Parts] = {}  # more scores to compare by, under their names
     notes: tuple[str, ...] = ()  # what whoever reads the scores should know
     positions: NDArray[np.float64] | None = None  # of every position of all examples, where values are sums over these
 

@@ -11,10 +11,11 @@ import numpy as np
 from elman.corpus import Corpus, LabelledConfig, LabelledCorpus, LabelSet, Repairs, label_rows
 from elman.errors import ConfigError
 from elman.evaluation import score_label_sets, score_labels
+from elman.evaluation.classification import label_counts, macro_f1
 from elman.evaluation.still import still
 from elman.inspection.reading import Reading, classifier_reading
 from elman.models import Classifier
-from elman.pipeline.tasks.base import Judged, Prepared, Settings
+from elman.pipeline.tasks.base import Judged, Parts, Prepared, Settings
 from elman.pipeline.tasks.examples import ExampleTask, chunks, longest, similar
 from elman.pipeline.tasks.files import keep_tokenizer
 from elman.pipeline.tasks.starting import starting_tokenizer
@@ -108,10 +109,13 @@ class Classify(ExampleTask):
         found, right = found[order], right[order]
         if self.labels.several:
             scores = score_label_sets(found, right, names, THRESHOLD).plain()
-            hits = ((found > THRESHOLD) == right.astype(bool)).all(axis=1)
+            answers, truths = found > THRESHOLD, right.astype(bool)
         else:
-            scores, hits = score_labels(found, right, names).plain(), found.argmax(axis=1) == right
-        return Judged(scores, "accuracy", hits.astype(np.float64), np.ones(len(hits)))
+            scores = score_labels(found, right, names).plain()
+            answers, truths = (one[:, None] == np.arange(len(names)) for one in (found.argmax(axis=1), right))
+        hits = (answers == truths).all(axis=1).astype(np.float64)
+        others = {"macro_f1": Parts(label_counts(answers, truths), macro_f1)}
+        return Judged(scores, "accuracy", hits, np.ones(len(hits)), others=others)
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
         for some in chunks(lines):

@@ -15,9 +15,10 @@ from elman.corpus import Corpus, Repairs, Tagged, TaggedConfig, TaggedCorpus, Ta
 from elman.errors import ConfigError
 from elman.evaluation import judge_tags
 from elman.evaluation.still import device_of, still
+from elman.evaluation.tagging import entity_f1
 from elman.inspection.reading import Reading
 from elman.models import Tagger
-from elman.pipeline.tasks.base import Judged, Prepared, Settings, pick
+from elman.pipeline.tasks.base import Judged, Parts, Prepared, Settings, pick
 from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
 from elman.pipeline.tasks.files import keep_json, read_json
 from elman.pipeline.tasks.starting import start_from
@@ -144,7 +145,9 @@ class Tag(ExampleTask):
         scores |= {"loss": self.loss(model, store, recipe), "sentences": score.sentences, "words": score.words}
         hits = [[float(a == b) for a, b in zip(*pair, strict=True)] for pair in zip(gold, found, strict=True)]
         right, sizes = np.array([sum(row) for row in hits]), np.array([len(row) for row in hits], dtype=np.float64)
-        return Judged(scores, "accuracy", right, sizes, positions=np.array([hit for row in hits for hit in row]))
+        others = {"f1": Parts(np.array(score.by_sentence), entity_f1)} if self.tags.marks_entities else {}
+        positions = np.array([hit for row in hits for hit in row])
+        return Judged(scores, "accuracy", right, sizes, others=others, positions=positions)
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
         for some in chunks(lines):

@@ -1,6 +1,7 @@
 """What the spine promises holds for every task: results, resuming to the bit, judging, answering, refusing."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -94,15 +95,35 @@ def test_a_written_recipe_reads_back_the_same(data, task):
     assert read_recipe(recipe.plain()) == recipe
 
 
-def test_two_runs_are_compared_on_the_same_examples(runs, data):
-    found = compare_runs(runs["classify"], runs["classify"], data=[data["classify"]["test"]])
-    assert found["difference"] == 0
-    assert found["p_value"] == 1
+def test_two_runs_are_compared_on_the_same_examples(runs, data, tmp_path):
+    shutil.copytree(runs["classify"], tmp_path / "copy")
+    found = compare_runs(runs["classify"], tmp_path / "copy", data=[data["classify"]["test"]])
+    for change in (found, found["others"]["macro_f1"]):
+        assert change["difference"] == 0
+        assert change["p_value"] == 1
 
 
-def test_runs_of_different_tasks_do_not_compare(runs):
-    with pytest.raises(ConfigError, match="judged alike"):
-        compare_runs(runs["classify"], runs["translate"])
+def test_taggers_of_entities_are_compared_by_their_f1(tmp_path):
+    """Planted: the first minus the second."""
+    (tmp_path / "a.conll").write_text("the\tO\nold\tB-X\ncat\tI-X\n\na\tO\ndog\tB-Y\n\n" * 12)
+    places = {f"data.{split}": str(tmp_path / "a.conll") for split in ("train", "valid")}
+    for name, rate in (("a", 1e-9), ("b", 3e-2)):
+        settings = {"task": "tag", **places, "model.hidden_size": 12, "training.max_epochs": 4, "device": "cpu"}
+        for _ in train(overrides={**settings, "training.learning_rate": rate}, run=tmp_path / name):
+            pass
+    found = compare_runs(tmp_path / "a", tmp_path / "b", data=[str(tmp_path / "a.conll")])
+    scores = [found["runs"][str(tmp_path / name)]["f1"] for name in "ab"]
+    assert scores[1] > scores[0]
+    assert found["others"]["f1"]["difference"] == pytest.approx(scores[1] - scores[0])
+    assert 0 < found["others"]["f1"]["p_value"] < 0.05
+
+
+def test_what_does_not_compare_is_told_at_once(runs, data):
+    """Planted: neither asked before reading the data."""
+    with pytest.raises(ConfigError, match=r"different tasks: .*classify is of task classify, .*translate of translate"):
+        compare_runs(runs["classify"], runs["translate"], data=[data["classify"]["test"]])
+    with pytest.raises(ConfigError, match="are the same run; give two to compare, or one to judge"):
+        compare_runs(runs["tag"], runs["tag"].parent / "tag")
 
 
 def test_a_label_unseen_in_training_is_an_error_with_file_and_line(runs, tmp_path):
