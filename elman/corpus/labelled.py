@@ -30,7 +30,8 @@ class LabelledConfig(DataConfig):
     text; of a table of two columns without such a header, the first for the label."""
 
     separator: str = ""
-    """What stands between the labels of one text that has several, such as a comma; empty: each cell is one label."""
+    """What stands between the labels of one text that has several, such as a comma; an empty cell is then a text
+    without any. Empty: each cell is one label."""
 
     max_tokens: int = Field(0, ge=0)
     """Where longer texts are cut; 0 takes them whole."""
@@ -115,6 +116,7 @@ class LabelledCorpus(Corpus):
             names = [] if separator and names == [""] else names
         if "" in names:
             remedy = "remove the line, or name the labels' column in data.columns"
+            remedy += "" if separator else "; where texts may have no label, set data.separator"
             raise reading.error("missing label", line, column, remedy=remedy)
         return tuple(dict.fromkeys(names))
 

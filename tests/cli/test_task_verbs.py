@@ -121,3 +121,17 @@ def test_columns_can_be_named(elman, place):
     assert ended.code == 1
     assert "bad.csv" in ended.err
     assert "line 3" in ended.err
+
+
+def test_a_comma_parts_labels_and_an_empty_cell_has_none(elman, place):
+    """Planted: a comma read as YAML."""
+    (place / "m.tsv").write_text("label\ttext\n" + "red,blue\tone two\n\tthree four\nblue\ttwo\n" * 8)
+    given = ("--task", "classify", "--data", "m.tsv", "--valid", "m.tsv", *NARROW, *QUICK)
+    ended = elman("train", *given, "--run", "r", "--data.separator", ",")
+    assert ended.code == 0, ended.err
+    assert "labels: blue, red" in ended.err
+    assert json.loads(elman("eval", "r", "--data", "m.tsv", "--json").out)["examples"] == 24
+    ended = elman("train", *given, "--run", "q")
+    assert ended.code == 1
+    assert "m.tsv, line 3, column 'label': missing label" in ended.err
+    assert "data.separator" in ended.err
