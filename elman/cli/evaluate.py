@@ -15,6 +15,7 @@ def evaluate(
         list[str] | None, options.option("--data", help=f"What to judge on: {options.TEXT}", default="a split")
     ] = None,
     target: options.Target = None,
+    columns: Annotated[str | None, options.option(help=options.COLUMNS, default="the run's own")] = None,
     split: Annotated[
         str | None, options.option(help="Part of the run's own data: train, valid, test.", default="test, else valid")
     ] = None,
@@ -34,8 +35,8 @@ def evaluate(
     from elman.pipeline.judging import compare_runs, evaluate_run
 
     search: dict[str, Any] = {} if beam_size is None else {"beam_size": beam_size}
-    asked: dict[str, Any] = {"data": data, "target": target, "split": split, "lanes": lanes, "search": search}
-    asked |= {"device": device or "auto", "others": others or ()}
+    asked: dict[str, Any] = {"data": data, "target": target, "columns": columns, "split": split, "lanes": lanes}
+    asked |= {"search": search, "device": device or "auto", "others": others or ()}
     if len(runs) > 2:
         raise ConfigError(f"give one run, or two to compare, not {len(runs)}")
     if len(runs) == 2:

@@ -13,13 +13,13 @@ from elman.corpus.config import DataConfig
 from elman.corpus.corpus import SPLITS, Corpus, Split
 from elman.corpus.document import Document, Repairs
 from elman.corpus.reading import Reading
-from elman.corpus.records import Column, as_text, first_row, read_columns, two_columns
+from elman.corpus.records import Column, as_text, first_row, no_header, read_columns, two_columns
 from elman.corpus.sources import Source
 from elman.corpus.text import file_documents
 from elman.errors import ConfigError
 
 LABEL, TEXT = DEFAULT = ("label", "text")
-NO_HEADER = "table without a header: column 1 was taken for the label, column 2 for the text"
+NO_HEADER = no_header("label", "text")
 
 
 class LabelledConfig(DataConfig):

@@ -6,11 +6,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from elman.config import read_yaml
+from elman.config import override, read_yaml
+from elman.corpus import DataConfig
 from elman.errors import ConfigError, MissingExtra
 from elman.evaluation import paired_bleu, paired_difference, paired_scores
 from elman.evaluation.plain import plain
-from elman.pipeline.recipe import read_recipe
+from elman.pipeline.recipe import columns_of, read_recipe
 from elman.pipeline.tasks import Judged, Prepared
 from elman.pipeline.tasks.base import Parts
 from elman.pipeline.trained import load
@@ -63,11 +64,20 @@ def _compared(first: Parts, second: Parts) -> dict[str, Any]:
     return paired_scores(first.units, second.units, second.statistic).plain()
 
 
+def _with_columns(data: DataConfig, columns: str, task: str) -> DataConfig:
+    """The settings of a run's data with other names of columns."""
+    if "columns" not in type(data).model_fields:
+        raise ConfigError(f"--columns goes with tables of labels, tags or pairs; the run is of task {task}")
+    settings = override({"data": data.plain()}, columns_of(columns, task))
+    return type(data).make(settings["data"], where="data")
+
+
 def judge_run(
     folder: str | Path,
     *,
     data: Places = None,
     target: Places = None,
+    columns: str | None = None,
     split: str | None = None,
     lanes: int | None = None,
     device: str = "auto",
@@ -82,13 +92,16 @@ def judge_run(
         changes["evaluation"] = recipe.evaluation.model_copy(update={"lanes": lanes})
     if search:
         changes["search"] = type(recipe.search).make({**recipe.search.plain(), **search}, where="search")
+    if columns and not data:
+        raise ConfigError("--columns names those of --data: give both")
     if data:
         if split is not None:
             raise ConfigError("give either --data or --split: a text has no splits")
         alone: dict[str, Any] = {"train": None, "valid": None, "test": list(data), "language": None}
         alone |= {"train_target": None, "valid_target": None, "test_target": list(target) if target else None}
         known = type(recipe.data).model_fields
-        changes["data"] = recipe.data.model_copy(update={key: value for key, value in alone.items() if key in known})
+        own = recipe.data.model_copy(update={key: value for key, value in alone.items() if key in known})
+        changes["data"] = _with_columns(own, columns, recipe.task) if columns else own
         split = "test"
     elif recipe.data.train == []:
         raise ConfigError("the run was imported and has no text of its own; give one with --data")

@@ -105,6 +105,14 @@ def read_recipe(
     return recipe
 
 
+def columns_of(names: str, task: str | None) -> dict[str, Any]:
+    """The settings behind --columns."""
+    parts = [int(part) if part.strip().lstrip("-").isdigit() else part.strip() for part in names.split(",")]
+    if task == "tag" and len(parts) == 2:
+        return {"data.columns.word": parts[0], "data.columns.tag": parts[1]}
+    return {"data.columns": parts}
+
+
 def _completed(settings: dict[str, Any]) -> dict[str, Any]:
     """With all that follows from other settings."""
     name = settings.get("task") or ("masked" if _kind(settings.get("model")) == "masked" else DEFAULT)

@@ -135,3 +135,27 @@ def test_a_comma_parts_labels_and_an_empty_cell_has_none(elman, place):
     assert ended.code == 1
     assert "m.tsv, line 3, column 'label': missing label" in ended.err
     assert "data.separator" in ended.err
+
+
+def test_a_table_with_other_names_is_judged_by_naming_its_columns(elman, place):
+    """Planted: the run's own names kept; no hint at --columns."""
+    (place / "o.tsv").write_text(LABELLED.replace("label\ttext", "mood\treview"))
+    trained = elman("train", "--task", "classify", "--data", "l.tsv", "--valid", "l.tsv", "--run", "r", *NARROW, *QUICK)
+    assert trained.code == 0, trained.err
+    ended = elman("eval", "r", "--data", "o.tsv")
+    assert ended.code == 1
+    ended = elman("eval", "r", "--data", "o.tsv", "--columns", "mood,review", "--json")
+    usual = elman("eval", "r", "--data", "l.tsv", "--json")
+    assert json.loads(ended.out)["accuracy"] == json.loads(usual.out)["accuracy"]
+    assert elman("eval", "r", "--columns", "mood,review").code == 2
+    ended = elman("train", "--task", "classify", "--data", "o.tsv", "--valid", "o.tsv", "--run", "q", *NARROW, *QUICK)
+    assert "name its columns with --columns" in " ".join(ended.err.split())
+
+
+def test_columns_of_tags_are_named_by_number(elman, place):
+    """Planted: --columns not passed on."""
+    elman("train", "--task", "tag", "--data", "t.conll", "--valid", "t.conll", "--run", "r", *NARROW, *QUICK)
+    swapped = "".join("\t".join(line.split("\t")[::-1]) + "\n" for line in TAGGED.splitlines())
+    (place / "s.conll").write_text(swapped)
+    ended = elman("eval", "r", "--data", "s.conll", "--columns", "2,1", "--json")
+    assert json.loads(ended.out)["words"] == 48
