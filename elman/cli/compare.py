@@ -60,6 +60,7 @@ def compare(
     named: dict[str, Any] = {"data.train": data, "data.valid": valid, "data.test": test, "task": task}
     named |= {"data.train_target": target, "data.valid_target": valid_target, "data.test_target": test_target}
     named |= {"tokenizer": tokenizer, "device": device}
+    options.check_targets(task or "translate", target, valid_target, test_target)  # a recipe may name the task
     named |= columns_of(columns, task) if columns else {}
     own = {"entrants": models, "parameters": params, "tokens": tokens, "flops": flops, "minutes": minutes}
     own |= {"seeds": seeds, "trials": trials}

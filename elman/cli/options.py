@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
+from elman.errors import ConfigError
+
 
 def option(*names: str, help: str, default: str, **more: Any) -> Any:
     """An option that is left out unless given; `default` tells what then holds."""
@@ -130,9 +132,16 @@ def build_recipe(
     if data is not None:
         overrides = {"data.language": None, **overrides}
     task = task or read_yaml(source).get("task") if source else task
+    check_targets(task, target, valid_target, test_target)
     overrides |= columns_of(columns, task) if columns else {}
     overrides |= size_overrides(size, model, task) if size else {}
     return read_recipe(source, overrides | parse_overrides(settings))
+
+
+def check_targets(task: str | None, *targets: list[str] | None) -> None:
+    """Targets are of translations."""
+    if any(targets) and task != "translate":
+        raise ConfigError(f"--target goes with --task translate, not with {task or 'language-model'}")
 
 
 def show_json(value: Any) -> None:

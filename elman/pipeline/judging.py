@@ -14,6 +14,7 @@ from elman.evaluation.plain import plain
 from elman.pipeline.recipe import columns_of, read_recipe
 from elman.pipeline.tasks import Judged, Prepared
 from elman.pipeline.tasks.base import Parts
+from elman.pipeline.tasks.translate import Translate
 from elman.pipeline.trained import load
 from elman.runs import Run
 
@@ -86,12 +87,12 @@ def judge_run(
 ) -> tuple[Judged, list[str]]:
     """The scores of a run, or of several that answer together, and what was mended while the data was read."""
     trained = load(folder, device, others)
-    recipe, task = trained.recipe, trained.task
+    recipe, task = trained.searching(search or {}), trained.task
     changes: dict[str, Any] = {}
     if lanes is not None:
         changes["evaluation"] = recipe.evaluation.model_copy(update={"lanes": lanes})
-    if search:
-        changes["search"] = type(recipe.search).make({**recipe.search.plain(), **search}, where="search")
+    if target and not isinstance(task, Translate):
+        raise ConfigError(f"--target goes with task translate; the run is of task {task.name}")
     if columns and not data:
         raise ConfigError("--columns names those of --data: give both")
     if data:

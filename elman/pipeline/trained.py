@@ -85,9 +85,15 @@ class TrainedModel:
         if isinstance(lines, str):
             (answer,) = self.predict([lines], probabilities=probabilities, **search)
             return answer
+        return self._answers(lines, self.searching(search), probabilities)
+
+    def searching(self, search: Mapping[str, Any]) -> Recipe:
+        """Its recipe with other settings of the search; those of other tasks look for nothing."""
+        if search and not isinstance(self.task, Translate):
+            given = ", ".join(search)
+            raise ConfigError(f"{given}: only translations are searched for; the run is of task {self.task.name}")
         settings = SearchConfig.make({**self.recipe.search.plain(), **search}, where="search")
-        recipe = self.recipe.model_copy(update={"search": settings})
-        return self._answers(lines, recipe, probabilities)
+        return self.recipe.model_copy(update={"search": settings})
 
     def _answers(self, lines: Iterable[Any], recipe: Recipe, probabilities: bool) -> Iterator[Any]:
         self.task.asides()  # of others

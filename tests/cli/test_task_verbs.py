@@ -159,3 +159,17 @@ def test_columns_of_tags_are_named_by_number(elman, place):
     (place / "s.conll").write_text(swapped)
     ended = elman("eval", "r", "--data", "s.conll", "--columns", "2,1", "--json")
     assert json.loads(ended.out)["words"] == 48
+
+
+def test_options_of_translation_are_refused_elsewhere(elman, place):
+    """Planted: each passed over in silence."""
+    elman("train", "--task", "classify", "--data", "l.tsv", "--valid", "l.tsv", "--run", "r", *NARROW, *QUICK)
+    for words in (("predict", "r", "--beam-size", "3"), ("eval", "r", "--data", "l.tsv", "--beam-size", "3")):
+        ended = elman(*words, stdin="this is x .\n")
+        assert (ended.code, ended.out) == (2, "")
+        assert "beam_size: only translations are searched for; the run is of task classify" in ended.err
+    ended = elman("eval", "r", "--data", "l.tsv", "--target", "p.tgt")
+    assert (ended.code, "--target goes with task translate" in ended.err) == (2, True)
+    for verb in ("train", "compare"):
+        ended = elman(verb, "--task", "classify", "--data", "l.tsv", "--target", "p.tgt", "--run", "q")
+        assert (ended.code, "--target goes with --task translate, not with classify" in ended.err) == (2, True)
