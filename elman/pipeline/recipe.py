@@ -12,6 +12,7 @@ from elman.errors import ConfigError, nearest
 from elman.evaluation import EvaluationConfig
 from elman.generation import GenerationConfig
 from elman.pipeline.tasks import TASKS, Task
+from elman.pipeline.tasks.base import check_figure
 from elman.pipeline.tasks.classify import Classify
 from elman.pipeline.tasks.searching import SearchConfig
 from elman.pipeline.tasks.starting import body_settings
@@ -102,6 +103,7 @@ def read_recipe(
     recipe = Recipe.make(settings)
     if not recipe.parameters:  # else the width is still open
         recipe.kind.try_building(recipe.model)
+    check_figure(recipe.evaluation.choose_by, recipe.kind.figures, f" of task {recipe.task}")
     return recipe
 
 

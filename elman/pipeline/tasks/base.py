@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from elman.config import Config, typed
 from elman.corpus import Corpus, DataConfig
-from elman.errors import ConfigError, DataError
+from elman.errors import ConfigError, DataError, nearest
 from elman.inspection.reading import Reading
 from elman.layers import LAYERS
 from elman.models import TASK_MODELS
@@ -72,6 +72,8 @@ class Task(ABC):
     unit: ClassVar[str]
     """What the sizes of data are counted in."""
     default_model: ClassVar[str]
+    figures: ClassVar[tuple[str, ...]] = ()
+    """What a model can be chosen by besides its loss; of some data `own_figures` are fewer."""
     can_be_made: ClassVar[bool] = False
     """Whether `data.language` can stand for files."""
 
@@ -181,6 +183,10 @@ class Task(ABC):
 
     # Models
 
+    def own_figures(self) -> tuple[str, ...]:
+        """Those of `figures` that this data has."""
+        return self.figures
+
     @abstractmethod
     def facts(self) -> dict[str, Any]:
         """What is worth knowing before the first step; with `vocabulary`."""
@@ -241,6 +247,15 @@ def pick(registry: Registry[Any], where: str, settings: Any) -> Config:
     if not isinstance(settings, Mapping) or not isinstance(settings.get("type"), str):
         raise ConfigError(f"{where}: needs a type, one of {', '.join(registry)}, but got {settings!r}")
     return typed(settings["type"], registry[settings["type"]].Config).make(settings, where)
+
+
+def check_figure(figure: str, known: Iterable[str], why: str = "") -> None:
+    """An error unless a model can be chosen by it."""
+    known = ["loss", *known]
+    if figure not in known:
+        raise ConfigError(
+            f"evaluation.choose_by: there is no {figure!r}{nearest(figure, known)}{why}; one of {', '.join(known)}"
+        )
 
 
 def changed(run: Path) -> DataError:

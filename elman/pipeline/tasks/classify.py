@@ -31,6 +31,7 @@ class Classify(ExampleTask):
     """Classify: which label, or which labels, a text has."""
 
     name, unit, default_model, by = "classify", "texts", "classifier", ("text",)
+    figures = ("accuracy", "micro_f1", "macro_f1", "calibration_error")
     Data = LabelledConfig
 
     def __init__(self, tokenizer: Tokenizer, labels: LabelSet, max_tokens: int = 0):
@@ -86,6 +87,9 @@ class Classify(ExampleTask):
     def fingerprint(self) -> str:
         facts = [self.tokenizer.vocabulary, self.labels.names, self.max_tokens]
         return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def own_figures(self) -> tuple[str, ...]:
+        return tuple(name for name in self.figures if self.labels.several or name != "micro_f1")
 
     def facts(self) -> Settings:
         return {"vocabulary": self.tokenizer.vocab_size, "labels": list(self.labels.names)}

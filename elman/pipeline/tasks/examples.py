@@ -13,9 +13,9 @@ import numpy as np
 
 from elman.batches import Buckets, Examples, ExampleStore, together
 from elman.corpus import Corpus, Repairs
-from elman.errors import ConfigError, DataError
+from elman.errors import DataError
 from elman.evaluation.still import device_of, still
-from elman.pipeline.tasks.base import Judged, Prepared, Task, changed
+from elman.pipeline.tasks.base import Judged, Prepared, Task, changed, check_figure
 from elman.pipeline.tasks.places import learned_places, longer, told
 from elman.training import Validation
 
@@ -146,9 +146,8 @@ class ExampleTask(Task):
         if figure == "loss":
             return Validation(loss, loss)
         scores = self.quick_judge(model, prepared, recipe).scores
-        if not isinstance(scores.get(figure), float):
-            known = ", ".join(["loss", *(key for key, value in scores.items() if isinstance(value, float))])
-            raise ConfigError(f"evaluation.choose_by: there is no {figure!r}; one of {known}")
+        known = [name for name in self.figures if isinstance(scores.get(name), float)]
+        check_figure(figure, known, " of this data")
         worse_if_more = figure.endswith(("_rate", "_error"))
         return Validation(loss, scores[figure] if worse_if_more else -scores[figure], {figure: scores[figure]})
 

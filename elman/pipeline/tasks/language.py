@@ -175,8 +175,6 @@ class LanguageModelling(Task):
         return Lanes(store, lanes, settings.sequence_length), f"one stream, state carried over{pieces}"
 
     def validate(self, model: Any, prepared: Prepared, recipe: "Recipe") -> Validation:
-        if recipe.evaluation.choose_by != "loss":
-            raise ConfigError("evaluation.choose_by: a language model is chosen by its loss")
         batches, context = self.evaluation_batches(prepared, "valid", recipe, quick=True)
         loss = evaluate(model, batches, prepared.stores["valid"].facts, context, quick=True).loss
         return Validation(loss, loss, {"perplexity": perplexity(loss)})

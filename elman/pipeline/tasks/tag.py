@@ -42,6 +42,7 @@ class Tag(ExampleTask):
     """Tag: a tag for each word of a sentence."""
 
     name, unit, default_model, by = "tag", "sentences", "tagger", ("words",)
+    figures = ("accuracy", "precision", "recall", "f1")
     Data = TaggedConfig
 
     def __init__(self, table: WordTable, tags: TagSet):
@@ -110,6 +111,9 @@ class Tag(ExampleTask):
     def fingerprint(self) -> str:
         facts = [self.table.plain(), self.tags.names, self.tags.scheme]
         return sha256(json.dumps(facts).encode()).hexdigest()
+
+    def own_figures(self) -> tuple[str, ...]:
+        return self.figures if self.tags.marks_entities else ("accuracy",)
 
     def facts(self) -> Settings:
         return {"vocabulary": self.table.vocab_size, "tags": self.tags.names, "scheme": self.tags.scheme}

@@ -79,6 +79,7 @@ class Translate(ExampleTask):
     """Translate: any sequence from any other, word after word or all words at once."""
 
     name, unit, default_model, by = "translate", "pairs", "encoder-decoder", ("source", "target")
+    figures = ("exact_match", "error_rate", "word_error_rate", "character_error_rate", "bleu", "chrf", "attention_hits")
     Data, can_be_made = PairsConfig, True
 
     def __init__(self, source: Tokenizer, target: Tokenizer, max_tokens: int = 0):

@@ -218,9 +218,35 @@ def test_the_best_weights_can_be_chosen_by_a_measure(data, tmp_path):
         assert values["improved"] == (values["valid_accuracy"] > best)
         best = max(best, values["valid_accuracy"])
     assert seen[0]["valid_accuracy"] < best  # else nothing was tested
-    settings["evaluation.choose_by"] = "acuracy"
-    with pytest.raises(ConfigError, match="choose_by"):
-        list(train(overrides=settings, run=tmp_path / "b"))
+
+
+@pytest.mark.parametrize(
+    ("task", "figure", "told"),
+    [
+        (
+            "classify",
+            "acuracy",
+            r"no 'acuracy' .did you mean 'accuracy'.. of task classify; one of loss, accuracy, m",
+        ),
+        ("classify", "micro_f1", r"no 'micro_f1'.* of this data; one of loss, accuracy, macro_f1, calibration_error$"),
+        ("tag", "f1", "no 'f1' of this data; one of loss, accuracy$"),
+        ("translate", "f1", "no 'f1'.* of task translate; one of loss, exact_match"),
+    ],
+)
+def test_a_wrong_measure_to_choose_by_is_told_before_training_and_leaves_no_run(data, tmp_path, task, figure, told):
+    """Planted: asked for at the first validation, when the run folder is there."""
+    settings = settings_of(task, data, **{"evaluation.choose_by": figure})
+    with pytest.raises(ConfigError, match=told):
+        list(train(overrides=settings, run=tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@every_task
+def test_a_model_can_be_chosen_by_every_measure_that_is_named(runs, data, task, tmp_path):
+    """Planted: a figure named that is not judged."""
+    scores = scores_of(runs[task])["valid"]
+    named = {*load(runs[task], "cpu").task.own_figures()} - {"bleu", "chrf", "attention_hits"}  # of some pairs only
+    assert all(isinstance(scores[name], float) for name in named)
 
 
 def test_a_classifier_can_begin_with_a_language_model(data, tmp_path):
