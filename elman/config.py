@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from elman.errors import ConfigError, nearest
+
+PUNCTUATION = re.compile(r"[-\s,;:|/\\#&*!%@`^+=<>?.$_]+")  # brackets, quotes and ~ are YAML's own
 
 
 class Config(BaseModel):
@@ -73,7 +76,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def override(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `settings` with dotted keys set: `{"training.learning_rate": 3e-4}`. Values may be YAML text."""
+    """A copy of `settings` with dotted keys set: `{"training.learning_rate": 3e-4}`. Values may be YAML text; one of
+    nothing but punctuation is that text, for much of it means something else to YAML."""
     result: dict[str, Any] = json.loads(json.dumps(settings))
     for dotted, value in overrides.items():
         *sections, key = dotted.split(".")
@@ -85,7 +89,8 @@ def override(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
             if not isinstance(inner, dict):
                 raise ConfigError(f"{dotted}: {section!r} holds a value, not a section")
         try:
-            inner[key] = yaml.safe_load(value) if isinstance(value, str) else value
+            plain = not isinstance(value, str) or PUNCTUATION.fullmatch(value)
+            inner[key] = value if plain else yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise ConfigError(f"{dotted}: {value!r} is not valid YAML: {' '.join(str(error).split())}") from None
     return result

@@ -103,3 +103,15 @@ def test_an_override_opens_a_short_form():
 def test_a_value_that_is_no_yaml_is_refused_with_its_place():
     with pytest.raises(ConfigError, match=r"model.pattern: '\[lstm' is not valid YAML"):
         override({}, {"model.pattern": "[lstm"})
+
+
+@pytest.mark.parametrize("text", [",", ";", ":", "|", "#", "-", "=", "&", "%", " ", "\t", ", ", " | "])
+def test_punctuation_is_text(text):
+    """Planted: all values read as YAML, to which most of these are errors, lists or nothing."""
+    assert override({}, parse_overrides(["--data.separator", text])) == {"data": {"separator": text}}
+
+
+@pytest.mark.parametrize(("text", "value"), [("", None), ("~", None), ("[]", []), ("{}", {}), ("''", ""), ("-1", -1)])
+def test_what_yaml_writes_with_signs_stays_yaml(text, value):
+    """Planted: brackets among the punctuation."""
+    assert override({}, {"a": text}) == {"a": value}

@@ -55,11 +55,13 @@ def compare(
     """Train several families and compare them. Settings of the recipe are options: --training.batch_size 16."""
     from elman.comparison import Running, gather, read_results, write_report
     from elman.comparison.config import BRISK
+    from elman.pipeline.recipe import columns_of
 
     named: dict[str, Any] = {"data.train": data, "data.valid": valid, "data.test": test, "task": task}
     named |= {"data.train_target": target, "data.valid_target": valid_target, "data.test_target": test_target}
     named |= {"tokenizer": tokenizer, "device": device}
-    named |= options.columns_of(columns, task) if columns else {}
+    options.check_targets(task or "translate", target, valid_target, test_target)  # a recipe may name the task
+    named |= columns_of(columns, task) if columns else {}
     own = {"entrants": models, "parameters": params, "tokens": tokens, "flops": flops, "minutes": minutes}
     own |= {"seeds": seeds, "trials": trials}
     text = source is not None and source.suffix not in YAML

@@ -16,6 +16,7 @@ def evaluate(
         list[str] | None, options.option("--data", help=f"What to judge on: {options.TEXT}", default="a split")
     ] = None,
     target: options.Target = None,
+    columns: Annotated[str | None, options.option(help=options.COLUMNS, default="the run's own")] = None,
     split: Annotated[
         str | None, options.option(help="Part of the run's own data: train, valid, test.", default="test, else valid")
     ] = None,
@@ -38,8 +39,8 @@ def evaluate(
     from elman.pipeline.judging import compare_runs, evaluate_run
 
     search = options.search_settings(context.obj, beam_size)
-    asked: dict[str, Any] = {"data": data, "target": target, "split": split, "lanes": lanes, "search": search}
-    asked |= {"device": device or "auto", "others": others or ()}
+    asked: dict[str, Any] = {"data": data, "target": target, "columns": columns, "split": split, "lanes": lanes}
+    asked |= {"search": search, "device": device or "auto", "others": others or ()}
     if len(runs) > 2:
         raise ConfigError(f"give one run, or two to compare, not {len(runs)}")
     if len(runs) == 2:
@@ -53,6 +54,8 @@ def evaluate(
     show_scores(scores)
     for repair in scores["repairs"]:
         print(f"Repaired: {repair}.")
+    for note in scores["notes"]:
+        print(f"Note: {note}.")
 
 
 def show_scores(scores: dict[str, Any]) -> None:
@@ -92,14 +95,16 @@ def figures(scores: dict[str, Any], kind: str) -> list[list[Any]]:
 
 
 def _show_difference(found: dict[str, Any]) -> None:
-    measure = found["measure"].replace("_", " ")
-    rows = [[run, scores[found["measure"]]] for run, scores in found["runs"].items()]
-    options.table(measure, ["run", measure], rows)
-    low, high = found["interval"]
-    print(
-        f"Second minus first: {found['difference']:+.4f} (95 % interval {low:+.4f} to {high:+.4f}), "
-        f"p = {found['p_value']:.4f} by paired bootstrap."
-    )
+    compared = {found["measure"]: found, **found["others"]}
+    names = [options.measure(key, "likelihood") for key in compared]
+    rows = [[run, *(scores[key] for key in compared)] for run, scores in found["runs"].items()]
+    options.table("Two runs", ["run", *names], rows)
+    for name, change in zip(names, compared.values(), strict=True):
+        low, high = change["interval"]
+        print(
+            f"{name}, second minus first: {change['difference']:+.4f} (95 % interval {low:+.4f} to {high:+.4f}), "
+            f"p = {change['p_value']:.4f} by paired bootstrap."
+        )
     if "bleu" in found:
         one, other, p_value = found["bleu"].values()
         print(f"BLEU {one:.2f} and {other:.2f}: p = {p_value:.4f} by sacrebleu's paired bootstrap.")

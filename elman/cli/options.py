@@ -61,13 +61,8 @@ Target = Annotated[
 ]
 ValidTarget = Annotated[list[str] | None, option("--valid-target", help="The targets of --valid.", default="a column")]
 TestTarget = Annotated[list[str] | None, option("--test-target", help="The targets of --test.", default="a column")]
-Columns = Annotated[
-    str | None,
-    option(
-        help="The two columns that count: label,text; source,target; form,upos of CoNLL-U; or their numbers, as 1,2.",
-        default="by their names",
-    ),
-]
+COLUMNS = "The two columns that count: label,text; source,target; form,upos of CoNLL-U; or their numbers, as 1,2."
+Columns = Annotated[str | None, option(help=COLUMNS, default="by their names")]
 Model = Annotated[str | None, option(help="Kind of model or layer, as `elman list` shows them.", default="lstm")]
 Tokenizer = Annotated[
     str | None, option(help="byte, character, word or bpe.", default="character; word for a language")
@@ -127,7 +122,7 @@ def build_recipe(
 ) -> Any:
     """Named options first, then the size dial, then dotted settings: the more particular wins."""
     from elman.config import parse_overrides, read_yaml
-    from elman.pipeline.recipe import read_recipe
+    from elman.pipeline.recipe import columns_of, read_recipe
     from elman.pipeline.sizes import size_overrides
 
     named: dict[str, Any] = {"data.train": data, "data.valid": valid, "data.test": test}
@@ -146,17 +141,16 @@ def build_recipe(
         overrides = {"data.language": None, **overrides}
     stored = read_yaml(source) if source else {}
     task = task or stored.get("task")
+    check_targets(task, target, valid_target, test_target)
     overrides |= columns_of(columns, task) if columns else {}
     overrides |= size_overrides(size, model or stored.get("model"), task) if size else {}
     return read_recipe(source, overrides | parse_overrides(settings))
 
 
-def columns_of(names: str, task: str | None) -> dict[str, Any]:
-    """The settings behind --columns."""
-    parts = [int(part) if part.strip().lstrip("-").isdigit() else part.strip() for part in names.split(",")]
-    if task == "tag" and len(parts) == 2:
-        return {"data.columns.word": parts[0], "data.columns.tag": parts[1]}
-    return {"data.columns": parts}
+def check_targets(task: str | None, *targets: list[str] | None) -> None:
+    """Targets are of translations."""
+    if any(targets) and task != "translate":
+        raise ConfigError(f"--target goes with --task translate, not with {task or 'language-model'}")
 
 
 def search_settings(words: Iterable[str], beam_size: int | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from elman.corpus.config import DataConfig
 from elman.corpus.document import Document, Repairs
@@ -73,6 +73,9 @@ def resolve(config: DataConfig, tokenizer_type: str) -> DataConfig:
 class Corpus:
     """Made by `open_corpus`. `documents(split)` may be called as often as wanted; nothing is kept in memory."""
 
+    names: ClassVar[Any] = None
+    """The labels or tags of a document, where models learn a set of them: training must have each."""
+
     def __init__(self, config: DataConfig, language: Language | None = None):
         assert config.document != "auto"
         assert config.boundary != "auto"
@@ -82,6 +85,7 @@ class Corpus:
         self._held_out: HeldOut | None = None
         self._passage: int | None = None
         self._readings: dict[Split, Repairs] = {}
+        self._noticed: dict[Split, Repairs] = {}
         self._sources = {split: locate(getattr(config, split), config.format, split) for split in SPLITS}
         self._spool_standard_input()
         self._spoken = [split for split in SPLITS if language and next(language.split(split), None)]
@@ -107,9 +111,13 @@ class Corpus:
         """What the latest readings took, all splits together; what two splits read from the same files counts once."""
         total = Repairs()
         by_origin = {tuple(self.sources(split)) or split: repairs for split, repairs in self._readings.items()}
-        for repairs in by_origin.values():
+        for repairs in (*by_origin.values(), *self._noticed.values()):
             total.merge(repairs)
         return total
+
+    def notice(self, split: Split, repairs: Repairs) -> None:
+        """Count also what was found after reading, in one split alone: texts that were cut, tags that are odd."""
+        self._noticed.setdefault(split, Repairs()).merge(repairs)
 
     def repairs_in(self, split: Split) -> Repairs:
         """What the latest reading of a split took. A held-out split is read, and counted, with all of train."""
@@ -133,7 +141,7 @@ class Corpus:
             documents = self.language.split(split)
         elif self._is_cut(split):
             held_out = self._hold_out()
-            documents = held_out.only(split, self._read(origin, repairs, self._passage))
+            documents = held_out.only(split, self._read(origin, repairs, self._passage), repairs)
         else:
             documents = self._read(origin, repairs)
         empty = True
@@ -143,7 +151,8 @@ class Corpus:
         if empty:
             found = "; ".join(repairs.describe())
             where = ", ".join(source.name for source in origin[:3]) or None
-            raise DataError(f"no documents for {split}" + (f": {found}" if found else ""), file=where)
+            remedy = f"give data.{split} a file of its own" if self._is_cut(split) else None
+            raise DataError(f"no documents for {split}" + (f": {found}" if found else ""), file=where, remedy=remedy)
 
     def _read(self, sources: Iterable[Source], repairs: Repairs, passage: int | None = None) -> Iterator[Document]:
         for source in sources:
@@ -169,13 +178,12 @@ class Corpus:
             train = self._sources["train"]
             if self.unit == "file":
                 self._passage = self._passage_lines(train)
-            units = self._read(train, Repairs(), self._passage)
-            self._held_out = hold_out(
-                units,
-                self._fraction("valid"),
-                self._fraction("test"),
-                where=", ".join(source.name for source in train[:3]),
-            )
+            where = ", ".join(source.name for source in train[:3])
+            shares = self._fraction("valid"), self._fraction("test")
+            found = hold_out(self._read(train, Repairs(), self._passage), *shares, where)
+            if self.names is not None:
+                found = found.keeping(self._read(train, Repairs(), self._passage), self.names)
+            self._held_out = found
         return self._held_out
 
     def _passage_lines(self, sources: list[Source]) -> int:

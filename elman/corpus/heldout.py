@@ -5,15 +5,16 @@ A hash is a number from 0 to 1. The low end of that line is for validation, the 
     0 ──── valid ────┤ low ──────── train ──────── high ├──── test ──── 1
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import nextafter
 
-from elman.corpus.document import Document
+from elman.corpus.document import Document, Repairs
 from elman.errors import DataError
 
 FEW = 1000  # distinct units up to which splits are balanced one by one; beyond, train is never left empty by chance
+KEPT = "not held out, or training would lack its label or tag"
 
 
 @dataclass(frozen=True)
@@ -22,23 +23,39 @@ class HeldOut:
 
     low: float
     high: float
+    kept: frozenset[float] = frozenset()
+    """Hashes that stay in training wherever they lie."""
 
     def split(self, document: Document) -> str:
         place = position(document.text)
-        if place is None:
+        if place is None or place in self.kept:
             return "train"
         return "valid" if place < self.low else "test" if place >= self.high else "train"
 
-    def only(self, split: str, documents: Iterable[Document]) -> Iterator[Document]:
+    def only(self, split: str, documents: Iterable[Document], repairs: Repairs | None = None) -> Iterator[Document]:
         """The documents of one split. A piece is followed by a boundary where its next piece belongs to another."""
         waiting: Document | None = None
         for document in documents:
+            if repairs is not None and self.kept and position(document.text) in self.kept:
+                repairs.add(KEPT, document.source, document.line)
             mine = self.split(document) == split
             if waiting:
                 yield waiting if mine or not waiting.continues else replace(waiting, continues=False)
             waiting = document if mine else None
         if waiting:
             yield waiting
+
+    def keeping(self, units: Iterable[Document], names: Callable[[Document], Iterable[str]]) -> "HeldOut":
+        """The same, but of each name (a label, a tag) that training would lack, one unit stays there."""
+        there: set[str] = set()
+        lowest: dict[str, float] = {}  # of names that were only seen elsewhere so far
+        for unit in units:
+            place, found = position(unit.text), {*names(unit)}
+            if place is None or self.split(unit) == "train":
+                there |= found
+            else:
+                lowest |= {name: min(place, lowest.get(name, 1.0)) for name in found}
+        return replace(self, kept=frozenset(place for name, place in lowest.items() if name not in there))
 
 
 def position(text: str) -> float | None:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from pydantic import Field, field_validator
 
@@ -13,13 +13,13 @@ from elman.corpus.config import DataConfig
 from elman.corpus.corpus import SPLITS, Corpus, Split
 from elman.corpus.document import Document, Repairs
 from elman.corpus.reading import Reading
-from elman.corpus.records import Column, as_text, first_row, read_columns, two_columns
+from elman.corpus.records import Column, as_text, first_row, no_header, read_columns, two_columns
 from elman.corpus.sources import Source
 from elman.corpus.text import file_documents
 from elman.errors import ConfigError
 
 LABEL, TEXT = DEFAULT = ("label", "text")
-NO_HEADER = "table without a header: column 1 was taken for the label, column 2 for the text"
+NO_HEADER = no_header("label", "text")
 
 
 class LabelledConfig(DataConfig):
@@ -30,7 +30,8 @@ class LabelledConfig(DataConfig):
     text; of a table of two columns without such a header, the first for the label."""
 
     separator: str = ""
-    """What stands between the labels of one text that has several, such as a comma; empty: each cell is one label."""
+    """What stands between the labels of one text that has several, such as a comma; an empty cell is then a text
+    without any. Empty: each cell is one label."""
 
     max_tokens: int = Field(0, ge=0)
     """Where longer texts are cut; 0 takes them whole."""
@@ -52,6 +53,7 @@ class LabelledCorpus(Corpus):
     """`texts(split)` streams labelled texts; splits, held-out parts and repairs are those of any corpus."""
 
     config: LabelledConfig
+    names: ClassVar = staticmethod(lambda text: text.labels)
 
     def __init__(self, config: LabelledConfig):
         if not (config.train or config.valid or config.test):
@@ -114,6 +116,7 @@ class LabelledCorpus(Corpus):
             names = [] if separator and names == [""] else names
         if "" in names:
             remedy = "remove the line, or name the labels' column in data.columns"
+            remedy += "" if separator else "; where texts may have no label, set data.separator"
             raise reading.error("missing label", line, column, remedy=remedy)
         return tuple(dict.fromkeys(names))
 

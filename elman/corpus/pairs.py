@@ -12,12 +12,12 @@ from elman.corpus.corpus import SPLITS, Corpus, Split
 from elman.corpus.document import Document, PairDocument, Repairs
 from elman.corpus.parallel import COLUMNS, Columns, pairs_of_columns, pairs_of_files, without_empty
 from elman.corpus.reading import Reading
-from elman.corpus.records import Column, first_row, two_columns
+from elman.corpus.records import Column, first_row, no_header, two_columns
 from elman.corpus.reversal import ReversalLanguage
 from elman.corpus.sources import Source, digest, locate
 from elman.errors import ConfigError, DataError
 
-NO_HEADER = "table without a header: column 1 was taken for the source, column 2 for the target"
+NO_HEADER = no_header("source", "target")
 
 
 class PairsConfig(DataConfig):

@@ -91,6 +91,12 @@ def first_row(reading: Reading) -> list[str]:
     return next((row for row, _ in _Table(reading).rows() if row), [])
 
 
+def no_header(first: str, second: str) -> str:
+    """What is said of a table of two columns whose first row has none of the usual names."""
+    taken = f"column 1 was taken for the {first}, column 2 for the {second}"
+    return f"table without a header: {taken}; if its first row is one, name its columns with --columns"
+
+
 def two_columns(columns: list[Column] | None, first: str, second: str) -> list[Column] | None:
     """Settings that name a column for each of two things, if they do."""
     if columns is None:

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from elman.corpus.config import DataConfig
 from elman.corpus.corpus import Corpus, Split
@@ -39,6 +39,7 @@ class TaggedCorpus(Corpus):
     """`sentences(split)` streams them; splits, held-out parts and repairs are those of any corpus."""
 
     config: TaggedConfig
+    names: ClassVar = staticmethod(lambda sentence: sentence.tagged.tags)
 
     def __init__(self, config: TaggedConfig):
         if not (config.train or config.valid or config.test):

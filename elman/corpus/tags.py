@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.corpus.document import Repairs
+from elman.corpus.entities import OUTSIDE, Entity, entities, split_tag
 from elman.corpus.tagged import Tagged
 from elman.errors import DataError, nearest
 
 Scheme = Literal["none", "iob1", "bio", "bioes"]
-OUTSIDE = "O"
-ROLES = {"B": "B", "I": "I", "E": "E", "S": "S", "M": "I", "L": "E", "U": "S"}  # BMES and BILOU say the same
+Asked = Scheme | Literal["auto"]
 LETTERS: dict[Scheme, set[str]] = {"bioes": set("BIES"), "bio": set("BI"), "iob1": set("BI")}
 
 
@@ -24,12 +26,6 @@ class Legal(NamedTuple):
     start: NDArray[np.bool_]
     end: NDArray[np.bool_]
     between: NDArray[np.bool_]
-
-
-def split_tag(tag: str) -> tuple[str, str]:
-    """`B-PER` as role and type; a tag without a type, such as O, has an empty one."""
-    role, dash, kind = tag.partition("-")
-    return (ROLES.get(role, role), kind) if dash else (tag, "")
 
 
 class TagSet:
@@ -45,13 +41,34 @@ class TagSet:
         return len(self.names)
 
     @classmethod
-    def of(cls, sentences: Iterable[Tagged], scheme: Scheme | Literal["auto"] = "auto") -> TagSet:
+    def of(cls, sentences: Iterable[Tagged], scheme: Asked = "auto") -> TagSet:
         """All tags of these sentences, sorted; auto takes the strictest scheme that none of them breaks."""
         pairs = {pair for sentence in sentences for pair in _pairs(sentence.tags)}
         names = sorted({left for left, _ in pairs if left})
         if not names:
             raise DataError("there is no tag to learn", remedy="is the right column named?")
         return cls(names, _scheme(names, pairs) if scheme == "auto" else scheme)
+
+    @classmethod
+    def checked(cls, sentences: Callable[[], Iterable[Tagged]], scheme: Asked, repairs: Repairs) -> TagSet:
+        """The same, but a scheme that most entities break is an error; entities that break the one most keep to count.
+
+        `sentences` gives them once more at each call.
+        """
+        found = cls.of(sentences(), scheme)
+        if not found.marks_entities or (scheme == "auto" and found.scheme != "none"):
+            return found
+        tally = _Tally(sentences(), LETTERS)
+        fits = tally.best()
+        if scheme in LETTERS and tally.broken[scheme] * 2 > tally.entities:
+            raise tally.error(scheme, fits)
+        kept = fits if scheme == "auto" else scheme
+        if kept in LETTERS and tally.broken[kept]:
+            kind = f"entity that breaks the scheme {kept}"
+            kind += ", so that tags may follow each other freely (data.scheme sets one)" if scheme == "auto" else ""
+            first = tally.first[kept]
+            repairs.add(kind, first.source, first.line, tally.broken[kept])
+        return found
 
     @property
     def marks_entities(self) -> bool:
@@ -103,6 +120,46 @@ def _follows(scheme: Scheme, before: str, after: str) -> bool:
     if scheme == "bioes":
         return (right in ("I", "E")) == inside and (goes_on or not inside)
     return True
+
+
+class _Tally:
+    """How many entities break each scheme, and where the first does."""
+
+    def __init__(self, sentences: Iterable[Tagged], schemes: Iterable[Scheme]):
+        self.entities = 0
+        self.broken: Counter[Scheme] = Counter()
+        self.first: dict[Scheme, Tagged] = {}
+        for sentence in sentences:
+            found = entities(sentence.tags)
+            self.entities += len(found)
+            for scheme in schemes:
+                broken = sum(not _keeps(scheme, sentence.tags, entity) for entity in found)
+                if broken:
+                    self.broken[scheme] += broken
+                    self.first.setdefault(scheme, sentence)
+
+    def best(self) -> Scheme:
+        """The scheme that the fewest entities break; none where that is most of them."""
+        best = min(LETTERS, key=lambda scheme: self.broken[scheme])
+        return best if self.broken[best] * 2 <= self.entities else "none"
+
+    def error(self, scheme: Scheme, fits: Scheme) -> DataError:
+        first = self.first[scheme]
+        return DataError(
+            f"{self.broken[scheme]} of {self.entities} entities break the scheme {scheme!r} of data.scheme; "
+            f"{fits!r} fits. The first: {' '.join(first.tags[:20])}",
+            file=first.source or None,
+            line=first.line or None,
+            remedy=f"set data.scheme: {fits}, or auto",
+        )
+
+
+def _keeps(scheme: Scheme, tags: Sequence[str], entity: Entity) -> bool:
+    """Whether an entity is spelled as the scheme has it, after what stands before it and with an end."""
+    own = tags[entity.start : entity.end]
+    before = tags[entity.start - 1] if entity.start else ""
+    spelled = all(split_tag(tag)[0] in LETTERS[scheme] for tag in own)
+    return spelled and all(_follows(scheme, *pair) for pair in pairwise((before, *own, "")))
 
 
 def _marks_entities(names: list[str]) -> bool:

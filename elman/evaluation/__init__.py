@@ -5,7 +5,13 @@ from elman.evaluation.config import EvaluationConfig
 from elman.evaluation.languages import Agreement, Comparison, Excess, agreement, compare, excess
 from elman.evaluation.likelihood import Likelihood, evaluate
 from elman.evaluation.score import Score, score_texts
-from elman.evaluation.significance import Difference, bootstrap_interval, paired_difference, resample_interval
+from elman.evaluation.significance import (
+    Difference,
+    bootstrap_interval,
+    paired_difference,
+    paired_scores,
+    resample_interval,
+)
 from elman.evaluation.tagging import TaggingScore, entities, judge_tags
 from elman.evaluation.translation import Measure, edit_distance, judge_translations, paired_bleu
 
@@ -33,6 +39,7 @@ __all__ = [
     "judge_translations",
     "paired_bleu",
     "paired_difference",
+    "paired_scores",
     "resample_interval",
     "score_label_sets",
     "score_labels",

@@ -118,6 +118,11 @@ def score_label_sets(
     )
 
 
+def label_counts(answers: ArrayLike, truth: ArrayLike) -> NDArray[np.bool_]:
+    """What each text adds to the sums that F1 is made of, by a one for each label answered and each true one."""
+    return _Counts.of(np.asarray(answers).astype(bool), np.asarray(truth).astype(bool)).units
+
+
 def calibration_error(confidence: ArrayLike, right: ArrayLike, bins: int = BINS) -> float:
     """Expected calibration error (Naeini et al., 2015): |confidence - share that is right| of each bin, by its size."""
     chances, hits = np.asarray(confidence, dtype=np.float64).ravel(), np.asarray(right, dtype=np.float64).ravel()

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from elman.evaluation.plain import plain
 
+AT_ONCE = 1000  # draws in memory
 UNITS = 4096  # more than these are first put together at random: the interval stays, the work does not grow
 
 
@@ -69,7 +70,8 @@ class Difference:
     interval: tuple[float, float]
     """Where it lies if the examples are drawn anew (95 %)."""
     p_value: float
-    """Share of draws that would deny it: twice that of draws on the other side of zero."""
+    """Share of draws that would deny it: twice that of draws on the other side of zero, the sample itself counted as
+    one of them, so that it is never 0."""
 
     def plain(self) -> dict[str, Any]:
         return plain(self)
@@ -89,6 +91,34 @@ def paired_difference(
         change, sizes = (np.bincount(unit, part).astype(np.float64) for part in (change, sizes))
     drawn = random.multinomial(len(change), np.full(len(change), 1 / len(change)), size=samples)
     found = (drawn @ change) / np.maximum(drawn @ sizes, 1e-300)
+    return _difference(whole, found)
+
+
+def paired_scores(
+    first: ArrayLike,
+    second: ArrayLike,
+    statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    samples: int = 10_000,
+    seed: int = 0,
+) -> Difference:
+    """The same for a score that is a function of sums over units, as in `resample_interval`: an F1, a mean of them."""
+    parts = [np.asarray(units, dtype=np.float64) for units in (first, second)]
+    assert parts[0].ndim == parts[1].ndim == 2
+    assert len(parts[0]) == len(parts[1]) > 0, "pairs of units"
+    random = np.random.default_rng(seed)
+    whole = np.subtract(*(statistic(part.sum(0, keepdims=True)) for part in reversed(parts)))
+    if len(parts[0]) > UNITS:
+        order, cuts = random.permutation(len(parts[0])), np.arange(UNITS) * len(parts[0]) // UNITS
+        parts = [np.add.reduceat(part[order], cuts, axis=0) for part in parts]
+    count, found = len(parts[0]), []
+    for size in [AT_ONCE] * (samples // AT_ONCE) + [samples % AT_ONCE]:
+        drawn = random.multinomial(count, np.full(count, 1 / count), size=size)
+        found.append(statistic(drawn @ parts[1]) - statistic(drawn @ parts[0]))
+    return _difference(float(whole[0]), np.concatenate(found))
+
+
+def _difference(whole: float, found: NDArray[np.float64]) -> Difference:
+    """By what was found in each draw."""
     low, high = np.quantile(found, [0.025, 0.975])
-    beyond = min(float((found <= 0).mean()), float((found >= 0).mean()))
-    return Difference(whole, (float(low), float(high)), min(1.0, 2 * beyond))
+    beyond = min((found <= 0).sum(), (found >= 0).sum())
+    return Difference(whole, (float(low), float(high)), min(1.0, 2 * float(beyond + 1) / (len(found) + 1)))

@@ -1,7 +1,6 @@
 """How well sentences are tagged: accuracy, and precision, recall and F1 of entities as CoNLL's scorer counts them.
 
-An entity counts if its first word, its last word and its type are right. The scorer (conlleval, Tjong Kim Sang, 2004)
-takes any row of tags: an `I-` with nothing of its type before it begins an entity as `B-` would.
+An entity counts if its first word, its last word and its type are right.
 """
 
 from collections import Counter
@@ -10,18 +9,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from elman.corpus.tags import OUTSIDE, split_tag
+from elman.corpus.entities import entities
 from elman.errors import DataError
 from elman.evaluation.significance import bootstrap_interval
-
-
-class Entity(NamedTuple):
-    """Words `start` to `end`, the latter not included."""
-
-    type: str
-    start: int
-    end: int
 
 
 class Counts(NamedTuple):
@@ -54,6 +46,7 @@ class TaggingScore:
     entities: Counts
     types: Mapping[str, Counts]  # entities of each type, by name
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    by_sentence: Sequence[Counts] = ()
 
     @property
     def accuracy(self) -> float:
@@ -63,35 +56,6 @@ class TaggingScore:
         """Type, precision, recall, F1 and entities found: the lines that CoNLL's scorer prints, all types first."""
         lines = {"": self.entities, **self.types}
         return [(name, part.precision, part.recall, part.f1, part.found) for name, part in lines.items()]
-
-
-def entities(tags: Sequence[str]) -> list[Entity]:
-    """The entities of a sentence, by the scorer's rules; what they leave open (E, S) is read as seqeval does."""
-    result: list[Entity] = []
-    start: int | None = None
-    before, before_type = OUTSIDE, ""
-    for place, (role, kind) in enumerate([*map(split_tag, tags), (OUTSIDE, "")]):
-        if start is not None and _ends(before, before_type, role, kind):
-            result.append(Entity(before_type, start, place))
-            start = None
-        if _starts(before, before_type, role, kind):
-            start = place
-        before, before_type = role, kind
-    return result
-
-
-def _ends(before: str, before_type: str, role: str, kind: str) -> bool:
-    closed = before in ("E", "S")
-    return closed or (before in ("B", "I") and role in ("B", "S", OUTSIDE)) or _changes(before, before_type, kind)
-
-
-def _starts(before: str, before_type: str, role: str, kind: str) -> bool:
-    after_end = before in ("E", "S", OUTSIDE) and role in ("E", "I")
-    return role in ("B", "S") or after_end or _changes(role, kind, before_type)
-
-
-def _changes(role: str, kind: str, other: str) -> bool:
-    return role not in (OUTSIDE, ".") and kind != other
 
 
 def judge_tags(
@@ -125,7 +89,13 @@ def judge_tags(
         name: bootstrap_interval(part, size, level, samples, seed) for name, (part, size) in ratios.items() if sum(size)
     }
     sums = Counts(*total.sum(0).tolist())
-    return TaggingScore(len(words), sum(words), sum(right), sums, dict(sorted(types.items())), intervals)
+    return TaggingScore(len(words), sum(words), sum(right), sums, dict(sorted(types.items())), intervals, whole)
+
+
+def entity_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """F1 (samples,) by sums (samples, 3) of entities that are there, that were found, and that were found right."""
+    there, found, correct = sums.T
+    return np.divide(2 * correct, there + found, out=np.zeros(len(sums)), where=there + found > 0)
 
 
 def _pairs(

@@ -12,6 +12,7 @@ from elman.errors import ConfigError, nearest
 from elman.evaluation import EvaluationConfig
 from elman.generation import GenerationConfig
 from elman.pipeline.tasks import TASKS, Task
+from elman.pipeline.tasks.base import check_figure
 from elman.pipeline.tasks.classify import Classify
 from elman.pipeline.tasks.searching import SearchConfig
 from elman.pipeline.tasks.starting import body_settings
@@ -106,7 +107,16 @@ def read_recipe(
     recipe = Recipe.make(settings)
     if not recipe.parameters:  # else the width is still open
         recipe.kind.try_building(recipe.model)
+    check_figure(recipe.evaluation.choose_by, recipe.kind.figures, f" of task {recipe.task}")
     return recipe
+
+
+def columns_of(names: str, task: str | None) -> dict[str, Any]:
+    """The settings behind --columns."""
+    parts = [int(part) if part.strip().lstrip("-").isdigit() else part.strip() for part in names.split(",")]
+    if task == "tag" and len(parts) == 2:
+        return {"data.columns.word": parts[0], "data.columns.tag": parts[1]}
+    return {"data.columns": parts}
 
 
 def _completed(settings: dict[str, Any]) -> dict[str, Any]:

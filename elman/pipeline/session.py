@@ -20,7 +20,7 @@ from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.results import final_results
 from elman.pipeline.resuming import agreed, source_of
 from elman.pipeline.sizes import fit_size
-from elman.pipeline.tasks.base import changed
+from elman.pipeline.tasks.base import changed, check_figure
 from elman.runs import Checkpoint, Metrics, Run, atomic_write, environment
 from elman.runs.files import discard
 from elman.training import Counting, Report, Trainer, Validation, World, joined
@@ -91,6 +91,7 @@ class Session:
         choose_threads(recipe, self.device)
         self.prepared = world.leader_first(lambda: prepare(recipe, folder))
         task = self.prepared.task
+        check_figure(recipe.evaluation.choose_by, task.own_figures(), " of this data")
         self.recipe = fit_size(recipe, task.build)
         world.lead(lambda: atomic_write(self.run.config, write_recipe(self.recipe).encode()))
         torch.manual_seed(self.recipe.seed)
@@ -105,6 +106,7 @@ class Session:
         self.metrics = Metrics(self.run.metrics) if world.leads else None
         self.found: Checkpoint | None = None  # the best weights that are not on disk yet
         self.notes += task.notes(batches, self.prepared, self.recipe)
+        self.notes += task.too_long(self.model, self.prepared, self.recipe)
 
     def __iter__(self) -> Iterator[Report]:
         for note in self.notes:

@@ -1,6 +1,7 @@
 """A trained model ready to use: `elman.load("runs/mine")` speaks, scores, and lets one look inside."""
 
 import shlex
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -88,15 +89,23 @@ class TrainedModel:
         of that name, such as beam_size.
         """
         if isinstance(lines, str):
-            return next(iter(self.predict([lines], probabilities=probabilities, **search)))
-        return self.task.predict(self.model, lines, self.searching(search), probabilities)
+            (answer,) = self.predict([lines], probabilities=probabilities, **search)
+            return answer
+        return self._answers(lines, self.searching(search), probabilities)
 
-    def searching(self, settings: Mapping[str, Any]) -> Recipe:
-        """The recipe with these settings of `search`."""
-        if settings and not isinstance(self.task, Translate):
-            raise ConfigError(f"search.{next(iter(settings))}: of translations, but the run's task is {self.task.name}")
-        search = SearchConfig.make({**self.recipe.search.plain(), **settings}, where="search")
-        return self.recipe.model_copy(update={"search": search})
+    def searching(self, search: Mapping[str, Any]) -> Recipe:
+        """Its recipe with other settings of the search; those of other tasks look for nothing."""
+        if search and not isinstance(self.task, Translate):
+            given = ", ".join(search)
+            raise ConfigError(f"{given}: only translations are searched for; the run is of task {self.task.name}")
+        settings = SearchConfig.make({**self.recipe.search.plain(), **search}, where="search")
+        return self.recipe.model_copy(update={"search": settings})
+
+    def _answers(self, lines: Iterable[Any], recipe: Recipe, probabilities: bool) -> Iterator[Any]:
+        self.task.asides()  # of others
+        yield from self.task.predict(self.model, lines, recipe, probabilities)
+        for note in self.task.asides():
+            warnings.warn(note, stacklevel=2)
 
     @property
     def kind(self) -> str:

@@ -158,3 +158,55 @@ def test_translations_are_taken_only_if_this_teacher_wrote_them(elman, place):
     assert ended.code == 1
     assert "elman train --run t --resume" in ended.err
     assert not (place / "new.jsonl").exists()
+
+
+def test_a_comma_parts_labels_and_an_empty_cell_has_none(elman, place):
+    """Planted: a comma read as YAML."""
+    (place / "m.tsv").write_text("label\ttext\n" + "red,blue\tone two\n\tthree four\nblue\ttwo\n" * 8)
+    given = ("--task", "classify", "--data", "m.tsv", "--valid", "m.tsv", *NARROW, *QUICK)
+    ended = elman("train", *given, "--run", "r", "--data.separator", ",")
+    assert ended.code == 0, ended.err
+    assert "labels: blue, red" in ended.err
+    assert json.loads(elman("eval", "r", "--data", "m.tsv", "--json").out)["examples"] == 24
+    ended = elman("train", *given, "--run", "q")
+    assert ended.code == 1
+    assert "m.tsv, line 3, column 'label': missing label" in ended.err
+    assert "data.separator" in ended.err
+
+
+def test_a_table_with_other_names_is_judged_by_naming_its_columns(elman, place):
+    """Planted: the run's own names kept; no hint at --columns."""
+    (place / "o.tsv").write_text(LABELLED.replace("label\ttext", "mood\treview"))
+    trained = elman("train", "--task", "classify", "--data", "l.tsv", "--valid", "l.tsv", "--run", "r", *NARROW, *QUICK)
+    assert trained.code == 0, trained.err
+    ended = elman("eval", "r", "--data", "o.tsv")
+    assert ended.code == 1
+    ended = elman("eval", "r", "--data", "o.tsv", "--columns", "mood,review", "--json")
+    usual = elman("eval", "r", "--data", "l.tsv", "--json")
+    assert json.loads(ended.out)["accuracy"] == json.loads(usual.out)["accuracy"]
+    assert elman("eval", "r", "--columns", "mood,review").code == 2
+    ended = elman("train", "--task", "classify", "--data", "o.tsv", "--valid", "o.tsv", "--run", "q", *NARROW, *QUICK)
+    assert "name its columns with --columns" in " ".join(ended.err.split())
+
+
+def test_columns_of_tags_are_named_by_number(elman, place):
+    """Planted: --columns not passed on."""
+    elman("train", "--task", "tag", "--data", "t.conll", "--valid", "t.conll", "--run", "r", *NARROW, *QUICK)
+    swapped = "".join("\t".join(line.split("\t")[::-1]) + "\n" for line in TAGGED.splitlines())
+    (place / "s.conll").write_text(swapped)
+    ended = elman("eval", "r", "--data", "s.conll", "--columns", "2,1", "--json")
+    assert json.loads(ended.out)["words"] == 48
+
+
+def test_options_of_translation_are_refused_elsewhere(elman, place):
+    """Planted: each passed over in silence."""
+    elman("train", "--task", "classify", "--data", "l.tsv", "--valid", "l.tsv", "--run", "r", *NARROW, *QUICK)
+    for words in (("predict", "r", "--beam-size", "3"), ("eval", "r", "--data", "l.tsv", "--beam-size", "3")):
+        ended = elman(*words, stdin="this is x .\n")
+        assert (ended.code, ended.out) == (2, "")
+        assert "beam_size: only translations are searched for; the run is of task classify" in ended.err
+    ended = elman("eval", "r", "--data", "l.tsv", "--target", "p.tgt")
+    assert (ended.code, "--target goes with task translate" in ended.err) == (2, True)
+    for verb in ("train", "compare"):
+        ended = elman(verb, "--task", "classify", "--data", "l.tsv", "--target", "p.tgt", "--run", "q")
+        assert (ended.code, "--target goes with --task translate, not with classify" in ended.err) == (2, True)

@@ -1,14 +1,15 @@
 """Holding out: what is tested on was never trained on."""
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.corpus import DataConfig, Document, open_corpus
-from elman.corpus.heldout import FEW, hold_out, position
+from elman.corpus import DataConfig, Document, Labelled, LabelledCorpus, TaggedCorpus, open_corpus
+from elman.corpus.heldout import FEW, KEPT, HeldOut, hold_out, position
 from elman.errors import DataError
 
 LINES = st.lists(st.text("abc ", max_size=3), min_size=1, max_size=60)
@@ -121,3 +122,49 @@ def test_what_is_given_is_never_cut(tmp_path):
     assert corpus.splits() == ["train", "valid"]
     assert len(texts(corpus, "train")) == 99
     assert texts(corpus, "valid") == ["v"] * 5
+
+
+def named_corpus(folder, kind, count=200):
+    """Texts with one of two labels (or tags), and thirty names that occur once each."""
+    names = [f"rare{number}" for number in range(30)] + ["a", "b"] * count
+    write = {"classify": "{1}\tsome text {0}\n", "tag": "some\tO\ntext\tO\n{0}\t{1}\n\n"}[kind]
+    path = folder / {"classify": "a.tsv", "tag": "a.conll"}[kind]
+    head = "label\ttext\n" if kind == "classify" else ""
+    path.write_text(head + "".join(write.format(number, name) for number, name in enumerate(names)))
+    return {"classify": LabelledCorpus, "tag": TaggedCorpus}[kind].open(train=str(path), test_fraction=0.1)
+
+
+@pytest.mark.parametrize("kind", ["classify", "tag"])
+def test_training_has_every_label_and_tag(tmp_path, kind):
+    """Planted: nothing kept; also those kept whose names training has; those kept counted in their split alone."""
+    corpus = named_corpus(tmp_path, kind)
+    found = {split: list(corpus.documents(split)) for split in corpus.splits()}
+    names = {split: {name for one in documents for name in corpus.names(one)} for split, documents in found.items()}
+    assert names["valid"] | names["test"] <= names["train"]
+    assert {"a", "b"} <= names["valid"] & names["test"]
+    rare = [one for one in found["train"] if {*corpus.names(one)} & {f"rare{number}" for number in range(30)}]
+    natural = HeldOut(0.1, 0.9)
+    kept = [one for one in rare if natural.split(one) != "train"]
+    assert 0 < len(kept) < 30
+    assert corpus.repairs.counts[KEPT] == len(kept)
+    assert sum(map(len, found.values())) == 430
+
+
+def test_of_a_name_in_several_texts_the_same_one_is_kept_in_any_order():
+    """Planted: the last one that is read kept."""
+    units = [Labelled(f"text {number}", labels=("a",)) for number in range(40)]
+    natural = HeldOut(0.1, 0.9)
+    lost = [replace(unit, labels=("b",)) if natural.split(unit) != "train" else unit for unit in units]
+    one, other = (natural.keeping(order, lambda unit: unit.labels) for order in (lost, lost[::-1]))
+    assert one == other
+    assert len(one.kept) == 1
+    twice = [*lost, replace(next(unit for unit in lost if position(unit.text) in one.kept), labels=("a",))]
+    assert one.split(twice[-1]) == "train"  # equal texts never part
+
+
+def test_where_every_text_has_its_own_label_nothing_can_be_held_out(tmp_path):
+    """Planted: an error without what would work."""
+    (tmp_path / "a.tsv").write_text("label\ttext\n" + "".join(f"{n}\ttext {n}\n" for n in range(40)))
+    corpus = LabelledCorpus.open(train=str(tmp_path / "a.tsv"))
+    with pytest.raises(DataError, match=r"no documents for valid: \d+ × not held out.*give data.valid a file"):
+        list(corpus.texts("valid"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.corpus import Tagged, TagSet
+from elman.corpus import Repairs, Tagged, TagSet
 from elman.errors import DataError
 
 # What entities look like in each scheme: of one word, of two, of three; and beside one of its own type.
@@ -99,3 +99,39 @@ def test_a_tag_unseen_in_training_is_told_with_its_place():
         known.encode(sentence(["VERB", "NOUNS"]))
     with pytest.raises(DataError, match="no tag to learn"):
         TagSet.of([])
+
+
+def checked(scheme, *rows):
+    repairs = Repairs()
+    found = TagSet.checked(lambda: (sentence(row.split()) for row in rows), scheme, repairs)
+    return found, repairs.describe()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "rows", "fits"),
+    [
+        ("bioes", ["O O", "B-X I-X O", "B-Y I-Y", "B-X"], "bio"),
+        ("bio", ["S-X O", "B-X E-X O"], "bioes"),
+        ("bio", ["I-X I-X O", "I-Y B-Y"], "iob1"),
+        ("iob1", ["B-X O B-X", "B-Y I-Y"], "bio"),
+        ("iob1", ["B-X O S-X", "I-Y", "E-Y"], "none"),
+    ],
+)
+def test_a_scheme_that_most_entities_break_is_an_error_that_names_the_one_that_fits(scheme, rows, fits):
+    """Planted: letters of a scheme not looked at; the ends of an entity not looked at; the strictest scheme named."""
+    with pytest.raises(
+        DataError, match=rf"a\.conll, line 7: .*the scheme '{scheme}'.*'{fits}' fits.*data.scheme: {fits}"
+    ):
+        checked(scheme, *rows)
+
+
+def test_few_entities_that_break_the_scheme_are_counted():
+    """Planted: none counted where the scheme is found out; sentences counted instead of entities."""
+    rows = ["B-X I-X O B-X", "I-X O I-Y", "B-X I-Y", *["B-X O B-Y"] * 4]
+    found, told = checked("bio", *rows)
+    assert found.scheme == "bio"
+    assert told == ["3 × entity that breaks the scheme bio (first: a.conll, line 7)"]
+    found, told = checked("auto", *rows)
+    assert found.scheme == "none"
+    assert told[0].startswith("3 × entity that breaks the scheme bio, so that tags may follow each other freely")
+    assert checked("none", *rows)[1] == checked("auto", *rows[:1])[1] == checked("bio", "NOUN VERB")[1] == []

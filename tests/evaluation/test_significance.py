@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from elman.evaluation.significance import bootstrap_interval
+from elman.evaluation.classification import label_counts, macro_f1
+from elman.evaluation.significance import UNITS, bootstrap_interval, paired_difference, paired_scores
 
 
 def test_the_interval_of_a_mean_is_as_wide_as_theory_says():
@@ -40,3 +41,40 @@ def test_a_higher_level_is_wider():
     values = np.arange(50.0)
     narrow, wide = (bootstrap_interval(values, level=level) for level in (0.5, 0.99))
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
+
+
+def ratio(sums):
+    return sums[:, 0] / sums[:, 1]
+
+
+def test_a_score_of_sums_is_compared_as_a_ratio_is():
+    """Planted: other draws for the second model, as if the two were not paired."""
+    random = np.random.default_rng(4)
+    sizes = random.integers(1, 9, 300).astype(float)
+    first = random.binomial(sizes.astype(int), 0.6).astype(float)
+    second = np.minimum(first + (random.random(300) < 0.06), sizes)
+    plain = paired_difference(first, second, sizes)
+    sums = paired_scores(np.stack([first, sizes], 1), np.stack([second, sizes], 1), ratio)
+    assert sums.difference == pytest.approx(plain.difference)
+    assert sums.interval == pytest.approx(plain.interval, rel=0.1)
+    many = [np.repeat(np.stack([part, sizes], 1), UNITS // 100, axis=0) for part in (first, second)]
+    assert paired_scores(*many, ratio).difference == pytest.approx(plain.difference)
+
+
+@pytest.mark.parametrize("samples", [9, 10_000])
+def test_a_difference_without_doubt_has_a_chance_above_zero_and_none_has_one(samples):
+    """Planted: the share of draws alone, which is 0."""
+    ones, zeros = np.ones(50), np.zeros(50)
+    assert paired_difference(zeros, ones, samples=samples).p_value == pytest.approx(2 / (samples + 1))
+    both = [np.stack([part, ones], 1) for part in (zeros, ones)]
+    assert paired_scores(*both, ratio, samples=samples).p_value == pytest.approx(2 / (samples + 1))
+    assert paired_difference(ones, ones, samples=samples).p_value == 1
+
+
+def test_mean_f1_is_compared_label_by_label():
+    """Planted: true labels counted as answers."""
+    truth = np.eye(2)[[0] * 90 + [1] * 10]
+    lazy = np.eye(2)[[0] * 100]  # right nine times of ten, and never on the rare label
+    found = paired_scores(label_counts(lazy, truth), label_counts(truth, truth), macro_f1)
+    assert found.difference == pytest.approx(1 - (2 * 90 / 190) / 2)
+    assert found.p_value < 0.001

@@ -1,12 +1,14 @@
 """Scores of tags are those of CoNLL's scorer."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elman.corpus.entities import Entity
 from elman.errors import DataError
 from elman.evaluation import entities, judge_tags
-from elman.evaluation.tagging import Counts, Entity
+from elman.evaluation.tagging import Counts, entity_f1
 
 
 @pytest.mark.parametrize(
@@ -124,3 +126,9 @@ def test_rows_that_do_not_match_are_refused():
         judge_tags([["O"], ["O"]], [["O"], ["O", "O"]])
     with pytest.raises(DataError, match="not as many sentences"):
         judge_tags([["O"], ["O"]], [["O"]])
+
+
+def test_f1_of_sums_is_that_of_counts():
+    """Planted: what is there taken for what was found."""
+    counts = [Counts(4, 2, 1), Counts(2, 5, 2), Counts(3, 0, 0), Counts()]
+    assert entity_f1(np.array(counts, dtype=float)).tolist() == pytest.approx([count.f1 for count in counts])

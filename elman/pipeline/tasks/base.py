@@ -1,7 +1,7 @@
 """What a task is: its settings, how its data becomes numbers, which models do it, and how answers are judged."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from elman.config import Config, typed
 from elman.corpus import Corpus, DataConfig
-from elman.errors import ConfigError, DataError
+from elman.errors import ConfigError, DataError, nearest
 from elman.inspection.reading import Reading
 from elman.layers import LAYERS
 from elman.models import TASK_MODELS
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 Settings = dict[str, Any]
 
 
+class Parts(NamedTuple):
+    """A score that is a function of sums: what each example adds (examples, parts), and the function."""
+
+    units: NDArray[Any]
+    statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
 class Judged(NamedTuple):
     """Scores of a model on a split, and what its main one is a sum of: so that two models can be compared in pairs."""
 
@@ -36,6 +43,8 @@ class Judged(NamedTuple):
     weights: NDArray[np.float64]  # the score is sum(values) / sum(weights)
     written: list[str] | None = None  # what a model wrote, where that is scored as a whole
     references: list[str] | None = None
+    others: Mapping[str, Parts] = {}  # more scores to compare by, under their names
+    notes: tuple[str, ...] = ()  # what whoever reads the scores should know
     positions: NDArray[np.float64] | None = None  # of every position of all examples, where values are sums over these
 
 
@@ -63,6 +72,8 @@ class Task(ABC):
     unit: ClassVar[str]
     """What the sizes of data are counted in."""
     default_model: ClassVar[str]
+    figures: ClassVar[tuple[str, ...]] = ()
+    """What a model can be chosen by besides its loss; of some data `own_figures` are fewer."""
     can_be_made: ClassVar[bool] = False
     """Whether `data.language` can stand for files."""
 
@@ -172,6 +183,10 @@ class Task(ABC):
 
     # Models
 
+    def own_figures(self) -> tuple[str, ...]:
+        """Those of `figures` that this data has."""
+        return self.figures
+
     @abstractmethod
     def facts(self) -> dict[str, Any]:
         """What is worth knowing before the first step; with `vocabulary`."""
@@ -188,6 +203,14 @@ class Task(ABC):
 
     def notes(self, batches: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
         """What someone who trains this should be told."""
+        return []
+
+    def too_long(self, model: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
+        """How many texts of each split are longer than the model knows places for, if any are."""
+        return []
+
+    def asides(self) -> list[str]:
+        """The same of the lines that `predict` was given since this was last asked."""
         return []
 
     @abstractmethod
@@ -224,6 +247,15 @@ def pick(registry: Registry[Any], where: str, settings: Any) -> Config:
     if not isinstance(settings, Mapping) or not isinstance(settings.get("type"), str):
         raise ConfigError(f"{where}: needs a type, one of {', '.join(registry)}, but got {settings!r}")
     return typed(settings["type"], registry[settings["type"]].Config).make(settings, where)
+
+
+def check_figure(figure: str, known: Iterable[str], why: str = "") -> None:
+    """An error unless a model can be chosen by it."""
+    known = ["loss", *known]
+    if figure not in known:
+        raise ConfigError(
+            f"evaluation.choose_by: there is no {figure!r}{nearest(figure, known)}{why}; one of {', '.join(known)}"
+        )
 
 
 def changed(run: Path) -> DataError:

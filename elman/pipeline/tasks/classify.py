@@ -11,10 +11,11 @@ import numpy as np
 from elman.corpus import Corpus, LabelledConfig, LabelledCorpus, LabelSet, Repairs, label_rows
 from elman.errors import ConfigError
 from elman.evaluation import score_label_sets, score_labels
+from elman.evaluation.classification import label_counts, macro_f1
 from elman.evaluation.still import still
 from elman.inspection.reading import Reading, classifier_reading
 from elman.models import Classifier
-from elman.pipeline.tasks.base import Judged, Prepared, Settings
+from elman.pipeline.tasks.base import Judged, Parts, Prepared, Settings
 from elman.pipeline.tasks.examples import ExampleTask, chunks, longest, similar
 from elman.pipeline.tasks.files import keep_tokenizer
 from elman.pipeline.tasks.lines import numbered, text_of
@@ -31,6 +32,7 @@ class Classify(ExampleTask):
     """Classify: which label, or which labels, a text has."""
 
     name, unit, default_model, by = "classify", "texts", "classifier", ("text",)
+    figures = ("accuracy", "micro_f1", "macro_f1", "calibration_error")
     Data = LabelledConfig
 
     def __init__(self, tokenizer: Tokenizer, labels: LabelSet, max_tokens: int = 0):
@@ -87,6 +89,9 @@ class Classify(ExampleTask):
         facts = [self.tokenizer.vocabulary, self.labels.names, self.max_tokens]
         return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
+    def own_figures(self) -> tuple[str, ...]:
+        return tuple(name for name in self.figures if self.labels.several or name != "micro_f1")
+
     def facts(self) -> Settings:
         return {"vocabulary": self.tokenizer.vocab_size, "labels": list(self.labels.names)}
 
@@ -109,14 +114,18 @@ class Classify(ExampleTask):
         found, right = found[order], right[order]
         if self.labels.several:
             scores = score_label_sets(found, right, names, THRESHOLD).plain()
-            hits = ((found > THRESHOLD) == right.astype(bool)).all(axis=1)
+            answers, truths = found > THRESHOLD, right.astype(bool)
         else:
-            scores, hits = score_labels(found, right, names).plain(), found.argmax(axis=1) == right
-        return Judged(scores, "accuracy", hits.astype(np.float64), np.ones(len(hits)))
+            scores = score_labels(found, right, names).plain()
+            answers, truths = (one[:, None] == np.arange(len(names)) for one in (found.argmax(axis=1), right))
+        hits = (answers == truths).all(axis=1).astype(np.float64)
+        others = {"macro_f1": Parts(label_counts(answers, truths), macro_f1)}
+        return Judged(scores, "accuracy", hits, np.ones(len(hits)), others=others)
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
         for texts in chunks(numbered(lines, lambda line: text_of(line, "text"))):
             rows = [{"text": np.asarray(ids)} for ids in self.tokenizer.encode_batch(texts)]
+            self.watch(model, rows)
             found = np.zeros((len(rows), len(self.labels)))
             with still(model):
                 for places, batch in similar(rows, "text", recipe.evaluation.batch_size, model):

@@ -1,7 +1,9 @@
 """What tasks on examples share: a store, buckets of similar length, and the loss that training is followed by."""
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,9 +13,10 @@ import numpy as np
 from elman.batches import Buckets, Examples, ExampleStore, together
 from elman.batches.groups import groups
 from elman.corpus import Corpus, Repairs
-from elman.errors import ConfigError, DataError
+from elman.errors import DataError
 from elman.evaluation.still import device_of, still
-from elman.pipeline.tasks.base import Judged, Prepared, Task, changed
+from elman.pipeline.tasks.base import Judged, Prepared, Task, changed, check_figure
+from elman.pipeline.tasks.places import learned_places, longer, told
 from elman.training import Validation
 
 if TYPE_CHECKING:
@@ -57,13 +60,46 @@ class ExampleTask(Task):
         except DataError:  # not there, or not whole
             repairs = Repairs()
             rows = list(self.rows(corpus, split, repairs))
-            corpus.repairs_in(split).merge(repairs)
+            corpus.notice(split, repairs)
             if not rows:
                 raise DataError(f"no example for {split}", file=", ".join(corpus.sources(split)[:3])) from None
             return ExampleStore.build(rows, folder, split, whole)
         if store.fingerprint != whole:
             raise changed(folder.parent)
         return store
+
+    def places(self, model: Any) -> dict[str, int | None]:
+        """How many learned positions there are for each field that is read."""
+        return {self.by[0]: learned_places(model)}
+
+    def too_long(self, model: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
+        notes: list[str] = []
+        for split, store in prepared.stores.items():
+            for field, places in self.places(model).items():
+                what = f"of {len(store):,} {self.unit} of {split} {self._has(field)}"
+                notes += told(longer(store.lengths(field), places), what, places)
+        return notes
+
+    def _has(self, field: str) -> str:
+        return "are" if len(self.by) == 1 else f"have a {field}"
+
+    @cached_property
+    def _long_lines(self) -> Counter[tuple[str, int | None]]:
+        return Counter()
+
+    def watch(self, model: Any, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Count those of some lines that are too long, for `asides`."""
+        for field, places in self.places(model).items():
+            self._long_lines[field, places] += longer((len(row[field]) for row in rows if field in row), places)
+
+    def asides(self) -> list[str]:
+        found = [
+            note
+            for (field, places), count in self._long_lines.items()
+            for note in told(count, f"lines {self._has(field)}", places)
+        ]
+        self._long_lines.clear()
+        return found
 
     def size(self, store: ExampleStore) -> int:
         return len(store)
@@ -110,9 +146,8 @@ class ExampleTask(Task):
         if figure == "loss":
             return Validation(loss, loss)
         scores = self.quick_judge(model, prepared, recipe).scores
-        if not isinstance(scores.get(figure), float):
-            known = ", ".join(["loss", *(key for key, value in scores.items() if isinstance(value, float))])
-            raise ConfigError(f"evaluation.choose_by: there is no {figure!r}; one of {known}")
+        known = [name for name in self.figures if isinstance(scores.get(name), float)]
+        check_figure(figure, known, " of this data")
         worse_if_more = figure.endswith(("_rate", "_error"))
         return Validation(loss, scores[figure] if worse_if_more else -scores[figure], {figure: scores[figure]})
 

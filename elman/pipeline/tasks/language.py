@@ -21,6 +21,7 @@ from elman.models import MODELS, StackConfig, prediction_of
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task, changed
 from elman.pipeline.tasks.files import keep_tokenizer
 from elman.pipeline.tasks.lines import numbered, text_of
+from elman.pipeline.tasks.places import learned_places, longer, told
 from elman.registry import Registry
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 from elman.training import Validation
@@ -42,6 +43,8 @@ class LanguageModelling(Task):
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
+        self._long = 0  # lines that had fewer learned positions than tokens
+        self._places: int | None = None
 
     @classmethod
     def models(cls) -> Registry[Any]:
@@ -128,6 +131,27 @@ class LanguageModelling(Task):
         tokens = prepared.stores["train"].facts.tokens
         return [f"{tokens:,} tokens do not fill {asked}: training with {batches.batch_size}"]
 
+    def too_long(self, model: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
+        """Of masked models, which read pieces; from left to right, places begin again in any long text."""
+        places = learned_places(model) if prediction_of(model) == "masked" else None
+        notes: list[str] = []
+        for split, store in prepared.stores.items():
+            sizes = self._pieces(store, recipe.training.sequence_length, prepared.corpus.carry)
+            what = f"of {len(sizes):,} pieces of {split} are"
+            notes += told(longer(sizes, places), what, places)
+        return notes
+
+    @staticmethod
+    def _pieces(store: TokenStore, length: int, carry: bool) -> np.ndarray:
+        """How long each is that is read by itself."""
+        wholes = np.array([store.facts.tokens]) if carry else np.diff(store.starts)
+        ends = wholes % length
+        return np.concatenate([np.full(int((wholes // length).sum()), length), ends[ends > 0]])
+
+    def asides(self) -> list[str]:
+        long, self._long = self._long, 0
+        return told(long, "lines are", self._places)
+
     def evaluation_batches(
         self, prepared: Prepared, split: str, recipe: "Recipe", quick: bool = False
     ) -> tuple[Lanes | Documents, str]:
@@ -152,8 +176,6 @@ class LanguageModelling(Task):
         return Lanes(store, lanes, settings.sequence_length), f"one stream, state carried over{pieces}"
 
     def validate(self, model: Any, prepared: Prepared, recipe: "Recipe") -> Validation:
-        if recipe.evaluation.choose_by != "loss":
-            raise ConfigError("evaluation.choose_by: a language model is chosen by its loss")
         batches, context = self.evaluation_batches(prepared, "valid", recipe, quick=True)
         loss = evaluate(model, batches, prepared.stores["valid"].facts, context, quick=True).loss
         return Validation(loss, loss, {"perplexity": perplexity(loss)})
@@ -206,6 +228,8 @@ class LanguageModelling(Task):
                 ids.append(model.mask_id)
             ids += self.tokenizer.encode(piece.strip() if self.tokenizer.name == "word" else piece).tolist()
         tokens = torch.tensor([[*ids, self.tokenizer.eos_id]], device=device_of(model))
+        self._places = learned_places(model)
+        self._long += longer([tokens.shape[1]], self._places)
         features, _ = model.features(tokens, None, None)
         fillings = [self._likeliest(model.logits(features[0, gap])) for gap in gaps]
         for gap, filling in zip(gaps, fillings, strict=True):

@@ -15,9 +15,10 @@ from elman.corpus import Corpus, Repairs, Tagged, TaggedConfig, TaggedCorpus, Ta
 from elman.errors import ConfigError
 from elman.evaluation import judge_tags
 from elman.evaluation.still import device_of, still
+from elman.evaluation.tagging import entity_f1
 from elman.inspection.reading import Reading
 from elman.models import Tagger
-from elman.pipeline.tasks.base import Judged, Prepared, Settings, pick
+from elman.pipeline.tasks.base import Judged, Parts, Prepared, Settings, pick
 from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
 from elman.pipeline.tasks.files import keep_json, read_json
 from elman.pipeline.tasks.lines import missing, numbered
@@ -42,6 +43,7 @@ class Tag(ExampleTask):
     """Tag: a tag for each word of a sentence."""
 
     name, unit, default_model, by = "tag", "sentences", "tagger", ("words",)
+    figures = ("accuracy", "precision", "recall", "f1")
     Data = TaggedConfig
 
     def __init__(self, table: WordTable, tags: TagSet):
@@ -73,7 +75,10 @@ class Tag(ExampleTask):
         assert isinstance(corpus, TaggedCorpus)
         words: Any = recipe.tokenizer
         table = WordTable.of(corpus.sentences("train"), WordsConfig.make(_untyped(words.plain())))
-        return cls(table, TagSet.of(corpus.sentences("train"), corpus.config.scheme))
+        odd = Repairs()
+        tags = TagSet.checked(lambda: corpus.sentences("train"), corpus.config.scheme, odd)
+        corpus.notice("train", odd)
+        return cls(table, tags)
 
     def save(self, folder: Path) -> None:
         keep_json(self.table.plain(), folder / "words.json")
@@ -107,6 +112,9 @@ class Tag(ExampleTask):
     def fingerprint(self) -> str:
         facts = [self.table.plain(), self.tags.names, self.tags.scheme]
         return sha256(json.dumps(facts).encode()).hexdigest()
+
+    def own_figures(self) -> tuple[str, ...]:
+        return self.figures if self.tags.marks_entities else ("accuracy",)
 
     def facts(self) -> Settings:
         return {"vocabulary": self.table.vocab_size, "tags": self.tags.names, "scheme": self.tags.scheme}
@@ -142,11 +150,14 @@ class Tag(ExampleTask):
         scores |= {"loss": self.loss(model, store, recipe), "sentences": score.sentences, "words": score.words}
         hits = [[float(a == b) for a, b in zip(*pair, strict=True)] for pair in zip(gold, found, strict=True)]
         right, sizes = np.array([sum(row) for row in hits]), np.array([len(row) for row in hits], dtype=np.float64)
-        return Judged(scores, "accuracy", right, sizes, positions=np.array([hit for row in hits for hit in row]))
+        others = {"f1": Parts(np.array(score.by_sentence), entity_f1)} if self.tags.marks_entities else {}
+        positions = np.array([hit for row in hits for hit in row])
+        return Judged(scores, "accuracy", right, sizes, others=others, positions=positions)
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
         for sentences in chunks(numbered(lines, _words)):
             rows = [self.table.encode(Tagged(tuple(words))) for words in sentences]
+            self.watch(model, rows)
             tags: list[tuple[str, ...]] = [()] * len(rows)
             chances: list[Any] = [None] * len(rows)
             with still(model):

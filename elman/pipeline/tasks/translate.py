@@ -25,6 +25,7 @@ from elman.pipeline.tasks.examples import ExampleTask, chunks, longest, similar
 from elman.pipeline.tasks.files import keep_tokenizer
 from elman.pipeline.tasks.forcing import Forcing, PairScore, can_be_forced
 from elman.pipeline.tasks.lines import numbered, text_of
+from elman.pipeline.tasks.places import learned_places
 from elman.pipeline.tasks.searching import SearchConfig, answers
 from elman.runs import Run
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
@@ -80,6 +81,7 @@ class Translate(ExampleTask):
     """Translate: any sequence from any other, word after word or all words at once."""
 
     name, unit, default_model, by = "translate", "pairs", "encoder-decoder", ("source", "target")
+    figures = ("exact_match", "error_rate", "word_error_rate", "character_error_rate", "bleu", "chrf", "attention_hits")
     Data, can_be_made = PairsConfig, True
 
     def __init__(self, source: Tokenizer, target: Tokenizer, max_tokens: int = 0):
@@ -186,6 +188,9 @@ class Translate(ExampleTask):
     def build(self, config: Any) -> Any:
         return self.models()[config.type](config, self.source.vocab_size, self.target.vocab_size, self.target.eos_id)
 
+    def places(self, model: Any) -> dict[str, int | None]:
+        return {"source": learned_places(model, "encoder"), "target": learned_places(model, "decoder")}
+
     def unit_of(self, model: Any) -> str:
         return "target"
 
@@ -263,6 +268,7 @@ class Translate(ExampleTask):
             texts = [source for source, _ in some]
             scores = self._given(model, some, recipe)
             rows = [{"source": np.asarray(ids)} for ids in self.source.encode_batch(texts)]
+            self.watch(model, rows)
             given: list[Settings] = [{}] * len(rows)
             with still(model):
                 for places, batch in similar(rows, "source", recipe.evaluation.batch_size, model):

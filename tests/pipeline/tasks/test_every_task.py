@@ -1,16 +1,19 @@
 """What the spine promises holds for every task: results, resuming to the bit, judging, answering, refusing."""
 
 import json
+import shutil
 
 import pytest
 import torch
 from task_data import ENDS, TEXTS, settings_of
 
 from elman.corpus import PairCorpus, Repairs
+from elman.corpus.labels import CUT
 from elman.errors import ConfigError, DataError
 from elman.inspection.padding import padding
 from elman.pipeline import load, read_recipe, train
 from elman.pipeline.judging import compare_runs, evaluate_run
+from elman.pipeline.prepare import prepare
 from elman.pipeline.tasks import TASKS
 from elman.training.loop import INTERRUPTED
 
@@ -92,15 +95,35 @@ def test_a_written_recipe_reads_back_the_same(data, task):
     assert read_recipe(recipe.plain()) == recipe
 
 
-def test_two_runs_are_compared_on_the_same_examples(runs, data):
-    found = compare_runs(runs["classify"], runs["classify"], data=[data["classify"]["test"]])
-    assert found["difference"] == 0
-    assert found["p_value"] == 1
+def test_two_runs_are_compared_on_the_same_examples(runs, data, tmp_path):
+    shutil.copytree(runs["classify"], tmp_path / "copy")
+    found = compare_runs(runs["classify"], tmp_path / "copy", data=[data["classify"]["test"]])
+    for change in (found, found["others"]["macro_f1"]):
+        assert change["difference"] == 0
+        assert change["p_value"] == 1
 
 
-def test_runs_of_different_tasks_do_not_compare(runs):
-    with pytest.raises(ConfigError, match="judged alike"):
-        compare_runs(runs["classify"], runs["translate"])
+def test_taggers_of_entities_are_compared_by_their_f1(tmp_path):
+    """Planted: the first minus the second."""
+    (tmp_path / "a.conll").write_text("the\tO\nold\tB-X\ncat\tI-X\n\na\tO\ndog\tB-Y\n\n" * 12)
+    places = {f"data.{split}": str(tmp_path / "a.conll") for split in ("train", "valid")}
+    for name, rate in (("a", 1e-9), ("b", 3e-2)):
+        settings = {"task": "tag", **places, "model.hidden_size": 12, "training.max_epochs": 4, "device": "cpu"}
+        for _ in train(overrides={**settings, "training.learning_rate": rate}, run=tmp_path / name):
+            pass
+    found = compare_runs(tmp_path / "a", tmp_path / "b", data=[str(tmp_path / "a.conll")])
+    scores = [found["runs"][str(tmp_path / name)]["f1"] for name in "ab"]
+    assert scores[1] > scores[0]
+    assert found["others"]["f1"]["difference"] == pytest.approx(scores[1] - scores[0])
+    assert 0 < found["others"]["f1"]["p_value"] < 0.05
+
+
+def test_what_does_not_compare_is_told_at_once(runs, data):
+    """Planted: neither asked before reading the data."""
+    with pytest.raises(ConfigError, match=r"different tasks: .*classify is of task classify, .*translate of translate"):
+        compare_runs(runs["classify"], runs["translate"], data=[data["classify"]["test"]])
+    with pytest.raises(ConfigError, match="are the same run; give two to compare, or one to judge"):
+        compare_runs(runs["tag"], runs["tag"].parent / "tag")
 
 
 def test_a_label_unseen_in_training_is_an_error_with_file_and_line(runs, tmp_path):
@@ -195,9 +218,35 @@ def test_the_best_weights_can_be_chosen_by_a_measure(data, tmp_path):
         assert values["improved"] == (values["valid_accuracy"] > best)
         best = max(best, values["valid_accuracy"])
     assert seen[0]["valid_accuracy"] < best  # else nothing was tested
-    settings["evaluation.choose_by"] = "acuracy"
-    with pytest.raises(ConfigError, match="choose_by"):
-        list(train(overrides=settings, run=tmp_path / "b"))
+
+
+@pytest.mark.parametrize(
+    ("task", "figure", "told"),
+    [
+        (
+            "classify",
+            "acuracy",
+            r"no 'acuracy' .did you mean 'accuracy'.. of task classify; one of loss, accuracy, m",
+        ),
+        ("classify", "micro_f1", r"no 'micro_f1'.* of this data; one of loss, accuracy, macro_f1, calibration_error$"),
+        ("tag", "f1", "no 'f1' of this data; one of loss, accuracy$"),
+        ("translate", "f1", "no 'f1'.* of task translate; one of loss, exact_match"),
+    ],
+)
+def test_a_wrong_measure_to_choose_by_is_told_before_training_and_leaves_no_run(data, tmp_path, task, figure, told):
+    """Planted: asked for at the first validation, when the run folder is there."""
+    settings = settings_of(task, data, **{"evaluation.choose_by": figure})
+    with pytest.raises(ConfigError, match=told):
+        list(train(overrides=settings, run=tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@every_task
+def test_a_model_can_be_chosen_by_every_measure_that_is_named(runs, data, task, tmp_path):
+    """Planted: a figure named that is not judged."""
+    scores = scores_of(runs[task])["valid"]
+    named = {*load(runs[task], "cpu").task.own_figures()} - {"bleu", "chrf", "attention_hits"}  # of some pairs only
+    assert all(isinstance(scores[name], float) for name in named)
 
 
 def test_a_classifier_can_begin_with_a_language_model(data, tmp_path):
@@ -294,13 +343,19 @@ def test_a_model_of_any_task_can_be_looked_into_and_changed(runs, task):
     trace = model.trace(text)
     assert set(trace) >= set(sites)
     assert trace[site].shape[0] == len(trace.tokens_of(site)) == size
+    greedy = {"beam_size": 1} if task == "translate" else {}  # a recording holds one batch; a beam changes its rows
     with model.record("*.gate.*") as seen:
-        model.predict(
-            text, **({"beam_size": 1} if task == "translate" else {})
-        )  # a recording holds one batch; a beam changes its rows
+        model.predict(text, **greedy)
     assert seen.sites()
     scores = next(name for name in sites if name.removeprefix("decoder.").startswith("output."))
     with model.edit({site: 0.0}):
         changed = model.trace(text, [scores], target="dcba")[scores]
     assert not torch.equal(changed, model.trace(text, [scores], target="dcba")[scores])
     assert trace.figure(site).panels[0].maps[""].shape[1] == size
+
+
+def test_what_befalls_texts_after_reading_is_counted_in_every_split(data, tmp_path):
+    """Planted: counted with what reading took, where splits of one file count once: only those of valid left."""
+    settings = settings_of("classify", data, **{"data.valid": None, "data.test": None, "data.max_tokens": 2})
+    prepared = prepare(read_recipe(overrides=settings), tmp_path)
+    assert f"200 × {CUT}" in " ".join(prepared.repairs())
