@@ -31,7 +31,7 @@ SECTOR = 32  # bytes that memory moves at least
 
 
 class Cost(NamedTuple):
-    """Microseconds, from times of 300 divisions on an H200 (docs/experiments.md): a tenth off on average."""
+    """Microseconds on an H200 (docs/experiments.md): up to a sixth off; of mail, from three times of one cell."""
 
     meeting: float
     heard: float  # a megabyte of what others sent
