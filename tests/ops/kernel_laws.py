@@ -17,6 +17,7 @@ from elman.ops.recurrence import explain, generated, recur, using
 from elman.ops.recurrence.generated import dividing
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition
+from elman.ops.recurrence.recomputing import THERE
 
 # who does not wait reads memory that nobody has written
 UNWRITTEN = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
@@ -123,6 +124,8 @@ MANY = [
     (("gated", {}), 2, 64, "sum", None),
     (("layernorm-lstm", {}), 2, 64, "sum", None),
     (("layernorm-lstm", {}), 2, 64, "eight", None),
+    (("lstm", {}), 2, 64, "in turn", [2, 0, 1]),
+    (("gru", {}), 2, 64, "in turn", None),
     (("lstm", {}), 1, 64, "turned", None),
     (("lstm", {}), 2, 64, "near", [2, 0, 1]),
     (("layernorm-lstm", {}), 2, 64, "near", None),
@@ -135,11 +138,12 @@ def test_many_programs_equal_the_reference(
     case: Any, split: int, chunk: int, poll: str, lengths: list[int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Units over two programs, the second mostly empty; the inner dimension in pieces and among warps. Planted: a total
-    of one program's share only; weights in registers, halves of columns in turn; units of a sum's second part first."""
-    polls = {"turned": "atomic", "gripped": "data", "eight": "data", "sum": "data"}
-    rows, size = 8 if poll == "eight" else 16, 40 if poll == "sum" else 20
+    of one program's share only; weights in registers, halves of columns in turn; units of a second part first; what
+    is heard first left out."""
+    polls = {"turned": "atomic", "gripped": "data", "eight": "data", "sum": "data", "in turn": "data"}
+    rows, size = 8 if poll == "eight" else 16, {"sum": 40, "in turn": 140}.get(poll, 20)
     part = Partition(rows, 16, split=split, chunk=chunk, poll=polls.get(poll, poll), turned=poll == "turned")
-    part = replace(part, gripped=int(poll == "gripped"))
+    part = replace(part, gripped=int(poll == "gripped"), at_once=2 if poll == "in turn" else part.at_once)
     ahead = replace(part, units=24) if poll == "sum" else part
     with dividing(forward=ahead, backward=part), launched_again(monkeypatch):
         compare(case, 3, 2, size, lengths)
@@ -198,6 +202,31 @@ def test_without_gradients_only_the_output_is_stored() -> None:
     assert outputs.untyped_storage().nbytes() == 16 * 4 * 16 * 4
     with using("reference"):
         torch.testing.assert_close(outputs, recur(cell, x, cell.initial_state(2))[0], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_backward_multiplies_nothing_that_forward_has_multiplied(case: Any) -> None:
+    """Planted: products of shared numbers are not stored."""
+    for ragged in (False, True):
+        plan = generated.plan(cell_of(*case, hidden_size=20), ragged)
+        recall, nodes = plan.recall, plan.step.nodes
+        given = recall.filling(4).given if recall.filled else recall.needed
+        assert all(index in recall.remembered or nodes[index].op in THERE for index in given)
+
+
+@pytest.mark.parametrize(("name", "kept"), [("lstm", False), ("layernorm-lstm", True)])
+def test_what_drives_steps_is_kept_only_if_backward_reads_it(name: str, kept: bool) -> None:
+    """Planted: it is always kept."""
+    cell = cell_of(name, hidden_size=20)
+    saved: list[int] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        saved.append(tensor.untyped_storage().nbytes() if tensor.shape == (3, 5, 80) else 0)
+        return tensor
+
+    with using("generated"), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        recur(cell, torch.randn(3, 5, 3), cell.initial_state(3))
+    assert (3 * 5 * 80 * 4 in saved) is kept
 
 
 def test_under_autocast_outputs_are_half_and_states_whole() -> None:

@@ -32,9 +32,9 @@ def built(
     name: str, size: int, way: str, part: Partition, tmp_path: Path, kind: str = "bf16", **settings: Any
 ) -> Built:
     plan = generated.plan(cell_of(name, settings, hidden_size=size))
-    kept = (*plan.step.given, *plan.step.carried) if way == "forward" else plan.adjoint.program.given
+    kept = plan.stored(True) if way == "forward" else plan.adjoint.program.given
     dtype = torch.bfloat16 if kind == "bf16" else torch.float32
-    kernel = Kernel(plan.program(way), tuple(dict.fromkeys(kept)), part, dtype, way == "backward", "tf32")
+    kernel = Kernel(plan.program(way), kept, part, dtype, way == "backward", "tf32")
     types, known = {}, {}
     for place, argument in enumerate(kernel.run.arg_names):
         whole = argument in ("T", "B", "limit") or argument.endswith(("_t", "_r", "_p"))
@@ -85,6 +85,16 @@ def test_what_is_looked_at_is_multiplied_where_it_arrives(size: int, part: Parti
     assert "ttg.local_alloc" not in made.loop
     assert "atom.global" not in made.ptx
     assert made.stack == 0
+
+
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_memory_is_brought_near_before_it_is_looked_at(way: str, tmp_path: Path) -> None:
+    """Each place once, by a thread of the program that will write there. Planted: nobody brings it; all that a program
+    hears, which others bring too."""
+    part = Partition(16, 16, 8, 8, poll="data")
+    ptx = built("lstm", 512, way, part, tmp_path).ptx
+    assert ptx.count("prefetch.global.L2") == {"forward": 1, "backward": 4}[way]
+    assert "prefetch" not in built("lstm", 512, way, Partition(16, 16, 4, 4), tmp_path).ptx
 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
@@ -193,9 +203,8 @@ def test_what_backward_needs_of_a_step_is_filled_in_at_once(size: int, tmp_path:
     """Each value is read once, 16 bytes at a time where rows allow it, and stays in registers. Planted: a program for
     each row, with two bytes for a thread."""
     plan = generated.plan(cell_of("layernorm-lstm", hidden_size=size))
-    recall = plan.recall(plan.stored[True])
-    totals = tuple(index for index in plan.adjoint.kept if plan.step.nodes[index].op == "total")
-    filling = recall.filling(totals, (), 2)
+    assert {plan.step.nodes[index].op for index in plan.recall.filled} == {"total"}
+    filling = plan.recall.filling(2)
     run = filling.run
     types = {name: "*bf16" if name.startswith("g") else "*fp32" for name in run.arg_names}
     types |= {name: "i32" for name in run.arg_names if name in ("count", "time") or name.endswith(("_b", "_t"))}

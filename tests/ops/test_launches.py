@@ -85,7 +85,7 @@ def called(
     cell = cell_of(name, hidden_size=size)
     made = generated.plan(cell)
     assert isinstance(made, generated.Plan)
-    one = Kernel(made.step, made.stored[True], part, torch.float32, False, "ieee", ways == 2)
+    one = Kernel(made.step, made.stored(True), part, torch.float32, False, "ieee", ways == 2)
     history = torch.empty(ways, len(one.emitted.stored), one.rows(batch), time + 1, one.width)
     loads = [{("drive", n): torch.randn(batch, time, size) for n in range(4)} for _ in range(ways)]
     initial = [parts_of(cell.initial_state(batch)) for _ in range(ways)]

@@ -21,13 +21,19 @@ class Driving:
 
         Nothing where `drive` does more, or would find something wrong.
         """
+        found = self.matrix(cell, x)
+        if found is None or not x.dtype == found[0].dtype == kind:
+            return None
+        weight, bias = found
+        return (x, weight, bias) if bias is None or bias.dtype == kind else None
+
+    def matrix(self, cell: Any, x: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        """The matrix and bias alone, in whichever dtype they are."""
         linear = cell._modules.get(self.child)
         if type(linear) is not nn.Linear or _watched(linear) or self.drive is not _function(cell):
             return None
         weight, bias = linear._parameters.get("weight"), linear._parameters.get("bias")
-        if weight is None or x.shape[-1] != weight.shape[1] or not x.dtype == weight.dtype == kind:
-            return None
-        return (x, weight, bias) if bias is None or bias.dtype == kind else None
+        return None if weight is None or x.shape[-1] != weight.shape[1] else (weight, bias)
 
 
 def _function(cell: Any) -> Any:

@@ -91,6 +91,7 @@ class Emitter(Multiplying, Meeting):
             self.write(f"outer = ({self.tile().outer()}).to(tl.int64) * history_r")
             self.write(f"inner = {self.tile().inner()}")
         self.prepare_to_meet()
+        self.prepare_to_bring()
 
     def part_ways(self) -> None:
         """From here on each way sees only what is its own; all that is written lies in one piece, way after way."""
@@ -140,6 +141,7 @@ class Emitter(Multiplying, Meeting):
         self.write(f"later = {self.order.later}", 2)
         for number in range(len(self.loads)):
             self.write(f"y{number} = {self.fetch(number, 'later')}", 2)
+        self.bring()
 
     def stage(self, stage: Stage, prefetch: bool) -> None:
         for index in stage.first:

@@ -5,9 +5,9 @@ from functools import cache
 from itertools import pairwise
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from elman.ops.recurrence.aligned import linear, summed_products
 from elman.ops.recurrence.pointwise import computed
 from elman.ops.recurrence.units import Matrix, Program, reached
 
@@ -94,7 +94,7 @@ def multiplied(
     total: Tensor | None = None
     for place, arg in enumerate(program.nodes[group[0]].args):
         joined = stacked(program, group, place, weights)
-        product = F.linear(value(arg).to(joined.dtype), joined)
+        product = linear(value(arg).to(joined.dtype), joined)
         total = product if total is None else total + product
     assert total is not None
     return total
@@ -123,7 +123,7 @@ def matrix_gradients(
     for args, group in groups.items():
         for place, arg in enumerate(args):
             matrices = runs(tuple(program.nodes[index].detail[place] for index in group))
-            whole = torch.mm(adjoint(group).t(), value(arg))
+            whole = summed_products(adjoint(group), value(arg))
             parts = [whole] if len(matrices) == 1 else whole.split([count * size for _, count in matrices])
             for (matrix, count), part in zip(matrices, parts, strict=True):
                 name, weight = matrix.parameter, weights[matrix.parameter]

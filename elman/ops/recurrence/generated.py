@@ -18,6 +18,8 @@ from torch import nn
 from elman.ops import taps
 from elman.ops.recurrence import partition
 from elman.ops.recurrence.adjoint import Adjoint, derive
+from elman.ops.recurrence.aligned import linear, misaligned
+from elman.ops.recurrence.driving import Driving
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition
 from elman.ops.recurrence.passes import Way, walked
@@ -37,22 +39,25 @@ _asked: dict[str, Partition] = {}
 class Plan:
     """A step, its derivative, and the kernels that were made for them."""
 
-    def __init__(self, step: Program):
-        self.step = step
+    def __init__(self, step: Program, driving: Driving):
+        self.step, self.driving = step, driving
         self.names = names_of(step)
         self.multiplied = {one.parameter for node in step.nodes if node.op == "product" for one in node.detail}
-        # what forward stores, by whether backward will ask for it
-        self.stored = {
-            saving: tuple(dict.fromkeys((*step.given, *(step.carried if saving else ())))) for saving in (False, True)
-        }
         self.kernels: dict[Any, Kernel] = {}
         self.settled: dict[Any, Kernel] = {}  # the same, by what a call knows
         self.divisions: dict[Any, Partition | None] = {}  # looking for one takes as long as a short sequence
-        self.recalls: dict[Any, Recall] = {}
 
     @cached_property
     def adjoint(self) -> Adjoint:
         return derive(self.step)
+
+    @cached_property
+    def recall(self) -> Recall:
+        return Recall(self.step, self.adjoint)
+
+    def stored(self, saving: bool) -> tuple[int, ...]:
+        """What forward stores, by whether backward will ask for it."""
+        return tuple(dict.fromkeys((*self.step.given, *(self.recall.remembered if saving else ()))))
 
     def division(
         self, direction: str, batch: int, kind: torch.dtype, device: torch.device, ways: int = 1
@@ -101,12 +106,6 @@ class Plan:
             self.settled[known] = self.kernels[key]
         return self.settled[known]
 
-    def recall(self, stored: tuple[int, ...]) -> Recall:
-        """How backward finds what it needs of a step, from these nodes."""
-        if stored not in self.recalls:
-            self.recalls[stored] = Recall(self.step, stored, self.adjoint)
-        return self.recalls[stored]
-
 
 _plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, bool], Plan | str]] = WeakKeyDictionary()
 
@@ -117,7 +116,7 @@ def plan(cell: Any, ragged: bool = False, careful: bool = False) -> Plan | str:
     key = cell.training, ragged, careful
     if key not in known:
         step = step_of(cell, ragged, careful)
-        known[key] = step if isinstance(step, str) else Plan(step)
+        known[key] = step if isinstance(step, str) else Plan(step, Driving(cell))
     return known[key]
 
 
@@ -241,4 +240,9 @@ def _way(made: Plan, kind: torch.dtype, cell: Any, x: Sequence, state: State) ->
         if one.dtype != kind and name in made.multiplied:
             one = one.to(kind)
         weights[name] = one if one.is_contiguous() else one.contiguous()
-    return Way(cell.drive(x), state, weights)
+    return Way(_drive(made, cell, x), state, weights)
+
+
+def _drive(made: Plan, cell: Any, x: Sequence) -> Sequence:
+    found = made.driving.matrix(cell, x) if misaligned(x) else None
+    return cell.drive(x) if found is None else linear(x, *found)

@@ -119,6 +119,12 @@ def gripping(itemsize: int, interpreted: bool) -> str:
     return head + "\n".join(f"    {line}" for line in body) + "\n"
 
 
+def bringing() -> str:
+    """A function that has memory brought into the cache: who looks where nothing is yet would wait for it."""
+    call = 'tl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [place], dtype=tl.int32'
+    return f"\n@triton.jit\ndef bring(place):\n    {call}, is_pure=False, pack=1)\n"
+
+
 def _along(axis: int, count: int) -> str:
     """0, 1, … along one of a tile's nine axes."""
     return f"tl.arange(0, {count})[{', '.join(':' if one == axis else 'None' for one in range(9))}]"

@@ -3,6 +3,7 @@
 They meet at a counter, at the barrier of a cluster, or not at all where numbers are looked at until they are there.
 """
 
+from elman.ops.recurrence.hearing import bringing
 from elman.ops.recurrence.schedule import Stage
 from elman.ops.recurrence.words import interpreted
 from elman.ops.recurrence.writing import Writer
@@ -36,7 +37,22 @@ class Meeting(Writer):
             self.write("counter = counters + group * 32")
             self.write(f"shares = tl.num_programs(0) * {self.part.rows * self.programs}")
 
+    def prepare_to_bring(self) -> None:
+        """Each thread has one of the places that others will look at."""
+        if self.bringing:
+            self.functions["bring"] = bringing()
+            each = min(self.part.tile, 32 * self.part.warps // self.part.rows)
+            self.write(f"own = slot * {self.part.units} + tl.arange(0, {each}) * {self.part.tile // each}")
+            self.write(f"own = row * history_r + tl.minimum(own, {self.width - 1})[None, :]")
+
     # one step
+
+    def bring(self) -> None:
+        """What is sent two steps from here lies far away until then: there is more of it than the cache holds."""
+        if self.bringing:
+            self.write(f"soon = {self.order.soon} - t", 2)
+            for index in (index for stage in self.plan.stages for index in stage.sent):
+                self.write(f"bring({self.place(index)} + soon * history_t + own)", 2)
 
     def choose_half(self) -> None:
         if self.near:

@@ -1,6 +1,6 @@
 """The products of a step, as a kernel writes them: weights stay on the chip, what others sent is read or awaited."""
 
-from elman.ops.recurrence.hearing import AT_ONCE, Grip, Tile, awaited, function, gripping, taken
+from elman.ops.recurrence.hearing import Grip, Tile, awaited, function, gripping, taken
 from elman.ops.recurrence.partition import WINDOW, powers
 from elman.ops.recurrence.units import Matrix
 from elman.ops.recurrence.words import interpreted
@@ -90,7 +90,7 @@ class Multiplying(Writer):
         longest = max(length for _, length in self.part.pieces(self.size))
         many = max(1, WINDOW // (self.part.rows * longest * self.itemsize))
         if self.laned:
-            many = max(1, AT_ONCE // self.tile().looks)
+            many = max(1, self.part.at_once // self.tile().looks)
         bundles = _bundles(group)
         for begin in range(0, len(pieces), many):
             window = pieces[begin : begin + many]

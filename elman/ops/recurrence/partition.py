@@ -86,6 +86,9 @@ class Partition:
     """Pieces of weights that threads hold in registers, where each lane reads what it multiplies; the others lie in
     shared memory."""
 
+    at_once: int = AT_ONCE
+    """Looks of a thread before the first is used: each takes four registers, which weights may need more."""
+
     @property
     def tile(self) -> int:
         """Units that tensors have room for: a power of two."""
@@ -141,7 +144,7 @@ class Partition:
         for args in {node.args for node in program.nodes if node.op == "product"}:
             pieces = self.pieces(program.size)
             each = max(1, self.rows * pieces[0][1] * itemsize // 16 // (32 * self.warps))
-            many = max(1, AT_ONCE // each)
+            many = max(1, self.at_once // each)
             left = len(args) * len(pieces)
             while left > 0:
                 found.append(each * min(many, left))
@@ -287,11 +290,14 @@ def _gripping(program: Program, one: Partition, itemsize: int) -> Partition:
     found = [one]
     chunk = one.chunk
     while chunk >= 2 * LEAST * one.split:
-        for count in range(1, len(replace(one, chunk=chunk).pieces(program.size)) + 1):
-            found.append(replace(one, chunk=chunk, gripped=count))
+        tried = [replace(one, chunk=chunk)]
+        if one.poll == "data":  # with several meetings, other numbers take what that would leave
+            tried.append(replace(tried[0], at_once=math.ceil(sum(tried[0].looks(program, itemsize)) / 2)))
+        for count in range(1, len(tried[0].pieces(program.size)) + 1):
+            found += [replace(each, gripped=count) for each in tried]
         chunk //= 2
     fitting = [each for each in found if each.registers(program, itemsize) <= REGISTERS]
-    return max(fitting, key=lambda each: (each.gripping(program, itemsize), each.chunk), default=one)
+    return min(fitting, key=lambda each: (cost(program, each, itemsize), -each.chunk), default=one)
 
 
 def cost(program: Program, one: Partition, itemsize: int) -> float:

@@ -1,7 +1,7 @@
 """The two passes of the generated form, a launch each, for one way through a sequence or for both at once.
 
-Forward stores the states. Backward computes from them, in matrix products over all of time, what the derivative of a
-step needs, then walks back with a second kernel, then takes the gradients of matrices from all steps at once.
+Forward stores the states and what the derivative of a step needs of products. Backward walks back with a second kernel,
+then takes the gradients of matrices from all steps at once.
 """
 
 from typing import Any, NamedTuple
@@ -50,7 +50,7 @@ def _forward(settings: Any, given: list[list[Tensor]], saving: bool) -> _Walked:
     step, parts = made.step, 1 + len(made.step.carried)
     drives = [_rows(own[0]) for own in given]
     batch, time, width = drives[0].shape
-    kernel = made.kernel("forward", made.stored[saving], batch, kind, drives[0].device, downs)
+    kernel = made.kernel("forward", made.stored(saving), batch, kind, drives[0].device, downs)
     stored = kernel.emitted.stored
     shape = len(downs), len(stored), kernel.rows(batch), time + 1, kernel.width
     history = torch.empty(shape, dtype=kind, device=drives[0].device)
@@ -73,6 +73,8 @@ class _Passes(torch.autograd.Function):
         given = _by_way(tensors, downs)
         found, history, stored, drives = _forward(settings, given, saving=True)
         ctx.settings, ctx.stored, ctx.kinds = settings, stored, [[part.dtype for part in own[1:parts]] for own in given]
+        if not made.recall.reads_drive:  # what nobody reads needs no memory
+            drives = [one.new_empty(()).expand(one.shape) for one in drives]
         ctx.save_for_backward(history, *drives, *(one for own in given for one in own[parts:]))
         ctx.set_materialize_grads(False)
         return tuple(found)
@@ -92,11 +94,10 @@ class _Passes(torch.autograd.Function):
         shape = len(downs), kernel.rows(batch), time, len(kernel.emitted.stored), kernel.width
         written = torch.empty(shape, dtype=kind, device=device)
         nothing = torch.zeros(step.size, device=device) if any(one is None for one in wanted) else None
-        recall = made.recall(stored)
         values, loads, d_final = [], [], []
         for way, (down, (d_output, *d_last)) in enumerate(zip(downs, _by_way(wanted, downs), strict=True)):
             look = Look(step, stored, history, way, batch, down)
-            values.append(Values(recall, look, drives[way], weights[way], lengths))
+            values.append(Values(made.recall, look, drives[way], weights[way], lengths))
             loads.append({("kept", place): value for place, value in enumerate(values[way].kept())})
             loads[way]["output", 0] = nothing.expand(batch, time, -1) if d_output is None else _rows(d_output)
             d_final.append([nothing.expand(batch, -1) if one is None else one for one in d_last])

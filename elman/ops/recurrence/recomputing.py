@@ -1,15 +1,16 @@
-"""What backward needs of all steps at once: read from what forward stored, or computed from it: products by torch, all
-else by one kernel."""
+"""What backward needs of all steps at once: read from what forward stored, or computed from it by one kernel."""
 
-from collections.abc import Iterable
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from elman.ops.recurrence.adjoint import Adjoint
-from elman.ops.recurrence.evaluating import multiplied, stacked, together
+from elman.ops.recurrence.evaluating import together
 from elman.ops.recurrence.filling import Filling
-from elman.ops.recurrence.units import UNITS, Program
+from elman.ops.recurrence.units import ROW, UNITS, Node, Program, reached
+
+THERE = ("load", "state", "going")  # what needs not be stored for backward
 
 
 class Look:
@@ -35,43 +36,41 @@ class Look:
 
 
 class Recall:
-    """How nodes of a step are found from those that forward stored: all that is the same in every call."""
+    """What backward needs of a step: what forward has to store for it, and how the rest is found; all that is the same
+    in every call."""
 
-    def __init__(self, step: Program, stored: tuple[int, ...], adjoint: Adjoint):
-        self.step, self.stored, self.kept = step, stored, adjoint.kept
-        self.groups = together(step)
+    def __init__(self, step: Program, adjoint: Adjoint):
+        self.step, self.kept = step, adjoint.kept
         self.heard = together(step, adjoint.products)
-        kinds = step.kinds()
-        self.shared = {index for index in self.kept if kinds[index] != UNITS}
+        self.kinds = step.kinds()
+        self.needed = tuple(dict.fromkeys((*self.kept, *(arg for args in self.heard for arg in args))))
+        self.remembered = self._remembered()
         # sums of squares need their digits; elsewhere what the products have is what the gates saw
         self.wide = torch.float32 if any(node.op == "total" for node in step.nodes) else None
-        self.sums = [] if self.wide else self._sums()
-        self._fillings: dict[tuple[tuple[int, ...], frozenset[int], int], Filling] = {}
+        there = [index for index in self.kept if index in self.remembered or step.nodes[index].op in THERE]
+        self.filled = tuple(index for index in self.kept if index not in there)
+        self._fillings: dict[int, Filling] = {}
 
-    def filling(self, wanted: tuple[int, ...], known: Iterable[int], itemsize: int) -> Filling:
-        """Of some nodes, where these are known besides those that were stored."""
-        key = wanted, frozenset(known), itemsize
-        if key not in self._fillings:
-            self._fillings[key] = Filling(self.step, wanted, key[1].union(self.stored), itemsize)
-        return self._fillings[key]
+    def _remembered(self) -> tuple[int, ...]:
+        """What no kernel can find afterwards, one number for each unit: all of it, but for numbers that units share;
+        of these the products that they are made of."""
+        nodes, kinds = self.step.nodes, self.kinds
+        shared = reached(nodes, [index for index in self.kept if kinds[index] == ROW])
+        products = [index for index in sorted(shared) if nodes[index].op == "product"]
+        own = [index for index in self.needed if kinds[index] == UNITS and nodes[index].op not in THERE]
+        return tuple(dict.fromkeys((*self.step.carried, *products, *own)))
 
-    def _sums(self) -> list[tuple[int, int, list[int], list[int]]]:
-        """Products that are added to neighbouring parts of the drive: what they multiply, the first part, the
-        products, and the sums."""
-        nodes = self.step.nodes
-        pairs = {}
-        for index in self.kept:
-            if nodes[index].op == "add":
-                load, product = sorted(nodes[index].args, key=lambda arg: nodes[arg].op)
-                if (nodes[load].op, nodes[product].op) == ("load", "product"):
-                    pairs[product] = index, nodes[load].detail[1]
-        found = []
-        for args, group in together(self.step).items():
-            first = pairs[group[0]][1] if group[0] in pairs else 0
-            neighbours = [(product in pairs) and pairs[product][1] == first + n for n, product in enumerate(group)]
-            if len(args) == 1 and all(neighbours):
-                found.append((args[0], first, group, [pairs[product][0] for product in group]))
-        return found
+    @cached_property
+    def reads_drive(self) -> bool:
+        """Whether anything needed is found by what drove the step."""
+        known = [Node("known") if n in self.remembered else node for n, node in enumerate(self.step.nodes)]
+        return any(known[index].op == "load" for index in reached(known, self.needed))
+
+    def filling(self, itemsize: int) -> Filling:
+        """Of what was not stored."""
+        if itemsize not in self._fillings:
+            self._fillings[itemsize] = Filling(self.step, self.filled, self.remembered, itemsize)
+        return self._fillings[itemsize]
 
 
 class Values:
@@ -84,32 +83,17 @@ class Values:
 
     def kept(self) -> list[Tensor]:
         """What the adjoint loads: (batch, time, H), or (batch, time) where all units share a number."""
-        self._add_up()
-        self._find(self.recall.kept)
-        found = {index: self._value(index) for index in self.recall.kept}
-        return [value.squeeze(-1) if index in self.recall.shared else value for index, value in found.items()]
+        recall = self.recall
+        if recall.filled:
+            kind = recall.wide or self.look.history.dtype
+            filling = recall.filling(self.look.history.itemsize)
+            self.known = filling(self._value, self.weights, self.drive.shape[:2], kind)
+        found = [(self._value(index), recall.kinds[index]) for index in recall.kept]
+        return [value if kind == UNITS else value.squeeze(-1) for value, kind in found]
 
     def flat(self, index: int) -> Tensor:
-        """(batch · time, H), in the dtype of the products."""
-        self._find((index,))
+        """What a product took (batch · time, H), in its dtype."""
         return self._value(index).reshape(-1, self.step.size).to(self.look.history.dtype)
-
-    def _find(self, wanted: tuple[int, ...]) -> None:
-        """From here on all of them can be asked for."""
-        recall, nodes = self.recall, self.step.nodes
-        there = ("load", "state", "going")
-        missing = [i for i in wanted if i not in self.known and i not in recall.stored and nodes[i].op not in there]
-        for index in missing:
-            if nodes[index].op == "product" and index not in self.known:
-                group = recall.groups[nodes[index].args]
-                self._split(multiplied(self.step, group, self.flat, self.weights), group)
-        left = tuple(index for index in missing if index not in self.known)
-        if not left:
-            return
-        filling = recall.filling(left, self.known, self.look.history.itemsize)
-        self._find(tuple(filling.given))
-        kind = recall.wide or self.look.history.dtype
-        self.known |= filling(self._value, self.weights, self.drive.shape[:2], kind)
 
     def _value(self, index: int) -> Tensor:
         """What is known or was stored."""
@@ -125,17 +109,3 @@ class Values:
             time = torch.arange(self.drive.shape[1], device=self.drive.device)
             return (time < self.lengths.to(time.device).unsqueeze(1)).unsqueeze(-1)
         return self.look.at(index)
-
-    def _add_up(self) -> None:
-        """One operation makes products and sums of all that are added to neighbouring parts of the drive."""
-        size = self.step.size
-        for arg, first, group, sums in self.recall.sums:
-            added = self.drive.reshape(-1, self.drive.shape[-1])
-            if len(group) * size < added.shape[1]:
-                added = added[:, first * size : (first + len(group)) * size]
-            matrix = stacked(self.step, group, 0, self.weights)
-            self._split(torch.addmm(added.to(matrix.dtype), self.flat(arg), matrix.t()), sums)
-
-    def _split(self, whole: Tensor, nodes: list[int]) -> None:
-        parts = whole.view(*self.drive.shape[:2], -1).chunk(len(nodes), -1)
-        self.known.update(zip(nodes, parts, strict=True))

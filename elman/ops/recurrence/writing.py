@@ -48,6 +48,7 @@ class Writer:
         self.near = part.clustered and self.programs > 1 and not interpreted()  # which knows no shared memory
         self.mailbox = part.mailbox(program)
         self.mailed = self.near and self.mailbox.looking
+        self.bringing = part.poll == "data" and self.programs > 1 and not interpreted()
         self.functions: dict[str, str] = {}
         self.awaited: dict[int, None] = {}
 
