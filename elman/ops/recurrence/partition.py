@@ -21,6 +21,7 @@ PIECE = 32 * 1024  # bytes of what others sent that make one piece
 LONG = 64  # columns of a product that tensor cores take as they lie in shared memory
 FEW = 16  # looks of a thread; if there are more, twice as many threads are faster
 REGISTERS = 236  # of a thread that have a use of their own; with more of them, numbers go to memory
+CROWDED = 210  # registers of a thread beyond which it is slower
 EDGE = 24  # registers that tell units inside from those that fill up
 ADDING = 48  # registers that making totals takes
 ABREAST = 7, 15  # clusters of more than 8 programs, and of fewer, that an H200 runs at once, if each fills a processor
@@ -31,7 +32,8 @@ SECTOR = 32  # bytes that memory moves at least
 
 
 class Cost(NamedTuple):
-    """Microseconds on an H200 (docs/experiments.md): up to a sixth off; of mail, from three times of one cell."""
+    """Microseconds on an H200, from times of many divisions (docs/experiments.md): where numbers are looked at, forward
+    ones are a twentieth off on average, and a seventh at most."""
 
     meeting: float
     heard: float  # a megabyte of what others sent
@@ -41,15 +43,16 @@ class Cost(NamedTuple):
     narrow: float  # each sent value after the first, of units that fill no sector
     total: float  # each program's share of a number that all units share
     again: float  # each further look
+    crowded: float  # each register beyond CROWDED
 
 
-DATA = Cost(1.08, 26.0, 4.15, 6.08, 0.14, 0.77, 0.0, 0.17)
-LOAD = Cost(1.44, 24.4, 8.9, 4.9, 0.0, 0.87, 0.003, 0.0)
-TURNED = Cost(1.45, 26.6, 6.3, 3.1, 0.32, 0.0, 0.005, 0.0)
-NEAR = Cost(0.83, 26.0, 4.15, 6.08, 0.14, 0.0, 0.02, 0.17)
-MAIL = Cost(0.7, 26.0, 4.15, 6.08, 0.14, 0.0, 0.004, 0.17)
+DATA = Cost(0.95, 34.9, 4.15, 6.8, 0.0, 0.77, 0.0, 0.15, 0.01)
+LOAD = Cost(1.44, 24.4, 8.9, 4.9, 0.0, 0.87, 0.003, 0.0, 0.0)
+TURNED = Cost(1.45, 26.6, 6.3, 3.1, 0.32, 0.0, 0.005, 0.0, 0.0)
+NEAR = DATA._replace(meeting=0.8, narrow=0.0, total=0.02)
+MAIL = DATA._replace(meeting=0.65, narrow=0.0, total=0.004)
 COSTS = {"load": LOAD, "atomic": LOAD, "data": DATA, "near": NEAR, "mail": MAIL}
-SINGLE = Cost(0.3, 0.0, 4.5, 0.0, 0.5, 0.0, 0.0, 0.0)  # a program that is alone; not measured
+SINGLE = Cost(0.3, 0.0, 4.5, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0)  # a program that is alone; not measured
 
 
 def padded(size: int) -> int:
@@ -218,7 +221,7 @@ def candidates(program: Program, batch: int, itemsize: int, processors: int, sha
             if groups * math.ceil(size / units) <= processors:
                 found += [
                     one
-                    for one in _ways(program, Partition(rows, units), itemsize)
+                    for one in _ways(program, Partition(rows, units), itemsize, shared)
                     if _fits(program, one, itemsize, shared)
                     and groups <= _abreast(program, one, itemsize, processors, shared)
                 ]
@@ -235,7 +238,7 @@ def _abreast(program: Program, one: Partition, itemsize: int, processors: int, s
     return 2 * clusters if small else clusters
 
 
-def _ways(program: Program, one: Partition, itemsize: int) -> list[Partition]:
+def _ways(program: Program, one: Partition, itemsize: int, shared: int) -> list[Partition]:
     """How a division may wait and multiply."""
     loads = sum(node.op == "load" for node in program.nodes)
     warps = 4 if one.resident(program, itemsize) <= 64 * 1024 and loads <= 8 else 8
@@ -255,7 +258,7 @@ def _ways(program: Program, one: Partition, itemsize: int) -> list[Partition]:
     if poll:
         few, many = (replace(one, warps=n, split=n, poll=poll) for n in (4, 8))
         easy = few.looks(program, itemsize)[0] <= FEW and few.registers(program, itemsize) <= REGISTERS
-        found += [_gripping(program, each, itemsize) for each in [few] * easy + [many]]
+        found += [_gripping(program, each, itemsize, shared) for each in [few] * easy + [many]]
     if itemsize == 2 and one.units == one.tile and one.units * min(columns) >= LONG:
         found.append(replace(one, chunk=256, turned=True))
     return found
@@ -283,8 +286,8 @@ def _poll(program: Program, one: Partition) -> str:
     return "mail" if any(node.op == "total" for node in program.nodes) else "near"
 
 
-def _gripping(program: Program, one: Partition, itemsize: int) -> Partition:
-    """With as much of the weights in registers as there is room for."""
+def _gripping(program: Program, one: Partition, itemsize: int, shared: int) -> Partition:
+    """With as much of the weights in registers as is fastest."""
     if one.units * min(one.columns(program)) % LEAST:
         return one
     found = [one]
@@ -296,8 +299,11 @@ def _gripping(program: Program, one: Partition, itemsize: int) -> Partition:
         for count in range(1, len(tried[0].pieces(program.size)) + 1):
             found += [replace(each, gripped=count) for each in tried]
         chunk //= 2
-    fitting = [each for each in found if each.registers(program, itemsize) <= REGISTERS]
-    return min(fitting, key=lambda each: (cost(program, each, itemsize), -each.chunk), default=one)
+    fitting = [each for each in found if _fits(program, each, itemsize, shared)]
+    several = any(len(node.args) > 1 for node in program.nodes if node.op == "product")
+    # of one value long pieces are as fast or faster, of several short ones
+    longer = -1 if several else 1
+    return min(fitting, key=lambda each: (cost(program, each, itemsize), -longer * each.chunk), default=one)
 
 
 def cost(program: Program, one: Partition, itemsize: int) -> float:
@@ -317,4 +323,5 @@ def cost(program: Program, one: Partition, itemsize: int) -> float:
         + max(0, sent - 1) * (one.units * itemsize < SECTOR) * each.narrow
         + sum(node.op == "total" for node in program.nodes) * one.programs(program.size) * each.total
         + max(0, len(one.looks(program, itemsize)) - rounds) * each.again
+        + (max(0, one.registers(program, itemsize) - CROWDED) * each.crowded if each.crowded else 0.0)
     )
