@@ -26,7 +26,7 @@ from elman.pipeline.tasks.files import keep_tokenizer
 from elman.pipeline.tasks.forcing import Forcing, PairScore, can_be_forced
 from elman.pipeline.tasks.lines import numbered, text_of
 from elman.pipeline.tasks.places import learned_places
-from elman.pipeline.tasks.searching import SearchConfig, answers
+from elman.pipeline.tasks.searching import SearchConfig, answer_of, answers
 from elman.runs import Run
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 
@@ -269,13 +269,15 @@ class Translate(ExampleTask):
             scores = self._given(model, some, recipe)
             rows = [{"source": np.asarray(ids)} for ids in self.source.encode_batch(texts)]
             self.watch(model, rows)
-            given: list[Settings] = [{}] * len(rows)
+            given = [answer_of([], probabilities)] * len(rows)
+            asked = [place for place, text in enumerate(texts) if text.strip()]  # no model has learnt from empty ones
             with still(model):
-                for places, batch in similar(rows, "source", recipe.evaluation.batch_size, model):
-                    numbers = [first + place for place in places]
+                size = recipe.evaluation.batch_size
+                for places, batch in similar([rows[place] for place in asked], "source", size, model):
+                    numbers = [first + asked[place] for place in places]
                     found = answers(model, batch.ragged("source"), self.target, search, probabilities, numbers)
                     for place, answer in zip(places, found, strict=True):
-                        given[place] = answer
+                        given[asked[place]] = answer
             for number, (text, answer, score) in enumerate(zip(texts, given, scores, strict=True), start=first + 1):
                 told = {"number": number} if probabilities else {}
                 yield {**told, "source": text, **answer, **({"given": score.plain()} if score else {})}
