@@ -156,8 +156,8 @@ class Session:
         """Go on from the newest whole checkpoint; what was noticed on the way."""
         with warnings.catch_warnings(record=True) as noticed:
             warnings.simplefilter("always")
-            checkpoint = None if self.last.newest() is None else self.last.load()
-        notes = list(dict.fromkeys(str(warning.message) for warning in noticed))
+            checkpoint = None if self.last.empty else self.last.load()
+        notes = [str(warning.message) for warning in noticed]
         if checkpoint is None:
             if self.metrics:
                 self.metrics.truncate_to(0)
@@ -180,7 +180,7 @@ class Session:
         return notes
 
     def _finish(self) -> dict[str, Any]:
-        if self.best.newest() is not None:
+        if not self.best.empty:
             self.model.load_state_dict(self.best.load().weights)
         results = final_results(self)
         atomic_write(self.run.folder / "results.json", json.dumps(results, indent=2, ensure_ascii=False).encode())
