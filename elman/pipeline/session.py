@@ -91,11 +91,12 @@ class Session:
         choose_threads(recipe, self.device)
         self.prepared = world.leader_first(lambda: prepare(recipe, folder))
         task = self.prepared.task
-        check_figure(recipe.evaluation.choose_by, task.own_figures(), " of this data")
         self.recipe = fit_size(recipe, task.build)
         world.lead(lambda: atomic_write(self.run.config, write_recipe(self.recipe).encode()))
         torch.manual_seed(self.recipe.seed)
         self.model = task.build(self.recipe.model)
+        if (figure := recipe.evaluation.choose_by) != "loss":
+            check_figure(figure, task.figures, "this data", task.lacking(self.model, self.prepared))
         self.notes = [task.begin(self.model, self.recipe)] if self.recipe.start_from else []
         torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # each process drops other units
         batches, training = task.training_batches(self.prepared, self.recipe), self.recipe.training
