@@ -13,7 +13,7 @@ from elman.evaluation.significance import (
     resample_interval,
 )
 from elman.evaluation.tagging import TaggingScore, entities, judge_tags
-from elman.evaluation.translation import Measure, edit_distance, judge_translations, paired_bleu
+from elman.evaluation.translation import Measure, edit_distance, judge_translations, paired_bleu, why_no_bleu
 
 __all__ = [
     "Agreement",
@@ -44,4 +44,5 @@ __all__ = [
     "score_label_sets",
     "score_labels",
     "score_texts",
+    "why_no_bleu",
 ]

@@ -5,7 +5,7 @@ lengths of the references, in words and in characters; where a whole sequence co
 pronunciations, the error rate of the field is 1 − exact match.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,17 +49,36 @@ def judge_translations(
         "word_error_rate": _error_rate([x.split() for x in written], [x.split() for x in references], samples, seed),
         "character_error_rate": _error_rate(written, references, samples, seed),
     }
-    long = any(len(reference.split()) >= NGRAMS for reference in references)
-    return found | (sacrebleu_scores(written, references, samples) if bleu and long else {})
+    return found | (sacrebleu_scores(written, references, samples) if bleu and _long(references) else {})
+
+
+def why_no_bleu(references: Iterable[str]) -> str:
+    """Why BLEU, and chrF beside it, cannot tell anything by these references; empty where it can."""
+    if not _long(references):
+        return f"no target has {NGRAMS} words"
+    try:
+        _sacrebleu()
+    except MissingExtra as missing:
+        return str(missing)
+    return ""
+
+
+def _long(references: Iterable[str]) -> bool:
+    return any(len(reference.split()) >= NGRAMS for reference in references)
+
+
+def _sacrebleu() -> Any:
+    try:
+        import sacrebleu.metrics
+    except ImportError:
+        raise MissingExtra("scoring by BLEU and chrF", "sacrebleu", "metrics") from None
+    return sacrebleu.metrics
 
 
 def sacrebleu_scores(written: Sequence[str], references: Sequence[str], samples: int = 1000) -> dict[str, Measure]:
     """BLEU and chrF over all sequences, with sacrebleu's own bootstrap."""
-    try:
-        from sacrebleu.metrics import BLEU, CHRF
-    except ImportError:
-        raise MissingExtra("scoring by BLEU and chrF", "sacrebleu", "metrics") from None
-    metrics: dict[str, Any] = {"bleu": _bleu(BLEU), "chrf": CHRF()}
+    kinds = _sacrebleu()
+    metrics: dict[str, Any] = {"bleu": _bleu(kinds.BLEU), "chrf": kinds.CHRF()}
     found = {}
     for name, metric in metrics.items():
         score = metric.corpus_score(list(written), [list(references)])

@@ -7,7 +7,7 @@ then, so the text is that of torch's own path. Without a GPU the same steps run 
 
 import math
 import warnings
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from elman.evaluation.still import device_of, still
-from elman.generation.choose import Chosen, GenerationConfig, broken, choose_at, random_stream
+from elman.generation.choose import Begun, Chosen, GenerationConfig, Steps, broken, choose_at, random_stream
 from elman.ops.graph import graph_of
 from elman.ops.state import fixed, keep, map_state, tensors
 from elman.ops.waiting import what_waits, without_waiting
@@ -92,18 +92,9 @@ class Stepper:
             step()
 
 
-def write_rows(
-    model: nn.Module,
-    logits: Step,
-    state: State,
-    config: GenerationConfig,
-    eos_id: int,
-    start_id: int,
-    randoms: Sequence[np.random.Generator],
-    recent: Tokens | None,
-    done: Container[int],
-) -> Iterator[list[Chosen | None]]:
-    """One token for each row at a time, from logits and state after the prompts; None for rows that are over."""
+def write_rows(model: nn.Module, begun: Begun) -> Steps:
+    """By a graph of a step, or as for one."""
+    logits, state, config, eos_id, start_id, _, recent, _ = begun
     with still(model):
         state = fixed(state, config.max_tokens)
         key = _key(model, logits, state, config, eos_id, start_id)
@@ -113,7 +104,7 @@ def write_rows(
         step = step if stepper.graph is None else stepper.graph.replay
         stepper.load(logits, state, recent)
     try:
-        yield from _write(model, stepper, step, config, eos_id, randoms, done)
+        yield from _write(model, stepper, step, begun)
     finally:
         if stepper.graph is not None:
             _give_back(model, key, stepper)
@@ -133,7 +124,7 @@ def write_limited(
     limits: Sequence[int],
     config: GenerationConfig,
     randoms: Sequence[np.random.Generator],
-    write: Callable[..., Iterator[list[Chosen | None]]] = write_rows,
+    write: Callable[[Any, Begun], Steps] = write_rows,
 ) -> list[list[Chosen]]:
     """Tokens from a state before the first, for each row up to its limit or end."""
     with still(model):
@@ -142,7 +133,7 @@ def write_limited(
     config = config.model_copy(update={"max_tokens": max(limits)})
     rows: list[list[Chosen]] = [[] for _ in limits]
     done: set[int] = set()
-    for step in write(model, logits, state, config, eos_id, eos_id, randoms, None, done):
+    for step in write(model, Begun(logits, state, config, eos_id, eos_id, randoms, None, done)):
         for row, choice in enumerate(step):
             if choice is not None:
                 rows[row].append(choice)
@@ -173,15 +164,9 @@ def capture(step: Callable[[], None], device: torch.device) -> Any:
         return None
 
 
-def _write(
-    model: nn.Module,
-    stepper: Stepper,
-    step: Callable[[], None],
-    config: GenerationConfig,
-    eos_id: int,
-    randoms: Sequence[np.random.Generator],
-    done: Container[int],
-) -> Iterator[list[Chosen | None]]:
+def _write(model: nn.Module, stepper: Stepper, step: Callable[[], None], begun: Begun) -> Steps:
+    config, randoms = begun.config, begun.randoms
+
     def begin(steps: int) -> None:
         drawn = [random.random(steps) if config.temperature else np.zeros(steps) for random in randoms]
         stepper.begin(step, np.stack(drawn, axis=1))
@@ -201,8 +186,8 @@ def _write(
                     raise broken(stepper.logits, row)
             chosen = {row: Chosen(int(tokens[row]), scores[row] - totals[row]) for row in going}
             yield [chosen.get(row) for row in range(len(randoms))]
-            ended = {row for row in going if config.stop_at_end and chosen[row].token == eos_id}
-            going = [row for row in going if row not in done and row not in ended]
+            ended = {row for row in going if config.stop_at_end and chosen[row].token == begun.eos_id}
+            going = [row for row in going if row not in begun.done and row not in ended]
             if not going:
                 return
 

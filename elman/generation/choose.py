@@ -4,7 +4,7 @@ A row draws from its own random stream, so what a prompt becomes does not depend
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 from elman.config import Config
 from elman.errors import ElmanError
 from elman.ops.waiting import may_wait
-from elman.shapes import Step, Token, Tokens
+from elman.shapes import State, Step, Token, Tokens
 
 NOTHING = -1  # in the recent tokens: a place not yet taken
 ROUNDING = 1e-7  # logits are float32: a mass this close to top_p has reached it
@@ -65,6 +65,22 @@ class GenerationConfig(DrawConfig):
 class Chosen(NamedTuple):
     token: int
     log_prob: float  # under the model itself, before temperature and the other settings
+
+
+Steps = Iterator[list[Chosen | None]]  # one token for each row at a time; None for rows that are over
+
+
+class Begun(NamedTuple):
+    """Texts that have begun, and how they go on: what every way to write them is given."""
+
+    logits: Step  # after what is there of each
+    state: State
+    config: GenerationConfig
+    eos_id: int
+    start_id: int
+    randoms: Sequence[np.random.Generator]
+    recent: Tokens | None  # tokens of each, for the repetition penalty
+    done: Container[int]  # rows that get no further tokens; whoever reads may add to them
 
 
 def random_stream(seed: int, *number: int) -> np.random.Generator:

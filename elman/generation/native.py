@@ -5,7 +5,7 @@ a number falls between two tokens as exactly as that.
 """
 
 import warnings
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from elman.errors import ConfigError
 from elman.evaluation.still import device_of, still
 from elman.generation import captured
-from elman.generation.choose import NOTHING, Chosen, GenerationConfig, totals
+from elman.generation.choose import NOTHING, Begun, Chosen, GenerationConfig, Steps, totals
 from elman.ops.native import CannotCompile, NoCompiler, Program, Rules, Runner, compile_step, vectors
 from elman.ops.state import restore, take_rows, tensors
 from elman.ops.taps import listening
-from elman.shapes import State, Step, Tokens
+from elman.shapes import State, Step
 
 WORTH = 2000  # tokens after which a second or two of compiling has paid
 AT_ONCE = 2**26  # bytes that steps read in the time that torch takes for a short line at once
@@ -31,7 +31,7 @@ CHUNK = 16  # tokens between two returns to Python: what a reader who stops may 
 class Engine(NamedTuple):
     name: str
     reason: str
-    write: Callable[..., Iterator[list[Chosen | None]]] | None = None  # none: torch
+    write: Callable[[Begun], Steps] | None = None  # none: torch
     program: Program | None = None  # of the native engine: what known tokens are stepped through with
 
     def __str__(self) -> str:
@@ -118,18 +118,9 @@ def reads_at_once(model: Any, config: GenerationConfig, known: int) -> bool:
     return known * _bytes(model, config.weights) > AT_ONCE
 
 
-def write_rows(
-    program: Program,
-    logits: Step,
-    state: State,
-    config: GenerationConfig,
-    eos_id: int,
-    start_id: int,
-    randoms: Sequence[np.random.Generator],
-    recent: Tokens | None,
-    done: Container[int],
-) -> Iterator[list[Chosen | None]]:
-    """One token for each row at a time, from logits and state after the prompts; None for rows that are over."""
+def write_rows(program: Program, begun: Begun) -> Steps:
+    """By steps in machine code, each text by itself."""
+    logits, state, config, eos_id, start_id, randoms, recent, done = begun
     vocab = logits.shape[1]
     rules = Rules(vocab, config.top_k, config.repetition_window, eos_id, start_id, config.stop_at_end)
     rules.temperature, rules.top_p, rules.penalty = config.temperature, config.top_p, config.repetition_penalty

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, overload
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from elman.evaluation.still import device_of, still
-from elman.generation.choose import NOTHING, Chosen, GenerationConfig, choose, random_stream, totals
+from elman.generation.choose import NOTHING, Begun, Chosen, GenerationConfig, Steps, choose, random_stream, totals
 from elman.generation.native import find_engine, read, reads_at_once
 from elman.generation.text import Reason, Writer
 from elman.models import cannot_step, prediction_of
@@ -91,7 +90,7 @@ def generate_tokens(
     *,
     streams: Sequence[int] | None = None,
     done: Container[int] = (),
-) -> Iterator[list[Chosen | None]]:
+) -> Steps:
     """One token for each row at a time, None for rows that are over; a prompt may be empty.
 
     `streams` numbers the random streams of the rows (0, 1, 2, …): row and number decide the text, not its company.
@@ -113,21 +112,12 @@ def generate_tokens(
             logits, state = read(engine.program, known, model.initial_state(1))
         recent = _recent(prompts, config).to(logits.device) if config.repetition_penalty != 1 else None
     write = engine.write or partial(write_rows, model)
-    yield from write(logits, state, config, eos_id, start_id, randoms, recent, done)
+    yield from write(Begun(logits, state, config, eos_id, start_id, randoms, recent, done))
 
 
-def write_rows(
-    model: Any,
-    logits: Step,
-    state: State,
-    config: GenerationConfig,
-    eos_id: int,
-    start_id: int,
-    randoms: Sequence[np.random.Generator],
-    recent: Tokens | None,
-    done: Container[int],
-) -> Iterator[list[Chosen | None]]:
-    """By torch's own steps, from logits and state after the prompts; a row that is over leaves the batch."""
+def write_rows(model: Any, begun: Begun) -> Steps:
+    """By torch's own steps; a row that is over leaves the batch."""
+    logits, state, config, eos_id, start_id, randoms, recent, done = begun
     count = len(logits)
     rows = list(range(count))  # those still written
     for left in reversed(range(config.max_tokens)):

@@ -107,7 +107,7 @@ def read_recipe(
     recipe = Recipe.make(settings)
     if not recipe.parameters:  # else the width is still open
         recipe.kind.try_building(recipe.model)
-    check_figure(recipe.evaluation.choose_by, recipe.kind.figures, f" of task {recipe.task}")
+    check_figure(recipe.evaluation.choose_by, recipe.kind.figures, f"task {recipe.task}")
     return recipe
 
 

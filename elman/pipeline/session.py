@@ -91,11 +91,12 @@ class Session:
         choose_threads(recipe, self.device)
         self.prepared = world.leader_first(lambda: prepare(recipe, folder))
         task = self.prepared.task
-        check_figure(recipe.evaluation.choose_by, task.own_figures(), " of this data")
         self.recipe = fit_size(recipe, task.build)
         world.lead(lambda: atomic_write(self.run.config, write_recipe(self.recipe).encode()))
         torch.manual_seed(self.recipe.seed)
         self.model = task.build(self.recipe.model)
+        if (figure := recipe.evaluation.choose_by) != "loss":
+            check_figure(figure, task.figures, "this data", task.lacking(self.model, self.prepared))
         self.notes = [task.begin(self.model, self.recipe)] if self.recipe.start_from else []
         torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # each process drops other units
         batches, training = task.training_batches(self.prepared, self.recipe), self.recipe.training
@@ -156,8 +157,8 @@ class Session:
         """Go on from the newest whole checkpoint; what was noticed on the way."""
         with warnings.catch_warnings(record=True) as noticed:
             warnings.simplefilter("always")
-            checkpoint = None if self.last.newest() is None else self.last.load()
-        notes = list(dict.fromkeys(str(warning.message) for warning in noticed))
+            checkpoint = None if self.last.empty else self.last.load()
+        notes = [str(warning.message) for warning in noticed]
         if checkpoint is None:
             if self.metrics:
                 self.metrics.truncate_to(0)
@@ -180,7 +181,7 @@ class Session:
         return notes
 
     def _finish(self) -> dict[str, Any]:
-        if self.best.newest() is not None:
+        if not self.best.empty:
             self.model.load_state_dict(self.best.load().weights)
         results = final_results(self)
         atomic_write(self.run.folder / "results.json", json.dumps(results, indent=2, ensure_ascii=False).encode())

@@ -1,7 +1,7 @@
 """One dial for the size of a model: a word, or a number of parameters to come close to."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from elman.errors import ConfigError, nearest
@@ -15,7 +15,11 @@ SIZES: dict[str, dict[str, Any]] = {
     "large": {"hidden_size": 1024, "num_layers": 3, "dropout": 0.5},
 }
 SIDES = ("encoder", "decoder")
-STEPS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128)  # of widths: even for kernels; heads may ask for larger ones
+ROUND = (16, 8, 4, 2, 1)  # widths that are multiples of more are faster, so the roundest that is close is taken
+CLOSE = 0.01  # share of the parameters asked for
+NEAR = 20  # widths tried on each side of the one that fits best
+WIDEST = 2**16
+LARGEST_STEP = 128  # of widths, as heads and groups may ask for
 
 
 def size_overrides(size: str, model: Any = None, task: str | None = None) -> dict[str, Any]:
@@ -43,40 +47,61 @@ def parse_count(text: str | int) -> int:
 
 
 def fit_size(recipe: Recipe, build: Callable[[Any], Any]) -> Recipe:
-    """The recipe with the hidden size that comes closest to the parameters asked for, if any were."""
+    """The recipe with a hidden size that comes close to the parameters asked for, if any were."""
     if not recipe.parameters:
         return recipe
-    wanted, step = parse_count(recipe.parameters), _step(recipe)
-    low, high = 1, 2
-    while _count(recipe, high * step, build) < wanted:
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _count(recipe, middle * step, build) < wanted else (low, middle)
-    best = min((low, high), key=lambda width: abs(_count(recipe, width * step, build) - wanted))
-    return _with_width(recipe, best * step)
+    wanted = parse_count(recipe.parameters)
+    return with_width(recipe, roundest(sizes_near(recipe, wanted, build), wanted))
 
 
-def _step(recipe: Recipe) -> int:
-    """The first of STEPS whose multiples can be built."""
-    for step in STEPS:
-        try:
-            for times in (1, 2, 3):
-                _count(recipe, step * times, recipe.kind.smallest)
-        except ConfigError:
-            continue
-        return step
-    _count(recipe, STEPS[0], recipe.kind.smallest)  # its error says what is wrong
-    raise ConfigError(f"no width that is a multiple of {STEPS[0]} to {STEPS[-1]} can be built; give model.hidden_size")
+def roundest(sizes: Mapping[int, int], wanted: int) -> int:
+    """The roundest of the widths that come close to the parameters wanted; if none does, the one that comes closest."""
+    close = [width for width, size in sizes.items() if abs(size - wanted) <= CLOSE * wanted]
+    return min(close or sizes, key=lambda width: (_roughness(width) if close else 0, abs(sizes[width] - wanted)))
 
 
-def _with_width(recipe: Recipe, width: int) -> Recipe:
+def sizes_near(recipe: Recipe, wanted: int, build: Callable[[Any], Any]) -> dict[int, int]:
+    """Widths about the one whose size is right, each with its parameters."""
+
+    def size(width: int) -> int:
+        return count(lambda: build(with_width(recipe, width).model)) or 0
+
+    sizes = {width: size(width) for width in _around(wanted, size)}
+    if not any(sizes.values()):
+        build(recipe.model)  # its error says what is wrong
+        raise ConfigError(f"no width makes a model of about {wanted:,} parameters; set parameters: 0")
+    return {width: found for width, found in sizes.items() if found}
+
+
+def with_width(recipe: Recipe, width: int) -> Recipe:
     model: Any = recipe.model
     sides = {side: getattr(model, side) for side in SIDES if hasattr(model, side)}
     update: dict[str, Any] = {side: part.model_copy(update={"hidden_size": width}) for side, part in sides.items()}
     return recipe.model_copy(update={"model": model.model_copy(update=update or {"hidden_size": width})})
 
 
-def _count(recipe: Recipe, width: int, build: Callable[[Any], Any]) -> int:
-    config = _with_width(recipe, width).model
-    return on_meta(lambda: count_parameters(build(config)))
+def count(build: Callable[[], Any]) -> int | None:
+    """Parameters of what is built, without its memory; none of what cannot be."""
+    try:
+        return on_meta(lambda: count_parameters(build()))
+    except ConfigError:
+        return None
+
+
+def _around(wanted: int, size: Callable[[int], int]) -> Iterator[int]:
+    """Found by halving among multiples that can surely be built."""
+    step = next((step for step in range(1, LARGEST_STEP + 1) if all(size(step * n) for n in (1, 2, 3, 5, 7))), 0)
+    if not step:
+        return
+    low, high = 1, 2
+    while size(high * step) < wanted and high * step < WIDEST:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if size(middle * step) < wanted else (low, middle)
+    for times in range(max(1, high - NEAR), high + NEAR):
+        yield times * step
+
+
+def _roughness(width: int) -> int:
+    return next(place for place, step in enumerate(ROUND) if width % step == 0)

@@ -43,7 +43,7 @@ def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = 
     recipe = read_recipe(read_yaml(run.config))
     task = recipe.kind.load(run.folder, recipe)
     shelf = run.shelf
-    if shelf.newest() is None:
+    if shelf.empty:
         raise RunError(f"{path}: has no checkpoint yet; train it first, or wait for its first save")
     checkpoint = shelf.load(training=False)
     model = task.build(recipe.model)

@@ -66,6 +66,11 @@ class Shelf:
             raise CheckpointError(f"step {checkpoint.step} was not saved: {error}") from error
         return target
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is no checkpoint, whole or not: a look that reads none and warns of none."""
+        return not any(self._folders() for _ in range(LOOKS))  # a listing may miss what a save replaces
+
     def newest(self) -> Path | None:
         """The newest that verifies; None on an empty shelf; CheckpointError where there are some but none is whole."""
         found = self._search()

@@ -55,7 +55,7 @@ class Run:
     @property
     def shelf(self) -> Shelf:
         """Where the model to use stands: the best, or the last where none was validated."""
-        return self.best if self.best.newest() is not None else self.last
+        return self.last if self.best.empty else self.best
 
     @contextmanager
     def lock(self) -> Iterator[None]:

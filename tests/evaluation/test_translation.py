@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.errors import DataError, MissingExtra
-from elman.evaluation.translation import edit_distance, judge_translations, paired_bleu, sacrebleu_scores
+from elman.evaluation.translation import edit_distance, judge_translations, paired_bleu, sacrebleu_scores, why_no_bleu
 
 WRITTEN = ["the cat sat on the mat", "a dog barks loudly", "nothing at all", "it rains"]
 REFERENCES = ["the cat sat on a mat", "a dog barks loudly", "something else", "it is raining"]
@@ -68,6 +68,13 @@ def test_without_sacrebleu_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(MissingExtra, match=r"elman\[metrics\]"):
         judge_translations(WRITTEN, REFERENCES)
+    assert "elman[metrics]" in why_no_bleu(REFERENCES)
+
+
+def test_bleu_needs_four_words_in_a_row_of_any_reference() -> None:
+    """Planted: of all references."""
+    assert why_no_bleu(["a b c", "d"]) == "no target has 4 words"
+    assert not why_no_bleu(["a", "a b c d"])
 
 
 def test_a_translation_with_almost_nothing_right_still_has_an_interval() -> None:

@@ -186,6 +186,30 @@ def test_two_readings_are_asked_to_agree_in_training_and_never_else(smoothing: f
     found.backward()
 
 
+@pytest.mark.parametrize(
+    ("settings", "differ"),
+    [
+        ({}, False),
+        ({"encoder": {"embedding_dropout": 0.5}, "decoder": {"weight_dropout": 0.5}}, False),
+        ({"encoder": {"dropout": 0.5}}, True),
+        ({"decoder": {"output_dropout": 0.5}}, True),
+        ({"decoder": {"attention": {"dropout": 0.5}}}, True),
+        ({"encoder": {"pattern": {"bidirectional": {"layer": {"attention": {"dropout": 0.5}}}}}}, True),
+        ({"decoder": {"scheduled_sampling": 0.5}}, True),
+    ],
+    ids=str,
+)
+def test_agreement_is_refused_where_two_readings_are_the_same(settings: dict[str, Any], differ: bool) -> None:
+    """Planted: agreement that doubled the cost of training and changed nothing; dice for all rows counted as theirs."""
+    one, other = build(**settings).train()(SOURCE.repeated(2), TARGET.repeated(2)).chunk(2)
+    assert torch.allclose(one[TARGET.mask()], other[TARGET.mask()]) != differ
+    if differ:
+        assert build(**settings, agreement=5.0)
+    else:
+        with pytest.raises(ConfigError, match="without any they are the same"):
+            build(**settings, agreement=5.0)
+
+
 @pytest.mark.parametrize("recipe", ["the default", "heads, feeding", "Transformer"])
 def test_scheduled_sampling_gives_the_models_own_words_in_training(recipe: str) -> None:
     """Planted: the share of words kept instead of drawn; drawn in evaluation too; the first word drawn."""

@@ -8,7 +8,7 @@ from torch import nn
 
 from elman.errors import ConfigError
 from elman.layers import LAYERS
-from elman.models import LanguageModel, StackConfig
+from elman.models import LanguageModel, NGram, StackConfig
 from elman.models.stack import count_parameters, on_meta
 from elman.ops.norms import RMSNorm
 from elman.pipeline.recipe import read_recipe
@@ -166,6 +166,27 @@ def test_a_number_of_parameters_finds_a_width_that_the_heads_split() -> None:
     """Planted: steps of 8 for all, which 6 heads do not split."""
     recipe = read_recipe({"model": {"type": "attention", "num_heads": 6}, "parameters": "200k"})
     assert fit_size(recipe, lambda config: LanguageModel(config, 50)).model.hidden_size % 6 == 0
+
+
+@pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "mingru", "mamba", "attention"])
+def test_small_models_too_come_close_to_a_number_of_parameters(name: str) -> None:
+    """Planted: widths in steps of eight."""
+    recipe = read_recipe({"model": name, "parameters": "20k"})
+    found = LanguageModel(fit_size(recipe, lambda config: LanguageModel(config, 50)).model, 50)
+    assert count_parameters(found) == pytest.approx(20_000, rel=0.02)
+
+
+def test_large_models_have_round_widths() -> None:
+    """Planted: the width that comes closest, whatever it is."""
+    recipe = read_recipe({"model": "lstm", "parameters": "20M"})
+    assert fit_size(recipe, lambda config: LanguageModel(config, 5000)).model.hidden_size % 8 == 0
+
+
+def test_a_model_without_a_width_takes_no_number_of_parameters() -> None:
+    """Planted: a search for its width that never ended."""
+    recipe = read_recipe({"model": "ngram", "parameters": "20k"})
+    with pytest.raises(ConfigError, match="no width makes a model of about 20,000 parameters"):
+        fit_size(recipe, lambda config: NGram(config, 50))
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

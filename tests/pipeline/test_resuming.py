@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -171,6 +173,19 @@ def test_a_flipped_bit_costs_one_checkpoint_and_nothing_else(folder, recipe, cap
     assert "newer ones are damaged" in told
     assert "going on after step 8" in told
     assert left(folder / "run") == left(folder / "peaceful")
+
+
+def test_a_damaged_checkpoint_is_warned_of_once(folder, recipe):
+    """Planted: two looks whether there is a checkpoint that read and judged all of them, as the load then did again."""
+    run(recipe)
+    best = Run("run").best
+    last = best.load()
+    best.save(replace(last, step=last.step + 1))
+    (best.newest() / "facts.json").write_text("{}")
+    with warnings.catch_warnings(record=True) as noticed:
+        warnings.simplefilter("always")
+        elman.load("run", "cpu")
+    assert [str(one.message).count("newer ones are damaged") for one in noticed] == [1]
 
 
 def test_no_number_that_is_not_finite_reaches_a_checkpoint(folder, recipe, monkeypatch):

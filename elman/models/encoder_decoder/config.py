@@ -1,6 +1,7 @@
 """The settings of an encoder-decoder: two stacks, and the ways from one to the other."""
 
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,6 +12,7 @@ from elman.models.stack import Entry, StackConfig
 from elman.registry import Registry
 
 Way = Literal["state", "input", "output"]
+BY_ROW = {"dropout", "input_dropout", "output_dropout", "scheduled_sampling"}  # other dice fall for a whole batch
 
 
 class _DecoderLayers(Registry[SequenceLayer]):
@@ -87,3 +89,22 @@ class EncoderDecoderConfig(Config):
                 "or set decoder.attention, or put cross-attention into decoder.pattern"
             )
         return self
+
+    @model_validator(mode="after")
+    def _two_readings_differ(self) -> "EncoderDecoderConfig":
+        if self.agreement and not any(_shares(self.plain())):
+            raise ValueError(
+                "agreement is between two readings with different dropout, and without any they are the same; give "
+                "encoder.dropout or decoder.dropout (weight_dropout and embedding_dropout are one for both), or set "
+                "agreement: 0"
+            )
+        return self
+
+
+def _shares(settings: Any) -> Iterator[Any]:
+    """What rows of a batch lose each by its own dice, wherever that is set."""
+    for key, value in settings.items() if isinstance(settings, dict) else enumerate(settings):
+        if isinstance(value, dict | list):
+            yield from _shares(value)
+        elif key in BY_ROW:
+            yield value

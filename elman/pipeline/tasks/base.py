@@ -73,7 +73,7 @@ class Task(ABC):
     """What the sizes of data are counted in."""
     default_model: ClassVar[str]
     figures: ClassVar[tuple[str, ...]] = ()
-    """What a model can be chosen by besides its loss; of some data `own_figures` are fewer."""
+    """What a model can be chosen by besides its loss; `lacking` tells which are not to be had."""
     can_be_made: ClassVar[bool] = False
     """Whether `data.language` can stand for files."""
 
@@ -183,9 +183,9 @@ class Task(ABC):
 
     # Models
 
-    def own_figures(self) -> tuple[str, ...]:
-        """Those of `figures` that this data has."""
-        return self.figures
+    def lacking(self, model: Any, prepared: Prepared) -> dict[str, str]:
+        """Those of `figures` that this model does not have on this data, and why."""
+        return {}
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -249,13 +249,13 @@ def pick(registry: Registry[Any], where: str, settings: Any) -> Config:
     return typed(settings["type"], registry[settings["type"]].Config).make(settings, where)
 
 
-def check_figure(figure: str, known: Iterable[str], why: str = "") -> None:
-    """An error unless a model can be chosen by it."""
-    known = ["loss", *known]
+def check_figure(figure: str, figures: Iterable[str], of: str, lacking: Mapping[str, str] | None = None) -> None:
+    """An error unless a model can be chosen by it; `lacking` are figures that are not to be had, and why."""
+    lacking = lacking or {}
+    known = ["loss", *(name for name in figures if name not in lacking)]
     if figure not in known:
-        raise ConfigError(
-            f"evaluation.choose_by: there is no {figure!r}{nearest(figure, known)}{why}; one of {', '.join(known)}"
-        )
+        why = f", since {lacking[figure]}" if figure in lacking else nearest(figure, known)
+        raise ConfigError(f"evaluation.choose_by: there is no {figure!r} of {of}{why}; one of {', '.join(known)}")
 
 
 def changed(run: Path) -> DataError:

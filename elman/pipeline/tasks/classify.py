@@ -89,8 +89,8 @@ class Classify(ExampleTask):
         facts = [self.tokenizer.vocabulary, self.labels.names, self.max_tokens]
         return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
-    def own_figures(self) -> tuple[str, ...]:
-        return tuple(name for name in self.figures if self.labels.several or name != "micro_f1")
+    def lacking(self, model: Any, prepared: Prepared) -> dict[str, str]:
+        return {} if self.labels.several else {"micro_f1": "with one label for each text it is the accuracy"}
 
     def facts(self) -> Settings:
         return {"vocabulary": self.tokenizer.vocab_size, "labels": list(self.labels.names)}

@@ -68,10 +68,14 @@ def answers(
         searched = beam_search(model, begun, tokenizer.eos_id, search, source_lengths=source.lengths)
         found = searched.lists(tokenizer.eos_id)
     for hypotheses in found:
-        candidates = _ranked(hypotheses, tokenizer, search)
-        first = candidates[0] if candidates else {"target": "", "log_prob": None, "score": None}
-        answer = {key: value for key, value in first.items() if key != "rank"}
-        yield answer | ({"candidates": candidates} if several else {})
+        yield answer_of(_ranked(hypotheses, tokenizer, search), several)
+
+
+def answer_of(candidates: Sequence[Answer], several: bool) -> Answer:
+    """The first of them, and with `several` all; an empty target where there are none."""
+    first = candidates[0] if candidates else {"target": "", "log_prob": None, "score": None}
+    answer = {key: value for key, value in first.items() if key != "rank"}
+    return answer | ({"candidates": candidates} if several else {})
 
 
 def _ranked(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer, search: SearchConfig) -> list[Answer]:

@@ -67,8 +67,8 @@ def parallel_settings(model: Mapping[str, Any]) -> dict[str, Any]:
 def start_from(model: Any, place: str | Path, words: list[str] | None = None) -> str:
     """Copy what fits of a run's body into a model; says what was taken. `words` are rows of its own word vectors."""
     run = Run.open(place)
-    shelf = run.best if run.best.newest() is not None else run.last
-    if shelf.newest() is None:
+    shelf = run.shelf
+    if shelf.empty:
         raise ConfigError(f"start_from: {place} has no checkpoint yet; train it first")
     stored = shelf.load(training=False).weights
     own = model.state_dict()

@@ -113,8 +113,9 @@ class Tag(ExampleTask):
         facts = [self.table.plain(), self.tags.names, self.tags.scheme]
         return sha256(json.dumps(facts).encode()).hexdigest()
 
-    def own_figures(self) -> tuple[str, ...]:
-        return self.figures if self.tags.marks_entities else ("accuracy",)
+    def lacking(self, model: Any, prepared: Prepared) -> dict[str, str]:
+        of_entities = ("precision", "recall", "f1")
+        return {} if self.tags.marks_entities else dict.fromkeys(of_entities, "its tags mark no entities")
 
     def facts(self) -> Settings:
         return {"vocabulary": self.table.vocab_size, "tags": self.tags.names, "scheme": self.tags.scheme}

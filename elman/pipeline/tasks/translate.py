@@ -14,8 +14,8 @@ from torch import Tensor
 from elman.batches import together
 from elman.config import Config
 from elman.corpus import Corpus, PairCorpus, PairDocument, PairsConfig, Repairs
-from elman.errors import ConfigError, MissingExtra
-from elman.evaluation import judge_translations
+from elman.errors import ConfigError
+from elman.evaluation import judge_translations, why_no_bleu
 from elman.evaluation.still import device_of, still
 from elman.inspection.attention_map import alignment, attention_hits, draw_map
 from elman.inspection.reading import Reading
@@ -26,7 +26,7 @@ from elman.pipeline.tasks.files import keep_tokenizer
 from elman.pipeline.tasks.forcing import Forcing, PairScore, can_be_forced
 from elman.pipeline.tasks.lines import numbered, text_of
 from elman.pipeline.tasks.places import learned_places
-from elman.pipeline.tasks.searching import SearchConfig, answers
+from elman.pipeline.tasks.searching import SearchConfig, answer_of, answers
 from elman.runs import Run
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 
@@ -194,6 +194,17 @@ class Translate(ExampleTask):
     def unit_of(self, model: Any) -> str:
         return "target"
 
+    def lacking(self, model: Any, prepared: Prepared) -> dict[str, str]:
+        corpus = prepared.corpus
+        assert isinstance(corpus, PairCorpus)
+        if "valid" not in prepared.stores:  # nothing is chosen
+            return {}
+        why = why_no_bleu(pair.target for pair in corpus.pairs("valid"))
+        found = {"bleu": why, "chrf": why} if why else {}
+        if not self._placed(model, corpus, "valid"):
+            found["attention_hits"] = "no attention is told where to look: that needs made pairs, read by character"
+        return found
+
     def judge(self, model: Any, prepared: Prepared, recipe: "Recipe", split: str) -> Judged:
         return self._judge(model, prepared, recipe, split, recipe.search)
 
@@ -211,10 +222,7 @@ class Translate(ExampleTask):
         given = self.predict(model, (source for source, _ in pairs), changed, False)
         written = [answer["target"] for answer in given]
         references = [target for _, target in pairs]
-        try:
-            found = judge_translations(written, references, samples=samples)
-        except MissingExtra:
-            found = judge_translations(written, references, bleu=False, samples=samples)
+        found = judge_translations(written, references, bleu=not why_no_bleu(references), samples=samples)
         scores: Settings = {}
         for name, measure in found.items():
             scores |= {name: measure.value, f"{name}_interval": measure.interval}
@@ -228,10 +236,16 @@ class Translate(ExampleTask):
 
     def _looks(self, model: Any, corpus: PairCorpus, split: Any) -> Settings:
         """How often attention is where it must be, where the data knows that."""
-        pairs = list(islice((pair for pair in corpus.pairs(split) if pair.places), LOOKED_AT))
-        if not pairs or not _attends(model) or self.source.name != "character":
+        pairs = self._placed(model, corpus, split)
+        if not pairs:
             return {}
         return {"attention_hits": attention_hits(self._alignment(model, pairs), [pair.places for pair in pairs])}
+
+    def _placed(self, model: Any, corpus: PairCorpus, split: Any) -> list[PairDocument]:
+        """Some pairs of which it is known, and of the model can be seen, where to look."""
+        if not _attends(model) or self.source.name != "character":
+            return []
+        return list(islice((pair for pair in corpus.pairs(split) if pair.places), LOOKED_AT))
 
     def _alignment(self, model: Any, pairs: Sequence[PairDocument]) -> Tensor:
         end = [self.target.eos_id]
@@ -269,13 +283,15 @@ class Translate(ExampleTask):
             scores = self._given(model, some, recipe)
             rows = [{"source": np.asarray(ids)} for ids in self.source.encode_batch(texts)]
             self.watch(model, rows)
-            given: list[Settings] = [{}] * len(rows)
+            given = [answer_of([], probabilities)] * len(rows)
+            asked = [place for place, text in enumerate(texts) if text.strip()]  # no model has learnt from empty ones
             with still(model):
-                for places, batch in similar(rows, "source", recipe.evaluation.batch_size, model):
-                    numbers = [first + place for place in places]
+                size = recipe.evaluation.batch_size
+                for places, batch in similar([rows[place] for place in asked], "source", size, model):
+                    numbers = [first + asked[place] for place in places]
                     found = answers(model, batch.ragged("source"), self.target, search, probabilities, numbers)
                     for place, answer in zip(places, found, strict=True):
-                        given[place] = answer
+                        given[asked[place]] = answer
             for number, (text, answer, score) in enumerate(zip(texts, given, scores, strict=True), start=first + 1):
                 told = {"number": number} if probabilities else {}
                 yield {**told, "source": text, **answer, **({"given": score.plain()} if score else {})}
