@@ -233,6 +233,34 @@ def test_a_step_never_changes_the_state_it_was_given():
     assert all(torch.equal(a, b) for a, b in zip(state, kept, strict=True))
 
 
+class Changing(nn.Module):
+    """A state that is not what it was."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def initial_state(self, batch):
+        return torch.zeros(batch, 6)
+
+    def step(self, x, state):
+        return x, self.change(state)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda state: state.double() + 1, r"float32, and \(1, 6\) torch.float64"),
+        (lambda state: torch.cat([state, state], 1) + 1, r"\(1, 6\) torch.float32, and \(1, 12\)"),
+        (lambda state: (state + 1, state), "2 parts of state of 1"),
+    ],
+)
+def test_a_state_of_another_size_is_never_written_over_the_old_one(change, reason):
+    """Planted: no look at the new state: memory behind the old one was overwritten, and the process died."""
+    with pytest.raises(CannotCompile, match=reason):
+        compile_step(Changing(change), given=torch.zeros(1, 6))
+
+
 def test_weights_can_be_renewed_without_compiling():
     layer = Function(lambda x, part: part(x), nn.Linear(5, 70))
     x = torch.randn(1, 5)
