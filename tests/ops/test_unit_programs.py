@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from unit_cases import CASES, Invented, cell_of, parts_of
 
 from elman.cells import CELLS, Cell, PastProduct
+from elman.ops.recurrence import FORMS
 from elman.ops.recurrence.adjoint import derive
 from elman.ops.recurrence.evaluating import evaluate, matrix_gradients, together
 from elman.ops.recurrence.reading import read
@@ -159,6 +160,14 @@ class Refused(Cell):
 def test_what_does_not_fit_is_refused_with_the_reason(step, reason: str) -> None:
     with pytest.raises(CannotCompile, match=reason):
         read(Refused(step))
+
+
+def test_a_choice_that_is_settled_before_the_first_step_is_compiled() -> None:
+    """Planted: a condition that became a number, which no `where` takes: lerp by a number was an error of torch."""
+    cell = Refused(lambda cell, x: torch.lerp(x, torch.tanh(x), 0.3), size=16)
+    x, state = torch.randn(2, 5, 3), torch.zeros(2, 16)
+    found, expected = (FORMS[form].run(cell, x, state, None)[0] for form in ("compiled", "reference"))
+    torch.testing.assert_close(found, expected)
 
 
 def test_weights_left_out_are_no_part_of_the_equation() -> None:
