@@ -199,6 +199,12 @@ def test_what_is_not_known_is_named():
         run(Function(lambda x: x * 2), torch.randn(1, 8).bfloat16())
 
 
+def test_noise_is_not_drawn_once_for_all_steps():
+    """Planted: what depends on no input was computed before the first step, random numbers too."""
+    with pytest.raises(CannotCompile, match=r"random numbers \(randn\)"):
+        run(Function(lambda x: x + torch.randn(8, device=x.device)), torch.randn(1, 8))
+
+
 class Counter(nn.Module):
     """Carries a vector and a count, and a part that no step changes."""
 

@@ -3,6 +3,7 @@
 import math
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, fx
 
 from elman.ops.native.loops import Writer
@@ -120,6 +121,8 @@ def _constants(graph: fx.Graph, changing: set[fx.Node]) -> set[fx.Node]:
     for node in graph.nodes:
         if node.op == "get_attr":
             raise CannotCompile("a tensor that is neither parameter nor buffer of the model is not known")
+        if node.op == "call_function" and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise CannotCompile(f"random numbers ({node.target.__name__.split('.')[0]}) are drawn anew in each step")
         if node.op != "output" and node not in changing and all(part in found for part in node.all_input_nodes):
             found.add(node)
     return found
