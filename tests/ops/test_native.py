@@ -193,8 +193,10 @@ def test_what_is_not_known_is_named():
         run(Function(lambda x: x.cumsum(1)), torch.randn(1, 8))
     with pytest.raises(CannotCompile, match="the least numbers"):
         run(Function(lambda x: x.topk(2, largest=False).values), torch.randn(1, 8))
-    with pytest.raises(CannotCompile, match="cannot be traced"):
+    with pytest.raises(CannotCompile, match="cannot be traced: it looks at the value of a number"):
         run(Function(lambda x: x * float(x.sum())), torch.randn(1, 8))
+    with pytest.raises(CannotCompile, match="makes a tensor on a device of its own"):
+        run(Function(lambda x: x * torch.ones(8)), torch.randn(1, 8))
     with pytest.raises(CannotCompile, match="bfloat16 are not known"):
         run(Function(lambda x: x * 2), torch.randn(1, 8).bfloat16())
 
@@ -203,6 +205,15 @@ def test_noise_is_not_drawn_once_for_all_steps():
     """Planted: what depends on no input was computed before the first step, random numbers too."""
     with pytest.raises(CannotCompile, match=r"random numbers \(randn\)"):
         run(Function(lambda x: x + torch.randn(8, device=x.device)), torch.randn(1, 8))
+
+
+def test_what_a_step_keeps_in_its_module_is_refused_and_put_back():
+    """Planted: a counter stood still."""
+    layer = Function(lambda x: setattr(layer, "count", layer.count + 1) or x * layer.count)
+    layer.count = 0
+    with pytest.raises(CannotCompile, match=r"sets self.count, and what lasts"):
+        run(layer, torch.randn(1, 8))
+    assert layer.count == 0
 
 
 class Counter(nn.Module):
