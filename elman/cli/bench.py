@@ -14,7 +14,9 @@ def bench(
     suites: Annotated[
         list[str] | None, typer.Argument(help="What to measure (default: all that can run here).")
     ] = None,
-    rounds: Annotated[int | None, options.option(help="Rounds in which all take turns.", default="the suite's")] = None,
+    rounds: Annotated[
+        int | None, options.option(help="Rounds in which all take turns.", default="the suite's", min=1)
+    ] = None,
     to: Annotated[
         Path | None, options.option(help="Folder for the figures.", default="benchmarks/results if it is there, else .")
     ] = None,
@@ -27,11 +29,16 @@ def bench(
     if listing:
         for name, suite in SUITES.items():
             needs = suite.obstacle()
-            print(f"{name:<12} {suite.title}{f' (needs {needs})' if needs else ''}")
+            print(f"{name:<{max(map(len, SUITES))}} {suite.title}{f' (needs {needs})' if needs else ''}")
         return
     for name in suites or []:
         if name not in SUITES:
             raise UnknownName("suite", name, list(SUITES))
+    if to is not None:  # before anything is measured, since it may not be possible
+        try:
+            to.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise RunError(f"no figures can be written to {to}: {problem.strerror}") from problem
     for name in suites or SUITES:
         suite = SUITES[name]
         if needs := suite.obstacle():

@@ -197,9 +197,11 @@ def _program(model: nn.Module, weights: str) -> _Made:
 def _compile(model: nn.Module, weights: str) -> tuple[Program | None, str]:
     try:
         with torch.inference_mode(False):
-            return compile_step(model, weights), f"{vectors()}, {weights}"
+            program = compile_step(model, weights)
     except CannotCompile as problem:
         if isinstance(problem, NoCompiler) and str(problem) not in _warned:
             _warned.add(str(problem))
             warnings.warn(f"steps are taken by torch, more slowly: {problem}", stacklevel=2)
         return None, str(problem)
+    rounded = weights != "int8" or any(weight.form == "int8" for weight in program.lowered.weights)
+    return program, f"{vectors()}, {weights if rounded else 'fp32: no matrix is large enough for int8'}"

@@ -2,6 +2,7 @@
 each token, in constant memory."""
 
 import secrets
+import warnings
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -105,6 +106,8 @@ def generate_tokens(
     randoms = [random_stream(seed, number) for number in streams or range(len(prompts))]
     with still(model):
         engine = find_engine(model, config, len(prompts))
+        if config.weights == "int8" and engine.name != "native":
+            warnings.warn(f"weights are not rounded to int8, which native steps alone do; {engine}", stacklevel=2)
         known = [start_id, *prompts[0]]
         if engine.program is None or len(prompts) > 1 or reads_at_once(model, config, len(known)):
             logits, state = prefill(model, prompts, start_id)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elman.errors import ConfigError
 from elman.shapes import State
 
 
@@ -58,6 +59,8 @@ def tensors(state: State, name: str = "state") -> Iterator[tuple[str, Tensor]]:
     """Every tensor with a name that tells its place: what a checkpoint stores."""
     if isinstance(state, Tensor):
         yield name, state
+    elif not isinstance(state, tuple | list):
+        raise ConfigError(f"a state is a tensor or a tuple of states, not a {type(state).__name__}: {name}")
     else:
         for index, part in enumerate(state):
             yield from tensors(part, f"{name}.{index}")

@@ -32,3 +32,28 @@ def test_figures_are_written(elman, monkeypatch, tmp_path):
     assert elman("bench", "training", "--rounds", "2", "--to", str(tmp_path)).code == 0
     [path] = tmp_path.iterdir()
     assert json.loads(path.read_text())["results"] == {"rounds": 2}
+
+
+def test_what_cannot_end_well_is_refused_before_anything_is_measured(elman, monkeypatch, tmp_path):
+    """Planted: a folder that is missing was noticed when the figures were there, and they were lost; 0 rounds ran."""
+    measured = []
+
+    class Figures:
+        @staticmethod
+        def measure(rounds):
+            measured.append(rounds)
+            return {}
+
+    monkeypatch.setattr(suites, "import_module", lambda name: Figures)
+    monkeypatch.setitem(suites.SUITES, "training", SUITES["training"]._replace(broken=list))
+    for rounds in ("0", "-1"):
+        ended = elman("bench", "training", "--rounds", rounds, "--to", str(tmp_path))
+        assert ended.code == 2
+        assert "greater than or equal to 1" in ended.err
+    (tmp_path / "file").touch()
+    ended = elman("bench", "training", "--to", str(tmp_path / "file" / "here"))
+    assert ended.code == 1
+    assert "no figures can be written to" in ended.err
+    assert not measured
+    assert elman("bench", "training", "--to", str(tmp_path / "new" / "here")).code == 0
+    assert len(list((tmp_path / "new" / "here").iterdir())) == 1

@@ -246,3 +246,12 @@ def test_a_model_that_is_gone_takes_its_program_with_it(fake):
     gc.collect()
     assert gone() is None
     assert program() is None
+
+
+def test_it_is_told_where_weights_are_not_rounded(fake):
+    """Planted: "int8" was said of a model whose matrices all are too small for it; by torch it was passed over."""
+    model = fake.TinyModel()
+    told = explain(model, GenerationConfig(engine="native", weights="int8"))
+    assert told == f"native: {build.vectors()}, fp32: no matrix is large enough for int8"
+    with pytest.warns(UserWarning, match="not rounded to int8.*torch: as asked"):
+        written(model, {"temperature": 0}, engine="torch", weights="int8")

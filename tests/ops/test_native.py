@@ -193,10 +193,27 @@ def test_what_is_not_known_is_named():
         run(Function(lambda x: x.cumsum(1)), torch.randn(1, 8))
     with pytest.raises(CannotCompile, match="the least numbers"):
         run(Function(lambda x: x.topk(2, largest=False).values), torch.randn(1, 8))
-    with pytest.raises(CannotCompile, match="cannot be traced"):
+    with pytest.raises(CannotCompile, match="cannot be traced: it looks at the value of a number"):
         run(Function(lambda x: x * float(x.sum())), torch.randn(1, 8))
+    with pytest.raises(CannotCompile, match="makes a tensor on a device of its own"):
+        run(Function(lambda x: x * torch.ones(8)), torch.randn(1, 8))
     with pytest.raises(CannotCompile, match="bfloat16 are not known"):
         run(Function(lambda x: x * 2), torch.randn(1, 8).bfloat16())
+
+
+def test_noise_is_not_drawn_once_for_all_steps():
+    """Planted: what depends on no input was computed before the first step, random numbers too."""
+    with pytest.raises(CannotCompile, match=r"random numbers \(randn\)"):
+        run(Function(lambda x: x + torch.randn(8, device=x.device)), torch.randn(1, 8))
+
+
+def test_what_a_step_keeps_in_its_module_is_refused_and_put_back():
+    """Planted: a counter stood still."""
+    layer = Function(lambda x: setattr(layer, "count", layer.count + 1) or x * layer.count)
+    layer.count = 0
+    with pytest.raises(CannotCompile, match=r"sets self.count, and what lasts"):
+        run(layer, torch.randn(1, 8))
+    assert layer.count == 0
 
 
 class Counter(nn.Module):
@@ -231,6 +248,34 @@ def test_a_step_never_changes_the_state_it_was_given():
             torch.testing.assert_close(found, right, rtol=1e-6, atol=1e-6)
         assert all(torch.equal(a, b) for a, b in zip(before, given, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(state, kept, strict=True))
+
+
+class Changing(nn.Module):
+    """A state that is not what it was."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def initial_state(self, batch):
+        return torch.zeros(batch, 6)
+
+    def step(self, x, state):
+        return x, self.change(state)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda state: state.double() + 1, r"float32, and \(1, 6\) torch.float64"),
+        (lambda state: torch.cat([state, state], 1) + 1, r"\(1, 6\) torch.float32, and \(1, 12\)"),
+        (lambda state: (state + 1, state), "2 parts of state of 1"),
+    ],
+)
+def test_a_state_of_another_size_is_never_written_over_the_old_one(change, reason):
+    """Planted: no look at the new state: memory behind the old one was overwritten, and the process died."""
+    with pytest.raises(CannotCompile, match=reason):
+        compile_step(Changing(change), given=torch.zeros(1, 6))
 
 
 def test_weights_can_be_renewed_without_compiling():

@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
-from elman.cells import CELLS, Cell
+from elman.cells import CELLS, Cell, PastProduct
 from elman.errors import ConfigError
 from elman.ops import recurrence
 from elman.ops.recurrence import explain, newton, recur, using
@@ -98,6 +98,56 @@ def test_without_a_certificate_the_sequential_form_runs_and_this_is_told() -> No
     assert "after 64 iterations" in str(newton.latest()["states"])
     assert str(newton.latest()["states"]).endswith("the sequential form ran instead")
     torch.testing.assert_close(found, everything("auto", cell, x), rtol=0, atol=0)
+
+
+class Strange(Cell):
+    """A step that is not a function of its row alone, or a state that is no tensor of real numbers."""
+
+    name = "strange"
+
+    def __init__(self, how, start=None):
+        super().__init__(Cell.Config(hidden_size=5), 3)
+        self.from_input, self.from_past = nn.Linear(3, 5), PastProduct(5, 1)
+        self.how, self.start = how, start
+
+    def initial_state(self, batch):
+        return self.start(self.zeros(batch)) if self.start else self.zeros(batch)
+
+    def drive(self, x):
+        return self.from_input(x)
+
+    def step(self, drive, state):
+        if self.start is None:
+            new = torch.tanh(self.how(drive + self.from_past(state)))
+            return new, new
+        new = torch.tanh(drive + self.from_past(state[0]))
+        return new, (new, state[1] + 1)
+
+
+@pytest.mark.parametrize("how", [lambda x: x - x.mean(0), lambda x: x / (1 + float(x.detach().abs().max()))])
+def test_a_step_that_looks_at_other_rows_gets_no_certificate(how) -> None:
+    """Planted: no step taken alone: positions became rows of one batch and were mixed, with a certificate."""
+    torch.manual_seed(0)
+    cell, x = Strange(how), torch.randn(4, 9, 3)
+    found = everything("newton", cell, x)
+    assert "the sequential form ran instead" in str(newton.latest()["states"])
+    for mine, true in zip(found, everything("reference", cell, x), strict=True):
+        torch.testing.assert_close(mine, true)
+
+
+def test_a_state_may_be_a_plain_tuple_of_real_numbers() -> None:
+    """Planted: a tuple called with its parts; slopes asked of whole numbers."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 3)
+    cell = Strange(None, lambda zeros: (zeros, zeros))
+    results = []
+    for form in ("newton", "reference"):
+        with using(form):
+            results.append(recur(cell, x, cell.initial_state(2)))
+    torch.testing.assert_close(results[0], results[1])
+    cell = Strange(None, lambda zeros: (zeros, zeros.long()))
+    with using("newton"), pytest.raises(ConfigError, match="no real number"):
+        recur(cell, x, cell.initial_state(2))
 
 
 def test_it_runs_only_on_request_and_where_a_certificate_means_something() -> None:

@@ -41,6 +41,39 @@ def test_the_reason_for_the_reference_is_told() -> None:
         assert "float32" in explain(lstm, X)
 
 
+class Broken(Cell):
+    name = "broken"
+
+    def __init__(self, how, form=lambda zeros: zeros):
+        super().__init__(Cell.Config(hidden_size=4), 3)
+        self.from_input, self.step, self.form = torch.nn.Linear(3, 4), how, form
+
+    def initial_state(self, batch):
+        return self.form(self.zeros(batch))
+
+    def drive(self, x):
+        return self.from_input(x)
+
+    def step(self, drive, state):  # replaced
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [
+        (Broken(lambda drive, state: drive + state), "gives a Tensor; it gives its output and the new state"),
+        (Broken(lambda drive, state: (state.add_(drive), state)), "changes the state that it is given"),
+        (Broken(lambda drive, state: (drive, state[:, :3])), r"a state of \[\(2, 3\)\] from one of \[\(2, 4\)\]"),
+        (Broken(lambda drive, state: (drive, (state, state))), "a state keeps its form"),
+        (Broken(lambda drive, state: (drive, state), lambda zeros: {"a": zeros}), "a tuple of states, not a dict"),
+    ],
+)
+def test_a_step_that_breaks_its_promise_is_told_so(cell: Cell, told: str) -> None:
+    """Planted: no look at the first step: a state changed in place gave the last output at every position."""
+    with torch.no_grad(), pytest.raises(ConfigError, match=told):
+        recur(cell, X, cell.initial_state(2))
+
+
 def test_full_lengths_are_no_lengths() -> None:
     assert choose(cell_of("lstm"), X, torch.tensor([8, 8])).form == "vendor"
 

@@ -1,5 +1,6 @@
 """Unit programs: a step taken apart gives what the step gives, and its derivative is the derivative."""
 
+import random
 from typing import Any, NamedTuple
 
 import pytest
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from unit_cases import CASES, Invented, cell_of, parts_of
 
 from elman.cells import CELLS, Cell, PastProduct
+from elman.ops.recurrence import FORMS
 from elman.ops.recurrence.adjoint import derive
 from elman.ops.recurrence.evaluating import evaluate, matrix_gradients, together
 from elman.ops.recurrence.reading import read
@@ -151,7 +153,8 @@ class Refused(Cell):
         (lambda cell, x: torch.cat([x[:, 1:], x[:, :1]], -1), "cuts a tensor at 1"),
         (lambda cell, x: x * cell.mix.sum(), r"mix of shape \(3,\)"),
         (lambda cell, x: x - x.mean(0), "mixes rows"),
-        (lambda cell, x: x if x.sum() > 0 else -x, "cannot be traced"),
+        (lambda cell, x: x if x.sum() > 0 else -x, "cannot be traced: it looks at the value of a number"),
+        (lambda cell, x: x / (1 + float(x.abs().max())), "cannot be traced: it looks at the value of a number"),
         (lambda cell, x: x @ (x.t() @ x), "matrix"),
         (lambda cell, x: x**5, "power 5"),
     ],
@@ -159,6 +162,71 @@ class Refused(Cell):
 def test_what_does_not_fit_is_refused_with_the_reason(step, reason: str) -> None:
     with pytest.raises(CannotCompile, match=reason):
         read(Refused(step))
+
+
+class Spike(torch.autograd.Function):
+    """A gradient of one's own."""
+
+    @staticmethod
+    def forward(ctx, x):  # type: ignore[no-untyped-def]
+        return x.clamp(-1, 1)
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        return 0.5 * grad
+
+
+def in_no_graph(cell: Cell, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return torch.tanh(x)
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (lambda cell, x: torch.tanh(x) + (torch.sign(x) - x).detach(), "other gradients"),
+        (in_no_graph, "other gradients"),
+        (lambda cell, x: Spike.apply(x), "other gradients"),
+        (lambda cell, x: x * random.random(), "other numbers"),
+        (lambda cell, x: torch.tanh(x).bfloat16().float(), "turns numbers into torch.bfloat16"),
+        (lambda cell, x: torch.tanh(x).half().float(), "turns numbers into torch.float16"),
+        (lambda cell, x: torch.tanh(x).double(), "other numbers"),
+        (lambda cell, x: x // 0.5 + x, "uses div with floor"),
+    ],
+)
+def test_what_a_tracer_does_not_see_is_refused(step, reason: str) -> None:
+    """Planted: no look at the numbers: gradients passed a detach, and a division was not rounded."""
+    with pytest.raises(CannotCompile, match=reason):
+        read(Refused(step))
+
+
+def test_what_a_step_keeps_in_its_cell_is_refused_and_put_back() -> None:
+    """Planted: a counter stood still; a kept tensor was a tracer's, without numbers, and the next step fell over it."""
+
+    def counting(cell: Cell, x: Tensor) -> Tensor:
+        cell.count = getattr(cell, "count", 0) + 1
+        return torch.tanh(x) / cell.count
+
+    cell = Refused(counting)
+    with pytest.raises(CannotCompile, match=r"sets self.count, and what lasts"):
+        read(cell)
+    assert not hasattr(cell, "count")
+
+
+def test_a_state_of_another_precision_is_refused() -> None:
+    """Planted: whatever the type of the state, steps computed in that of the weights."""
+    cell = Refused(lambda cell, x: torch.tanh(x))
+    cell.initial_state = lambda batch: cell.zeros(batch).double()
+    with pytest.raises(CannotCompile, match=r"kept in torch\.float64"):
+        read(cell)
+
+
+def test_a_choice_that_is_settled_before_the_first_step_is_compiled() -> None:
+    """Planted: a condition that became a number, which no `where` takes: lerp by a number was an error of torch."""
+    cell = Refused(lambda cell, x: torch.lerp(x, torch.tanh(x), 0.3), size=16)
+    x, state = torch.randn(2, 5, 3), torch.zeros(2, 16)
+    found, expected = (FORMS[form].run(cell, x, state, None)[0] for form in ("compiled", "reference"))
+    torch.testing.assert_close(found, expected)
 
 
 def test_weights_left_out_are_no_part_of_the_equation() -> None:

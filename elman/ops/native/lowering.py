@@ -3,6 +3,7 @@
 import math
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, fx
 
 from elman.ops.native.loops import Writer
@@ -55,6 +56,7 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
 
     given, *state = inputs[parameters:]
     (results,) = (node.args[0] for node in graph.nodes if node.op == "output")
+    _keeps_its_kind(state, results[1:])
     joins = find_slides(state, results[1:])
     slides = {node.all_input_nodes[0]: slide for node, slide in joins.items()}
     for number, node in enumerate([given, *state]):
@@ -119,9 +121,21 @@ def _constants(graph: fx.Graph, changing: set[fx.Node]) -> set[fx.Node]:
     for node in graph.nodes:
         if node.op == "get_attr":
             raise CannotCompile("a tensor that is neither parameter nor buffer of the model is not known")
+        if node.op == "call_function" and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise CannotCompile(f"random numbers ({node.target.__name__.split('.')[0]}) are drawn anew in each step")
         if node.op != "output" and node not in changing and all(part in found for part in node.all_input_nodes):
             found.add(node)
     return found
+
+
+def _keeps_its_kind(state: list[fx.Node], following: list[Any]) -> None:
+    """The memory of a state is written over by the next one, which must be as large."""
+    if len(state) != len(following):
+        raise CannotCompile(f"a step makes {len(following)} parts of state of {len(state)}")
+    for number, (old, new) in enumerate(zip(state, following, strict=True)):
+        before, after = (f"{tuple(one.meta['val'].shape)} {one.meta['val'].dtype}" for one in (old, new))
+        if before != after:
+            raise CannotCompile(f"part {number} of the state is {before}, and {after} after a step")
 
 
 def _write_outputs(writer: Writer, outputs: list[Any]) -> dict[str, Value]:

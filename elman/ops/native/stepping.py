@@ -10,7 +10,7 @@ from elman.ops.native.lowering import lower
 from elman.ops.native.memory import CannotCompile
 from elman.ops.native.program import Program
 from elman.ops.state import map_state
-from elman.ops.tracing import trace
+from elman.ops.tracing import left_alone, trace, why_untraced
 from elman.shapes import State
 
 
@@ -34,15 +34,16 @@ def compile_step(model: Any, weights: str = "fp32", given: Tensor | None = None)
         raise CannotCompile("the model is not on the CPU")
     state = map_state(_shape, model.initial_state(1))
     try:
-        graph = trace(
-            lambda parameters, token, state: functional_call(module, parameters, (token, state)),
-            {name: _shape(tensor) for name, tensor in tensors.items()},
-            _shape(torch.zeros(1, dtype=torch.long) if given is None else given),
-            state,
-            numbers=False,
-        )
+        with left_alone(module):
+            graph = trace(
+                lambda parameters, token, state: functional_call(module, parameters, (token, state)),
+                {name: _shape(tensor) for name, tensor in tensors.items()},
+                _shape(torch.zeros(1, dtype=torch.long) if given is None else given),
+                state,
+                numbers=False,
+            )
     except Exception as error:  # whatever a tracer cannot follow
-        raise CannotCompile(f"the step cannot be traced: {str(error).strip().partition(chr(10))[0][:200]}") from error
+        raise CannotCompile(f"the step cannot be traced: {why_untraced(error)}") from error
     return Program(lower(graph, len(tensors), weights), list(tensors.values()))
 
 

@@ -18,6 +18,8 @@ def operate(reader: Reader, node: Traced) -> None:
     elif name in READERS:
         reader.values[node] = READERS[name](reader, node)
     elif name in COMPUTED:
+        if node.kwargs:  # a way to round, say
+            raise CannotCompile(f"its step uses {name} with {', '.join(map(str, node.kwargs.values()))}")
         reader.values[node] = reader.pointwise(name, *node.args)
     else:
         raise CannotCompile(f"its step uses {name}, which no kernel of ours knows")
@@ -30,8 +32,9 @@ def name_of(node: Traced) -> str:
 
 def _same(reader: Reader, node: Traced) -> Any:
     value = reader.values[node.args[0]]
-    if not node.meta["val"].dtype.is_floating_point:
-        raise CannotCompile(f"its step turns numbers into {node.meta['val'].dtype}")
+    kind = node.meta["val"].dtype
+    if not kind.is_floating_point or kind.itemsize < 4:
+        raise CannotCompile(f"its step turns numbers into {kind}")
     return value
 
 

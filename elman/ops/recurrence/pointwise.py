@@ -27,7 +27,7 @@ COMPUTED: dict[str, Callable[..., Tensor]] = {
     "div": torch.div,
     "maximum": torch.maximum,
     "minimum": torch.minimum,
-    "where": torch.where,
+    "where": lambda condition, one, other: torch.where(condition.bool(), one, other),  # a settled one is a number
     "neg": torch.neg,
     "abs": torch.abs,
     "sign": torch.sign,

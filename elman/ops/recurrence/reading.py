@@ -3,7 +3,7 @@
 Views, splits and joins whose borders lie between parts disappear here. What does not fit raises `CannotCompile`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
+from elman.ops.recurrence.checking import check
 from elman.ops.recurrence.operations import operate
 from elman.ops.recurrence.parts import BATCH, Reader
 from elman.ops.recurrence.units import CannotCompile, Program
-from elman.ops.tracing import trace
+from elman.ops.tracing import left_alone, trace, why_untraced
 
 
 def read(cell: Any, careful: bool = False) -> Program:
@@ -22,7 +23,7 @@ def read(cell: Any, careful: bool = False) -> Program:
 
     `careful`: variances are sums of squared distances from the mean, which takes one meeting of all units more.
     """
-    graph, names, parts = _traced(cell)
+    graph, names, parts, confirm = _traced(cell)
     reader = Reader(cell.hidden_size, careful)
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     for node, name in zip(inputs[: len(names)], names, strict=True):
@@ -41,7 +42,9 @@ def read(cell: Any, careful: bool = False) -> Program:
     output, *carried = results
     if len(set(carried)) < len(carried):
         raise CannotCompile("two parts of its state are always the same")
-    return reader.builder.program(carried, [output])
+    program = reader.builder.program(carried, [output])
+    confirm(program)
+    return program
 
 
 class _Stepping(nn.Module):
@@ -53,8 +56,8 @@ class _Stepping(nn.Module):
         return self.cell.step(drive, state)
 
 
-def _traced(cell: Any) -> tuple[fx.Graph, list[str], int]:
-    """The graph, the names of its first inputs (parameters and buffers), and how many parts the state has."""
+def _traced(cell: Any) -> tuple[fx.Graph, list[str], int, Callable[[Program], None]]:
+    """The graph, the names of its first inputs (parameters and buffers), how many parts the state has, and a check."""
     kind = torch.float32
     known = {**dict(cell.named_parameters()), **dict(cell.named_buffers())}
     values = {f"cell.{name}": torch.empty(value.shape, dtype=kind) for name, value in known.items()}
@@ -70,12 +73,19 @@ def _traced(cell: Any) -> tuple[fx.Graph, list[str], int]:
             drive = torch.empty(BATCH, *example.shape[1:], dtype=kind)
             old, form = pytree.tree_flatten(cell.initial_state(1))
             state = pytree.tree_unflatten([torch.empty(BATCH, *part.shape[1:], dtype=kind) for part in old], form)
-            graph = trace(step, values, drive, state)
+            with left_alone(cell):
+                graph = trace(step, values, drive, state)
     except Exception as error:  # a tracer may fail in any way; each means the same to us
-        raise CannotCompile(
-            f"its step cannot be traced: {str(error).splitlines()[0] if str(error) else error!r}"
-        ) from error
-    return graph, list(known), len(old)
+        raise CannotCompile(f"its step cannot be traced: {why_untraced(error)}") from error
+    if kinds := {part.dtype for part in old} - {cell.zeros(1).dtype}:
+        raise CannotCompile(f"its state is kept in {kinds.pop()}, not in {cell.zeros(1).dtype}")
+
+    def confirm(program: Program) -> None:
+        with _whole(cell), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            kept = {f"cell.{name}": value for name, value in cell.named_buffers()}
+            check(program, step, (values, drive, state), kept)
+
+    return graph, list(known), len(old), confirm
 
 
 @contextmanager
