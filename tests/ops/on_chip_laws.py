@@ -174,11 +174,13 @@ def test_tensor_cores_take_weights_from_shared_memory(tmp_path: Path) -> None:
 
 CHOSEN = [("lstm", 64, 256, "bf16"), ("lstm", 64, 768, "bf16"), ("lstm", 20, 650, "bf16"), ("gru", 64, 512, "bf16")]
 CHOSEN += [("lstm", 64, 512, "bf16"), ("layernorm-lstm", 64, 512, "bf16"), ("lstm", 64, 256, "fp32")]
+CHOSEN += [("lstm", 32, 1024, "fp32"), ("lstm", 20, 1150, "bf16")]
 
 
 @pytest.mark.parametrize(("name", "batch", "size", "kind"), [*CHOSEN, ("layernorm-lstm", 64, 256, "fp32")], ids=str)
 def test_what_is_chosen_fits_on_the_chip(name: str, batch: int, size: int, kind: str, tmp_path: Path) -> None:
-    """Planted: a copy of all gates for each layout that totals want (4 kB of a thread's numbers in memory)."""
+    """Planted: a copy of all gates for each layout that totals want (4 kB of a thread's numbers in memory); many looks
+    of float32 after which there are more (2.6 kB)."""
     plan = generated.plan(cell_of(name, hidden_size=size))
     itemsize = 2 if kind == "bf16" else 4
     for way in ("forward", "backward"):

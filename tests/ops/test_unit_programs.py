@@ -238,3 +238,12 @@ def test_weights_left_out_are_no_part_of_the_equation() -> None:
 
 def test_every_registered_cell_is_among_the_cases() -> None:
     assert {name for name, _ in CASES} == {*CELLS, Invented.name}
+
+
+@pytest.mark.parametrize("name", ["lstm", "layernorm-lstm"])
+def test_a_step_is_read_whatever_device_is_the_default(name: str) -> None:
+    """Planted: numbers for the check are drawn on the default device, as a GPU, where no generator of ours is."""
+    cell = cell_of(name, hidden_size=16)
+    expected = read(cell)
+    with torch.device("meta"):
+        assert read(cell) == expected

@@ -21,6 +21,7 @@ PIECE = 32 * 1024  # bytes of what others sent that make one piece
 LONG = 64  # columns of a product that tensor cores take as they lie in shared memory
 FEW = 16  # looks of a thread; if there are more, twice as many threads are faster
 REGISTERS = 236  # of a thread that have a use of their own; with more of them, numbers go to memory
+ROUNDED = 8  # looks of float32 after which there may be more: rounded for products, they take registers twice
 CROWDED = 210  # registers of a thread beyond which it is slower
 EDGE = 24  # registers that tell units inside from those that fill up
 ADDING = 48  # registers that making totals takes
@@ -272,8 +273,10 @@ def _fits(program: Program, one: Partition, itemsize: int, shared: int) -> bool:
         return False
     if not one.laned:
         return True
-    often = len(one.looks(program, itemsize))
-    return one.registers(program, itemsize) <= REGISTERS and often <= 2 * schedule(program).rounds
+    looks, rounds = one.looks(program, itemsize), schedule(program).rounds
+    if itemsize > 2 and len(looks) > rounds and looks[0] > ROUNDED:
+        return False
+    return one.registers(program, itemsize) <= REGISTERS and len(looks) <= 2 * rounds
 
 
 def _poll(program: Program, one: Partition) -> str:

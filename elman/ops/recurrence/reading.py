@@ -81,7 +81,8 @@ def _traced(cell: Any) -> tuple[fx.Graph, list[str], int, Callable[[Program], No
         raise CannotCompile(f"its state is kept in {kinds.pop()}, not in {cell.zeros(1).dtype}")
 
     def confirm(program: Program) -> None:
-        with _whole(cell), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        here = torch.device("cpu")  # whatever others take who name no device
+        with here, _whole(cell), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
             kept = {f"cell.{name}": value for name, value in cell.named_buffers()}
             check(program, step, (values, drive, state), kept)
 
