@@ -17,7 +17,7 @@ from elman.ops.recurrence import explain, generated, recur, using
 from elman.ops.recurrence.generated import dividing
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition
-from elman.ops.recurrence.recomputing import THERE
+from elman.ops.recurrence.recalling import THERE
 
 # who does not wait reads memory that nobody has written
 UNWRITTEN = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")

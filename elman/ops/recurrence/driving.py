@@ -63,7 +63,7 @@ def _only_product(cell: Any) -> str | None:
     weight = next(cell.parameters())
     x = torch.zeros(1, 1, cell.input_size, dtype=weight.dtype, device=weight.device)
     calls = _Calls()
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), calls:
+    with torch.no_grad(), torch.random.fork_rng([weight.device] if weight.is_cuda else []), calls:
         drive = cell.drive(x)
     if [function for function, _, _ in calls.seen] != [F.linear]:
         return None

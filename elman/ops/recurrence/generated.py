@@ -23,7 +23,7 @@ from elman.ops.recurrence.driving import Driving
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition
 from elman.ops.recurrence.passes import Way, walked
-from elman.ops.recurrence.recomputing import Recall
+from elman.ops.recurrence.recalling import Recall
 from elman.ops.recurrence.steps import first_parameter, in_use, names_of, step_of
 from elman.ops.recurrence.units import Program
 from elman.ops.recurrence.words import interpreted
@@ -40,13 +40,14 @@ _asked: dict[str, Partition] = {}
 class Plan:
     """A step, its derivative, and the kernels that were made for them."""
 
-    def __init__(self, step: Program, driving: Driving):
-        self.step, self.driving = step, driving
+    def __init__(self, step: Program):
+        self.step = step
         self.names = names_of(step)
         self.multiplied = {one.parameter for node in step.nodes if node.op == "product" for one in node.detail}
         self.kernels: dict[Any, Kernel] = {}
         self.settled: dict[Any, Kernel] = {}  # the same, by what a call knows
         self.divisions: dict[Any, Partition | None] = {}  # looking for one takes as long as a short sequence
+        self.driving: Driving | None = None
 
     @cached_property
     def adjoint(self) -> Adjoint:
@@ -117,7 +118,7 @@ def plan(cell: Any, ragged: bool = False, careful: bool = False) -> Plan | str:
     key = cell.training, ragged, careful
     if key not in known:
         step = step_of(cell, ragged, careful)
-        known[key] = step if isinstance(step, str) else Plan(step, Driving(cell))
+        known[key] = step if isinstance(step, str) else Plan(step)
     return known[key]
 
 
@@ -242,5 +243,8 @@ def _way(made: Plan, kind: torch.dtype, cell: Any, x: Sequence, state: State) ->
 
 
 def _drive(made: Plan, cell: Any, x: Sequence) -> Sequence:
-    found = made.driving.matrix(cell, x) if misaligned(x) else None
+    if not misaligned(x):
+        return cell.drive(x)
+    made.driving = made.driving or Driving(cell)
+    found = made.driving.matrix(cell, x)
     return cell.drive(x) if found is None else linear(x, *found)

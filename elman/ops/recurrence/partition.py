@@ -304,9 +304,8 @@ def _gripping(program: Program, one: Partition, itemsize: int, shared: int) -> P
         chunk //= 2
     fitting = [each for each in found if _fits(program, each, itemsize, shared)]
     several = any(len(node.args) > 1 for node in program.nodes if node.op == "product")
-    # of one value long pieces are as fast or faster, of several short ones
-    longer = -1 if several else 1
-    return min(fitting, key=lambda each: (cost(program, each, itemsize), -longer * each.chunk), default=one)
+    sign = 1 if several else -1  # of several values short pieces are faster, of one long ones
+    return min(fitting, key=lambda each: (cost(program, each, itemsize), sign * each.chunk), default=one)
 
 
 def cost(program: Program, one: Partition, itemsize: int) -> float:

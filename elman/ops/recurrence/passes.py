@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from elman.ops.recurrence.adjoint import Adjoint
 from elman.ops.recurrence.evaluating import joined, matrix_gradients
 from elman.ops.recurrence.kernel import Kernel
-from elman.ops.recurrence.recomputing import Look, Values
+from elman.ops.recurrence.recalling import Look, Values
 from elman.ops.state import map_state, tensors
 from elman.shapes import Lengths, Sequence, State
 
