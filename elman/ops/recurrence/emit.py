@@ -88,10 +88,13 @@ class Emitter(Multiplying, Meeting):
         for number in range(len(self.loads)):
             self.write(f"x{number} = {self.fetch(number, 'tl.cast(' + self.order.first + ', tl.int64)')}")
         if self.laned and self.groups:
-            self.write(f"outer = ({self.tile().outer()}).to(tl.int64) * history_r")
+            self.write(f"outer = {self.tile().outer()}")
+            if not self.post:
+                self.write(f"outer = (group * {rows} + outer).to(tl.int64) * history_r")
             self.write(f"inner = {self.tile().inner()}")
         self.prepare_to_meet()
         self.prepare_to_bring()
+        self.prepare_to_send()
 
     def part_ways(self) -> None:
         """From here on each way sees only what is its own; all that is written lies in one piece, way after way."""
@@ -144,8 +147,12 @@ class Emitter(Multiplying, Meeting):
         self.bring()
 
     def stage(self, stage: Stage, prefetch: bool) -> None:
-        for index in stage.first:
+        nodes = self.program.nodes
+        # nobody may send who has not heard what was sent before
+        sooner = [index for index in stage.rest if self.post and stage.sent and nodes[index].op == "product"]
+        for index in (*stage.first, *sooner):
             self.node(index)
+        self.send(stage)
         for index in stage.sent:
             self.store(index)
         self.bring_shares(stage.begun)
@@ -153,7 +160,8 @@ class Emitter(Multiplying, Meeting):
         if prefetch:
             self.ahead()
         for index in stage.rest:
-            self.node(index)
+            if index not in sooner:
+                self.node(index)
         for index in stage.kept:
             self.store(index)
         self.depart(stage)
@@ -180,8 +188,7 @@ class Emitter(Multiplying, Meeting):
             self.write(f"v{index} = {WRITTEN[node.op].format(*values)}", 2)
 
     def store(self, index: int) -> None:
-        whole = self.size % self.part.units == 0 and self.part.units == self.part.tile
-        mask = "" if whole else ", mask=inside & (blank == 0.0)"
+        mask = "" if self.whole() else ", mask=inside & (blank == 0.0)"
         value = f"{self.full(index)}.to(history.dtype.element_ty)"
         self.write(f"tl.store({self.place(index)} + row * history_r + unit, {value}{mask})", 2)
 
@@ -193,6 +200,7 @@ class Emitter(Multiplying, Meeting):
     # after the loop
 
     def after(self) -> None:
+        self.part_from_neighbours()
         for number in range(len(self.program.carried)):
             address = f"final + ({number} * B + row) * {self.size} + unit"
             self.write(f"tl.store({address}, s{number}, mask=owned)")

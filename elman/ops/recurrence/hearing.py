@@ -11,6 +11,9 @@ from typing import NamedTuple
 ABSENT = -1  # all bits set: a NaN that arithmetic never makes, its own having no sign
 WIDE = 4  # words that one look takes
 AT_ONCE = 32  # looks of a thread before the first is used: each takes four registers
+FAR = "ld.relaxed.gpu.global"  # what others wrote into the memory that all see
+NEAR = "ld.shared"  # what they sent to this program
+PATIENT = [".reg .pred calm;", ".reg .b32 spins, low, told;", "mov.u32 spins, 0;"]
 
 
 class Tile(NamedTuple):
@@ -55,8 +58,9 @@ class Tile(NamedTuple):
         return f"{of_block} * {4 * self.each} + {of_warp} * {self.length // self.split} + {_along(8, 4)} * {self.each}"
 
     def outer(self) -> str:
+        """Which rows of the group."""
         halves = f"{_along(0, self.rows // 8 // self.halves)} * 16 + {_along(2, self.halves)} * 8"
-        return f"group * {self.rows} + {halves} + {_along(7, 8)}"
+        return f"{halves} + {_along(7, 8)}"
 
     def within(self) -> str:
         """Which of its 16 bytes' numbers."""
@@ -130,9 +134,9 @@ def _along(axis: int, count: int) -> str:
     return f"tl.arange(0, {count})[{', '.join(':' if one == axis else 'None' for one in range(9))}]"
 
 
-def function(name: str, tensors: int, tile: Tile, lines: list[str], interpreted: bool) -> str:
+def function(name: str, tensors: int, tile: Tile, lines: list[str], interpreted: bool, near: bool = False) -> str:
     """A function of pointers, the alarm, patience and dtype: all the numbers there. `lines` of assembly are from
-    `awaited` or `taken`."""
+    `awaited` or `taken`. `near`: pointers into shared memory."""
     pointers = [f"p{number}" for number in range(tensors)]
     head = f"\n@triton.jit\ndef {name}({', '.join(pointers)}, alarm, limit, KIND: tl.constexpr):\n"
     if interpreted:  # programs run one after another, and none can wait
@@ -140,21 +144,22 @@ def function(name: str, tensors: int, tile: Tile, lines: list[str], interpreted:
         return f"{head}    return {loaded}\n"
     text = "\\n".join(lines)
     many = tile.looks * tile.each
-    kinds = ["=&r"] * (tensors * tile.looks * WIDE) + ["l"] * ((tensors + 1) * many) + ["r"] * many
+    kinds = ["=&r"] * (tensors * tile.looks * WIDE) + ["r" if near else "l"] * (tensors * many)
+    kinds += ["l"] * many + ["r"] * many
     given = ", ".join([*pointers, "alarm.to(tl.int64)", "limit"])
     made = f"({', '.join(['w0.dtype'] * tensors)})" if tensors > 1 else "w0.dtype"
     call = f'tl.inline_asm_elementwise("{text}", "{",".join(kinds)}", [{given}], dtype={made}, is_pure=False'
     names = ", ".join(f"w{number}" for number in range(tensors))
-    body = [f"{p} = tl.broadcast_to({p}.to(tl.int64), {tile.shape})" for p in pointers]
+    body = [f"{p} = tl.broadcast_to({p}.to(tl.int{32 if near else 64}), {tile.shape})" for p in pointers]
     body += [f"w{number} = tl.zeros({tile.shape}, KIND)" for number in range(tensors)]
     # a loop of one round: the compiler repeats assembly in every layout that somebody wants, but never a loop
     body += ["rounds = 0", "while rounds < 1:", f"    {names} = {call}, pack={many})", "    rounds += 1"]
     return head + "\n".join(f"    {line}" for line in [*body, f"return {names}"]) + "\n"
 
 
-def taken(tensors: int, tile: Tile) -> list[str]:
+def taken(tensors: int, tile: Tile, load: str = FAR) -> list[str]:
     """Assembly: all words, which are known to be there."""
-    return ["{", *(text for text, _ in _asked(tensors, tile)), "}"]
+    return ["{", *(text for text, _ in _asked(tensors, tile, load)), "}"]
 
 
 def awaited(tensors: int, tile: Tile, scouting: bool) -> list[str]:
@@ -174,32 +179,33 @@ def awaited(tensors: int, tile: Tile, scouting: bool) -> list[str]:
         return [*found, f"setp.ge.u32 absent, most, {least};", "vote.sync.any.pred absent, absent, 0xffffffff;"]
 
     alarm, limit = f"${outputs + pointers}", f"${outputs + pointers + looks * tile.each}"
-    asked = _asked(tensors, tile)
-    lines = ["{", ".reg .pred absent, calm;", ".reg .b32 most, low, spins, told;", "mov.u32 spins, 0;", "again:"]
+    asked = _asked(tensors, tile, FAR)
+    lines = ["{", ".reg .pred absent;", ".reg .b32 most;", *PATIENT, "again:"]
     if scouting:
         lines += [asked[0][0], *missing(asked[0][1]), "@absent bra count;"]
     lines += [text for text, _ in asked]
     lines += [*missing([word for _, taken in asked for word in taken]), "@!absent bra done;", "count:"]
-    lines += ["add.u32 spins, spins, 1;", f"setp.ge.u32 calm, spins, {limit};", "@calm bra tired;"]
+    return [*lines, *patient("again", alarm, limit, 256), *ended(alarm), "}"]
+
+
+def patient(again: str, alarm: str, limit: str, often: int) -> list[str]:
+    """Assembly, after PATIENT and before `ended`: once more, unless patience has ended here or elsewhere."""
+    lines = ["add.u32 spins, spins, 1;", f"setp.ge.u32 calm, spins, {limit};", "@calm bra tired;"]
     # whether others gave up is asked now and then, since the answer has to be waited for
-    lines += ["and.b32 low, spins, 255;", "setp.ne.u32 calm, low, 0;", "@calm bra again;"]
-    lines += [f"ld.relaxed.gpu.global.b32 told, [{alarm}];", "setp.eq.u32 calm, told, 0;", "@calm bra again;"]
-    return [
-        *lines,
-        "bra done;",
-        "tired:",
-        "mov.u32 told, 1;",
-        f"st.relaxed.gpu.global.b32 [{alarm}], told;",
-        "done:",
-        "}",
-    ]
+    lines += [f"and.b32 low, spins, {often - 1};", "setp.ne.u32 calm, low, 0;", f"@calm bra {again};"]
+    lines += [f"ld.relaxed.gpu.global.b32 told, [{alarm}];", "setp.eq.u32 calm, told, 0;", f"@calm bra {again};"]
+    return [*lines, "bra done;"]
 
 
-def _asked(tensors: int, tile: Tile) -> list[tuple[str, list[str]]]:
+def ended(alarm: str) -> list[str]:
+    return ["tired:", "mov.u32 told, 1;", f"st.relaxed.gpu.global.b32 [{alarm}], told;", "done:"]
+
+
+def _asked(tensors: int, tile: Tile, load: str) -> list[tuple[str, list[str]]]:
     """Each look, and the words that it takes; all its numbers have the same pointer."""
     found = []
     for one in range(tensors * tile.looks):
         words = [f"${one * WIDE + word}" for word in range(WIDE)]
         pointer = f"${tensors * tile.looks * WIDE + one * tile.each}"
-        found.append((f"ld.relaxed.gpu.global.v4.b32 {{{', '.join(words)}}}, [{pointer}];", words))
+        found.append((f"{load}.v4.b32 {{{', '.join(words)}}}, [{pointer}];", words))
     return found

@@ -4,6 +4,7 @@ They meet at a counter, at the barrier of a cluster, or not at all where numbers
 """
 
 from elman.ops.recurrence.hearing import bringing
+from elman.ops.recurrence.posting import Post
 from elman.ops.recurrence.schedule import Stage
 from elman.ops.recurrence.words import interpreted
 from elman.ops.recurrence.writing import Writer
@@ -31,6 +32,9 @@ class Meeting(Writer):
             for stage, count in enumerate(self.mailbox.stages if self.mailed else ()):
                 for half in ("mail", f"mail + {self.mailbox.half}"):
                     self.write(f"emptied{count}({self.mailbox.slot(stage, half, 'whom')}, whom)")
+            if self.post:
+                self.write(f"post = mail + {2 * self.mailbox.half}")
+                self.write(f"opened({self.post.barrier(0, '0')})")
             self.write("arrive(slot)")  # nobody writes to one who has not begun
             self.write("depart(slot)")
         elif self.programs > 1:
@@ -45,7 +49,36 @@ class Meeting(Writer):
             self.write(f"own = slot * {self.part.units} + tl.arange(0, {each}) * {self.part.tile // each}")
             self.write(f"own = row * history_r + tl.minimum(own, {self.width - 1})[None, :]")
 
+    def prepare_to_send(self) -> None:
+        """Where each of a program's numbers lies on a desk; and the states before the first step are sent."""
+        if self.post:
+            self.write(f"column = tl.arange(0, {self.part.tile})[None, :] + local * 0")
+            self.write(f"spot = local * {self.post.row} + column * {self.itemsize}")
+            states = {arg: f"s{self.program.nodes[arg].detail[0]}" for arg in self.wanted if self.of_state(arg)}
+            self.deliver(self.post, [(arg, state, "0") for arg, state in states.items()], 1)
+
     # one step
+
+    def send(self, stage: Stage) -> None:
+        letters = []
+        for arg in self.wanted if self.post else ():
+            if self.source(arg) in stage.sent:
+                # else some might still be at what was sent two steps ago
+                assert not self.of_state(arg) or arg in self.received
+                letters.append((arg, self.full(self.source(arg)), "(step + 1)" if self.of_state(arg) else "step"))
+        if self.post and letters:
+            self.deliver(self.post, letters, 2)
+
+    def deliver(self, post: Post, letters: list[tuple[int, str, str]], depth: int) -> None:
+        """Values to all: what takes each, and which time it is sent. Units that only fill up are 0, as their weights
+        are: NaN would spread."""
+        for arg, value, _ in letters:
+            clean = value if self.whole() else f"tl.where(inside, {value}, 0.0)"
+            place = f"{post.desk(self.wanted.index(arg))} + spot"
+            self.write(f"laid({place}, column, {clean}.to(history.dtype.element_ty))", depth)
+        self.write("tl.debug_barrier()", depth)
+        for arg, _, time in letters:
+            self.write(post.sending(self.wanted.index(arg), time), depth)
 
     def bring(self) -> None:
         """What is sent two steps from here lies far away until then: there is more of it than the cache holds."""
@@ -78,6 +111,15 @@ class Meeting(Writer):
             self.meetings += 1
             target = f"{self.programs} * (step * {self.plan.rounds} + {self.meetings})"
             self.write(f"limit = wait(counter, {target}, limit, alarm)", 2)
+
+    def part_from_neighbours(self) -> None:
+        """Whose letters may still be on their way, and whose letters to others too."""
+        if self.post:
+            for value, arg in enumerate(self.wanted):
+                if self.of_state(arg):
+                    self.write(self.post.waiting(value, "T"))
+            self.write("arrive(slot)")
+            self.write("depart(slot)")
 
     def bring_shares(self, totals: tuple[int, ...]) -> None:
         values = [self.full(self.program.nodes[index].args[0]) for index in totals]

@@ -1,6 +1,6 @@
 """The products of a step, as a kernel writes them: weights stay on the chip, what others sent is read or awaited."""
 
-from elman.ops.recurrence.hearing import Grip, Tile, awaited, function, gripping, taken
+from elman.ops.recurrence.hearing import NEAR, Grip, Tile, awaited, function, gripping, taken
 from elman.ops.recurrence.partition import WINDOW, powers
 from elman.ops.recurrence.units import Matrix
 from elman.ops.recurrence.words import interpreted
@@ -144,16 +144,19 @@ class Multiplying(Writer):
         for place, piece in window:
             start, length = self.part.pieces(self.size)[piece]
             k = f"{start} + inner"
-            if start + length > self.width:
-                k = f"tl.minimum({k}, {self.width - tile.each})"  # beyond, weights are 0
-            asked.append(f"{self.sent(args[place])} + outer + ({k})")
-        if self.near and not self.mailed:
+            edge = self.programs * self.part.units if self.post else self.width
+            if start + length > edge:
+                k = f"tl.minimum({k}, {edge - tile.each})"  # beyond, weights are 0
+            asked.append(self.whereabouts(args[place], k))
+        if self.post:
+            lines = taken(len(asked), tile, NEAR)
+        elif self.near and not self.mailed:
             lines = taken(len(asked), tile)
         else:
             # several values are so much to ask for that those who write them would wait
             lines = awaited(len(asked), tile, scouting=len(args) > 1)
         name = f"hear{len(args)}_{len(asked)}_{tile.looks}"
-        self.functions[name] = function(name, len(asked), tile, lines, interpreted())
+        self.functions[name] = function(name, len(asked), tile, lines, interpreted(), bool(self.post))
         names = [f"h{place}_{piece}" for place, piece in window]
         self.write(f"{', '.join(names)} = {name}({', '.join(asked)}, alarm, limit, history.dtype.element_ty)", 2)
         for one in names:
@@ -177,12 +180,21 @@ class Multiplying(Writer):
         edge = f", mask={k} < {self.width}, other=0.0" if start + length > self.width else ""
         return f'tl.load({place} + {row} * history_r + {k}{edge}, cache_modifier=".cg")'
 
+    def whereabouts(self, arg: int, unit: str) -> str:
+        """Of what a lane takes. What comes by post is waited for where it is needed first."""
+        if not self.post:
+            return f"{self.sent(arg)} + outer + ({unit})"
+        value = self.wanted.index(arg)
+        if arg not in self.received:
+            self.received.add(arg)
+            self.write(f"box{value} = {self.post.waiting(value, 'step')}", 2)
+        return f"box{value} + {self.post.within('outer', unit)}"
+
     def sent(self, arg: int) -> str:
         """Where what a product takes was stored: a state by the step before."""
-        node = self.program.nodes[arg]
-        index = self.program.carried[node.detail[0]] if node.op == "state" else arg
+        index = self.source(arg)
         self.awaited[index] = None
-        return self.place(index, before=node.op == "state")
+        return self.place(index, before=self.of_state(arg))
 
     def gather(self, name: str, split: int, columns: int) -> None:
         """The sum of the warps' shares, by halves, after which one thread has each unit. After `tl.sum` a thread of

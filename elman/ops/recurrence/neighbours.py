@@ -3,16 +3,18 @@ vain, and write their shares of totals into each other's shared memory.
 
 What is written lies in a mailbox at the end of each program's shared memory. It has two halves that steps use in turn:
 whoever writes into a half has met the others since they read it. Numbers of all units stay in the memory that all
-processors see: into sixteen mailboxes they would take longer.
+processors see, since into sixteen mailboxes they would take longer, unless they come by post.
 """
 
 import ctypes
 from typing import Any, NamedTuple
 
+from elman.ops.recurrence.hearing import PATIENT, ended, patient
+from elman.ops.recurrence.posting import LINE, Post, assembly
+
 MOST = 8  # programs of a cluster on every GPU that has clusters
 LARGE = 16  # on Hopper, when asked for
 AT_ONCE = 32  # shares that a thread reads before the first is added
-LINE = 128  # bytes that shared memory moves at once
 FREE = 48 * 1024  # bytes of shared memory that need no asking
 DYNAMIC = 8  # what the driver calls the most shared memory that a launch may ask for
 
@@ -51,6 +53,8 @@ class Mailbox(NamedTuple):
     stages: tuple[int, ...]
     looking: bool = False
     """Whether shares are looked at until they are there."""
+    post: Post | None = None
+    """For values of all units, behind the shares."""
 
     @property
     def half(self) -> int:
@@ -59,7 +63,7 @@ class Mailbox(NamedTuple):
 
     @property
     def size(self) -> int:
-        return 2 * self.half
+        return 2 * self.half + (self.post.size if self.post else 0)
 
     def stride(self, count: int) -> int:
         """Bytes from one row to the next; what pads it lets rows be read side by side."""
@@ -75,7 +79,7 @@ class Mailbox(NamedTuple):
         found = FUNCTIONS.format(size=self.size)
         for count in sorted(set(self.stages)):
             found += self._tell(count) + self._emptied(count) + self._told(count)
-        return found
+        return found + (self.post.functions() if self.post else "")
 
     def _tell(self, count: int) -> str:
         """Shares into the mailbox of each program, by a lane for each."""
@@ -88,14 +92,14 @@ class Mailbox(NamedTuple):
             )
         kinds = ["=r", *["r"] * (2 + count)]
         given = ["place", "whom", *(f"{word}.to(tl.int32, bitcast=True)" for word in words)]
-        return _function(f"tell{count}", ["place", "whom", *words], [*lines, "mov.b32 $0, $2;"], kinds, given)
+        return assembly(f"tell{count}", ["place", "whom", *words], [*lines, "mov.b32 $0, $2;"], kinds, given)
 
     def _emptied(self, count: int) -> str:
         """Where shares are looked at they are missing before."""
         lines = [".reg .pred one;", f"setp.lt.u32 one, $2, {self.programs};"]
         for first, many in _vectors(count):
             lines.append(f"@one st.shared{_together('$1', first, ['-1'] * many)}")
-        return _function(
+        return assembly(
             f"emptied{count}", ["place", "whom"], [*lines, "mov.b32 $0, $2;"], ["=r", "r", "r"], ["place", "whom"]
         )
 
@@ -103,8 +107,8 @@ class Mailbox(NamedTuple):
         """The sums of all programs' shares; if they are looked at, once nothing is missing."""
         room = _room(count)
         some = max(4 // room, AT_ONCE // room)
-        lines = [f".reg .b32 {', '.join(f'w{n}' for n in range(some * room))};", ".reg .pred absent, calm;"]
-        lines += [".reg .b32 most, spins, seen, low;", "mov.u32 spins, 0;"]
+        lines = [f".reg .b32 {', '.join(f'w{n}' for n in range(some * room))};", ".reg .pred absent;"]
+        lines += [".reg .b32 most;", *PATIENT]
         place, alarm, limit = (f"${count + n}" for n in range(3))
         load = "ld.volatile.shared" if self.looking else "ld.shared"
         for begin in range(0, self.programs, some):
@@ -117,22 +121,19 @@ class Mailbox(NamedTuple):
             if self.looking:
                 lines += ["mov.u32 most, 0;", *(f"max.u32 most, most, {word};" for own in taken for word in own)]
                 lines += ["setp.eq.u32 absent, most, -1;", "vote.sync.any.pred absent, absent, 0xffffffff;"]
-                lines += [f"@!absent bra here{begin};", "add.u32 spins, spins, 1;"]
-                lines += [f"setp.ge.u32 calm, spins, {limit};", "@calm bra tired;"]
-                lines += ["and.b32 low, spins, 1023;", "setp.ne.u32 calm, low, 0;", f"@calm bra again{begin};"]
-                lines += [f"ld.relaxed.gpu.global.b32 seen, [{alarm}];", "setp.eq.u32 calm, seen, 0;"]
-                lines += [f"@calm bra again{begin};", "bra done;", f"here{begin}:"]
+                lines.append(f"@!absent bra here{begin};")
+                lines += [*patient(f"again{begin}", alarm, limit, 1024), f"here{begin}:"]
             for number, own in enumerate(taken):
                 lines += _summed(own)
                 lines.append(
                     f"{'add.f32' if begin else 'mov.b32'} ${number}, {f'${number}, ' if begin else ''}{own[0]};"
                 )
         if self.looking:
-            lines += ["bra done;", "tired:", "mov.u32 seen, 1;", f"st.relaxed.gpu.global.b32 [{alarm}], seen;", "done:"]
+            lines += ["bra done;", *ended(alarm)]
         kinds = [*["=&r"] * count, "r", "l", "r"]
         made = f"({', '.join(['tl.float32'] * count)})" if count > 1 else "tl.float32"
         given = ["place", "alarm.to(tl.int64)", "limit"]
-        return _function(f"told{count}", ["place", "alarm", "limit"], lines, kinds, given, made, pure=True)
+        return assembly(f"told{count}", ["place", "alarm", "limit"], lines, kinds, given, made, pure=True)
 
 
 def _room(count: int) -> int:
@@ -164,20 +165,6 @@ def _summed(words: list[str]) -> list[str]:
         lines += [f"add.f32 {one}, {one}, {other};" for one, other in zip(left[::2], left[1::2], strict=False)]
         left = left[::2]
     return lines
-
-
-def _function(
-    name: str,
-    names: list[str],
-    lines: list[str],
-    kinds: list[str],
-    given: list[str],
-    made: str = "tl.int32",
-    pure: bool = False,
-) -> str:
-    text = "{" + "\\n".join(lines) + "}"
-    call = f'tl.inline_asm_elementwise("{text}", "{",".join(kinds)}", [{", ".join(given)}], dtype={made}'
-    return f"\n\n@triton.jit\ndef {name}({', '.join(names)}):\n    return {call}, is_pure={pure}, pack=1)\n"
 
 
 def clustered(compiled: Any, programs: int, mail: Mailbox) -> Any:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from elman.ops.recurrence.hearing import AT_ONCE
 from elman.ops.recurrence.neighbours import LARGE, MOST, Mailbox
-from elman.ops.recurrence.schedule import schedule
+from elman.ops.recurrence.posting import Post
+from elman.ops.recurrence.schedule import heard, schedule
 from elman.ops.recurrence.units import Program
 
 LEAST = 16  # the inner dimension of the smallest matrix product that tensor cores take
@@ -52,7 +53,8 @@ LOAD = Cost(1.44, 24.4, 8.9, 4.9, 0.0, 0.87, 0.003, 0.0, 0.0)
 TURNED = Cost(1.45, 26.6, 6.3, 3.1, 0.32, 0.0, 0.005, 0.0, 0.0)
 NEAR = DATA._replace(meeting=0.8, narrow=0.0, total=0.02)
 MAIL = DATA._replace(meeting=0.65, narrow=0.0, total=0.004)
-COSTS = {"load": LOAD, "atomic": LOAD, "data": DATA, "near": NEAR, "mail": MAIL}
+POST = MAIL._replace(meeting=0.45, heard=10.0)  # not measured
+COSTS = {"load": LOAD, "atomic": LOAD, "data": DATA, "near": NEAR, "mail": MAIL, "post": POST}
 SINGLE = Cost(0.3, 0.0, 4.5, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0)  # a program that is alone; not measured
 
 
@@ -79,8 +81,9 @@ class Partition:
     """The longest piece of the inner dimension that is read at once."""
     poll: str = "load"
     """How a program waits: by reading a counter ("load"), by adding nothing to it ("atomic"), by looking at the very
-    numbers that it needs ("data"), at the barrier of a cluster ("near"), or at its numbers and, in shared memory, at
-    shares of totals ("mail"). In the latter three each warp has its share of the inner dimension."""
+    numbers that it needs ("data"), at the barrier of a cluster ("near"), at its numbers and, in shared memory, at
+    shares of totals ("mail"), or at such shares and until numbers have come into shared memory too ("post"). In the
+    latter four each warp has its share of the inner dimension."""
 
     turned: bool = False
     """Units on the long side of products, 64 columns at least, where tensor cores take weights from shared memory
@@ -101,7 +104,7 @@ class Partition:
     @property
     def clustered(self) -> bool:
         """Whether programs of a group are neighbours."""
-        return self.poll in ("near", "mail")
+        return self.poll in ("near", "mail", "post")
 
     @property
     def laned(self) -> bool:
@@ -174,15 +177,18 @@ class Partition:
             self.pieces(program.size)
         )
         many = min(pieces, max(1, WINDOW // (self.rows * longest * itemsize)))
-        heard = 0 if self.laned else many * self.rows * longest * itemsize
-        mail = self.mailbox(program).size if self.clustered else 0
+        read = 0 if self.laned else many * self.rows * longest * itemsize
+        mail = self.mailbox(program, itemsize).size if self.clustered else 0
         held = self.resident(program, itemsize) - self.gripping(program, itemsize)
-        return held + max(heard, among_warps) + mail
+        return held + max(read, among_warps) + mail
 
-    def mailbox(self, program: Program) -> Mailbox:
+    def mailbox(self, program: Program, itemsize: int) -> Mailbox:
         """What lies in shared memory for neighbours to write to."""
         totals = tuple(len(stage.begun) for stage in schedule(program).stages if stage.begun)
-        return Mailbox(self.rows, self.programs(program.size), totals, self.poll == "mail")
+        programs, values = self.programs(program.size), len(heard(program))
+        post = Post(self.rows, self.units, programs, itemsize, 32 * self.warps, values)
+        looking = self.poll in ("mail", "post")
+        return Mailbox(self.rows, programs, totals, looking, post if self.poll == "post" else None)
 
 
 @lru_cache(256)
@@ -195,8 +201,11 @@ def partition(
     return min(found, key=lambda one: cost(program, one, itemsize), default=None)
 
 
-def tuning(program: Program, batch: int, itemsize: int, processors: int, most: int = 6) -> list[Partition]:
-    """Divisions worth a try on a GPU, the most promising first: the best ones of each way to wait and to multiply."""
+def tuning(
+    program: Program, batch: int, itemsize: int, processors: int, most: int = 6, posting: bool = False
+) -> list[Partition]:
+    """Divisions worth a try on a GPU, the most promising first: the best ones of each way to wait and to multiply.
+    `posting`: then those that send by post, which nobody has measured yet."""
     found = sorted(candidates(program, batch, itemsize, processors), key=lambda one: cost(program, one, itemsize))
     seen: Counter[tuple[str, bool]] = Counter()
     chosen = []
@@ -204,7 +213,10 @@ def tuning(program: Program, batch: int, itemsize: int, processors: int, most: i
         seen[one.poll, one.turned] += 1
         if seen[one.poll, one.turned] <= max(1, most // 2):
             chosen.append(one)
-    return chosen[:most]
+    near = [one for one in found if one.laned and one.programs(program.size) in (*range(MOST + 1), LARGE)]
+    posted = [replace(one, poll="post") for one in near if posting]
+    posted = [one for one in posted if _runs(program, one, batch, itemsize, processors, SHARED)]
+    return chosen[:most] + sorted(posted, key=lambda one: cost(program, one, itemsize))[:most]
 
 
 def candidates(program: Program, batch: int, itemsize: int, processors: int, shared: int = SHARED) -> list[Partition]:
@@ -223,10 +235,14 @@ def candidates(program: Program, batch: int, itemsize: int, processors: int, sha
                 found += [
                     one
                     for one in _ways(program, Partition(rows, units), itemsize, shared)
-                    if _fits(program, one, itemsize, shared)
-                    and groups <= _abreast(program, one, itemsize, processors, shared)
+                    if _runs(program, one, batch, itemsize, processors, shared)
                 ]
     return found
+
+
+def _runs(program: Program, one: Partition, batch: int, itemsize: int, processors: int, shared: int) -> bool:
+    abreast = _abreast(program, one, itemsize, processors, shared)
+    return _fits(program, one, itemsize, shared) and one.groups(batch) <= abreast
 
 
 def _abreast(program: Program, one: Partition, itemsize: int, processors: int, shared: int) -> float:
@@ -311,7 +327,7 @@ def _gripping(program: Program, one: Partition, itemsize: int, shared: int) -> P
 def cost(program: Program, one: Partition, itemsize: int) -> float:
     """Microseconds for one step, roughly."""
     products = [node for node in program.nodes if node.op == "product"]
-    sent = len({arg for node in products for arg in node.args})
+    sent = len(heard(program))
     inner = sum(length for _, length in one.pieces(program.size))
     held, rounds = one.resident(program, itemsize), schedule(program).rounds
     alone = one.programs(program.size) == 1

@@ -12,6 +12,11 @@ from typing import NamedTuple
 from elman.ops.recurrence.units import Program, reached
 
 
+def heard(program: Program) -> tuple[int, ...]:
+    """What products take, each once: values of the step, or states."""
+    return tuple(dict.fromkeys(arg for node in program.nodes if node.op == "product" for arg in node.args))
+
+
 class Stage(NamedTuple):
     first: tuple[int, ...]  # computed first, for the others' sake
     sent: tuple[int, ...]  # stored where all see them

@@ -2,7 +2,7 @@
 
 from elman.ops.recurrence.order import BOTH, DOWN, UP
 from elman.ops.recurrence.partition import Partition, padded
-from elman.ops.recurrence.schedule import Schedule, schedule
+from elman.ops.recurrence.schedule import Schedule, heard, schedule
 from elman.ops.recurrence.units import CONSTANT, UNITS, Program
 from elman.ops.recurrence.words import interpreted, literal
 
@@ -46,11 +46,14 @@ class Writer:
         self.laned = part.laned and self.programs > 1
         self.counting = self.programs > 1 and not part.laned
         self.near = part.clustered and self.programs > 1 and not interpreted()  # which knows no shared memory
-        self.mailbox = part.mailbox(program)
+        self.mailbox = part.mailbox(program, itemsize)
         self.mailed = self.near and self.mailbox.looking
+        self.post = self.mailbox.post if self.near else None
+        self.wanted = heard(program)
         self.bringing = part.poll == "data" and self.programs > 1 and not interpreted()
         self.functions: dict[str, str] = {}
         self.awaited: dict[int, None] = {}
+        self.received: set[int] = set()  # of what products take and the post brings
 
     def write(self, line: str, depth: int = 1) -> None:
         self.lines.append("    " * depth + line)
@@ -60,6 +63,17 @@ class Writer:
 
     def full(self, index: int) -> str:
         return self.value(index) if self.kinds[index] == UNITS else f"({self.value(index)} + blank)"
+
+    def whole(self) -> bool:
+        """Whether every program has as many units as tensors have room for."""
+        return self.size % self.part.units == 0 and self.part.units == self.part.tile
+
+    def source(self, arg: int) -> int:
+        """What is sent for a product's sake: itself, or what becomes of a state."""
+        return self.program.carried[self.program.nodes[arg].detail[0]] if self.of_state(arg) else arg
+
+    def of_state(self, arg: int) -> bool:
+        return self.program.nodes[arg].op == "state"
 
     def place(self, index: int, before: bool = False) -> str:
         """Where a stored node lies: a state beside its step, on the side that is walked to; else at it."""
