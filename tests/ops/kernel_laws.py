@@ -129,6 +129,8 @@ MANY = [
     (("lstm", {}), 1, 64, "turned", None),
     (("lstm", {}), 2, 64, "near", [2, 0, 1]),
     (("layernorm-lstm", {}), 2, 64, "near", None),
+    (("gru", {"reset": "before"}), 2, 64, "post", [2, 0, 1]),
+    (("layernorm-lstm", {}), 2, 64, "post", None),
 ]
 
 

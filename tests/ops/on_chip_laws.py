@@ -15,7 +15,7 @@ from unit_cases import cell_of
 from elman.ops.recurrence import generated
 from elman.ops.recurrence.filling import WARPS
 from elman.ops.recurrence.kernel import Kernel
-from elman.ops.recurrence.partition import Partition, tuning
+from elman.ops.recurrence.partition import SHARED, Partition, tuning
 
 FEW_NUMBERS = 128  # bytes of a thread; of 768 units all is heard at once, for which 20 numbers lie in memory
 POINTERS = {"counters": "*i32", "alarm": "*i32", "lengths": "*i32", "partials": "*fp32", "final": "*fp32"}
@@ -54,8 +54,8 @@ def compiled(source: ASTSource, options: dict[str, Any], tmp_path: Path) -> Buil
     told = subprocess.run([dump, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout
     stack = re.search(r"STACK:(\d+)", told)
     assert stack is not None
-    loop = made.asm["ttgir"]
-    return Built(made.asm["ptx"], loop[max(0, loop.find("scf.for")) :], made.metadata.shared, int(stack[1]))
+    loop = re.search(r"^( *)[^\n]*scf\.for .*?^\1\}", made.asm["ttgir"], re.DOTALL | re.MULTILINE)
+    return Built(made.asm["ptx"], loop[0] if loop else made.asm["ttgir"], made.metadata.shared, int(stack[1]))
 
 
 def test_a_meeting_stands_between_stores_and_loads(tmp_path: Path) -> None:
@@ -97,12 +97,13 @@ def test_memory_is_brought_near_before_it_is_looked_at(way: str, tmp_path: Path)
     assert "prefetch" not in built("lstm", 512, way, Partition(16, 16, 4, 4), tmp_path).ptx
 
 
+@pytest.mark.parametrize("poll", ["data", "post"])
 @pytest.mark.parametrize("way", ["forward", "backward"])
-def test_the_words_of_a_look_are_operands_as_they_are(way: str, tmp_path: Path) -> None:
+def test_the_words_of_a_look_are_operands_as_they_are(way: str, poll: str, tmp_path: Path) -> None:
     """Two and two, in their order, of one look: nothing is moved before it is multiplied. Planted: numbers of a
     register that are not its own axis."""
-    ptx = built("lstm", 512, way, Partition(16, 16, 8, 8, poll="data"), tmp_path).ptx
-    looks = re.findall(r"ld\.relaxed\.gpu\.global\.v4\.b32 \{([^}]*)\}", ptx)
+    ptx = built("lstm", 512, way, Partition(16, 16 if poll == "data" else 32, 8, 8, poll=poll), tmp_path).ptx
+    looks = re.findall(r"ld\.(?:relaxed\.gpu\.global|shared)\.v4\.b32 \{([^}]*)\}", ptx)
     words = {word.strip(): (n, place) for n, look in enumerate(looks) for place, word in enumerate(look.split(","))}
     copies = dict(re.findall(r"mov\.b32\s+(%r\d+), (%r\d+);", ptx))
     operands = re.findall(r"mma\.sync\S+\s*\{[^}]*\},\s*\{[^}]*\},\s*\{([^}]*)\}", ptx)
@@ -162,6 +163,37 @@ def test_neighbours_meet_at_a_barrier_and_multiply_once(way: str, tmp_path: Path
     assert len(re.findall(r"convert_layout .*f32.*f32", made.loop)) == 1  # shares of warps, to be added
     assert "atom.global" not in made.ptx
     assert "st.shared::cluster" in made.ptx
+    assert made.stack <= FEW_NUMBERS
+
+
+POSTED = [
+    ("layernorm-lstm", "forward", Partition(16, 32, 8, 8, 256, poll="post", gripped=1), {}, 1, 1),
+    ("layernorm-lstm", "backward", Partition(8, 32, 4, 4, poll="post"), {}, 4, 1),
+    ("gru", "forward", Partition(8, 32, 4, 4, 128, poll="post", gripped=3), {"reset": "before"}, 2, 2),
+    ("gru", "backward", Partition(16, 32, 8, 8, 256, poll="post", gripped=2), {"reset": "before"}, 3, 2),
+]
+
+
+@pytest.mark.parametrize(("name", "way", "part", "settings", "values", "stages"), POSTED, ids=str)
+def test_what_comes_by_post_is_read_where_it_is_sent(
+    name: str, way: str, part: Partition, settings: Any, values: int, stages: int, tmp_path: Path
+) -> None:
+    """Each value is waited for once a step, and sent by each thread as often as even shares ask for; threads wait for
+    each other once a stage; nobody meets, or looks at what all see. Planted: a wait for each piece; a meeting after
+    each sending; a barrier of threads for each value; looks at history; boxes that nobody counts; words sent alone."""
+    made = built(name, 512, way, part, tmp_path, **settings)
+    program = generated.plan(cell_of(name, settings, hidden_size=512)).program(way)
+    assert made.loop.count("mbarrier.try_wait") == made.loop.count("mbarrier.arrive.expect_tx") == values
+    share = part.rows * part.units * 2 // 16 * 16 // (32 * part.warps)  # letters, programs, threads
+    assert len(re.findall(r"st\.async\S*complete_tx::bytes\.v4\.b32", made.loop)) == values * share
+    assert made.loop.count("gpu.barrier") == stages
+    looks = part.rows * 512 * 2 // 16 // (32 * part.warps)
+    assert made.loop.count("ld.shared.v4.b32") == values * (looks + 1)  # and one from each desk
+    assert "barrier.cluster" not in made.loop
+    assert "ld.relaxed.gpu.global.v4" not in made.ptx
+    assert "fence" not in made.loop
+    boxes = values * 2 * part.rows * 512 * 2
+    assert made.shared + boxes < part.shared(program, 2) <= SHARED
     assert made.stack <= FEW_NUMBERS
 
 
