@@ -188,7 +188,7 @@ def test_what_comes_by_post_is_read_where_it_is_sent(
     assert len(re.findall(r"st\.async\S*complete_tx::bytes\.v4\.b32", made.loop)) == values * share
     assert made.loop.count("gpu.barrier") == stages
     looks = part.rows * 512 * 2 // 16 // (32 * part.warps)
-    assert made.loop.count("ld.shared.v4.b32") == values * (looks + 1)  # and one from each desk
+    assert made.loop.count("ld.shared.v4.b32") == values * (looks + 1)  # and one of its own
     assert "barrier.cluster" not in made.loop
     assert "ld.relaxed.gpu.global.v4" not in made.ptx
     assert "fence" not in made.loop

@@ -300,10 +300,11 @@ def test_weights_of_the_call_at_hand_are_read(log: list[Launch]) -> None:
             assert (launch.given[13] == 0).any()
 
 
+@pytest.mark.parametrize("poll", ["near", "post"])
 @pytest.mark.parametrize("ways", [1, 2])
-def test_neighbours_are_launched_as_clusters_with_room_for_mail(ways: int, log: list[Launch]) -> None:
+def test_neighbours_are_launched_as_clusters_with_room_for_mail(ways: int, poll: str, log: list[Launch]) -> None:
     """Two sorts of arguments share what was compiled. Planted: room that grows with each of them."""
-    call = called(ways, Partition(16, 16, poll="near", split=2), batch=20, name="layernorm-lstm")
+    call = called(ways, Partition(16, 16, poll=poll, split=2), batch=20, name="layernorm-lstm")
     call()
     call._replace(history=torch.empty(*call.history.shape[:4], 40)[..., :32])()
     assert len(call.kernel.compiled) == 2

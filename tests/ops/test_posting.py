@@ -23,12 +23,11 @@ POSTS = [Post(16, 32, 16, 2, 256, 1), Post(8, 24, 5, 2, 128, 4), Post(32, 64, 8,
 
 @pytest.mark.parametrize("post", POSTS, ids=str)
 def test_a_post_has_a_place_for_everything(post: Post) -> None:
-    """Desks, halves and barriers; a unit is found where its program's block has it. Planted: one half; blocks of rows
+    """Halves and barriers; a unit is found where its program's block has it. Planted: one half; blocks of rows
     as long as all units."""
     taken: set[int] = set()
     for value in range(post.values):
-        places = [(eval(post.desk(value), {"post": 0}), post.block)]
-        places += [(eval(post.box(value, str(time)), {"post": 0}), post.half) for time in (4, 7)]
+        places = [(eval(post.box(value, str(time)), {"post": 0}), post.half) for time in (4, 7)]
         assert all(start % 16 == 0 for start, _ in places)
         places += [(eval(post.barrier(value, str(time)), {"post": 0}), BARRIER) for time in (4, 7)]
         for start, many in places:
@@ -45,13 +44,13 @@ def test_a_post_has_a_place_for_everything(post: Post) -> None:
 @pytest.mark.parametrize("post", POSTS, ids=str)
 def test_every_letter_is_sent_to_everyone_once(post: Post, last: bool) -> None:
     """As the assembly says, thread by thread. Planted: a thread too many; the last program taken for the first."""
-    slot, desk, place, barrier = post.programs - 1 if last else 1, 1000, 50_000, 90_000
+    slot, block, barrier = post.programs - 1 if last else 1, 50_000, 90_000
     sent = []
     for thread in range(post.threads):
-        sent += list(letters(post, {"%tid.x": thread, "$1": desk, "$2": place, "$3": barrier, "$4": slot}))
+        sent += list(letters(post, {"%tid.x": thread, "$1": block, "$2": barrier, "$3": slot}))
     offsets = range(0, post.block, 16)
     assert sorted(sent) == sorted(
-        (desk + n, (whom, place + n), (whom, barrier)) for n in offsets for whom in range(post.programs)
+        (block + n, (whom, block + n), (whom, barrier)) for n in offsets for whom in range(post.programs)
     )
 
 
@@ -145,7 +144,6 @@ class Cluster:
     def __init__(self, post: Post, lines: list[str], seed: int):
         self.post, self.lines, self.chance = post, lines, random.Random(seed)
         self.steps = self.chance.randrange(1, 8)
-        self.desks: dict[tuple[int, int], int] = {}  # how often something was laid there
         self.boxes: dict[tuple[int, int], Any] = {}
         self.barriers: dict[tuple[int, int], list[int]] = {}  # arrivals and bytes that are missing, and the phase
         self.letters: list[tuple[int, int, Any, int]] = []
@@ -182,14 +180,17 @@ class Cluster:
 
     def program(self, slot: int, calls: list[tuple[str, list[str], int]]) -> Iterator[str]:
         names = {"post": 0, "slot": slot, "T": self.steps, "spot": 0}
+        laid: Counter[int] = Counter()
         heard: Counter[int] = Counter()
         for name, given, step in calls:
             place, *others = (eval(one, {**names, "step": step}) for one in given)
+            value = place // (2 * self.post.half)
             if name == "laid":
-                self.desks[slot, place] = self.desks.get((slot, place), -1) + 1
+                self.boxes[slot, place] = value, slot, laid[value]
+                laid[value] += 1
             elif name == "sent":
-                letter = place, slot, self.desks[slot, place]
-                self.letters += [(whom, others[0], letter, others[1]) for whom in range(self.post.programs)]
+                block = self.boxes[slot, place]
+                self.letters += [(whom, place, block, others[0]) for whom in range(self.post.programs)]
             else:
                 barrier = self.barriers.setdefault((slot, others[0]), [1, 0, 0])
                 barrier[0] -= 1
@@ -198,14 +199,10 @@ class Cluster:
                 while barrier[2] % 2 == others[1] % 2:
                     yield "waits"
                 yield "reads"
-                desk = max(desk for desk in self.homes() if desk < place)
                 blocks = [self.boxes[slot, place + n * self.post.block] for n in range(self.post.programs)]
-                assert blocks == [(desk, n, heard[desk]) for n in range(self.post.programs)]
-                heard[desk] += 1
+                assert blocks == [(value, n, heard[value]) for n in range(self.post.programs)]
+                heard[value] += 1
             yield name
-
-    def homes(self) -> list[int]:
-        return [eval(self.post.desk(value), {"post": 0}) for value in range(self.post.values)]
 
     def deliver(self, letter: tuple[int, int, Any, int]) -> None:
         whom, place, block, into = letter

@@ -50,7 +50,7 @@ class Meeting(Writer):
             self.write(f"own = row * history_r + tl.minimum(own, {self.width - 1})[None, :]")
 
     def prepare_to_send(self) -> None:
-        """Where each of a program's numbers lies on a desk; and the states before the first step are sent."""
+        """Where each of a program's numbers lies in its block; and the states before the first step are sent."""
         if self.post:
             self.write(f"column = tl.arange(0, {self.part.tile})[None, :] + local * 0")
             self.write(f"spot = local * {self.post.row} + column * {self.itemsize}")
@@ -72,9 +72,9 @@ class Meeting(Writer):
     def deliver(self, post: Post, letters: list[tuple[int, str, str]], depth: int) -> None:
         """Values to all: what takes each, and which time it is sent. Units that only fill up are 0, as their weights
         are: NaN would spread."""
-        for arg, value, _ in letters:
+        for arg, value, time in letters:
             clean = value if self.whole() else f"tl.where(inside, {value}, 0.0)"
-            place = f"{post.desk(self.wanted.index(arg))} + spot"
+            place = f"{post.own(self.wanted.index(arg), time)} + spot"
             self.write(f"laid({place}, column, {clean}.to(history.dtype.element_ty))", depth)
         self.write("tl.debug_barrier()", depth)
         for arg, _, time in letters:

@@ -20,8 +20,9 @@ SEND = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32"
 
 
 class Post(NamedTuple):
-    """For some values of each step. Of each there are a desk, where a program's threads put its units together, and two
-    halves with a block of rows from every program; then come all barriers."""
+    """For some values of each step. The box of each has two halves with a block of rows from every program; then come
+    all barriers. A program puts its own block together in its own box and sends it from there, to itself too, where
+    nothing changes: so all barriers count alike."""
 
     rows: int
     units: int
@@ -45,18 +46,17 @@ class Post(NamedTuple):
 
     @property
     def size(self) -> int:
-        return -(-self.values * (self.block + 2 * self.half + 2 * BARRIER) // LINE) * LINE
-
-    def desk(self, value: int) -> str:
-        return f"post + {value * (self.block + 2 * self.half)}"
+        return -(-self.values * 2 * (self.half + BARRIER) // LINE) * LINE
 
     def box(self, value: int, time: str) -> str:
         """The half for what was sent as number `time`: of a state, that before the first step is number 0."""
-        return f"{self.desk(value)} + {self.block} + {time} % 2 * {self.half}"
+        return f"post + {value * 2 * self.half} + {time} % 2 * {self.half}"
+
+    def own(self, value: int, time: str) -> str:
+        return f"{self.box(value, time)} + slot * {self.block}"
 
     def barrier(self, value: int, time: str) -> str:
-        before = self.values * (self.block + 2 * self.half) + value * 2 * BARRIER
-        return f"post + {before} + {time} % 2 * {BARRIER}"
+        return f"post + {self.values * 2 * self.half + value * 2 * BARRIER} + {time} % 2 * {BARRIER}"
 
     def within(self, row: str, unit: str) -> str:
         """Where a unit of all lies in a half."""
@@ -68,9 +68,8 @@ class Post(NamedTuple):
         return f"heard({self.box(value, time)}, {self.barrier(value, time)}, {time} // 2 % 2, alarm, limit)"
 
     def sending(self, value: int, time: str) -> str:
-        """A call that sends what lies on a desk to all."""
-        place = f"{self.box(value, time)} + slot * {self.block}"
-        return f"sent({self.desk(value)}, {place}, {self.barrier(value, time)}, slot)"
+        """A call that sends a program's own block to all."""
+        return f"sent({self.own(value, time)}, {self.barrier(value, time)}, slot)"
 
     def functions(self) -> str:
         return self._opened() + self._laid() + self._sent() + self._heard()
@@ -83,8 +82,7 @@ class Post(NamedTuple):
         return assembly("opened", ["barriers"], lines, ["=r", "r"], ["barriers"])
 
     def _laid(self) -> str:
-        """Numbers on the desk. It is free: who has heard a value has heard his own copy of it too, which all threads
-        had read from there."""
+        """Numbers into a program's own block. Nobody reads what was there: threads have met since, to send the last."""
         bits = 8 * self.itemsize
         lines = [".reg .pred one;", f".reg .b{bits} own;", f"setp.lt.u32 one, $2, {self.units};"]
         lines.append("cvt.u16.u32 own, $3;" if bits == 16 else "mov.b32 own, $3;")
@@ -93,12 +91,12 @@ class Post(NamedTuple):
         return assembly("laid", ["place", "column", "value"], lines, ["=r", "r", "r", "r"], given)
 
     def _sent(self) -> str:
-        """What lies on the desk, to all. Threads share letters and receivers evenly; each program begins with itself,
+        """A block to all. Threads share letters and receivers evenly; each program begins with itself,
         so that not all write to the same one."""
         letters, programs, threads = self.block // LETTER, self.programs, self.threads
         crews = max(1, min(programs, threads // letters))  # threads that send the same letter
         lines = [".reg .pred one;", ".reg .b32 id, crew, letter, whom, far, gap, from, to, a, b, c, d;"]
-        lines += ["mov.u32 id, %tid.x;", *_divided("crew", "letter", "id", letters), "sub.u32 gap, $3, $2;"]
+        lines += ["mov.u32 id, %tid.x;", *_divided("crew", "letter", "id", letters), "sub.u32 gap, $2, $1;"]
         for first in range(0, letters, threads):
             # conditions that always hold would be branches all the same
             some = letters * crews < threads or first + threads > max(letters, threads)
@@ -110,14 +108,14 @@ class Post(NamedTuple):
                 over = begin + crews > programs
                 if over:
                     lines.append(f"setp.lt.and.u32 one, crew, {programs - begin}, one;")
-                lines += [f"add.u32 whom, $4, {begin};", *["add.u32 whom, whom, crew;"] * (crews > 1)]
+                lines += [f"add.u32 whom, $3, {begin};", *["add.u32 whom, whom, crew;"] * (crews > 1)]
                 # without a sign, what is less than nothing is very much
                 lines += [f"sub.u32 far, whom, {programs};", "min.u32 whom, whom, far;"]
-                lines += ["mapa.shared::cluster.u32 far, $2, whom;", "add.u32 to, far, gap;"]
+                lines += ["mapa.shared::cluster.u32 far, $1, whom;", "add.u32 to, far, gap;"]
                 lines += [f"mad.lo.u32 far, letter, {LETTER}, far;"]
                 lines.append(f"{'@one ' * (some or over)}{SEND} [far], {{a, b, c, d}}, [to];")
-        names = ["desk", "place", "barrier", "slot"]
-        return assembly("sent", names, [*lines, "mov.b32 $0, $1;"], ["=r", *["r"] * 4], names)
+        names = ["block", "barrier", "slot"]
+        return assembly("sent", names, [*lines, "mov.b32 $0, $1;"], ["=r", *["r"] * 3], names)
 
     def _heard(self) -> str:
         """A half, once all its letters have come. Some may come before it is said how many will: the arrival that is
