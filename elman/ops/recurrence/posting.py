@@ -122,6 +122,7 @@ class Post(NamedTuple):
         still missing keeps the barrier closed."""
         lines = [".reg .pred one, there;", ".reg .b32 id;", *PATIENT, "mov.u32 id, %tid.x;", "setp.eq.u32 one, id, 0;"]
         lines += [f"@one mbarrier.arrive.expect_tx.shared.b64 _, [$2], {self.half};", "again:"]
+        # asked in the name of the cluster, it would empty the nearest cache, where nothing of this lies
         lines += [f"mbarrier.try_wait.parity.shared.b64 there, [$2], $3, {NAP};", "@there bra done;"]
         lines += [*patient("again", "$4", "$5", OFTEN), *ended("$4"), "mov.b32 $0, $1;"]
         names = ["box", "barrier", "phase", "alarm", "limit"]
