@@ -201,11 +201,9 @@ def partition(
     return min(found, key=lambda one: cost(program, one, itemsize), default=None)
 
 
-def tuning(
-    program: Program, batch: int, itemsize: int, processors: int, most: int = 6, posting: bool = False
-) -> list[Partition]:
-    """Divisions worth a try on a GPU, the most promising first: the best ones of each way to wait and to multiply.
-    `posting`: then those that send by post, which nobody has measured yet."""
+def tuning(program: Program, batch: int, itemsize: int, processors: int, most: int = 6) -> list[Partition]:
+    """Divisions worth a try on a GPU, the most promising first: the best ones of each way to wait and to multiply; last
+    some that send by post, which nobody has measured yet and which are never chosen."""
     found = sorted(candidates(program, batch, itemsize, processors), key=lambda one: cost(program, one, itemsize))
     seen: Counter[tuple[str, bool]] = Counter()
     chosen = []
@@ -213,10 +211,10 @@ def tuning(
         seen[one.poll, one.turned] += 1
         if seen[one.poll, one.turned] <= max(1, most // 2):
             chosen.append(one)
-    near = [one for one in found if one.laned and one.programs(program.size) in (*range(MOST + 1), LARGE)]
-    posted = [replace(one, poll="post") for one in near if posting]
+    near = [one for one in found if one.laned and one.programs(program.size) in (*range(2, MOST + 1), LARGE)]
+    posted = [replace(one, poll="post") for one in near]
     posted = [one for one in posted if _runs(program, one, batch, itemsize, processors, SHARED)]
-    return chosen[:most] + sorted(posted, key=lambda one: cost(program, one, itemsize))[:most]
+    return chosen[:most] + sorted(posted, key=lambda one: cost(program, one, itemsize))[: most // 2]
 
 
 def candidates(program: Program, batch: int, itemsize: int, processors: int, shared: int = SHARED) -> list[Partition]:
