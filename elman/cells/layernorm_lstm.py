@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from elman.cells.base import CELLS, Cell
 from elman.cells.lstm import LSTM, LSTMState
 from elman.cells.products import PastProduct, start
+from elman.ops.layer_norm import LayerNorm
 from elman.ops.taps import tap
 from elman.registry import Traits
 from elman.shapes import Step
@@ -36,7 +37,7 @@ class LayerNormLSTM(Cell):
         self.from_past = PastProduct(size, parts=4)
         start(self, size, config.orthogonal)
         # The paper's norms each have a bias, beside the gates' own; the three are added, so one stands for all.
-        self.input_norm = nn.LayerNorm(4 * size, bias=config.bias)
+        self.input_norm = LayerNorm(4 * size, bias=config.bias)
         self.past_norm = nn.LayerNorm(4 * size, bias=False)
         self.memory_norm = nn.LayerNorm(size, bias=config.bias)
         if config.bias:

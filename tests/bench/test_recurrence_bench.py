@@ -41,7 +41,7 @@ def test_one_shape_of_each_kind_comes_first_and_names_are_all_different() -> Non
     assert names[:4] == first
     places = [names.index(f"lstm {form} 64x512x512") for form in ("two layers", "both ways", "ragged")]
     assert max(places) < names.index("lstm 32x1024x1024") < names.index("lstm sweep 64x512x256")
-    assert [case.name for case in chosen(["both ways", "gru sweep"])] == [
+    assert [case.name for case in chosen(["lstm both ways 64", "gru sweep"])] == [
         "lstm both ways 64x512x512",
         "gru sweep 64x512x512",
     ]
@@ -241,7 +241,7 @@ def test_when_time_is_over_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.slow
 def test_it_runs_through_from_the_command_line(tmp_path: Path) -> None:
-    names = ["--only", "lstm both ways", "gru reset=before 64", "coupled ragged exact"]
+    names = ["--only", "lstm both ways 64", "gru reset=before 64", "coupled ragged exact"]
     command = [sys.executable, "-m", "elman.bench.recurrence", "--small", "--minutes", "3", *names]
     there = {**os.environ, "OUT": str(tmp_path), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=there, capture_output=True, text=True, check=False)

@@ -16,6 +16,7 @@ from elman.ops.recurrence import generated
 from elman.ops.recurrence.filling import WARPS
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import SHARED, Partition, tuning
+from elman.ops.recurrence.units import UNITS
 
 FEW_NUMBERS = 128  # bytes of a thread; of 768 units all is heard at once, for which 20 numbers lie in memory
 POINTERS = {"counters": "*i32", "alarm": "*i32", "lengths": "*i32", "partials": "*fp32", "final": "*fp32"}
@@ -35,11 +36,12 @@ def built(
     kept = plan.stored(True) if way == "forward" else plan.adjoint.program.given
     dtype = torch.bfloat16 if kind == "bf16" else torch.float32
     kernel = Kernel(plan.program(way), kept, part, dtype, way == "backward", "tf32")
-    types, known = {}, {}
+    pairs = {f"load{n}": "*i32" for n, load in enumerate(kernel.emitted.loads) if kernel.pairing and load[2] == UNITS}
+    types, known, pointers = {}, {}, POINTERS | pairs
     for place, argument in enumerate(kernel.run.arg_names):
         whole = argument in ("T", "B", "limit") or argument.endswith(("_t", "_r", "_p"))
         narrow = "*fp32" if argument.startswith(("initial", "sums")) else f"*{kind}"
-        types[argument] = "i32" if whole else POINTERS.get(argument, narrow)
+        types[argument] = "i32" if whole else pointers.get(argument, narrow)
         if argument not in ("T", "B", "limit") and (size % 16 == 0 or not argument.startswith(("load", "initial"))):
             known[(place,)] = [["tt.divisibility", 16]]
     options = {"num_warps": part.warps, "num_stages": 1, "launch_cooperative_grid": True}

@@ -99,20 +99,35 @@ def test_divisions_to_try_begin_with_the_chosen_one(batch: int, size: int) -> No
     for program in (made.step, made.adjoint.program):
         found = tuning(program, batch, 2, 132)
         assert found[0] == partition(program, batch, 2, 132)
-        measured = [one for one in found if one.poll != "post"]
-        assert 3 <= len(measured) <= 6
-        assert len({(one.poll, one.turned) for one in measured}) > 1
-        costs = [cost(program, one, 2) for one in measured]
+        assert 3 <= len(found) <= 6
+        assert len({(one.poll, one.turned) for one in found}) > 1
+        costs = [cost(program, one, 2) for one in found]
         assert costs == sorted(costs)
         assert all(one.shared(program, 2) <= SHARED for one in found)
 
 
-@pytest.mark.parametrize(("name", "settings"), [("gru", {"reset": "before"}), ("layernorm-lstm", {})], ids=str)
-def test_the_post_is_offered_for_trial_and_never_chosen(name: str, settings: Any) -> None:
-    """Planted: it stands among all others, and its estimate is lower."""
-    made = generated.plan(cell_of(name, settings, hidden_size=512))
-    assert [one.poll for one in tuning(made.step, 64, 2, 132)].index("post") > 3
-    assert not any(one.poll == "post" for one in candidates(made.step, 64, 2, 132))
+@pytest.mark.parametrize(
+    ("name", "settings", "size", "forward", "backward"),
+    [
+        ("gru", {"reset": "before"}, 512, "post", "post"),
+        ("layernorm-lstm", {}, 512, "post", "mail"),
+        ("lstm", {}, 256, "post", "post"),
+        ("lstm", {}, 512, "data", "data"),
+        ("gru", {}, 512, "post", "data"),
+        ("rnn", {}, 512, "post", "post"),
+    ],
+    ids=str,
+)
+def test_the_post_is_taken_where_it_was_faster(
+    name: str, settings: Any, size: int, forward: str, backward: str
+) -> None:
+    """Times on an H200 say so; numbers of 16 bits, in pairs. Planted: letters of float32; threads of one unit."""
+    made = generated.plan(cell_of(name, settings, hidden_size=size))
+    for program, poll in ((made.step, forward), (made.adjoint.program, backward)):
+        assert partition(program, 64, 2, 132).poll == poll
+        assert not any(one.poll == "post" for one in candidates(program, 64, 4, 132))
+        posted = [one for one in candidates(program, 64, 2, 132) if one.poll == "post"]
+        assert all(one.rows * one.tile >= 64 * one.warps for one in posted)
 
 
 def test_what_does_not_fit_has_no_division() -> None:
@@ -136,15 +151,20 @@ def test_who_meets_several_times_a_step_has_neighbours_where_there_are_clusters(
     assert partition(generated.plan(cell_of("lstm", hidden_size=512)).step, 64, 2, 132).poll == "data"
 
 
-@pytest.mark.parametrize(("batch", "processors", "rows"), [(64, 132, 16), (56, 132, 8), (24, 66, 8), (32, 66, 16)])
-def test_no_cluster_waits_for_another_to_end(batch: int, processors: int, rows: int) -> None:
+@pytest.mark.parametrize(
+    ("batch", "processors", "forward", "backward"),
+    [(64, 132, 8, 16), (56, 132, 8, 8), (24, 66, 8, 8), (32, 66, 8, 16)],
+)
+def test_no_cluster_waits_for_another_to_end(batch: int, processors: int, forward: int, backward: int) -> None:
     """Seven of sixteen programs run at once, three on half a chip, and twice as many where two programs share a
     processor. Planted: as many as there are processors for, of which the last takes as long as all others again."""
     made = generated.plan(cell_of("layernorm-lstm", hidden_size=512))
-    for program in (made.step, made.adjoint.program):
+    for program, rows in ((made.step, forward), (made.adjoint.program, backward)):
         chosen = partition(program, batch, 2, processors)
         assert chosen is not None
         assert chosen.rows == rows
+        alone = chosen.groups(batch) <= 7 * processors // 132
+        assert alone or (chosen.warps == 4 and 2 * chosen.shared(program, 2) <= SHARED)
     before = partition(generated.plan(cell_of("gru", {"reset": "before"}, hidden_size=512)).step, 64, 2, 132)
     assert before is not None
     assert (before.rows, before.warps, before.clustered) == (8, 4, True)

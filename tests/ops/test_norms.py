@@ -1,7 +1,9 @@
-"""RMS norm: the fused form equals the definition, in every precision."""
+"""RMS norm: the fused form equals the definition, in every precision. Layer norm: who runs it."""
 
+import pytest
 import torch
 
+from elman.ops.layer_norm import LayerNorm, choose, kernel
 from elman.ops.norms import RMSNorm, rms_norm_reference
 
 
@@ -28,3 +30,34 @@ def test_half_precision_is_widened() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert norm(x.bfloat16()).dtype == torch.float32
     assert norm.bfloat16()(x.bfloat16()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("reason", "x", "weight"),
+    [
+        ("float64", torch.ones(2, 4, dtype=torch.float64, device="meta"), torch.ones(4, device="meta")),
+        ("two dtypes", torch.ones(2, 4, dtype=torch.float16, device="meta"), torch.ones(4, device="meta")),
+        ("more than", torch.ones(1, 16385, device="meta"), torch.ones(16385, device="meta")),
+        ("no vectors", torch.ones(0, 4, device="meta"), torch.ones(4, device="meta")),
+    ],
+)
+def test_who_cannot_run_the_kernel_of_layer_norm_says_why(
+    reason: str, x: torch.Tensor, weight: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    assert "needs a GPU" in str(kernel.obstacle(x, weight, None, 1e-5))
+    monkeypatch.setattr(kernel, "DEVICE", "meta")
+    assert reason in str(kernel.obstacle(x, weight, None, 1e-5))
+    assert kernel.obstacle(torch.ones(2, 4, device="meta"), torch.ones(4, device="meta"), None, 1e-5) is None
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
+    assert "autocast" in str(kernel.obstacle(x, weight, None, 1e-5))
+
+
+def test_layer_norm_without_a_gpu_is_torchs() -> None:
+    """Planted: no bias."""
+    ours, theirs = LayerNorm(6), torch.nn.LayerNorm(6)
+    theirs.bias.data.uniform_()
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(3, 6)
+    assert torch.equal(ours(x), theirs(x))
+    assert choose(x, ours.weight, ours.bias, 1e-5).form == "reference"

@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 @pytest.mark.skipif(os.environ.get("ELMAN_SHAPES") == "1", reason="Triton reads the source of kernels")
 @pytest.mark.parametrize(
     "laws",
-    [f"{name}_kernel_laws.py" for name in ("scan", "selective", "short_convolution", "softmax_errors")],
+    [f"{name}_kernel_laws.py" for name in ("scan", "selective", "short_convolution", "softmax_errors", "layer_norm")],
 )
 def test_small_kernels_equal_their_references(laws: str) -> None:
     """Triton decides when it is imported whether it interprets, and others may have imported it here already."""

@@ -116,6 +116,7 @@ AFTER_LSTM: list[tuple[str, dict[str, Any]]] = [
     ("swinging", {}),
 ]
 OTHERS: list[tuple[str, dict[str, Any]]] = [("peephole", {"form": "full"}), ("gated", {}), ("residual", {})]
+POSTED: list[tuple[str, dict[str, Any]]] = [("rnn", {}), ("gru", {"reset": "before"}), ("layernorm-lstm", {})]
 ODD = [(20, 256, 650), (20, 256, 1150), (1, 1024, 512), (7, 512, 512)]
 SHORT = [(20, 35, 200), (32, 64, 128), (64, 32, 64)]  # where the host may take longer than the device
 SWEPT = [
@@ -142,6 +143,12 @@ CASES = [
     *(Case("lstm", shape, kinds=ALL) for shape in SHORT),
     *SWEPT,
     Case("lstm", (64, 512, 256), kinds=("fp32",), precision="highest", timed=False),
+    *(
+        case
+        for form in ("ragged", "both ways")
+        for size in (200, 384, 512)
+        for case in _cells(POSTED, (20, 48, size), form=form, timed=False)
+    ),
     *(
         case
         for form in ("", "ragged")

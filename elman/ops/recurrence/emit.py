@@ -69,6 +69,8 @@ class Emitter(Multiplying, Meeting):
         self.write("owned = real[:, None] & inside")
         self.write("row = rows.to(tl.int64)[:, None]")
         self.write("unit = units[None, :]")
+        self.write(f"pair = slot * {units // 2} + tl.arange(0, {tile // 2})[None, :]")
+        self.write(f"both = real[:, None] & (pair < tl.minimum({size}, (slot + 1) * {units}) // 2)")
         self.write(f"blank = tl.zeros(({rows}, {tile}), tl.float32)")
         if any(node.op == "going" for node in self.program.nodes):
             self.write("length = tl.load(lengths + rows, mask=real, other=0)[:, None]")
@@ -94,6 +96,7 @@ class Emitter(Multiplying, Meeting):
             self.write(f"inner = {self.tile().inner()}")
         self.prepare_to_meet()
         self.prepare_to_bring()
+        self.prepare_to_bring_given()
         self.prepare_to_send()
 
     def part_ways(self) -> None:
@@ -116,7 +119,7 @@ class Emitter(Multiplying, Meeting):
         name = f"load{number}"
         if self.loads[number][2] == ROW:
             return f"tl.load({name} + rows.to(tl.int64) * {name}_r + {time} * {name}_t, mask=real, other=0.0)[:, None]"
-        return f"tl.load({name} + row * {name}_r + {time} * {name}_t + unit, mask=owned, other=0.0)"
+        return f"fetched({name}, row * {name}_r + {time} * {name}_t, unit, pair, owned, both)"
 
     # one step
 
@@ -145,6 +148,7 @@ class Emitter(Multiplying, Meeting):
         for number in range(len(self.loads)):
             self.write(f"y{number} = {self.fetch(number, 'later')}", 2)
         self.bring()
+        self.bring_given()
 
     def stage(self, stage: Stage, prefetch: bool) -> None:
         nodes = self.program.nodes
@@ -171,7 +175,7 @@ class Emitter(Multiplying, Meeting):
         if node.op in ("vector", "constant"):
             return
         if node.op == "load":
-            self.write(f"v{index} = x{self.loads.index(node.detail)}.to(tl.float32)", 2)
+            self.write(f"v{index} = {self.given(self.loads.index(node.detail))}", 2)
         elif node.op == "state":
             self.write(f"v{index} = s{node.detail[0]}", 2)
         elif node.op == "going":

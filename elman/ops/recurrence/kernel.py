@@ -18,7 +18,7 @@ from elman.ops.recurrence.emit import Emitted, Emitter
 from elman.ops.recurrence.hearing import ABSENT
 from elman.ops.recurrence.neighbours import clustered
 from elman.ops.recurrence.partition import LEAST, Partition, padded
-from elman.ops.recurrence.units import Program
+from elman.ops.recurrence.units import UNITS, Program
 
 
 class Kernel:
@@ -47,6 +47,7 @@ class Kernel:
         self.width = padded(program.size)
         self.matrices = program.matrices()
         self.programs = partition.programs(program.size)
+        self.pairing = partition.paired(kind.itemsize) and program.size % 2 == 0
         self.looking = partition.poll in ("data", "mail") and self.programs > 1
         self.counting = writer.counting
         self.mailbox = writer.mailbox if writer.near else None
@@ -111,8 +112,10 @@ class Kernel:
         for states in zip(*initial, strict=True):
             tensors = _alike(states)
             given += [*tensors, tensors[0].stride(0)]
-        for source, part, _ in self.emitted.loads:
+        for source, part, form in self.emitted.loads:
             tensors = _alike([own[source, part] for own in loads])
+            if form == UNITS and self.pairing:
+                tensors = _in_pairs(tensors, history.dtype)
             strides = tensors[0].stride()
             given += [*tensors, strides[1], strides[0]]
         self._launch((groups, 1 if self.mailbox else self.programs, ways), given, device)
@@ -184,6 +187,15 @@ def _alike(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     strides = tensors[0].stride()
     same = strides[-1] == 1 and (len(tensors) == 1 or strides == tensors[1].stride())
     return tensors if same else [tensor.contiguous() for tensor in tensors]
+
+
+def _in_pairs(tensors: Sequence[Tensor], kind: torch.dtype) -> Sequence[Tensor]:
+    """Two numbers as one, if all begin where a pair can."""
+    for one in tensors:
+        odd = one.stride(0) % 2 or one.stride(1) % 2 or one.storage_offset() % 2 or one.data_ptr() % 4
+        if odd or one.dtype != kind:
+            return tensors
+    return [one.view(torch.int32) for one in tensors]
 
 
 def module(source: str) -> ModuleType:

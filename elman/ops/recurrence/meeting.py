@@ -4,6 +4,7 @@ They meet at a counter, at the barrier of a cluster, or not at all where numbers
 """
 
 from elman.ops.recurrence.hearing import bringing
+from elman.ops.recurrence.partition import SECTOR
 from elman.ops.recurrence.posting import Post
 from elman.ops.recurrence.schedule import Stage
 from elman.ops.recurrence.words import interpreted
@@ -49,6 +50,31 @@ class Meeting(Writer):
             self.write(f"own = slot * {self.part.units} + tl.arange(0, {each}) * {self.part.tile // each}")
             self.write(f"own = row * history_r + tl.minimum(own, {self.width - 1})[None, :]")
 
+    def prepare_to_bring_given(self) -> None:
+        """Where the numbers lie that this program is given, a place for each 32 bytes, and how far apart steps are:
+        some thread of all has them brought."""
+        if not self.brought:
+            return
+        self.functions["bring"] = bringing()
+        sectors = max(1, self.part.tile * self.itemsize // SECTOR)
+        self.write("there = tl.minimum(rows, B - 1).to(tl.int64)[:, None, None]")
+        self.write(f"which = tl.arange(0, {1 << (len(self.brought) - 1).bit_length()})[None, :, None]")
+        self.write(f"along = slot * {self.part.units * self.itemsize} + tl.arange(0, {sectors}) * {SECTOR}")
+        self.write(f"along = tl.minimum(along, {(self.size - 1) * self.itemsize})[None, None, :]")
+        for place, number in enumerate(self.brought):
+            load = f"load{number}"
+            self.write(f"wide = {load}.dtype.element_ty.primitive_bitwidth // 8")
+            start = f"{load}.to(tl.int64) + there * {load}_r * wide + along"
+            pace = f"tl.cast({load}_t, tl.int64) * wide"
+            for name, own in (("given", start), ("pace", pace)):
+                chosen = f"tl.where(which < {place}, {name}, {own})" if place else f"{own} + which * 0"
+                self.write(f"{name} = {chosen}")
+
+    def bring_given(self) -> None:
+        """What is given two steps from here: whoever fetches it then would else wait for it before he can hear."""
+        if self.brought:
+            self.write(f"bring(given + {self.order.soon} * pace)", 2)
+
     def prepare_to_send(self) -> None:
         """Where each of a program's numbers lies in its block; and the states before the first step are sent."""
         if self.post:
@@ -76,6 +102,7 @@ class Meeting(Writer):
             clean = value if self.whole() else f"tl.where(inside, {value}, 0.0)"
             place = f"{post.own(self.wanted.index(arg), time)} + spot"
             self.write(f"laid({place}, column, {clean}.to(history.dtype.element_ty))", depth)
+            self.write(post.arming(self.wanted.index(arg), time), depth)
         self.write("tl.debug_barrier()", depth)
         for arg, _, time in letters:
             self.write(post.sending(self.wanted.index(arg), time), depth)

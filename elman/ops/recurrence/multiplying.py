@@ -2,7 +2,7 @@
 
 from elman.ops.recurrence.hearing import NEAR, Grip, Tile, awaited, function, gripping, taken
 from elman.ops.recurrence.partition import WINDOW, powers
-from elman.ops.recurrence.units import Matrix
+from elman.ops.recurrence.units import UNITS, Matrix
 from elman.ops.recurrence.words import interpreted
 from elman.ops.recurrence.writing import Writer
 
@@ -116,7 +116,7 @@ class Multiplying(Writer):
                 self.gather(name, split, self.part.tile * len(bundle))
             self.take_apart(name, bundle)
         if self.totals:
-            like = next((f"x{n}.to(tl.float32)" for n, load in enumerate(self.loads) if load[2] == "units"), "blank")
+            like = next((self.given(n) for n, load in enumerate(self.loads) if load[2] == UNITS), "blank")
             for index in group:
                 self.write(f"v{index} = settled(v{index}, {like})", 2)
 

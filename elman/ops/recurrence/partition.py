@@ -25,7 +25,7 @@ REGISTERS = 236  # of a thread that have a use of their own; with more of them, 
 ROUNDED = 8  # looks of float32 after which there may be more: rounded for products, they take registers twice
 CROWDED = 210  # registers of a thread beyond which it is slower
 EDGE = 24  # registers that tell units inside from those that fill up
-ADDING = 48  # registers that making totals takes
+ADDING = 36  # registers that making totals takes
 ABREAST = 7, 15  # clusters of more than 8 programs, and of fewer, that an H200 runs at once, if each fills a processor
 PROCESSORS = 132  # of an H200
 ALONE = 64 * 1024  # up to here a single program holds all weights of a cell and nobody has to be waited for
@@ -46,6 +46,7 @@ class Cost(NamedTuple):
     total: float  # each program's share of a number that all units share
     again: float  # each further look
     crowded: float  # each register beyond CROWDED
+    sent: float = 0.0  # each value that a program sends to another
 
 
 DATA = Cost(0.95, 34.9, 4.15, 6.8, 0.0, 0.77, 0.0, 0.15, 0.01)
@@ -53,7 +54,7 @@ LOAD = Cost(1.44, 24.4, 8.9, 4.9, 0.0, 0.87, 0.003, 0.0, 0.0)
 TURNED = Cost(1.45, 26.6, 6.3, 3.1, 0.32, 0.0, 0.005, 0.0, 0.0)
 NEAR = DATA._replace(meeting=0.8, narrow=0.0, total=0.02)
 MAIL = DATA._replace(meeting=0.65, narrow=0.0, total=0.004)
-POST = MAIL._replace(meeting=0.45, heard=10.0)  # not measured
+POST = Cost(0.4, 52.0, 8.0, 11.0, 0.0, 0.0, 0.004, 0.0, 0.01, sent=0.004)  # two programs may share a processor
 COSTS = {"load": LOAD, "atomic": LOAD, "data": DATA, "near": NEAR, "mail": MAIL, "post": POST}
 SINGLE = Cost(0.3, 0.0, 4.5, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0)  # a program that is alone; not measured
 
@@ -107,9 +108,19 @@ class Partition:
         return self.poll in ("near", "mail", "post")
 
     @property
+    def quiet(self) -> bool:
+        """Whether those who wait keep nobody from the memory that all see: then they may begin as soon as they can."""
+        return self.poll in ("near", "post")
+
+    @property
     def laned(self) -> bool:
         """Whether each lane reads what its part of a product takes."""
         return self.poll == "data" or self.clustered
+
+    def paired(self, itemsize: int) -> bool:
+        """Whether threads fetch two numbers of 16 bits as one. By themselves they would be taken apart as soon as they
+        come, and who does that waits for them."""
+        return self.quiet and itemsize == 2 and self.rows * self.tile >= 2 * 32 * self.warps
 
     def groups(self, batch: int) -> int:
         return math.ceil(batch / self.rows)
@@ -163,8 +174,9 @@ class Partition:
         threads, each = 32 * self.warps, self.rows * self.tile // (32 * self.warps)
         sums = self.rows * self.units * max(self.columns(program)) // 32
         kinds = Counter(node.op for node in program.nodes)
-        own = each * (2 * kinds["load"] + kinds["vector"] + len(program.carried))
-        edge = EDGE if program.size % self.units else 0
+        fetched = 1 if self.paired(itemsize) else 2  # for this step and the next; pairs are taken apart when needed
+        own = each * (fetched * kinds["load"] + kinds["vector"] + len(program.carried))
+        edge = EDGE * (2 if self.poll == "post" else 1) if program.size % self.units else 0
         adding = ADDING if kinds["total"] else 0
         weights = self.gripping(program, itemsize) // (4 * threads)
         return 4 * self.looks(program, itemsize)[0] + sums + weights + own + edge + adding
@@ -202,8 +214,7 @@ def partition(
 
 
 def tuning(program: Program, batch: int, itemsize: int, processors: int, most: int = 6) -> list[Partition]:
-    """Divisions worth a try on a GPU, the most promising first: the best ones of each way to wait and to multiply; last
-    some that send by post, which nobody has measured yet and which are never chosen."""
+    """Divisions worth a try on a GPU, the most promising first: the best ones of each way to wait and to multiply."""
     found = sorted(candidates(program, batch, itemsize, processors), key=lambda one: cost(program, one, itemsize))
     seen: Counter[tuple[str, bool]] = Counter()
     chosen = []
@@ -211,10 +222,7 @@ def tuning(program: Program, batch: int, itemsize: int, processors: int, most: i
         seen[one.poll, one.turned] += 1
         if seen[one.poll, one.turned] <= max(1, most // 2):
             chosen.append(one)
-    near = [one for one in found if one.laned and one.programs(program.size) in (*range(2, MOST + 1), LARGE)]
-    posted = [replace(one, poll="post") for one in near]
-    posted = [one for one in posted if _runs(program, one, batch, itemsize, processors, SHARED)]
-    return chosen[:most] + sorted(posted, key=lambda one: cost(program, one, itemsize))[: most // 2]
+    return chosen[:most]
 
 
 def candidates(program: Program, batch: int, itemsize: int, processors: int, shared: int = SHARED) -> list[Partition]:
@@ -269,8 +277,7 @@ def _ways(program: Program, one: Partition, itemsize: int, shared: int) -> list[
         if any(block * each % LEAST for block in powers(one.units) for each in columns):
             return []
         found = []
-    poll = _poll(program, one)
-    if poll:
+    for poll in _polls(program, one):
         few, many = (replace(one, warps=n, split=n, poll=poll) for n in (4, 8))
         easy = few.looks(program, itemsize)[0] <= FEW and few.registers(program, itemsize) <= REGISTERS
         found += [_gripping(program, each, itemsize, shared) for each in [few] * easy + [many]]
@@ -287,20 +294,22 @@ def _fits(program: Program, one: Partition, itemsize: int, shared: int) -> bool:
         return False
     if not one.laned:
         return True
+    if one.poll == "post" and not one.paired(itemsize):
+        return False  # slower than others; letters of float32 were never timed
     looks, rounds = one.looks(program, itemsize), schedule(program).rounds
     if itemsize > 2 and len(looks) > rounds and looks[0] > ROUNDED:
         return False
     return one.registers(program, itemsize) <= REGISTERS and len(looks) <= 2 * rounds
 
 
-def _poll(program: Program, one: Partition) -> str:
-    """How programs wait where each lane reads what it multiplies; nothing where they should not."""
-    if schedule(program).rounds == 1:
-        return "data"
+def _polls(program: Program, one: Partition) -> list[str]:
+    """How programs may wait where each lane reads what it multiplies."""
+    single = schedule(program).rounds == 1
     if one.programs(program.size) not in (*range(MOST + 1), LARGE):
-        return ""
+        return ["data"] * single
     # with several rounds, those who look too early keep others from their memory
-    return "mail" if any(node.op == "total" for node in program.nodes) else "near"
+    looking = "data" if single else "mail" if any(node.op == "total" for node in program.nodes) else "near"
+    return [looking, "post"]
 
 
 def _gripping(program: Program, one: Partition, itemsize: int, shared: int) -> Partition:
@@ -317,8 +326,8 @@ def _gripping(program: Program, one: Partition, itemsize: int, shared: int) -> P
             found += [replace(each, gripped=count) for each in tried]
         chunk //= 2
     fitting = [each for each in found if _fits(program, each, itemsize, shared)]
-    several = any(len(node.args) > 1 for node in program.nodes if node.op == "product")
-    sign = 1 if several else -1  # of several values short pieces are faster, of one long ones
+    several = any(node.op == "total" or (node.op == "product" and len(node.args) > 1) for node in program.nodes)
+    sign = 1 if several else -1  # of several values, and beside totals, short pieces are faster; of one, long ones
     return min(fitting, key=lambda each: (cost(program, each, itemsize), sign * each.chunk), default=one)
 
 
@@ -336,6 +345,7 @@ def cost(program: Program, one: Partition, itemsize: int) -> float:
         + (held - one.gripping(program, itemsize)) * each.held / 1e6
         + one.split * one.rows * one.tile * len(products) * 4 * each.shares / 1e6
         + held * one.rows / 2 * each.multiplied / 1e6  # in float32 each takes twice as long
+        + sent * one.programs(program.size) * each.sent
         + max(0, sent - 1) * (one.units * itemsize < SECTOR) * each.narrow
         + sum(node.op == "total" for node in program.nodes) * one.programs(program.size) * each.total
         + max(0, len(one.looks(program, itemsize)) - rounds) * each.again

@@ -67,12 +67,16 @@ class Post(NamedTuple):
         """A call that gives where a half lies, once all of it has come."""
         return f"heard({self.box(value, time)}, {self.barrier(value, time)}, {time} // 2 % 2, alarm, limit)"
 
+    def arming(self, value: int, time: str) -> str:
+        """A call that says how much will come. It comes before all that fetches something: an arrival waits for it."""
+        return f"armed({self.barrier(value, time)})"
+
     def sending(self, value: int, time: str) -> str:
         """A call that sends a program's own block to all."""
         return f"sent({self.own(value, time)}, {self.barrier(value, time)}, slot)"
 
     def functions(self) -> str:
-        return self._opened() + self._laid() + self._sent() + self._heard()
+        return self._opened() + self._laid() + self._armed() + self._sent() + self._heard()
 
     def _opened(self) -> str:
         """All barriers, each for one thread that says how much will come."""
@@ -89,6 +93,13 @@ class Post(NamedTuple):
         lines += [f"@one st.shared.b{bits} [$1], own;", "mov.b32 $0, $2;"]
         given = ["place", "column", f"value.to(tl.int{bits}, bitcast=True).to(tl.int32)"]
         return assembly("laid", ["place", "column", "value"], lines, ["=r", "r", "r", "r"], given)
+
+    def _armed(self) -> str:
+        """Some letters may come before it is said how many will: the arrival that is still missing keeps the barrier
+        closed."""
+        lines = [".reg .pred one;", ".reg .b32 id;", "mov.u32 id, %tid.x;", "setp.eq.u32 one, id, 0;"]
+        lines += [f"@one mbarrier.arrive.expect_tx.shared.b64 _, [$1], {self.half};", "mov.b32 $0, $1;"]
+        return assembly("armed", ["barrier"], lines, ["=r", "r"], ["barrier"])
 
     def _sent(self) -> str:
         """A block to all. Threads share letters and receivers evenly; each program begins with itself,
@@ -118,10 +129,8 @@ class Post(NamedTuple):
         return assembly("sent", names, [*lines, "mov.b32 $0, $1;"], ["=r", *["r"] * 3], names)
 
     def _heard(self) -> str:
-        """A half, once all its letters have come. Some may come before it is said how many will: the arrival that is
-        still missing keeps the barrier closed."""
-        lines = [".reg .pred one, there;", ".reg .b32 id;", *PATIENT, "mov.u32 id, %tid.x;", "setp.eq.u32 one, id, 0;"]
-        lines += [f"@one mbarrier.arrive.expect_tx.shared.b64 _, [$2], {self.half};", "again:"]
+        """A half, once all its letters have come."""
+        lines = [".reg .pred there;", *PATIENT, "again:"]
         # asked in the name of the cluster, it would empty the nearest cache, where nothing of this lies
         lines += [f"mbarrier.try_wait.parity.shared.b64 there, [$2], $3, {NAP};", "@there bra done;"]
         lines += [*patient("again", "$4", "$5", OFTEN), *ended("$4"), "mov.b32 $0, $1;"]

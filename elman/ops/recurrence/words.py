@@ -50,6 +50,29 @@ def rounded(x):
 
 
 @triton.jit
+def fetched(load, place, unit, pair, owned, both):
+    """Numbers that were given, or pairs of them."""
+    if load.dtype.element_ty == tl.int32:
+        return tl.load(load + place + pair, mask=both, other=0)
+    else:
+        return tl.load(load + place + unit, mask=owned, other=0.0)
+
+
+@triton.jit
+def parted(x, KIND: tl.constexpr):
+    """Numbers of what was fetched, when they are needed: whoever takes pairs apart must wait for them."""
+    if x.dtype == tl.int32:
+        if KIND == tl.bfloat16:
+            low, high = (x << 16).to(tl.float32, bitcast=True), (x & -65536).to(tl.float32, bitcast=True)
+        else:
+            low = x.to(tl.int16).to(KIND, bitcast=True).to(tl.float32)
+            high = (x >> 16).to(tl.int16).to(KIND, bitcast=True).to(tl.float32)
+        return tl.reshape(tl.join(low, high), (x.shape[0], 2 * x.shape[1]))
+    else:
+        return x.to(tl.float32)
+
+
+@triton.jit
 def arrived(counter):
     return {arrived}
 

@@ -51,6 +51,8 @@ class Writer:
         self.post = self.mailbox.post if self.near else None
         self.wanted = heard(program)
         self.bringing = part.poll == "data" and self.programs > 1 and not interpreted()
+        wide = [number for number, load in enumerate(self.loads) if load[2] == UNITS]
+        self.brought = wide if part.quiet and self.near else []  # what is given and has to be brought near
         self.functions: dict[str, str] = {}
         self.awaited: dict[int, None] = {}
         self.received: set[int] = set()  # of what products take and the post brings
@@ -63,6 +65,10 @@ class Writer:
 
     def full(self, index: int) -> str:
         return self.value(index) if self.kinds[index] == UNITS else f"({self.value(index)} + blank)"
+
+    def given(self, number: int) -> str:
+        """What was fetched for this step."""
+        return f"parted(x{number}, history.dtype.element_ty)"
 
     def whole(self) -> bool:
         """Whether every program has as many units as tensors have room for."""

@@ -1,0 +1,48 @@
+"""Layer norm (Ba et al., 2016), each vector brought to mean 0 and length 1:
+
+    y = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias
+
+On a GPU one pass forward and one back; libraries take two or three passes back, and copies of gradients that do not lie
+row after row, as those of a recurrence's drive do not.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elman.ops.forms import Form, Forms, never
+from elman.ops.layer_norm import kernel
+
+__all__ = ["FORMS", "LayerNorm", "choose", "explain", "layer_norm"]
+
+
+def reference(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    return F.layer_norm(x, weight.shape, weight, bias, eps)
+
+
+def _title(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> str:
+    return "Triton, a program for each vector"
+
+
+FORMS = Forms(
+    "layer norm",
+    {
+        "kernel": Form(kernel.run, kernel.obstacle, never, _title, "cuda"),
+        "reference": Form(reference, never, never, lambda *given: "torch's layer norm"),
+    },
+)
+choose, explain = FORMS.choose, FORMS.explain
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    """Along the last axis; statistics in float32 at least."""
+    given = x, weight, bias, eps
+    return FORMS[FORMS.taken(*given)].run(*given)
+
+
+class LayerNorm(nn.LayerNorm):
+    """torch's, by the fastest form; its gradient has none of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert isinstance(self.weight, torch.Tensor)
+        return layer_norm(x, self.weight, self.bias, self.eps)
