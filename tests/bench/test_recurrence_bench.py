@@ -38,7 +38,7 @@ def test_one_shape_of_each_kind_comes_first_and_names_are_all_different() -> Non
     names = [case.name for case in CASES]
     assert len(set(names)) == len(names)
     first = ["lstm 64x512x256", "gru 64x512x512", "gru reset=before 64x512x512", "rnn 64x512x512"]
-    assert names[:4] == first
+    assert names[1:5] == first
     places = [names.index(f"lstm {form} 64x512x512") for form in ("two layers", "both ways", "ragged")]
     assert max(places) < names.index("lstm 32x1024x1024") < names.index("lstm sweep 64x512x256")
     assert [case.name for case in chosen(["lstm both ways 64", "gru sweep"])] == [
@@ -231,6 +231,14 @@ def test_a_sweep_without_divisions_does_not_stop_the_others(monkeypatch: pytest.
     assert found[0]["checks"] == [{"failed": "ZeroDivisionError: integer division or modulo by zero"}]
     assert "forward" in found[1]["times"]
     assert "FAILED: ZeroDivisionError" in lines(found[0])[1]
+
+
+def test_who_is_to_be_alone_is_checked_before_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: it waits for its wave."""
+    monkeypatch.setattr(running, "WAVE", 2)
+    many = [Case("rnn", (1, 1, size)) for size in (1, 2, 3)]
+    alone = Case("gru", SMALL, form="alone", timed=False)
+    assert running._waves([*many, alone]) == [[alone], many[:2], many[2:]]
 
 
 def test_when_time_is_over_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:

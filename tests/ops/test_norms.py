@@ -33,24 +33,27 @@ def test_half_precision_is_widened() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "x", "weight"),
+    ("reason", "shape", "kinds"),
     [
-        ("float64", torch.ones(2, 4, dtype=torch.float64, device="meta"), torch.ones(4, device="meta")),
-        ("two dtypes", torch.ones(2, 4, dtype=torch.float16, device="meta"), torch.ones(4, device="meta")),
-        ("more than", torch.ones(1, 16385, device="meta"), torch.ones(16385, device="meta")),
-        ("no vectors", torch.ones(0, 4, device="meta"), torch.ones(4, device="meta")),
+        ("float32", (2, 4), (torch.float32, torch.float32)),
+        ("two dtypes", (2, 4), (torch.float16, torch.bfloat16)),
+        ("more than", (1, 16385), (torch.float16, torch.float16)),
+        ("no vectors", (0, 4), (torch.float16, torch.float16)),
     ],
 )
 def test_who_cannot_run_the_kernel_of_layer_norm_says_why(
-    reason: str, x: torch.Tensor, weight: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+    reason: str, shape: tuple[int, int], kinds: tuple[torch.dtype, torch.dtype], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
+    x = torch.ones(shape, dtype=kinds[0], device="meta")
+    weight = torch.ones(shape[1], dtype=kinds[1], device="meta")
     assert "needs a GPU" in str(kernel.obstacle(x, weight, None, 1e-5))
     monkeypatch.setattr(kernel, "DEVICE", "meta")
     assert reason in str(kernel.obstacle(x, weight, None, 1e-5))
-    assert kernel.obstacle(torch.ones(2, 4, device="meta"), torch.ones(4, device="meta"), None, 1e-5) is None
+    right = torch.ones(2, 4, dtype=torch.bfloat16, device="meta")
+    assert kernel.obstacle(right, right[0], None, 1e-5) is None
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
-    assert "autocast" in str(kernel.obstacle(x, weight, None, 1e-5))
+    assert "autocast" in str(kernel.obstacle(right, right[0], None, 1e-5))
 
 
 def test_layer_norm_without_a_gpu_is_torchs() -> None:

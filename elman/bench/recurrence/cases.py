@@ -25,7 +25,7 @@ class Case:
     kinds: tuple[str, ...] = ("bf16",)
     """In which dtypes ours runs; torch's runs in all."""
     form: str = ""
-    """Besides the plain one: two layers, both ways, ragged, sweep."""
+    """Besides the plain one: two layers, both ways, ragged, sweep, and alone, while nothing else is compiled."""
     precision: str = "high"
     """Of products in float32."""
     timed: bool = True
@@ -132,6 +132,7 @@ def _cells(cells: list[tuple[str, dict[str, Any]]], shape: tuple[int, int, int],
 
 
 CASES = [
+    Case("layernorm-lstm", MIDDLE, form="alone", timed=False),
     Case("lstm", (64, 512, 256), kinds=ALL),
     *_cells(AFTER_LSTM, MIDDLE),
     *(Case("lstm", MIDDLE, form=form) for form in ("two layers", "both ways", "ragged")),

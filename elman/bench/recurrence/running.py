@@ -64,8 +64,8 @@ def run(cases: list[Case], minutes: float, worker: Callable[[], Worker] = Worker
     results = {**always, "cases": rows}
     try:
         timer.start()
-        for start in range(0, len(cases), WAVE):
-            wave = cases[start : start + WAVE]
+        for wave in _waves(cases):
+            start = len(rows)
             asked = [pool.check(case, _checks(case)) for case in wave]
             for case, checks in zip(wave, asked, strict=True):
                 rows.append({"name": case.name, "case": asdict(case), "checks": [one.result() for one in checks]})
@@ -78,6 +78,12 @@ def run(cases: list[Case], minutes: float, worker: Callable[[], Worker] = Worker
         timer.close()
         pool.close()
     return results
+
+
+def _waves(cases: list[Case]) -> list[list[Case]]:
+    """What is to be alone comes first, before anything is compiled."""
+    alone, rest = ([case for case in cases if (case.form == "alone") == own] for own in (True, False))
+    return [[case] for case in alone] + [rest[start : start + WAVE] for start in range(0, len(rest), WAVE)]
 
 
 def _checks(case: Case) -> list[dict[str, Any]]:

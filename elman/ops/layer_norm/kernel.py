@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 DEVICE = "cuda"
-KINDS = (torch.float32, torch.float16, torch.bfloat16)
+KINDS = (torch.float16, torch.bfloat16)  # of float32 it has not all digits
 WIDEST = 16384  # numbers of a vector that a program holds
 PARTS = 1024  # of all vectors, in each of which a program finds its share of the gradients of weight and bias
 EACH = 16  # numbers of a thread
