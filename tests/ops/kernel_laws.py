@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from unit_cases import CASES, cell_of, parts_of
 
 from elman.cells import Cell
 from elman.errors import TrainingError
 from elman.ops import alarm
-from elman.ops.recurrence import explain, generated, recur, using
+from elman.ops.recurrence import explain, generated, kernel, recur, using
 from elman.ops.recurrence.generated import dividing
 from elman.ops.recurrence.kernel import Kernel
 from elman.ops.recurrence.partition import Partition
@@ -149,6 +150,42 @@ def test_many_programs_equal_the_reference(
     ahead = replace(part, units=24) if poll == "sum" else part
     with dividing(forward=ahead, backward=part), launched_again(monkeypatch):
         compare(case, 3, 2, size, lengths)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("units", "rest"), [(16, 0), (12, 0), (16, 1), (15, 0)])
+def test_numbers_in_pairs_are_the_same_numbers(
+    kind: torch.dtype, units: int, rest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of 16 bits fetched as one, if rows are an even number of them apart and units even. Planted: halves in the
+    other order; of one kind read as another; the rows of pairs as far apart as those of numbers."""
+    torch.manual_seed(0)
+    cell = cell_of("lstm", hidden_size=units).to(kind)
+    whole = cell.drive
+    monkeypatch.setattr(cell, "drive", lambda x: F.pad(whole(x), (0, rest))[..., : 4 * units])
+    x, state = torch.randn(3, 5, 3, dtype=kind), carried(cell, 3)
+    fetched, found = [], []
+    for poll in ("near", "load"):
+        part = Partition(16, 16, poll=poll)
+        with dividing(forward=part, backward=part), using("generated"), monkeypatch.context() as patch:
+            patch.setattr(kernel, "_in_pairs", seen(fetched))
+            found.append(results(recur, cell, x, state))
+    expected = [] if units % 2 else [kind if rest else torch.int32] * 4
+    assert fetched == expected
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def seen(fetched: list[torch.dtype]) -> Any:
+    """How the first loads of a kernel are fetched."""
+    paired = kernel._in_pairs
+
+    def told(tensors: Any, kind: torch.dtype) -> Any:
+        made = paired(tensors, kind)
+        if len(fetched) < 4:
+            fetched.append(made[0].dtype)
+        return made
+
+    return told
 
 
 @pytest.mark.parametrize("lengths", [None, [5, 0, 3]])

@@ -199,6 +199,24 @@ def test_what_comes_by_post_is_read_where_it_is_sent(
     assert made.stack <= FEW_NUMBERS
 
 
+@pytest.mark.parametrize(("name", "way", "part", "settings", "values", "stages"), POSTED, ids=str)
+def test_nobody_who_waits_for_letters_waits_for_what_is_given(
+    name: str, way: str, part: Partition, settings: Any, values: int, stages: int, tmp_path: Path
+) -> None:
+    """A barrier is told what will come before the sending, since that waits for all that was loaded; pairs are loaded as
+    one number, which nothing takes apart before it is needed; all of them are brought near by one prefetch. Planted:
+    told by who waits; numbers by themselves; each thread brings its own."""
+    loop = built(name, 512, way, part, tmp_path, **settings).loop
+    told = re.findall(r"mbarrier\.arrive.*?gpu\.barrier", loop, re.DOTALL)
+    assert len(told) == stages
+    assert not any("try_wait" in text or "tt.load" in text for text in told)
+    loads = re.findall(r"tt\.load .*?tensor<(\d+)x(\d+)x!tt\.ptr<(\w+)>", loop)
+    assert loads
+    assert set(loads) == {(str(part.rows), str(part.units // 2), "i32")}
+    assert loop.count("prefetch.global.L2") == 1
+    assert loop.rindex("tt.load") < loop.index("prefetch.global.L2")
+
+
 def test_tensor_cores_take_weights_from_shared_memory(tmp_path: Path) -> None:
     made = built("lstm", 768, "forward", Partition(16, 32, 4, chunk=256, turned=True), tmp_path)
     assert "wgmma.mma_async" in made.ptx
