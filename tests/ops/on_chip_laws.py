@@ -203,8 +203,8 @@ def test_what_comes_by_post_is_read_where_it_is_sent(
 def test_nobody_who_waits_for_letters_waits_for_what_is_given(
     name: str, way: str, part: Partition, settings: Any, values: int, stages: int, tmp_path: Path
 ) -> None:
-    """A barrier is told what will come before the sending, since that waits for all that was loaded; pairs are loaded as
-    one number, which nothing takes apart before it is needed; all of them are brought near by one prefetch. Planted:
+    """A barrier is told what will come before the sending, since that waits for all that was loaded; pairs are loaded
+    as one number, which nothing takes apart before it is needed; one prefetch brings all of them near. Planted:
     told by who waits; numbers by themselves; each thread brings its own."""
     loop = built(name, 512, way, part, tmp_path, **settings).loop
     told = re.findall(r"mbarrier\.arrive.*?gpu\.barrier", loop, re.DOTALL)
