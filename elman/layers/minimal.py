@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from elman import config as settings
 from elman.layers.base import LAYERS, SequenceLayer
 from elman.ops import taps
-from elman.ops.scan import linear_scan
+from elman.ops.scan import explain, linear_scan
 from elman.ops.taps import tap
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
@@ -48,6 +48,10 @@ class Minimal(SequenceLayer):
         state = self.initial_state(len(x)) if state is None else state
         history, final = linear_scan(*self.transition(x), state, lengths)
         return tap("hidden", history), final
+
+    def explain(self, batch: int, time: int, ragged: bool = False) -> str:
+        """Which form of the scan a whole sequence would take, and why; rows of unequal length change nothing."""
+        return explain(self.from_input.weight.new_empty(batch, time, self.output_size))
 
     def step(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
         with taps.stepping():

@@ -93,3 +93,13 @@ def test_the_forget_bias_is_added_to_the_forget_gate_only() -> None:
     difference = build("minlstm", forget_bias=2.0).from_input.bias - build("minlstm", forget_bias=0.0).from_input.bias
     torch.testing.assert_close(difference, torch.tensor([2.0] * 4 + [0.0] * 8))
     assert build("minlstm", bias=False).from_input.bias is None
+
+
+@pytest.mark.parametrize("name", ["mingru", "minlstm"])
+def test_a_layer_explains_itself(name: str) -> None:
+    """Planted: nothing to say, as before."""
+    layer = build(name)
+    assert layer.explain(4, 16) == "chunked: chunks side by side in torch"
+    with taps.record("hidden"):
+        assert layer.explain(4, 16, ragged=True) == "reference: a recorder is listening"
+        layer(torch.zeros(1, 1, layer.input_size))
