@@ -49,4 +49,13 @@ def bench(
         if broken := suite.broken():
             raise RunError(f"no speed is reported while something is wrong: {'; '.join(broken)}")
         print(f"\n{name}: {suite.title}")
-        print(f"wrote {write(name, suite.measure(rounds), to)}", file=sys.stderr)
+        try:
+            figures = suite.measure(rounds)
+        except KeyboardInterrupt:
+            names = [*(suites or SUITES)]
+            left = [one for one in names[names.index(name) :] if not SUITES[one].obstacle()]
+            more = [*(["--rounds", str(rounds)] if rounds else []), *(["--to", str(to)] if to else [])]
+            again = options.hint("bench", *left, *more)
+            print(f"interrupted; nothing of {name} is written; go on with: {again}", file=sys.stderr)
+            raise typer.Exit(130) from None
+        print(f"wrote {write(name, figures, to)}", file=sys.stderr)

@@ -34,6 +34,32 @@ def test_figures_are_written(elman, monkeypatch, tmp_path):
     assert json.loads(path.read_text())["results"] == {"rounds": 2}
 
 
+def test_who_interrupts_is_told_what_is_left(elman, monkeypatch, tmp_path):
+    """Figures of suites before are there. Planted: suites that cannot run here; none of the options."""
+
+    class Slow:
+        @staticmethod
+        def measure(rounds):
+            raise KeyboardInterrupt
+
+    class Quick:
+        @staticmethod
+        def measure(rounds):
+            return {}
+
+    monkeypatch.setattr(suites, "import_module", lambda name: Slow if name.endswith("cells") else Quick)
+    for name in SUITES:
+        needs = "" if name in ("training", "epoch", "cells") else "a GPU"
+        able = SUITES[name]._replace(broken=list, obstacle=lambda needs=needs: needs)
+        monkeypatch.setitem(suites.SUITES, name, able)
+    ended = elman("bench", "--rounds", "2", "--to", str(tmp_path))
+    assert ended.code == 130
+    names = [name for name in SUITES if name in ("training", "epoch", "cells")]
+    left = " ".join(names[names.index("cells") :])
+    assert f"nothing of cells is written; go on with: elman bench {left} --rounds 2 --to {tmp_path}" in ended.err
+    assert len(list(tmp_path.iterdir())) == names.index("cells")
+
+
 def test_what_cannot_end_well_is_refused_before_anything_is_measured(elman, monkeypatch, tmp_path):
     """Planted: a folder that is missing was noticed when the figures were there, and they were lost; 0 rounds ran."""
     measured = []
