@@ -172,6 +172,13 @@ def test_in_reverse_it_is_the_scan_of_each_row_turned_round(batch, steps, decay,
         torch.testing.assert_close(final[row], last[0])
 
 
+@pytest.mark.parametrize("shape", [(2, 4), (2, 2), (3, 3), (2,), (2, 1, 3)])
+def test_a_state_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    """Planted: one that is too short, behind which a kernel would read on."""
+    with pytest.raises(ConfigError, match=r"inputs of shape \(2, 5, 3\) begins with a state of \(2, 3\), not"):
+        linear_scan(torch.rand(2, 5, 3), torch.rand(2, 5, 3), torch.rand(shape))
+
+
 def test_inputs_are_not_changed() -> None:
     tensors = draws((2, 300, 3), torch.float64)
     kept = [tensor.clone() for tensor in tensors]

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from elman.errors import ConfigError
 from elman.ops import taps
 from elman.ops.forms import Choice, Form, Forms, never
 from elman.ops.scan import chunked, kernel, reference
@@ -47,6 +48,12 @@ def linear_scan(
     `inputs` is (batch, time, ...), `initial` (batch, ...), `decay` anything that broadcasts to `inputs`; all real or
     complex, computed in float32 at least. In `reverse` each row is walked from its last real position to its first.
     """
+    wanted = inputs.shape[:1] + inputs.shape[2:]
+    if initial.shape != wanted:  # a kernel would read what lies behind it
+        raise ConfigError(
+            f"a scan over inputs of shape {tuple(inputs.shape)} begins with a state of {tuple(wanted)}, not "
+            f"{tuple(initial.shape)}"
+        )
     if reverse and lengths is not None:  # what is not real comes first, and must leave the state as it is
         real = torch.arange(inputs.shape[1], device=inputs.device) < lengths.to(inputs.device).unsqueeze(1)
         real = real.view(*real.shape, *[1] * (inputs.dim() - 2))
