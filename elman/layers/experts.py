@@ -13,7 +13,7 @@ from elman import config as settings
 from elman.layers.base import LAYERS
 from elman.layers.feedforward import FeedForward, Network, Pointwise, SwiGLU
 from elman.ops.taps import tap
-from elman.ops.waiting import may_wait
+from elman.ops.waiting import may_wait, traced
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence
 
@@ -101,7 +101,7 @@ class Experts(Pointwise):
     def _mix(self, x: Tensor, probabilities: Tensor, choices: Tensor) -> Tensor:
         shares = probabilities.gather(-1, choices)
         shares = tap("router.shares", shares / shares.sum(-1, keepdim=True))
-        way = self._by_number if x.is_meta else self._by_chosen if may_wait() else self._by_all
+        way = self._by_number if traced() else self._by_chosen if may_wait() else self._by_all
         outputs = way(x, choices)
         return (outputs * shares.unsqueeze(-1).to(outputs.dtype)).sum(-2)
 

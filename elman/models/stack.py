@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from elman.config import Config, named
 from elman.errors import ConfigError
@@ -18,6 +19,7 @@ from elman.registry import Registry
 from elman.shapes import Lengths, Sequence, State, Step
 
 Entry = dict[str, dict[str, Any]]  # {layer name: its settings}
+DRAWS = {Tensor.normal_, Tensor.uniform_}
 
 
 class StackConfig(Config):
@@ -218,5 +220,15 @@ def count_parameters(module: nn.Module) -> int:
 
 def on_meta(build: Any) -> Any:
     """Build without memory: for counting parameters before deciding."""
-    with torch.device("meta"):
+    with torch.device("meta"), _Undrawn():
         return build()
+
+
+class _Undrawn(TorchFunctionMode):
+    """Initial values are left out: where no memory is, torch would ask its compiler about each, and import it."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function in DRAWS or getattr(function, "__module__", "") == nn.init.__name__:
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return function(*args, **kwargs)

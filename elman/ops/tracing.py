@@ -5,40 +5,139 @@ Names of operations are those of ATen's core set; views and products are kept, e
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import getitem
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._decomp import core_aten_decompositions, get_decompositions
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
-COMPOSITE = [
-    torch.ops.aten.native_layer_norm.default,
-    torch.ops.aten._softmax.default,
-    torch.ops.aten._log_softmax.default,
-    torch.ops.aten.silu.default,
-    torch.ops.aten.gelu.default,
-    torch.ops.aten.softplus.default,
-]
+from elman.ops.composite import parts
+from elman.ops.waiting import without_waiting
+
 SAME = {torch.ops.aten.alias.default, torch.ops.aten.detach.default}
+LOOKED = "it looks at the value of a number (if, float, item); torch.where chooses without"
+OUT = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__}  # ways for numbers that no operation is
 
 
-def trace(function: Callable[..., Any], *examples: Any, numbers: bool = True) -> fx.Graph:
+def trace(function: Callable[..., Any], *examples: Any) -> fx.Graph:
     """The graph of `function` at these examples (any nest of tensors): its inputs and outputs are flat lists.
 
-    Every node of a tensor has `node.meta["val"]`, whose shape and dtype are those at the examples. What depends on
-    values, and not on shapes alone, is an error of torch's tracer. Examples on the meta device have no `numbers`:
-    then shortcuts that layers take on a CPU after a look at their values stay out of the graph.
+    Every node of a tensor has `node.meta["val"]`, without memory, whose shape and dtype are those at the examples. What
+    depends on values, and not on shapes alone, is an error; who may look for a shortcut takes none (`may_wait`).
     """
-    table = {**core_aten_decompositions(), **get_decompositions(COMPOSITE)}
-    with torch.no_grad():
-        module = make_fx(function, decomposition_table=table, tracing_mode="fake" if numbers else "real")(*examples)
-    graph = module.graph
-    for node in list(graph.nodes):
-        if node.target in SAME:
-            node.replace_all_uses_with(node.args[0])
-    graph.eliminate_dead_code()
-    return graph
+    recorder = _Recorder()
+    leaves, form = pytree.tree_flatten(examples)
+    inputs = [recorder.given(one) for one in leaves]
+    with torch.no_grad(), without_waiting(traced=True), _NoWayOut(), recorder:
+        results = pytree.tree_leaves(function(*pytree.tree_unflatten(inputs, form)))
+    recorder.graph.output([recorder.node_of(one) for one in results])
+    recorder.graph.eliminate_dead_code()
+    return recorder.graph
+
+
+class _NoWayOut(TorchFunctionMode):
+    """Refuses what takes numbers out of tensors unseen."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in OUT:
+            raise ValueError(LOOKED)
+        return function(*args, **(kwargs or {}))
+
+
+class _Recorder(TorchDispatchMode):
+    """Notes every operation, while it is done. Torch's own tracers do it too, but import its compiler first, which
+    takes longer than all else that is done for a step."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Or the compiler would be imported to be told that it has nothing to do here."""
+        return False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = fx.Graph()
+        self.nodes = WeakTensorKeyDictionary()
+        self.outside: list[Tensor] = []  # what was there before
+
+    def given(self, example: Tensor) -> Tensor:
+        tensor = example.detach()  # of its own, even if the same is given twice
+        self._note(tensor, self.graph.placeholder(f"given_{len(self.graph.nodes)}"))
+        self.outside.append(tensor)
+        return tensor
+
+    def node_of(self, value: Any) -> Any:
+        """All else than tensors is itself."""
+        if not isinstance(value, Tensor):
+            return value
+        if value not in self.nodes:
+            self._note(value, self.graph.create_node("get_attr", f"constant_{len(self.graph.nodes)}"))
+            self.outside.append(value)
+        return self.nodes[value]
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if _looks(operation, args):
+            raise ValueError(LOOKED)
+        if operation._schema.is_mutable:
+            return self._written(operation, args, kwargs)
+        with self:
+            found = parts(operation, args)(*args, **kwargs)
+        return self._done(operation, args, kwargs) if found is NotImplemented else found
+
+    def _done(self, operation: Any, args: Any, kwargs: Any) -> Any:
+        given = pytree.tree_map(self.node_of, (args, kwargs))
+        found = operation(*args, **kwargs)
+        node = given[0][0] if operation in SAME else self.graph.call_function(operation, *given)
+        if isinstance(found, Tensor):
+            self._note(found, node)
+            return found
+        for place, part in enumerate(found):
+            if isinstance(part, Tensor):
+                self._note(part, self.graph.call_function(getitem, (node, place)))
+        return found
+
+    def _written(self, operation: Any, args: Any, kwargs: Any) -> Any:
+        """An operation that writes over a tensor is one that makes another, which bears its name from then on, if
+        nobody else holds what was there."""
+        target, name = args[0], operation._schema.name.split("::")[-1]
+        plain = getattr(getattr(torch.ops.aten, name.removesuffix("_"), None), operation._overloadname, None)
+        if plain in SAME:
+            return operation(*args, **kwargs)
+        if "out" in kwargs or self._shared(target):
+            raise ValueError(f"{name} writes into a tensor that others hold")
+        if plain is None:  # nobody who reads the graph knows it
+            return self._done(operation, args, kwargs)
+        with self:
+            made = plain(*args, **kwargs)
+        if (made.shape, made.dtype) != (target.shape, target.dtype):
+            raise ValueError(f"{name} writes {made.dtype} into {target.dtype}")
+        operation(*args, **kwargs)
+        self._note(target, self.node_of(made))
+        return target
+
+    def _shared(self, tensor: Tensor) -> bool:
+        return sum(_memory(one) == _memory(tensor) for one in (*self.outside, *self.nodes)) > 1
+
+    def _note(self, tensor: Tensor, node: fx.Node) -> None:
+        self.nodes[tensor] = node
+        node.meta["val"] = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _looks(operation: Any, args: Any) -> bool:
+    """Whether what it gives depends on numbers in another way than by computing with them."""
+    if torch.Tag.data_dependent_output in operation.tags:
+        return True
+    if operation is torch.ops.aten.index.Tensor:  # by places, or by those where a mask is true
+        return any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in args[1])
+    return torch.Tag.dynamic_output_shape in operation.tags
 
 
 @contextmanager
@@ -60,18 +159,8 @@ def left_alone(module: nn.Module) -> Iterator[None]:
         raise ValueError(f"it sets self.{changed[0]}, and what lasts from step to step belongs in the state")
 
 
-LOOKED = ("data-dependent", "_local_scalar_dense")  # in what torch says of an if, a float() or an item()
-ELSEWHERE = "not on the expected device"
-
-
 def why_untraced(error: Exception) -> str:
-    """In words for whoever wrote the code: torch's own, unless they are about its tracer."""
-    text = str(error).strip()
-    if any(word in text for word in LOOKED):
-        return "it looks at the value of a number (if, float, item); torch.where chooses without"
-    if ELSEWHERE in text:
-        return "it makes a tensor on a device of its own; device=state.device makes it where the others are"
-    return text.partition("\n")[0][:200] or repr(error)
+    return str(error).strip().partition("\n")[0][:200] or repr(error)
 
 
 def described(graph: fx.Graph) -> list[str]:

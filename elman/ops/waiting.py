@@ -22,20 +22,27 @@ FROM_HOST = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.d
 COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 
 _may_wait: ContextVar[bool] = ContextVar("may_wait", default=True)
+_traced: ContextVar[bool] = ContextVar("traced", default=False)
 
 
 @contextmanager
-def without_waiting() -> Iterator[None]:
-    """Inside, nobody may look at a value: the host runs ahead of the device, or is not there at all."""
-    token = _may_wait.set(False)
+def without_waiting(traced: bool = False) -> Iterator[None]:
+    """Inside, nobody may look at a value: the host runs ahead of the device, or is not there at all. `traced`: what is
+    done is noted, and will be done again with other values."""
+    tokens = _may_wait.set(False), _traced.set(traced)
     try:
         yield
     finally:
-        _may_wait.reset(token)
+        _may_wait.reset(tokens[0])
+        _traced.reset(tokens[1])
 
 
 def may_wait() -> bool:
     return _may_wait.get()
+
+
+def traced() -> bool:
+    return _traced.get()
 
 
 def what_waits(module: nn.Module, function: Callable[..., Any], *states: State) -> str:

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from elman.ops.native.loops import Writer
@@ -35,7 +36,7 @@ class Builder:
         names = [
             f"{{{next(places)}}}" if isinstance(entry, Value) else literal(entry, dtype or kind) for entry in inputs
         ]
-        target = self.writer.temporary(torch.broadcast_shapes(*(value.shape for value in values)), kind)
+        target = self.writer.temporary(np.broadcast_shapes(*(value.shape for value in values)), kind)
         self.writer.each(formula.format(*names), dtype, values, target)
         return target
 

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from elman.ops.native.lowering import lower
 from elman.ops.native.memory import CannotCompile
@@ -32,15 +33,13 @@ def compile_step(model: Any, weights: str = "fp32", given: Tensor | None = None)
     tensors = named_tensors(module)
     if any(tensor.device.type != "cpu" for tensor in tensors.values()):
         raise CannotCompile("the model is not on the CPU")
-    state = map_state(_shape, model.initial_state(1))
     try:
-        with left_alone(module):
+        with left_alone(module), sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng([]):
             graph = trace(
                 lambda parameters, token, state: functional_call(module, parameters, (token, state)),
-                {name: _shape(tensor) for name, tensor in tensors.items()},
-                _shape(torch.zeros(1, dtype=torch.long) if given is None else given),
-                state,
-                numbers=False,
+                tensors,
+                torch.zeros(1, dtype=torch.long) if given is None else given,
+                map_state(_dense, model.initial_state(1)),
             )
     except Exception as error:  # whatever a tracer cannot follow
         raise CannotCompile(f"the step cannot be traced: {why_untraced(error)}") from error
@@ -51,5 +50,6 @@ def named_tensors(module: nn.Module) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-def _shape(tensor: Tensor) -> Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+def _dense(part: Tensor) -> Tensor:
+    """With memory of its own, whose places are not known to be all the same."""
+    return torch.zeros(part.shape, dtype=part.dtype)

@@ -45,11 +45,11 @@ def check(
         results = [*program.given, *program.carried]
         weights = {name.removeprefix("cell."): value.float() for name, value in values.items()}
         computed = evaluate(program, results, leaf, weights)
-        found = [computed[index].expand(ROWS, program.size) for index in results]
+        found = [computed[index].float().expand(ROWS, program.size) for index in results]
         if any(part.dtype != torch.float32 for part in expected) or not _close(found, expected, CLOSE):
             raise CannotCompile(
-                "its step gives other numbers than the operations that were read of it: none of them may be drawn by "
-                "Python, be kept outside of the state, or be given in another type"
+                "its step gives other numbers than the operations that were read of it: none of them may be drawn "
+                "or computed by Python or numpy, be kept outside of the state, or be given in another type"
             )
         varied = [drive, *parts, *learned.values()]
         if not _close(_slopes(found, varied), _slopes(expected, varied), CLOSE_GRADIENTS):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from elman.ops.recurrence.parts import BATCH, Parts, Reader, Traced, Weight
+from elman.ops.recurrence.parts import Parts, Reader, Traced, Weight
 from elman.ops.recurrence.pointwise import COMPUTED
 from elman.ops.recurrence.units import CannotCompile
 
@@ -140,7 +140,7 @@ def _full(reader: Reader, node: Traced) -> Parts:
     name = name_of(node)
     number = 0.0 if "zeros" in name else 1.0 if "ones" in name else node.args[0] if "scalar" in name else node.args[1]
     shape = tuple(node.meta["val"].shape)
-    batched = bool(shape) and shape[0] == BATCH
+    batched = bool(shape) and shape[0] == reader.rows
     counts = list(shape[1:] if batched else shape)
     wide = bool(counts) and counts[-1] % reader.size == 0
     if wide:

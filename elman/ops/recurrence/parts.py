@@ -7,8 +7,6 @@ import numpy as np
 
 from elman.ops.recurrence.units import Builder, CannotCompile, Matrix
 
-BATCH = 7919  # rows of the example: a prime that no width is a multiple of, so a shape tells which axis is which
-
 Traced: TypeAlias = Any  # a node of torch's graph, whose arguments may be anything
 
 
@@ -32,13 +30,13 @@ class Weight(NamedTuple):
 class Reader:
     """The values of a traced step so far, and what can be done with parts.
 
-    `careful`: digits count more than meetings of those who compute.
+    `rows` of its example: no other axis is as long. `careful`: digits count more than meetings of those who compute.
     """
 
-    def __init__(self, size: int, careful: bool = False):
+    def __init__(self, size: int, rows: int, careful: bool = False):
         if size < 2:
             raise CannotCompile(f"a state of width {size} cannot be told from a single number")
-        self.size, self.careful = size, careful
+        self.size, self.rows, self.careful = size, rows, careful
         self.builder = Builder(size)
         self.values: dict[Traced, Any] = {}
 
@@ -64,7 +62,7 @@ class Reader:
         self.values[node] = Parts(np.array(found), wide=True, batched=True)
 
     def state(self, node: Traced, number: int) -> None:
-        if tuple(node.meta["val"].shape) != (BATCH, self.size):
+        if tuple(node.meta["val"].shape) != (self.rows, self.size):
             raise CannotCompile(f"part {number} of its state has shape (batch, {tuple(node.meta['val'].shape[1:])})")
         self.values[node] = Parts(np.array([self.builder.node("state", detail=(number,))]), wide=True, batched=True)
 
@@ -152,7 +150,7 @@ class Reader:
     def reshaped(self, node: Traced, value: Parts) -> Parts:
         """The same parts in the same order under another shape."""
         shape = tuple(node.meta["val"].shape)
-        if value.batched and (not shape or shape[0] != BATCH):
+        if value.batched and (not shape or shape[0] != self.rows):
             raise CannotCompile("its step mixes rows of the batch")
         shape = shape[1:] if value.batched else shape
         if value.wide:

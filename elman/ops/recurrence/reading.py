@@ -5,6 +5,7 @@ Views, splits and joins whose borders lie between parts disappear here. What doe
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import torch
@@ -13,9 +14,12 @@ from torch.utils import _pytree as pytree
 
 from elman.ops.recurrence.checking import check
 from elman.ops.recurrence.operations import operate
-from elman.ops.recurrence.parts import BATCH, Reader
+from elman.ops.recurrence.parts import Reader
 from elman.ops.recurrence.units import CannotCompile, Program
 from elman.ops.tracing import left_alone, trace, why_untraced
+
+EVEN = 16  # rows of an input: kernels for them are those for most others
+FEW = 101  # rows of an example
 
 
 def read(cell: Any, careful: bool = False) -> Program:
@@ -24,8 +28,8 @@ def read(cell: Any, careful: bool = False) -> Program:
     `careful`: variances are sums of squared distances from the mean, which takes one meeting of all units more.
     """
     graph, names, parts, confirm = _traced(cell)
-    reader = Reader(cell.hidden_size, careful)
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    reader = Reader(cell.hidden_size, len(inputs[len(names)].meta["val"]), careful)
     for node, name in zip(inputs[: len(names)], names, strict=True):
         reader.parameter(node, name)
     reader.drive(inputs[len(names)])
@@ -47,6 +51,12 @@ def read(cell: Any, careful: bool = False) -> Program:
     return program
 
 
+def _unmistakable(shapes: list[torch.Size]) -> int:
+    """How many rows the example has, so that a shape tells which axis is which."""
+    lengths = [length for shape in shapes for length in shape if length]
+    return next(rows for rows in count(FEW) if all(length % rows for length in lengths))
+
+
 class _Stepping(nn.Module):
     def __init__(self, cell: Any):
         super().__init__()
@@ -58,10 +68,8 @@ class _Stepping(nn.Module):
 
 def _traced(cell: Any) -> tuple[fx.Graph, list[str], int, Callable[[Program], None]]:
     """The graph, the names of its first inputs (parameters and buffers), how many parts the state has, and a check."""
-    kind = torch.float32
     known = {**dict(cell.named_parameters()), **dict(cell.named_buffers())}
-    values = {f"cell.{name}": torch.empty(value.shape, dtype=kind) for name, value in known.items()}
-    stepping = _Stepping(cell)
+    stepping, here = _Stepping(cell), torch.device("cpu")  # whatever others take who name no device
 
     def step(values: dict[str, Tensor], drive: Tensor, state: Any) -> Any:
         return torch.func.functional_call(stepping, values, (drive, state))
@@ -69,11 +77,14 @@ def _traced(cell: Any) -> tuple[fx.Graph, list[str], int, Callable[[Program], No
     try:
         with _whole(cell), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
             weight = next(iter(known.values()))
-            example = cell.drive(torch.zeros(1, cell.input_size, dtype=weight.dtype, device=weight.device))
-            drive = torch.empty(BATCH, *example.shape[1:], dtype=kind)
+            driven = cell.drive(torch.zeros(EVEN, cell.input_size, dtype=weight.dtype, device=weight.device))
             old, form = pytree.tree_flatten(cell.initial_state(1))
-            state = pytree.tree_unflatten([torch.empty(BATCH, *part.shape[1:], dtype=kind) for part in old], form)
-            with left_alone(cell):
+            behind = [driven.shape[1:], *(part.shape[1:] for part in old)]
+            rows = _unmistakable([*(one.shape for one in known.values()), *behind])
+            with left_alone(cell), here, torch.random.fork_rng([]):
+                values = {f"cell.{name}": torch.zeros(one.shape) for name, one in known.items()}
+                drive, *parts = (torch.zeros(rows, *shape) for shape in behind)
+                state = pytree.tree_unflatten(parts, form)
                 graph = trace(step, values, drive, state)
     except Exception as error:  # a tracer may fail in any way; each means the same to us
         raise CannotCompile(f"its step cannot be traced: {why_untraced(error)}") from error
@@ -81,10 +92,12 @@ def _traced(cell: Any) -> tuple[fx.Graph, list[str], int, Callable[[Program], No
         raise CannotCompile(f"its state is kept in {kinds.pop()}, not in {cell.zeros(1).dtype}")
 
     def confirm(program: Program) -> None:
-        here = torch.device("cpu")  # whatever others take who name no device
         with here, _whole(cell), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
             kept = {f"cell.{name}": value for name, value in cell.named_buffers()}
-            check(program, step, (values, drive, state), kept)
+            try:
+                check(program, step, (values, drive, state), kept)
+            except RuntimeError as error:
+                raise CannotCompile(f"its step fails with numbers: {why_untraced(error)}") from error
 
     return graph, list(known), len(old), confirm
 

@@ -1,0 +1,138 @@
+"""The tracer: what it notes gives the same numbers again, what it cannot note is refused, and it is quick to begin."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+from elman.ops.composite import PARTS
+from elman.ops.tracing import trace
+
+
+def replayed(graph: fx.Graph, *given: Tensor) -> list[Tensor]:
+    return fx.Interpreter(fx.GraphModule({}, graph)).run(*given)
+
+
+def in_place(x: Tensor) -> Tensor:
+    y = x.tanh()
+    y += 1
+    y.mul_(x)
+    return y
+
+
+def filled(x: Tensor) -> Tensor:
+    y = torch.zeros_like(x)
+    y += x
+    return y / 2
+
+
+FUNCTIONS = {
+    "layer norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "layer norm, affine": lambda x: F.layer_norm(x, x.shape[-1:], x[0], x[1], eps=0.1),
+    "layer norm, two axes": lambda x: F.layer_norm(x, x.shape[-2:]),
+    "softmax": lambda x: F.softmax(3 * x.T, 0).view(-1),
+    "log softmax": lambda x: F.log_softmax(3 * x, -1),
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu by tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "softplus": lambda x: F.softplus(100 * x),
+    "softplus, steep": lambda x: F.softplus(x, beta=2.5, threshold=1.0),
+    "glu": lambda x: F.glu(x, 1),
+    "split": lambda x: x.split(4, -1)[1] + x[:, :2],
+    "stack": lambda x: torch.stack([x, 2 * x], -1),
+    "root mean square": lambda x: F.rms_norm(x, x.shape[-1:]),
+    "in place": in_place,
+    "filled": filled,
+    "picked": lambda x: x[torch.arange(2)],
+}
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_graph_gives_the_numbers_of_its_function(name: str, kind: torch.dtype) -> None:
+    """Traced at other numbers. Planted: a GELU without its half; the unbiased variance; a softplus that overflows."""
+    function = FUNCTIONS[name]
+    x = torch.randn(4, 6, dtype=kind, generator=torch.Generator().manual_seed(0))
+    graph = trace(function, torch.zeros_like(x))
+    torch.testing.assert_close(replayed(graph, x)[0], function(x.clone()))
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_of_narrow_numbers_torch_knows_the_parts(kind: torch.dtype) -> None:
+    """They are computed with as wide ones. Planted: ours, which lose digits."""
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)).to(kind)
+    graph = trace(F.silu, x)
+    assert torch.equal(replayed(graph, x)[0], F.silu(x))
+
+
+def test_every_operation_that_has_parts_is_tried() -> None:
+    seen = {str(node.target) for name in FUNCTIONS for node in trace(FUNCTIONS[name], torch.zeros(4, 6)).nodes}
+    assert not seen & {str(operation) for operation in PARTS}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x if x.sum() > 0 else -x,
+        lambda x: x * float(x.max()),
+        lambda x: x * sum(x[0].tolist()),
+        lambda x: x * torch.from_numpy(x.numpy()),
+        lambda x: x[x > 0],
+        lambda x: x.nonzero(),
+    ],
+)
+def test_who_looks_at_a_number_is_refused(function) -> None:
+    """Planted: lists and arrays, which are no operations, were taken for constants."""
+    with pytest.raises(ValueError, match="looks at the value of a number"):
+        trace(function, torch.zeros(4, 6))
+
+
+def writing_into_a_view(x: Tensor) -> Tensor:
+    y = x.tanh()
+    part = y[:, :3]
+    part += 1
+    return y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [writing_into_a_view, lambda x: x.add_(1), lambda x: x.view(-1).zero_(), lambda x: torch.add(x, 1, out=x)],
+)
+def test_who_writes_into_what_others_hold_is_refused(function) -> None:
+    """And what is there stays. Planted: what was written was lost for those who hold the rest."""
+    x = torch.ones(4, 6)
+    with pytest.raises(ValueError, match="writes into a tensor that others hold"):
+        trace(function, x)
+    assert torch.equal(x, torch.ones(4, 6))
+
+
+def test_one_tensor_given_twice_is_two_inputs() -> None:
+    x = torch.zeros(3)
+    graph = trace(lambda x, y: x - y, x, x)
+    assert replayed(graph, torch.full((3,), 5.0), torch.ones(3))[0].tolist() == [4, 4, 4]
+
+
+BEGINNING = """
+import sys, torch
+from elman.cells import CELLS
+from elman.layers import LAYERS
+from elman.models.stack import on_meta
+from elman.ops.native import compile_step
+from elman.ops.recurrence.steps import step_of
+for name in CELLS:
+    assert not isinstance(step_of(CELLS[name](CELLS[name].Config(hidden_size=8), 8)), str), name
+for name in ("lstm", "attention", "swiglu", "feedforward", "mamba", "s4d", "experts", "convolution", "minlstm"):
+    compile_step(LAYERS[name](LAYERS[name].Config.make({}), 16), "fp32", torch.zeros(1, 16))
+on_meta(lambda: torch.nn.Embedding(3, 4))
+print(sorted({"sympy", "torch._dynamo", "torch._inductor"} & set(sys.modules)))
+"""
+
+
+def test_nothing_waits_for_torchs_compiler() -> None:
+    """Importing it takes a second, many where Python finds no bytecode. Planted: torch's own tracer; its broadcasting
+    of shapes; initial values drawn where there is no memory."""
+    done = subprocess.run([sys.executable, "-c", BEGINNING], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["[]"], done.stdout + done.stderr[-2000:]
