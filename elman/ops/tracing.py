@@ -62,6 +62,7 @@ class _Recorder(TorchDispatchMode):
         self.graph = fx.Graph()
         self.nodes = WeakTensorKeyDictionary()
         self.outside: list[Tensor] = []  # what was there before
+        self.stale = WeakTensorKeyDictionary()  # what was written over through another tensor
 
     def given(self, example: Tensor) -> Tensor:
         tensor = example.detach()  # of its own, even if the same is given twice
@@ -73,6 +74,8 @@ class _Recorder(TorchDispatchMode):
         """All else than tensors is itself."""
         if not isinstance(value, Tensor):
             return value
+        if value in self.stale:
+            raise ValueError(f"{self.stale[value]} writes into a tensor that others hold")
         if value not in self.nodes:
             self._note(value, self.graph.create_node("get_attr", f"constant_{len(self.graph.nodes)}"))
             self.outside.append(value)
@@ -101,13 +104,13 @@ class _Recorder(TorchDispatchMode):
         return found
 
     def _written(self, operation: Any, args: Any, kwargs: Any) -> Any:
-        """An operation that writes over a tensor is one that makes another, which bears its name from then on, if
-        nobody else holds what was there."""
+        """An operation that writes over a tensor is one that makes another, which bears its name from then on; nobody
+        may read what was there under a third name."""
         target, name = args[0], operation._schema.name.split("::")[-1]
         plain = getattr(getattr(torch.ops.aten, name.removesuffix("_"), None), operation._overloadname, None)
         if plain in SAME:
             return operation(*args, **kwargs)
-        if "out" in kwargs or self._shared(target):
+        if "out" in kwargs or any(_overlap(one, target) for one in self.outside):
             raise ValueError(f"{name} writes into a tensor that others hold")
         if plain is None:  # nobody who reads the graph knows it
             return self._done(operation, args, kwargs)
@@ -116,19 +119,25 @@ class _Recorder(TorchDispatchMode):
         if (made.shape, made.dtype) != (target.shape, target.dtype):
             raise ValueError(f"{name} writes {made.dtype} into {target.dtype}")
         operation(*args, **kwargs)
+        for other in [one for one in self.nodes if one is not target and _overlap(one, target)]:
+            self.stale[other] = name
         self._note(target, self.node_of(made))
         return target
-
-    def _shared(self, tensor: Tensor) -> bool:
-        return sum(_memory(one) == _memory(tensor) for one in (*self.outside, *self.nodes)) > 1
 
     def _note(self, tensor: Tensor, node: fx.Node) -> None:
         self.nodes[tensor] = node
         node.meta["val"] = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-def _memory(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+def _overlap(one: Tensor, other: Tensor) -> bool:
+    """Whether they have a number in common."""
+    if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+        return False
+    if one.element_size() != other.element_size():
+        return True
+    seen = torch.zeros(one.untyped_storage().nbytes() // one.element_size(), dtype=torch.bool)
+    seen.as_strided(one.shape, one.stride(), one.storage_offset()).fill_(True)
+    return bool(seen.as_strided(other.shape, other.stride(), other.storage_offset()).any())
 
 
 def _looks(operation: Any, args: Any) -> bool:

@@ -29,7 +29,16 @@ def filled(x: Tensor) -> Tensor:
     return y / 2
 
 
+def parts_of_their_own(x: Tensor) -> Tensor:
+    left, right = x.tanh().chunk(2, 1)
+    left += right
+    right *= left
+    return left - right
+
+
 FUNCTIONS = {
+    "parts": parts_of_their_own,
+    "a cell of torch": lambda x: torch.gru_cell(x, x, x.new_ones(18, 6), x.new_ones(18, 6) / 2),
     "layer norm": lambda x: F.layer_norm(x, x.shape[-1:]),
     "layer norm, affine": lambda x: F.layer_norm(x, x.shape[-1:], x[0], x[1], eps=0.1),
     "layer norm, two axes": lambda x: F.layer_norm(x, x.shape[-2:]),
@@ -90,16 +99,36 @@ def test_who_looks_at_a_number_is_refused(function) -> None:
         trace(function, torch.zeros(4, 6))
 
 
-def writing_into_a_view(x: Tensor) -> Tensor:
+def into_a_part(x: Tensor) -> Tensor:
     y = x.tanh()
     part = y[:, :3]
     part += 1
     return y
 
 
+def under_a_view(x: Tensor) -> Tensor:
+    y = x.tanh()
+    seen = y.view(-1)
+    y += 1
+    return seen + 1
+
+
+def at_places(x: Tensor) -> Tensor:
+    y = x.tanh()
+    y[:, 0] = 0
+    return y
+
+
 @pytest.mark.parametrize(
     "function",
-    [writing_into_a_view, lambda x: x.add_(1), lambda x: x.view(-1).zero_(), lambda x: torch.add(x, 1, out=x)],
+    [
+        into_a_part,
+        under_a_view,
+        at_places,
+        lambda x: x.add_(1),
+        lambda x: x.view(-1).zero_(),
+        lambda x: torch.add(x, 1, out=x),
+    ],
 )
 def test_who_writes_into_what_others_hold_is_refused(function) -> None:
     """And what is there stays. Planted: what was written was lost for those who hold the rest."""
