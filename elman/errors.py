@@ -15,6 +15,23 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+# What others call our models and layers.
+ELSEWHERE = {
+    "bert": "masked",
+    "bilstm": "bidirectional",
+    "bigram": "ngram",
+    "cnn": "convolution",
+    "elman": "rnn",
+    "gpt": "transformer",
+    "mlp": "feedforward",
+    "moe": "experts",
+    "seq2seq": "encoder-decoder",
+    "simple": "rnn",
+    "tcn": "convolution",
+    "trigram": "ngram",
+    "vanilla": "rnn",
+}
+
 
 class ElmanError(Exception):
     """The root: `except ElmanError` catches whatever this package raises for its users."""
@@ -74,5 +91,7 @@ class MissingExtra(ElmanError):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """ " (did you mean 'x'?)" when something known is close, else nothing."""
-    close = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    by_small_letters, asked = {one.lower(): one for one in known}, name.lower()
+    also = ELSEWHERE.get(asked, "")
+    close = [also] if also in by_small_letters else get_close_matches(asked, by_small_letters, n=1, cutoff=0.5)
+    return f" (did you mean {by_small_letters[close[0]]!r}?)" if close else ""

@@ -52,7 +52,14 @@ def show_facts(json: bool) -> None:
 
 def show_one(name: str, json: bool) -> None:
     from elman.inspection.families import COSTS, COUNTED, entry
+    from elman.pipeline.names import FORMS
 
+    if name in FORMS:
+        if json:
+            options.show_json({"name": name, "kinds": ["model"], "what": FORMS[name]})
+        else:
+            options.say(f"{name} (model): {FORMS[name]}")
+        return
     found = entry(name)
     family = found.family
     if json:

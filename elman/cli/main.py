@@ -4,10 +4,11 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from elman import __version__
 from elman.cli import (
     bench,
     check,
@@ -35,8 +36,24 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Sequence models from n-grams to attention: train, judge and use them on your own text.",
 )
+
+
+def show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"elman {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options_of_all(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Sequence models from n-grams to attention: train, judge and use them on your own text."""
+
+
 app.command("init")(init.init)
 app.command("check")(check.check)
 app.command("train")(train.train)

@@ -8,6 +8,7 @@ from elman.errors import ConfigError
 from elman.models import MODELS
 from elman.pipeline.abilities.families import FAMILIES
 from elman.pipeline.tasks import Task
+from elman.pipeline.tasks.base import TRANSFORMER
 
 Settings = dict[str, Any]
 
@@ -17,14 +18,7 @@ FORMS: dict[str, Settings] = {
     **FAMILIES,
     "window": {"pattern": [{"window": {"context": 5}}]},
     "convolution": {"pattern": DILATED, "residual": True, "norm": "pre"},
-}
-# A tagger's words come with their characters, in a width of their own: a first layer brings it to that of the others.
-TWO_WAY: Settings = {
-    "pattern": [
-        {"convolution": {"kernel_size": 1, "activation": "linear"}},
-        {"two-way-attention": {"num_heads": 4, "positions": "rotary"}},
-        {"feedforward": {}},
-    ]
+    TRANSFORMER: FAMILIES["attention"],
 }
 STACKS = ("language-model", "classify")  # tasks whose models are stacks of one width, as the forms are
 FIELDS = {
@@ -44,7 +38,7 @@ def form(task: type[Task], name: str, given: Mapping[str, Any], shared: Mapping[
     if name in FORMS and task.name in STACKS:
         settings: Settings = {"type": task.default_model, **FORMS[name]}
     elif (task.name, name) == ("tag", "attention"):
-        settings = {"type": task.default_model, **TWO_WAY}
+        settings = {"type": TRANSFORMER}
     elif given.keys() & {"type", "pattern", "encoder", "decoder"}:
         settings = {"type": given.get("type", task.default_model)}
     else:

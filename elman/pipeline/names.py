@@ -7,7 +7,12 @@ from elman.corpus.synthetic import LANGUAGES
 from elman.layers import LAYERS
 from elman.models import MODELS, TASK_MODELS
 from elman.pipeline.tasks import TASKS
+from elman.pipeline.tasks.base import TRANSFORMER
 from elman.tokenizers import TOKENIZERS
+
+FORMS = {
+    TRANSFORMER: "Attention and feed-forward layers in turn (Vaswani et al., 2017), in the form that the task asks for."
+}
 
 
 def every_name() -> dict[str, dict[str, str]]:
@@ -16,5 +21,6 @@ def every_name() -> dict[str, dict[str, str]]:
     found = {kind: registry.describe() for kind, registry in kinds.items()}  # type: ignore[attr-defined]
     for registry in TASK_MODELS.values():
         found["models"] |= registry.describe()
+    found["models"] |= FORMS
     tasks = {name: (inspect.getdoc(task) or "").partition("\n")[0] for name, task in TASKS.items()}
     return {"tasks": tasks, **found, "tokenizers": TOKENIZERS.describe(), "languages": LANGUAGES.describe()}

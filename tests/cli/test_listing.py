@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from elman import __version__
 from elman.layers import LAYERS
 
 
@@ -57,3 +58,13 @@ def test_inspect_permutation_tells_who_sees_order(elman):
     [plain] = [row for row in found if (row["name"], row["layers"]) == ("attention", 1)]
     assert not plain["changed"]
     assert plain["shuffled"] < 1e-6 < plain["replaced"]
+
+
+def test_a_name_for_layers_that_belong_together_is_listed(elman):
+    assert "transformer" in json.loads(elman("list", "--json").out)["models"]
+    assert json.loads(elman("list", "transformer", "--json").out)["kinds"] == ["model"]
+    assert "feed-forward" in elman("list", "transformer").out
+
+
+def test_the_version_is_told(elman):
+    assert elman("--version").out == f"elman {__version__}\n"

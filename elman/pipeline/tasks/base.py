@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
 
 Settings = dict[str, Any]
+TRANSFORMER = "transformer"  # a name for layers that belong together, which each task has in its own form
 
 
 class Parts(NamedTuple):
@@ -109,9 +110,11 @@ class Task(ABC):
         if isinstance(settings, Mapping):
             settings = {"type": cls.default_model, **settings}
             name = settings["type"]
-            if isinstance(name, str) and name not in models:
+            if name == TRANSFORMER:
+                settings = cls.transformer({key: value for key, value in settings.items() if key != "type"})
+            elif isinstance(name, str) and name not in models:
                 if name not in LAYERS:
-                    raise models.unknown(name, also=LAYERS)
+                    raise models.unknown(name, also=[*LAYERS, TRANSFORMER])
                 settings = cls.of_layer(name, settings)
         return pick(models, "model", settings)
 
@@ -122,6 +125,16 @@ class Task(ABC):
         own = {key: value for key, value in settings.items() if key in layer and key not in stack}
         rest = {key: value for key, value in settings.items() if key not in own}
         return {"pattern": [{name: own}], **rest, "type": cls.default_model}
+
+    @classmethod
+    def transformer(cls, given: Settings) -> Settings:
+        """Attention and feed-forward layers in turn, each added to what it reads and with a norm before it; what only
+        attention knows goes to it."""
+        made = cls.of_layer("attention", given)
+        if "pattern" not in given:
+            places = {} if given.get("positions", "none") != "none" else {"positions": "rotary"}
+            made["pattern"] = [{"attention": {**places, **made["pattern"][0]["attention"]}}, {"feedforward": {}}]
+        return {"residual": True, "norm": "pre", **made}
 
     @staticmethod
     def reads_one_way(layer: str) -> bool:

@@ -294,3 +294,7 @@ class MaskedModelling(LanguageModelling):
     def of_layer(cls, name: str, settings: Mapping[str, Any]) -> Settings:
         """A causal layer is taken both ways, and stays as wide as its input."""
         return cls.both_ways(super().of_layer(name, settings), join="sum")
+
+    @classmethod
+    def transformer(cls, given: Settings) -> Settings:
+        return {**given, "type": cls.default_model}

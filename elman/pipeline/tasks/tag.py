@@ -37,6 +37,12 @@ class _Words:
 
 TABLES: Registry[Any] = Registry("tokenizer")
 TABLES.register("words")(_Words)
+# Words come with their characters, in a width of their own: a first layer brings it to that of the others.
+TWO_WAY: list[Settings] = [
+    {"convolution": {"kernel_size": 1, "activation": "linear"}},
+    {"two-way-attention": {"num_heads": 4, "positions": "rotary"}},
+    {"feedforward": {}},
+]
 
 
 class Tag(ExampleTask):
@@ -61,6 +67,10 @@ class Tag(ExampleTask):
     def of_layer(cls, name: str, settings: Any) -> Settings:
         """A causal layer is taken both ways: a tag depends on both sides of its word."""
         return cls.both_ways(super().of_layer(name, settings))
+
+    @classmethod
+    def transformer(cls, given: Settings) -> Settings:
+        return {"pattern": TWO_WAY, **given, "type": cls.default_model}
 
     @classmethod
     def smallest(cls, config: Any) -> Tagger:

@@ -115,6 +115,10 @@ class Translate(ExampleTask):
         return {**given, "type": cls.default_model}
 
     @classmethod
+    def transformer(cls, given: Settings) -> Settings:
+        return cls.of_layer("attention", given)
+
+    @classmethod
     def smallest(cls, config: Any) -> Any:
         return cls.models()[config.type](config, 2, 2, 0)
 
