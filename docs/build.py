@@ -22,6 +22,7 @@ from elman.inspection import permutation
 from elman.inspection.families import COSTS, COUNTED, default, families
 from elman.layers import LAYERS
 from elman.models import MODELS, StackConfig
+from elman.pipeline.names import FORMS
 from elman.pipeline.recipe import Goal, Recipe
 from elman.pipeline.tasks import TASKS
 from elman.registry import Registry
@@ -130,6 +131,9 @@ def _measured(figures: Any, title: str = "") -> Iterator[tuple[str, str]]:
                 case["name"],
                 _rows(["", "forward, µs a step", "times ours", "forward and backward", "times ours"], rows),
             )
+        elif case["case"]["form"] == "alone":
+            calls = [[one["kind"], f"{one['first_call_s']:.1f}"] for one in case["checks"] if "first_call_s" in one]
+            yield case["name"], _rows(["", "first call, compiled, s"], calls)
     rows = {name: row for name, row in figures.items() if isinstance(row, Mapping) and "faster" in row}
     if rows:
         cells = [
@@ -195,6 +199,8 @@ def _names() -> Iterator[str]:
     yield from _registry(LAYERS, "layer", {}, leave_out=set(CELLS))
     yield "## Models"
     yield from _models(MODELS, "###")
+    for name, told in FORMS.items():
+        yield f"### {name} (model)\n\n{told}"
     yield "## Tokenizers"
     yield from _registry(TOKENIZERS, "tokenizer", {})
     yield "## Languages"

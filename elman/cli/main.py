@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from elman import __version__
+import elman
 from elman.cli import (
     bench,
     check,
@@ -41,7 +41,7 @@ app = typer.Typer(
 
 def show_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"elman {__version__}")
+        typer.echo(f"elman {elman.__version__}")
         raise typer.Exit
 
 
