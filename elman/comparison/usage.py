@@ -16,6 +16,7 @@ from elman.batches import Ragged
 from elman.comparison.flops import layer_costs
 from elman.comparison.plan import Job
 from elman.evaluation.still import device_of, still
+from elman.generation import GenerationConfig, generate_tokens
 from elman.models import Classifier, EncoderDecoder, MaskPredict, prediction_of
 from elman.ops.state import tensors
 from elman.pipeline.tasks import Prepared
@@ -26,12 +27,14 @@ from elman.shapes import State
 
 CONTEXTS = (1, 16, 64, 256, 1024)
 PAIRS = CONTEXTS[:-1]  # of a source and of what is written: some models hold a table of both
+LONG = 100_000  # tokens of a text
 TIMED = 0.4  # seconds of work that tell its speed
 ASKED = 64  # examples of the split that are answered in turn
 
 WRITES = "Writing is greedy, one text at a time. "
 APPLIES = {
-    "language-model": f"{WRITES}State bytes are what a text carries on after so many tokens.",
+    "language-model": f"{WRITES}It is done as `elman generate` does it. State bytes are what a text carries on after "
+    "so many tokens.",
     "masked": "A masked model fills gaps with both sides in sight: it writes no text and carries no state on.",
     "classify": "A classifier writes nothing; answers are texts a second, one at a time. State bytes are what its "
     "layers carry on after so many tokens; layers that see both sides carry nothing on.",
@@ -84,12 +87,11 @@ def speed(model: Any, work: Iterator[int]) -> float:
 
 
 def _words(model: Any) -> Iterator[int]:
-    """A language model, a token a turn."""
-    state, token = model.initial_state(1), torch.zeros(1, dtype=torch.long, device=device_of(model))
+    """A language model, a token a turn, by the engine that `elman generate` takes for long texts."""
+    config = GenerationConfig(temperature=0, max_tokens=LONG, stop_at_end=False, seed=0)
     while True:
-        logits, state = model.step(token, state)
-        token = logits.argmax(-1)
-        yield 1
+        for _ in generate_tokens(model, [[]], config, eos_id=0):
+            yield 1
 
 
 def _steps(model: EncoderDecoder, pairs: Iterator[tuple[Ragged, int]]) -> Iterator[int]:

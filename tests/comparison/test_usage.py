@@ -1,12 +1,15 @@
 """What the use of a model takes: speed by a clock that does not lie, and the bytes it carries on."""
 
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import pytest
 import torch
 
 from elman.comparison import usage
-from elman.models import Classifier, ClassifierConfig, EncoderDecoder, EncoderDecoderConfig
+from elman.generation import GenerationConfig
+from elman.generation.native import explain
+from elman.models import Classifier, ClassifierConfig, EncoderDecoder, EncoderDecoderConfig, LanguageModel
+from elman.models.stack import StackConfig
 from elman.pipeline.tasks import TASKS
 
 WIDTH = 8
@@ -41,6 +44,19 @@ def test_a_translation_that_looks_back_carries_its_source():
 def test_a_classifier_that_reads_one_way_carries_the_state_of_its_layers():
     model = Classifier(ClassifierConfig.make({"pattern": ["lstm", "gru"], "hidden_size": WIDTH}), 9, 2).eval()
     assert set(bytes_of(model, (1, 16, 64))) == {3 * WIDTH * 4}
+
+
+def test_writing_is_timed_as_it_is_done(monkeypatch):
+    """Not by steps of torch, where there is machine code. Planted: a loop over `model.step`."""
+    model = LanguageModel(StackConfig.make({"pattern": ["gru"], "hidden_size": WIDTH}), 9).eval()
+    with usage.still(model):
+        told = explain(model, GenerationConfig(max_tokens=usage.LONG))
+        if not told.startswith("native"):
+            pytest.skip(told)
+        steps = []
+        monkeypatch.setattr(model, "step", lambda *given: steps.append(given) or LanguageModel.step(model, *given))
+        assert sum(islice(usage._words(model), 500)) == 500
+    assert len(steps) < 5
 
 
 def test_speed_leaves_the_first_turn_out_and_counts_all_units(monkeypatch):

@@ -1,4 +1,4 @@
-"""From a module that steps to a program: traced without numbers, so that it depends on shapes and not on weights."""
+"""From a module that steps to a program: traced, with nobody looking at numbers, so that it depends on shapes alone."""
 
 from typing import Any
 
