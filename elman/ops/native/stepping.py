@@ -3,14 +3,15 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from elman.ops.native.lowering import lower
+from elman.ops.native.lowering import SIGNATURE, Lowered, Weight, lower
 from elman.ops.native.memory import CannotCompile
 from elman.ops.native.program import Program
 from elman.ops.state import map_state
+from elman.ops.state import tensors as parts_of
 from elman.ops.tracing import left_alone, trace, why_untraced
 from elman.shapes import State
 
@@ -33,17 +34,32 @@ def compile_step(model: Any, weights: str = "fp32", given: Tensor | None = None)
     tensors = named_tensors(module)
     if any(tensor.device.type != "cpu" for tensor in tensors.values()):
         raise CannotCompile("the model is not on the CPU")
+    token = torch.zeros(1, dtype=torch.long) if given is None else given
+    if hasattr(model, "machine_code"):
+        return Program(written(model, tensors, token), list(tensors.values()))
     try:
         with left_alone(module), sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng([]):
             graph = trace(
                 lambda parameters, token, state: functional_call(module, parameters, (token, state)),
                 tensors,
-                torch.zeros(1, dtype=torch.long) if given is None else given,
+                token,
                 map_state(_dense, model.initial_state(1)),
             )
     except Exception as error:  # whatever a tracer cannot follow
         raise CannotCompile(f"the step cannot be traced: {why_untraced(error)}") from error
     return Program(lower(graph, len(tensors), weights), list(tensors.values()))
+
+
+def written(model: Any, tensors: dict[str, Tensor], token: Tensor) -> Lowered:
+    """Of a model that writes its step itself, in C++: it reads all its tensors as they are, in their order."""
+    graph = fx.Graph()
+    nodes = [graph.placeholder(f"given_{number}") for number in range(len(tensors))]
+    state = model.initial_state(1)
+    logits, _ = model.step(token, state)
+    shapes = [part.to("meta") for _, part in parts_of(state)]
+    weights = [Weight(node, one.to("meta"), "plain") for node, one in zip(nodes, tensors.values(), strict=True)]
+    source = model.machine_code(SIGNATURE)
+    return Lowered(source, 0, weights, [], nodes, shapes, {}, token.to("meta"), logits.to("meta"))
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -6,12 +6,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from ngram_cases import EOS, VOCABULARY, fitted, regular
+from ngram_cases import EOS, VOCABULARY, fitted, regular, stored
 from torch import Tensor
 
+from elman.generation import GenerationConfig, generate_tokens
 from elman.models import MODELS, SequenceModel
 from elman.models.ngram import NGram
 from elman.ops import taps
+from elman.ops.native import Runner, compile_step
 
 CASES: dict[str, dict[str, Any]] = {
     "independent": {"order": 1},
@@ -191,3 +193,32 @@ def test_it_is_a_registered_model_of_any_precision() -> None:
     tokens = torch.tensor([[EOS, 1, 2]])
     expected = model(tokens)[0]
     torch.testing.assert_close(model.double()(tokens)[0], expected.double())
+
+
+@every_model
+def test_machine_code_steps_like_torch(model: NGram) -> None:
+    """Texts end and begin on the way, and unseen words occur. Planted: no backoff; a state that remembers what stands
+    before an end."""
+    tokens = torch.randint(VOCABULARY, (300,), generator=torch.Generator().manual_seed(2))
+    state = model.initial_state(1)
+    runner = Runner(compile_step(model), [state])
+    for token in tokens.unsqueeze(1):
+        expected, state = model.step(token, state)
+        torch.testing.assert_close(runner.step(token), expected)
+        assert torch.equal(runner.state[0], state)
+
+
+def write(model: NGram, engine: str) -> tuple[list[int], Tensor]:
+    config = GenerationConfig.make({"max_tokens": 200, "seed": 3, "stop_at_end": False, "engine": engine})
+    written: list[Any] = [step[0] for step in generate_tokens(model, [[1, 2]], config, EOS)]
+    return [one.token for one in written], torch.tensor([one.log_prob for one in written])
+
+
+def test_machine_code_writes_the_text_of_torch_whatever_was_fitted() -> None:
+    """Planted: after another fit, tables as long as those of the first."""
+    model = fitted(regular(60), order=3)
+    for docs in (regular(60), regular(500, seed=5)):
+        list(model.fit(stored(docs)))
+        (found, found_log_probs), (expected, log_probs) = (write(model, engine) for engine in ("native", "torch"))
+        assert found == expected
+        torch.testing.assert_close(found_log_probs, log_probs)
