@@ -30,12 +30,19 @@ class Built(NamedTuple):
 
 
 def built(
-    name: str, size: int, way: str, part: Partition, tmp_path: Path, kind: str = "bf16", **settings: Any
+    name: str,
+    size: int,
+    way: str,
+    part: Partition,
+    tmp_path: Path,
+    kind: str = "bf16",
+    precision: str = "tf32",
+    **settings: Any,
 ) -> Built:
     plan = generated.plan(cell_of(name, settings, hidden_size=size))
     kept = plan.stored(True) if way == "forward" else plan.adjoint.program.given
     dtype = torch.bfloat16 if kind == "bf16" else torch.float32
-    kernel = Kernel(plan.program(way), kept, part, dtype, way == "backward", "tf32")
+    kernel = Kernel(plan.program(way), kept, part, dtype, way == "backward", precision)
     pairs = {f"load{n}": "*i32" for n, load in enumerate(kernel.emitted.loads) if kernel.pairing and load[2] == UNITS}
     types, known, pointers = {}, {}, POINTERS | pairs
     for place, argument in enumerate(kernel.run.arg_names):
@@ -70,6 +77,18 @@ def test_a_meeting_stands_between_stores_and_loads(tmp_path: Path) -> None:
     seen = ptx.index("ld.acquire.gpu")
     assert raised < seen < ptx.index("bar.sync", seen)
     assert len(re.findall(r"ld\.relaxed\S*gpu|ld\.global\.cg", ptx)) >= 4
+
+
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_where_all_digits_are_asked_for_functions_are_rounded_once(way: str, tmp_path: Path) -> None:
+    """And only there: all else takes the chip's own, which are quick. Planted: those of tf32."""
+    quick, whole = (
+        built("gru", 64, way, Partition(16, 16, 4, 4), tmp_path, "fp32", precision) for precision in ("tf32", "ieee")
+    )
+    assert "ex2.approx" in quick.ptx
+    assert ".f64" not in quick.ptx
+    assert "ex2.approx" not in whole.ptx
+    assert ".f64" in whole.ptx
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,9 @@ PLAIN = "1.0 / (1.0 + tl.exp(-x))"  # the same, where assembly cannot be run
 QUICK = "2.0 * logistic(2.0 * x) - 1.0"
 SMALL = "x * (1.0 - x * x * (1.0 / 3.0 - x * x * (2.0 / 15.0 - x * x * (17.0 / 315.0 - x * x * (62.0 / 2835.0)))))"
 EXACT = f"tl.where(tl.abs(x) < 0.25, {SMALL}, {QUICK})"
+# where all digits of float32 are asked for: rounded once, as torch's functions nearly are
+WIDE_LOGISTIC = "(1.0 / (1.0 + tl.exp(-x.to(tl.float64)))).to(tl.float32)"
+WIDE_TANH = "(1.0 - 2.0 / (1.0 + tl.exp(2.0 * x.to(tl.float64)))).to(tl.float32)"
 ACQUIRE = (
     'tl.inline_asm_elementwise("ld.acquire.gpu.global.s32 $0, [$1];", "=r,l", [counter], '
     "dtype=tl.int32, is_pure=False, pack=1)"
@@ -147,10 +150,12 @@ def interpreted() -> bool:
 
 
 def head(itemsize: int, rounding: bool = False, poll: str = "load") -> str:
-    """How the source of a kernel begins. `itemsize`: bytes of the numbers that products take."""
+    """How the source of a kernel begins. `itemsize`: bytes of the numbers that products take; `rounding`: to the digits
+    that tensor cores take of a float32."""
+    wide = itemsize > 2 and not rounding
     return HEAD.format(
-        logistic=PLAIN if interpreted() else LOGISTIC,
-        tanh=EXACT if itemsize > 2 else QUICK,
+        logistic=WIDE_LOGISTIC if wide else PLAIN if interpreted() else LOGISTIC,
+        tanh=WIDE_TANH if wide else EXACT if itemsize > 2 else QUICK,
         settled="x" if interpreted() else SETTLED,
         rounded=ROUNDED if rounding and not interpreted() else "x",
         arrived=ACQUIRE if poll == "load" else ADD_NOTHING,
