@@ -55,7 +55,7 @@ def test_one_shape_of_each_kind_comes_first_and_names_are_all_different() -> Non
 )
 def test_a_right_form_is_as_near_to_float64_as_its_peer(cell: str, form: str) -> None:
     """Planted: gradients of the input of two runs were added up, so that the peer was always wrong, and ours right."""
-    found = check(Case(cell, SMALL, form=form), "fp32", "cpu", "compiled")
+    found = check(Case(cell, SMALL, form=form, draws=16), "fp32", "cpu", "compiled")
     assert found["verdict"] == "right"
     assert max(found["ours"].values()) < 1e-5
     assert max(found["vendor"].values()) < 1e-5
@@ -75,6 +75,18 @@ def test_a_wrong_form_is_found_whatever_is_wrong_with_it(which: str, monkeypatch
     found = check(Case("gru", SMALL), "fp32", "cpu", "compiled")
     assert found["verdict"] == "wrong"
     assert found["ours"][which] > 1e-4
+
+
+def test_what_goes_wrong_once_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: medians of the draws."""
+    runs = iter(range(16))
+
+    def wrong(cell: Any, x: Any, state: Any, lengths: Any) -> Any:
+        outputs, state = loop(cell, x, state, lengths)
+        return (outputs * 1.001 if next(runs) == 7 else outputs), state
+
+    monkeypatch.setitem(FORMS, "compiled", FORMS["compiled"]._replace(run=wrong))
+    assert check(Case("gru", SMALL, draws=16), "fp32", "cpu", "compiled")["verdict"] == "wrong"
 
 
 def test_what_is_a_little_worse_than_its_peer_is_told_and_timed() -> None:

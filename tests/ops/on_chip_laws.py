@@ -80,15 +80,26 @@ def test_a_meeting_stands_between_stores_and_loads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
-def test_where_all_digits_are_asked_for_functions_are_rounded_once(way: str, tmp_path: Path) -> None:
-    """And only there: all else takes the chip's own, which are quick. Planted: those of tf32."""
-    quick, whole = (
-        built("gru", 64, way, Partition(16, 16, 4, 4), tmp_path, "fp32", precision) for precision in ("tf32", "ieee")
+def test_where_all_digits_are_asked_for_functions_are_not_the_quick_ones(way: str, tmp_path: Path) -> None:
+    """And only there. Planted: those of tf32; numbers of 64 bits, of which many chips make few."""
+    quick, exact = (
+        built("layernorm-lstm", 64, way, Partition(16, 16, 4, 4), tmp_path, "fp32", precision).ptx
+        for precision in ("tf32", "ieee")
     )
-    assert "ex2.approx" in quick.ptx
-    assert ".f64" not in quick.ptx
-    assert "ex2.approx" not in whole.ptx
-    assert ".f64" in whole.ptx
+    for slow in ("div.rn.f32", "sqrt.rn.f32"):
+        assert slow in exact
+        assert slow not in quick
+    assert "rsqrt.approx" in quick
+    assert "rsqrt.approx" not in exact
+    assert ".f64" not in quick + exact
+
+
+@pytest.mark.parametrize(("name", "way"), [("rnn", "forward"), ("residual", "forward"), ("residual", "backward")])
+def test_where_all_digits_are_asked_for_products_begin_with_nothing(name: str, way: str, tmp_path: Path) -> None:
+    """Not with what is added to them afterwards. Planted: what is added to them."""
+    loop = built(name, 64, way, Partition(16, 16, 4, 1), tmp_path, "fp32", "ieee").loop
+    (begun,) = re.findall(r"tt\.dot %\w+, %\w+, (%\w+)", loop)
+    assert begun.startswith("%cst")
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ class Case:
     precision: str = "high"
     """Of products in float32."""
     timed: bool = True
+    draws: int = 1
+    """Of inputs that it is checked with: how near few rows come to float64 is chance."""
 
     @property
     def name(self) -> str:
@@ -160,6 +162,7 @@ CASES = [
             form=form,
             precision="highest",
             timed=False,
+            draws=16,
         )
     ),
 ]

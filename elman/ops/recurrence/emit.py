@@ -11,7 +11,7 @@ from elman.ops.recurrence.meeting import Meeting
 from elman.ops.recurrence.multiplying import Multiplying
 from elman.ops.recurrence.schedule import Stage
 from elman.ops.recurrence.units import CONSTANT, ROW
-from elman.ops.recurrence.words import WRITTEN, head, interpreted
+from elman.ops.recurrence.words import head, interpreted
 
 
 class Emitted(NamedTuple):
@@ -189,7 +189,7 @@ class Emitter(Multiplying, Meeting):
                 self.products(node.args, self.groups[node.args])
         elif self.kinds[index] != CONSTANT:
             values = [self.value(arg) for arg in node.args]
-            self.write(f"v{index} = {WRITTEN[node.op].format(*values)}", 2)
+            self.write(f"v{index} = {self.words[node.op].format(*values)}", 2)
 
     def store(self, index: int) -> None:
         mask = "" if self.whole() else ", mask=inside & (blank == 0.0)"

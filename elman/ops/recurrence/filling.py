@@ -9,7 +9,7 @@ from torch import Tensor
 from elman.ops.recurrence.evaluating import vector
 from elman.ops.recurrence.kernel import module
 from elman.ops.recurrence.units import CONSTANT, UNITS, Node, Program, reached
-from elman.ops.recurrence.words import WRITTEN, head, literal
+from elman.ops.recurrence.words import head, literal, words
 
 NUMBERS = 2048  # that a program has of each node
 WARPS = 4
@@ -27,6 +27,7 @@ class Filling:
         self.vectors = [index for index, node in self.order if node.op == "vector"]
         self.width = 1 << (program.size - 1).bit_length()
         self.rows = max(1, NUMBERS // self.width)
+        self.words = words(itemsize)
         self.run = module(head(itemsize) + self._source()).kernel
 
     def __call__(
@@ -88,7 +89,7 @@ class Filling:
             return f"tl.sum(tl.where(inside, {self._full(node.args[0])}, 0.0), 1)[:, None]"
         if node.op == "spread":
             return self._full(node.args[0])
-        return WRITTEN[node.op].format(*(self._value(arg) for arg in node.args))
+        return self.words[node.op].format(*(self._value(arg) for arg in node.args))
 
     def _value(self, index: int) -> str:
         return literal(self.program, index) if self.kinds[index] == CONSTANT else f"v{index}"

@@ -210,7 +210,7 @@ class Multiplying(Writer):
     def take_apart(self, name: str, bundle: list[int]) -> None:
         """The parts of a bundle, whose columns lie in turn: halves of halves."""
         if len(bundle) == 1:
-            self.write(f"v{bundle[0]} = {name}", 2)
+            self.write(f"v{bundle[0]} = apart({name})", 2)
             return
         shape = ", ".join(map(str, (self.part.rows, self.part.tile * len(bundle) // 2, 2)))
         even, odd = f"{name}e", f"{name}o"

@@ -9,6 +9,7 @@ HEAD = '''"""Generated; changes are lost."""
 
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 
 @triton.jit
@@ -41,6 +42,13 @@ def settled(x, like):
         x = {settled}
         rounds += 1
     return x
+
+
+@triton.jit
+def apart(x):
+    """The same, for products that something is added to: else the compiler would begin with that, and round each term's
+    sum to the digits that are left beside it."""
+    return {apart}
 
 
 @triton.jit
@@ -97,7 +105,9 @@ PLAIN = "1.0 / (1.0 + tl.exp(-x))"  # the same, where assembly cannot be run
 QUICK = "2.0 * logistic(2.0 * x) - 1.0"
 SMALL = "x * (1.0 - x * x * (1.0 / 3.0 - x * x * (2.0 / 15.0 - x * x * (17.0 / 315.0 - x * x * (62.0 / 2835.0)))))"
 EXACT = f"tl.where(tl.abs(x) < 0.25, {SMALL}, {QUICK})"
-# where all digits of float32 are asked for: rounded once, as torch's functions nearly are
+# where all digits of float32 are asked for: what torch calls, or in the interpreter, which cannot, rounded once
+WHOLE_LOGISTIC = "tl.div_rn(1.0, 1.0 + libdevice.exp(-x))"
+WHOLE_TANH = "libdevice.tanh(x)"
 WIDE_LOGISTIC = "(1.0 / (1.0 + tl.exp(-x.to(tl.float64)))).to(tl.float32)"
 WIDE_TANH = "(1.0 - 2.0 / (1.0 + tl.exp(2.0 * x.to(tl.float64)))).to(tl.float32)"
 ACQUIRE = (
@@ -105,6 +115,7 @@ ACQUIRE = (
     "dtype=tl.int32, is_pure=False, pack=1)"
 )
 SETTLED = 'tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r,r", [x, like], dtype=tl.float32, is_pure=False, pack=1)'
+APART = 'tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)'
 ROUNDED = 'tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)'
 ADD_NOTHING = 'tl.atomic_add(counter, 0, sem="acquire", scope="gpu")'
 
@@ -142,6 +153,16 @@ WRITTEN = {
     "logical_or": "{} | {}",
     "logical_not": "{} == 0",
 }
+WHOLE = {
+    "div": "tl.div_rn({}, {})",
+    "exp": "libdevice.exp({})",
+    "expm1": "libdevice.expm1({})",
+    "log": "libdevice.log({})",
+    "log1p": "libdevice.log1p({})",
+    "sqrt": "tl.sqrt_rn({})",
+    "rsqrt": "tl.div_rn(1.0, tl.sqrt_rn({}))",
+    "reciprocal": "tl.div_rn(1.0, {})",
+}
 
 
 def interpreted() -> bool:
@@ -149,17 +170,27 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
+def words(itemsize: int, rounding: bool = False) -> dict[str, str]:
+    """How operations are written. `itemsize`: bytes of the numbers that products take; `rounding`: to the digits that
+    tensor cores take of a float32."""
+    return WRITTEN | WHOLE if _exact(itemsize, rounding) and not interpreted() else WRITTEN
+
+
 def head(itemsize: int, rounding: bool = False, poll: str = "load") -> str:
-    """How the source of a kernel begins. `itemsize`: bytes of the numbers that products take; `rounding`: to the digits
-    that tensor cores take of a float32."""
-    wide = itemsize > 2 and not rounding
+    """How the source of a kernel begins."""
+    exact, here = _exact(itemsize, rounding), interpreted()
     return HEAD.format(
-        logistic=WIDE_LOGISTIC if wide else PLAIN if interpreted() else LOGISTIC,
-        tanh=WIDE_TANH if wide else EXACT if itemsize > 2 else QUICK,
-        settled="x" if interpreted() else SETTLED,
-        rounded=ROUNDED if rounding and not interpreted() else "x",
+        logistic=(WIDE_LOGISTIC if here else WHOLE_LOGISTIC) if exact else PLAIN if here else LOGISTIC,
+        tanh=(WIDE_TANH if here else WHOLE_TANH) if exact else EXACT if itemsize > 2 else QUICK,
+        settled="x" if here else SETTLED,
+        apart=APART if exact and not here else "x",
+        rounded=ROUNDED if rounding and not here else "x",
         arrived=ACQUIRE if poll == "load" else ADD_NOTHING,
     )
+
+
+def _exact(itemsize: int, rounding: bool) -> bool:
+    return itemsize > 2 and not rounding
 
 
 def literal(program: Program, index: int) -> str:

@@ -4,7 +4,7 @@ from elman.ops.recurrence.order import BOTH, DOWN, UP
 from elman.ops.recurrence.partition import Partition, padded
 from elman.ops.recurrence.schedule import Schedule, heard, schedule
 from elman.ops.recurrence.units import CONSTANT, UNITS, Program
-from elman.ops.recurrence.words import interpreted, literal
+from elman.ops.recurrence.words import interpreted, literal, words
 
 
 class Writer:
@@ -26,6 +26,7 @@ class Writer:
         self.order = BOTH if both else DOWN if down else UP
         self.itemsize = itemsize
         self.rounding = itemsize == 4 and precision == "tf32"
+        self.words = words(itemsize, self.rounding)
         self.kinds = program.kinds()
         self.size, self.width = program.size, padded(program.size)
         self.programs = part.programs(program.size)
