@@ -43,8 +43,9 @@ def check(case: Case, kind: str, device: str, form: str, partition: dict[str, An
             alarm.check(torch.device("cuda", 0), wait=True)
         other = "vendor" if "vendor" in forms_that_can_run(cell_of(layer), x, lengths) else "reference"
         theirs.append(errors(trained(layer, x, lengths, other), expected))
-    found = {"ours": _typical(ours), other: _typical(theirs), "first_call_s": round(times[0], 2)}
-    return {"verdict": verdict(found["ours"], found[other])} | found | {"divided": _divided(layer, x, lengths)}
+    own, peer = _typical(ours), _typical(theirs)
+    found = {"verdict": verdict(own, peer), "ours": own, other: peer, "first_call_s": round(times[0], 2)}
+    return found | {"divided": _divided(layer, x, lengths)}
 
 
 def trained(layer: nn.Module, x: Tensor, lengths: Tensor | None, form: str) -> dict[str, list[Tensor]]:
