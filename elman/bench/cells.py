@@ -69,7 +69,8 @@ def measure(rounds: int) -> dict[str, Any]:
     torch.manual_seed(0)
     results: dict[str, dict[str, dict[str, float]]] = {}
     for batch, length, width in SHAPES:
-        shape = f"{batch} rows, {length} steps, {width} units, beside nn.LSTM for as many multiplications"
+        rows = "1 row" if batch == 1 else f"{batch} rows"
+        shape = f"{rows}, {length} steps, {width} units, beside nn.LSTM for as many multiplications"
         table = results[shape] = {}
         print(f"\n{shape}")
         for name in CELLS:

@@ -21,6 +21,7 @@ from elman.pipeline.results import final_results
 from elman.pipeline.resuming import agreed, source_of
 from elman.pipeline.sizes import fit_size
 from elman.pipeline.tasks.base import changed, check_figure
+from elman.pipeline.tasks.places import unplaced
 from elman.runs import Checkpoint, Metrics, Run, atomic_write, environment
 from elman.runs.files import discard
 from elman.training import Counting, Report, Trainer, Validation, World, joined
@@ -106,6 +107,7 @@ class Session:
         self.best, self.last = self.run.best, self.run.last
         self.metrics = Metrics(self.run.metrics) if world.leads else None
         self.found: Checkpoint | None = None  # the best weights that are not on disk yet
+        self.notes += unplaced(self.model)
         self.notes += task.notes(batches, self.prepared, self.recipe)
         self.notes += task.too_long(self.model, self.prepared, self.recipe)
 
