@@ -47,7 +47,8 @@ def example(layer: SequenceLayer, batch: int, time: int, ragged: bool) -> tuple[
 
 
 def _layer_of(name: str, cell: type[Cell]) -> None:
-    shared = {"__doc__": cell.__doc__, "cell_class": cell, "Config": cell.Config, "traits": cell.traits}
+    shared = {"cell_class": cell, "Config": cell.Config, "traits": cell.traits}
+    shared |= {"__doc__": cell.__doc__, "__module__": cell.__module__}
     layer = type(cell.__name__, (Recurrent,), shared)
     LAYERS.register(name)(layer)
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 WARM = 3  # plain updates of one kind before it is captured, in which libraries choose and allocate what they need
 MOST = 64  # graphs: with training.jitter nearly all batches have one of so many lengths
 DEVICES = ("cuda",)
+OWN = ("elman", "torch")  # packages whose layers do the same at every update
 
 _warned: set[str] = set()
 
@@ -55,12 +56,20 @@ def obstacle(updater: "Updater") -> str:
 
 
 def captured_updates(updater: "Updater") -> "Captured | None":
-    """None, and a word about it, where nothing can be captured."""
+    """None where nothing is to be captured or can be; who has asked for it is told why."""
+    asked = updater.config.captured
+    if asked is False or (asked is None and (_strange(updater.model) or obstacle(updater))):
+        return None
     reason = obstacle(updater)
     if reason:
         _tell(reason)
         return None
     return Captured(updater)
+
+
+def _strange(model: Any) -> bool:
+    """Whether there are parts of others in it, of which nobody knows what they do in Python."""
+    return any(type(part).__module__.partition(".")[0] not in OWN for part in model.modules())
 
 
 @dataclass
@@ -99,7 +108,7 @@ class Captured:
         on_gpu = self.device.type == "cuda"
         self.stream = torch.cuda.Stream(self.device) if on_gpu else None
         self.pool = torch.cuda.graph_pool_handle() if on_gpu else None
-        self.failed = False
+        self.failed, self.scarce, self.asked = False, False, updater.config.captured is not None
         self.forget()
 
     def forget(self) -> None:
@@ -118,12 +127,13 @@ class Captured:
         if self.failed or listening():
             return False
         if not isinstance(batch, Batch) or batch.lengths is not None:
-            _tell("rows differ in length")
+            if self.asked:
+                _tell("rows differ in length")
             return False
         kind = _kind(batch, updater.carried[0])
         if kind not in self.kinds:
             self.times[kind] += 1
-            if self.times[kind] <= WARM or len(self.kinds) == MOST:
+            if self.times[kind] <= WARM or self._full():
                 return False
             places = self._capture(updater, batch)
             if places is None:
@@ -132,6 +142,11 @@ class Captured:
         self._check()
         self.kinds[kind].replay(updater, batch)
         return True
+
+    def _full(self) -> bool:
+        """Whether there is room for no more graphs, of which only who has asked for them takes the last."""
+        self.scarce = self.scarce or not (self.asked or _roomy(self.device))
+        return self.scarce or len(self.kinds) == MOST
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
@@ -174,6 +189,16 @@ class Captured:
         except ElmanError:
             self.forget()  # graphs would write to an alarm that is gone
             raise
+
+
+def _roomy(device: torch.device) -> bool:
+    """Whether there is twice as much memory left as was ever taken: graphs keep to themselves what an update takes, and
+    all that runs beside them, like a validation, needs as much again."""
+    if device.type != "cuda":
+        return True
+    free, total = torch.cuda.mem_get_info(device)
+    allowed = torch.cuda.get_per_process_memory_fraction(device) * total - torch.cuda.memory_reserved(device)
+    return min(free, allowed) >= 2 * torch.cuda.max_memory_reserved(device)
 
 
 @contextmanager

@@ -63,10 +63,11 @@ class TrainingConfig(Config):
     """Smallest fall of the validation loss (nats) that counts as improvement."""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """Arithmetic of matrix products; weights and states stay in single precision."""
-    captured: bool = False
+    captured: bool | None = None
     """Repeat updates on one GPU as captured graphs, one for each length of batches: the host then launches one thing
     instead of hundreds. The learning rate is rounded to single precision. The WikiText-2 LSTM on one H200 trains nearly
-    twice as fast."""
+    twice as fast. null does so where there is memory for it, twice what was taken so far, and all layers are of this
+    package: of others, a graph would repeat what Python did once, numbers drawn or counted there included."""
     non_finite: Literal["skip", "stop"] = "skip"
     """What to do when loss or gradient is not a finite number: leave that update out, or stop."""
     max_skips: int = Field(3, ge=1)

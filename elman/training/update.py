@@ -43,7 +43,7 @@ class Updater:
         self.norm = torch.zeros((), device=device)
         torch.set_float32_matmul_precision("highest" if config.precision == "fp32" else "high")
         torch.backends.cudnn.allow_tf32 = config.precision != "fp32"
-        self.captured = captured_updates(self) if config.captured else None
+        self.captured = captured_updates(self)
 
     def __call__(self, batch: AnyBatch, rate: float) -> None:
         self.model.train()

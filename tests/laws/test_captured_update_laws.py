@@ -54,7 +54,7 @@ class Replayed:
 def trained(settings: dict[str, Any], device: str = "cpu", **training: Any) -> tuple[Updater, list[Tensor]]:
     torch.manual_seed(0)
     model = LanguageModel(StackConfig.make({"hidden_size": 12, **settings}), VOCABULARY).to(device)
-    updater = Updater(model, TrainingConfig.make(training), torch.device(device), World())
+    updater = Updater(model, TrainingConfig.make({"captured": False, **training}), torch.device(device), World())
     torch.manual_seed(1)
     for number in range(UPDATES):
         words = torch.randint(VOCABULARY, (ROWS, TIME + 1))

@@ -9,9 +9,11 @@ not heard, a recorder not heard, and states chosen by the host.
 """
 
 import copy
+import warnings
 
 import pytest
 import torch
+from torch import nn
 
 from elman.batches import Documents, Stream
 from elman.errors import TrainingError
@@ -108,7 +110,7 @@ def stream(store):
 
 
 def updater_of(model, **settings):
-    return Updater(model, TrainingConfig.make(settings), CPU, World())
+    return Updater(model, TrainingConfig.make({"captured": False, **settings}), CPU, World())
 
 
 def trained(updater, batches, poisoned=(), epochs=3):
@@ -223,6 +225,42 @@ def test_rows_of_unequal_length_are_trained_plainly_and_that_is_said_once(stand_
         found = trained(ours, documents)
     assert len(told) == 1
     assert_same(found, trained(updater_of(make_model()), documents))
+
+
+class Counting(nn.Linear):
+    """Python of someone else, which a graph would not repeat."""
+
+
+@pytest.mark.parametrize("settings", [{}, {"micro_batches": 2}])
+def test_who_has_not_asked_gets_a_graph_in_silence_where_all_layers_are_ours(stand_in, stream, make_model, settings):
+    """Planted: layers of others too; a word where it cannot be."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours = updater_of(make_model(), captured=None, **settings)
+        found = trained(ours, stream)
+        other = make_model()
+        other.more = Counting(2, 2)
+        assert updater_of(other, captured=None, **settings).captured is None
+        assert updater_of(make_model(), captured=False, **settings).captured is None
+    assert (ours.captured is None) == bool(settings)
+    assert settings or replays(ours)
+    assert_same(found, trained(updater_of(make_model(), **settings), stream))
+
+
+def test_where_memory_is_scarce_only_who_has_asked_gets_a_graph(stand_in, stream, make_model, monkeypatch):
+    monkeypatch.setattr(captured, "_roomy", lambda device: False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours, asked = (updater_of(make_model(), captured=given) for given in (None, True))
+        assert_same(trained(ours, stream), trained(asked, stream))
+    assert not replays(ours)
+    assert replays(asked)
+
+
+def test_rows_of_unequal_length_are_no_news_to_who_has_not_asked(stand_in, store, make_model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained(updater_of(make_model(), captured=None), Documents(store, 6, 5, seed=1), epochs=1)
 
 
 def test_an_alarm_is_heard_before_the_next_replay(stand_in, stream, make_model, monkeypatch):
