@@ -14,6 +14,7 @@ ElmanError
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
+from traceback import extract_tb
 
 # What others call our models and layers.
 ELSEWHERE = {
@@ -87,6 +88,16 @@ class RecordingError(ElmanError):
 class MissingExtra(ElmanError):
     def __init__(self, what: str, package: str, extra: str):
         super().__init__(f"{what} needs the package {package!r}: pip install 'elman[{extra}]'")
+
+
+def line_of(problem: BaseException) -> str:
+    """The last line that ran outside of this package and of all that is installed; nothing if there is none."""
+    own = Path(__file__).parent
+    for frame in reversed(extract_tb(problem.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_file() and not path.is_relative_to(own) and "site-packages" not in path.parts:
+            return f" (line {frame.lineno} of {path.name})"
+    return ""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

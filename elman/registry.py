@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from elman.errors import UnknownName
+from elman.errors import ConfigError, UnknownName
 
 Item = TypeVar("Item")
 Registered = TypeVar("Registered", bound=type)
@@ -35,7 +35,8 @@ class Registry(Generic[Item]):
 
     def register(self, name: str) -> Callable[[Registered], Registered]:
         def add(item: Registered) -> Registered:
-            assert name not in self._items, f"{self.kind} {name!r} is registered twice"
+            if name in self._items:
+                raise ConfigError(f"there is a {self.kind} called {name!r} already; yours needs another name")
             self._items[name] = item
             item.name = name  # type: ignore[attr-defined]
             return item

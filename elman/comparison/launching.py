@@ -37,7 +37,7 @@ class Launcher:
         # Each trains alone, also where the race itself has other processes beside it.
         own = {name: value for name, value in os.environ.items() if not name.startswith(TORCHRUN)}
         self.environment = {**own, **place, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-        self.command = [sys.executable, "-m", "elman.comparison.worker"]
+        self.command = [sys.executable, "-P", "-m", "elman.comparison.worker"]  # a file here may be called as Python's
         self.command += [word for path in modules for word in ("--read", str(Path(path).absolute()))]
         self.process: int | None = None  # the one that trains
 

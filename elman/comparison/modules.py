@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from elman.errors import ConfigError
+from elman.errors import ConfigError, ElmanError, line_of
 
 
 def read_modules(paths: Iterable[str | Path]) -> None:
@@ -22,4 +22,5 @@ def read_modules(paths: Iterable[str | Path]) -> None:
             spec.loader.exec_module(module)
         except Exception as error:
             del sys.modules[name]
-            raise ConfigError(f"{path}: {type(error).__name__}: {error}") from error
+            what = str(error) if isinstance(error, ElmanError) else f"{type(error).__name__}: {error}"
+            raise ConfigError(f"{path}: {what}{'' if isinstance(error, SyntaxError) else line_of(error)}") from error

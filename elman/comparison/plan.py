@@ -13,6 +13,7 @@ from elman.comparison.field import FIELDS, counts, form
 from elman.comparison.flops import training_flops
 from elman.comparison.sizes import solve
 from elman.errors import ConfigError
+from elman.layers.laws import examine
 from elman.models.stack import count_parameters
 from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
@@ -90,6 +91,7 @@ class Plan:
             solved = solve(recipe, self.parameters, task.build)
             recipe = recipe.model_copy(update={"model": type(task).model_config(solved)})
         model = task.build(recipe.model)
+        examine(model)
         flops = 0.0 if counted else training_flops(model, next(iter(self.batches.epoch(0))))
         return Entrant(name, recipe, count_parameters(model), flops, counted)
 

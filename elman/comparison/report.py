@@ -100,7 +100,7 @@ def _table(found: Found) -> str:
         "entrant",
         found.measure.key.replace("_", " "),
         "spread",
-        "95 % interval",
+        "seeds drawn anew",
         *(key.replace("_", " ") for key in others),
     ]
     heads += [*(names[key] for key in grammar), "difference", "p by seed", "p by document", "told apart"]
@@ -116,7 +116,8 @@ def _table(found: Found) -> str:
         line += ["best", "", "", ""] if against is None else _against(found, against)
         lines.append(line)
     caption = (
-        "From best to worst. Spread is the standard deviation over seeds, the interval is that of the mean over seeds; "
+        "From best to worst. Spread is the standard deviation over seeds. Seeds drawn anew, as many and from these, "
+        "have 95 of 100 of their means in the interval; few seeds make it narrow, so it proves nothing by itself; "
         "p is the chance of such a difference from the best among equals (Welch by seed, paired bootstrap by document, "
         "both after Hochberg)."
     )
@@ -207,8 +208,8 @@ def _method(found: Found, running: Running) -> str:
         if sizes
         else "",
         *_rates(running),
-        "A winner is named only if the intervals do not overlap and both tests agree. Counted models have no dice and "
-        "run once, over all of the training text.",
+        "A winner is named only if the intervals over seeds do not overlap and both tests agree. Counted models have "
+        "no dice and run once, over all of the training text.",
     ]
     return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines if line) + "</ul>"
 

@@ -96,14 +96,14 @@ def _shares(known: dict[str, float], names: Sequence[str]) -> str:
 
 
 def score(found: Found, row: dict[str, Any]) -> str:
-    """2.041 nats per token (95 % interval 2.038 to 2.044)."""
+    """2.041 nats per token (2.038 to 2.044 over its seeds)."""
     shown = number(found, row["score"])
     unit = found.measure.words
     interval = row["interval"]
     if row["exact"] or interval is None:
         return f"{shown} {unit}"
     low, high = (number(found, edge) for edge in interval)
-    return f"{shown} {unit} (95 % interval {low} to {high})"
+    return f"{shown} {unit} ({low} to {high} over its seeds)"
 
 
 def number(found: Found, value: float) -> str:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from elman.errors import DataError
 from elman.evaluation.plain import plain
-from elman.evaluation.significance import bootstrap_interval, resample_interval
+from elman.evaluation.significance import resample_interval, share_interval
 
 BINS = 15  # of confidence, equally wide (Guo et al., 2017)
 Interval = tuple[float, float]
@@ -83,7 +83,7 @@ def score_labels(probabilities: ArrayLike, truth: ArrayLike, names: Sequence[str
     counts = _Counts.of(_one_hot(answers, size), _one_hot(right, size))
     return Classification(
         accuracy=float(hits.mean()),
-        accuracy_interval=bootstrap_interval(hits),
+        accuracy_interval=share_interval(hits),
         macro_f1=counts.score(macro_f1),
         macro_f1_interval=resample_interval(counts.units, macro_f1),
         loss=float(_nats(chances[np.arange(len(right)), right]).mean()),
@@ -105,7 +105,7 @@ def score_label_sets(
     counts = _Counts.of(answers, right)
     return MultiLabel(
         accuracy=float(hits.mean()),
-        accuracy_interval=bootstrap_interval(hits),
+        accuracy_interval=share_interval(hits),
         micro_f1=counts.score(micro_f1),
         micro_f1_interval=resample_interval(counts.units, micro_f1),
         macro_f1=counts.score(macro_f1),

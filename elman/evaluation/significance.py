@@ -1,7 +1,9 @@
 """How much of a score is luck: confidence intervals by drawing the sample again and again from itself."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,18 @@ def bootstrap_interval(
     ratios = totals[drawn].sum(axis=1)[weighed > 0] / weighed[weighed > 0]
     low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def share_interval(hits: ArrayLike, level: float = 0.95) -> tuple[float, float]:
+    """Where a share of right answers lies (Wilson, 1927), also where all or none were right, of which drawing anew
+    would make all or none again."""
+    right = np.asarray(hits, dtype=bool)
+    assert right.ndim == 1
+    assert len(right), "an interval needs answers"
+    count, share, z = len(right), float(right.mean()), NormalDist().inv_cdf((1 + level) / 2)
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    width = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    return max(0.0, middle - width), min(1.0, middle + width)
 
 
 def resample_interval(

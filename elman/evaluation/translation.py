@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from elman.errors import DataError, MissingExtra
-from elman.evaluation.significance import bootstrap_interval
+from elman.evaluation.significance import bootstrap_interval, share_interval
 
 Interval = tuple[float, float]
 FEW = 100  # draws of our own, which are dear
@@ -45,7 +45,7 @@ def judge_translations(
         raise DataError(f"{len(written)} sequences to be judged by {len(references)} references")
     exact = np.array([a.strip() == b.strip() for a, b in zip(written, references, strict=True)], dtype=np.float64)
     found = {
-        "exact_match": Measure(float(exact.mean()), bootstrap_interval(exact, samples=samples, seed=seed)),
+        "exact_match": Measure(float(exact.mean()), share_interval(exact)),
         "word_error_rate": _error_rate([x.split() for x in written], [x.split() for x in references], samples, seed),
         "character_error_rate": _error_rate(written, references, samples, seed),
     }

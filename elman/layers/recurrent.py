@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 
 from elman.cells import CELLS, Cell
+from elman.errors import ConfigError, line_of
 from elman.layers.base import LAYERS, SequenceLayer
 from elman.ops import taps
 from elman.ops.recurrence import explain, recur
@@ -18,7 +19,10 @@ class Recurrent(SequenceLayer):
 
     def __init__(self, config: Cell.Config, input_size: int):
         super().__init__()
-        self.cell = self.cell_class(config, input_size)
+        try:
+            self.cell = self.cell_class(config, input_size)
+        except TypeError as problem:
+            raise ConfigError(f"cell {self.name!r} cannot be built: {problem}{line_of(problem)}") from problem
         self.input_size, self.output_size = input_size, self.cell.hidden_size
 
     def initial_state(self, batch: int) -> State:

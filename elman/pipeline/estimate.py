@@ -50,7 +50,11 @@ def _known(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
         "device": facts["device"],
         "splits": {split: session.prepared.task.describe(store) for split, store in session.prepared.stores.items()},
         "layers": facts["layers"],
-        "notes": [*session.notes, *(f"repaired: {repair}" for repair in facts["repairs"])],
+        "notes": [
+            *session.notes,
+            *(f"{name} keeps all laws of layers" for name in session.lawful),
+            *(f"repaired: {repair}" for repair in facts["repairs"]),
+        ],
     }
 
 

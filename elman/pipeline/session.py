@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from elman.config import read_yaml
+from elman.layers.laws import examine
 from elman.models import prediction_of
 from elman.models.stack import count_parameters
 from elman.pipeline.devices import choose_device, choose_threads
@@ -96,6 +97,7 @@ class Session:
         world.lead(lambda: atomic_write(self.run.config, write_recipe(self.recipe).encode()))
         torch.manual_seed(self.recipe.seed)
         self.model = task.build(self.recipe.model)
+        self.lawful = examine(self.model)
         if (figure := recipe.evaluation.choose_by) != "loss":
             check_figure(figure, task.figures, "this data", task.lacking(self.model, self.prepared))
         self.notes = [task.begin(self.model, self.recipe)] if self.recipe.start_from else []

@@ -20,6 +20,7 @@ from torch import Tensor
 from elman.batches import Batch, Examples
 from elman.errors import ElmanError
 from elman.layers.experts import Experts
+from elman.layers.laws import foreign
 from elman.models import prediction_of
 from elman.ops import alarm
 from elman.ops.graph import graph_of
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 WARM = 3  # plain updates of one kind before it is captured, in which libraries choose and allocate what they need
 MOST = 64  # graphs: with training.jitter nearly all batches have one of so many lengths
 DEVICES = ("cuda",)
-OWN = ("elman", "torch")  # packages whose layers do the same at every update
 
 _warned: set[str] = set()
 
@@ -58,18 +58,13 @@ def obstacle(updater: "Updater") -> str:
 def captured_updates(updater: "Updater") -> "Captured | None":
     """None where nothing is to be captured or can be; who has asked for it is told why."""
     asked = updater.config.captured
-    if asked is False or (asked is None and (_strange(updater.model) or obstacle(updater))):
+    if asked is False or (asked is None and (foreign(updater.model) or obstacle(updater))):
         return None
     reason = obstacle(updater)
     if reason:
         _tell(reason)
         return None
     return Captured(updater)
-
-
-def _strange(model: Any) -> bool:
-    """Whether there are parts of others in it, of which nobody knows what they do in Python."""
-    return any(type(part).__module__.partition(".")[0] not in OWN for part in model.modules())
 
 
 @dataclass

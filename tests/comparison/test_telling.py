@@ -36,7 +36,7 @@ def outcome(exact=(), steps=None, **values):
 
 def test_a_winner_is_called_one_with_its_interval_and_chances():
     told = headline(outcome(a=[1.0, 1.01, 1.02], b=[2.0, 2.01, 2.02]))
-    assert told.startswith("Use a: it wins with 1.0100 nats per token (95 % interval 1.0000 to 1.0200)")
+    assert told.startswith("Use a: it wins with 1.0100 nats per token (1.0000 to 1.0200 over its seeds)")
     assert "b with 2.0100" in told
     assert "by seed" in told
 

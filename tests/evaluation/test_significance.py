@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from elman.evaluation.classification import label_counts, macro_f1
-from elman.evaluation.significance import UNITS, bootstrap_interval, paired_difference, paired_scores
+from elman.evaluation.significance import (
+    UNITS,
+    bootstrap_interval,
+    paired_difference,
+    paired_scores,
+    share_interval,
+)
 
 
 def test_the_interval_of_a_mean_is_as_wide_as_theory_says():
@@ -78,3 +84,16 @@ def test_mean_f1_is_compared_label_by_label():
     found = paired_scores(label_counts(lazy, truth), label_counts(truth, truth), macro_f1)
     assert found.difference == pytest.approx(1 - (2 * 90 / 190) / 2)
     assert found.p_value < 0.001
+
+
+@pytest.mark.parametrize("truth", [0.5, 0.9, 0.98])
+def test_intervals_of_shares_hold_the_truth_where_nearly_all_are_right(truth: float) -> None:
+    """Planted: drawing anew, which holds 0.98 in two of three samples of fifty."""
+    random = np.random.default_rng(0)
+    held = 0
+    for _ in range(500):
+        low, high = share_interval(random.random(50) < truth)
+        held += low <= truth <= high
+    assert held >= 0.92 * 500
+    assert share_interval(np.ones(500)) == pytest.approx((0.9924, 1.0), abs=1e-4)
+    assert share_interval(np.zeros(500)) == pytest.approx((0.0, 0.0076), abs=1e-4)
