@@ -144,14 +144,18 @@ def _flow(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("...\n").strip()
 
 
+def unknown_key(key: str, section: str, known: Iterable[str]) -> str:
+    """What is said of a key that nobody knows."""
+    inside = f" in section {section!r}" if section else ""
+    return f"unknown key {key!r}{inside}{nearest(key, known)}; known: {', '.join(sorted(known))}"
+
+
 def _explain(cls: type[Config], problem: Any, where: str) -> str:
     path = [str(part) for part in problem["loc"]]
     place = ".".join([*where.split("."), *path]).strip(".")
     if problem["type"] == "extra_forbidden":
         known = _fields_at(cls, path[:-1])
-        section = place.rpartition(".")[0]
-        inside = f" in section {section!r}" if section else ""
-        return f"unknown key {path[-1]!r}{inside}{nearest(path[-1], known)}; known: {', '.join(sorted(known))}"
+        return unknown_key(path[-1], place.rpartition(".")[0], known)
     if problem["type"] == "missing":
         return f"{place}: is required"
     message = problem["msg"].removeprefix("Value error, ")

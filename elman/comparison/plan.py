@@ -13,7 +13,7 @@ from elman.comparison.field import FIELDS, counts, form
 from elman.comparison.flops import training_flops
 from elman.comparison.sizes import solve
 from elman.errors import ConfigError
-from elman.layers.laws import examine
+from elman.layers.laws import examine, sources
 from elman.models.stack import count_parameters
 from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
@@ -36,6 +36,7 @@ class Entrant:
     parameters: int
     flops: float  # per unit of training, 0 for what is counted
     counted: bool  # fitted by counting: one run tells all
+    sources: dict[str, str]  # files of others that it is made of
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Plan:
         model = task.build(recipe.model)
         examine(model)
         flops = 0.0 if counted else training_flops(model, next(iter(self.batches.epoch(0))))
-        return Entrant(name, recipe, count_parameters(model), flops, counted)
+        return Entrant(name, recipe, count_parameters(model), flops, counted, sources(model))
 
     def rates(self) -> list[float]:
         """Learning rates to try: the recipe's in the middle, the others a ratio apart."""

@@ -15,12 +15,14 @@ from elman.comparison.plan import Entrant, Job, Plan
 from elman.comparison.running import Crew, Event
 from elman.config import commented_yaml, read_yaml
 from elman.errors import ConfigError, RunError
+from elman.layers.laws import agree
 from elman.pipeline.devices import choose_device
 from elman.pipeline.results import look_up
 from elman.runs import atomic_write
 from elman.runs.files import discard, make_folder
 
 SETTINGS = "race.yaml"
+SOURCES = "sources.json"
 MAY_GROW = ("seeds",)  # a race can be resumed with more of these
 
 
@@ -46,6 +48,7 @@ class Running:
         self.race = _kept(race, self.folder, resume)
         try:
             self.plan = Plan(self.race, self.folder)
+            _keep_sources(self.plan)
         except Exception:
             if new:
                 discard(self.folder)  # nothing was trained: the next attempt shall not stumble over it
@@ -146,6 +149,17 @@ def _kept(race: Race, folder: Path, resume: bool) -> Race:
     atomic_write(path, commented_yaml(race).encode())
     assert Race.make(yaml.safe_load(path.read_text())) == race, "what is written is what is read"
     return race
+
+
+def _keep_sources(plan: Plan) -> None:
+    """What entrants of others are made of, written down; a race that goes on has the same."""
+    path = plan.folder / SOURCES
+    before = json.loads(path.read_text()) if path.exists() else {}
+    now = {entrant.name: entrant.sources for entrant in plan.entrants if entrant.sources}
+    for name in before.keys() & now.keys():
+        agree(before[name], now[name], "race")
+    if now:
+        atomic_write(path, json.dumps({**before, **now}, indent=2).encode())
 
 
 def _cores() -> int:

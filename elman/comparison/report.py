@@ -146,7 +146,7 @@ def _costs(found: Found, task: str, unit: str) -> str:
         f"FLOPs per {unit.removesuffix('s')}": lambda row: short(row["training_flops_per_token"]),
         f"training {unit}/s": lambda row: short(row["training_tokens_per_second"]),
         "training s": lambda row: short(row["training_seconds"]),
-        near: lambda row: "never" if (s := row.get("seconds_to_near_loss")) is None else f"{s:.3g}",
+        near: _near,
         "writing tokens/s": lambda row: short(row.get("generation_tokens_per_second")),
         "answers/s": lambda row: short(row.get("answers_per_second")),
         "peak MB": lambda row: f"{row['peak_bytes'] / 2**20:,.0f}" if row.get("peak_bytes") else "–",
@@ -197,6 +197,13 @@ def _failures(running: Running) -> str:
         grid("These did not end well and count for nothing.", ["run", "what it said"], lines, "words"),
         "failures",
     )
+
+
+def _near(row: dict[str, Any]) -> str:
+    seconds, seeds = row.get("seconds_to_near_loss"), row.get("seeds_near_loss", 0)
+    if seconds is not None:
+        return f"{seconds:.3g}"
+    return f"{seeds} of {row['seeds']} seeds" if seeds else "never"
 
 
 def _method(found: Found, running: Running) -> str:

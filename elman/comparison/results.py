@@ -212,6 +212,7 @@ def _seconds_to_near(running: Running, rows: dict[str, Any], verdict: Verdict, m
         known = [one for one in reached if one is not None]
         rows[name]["near_loss"] = goal
         rows[name]["seconds_to_near_loss"] = float(np.mean(known)) if known and len(known) == len(own) else None
+        rows[name]["seeds_near_loss"] = len(known)
 
 
 def _tokens(job: Job) -> int | None:

@@ -25,7 +25,9 @@ def ribbon_figure(reading: Reading, of: str = "", units: Sequence[int] = (), lay
     found = trace(reading, ("*",), of)
     layers = remembering(found)
     if not layers:
-        raise ConfigError("this model carries no state of units; elman inspect attention shows where attention looks")
+        raise ConfigError(
+            "no layer taps a state of units (memory, hidden or state); elman inspect attention shows where one looks"
+        )
     if layer is not None and not 1 <= layer <= len(layers):
         raise ConfigError(f"layer {layer}: {len(layers)} layers carry a state, counted from 1")
     chosen = layers[:LAYERS] if layer is None else [layers[layer - 1]]

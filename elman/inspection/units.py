@@ -52,7 +52,7 @@ def activity(reading: Reading, sites: Sequence[str] = ()) -> Activity:
     names = [site for site in seen if sites or site.rpartition(".")[2] in CARRIED]
     names = [site for site in names if reading.tokens_of(site) == reading.main and seen[site].shape[0] == 1]
     if not names:
-        raise ConfigError("this model carries no state of units; name sites with --sites")
+        raise ConfigError("no layer taps a state of units (memory, hidden or state); name others with --sites")
     return Activity(reading.main, {site: _flat(seen[site][0]) for site in names})
 
 

@@ -1,7 +1,10 @@
 """What every layer promises, tried on layers that others wrote: scores of one that breaks it would not be true."""
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from hashlib import sha256
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +22,7 @@ CLOSE = 1e-3  # share of the largest number: far above what single precision rou
 
 def foreign(model: nn.Module) -> bool:
     """Whether there are parts of others in it."""
-    return any(type(part).__module__.partition(".")[0] not in OWN for part in model.modules())
+    return any(_foreign_name(type(part).__module__) for part in model.modules())
 
 
 def examine(model: nn.Module) -> list[str]:
@@ -30,6 +33,28 @@ def examine(model: nn.Module) -> list[str]:
         if told:
             raise ConfigError(f"{layer.name!r} breaks a law, and its scores would not be true: {told}")
     return list(dict.fromkeys(layer.name for layer in found))
+
+
+def sources(model: nn.Module) -> dict[str, str]:
+    """The files of others that parts of it come from, and what tells one text of such a file from another."""
+    modules = {type(part).__module__ for part in model.modules()}
+    paths = {getattr(sys.modules.get(name), "__file__", None) for name in modules if _foreign_name(name)}
+    files = [Path(path) for path in paths if path and Path(path).is_file()]
+    return {file.name: sha256(file.read_bytes()).hexdigest()[:16] for file in sorted(files)}
+
+
+def agree(before: Mapping[str, str], now: Mapping[str, str], what: str) -> None:
+    """Whoever goes on with something has the equations that it began with."""
+    changed = [name for name in before if before[name] != now.get(name)]
+    if changed:
+        raise ConfigError(
+            f"{', '.join(changed)}: not the same as when the {what} began, so it would mix two models under one name; "
+            "put it back, or give another --run"
+        )
+
+
+def _foreign_name(module: str) -> bool:
+    return module.partition(".")[0] not in OWN
 
 
 def _foreign_layers(model: nn.Module) -> Iterable[SequenceLayer]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from elman.config import read_yaml
-from elman.layers.laws import examine
+from elman.layers.laws import agree, examine, sources
 from elman.models import prediction_of
 from elman.models.stack import count_parameters
 from elman.pipeline.devices import choose_device, choose_threads
@@ -155,6 +155,7 @@ class Session:
             self.found = None
         facts = {"trainer": self.trainer.facts(), "metrics": self.metrics.position()}
         facts |= {"fingerprints": self.prepared.fingerprints(), "environment": _exactness(self.device)}
+        facts |= {"sources": sources(self.model)}
         self.last.save(Checkpoint(self.trainer.step, self.model.state_dict(), tensors, facts))
 
     def _restore(self) -> list[str]:
@@ -170,6 +171,7 @@ class Session:
         facts = checkpoint.facts
         if facts["fingerprints"] != self.prepared.fingerprints():
             raise changed(self.run.folder)
+        agree(facts.get("sources", {}), sources(self.model), "run")
         self.model.load_state_dict(checkpoint.weights)
         exact = self.trainer.restore(checkpoint.training, facts["trainer"])
         if self.metrics:

@@ -48,7 +48,7 @@ def test_every_kind_of_memory_can_be_drawn(layer: str, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_shown_is_named() -> None:
-    with pytest.raises(ConfigError, match="carries no state"):
+    with pytest.raises(ConfigError, match="no layer taps a state"):
         ribbon_figure(language("attention"))
     with pytest.raises(ConfigError, match=r"unit 8: .* has 8 units"):
         ribbon_figure(language("lstm"), units=[8])

@@ -111,6 +111,6 @@ def test_a_picture_of_a_model_names_its_units_and_refuses_what_is_too_short() ->
     assert steps.tolist() == horizons(activity(look).sites["layers.0.lstm.memory"]).tolist()
     with pytest.raises(ConfigError, match="too few"):
         unit_figure(language("lstm"))
-    with pytest.raises(ConfigError, match="carries no state"):
+    with pytest.raises(ConfigError, match="no layer taps a state"):
         unit_figure(language("feedforward", ids=(1,) * 100))
     assert set(ANNOTATORS) >= {"inside quotes", "bracket depth", "place in line", "subject number"}

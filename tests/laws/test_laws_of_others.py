@@ -1,6 +1,7 @@
 """Layers that others wrote are held to the laws before they are trained, and ours are never accused."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from elman.cells import CELLS, Cell
 from elman.errors import ConfigError
 from elman.layers import LAYERS
-from elman.layers.laws import broken, examine, foreign
+from elman.layers.laws import agree, broken, examine, foreign, sources
 from elman.layers.recurrent import Recurrent
 from elman.models import LanguageModel, StackConfig
 
@@ -169,3 +170,31 @@ def test_layers_that_look_both_ways_may_see_what_comes(registered: Any) -> None:
     layer = kind(kind.Config.make({"layer": "tanh", "hidden_size": 4}), 3)
     assert foreign(layer)
     assert broken(layer) == ""
+
+
+def test_files_of_others_are_told_apart_by_their_text(registered: Any, tmp_path: Path) -> None:
+    registered(Tanh)
+    model = LanguageModel(StackConfig.make({"pattern": ["lstm", "tanh"], "hidden_size": 4}), 7)
+    assert sources(LanguageModel(StackConfig.make({"hidden_size": 4}), 7)) == {}
+    (own,) = sources(model)
+    assert own == Path(__file__).name
+    agree(sources(model), sources(model), "run")
+    with pytest.raises(ConfigError, match="not the same as when the run began"):
+        agree({own: "another"}, sources(model), "run")
+
+
+@pytest.mark.parametrize("kind", ["Abstract", "Unbuildable"])
+def test_a_cell_that_cannot_be_built_is_named(registered: Any, kind: str) -> None:
+    def signature(self: Any, config: Any) -> None:
+        raise AssertionError
+
+    methods = {"drive": Tanh.drive} if kind == "Abstract" else {"__init__": signature, "step": Tanh.step}
+    registered(type(kind, (Cell,), {**methods, "__doc__": "It cannot be built."}))
+    with pytest.raises(ConfigError, match=f"cell '{kind.lower()}' cannot be built: .*(abstract|argument)"):
+        LanguageModel(StackConfig.make({"pattern": [kind.lower()], "hidden_size": 4}), 7)
+
+
+def test_a_name_is_given_once(registered: Any) -> None:
+    registered(Tanh)
+    with pytest.raises(ConfigError, match="there is a cell called 'tanh' already"):
+        registered(Tanh)

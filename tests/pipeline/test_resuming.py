@@ -234,3 +234,15 @@ def test_training_works_outside_the_main_thread(folder, recipe):
     thread.start()
     thread.join()
     assert done[-1].kind == "result"
+
+
+def test_a_run_goes_on_with_the_equations_it_began_with(folder, recipe, monkeypatch):
+    """Planted: a resumed run whose cell had become another."""
+    code = {"mine.py": "before"}
+    monkeypatch.setattr("elman.pipeline.session.sources", lambda model: code)
+    run(recipe, until=at_step(8))
+    code = {"mine.py": "after"}
+    with pytest.raises(ConfigError, match=r"mine\.py: not the same as when the run began"):
+        run(recipe)
+    code = {"mine.py": "before", "new.py": "other"}
+    assert "going on after step 8" in notes(run(recipe))

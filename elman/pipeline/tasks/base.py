@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.config import Config, typed
+from elman.config import Config, typed, unknown_key
 from elman.corpus import Corpus, DataConfig
 from elman.errors import ConfigError, DataError, nearest
 from elman.inspection.reading import Reading
@@ -122,6 +122,10 @@ class Task(ABC):
     def of_layer(cls, name: str, settings: Mapping[str, Any]) -> Settings:
         """Settings of a model whose pattern is one layer; a pattern given beside the name wins."""
         layer, stack = LAYERS[name].Config.model_fields, cls.models()[cls.default_model].Config.model_fields
+        known = {*layer, *stack, "type"}
+        for key in settings:
+            if key not in known:
+                raise ConfigError(unknown_key(key, "model", known))
         own = {key: value for key, value in settings.items() if key in layer and key not in stack}
         rest = {key: value for key, value in settings.items() if key not in own}
         return {"pattern": [{name: own}], **rest, "type": cls.default_model}

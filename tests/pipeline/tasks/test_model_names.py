@@ -37,3 +37,10 @@ def test_a_transformer_takes_settings_of_its_attention_and_of_its_stack() -> Non
 def test_names_that_others_use_lead_to_ours(name: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown model '{name}' .did you mean '{meant}'"):
         read_recipe({"data": {"train": "x.txt"}, "model": name})
+
+
+@pytest.mark.parametrize(("key", "meant"), [("forget_bia", "forget_bias"), ("num_layer", "num_layers")])
+def test_a_misspelt_setting_leads_to_that_of_the_layer_or_of_the_stack(key: str, meant: str) -> None:
+    """Planted: only those of the stack."""
+    with pytest.raises(ConfigError, match=f"unknown key '{key}' in section 'model' .did you mean '{meant}'"):
+        read_recipe({"data": {"train": "x.txt"}, "model": {"type": "lstm", key: 3}})
