@@ -50,8 +50,9 @@ class Progress:
             self.console.print(f"{'labels' if 'labels' in facts else 'tags'}: {', '.join(names[:NAMES])}{more}")
         for side, kind in facts.get("tokenizers", {}).items():
             self.console.print(f"{side}: {kind} tokens")
+        threads = "1 thread" if facts["threads"] == 1 else f"{facts['threads']} threads"
         for line in dict.fromkeys(facts["layers"]):
-            self.console.print(f"{facts['device']}, {facts['threads']} threads; {line}", style="dim")
+            self.console.print(f"{facts['device']}, {threads}; {line}", style="dim")
         for repair in facts["repairs"]:
             self.console.print(f"repaired: {repair}", style="yellow")
         self.task = self.bar.add_task("training", total=facts["total_steps"], completed=report.step, state="")

@@ -127,6 +127,9 @@ def _show_likelihoods(results: dict[str, Any]) -> None:
         columns, rows = columns[:5], [row[:5] for row in rows]
     if rows:
         options.table("Scores (loss in nats)", columns, rows)
+    context = results.get("valid", {}).get("context", "")
+    if context.startswith("one stream") and "lanes" not in context and results.get("parameters"):
+        print(f"Scored as {context}; validations along the way cut the text into lanes that each start afresh.")
     judged = results.get("test") or results.get("valid") or {}
     agreement = (judged.get("language") or {}).get("agreement")
     if agreement:

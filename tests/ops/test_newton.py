@@ -161,6 +161,30 @@ def test_it_runs_only_on_request_and_where_a_certificate_means_something() -> No
     assert "norm" in newton.obstacle(CELLS["layernorm-lstm"](CELLS["layernorm-lstm"].Config(), 3), x, None)
 
 
+class TwoWidths(Cell):
+    """A state of whole width beside one number."""
+
+    def initial_state(self, batch: int) -> tuple[Tensor, Tensor]:
+        return self.zeros(batch), self.zeros(batch)[:, :1]
+
+    def __init__(self, config: Cell.Config, input_size: int):
+        super().__init__(config, input_size)
+        self.from_input = nn.Linear(input_size, self.hidden_size)
+
+    def drive(self, x: Tensor) -> Tensor:
+        return self.from_input(x)
+
+    def step(self, drive: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        hidden = torch.tanh(drive + state[0] * state[1])
+        return hidden, (hidden, state[1] + 1)
+
+
+def test_parts_of_a_state_that_differ_in_width_are_an_obstacle() -> None:
+    """Planted: they were multiplied by each other's slopes, and torch complained of shapes."""
+    cell = TwoWidths(Cell.Config(hidden_size=4), 3)
+    assert "differ in width" in str(newton.obstacle(cell, torch.randn(2, 5, 3), None))
+
+
 def test_without_gradients_nothing_is_kept_for_them() -> None:
     cell, x = cell_of("lstm"), torch.randn(2, 9, 3, dtype=torch.float64)
     with torch.no_grad(), using("newton"):

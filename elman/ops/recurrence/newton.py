@@ -59,6 +59,8 @@ def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     carried = [part.dtype for _, part in tensors(cell.initial_state(1))]
     if not all(kind.is_floating_point for kind in carried):
         return "a part of the state is no real number, and has no slope"
+    if len({part.shape for _, part in tensors(cell.initial_state(1))}) > 1:
+        return "parts of the state differ in width, so that units have no slope of their own"
     kinds = {x.dtype, *(parameter.dtype for parameter in cell.parameters()), *carried}
     if torch.is_autocast_enabled(x.device.type) or not kinds <= {torch.float32, torch.float64}:
         return "half precision rounds away what a certificate measures"
