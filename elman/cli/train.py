@@ -129,7 +129,7 @@ def _show_likelihoods(results: dict[str, Any]) -> None:
         options.table("Scores (loss in nats)", columns, rows)
     context = results.get("valid", {}).get("context", "")
     if context.startswith("one stream") and "lanes" not in context and results.get("parameters"):
-        print(f"Scored as {context}; validations along the way cut the text into lanes that each start afresh.")
+        print(f"Scored as {context}.\nValidations along the way read it in lanes that each start afresh.")
     judged = results.get("test") or results.get("valid") or {}
     agreement = (judged.get("language") or {}).get("agreement")
     if agreement:

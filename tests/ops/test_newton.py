@@ -182,7 +182,7 @@ class TwoWidths(Cell):
 def test_parts_of_a_state_that_differ_in_width_are_an_obstacle() -> None:
     """Planted: they were multiplied by each other's slopes, and torch complained of shapes."""
     cell = TwoWidths(Cell.Config(hidden_size=4), 3)
-    assert "differ in width" in str(newton.obstacle(cell, torch.randn(2, 5, 3), None))
+    assert "not as wide as another" in str(newton.obstacle(cell, torch.randn(2, 5, 3), None))
 
 
 def test_without_gradients_nothing_is_kept_for_them() -> None:

@@ -56,12 +56,10 @@ def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
         return "a recorder is listening"
     if x.numel() == 0:
         return "the batch is empty"
-    carried = [part.dtype for _, part in tensors(cell.initial_state(1))]
-    if not all(kind.is_floating_point for kind in carried):
-        return "a part of the state is no real number, and has no slope"
-    if len({part.shape for _, part in tensors(cell.initial_state(1))}) > 1:
-        return "parts of the state differ in width, so that units have no slope of their own"
-    kinds = {x.dtype, *(parameter.dtype for parameter in cell.parameters()), *carried}
+    carried = [part for _, part in tensors(cell.initial_state(1))]
+    if not all(part.is_floating_point() for part in carried) or len({part.shape for part in carried}) > 1:
+        return "a part of the state is no real number, or not as wide as another: units have no slopes of their own"
+    kinds = {one.dtype for one in (x, *cell.parameters(), *carried)}
     if torch.is_autocast_enabled(x.device.type) or not kinds <= {torch.float32, torch.float64}:
         return "half precision rounds away what a certificate measures"
     if any(isinstance(module, nn.LayerNorm) for module in cell.modules()):
