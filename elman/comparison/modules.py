@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from elman.errors import ConfigError, ElmanError, line_of
+from elman.layers.laws import GIVEN
 
 
 def read_modules(paths: Iterable[str | Path]) -> None:
     """Each once, under a name that no other module has: a file may be called as one of Python's own."""
     for path in map(Path, paths):
-        name = f"elman_own.{path.resolve()}"
+        name = f"{GIVEN}{path.resolve()}"
         if name in sys.modules:
             continue
         spec = importlib.util.spec_from_file_location(name, path)

@@ -1,5 +1,6 @@
 """What every layer promises, tried on layers that others wrote: scores of one that breaks it would not be true."""
 
+import inspect
 import sys
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
@@ -16,6 +17,7 @@ from elman.ops.state import take_rows, tensors
 from elman.shapes import State
 
 OWN = ("elman", "torch")  # packages whose layers have been tried already
+GIVEN = "elman_own."  # how names begin of modules that were read from files that someone gave
 ROWS, TIME, CUT = 3, 6, 4
 CLOSE = 1e-3  # share of the largest number: far above what single precision rounds away
 
@@ -36,11 +38,22 @@ def examine(model: nn.Module) -> list[str]:
 
 
 def sources(model: nn.Module) -> dict[str, str]:
-    """The files of others that parts of it come from, and what tells one text of such a file from another."""
-    modules = {type(part).__module__ for part in model.modules()}
-    paths = {getattr(sys.modules.get(name), "__file__", None) for name in modules if _foreign_name(name)}
-    files = [Path(path) for path in paths if path and Path(path).is_file()]
-    return {file.name: sha256(file.read_bytes()).hexdigest()[:16] for file in sorted(files)}
+    """Where parts of others come from, and what tells one text of these from another: of a file that was given for them
+    all of it; else of their classes, since a script changes in much that is no equation."""
+    kinds = {kind for part in model.modules() if _foreign_name((kind := type(part)).__module__)}
+    found = dict(filter(None, map(_source, kinds)))
+    return {name: sha256(found[name].encode()).hexdigest()[:16] for name in sorted(found)}
+
+
+def _source(kind: type) -> tuple[str, str] | None:
+    """A name and the text; none of what was typed in."""
+    module = sys.modules.get(kind.__module__)
+    try:
+        if module is not None and kind.__module__.startswith(GIVEN):
+            return Path(str(module.__file__)).name, inspect.getsource(module)
+        return f"{kind.__module__}.{kind.__qualname__}", inspect.getsource(kind)
+    except (OSError, TypeError):
+        return None
 
 
 def agree(before: Mapping[str, str], now: Mapping[str, str], what: str) -> None:

@@ -10,6 +10,7 @@ from law_cases import SETTINGS, Case
 from torch import Tensor, nn
 
 from elman.cells import CELLS, Cell
+from elman.comparison.modules import read_modules
 from elman.errors import ConfigError
 from elman.layers import LAYERS
 from elman.layers.laws import agree, broken, examine, foreign, sources
@@ -172,15 +173,30 @@ def test_layers_that_look_both_ways_may_see_what_comes(registered: Any) -> None:
     assert broken(layer) == ""
 
 
+CELL = """
+from elman.cells import CELLS
+from elman.cells.rnn import RNN
+
+
+@CELLS.register("mine")
+class Mine(RNN):
+    'An own cell.'
+"""
+
+
 def test_files_of_others_are_told_apart_by_their_text(registered: Any, tmp_path: Path) -> None:
     registered(Tanh)
     model = LanguageModel(StackConfig.make({"pattern": ["lstm", "tanh"], "hidden_size": 4}), 7)
     assert sources(LanguageModel(StackConfig.make({"hidden_size": 4}), 7)) == {}
-    (own,) = sources(model)
-    assert own == Path(__file__).name
+    own = {"test_laws_of_others.Tanh"}
+    assert sources(model).keys() == own
+    (tmp_path / "mine.py").write_text(CELL)
+    read_modules([tmp_path / "mine.py"])
+    mine = LanguageModel(StackConfig.make({"pattern": ["mine"], "hidden_size": 4}), 7)
+    assert sources(mine).keys() == {"mine.py"}
     agree(sources(model), sources(model), "run")
     with pytest.raises(ConfigError, match="not the same as when the run began"):
-        agree({own: "another"}, sources(model), "run")
+        agree(dict.fromkeys(own, "another"), sources(model), "run")
 
 
 @pytest.mark.parametrize("kind", ["Abstract", "Unbuildable"])
