@@ -48,7 +48,7 @@ def share_interval(hits: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     count, share, z = len(right), float(right.mean()), NormalDist().inv_cdf((1 + level) / 2)
     middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     width = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    return max(0.0, middle - width), min(1.0, middle + width)
+    return max(0.0, min(share, middle - width)), min(1.0, max(share, middle + width))  # in spite of rounding
 
 
 def resample_interval(

@@ -97,3 +97,11 @@ def test_intervals_of_shares_hold_the_truth_where_nearly_all_are_right(truth: fl
     assert held >= 0.92 * 500
     assert share_interval(np.ones(500)) == pytest.approx((0.9924, 1.0), abs=1e-4)
     assert share_interval(np.zeros(500)) == pytest.approx((0.0, 0.0076), abs=1e-4)
+
+
+@pytest.mark.parametrize("right", [0, 1])
+def test_intervals_of_shares_hold_the_share_however_they_are_rounded(right: int) -> None:
+    """Planted: 0.9999999999999999 as the end of an interval around 1."""
+    for count in range(1, 600):
+        low, high = share_interval(np.full(count, right))
+        assert 0 <= low <= right <= high <= 1
