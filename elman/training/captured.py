@@ -57,12 +57,10 @@ def obstacle(updater: "Updater") -> str:
 
 def captured_updates(updater: "Updater") -> "Captured | None":
     """None where nothing is to be captured or can be; who has asked for it is told why."""
-    asked = updater.config.captured
-    if asked is False or (asked is None and (foreign(updater.model) or obstacle(updater))):
-        return None
-    reason = obstacle(updater)
-    if reason:
+    asked, reason = updater.config.captured, obstacle(updater)
+    if asked and reason:
         _tell(reason)
+    if asked is False or reason or (asked is None and foreign(updater.model)):
         return None
     return Captured(updater)
 

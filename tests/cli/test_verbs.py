@@ -64,6 +64,7 @@ def test_train_without_a_recipe_speaks_to_people(elman, text):
     assert ended.code == 0
     assert (text.parent / "runs" / "text-gru" / "results.json").exists()
     assert "bits per byte" in ended.out
+    assert "Scored as one stream, state carried over.\nValidations along the way read it in lanes" in ended.out
     assert "elman generate runs/text-gru" in ended.out
     assert "validation loss" in ended.err
     assert max(map(len, ended.out.splitlines())) <= 80

@@ -17,7 +17,7 @@ import elman
 from elman.comparison import Race, Running, gather, read_results
 from elman.comparison.launching import Launcher
 from elman.comparison.race import results_of
-from elman.comparison.report import write_report
+from elman.comparison.report import _near, write_report
 from elman.errors import ConfigError, RunError
 from elman.runs import read_metrics
 
@@ -241,6 +241,43 @@ def test_an_own_cell_takes_part_and_can_be_looked_into(small, tmp_path):
     more = _elman(tmp_path, "compare", "race.yaml", "--run", "race", "--seeds", "2", "--resume", *OWN)
     assert more.returncode == 2
     assert "json.py: not the same as when the race began" in more.stderr.replace("\n", " ")
+
+
+FUTURE = """
+from elman.cells import CELLS
+from elman.cells.rnn import RNN
+
+
+@CELLS.register("seer")
+class Seer(RNN):
+    'It sees what comes.'
+
+    def drive(self, x):
+        return super().drive(x).flip(-2)
+"""
+
+
+def test_a_cell_that_sees_the_future_neither_races_nor_trains(small, tmp_path):
+    """Seen to fail with laws tried on nobody: it won, with a loss below the entropy of the text."""
+    (tmp_path / "json.py").write_text(FUTURE)
+    small |= {"entrants": ["rnn", "seer"], "trials": 1, "seeds": 1}
+    (tmp_path / "race.yaml").write_text(json.dumps(small))
+    raced = _elman(tmp_path, "compare", "race.yaml", "--run", "race", "--workers", "1", *OWN)
+    trained = _elman(tmp_path, "train", "--model", "seer", "--training.max_steps", "1", *OWN)
+    for ended in (raced, trained):
+        assert ended.returncode == 2
+        assert "'seer' breaks a law" in " ".join(ended.stderr.split())
+        assert "it sees the future" in " ".join(ended.stderr.split())
+    assert not (tmp_path / "race").exists()
+    (tmp_path / "json.py").write_text(CELL)
+    checked = _elman(tmp_path, "check", "--model", "my-cell", "--training.max_steps", "1", *OWN)
+    assert "my-cell keeps all laws of layers" in checked.stdout
+
+
+def test_who_came_near_the_best_with_some_seeds_is_not_said_to_have_never():
+    assert _near({"seconds_to_near_loss": 1.25, "seeds_near_loss": 3, "seeds": 3}) == "1.25"
+    assert _near({"seconds_to_near_loss": None, "seeds_near_loss": 1, "seeds": 3}) == "1 of 3 seeds"
+    assert _near({"seconds_to_near_loss": None, "seeds_near_loss": 0, "seeds": 3}) == "never"
 
 
 OWN = ("--module", "json.py")
