@@ -19,7 +19,7 @@ TRAINING |= {"clip_grad_norm": 0.25, "schedule": "cosine", "warmup_steps": 3}
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_both_learn_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropout: float) -> None:
-    """Planted: rates of another step; a state carried from one epoch to the next; weights that were not given back."""
+    """Planted: rates of another step; weights that were not given back."""
     monkeypatch.chdir(tmp_path)
     dice = random.Random(0)
     for name, lines in (("train", 400), ("valid", 80)):
