@@ -1,6 +1,6 @@
 """Whole epochs of a recurrent recipe: `elman train` beside the same model trained in plain torch, on the same batches.
 
-    python -m benchmarks.epochs [recipes/wikitext2-lstm.yaml] --epochs 6 [--training.precision bf16]
+    python -m benchmarks.epochs [--recipe recipes/wikitext2-lstm.yaml] --epochs 6 [--training.precision bf16]
 
 Both begin with the same weights, follow the same rates and see the same words in the same order; dropout's dice differ.
 An epoch is all that is waited for: batches, updates, and a validation at its end. Perplexities are those of one and the
@@ -24,6 +24,7 @@ from torch.nn import functional as F
 import elman
 from elman.bench.epoch import Plain
 from elman.bench.harness import write
+from elman.config import parse_overrides
 from elman.models import LanguageModel
 from elman.pipeline import read_recipe
 from elman.pipeline.devices import choose_device
@@ -145,13 +146,10 @@ def measure(source: Any, epochs: int, settings: Mapping[str, Any]) -> dict[str, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipe", nargs="?", default=RECIPE)
-    parser.add_argument("--epochs", type=int, default=6)
-    options, more = parser.parse_known_args()
-    pairs = zip(more[::2], more[1::2], strict=True)
-    print(
-        f"wrote {write('epochs', measure(options.recipe, options.epochs, {k.removeprefix('--'): v for k, v in pairs}))}"
-    )
+    parser.add_argument("--recipe", default=RECIPE, help="(default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=6, help="(default: %(default)s)")
+    options, settings = parser.parse_known_args()
+    print(f"wrote {write('epochs', measure(options.recipe, options.epochs, parse_overrides(settings)))}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 CPU_LOGITS = 7_000_000  # numbers per chunk: few enough for the cache, enough rows for the products
 GPU_LOGITS = 2**28  # on an accelerator: half a gigabyte in half precision
 ALIGNED = {"cuda": 64}
+MANY = 1024  # rows, for which a copy of the weights of a round length pays
 
 
 def cross_entropy_reference(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
@@ -32,6 +33,8 @@ def cross_entropy_sum(features: Tensor, weight: Tensor, bias: Tensor | None, tar
 def cross_entropy_each(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
     """Nats of every position, without gradients, in float32."""
     nats = torch.empty(len(targets), dtype=_at_least_single(features.dtype), device=features.device)
+    if len(features) >= MANY:
+        weight, bias = _aligned(weight, bias, weight.dtype)
     for rows in _chunks(features, weight):
         scores = F.linear(features[rows], weight, bias).to(nats.dtype)
         nats[rows] = F.cross_entropy(scores, targets[rows], reduction="none")
@@ -69,9 +72,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                     for_bias += share[: len(bias)].to(for_bias.dtype)
                 wrong = wrong.to(half)
                 for_features[rows] = (wrong @ narrow_weight).to(for_features.dtype)
-                for_weight = _summed(for_weight, wrong[:, : len(weight)].t(), inputs, weight.dtype)
-            if for_weight is None:
-                for_weight = torch.zeros_like(weight)
+                for_weight = _summed(for_weight, wrong.t(), inputs, weight.dtype)
+            for_weight = torch.zeros_like(weight) if for_weight is None else for_weight[: len(weight)]
         ctx.gradients = for_features, for_weight, for_bias
         return total
 
