@@ -26,6 +26,13 @@ class Traits(NamedTuple):
     state: str  # numbers of one row
 
 
+class Pace(NamedTuple):
+    """How fast a part of a model learns without going astray, as measured (docs/experiments.md)."""
+
+    rate: float  # of learning, times the width
+    warmup: int = 0  # updates over which that should be reached
+
+
 class Registry(Generic[Item]):
     """`@CELLS.register("gru")` on a class; `CELLS["gru"]` gives it back; an unknown name lists the known ones."""
 

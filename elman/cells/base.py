@@ -14,7 +14,7 @@ from elman.cells.products import PastProduct
 from elman.errors import ConfigError
 from elman.ops.recurrence.steps import first_parameter
 from elman.ops.recurrence.vendor import VendorCall
-from elman.registry import Registry, Traits
+from elman.registry import Pace, Registry, Traits
 from elman.shapes import State, Step
 
 Registered = TypeVar("Registered", bound=type)
@@ -28,6 +28,8 @@ class Cell(nn.Module, ABC):
     """Each tapped quantity with its meaning and symbol: {"gate.forget": "share of the memory kept (f)"}."""
     traits: ClassVar[Traits | None] = None
     """Core idea, limitation and costs; every cell of this package tells them."""
+    pace: ClassVar[Pace] = Pace(0.512)
+    """Where a recipe leaves the learning rate open."""
 
     input_size: int
     hidden_size: int

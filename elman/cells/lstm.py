@@ -9,7 +9,7 @@ from elman.cells.base import CELLS, Cell
 from elman.cells.products import PastProduct, start
 from elman.ops.recurrence.vendor import VendorCall
 from elman.ops.taps import tap
-from elman.registry import Traits
+from elman.registry import Pace, Traits
 from elman.shapes import Step
 
 
@@ -29,6 +29,7 @@ class LSTM(Cell):
         stepping="4·width·(input + width)",
         state="2·width",
     )
+    pace: ClassVar = Pace(1.024)
     sites: ClassVar = {
         "gate.input": "share of the candidate written into the memory (i)",
         "gate.forget": "share of the memory kept (f)",

@@ -110,6 +110,7 @@ class Running:
         self.tried = {job.entrant: [] for job in trials}
         for job in trials:
             name, rate, results = job.entrant, job.recipe.training.learning_rate, results_of(job)
+            assert rate is not None, "a trial is of one rate"
             self.tried[name].append(rate)
             loss = look_up(results, "valid.loss")
             if isinstance(loss, float):

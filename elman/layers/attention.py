@@ -11,7 +11,7 @@ from elman.layers.heads import HeadedLayer, HeadsConfig
 from elman.layers.ring import Ring, ring_of
 from elman.ops.attention import answers_at_once, attend, attend_to_past
 from elman.ops.taps import listening, stepping
-from elman.registry import Traits
+from elman.registry import Pace, Traits
 from elman.shapes import Lengths, Sequence, Step
 
 
@@ -42,6 +42,7 @@ class Attention(HeadedLayer):
         stepping="2·head_size·(width·(heads + kv_heads) + heads·min(length, reach)); reach: window or context",
         state="2·(reach − 1)·kv_heads·head_size + 1",
     )
+    pace: ClassVar = Pace(0.128, warmup=100)
     sites: ClassVar = {
         **HeadedLayer.sites,
         "scores": "how well keys fit: (time, heads, context); the last is the position itself, -inf where nothing is",

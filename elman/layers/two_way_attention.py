@@ -9,7 +9,7 @@ from torch import Tensor
 from elman.layers.base import LAYERS, TwoWayLayer
 from elman.layers.heads import HeadedLayer, HeadsConfig
 from elman.ops.attention import attend_both_ways
-from elman.registry import Traits
+from elman.registry import Pace, Traits
 from elman.shapes import Lengths, Sequence
 
 
@@ -27,6 +27,7 @@ class TwoWayAttention(HeadedLayer, TwoWayLayer):
         stepping="none; it has no step form",
         state="0",
     )
+    pace: ClassVar = Pace(0.128, warmup=100)
     sites: ClassVar = {
         **HeadedLayer.sites,
         "scores": "how well keys fit: (time, heads, time), -inf where a position is not seen",

@@ -27,6 +27,7 @@ from elman.runs import Checkpoint, Metrics, Run, atomic_write, environment
 from elman.runs.files import discard
 from elman.training import Counting, Report, Trainer, Validation, World, joined
 from elman.training.loop import INTERRUPTED
+from elman.training.pace import told
 
 Listener = Callable[[Report], None]
 LOGGED = ("step", "validation")  # the reports that are the same in every repetition of a run
@@ -110,6 +111,7 @@ class Session:
         self.metrics = Metrics(self.run.metrics) if world.leads else None
         self.found: Checkpoint | None = None  # the best weights that are not on disk yet
         self.notes += unplaced(self.model)
+        self.notes += told(training, self.trainer.config)
         self.notes += task.notes(batches, self.prepared, self.recipe)
         self.notes += task.too_long(self.model, self.prepared, self.recipe)
 

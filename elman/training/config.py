@@ -28,8 +28,9 @@ class TrainingConfig(Config):
     """Wall-clock limit; 0 sets none. A run that ends by the clock cannot be repeated exactly."""
     optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
     """Update rule."""
-    learning_rate: float = Field(2e-3, gt=0)
-    """Peak step size."""
+    learning_rate: float | None = Field(None, gt=0)
+    """Peak step size; null takes 2e-3 or, of adam and adamw, what parts of the model bear if that is less: 0.128 /
+    width of self-attention, 1.024 / width of an LSTM, 0.512 / width of other cells."""
     weight_decay: float = Field(0.0, ge=0)
     """Pull of the matrices towards zero (decoupled for adamw); biases, norms and rates are left alone."""
     momentum: float = Field(0.0, ge=0, lt=1)
@@ -38,8 +39,9 @@ class TrainingConfig(Config):
     """Of adam and adamw."""
     schedule: Literal["constant", "cosine", "plateau"] = "constant"
     """Rate over time: as it is, falling to final_fraction along a cosine, or divided when validation stalls."""
-    warmup_steps: int = Field(0, ge=0)
-    """Steps over which the learning rate rises from zero."""
+    warmup_steps: int | None = Field(None, ge=0)
+    """Steps over which the learning rate rises from zero; null takes none, with self-attention 100, or a tenth of all
+    steps if that is less."""
     final_fraction: float = Field(0.05, ge=0, le=1)
     """Share of the learning rate left at the end of a cosine."""
     plateau_divide: float = Field(4.0, gt=1)

@@ -12,6 +12,7 @@ from elman.errors import TrainingError
 from elman.training.config import TrainingConfig
 from elman.training.distributed import World
 from elman.training.judge import Judge
+from elman.training.pace import settled
 from elman.training.reports import Kind, Report, Validation
 from elman.training.schedules import learning_rate
 from elman.training.update import Updater
@@ -35,9 +36,10 @@ class Trainer:
     ):
         self.model, self.batches, self.config, self.world = model.to(device), batches, config, world
         self.device, self.validate = torch.device(device), validate
-        self.update, self.judge = Updater(self.model, config, self.device, world), Judge(config)
         self.step = self.epoch = self.index = self.tokens = 0
         self.total_steps = self._total_steps()
+        self.config = config = settled(config, model, self.total_steps)
+        self.update, self.judge = Updater(self.model, config, self.device, world), Judge(config)
         self.asked: str | None = None  # from outside, to stop
         self.ended: str | None = None
 

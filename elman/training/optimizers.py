@@ -8,12 +8,13 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from elman.training.config import TrainingConfig
+from elman.training.schedules import RATE
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = _groups(model, parameters) if config.weight_decay else parameters
-    common = {"lr": config.learning_rate, "weight_decay": config.weight_decay, "fused": True}
+    common = {"lr": config.learning_rate or RATE, "weight_decay": config.weight_decay, "fused": True}
     if any(parameter.device.type not in ("cpu", "cuda", "mps") for parameter in parameters):
         common["fused"] = False
     if config.optimizer == "sgd":

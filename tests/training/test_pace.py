@@ -1,0 +1,75 @@
+"""Learning rates and warm-ups where a recipe leaves them open."""
+
+import pytest
+
+from elman.cells import CELLS
+from elman.models import LanguageModel, StackConfig
+from elman.training import Trainer, TrainingConfig
+from elman.training.pace import settled, told
+
+TRANSFORMER = {"pattern": ["attention", "feedforward"], "residual": True, "norm": "pre"}
+
+
+def model(**settings: object) -> LanguageModel:
+    return LanguageModel(StackConfig.make({"hidden_size": 16, **settings}), 5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rate", "warmup"),
+    [
+        ({"pattern": ["lstm"], "hidden_size": 512}, 2e-3, 0),
+        ({"pattern": ["lstm"], "hidden_size": 1024}, 1e-3, 0),
+        ({"pattern": ["gru"], "hidden_size": 256}, 2e-3, 0),
+        ({"pattern": ["gru"], "hidden_size": 512}, 1e-3, 0),
+        ({**TRANSFORMER, "hidden_size": 32}, 2e-3, 100),
+        ({**TRANSFORMER, "hidden_size": 256}, 5e-4, 100),
+        ({**TRANSFORMER, "pattern": ["gru", "attention"], "hidden_size": 512}, 2.5e-4, 100),
+        ({"pattern": ["mamba", "window"], "hidden_size": 16}, 2e-3, 0),
+    ],
+)
+def test_the_slowest_part_of_a_model_decides(settings: dict[str, object], rate: float, warmup: int) -> None:
+    """Planted: the rate of the first part; the warm-up of the last."""
+    found = settled(TrainingConfig(), model(**settings), 5000)
+    assert (found.learning_rate, found.warmup_steps) == (rate, warmup)
+
+
+def test_what_is_asked_for_is_taken() -> None:
+    """Planted: a warm-up of 0 that was taken for none given."""
+    asked = TrainingConfig(learning_rate=0.01, warmup_steps=0)
+    assert settled(asked, model(**TRANSFORMER), 5000) == asked
+    assert told(asked, asked) == []
+
+
+def test_a_short_training_warms_up_for_a_tenth() -> None:
+    assert settled(TrainingConfig(), model(**TRANSFORMER), 30).warmup_steps == 3
+
+
+def test_rates_of_plain_descent_are_left_alone() -> None:
+    found = settled(TrainingConfig(optimizer="sgd"), model(**{**TRANSFORMER, "hidden_size": 256}), 5000)
+    assert (found.learning_rate, found.warmup_steps) == (2e-3, 0)
+
+
+def test_who_left_it_open_is_told() -> None:
+    asked = TrainingConfig()
+    taken = settled(asked, model(**{**TRANSFORMER, "hidden_size": 256}), 5000)
+    (note,) = told(asked, taken)
+    assert "learning rate 0.0005 after a warm-up of 100 steps" in note
+    assert told(asked, settled(asked, model(), 5000)) == []
+    (note,) = told(TrainingConfig(warmup_steps=7), taken)
+    assert "learning rate 0.0005, as suits" in note
+
+
+def test_a_training_follows_it() -> None:
+    """Planted: an unsettled configuration in the trainer."""
+
+    class Batches:
+        def length_of(self, epoch: int) -> int:
+            return 200
+
+    trainer = Trainer(model(**{**TRANSFORMER, "hidden_size": 256}), Batches(), TrainingConfig(max_epochs=2))
+    assert (trainer.config.learning_rate, trainer.config.warmup_steps) == (5e-4, 40)
+    assert trainer.update.config is trainer.config
+
+
+def test_every_cell_has_a_pace() -> None:
+    assert all(CELLS[name].pace.rate > 0 for name in CELLS)
