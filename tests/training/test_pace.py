@@ -24,6 +24,7 @@ def model(**settings: object) -> LanguageModel:
         ({**TRANSFORMER, "hidden_size": 32}, 2e-3, 100),
         ({**TRANSFORMER, "hidden_size": 256}, 5e-4, 100),
         ({**TRANSFORMER, "pattern": ["gru", "attention"], "hidden_size": 512}, 2.5e-4, 100),
+        ({**TRANSFORMER, "pattern": ["attention", "gru"], "hidden_size": 512}, 2.5e-4, 100),
         ({"pattern": ["mamba", "window"], "hidden_size": 16}, 2e-3, 0),
     ],
 )
