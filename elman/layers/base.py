@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from elman import config as settings
 from elman.errors import ConfigError
-from elman.registry import Registry, Traits
+from elman.registry import Pace, Registry, Traits
 from elman.shapes import Lengths, Sequence, State, Step
 
 
@@ -27,6 +27,8 @@ class SequenceLayer(nn.Module, ABC):
     """Whether a stack puts its norm, dropout and shortcut around it."""
     no_decay: ClassVar[tuple[str, ...]] = ()
     """Matrices among its own parameters that weight decay would spoil: rates, not products."""
+    pace: ClassVar[Pace | None] = None
+    """Where a recipe leaves the learning rate open; a layer without one bears what is usual."""
     input_size: int
     output_size: int
 

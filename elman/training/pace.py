@@ -5,6 +5,7 @@ from typing import Any
 from torch import nn
 
 from elman.cells import Cell
+from elman.layers import SequenceLayer
 from elman.training.config import TrainingConfig
 from elman.training.schedules import RATE
 
@@ -13,11 +14,11 @@ SHARE = 10  # a warm-up takes at most one step in so many
 
 def settled(config: TrainingConfig, model: nn.Module, total_steps: int) -> TrainingConfig:
     """With both; rates of sgd are of another kind, and not known."""
-    parts: list[Any] = [part for part in model.modules() if hasattr(part, "pace")]
-    adaptive = config.optimizer != "sgd"
+    kinds = () if config.optimizer == "sgd" else (Cell, SequenceLayer)
+    parts: list[Any] = [part for part in model.modules() if isinstance(part, kinds) and part.pace]
     rates = [part.pace.rate / (part.hidden_size if isinstance(part, Cell) else part.output_size) for part in parts]
-    rate = float(f"{min([RATE, *rates] if adaptive else [RATE]):.2g}")
-    warmup = min(max((part.pace.warmup for part in parts), default=0), total_steps // SHARE) if adaptive else 0
+    rate = float(f"{min([RATE, *rates]):.2g}")
+    warmup = min(max((part.pace.warmup for part in parts), default=0), total_steps // SHARE)
     found = {"learning_rate": rate, "warmup_steps": warmup}
     return config.model_copy(update={key: value for key, value in found.items() if getattr(config, key) is None})
 
@@ -28,5 +29,5 @@ def told(asked: TrainingConfig, taken: TrainingConfig) -> list[str]:
     rising = asked.warmup_steps is None and taken.warmup_steps
     if not (slower or rising):
         return []
-    warmup = f" after a warm-up of {taken.warmup_steps} steps" if rising else ""
-    return [f"learning rate {taken.learning_rate:g}{warmup}, as suits this model; training.learning_rate sets another"]
+    warmup = f" after {taken.warmup_steps} steps of warm-up" if rising else ""
+    return [f"learning rate {taken.learning_rate:g}{warmup}, as suits the model"]

@@ -54,7 +54,7 @@ def test_who_left_it_open_is_told() -> None:
     asked = TrainingConfig()
     taken = settled(asked, model(**{**TRANSFORMER, "hidden_size": 256}), 5000)
     (note,) = told(asked, taken)
-    assert "learning rate 0.0005 after a warm-up of 100 steps" in note
+    assert note == "learning rate 0.0005 after 100 steps of warm-up, as suits the model"
     assert told(asked, settled(asked, model(), 5000)) == []
     (note,) = told(TrainingConfig(warmup_steps=7), taken)
     assert "learning rate 0.0005, as suits" in note
