@@ -25,7 +25,9 @@ READERS: dict[str, dict[str, Any]] = {
     "recurrent (gru)": {"pattern": ["gru"], "pooling": "last"},
     "mean of word vectors": {"pattern": [], "pooling": "mean", "head_size": 32},
 }
-TRAINING = TrainingConfig(batch_size=32, max_epochs=8, learning_rate=0.01, schedule="cosine", optimizer="adam")
+TRAINING = TrainingConfig(
+    batch_size=32, max_epochs=8, learning_rate=0.01, warmup_steps=0, schedule="cosine", optimizer="adam"
+)
 PAIRS = {"train": 1000, "test": 200}
 PHRASES = {"not good": "negative", "good , not great": "positive"}
 

@@ -222,7 +222,7 @@ def test_init_writes_what_train_reads_and_refuses_to_overwrite(elman, text):
     assert ended.code == 0
     assert "elman train recipe.yaml" in ended.out
     before = (text.parent / "recipe.yaml").read_text()
-    assert "# Peak step size." in before
+    assert "# Peak step size; " in before
     assert elman("train", "recipe.yaml", "--print-config").out == before
     again = elman("init", "recipe.yaml")
     assert (again.code, "--force" in again.err) == (1, True)

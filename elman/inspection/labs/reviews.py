@@ -21,7 +21,9 @@ ADVERBS = ("very", "really", "so", "quite", "rather")
 GOOD = ("great", "good", "funny", "clever", "moving", "fresh")
 BAD = ("awful", "bad", "dull", "clumsy", "shallow", "stale")
 SENTENCES, UNITS = 3000, 16
-TRAINING = TrainingConfig(batch_size=32, max_epochs=8, learning_rate=0.01, schedule="cosine", optimizer="adam")
+TRAINING = TrainingConfig(
+    batch_size=32, max_epochs=8, learning_rate=0.01, warmup_steps=0, schedule="cosine", optimizer="adam"
+)
 
 
 class Reviewer(NamedTuple):
