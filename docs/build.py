@@ -98,11 +98,14 @@ Made by `make docs` from the newest figures of each suite in `benchmarks/results
 the machine at hand. Cases that the newest run of a suite left out follow from the run before. All rows of a table were
 measured in one run, in rounds that took turns; "times faster" is the median of the rounds' ratios, with quartiles. What
 was tried, and what did not help: [experiments](experiments.md)."""
+WHOLE = {"epochs": "Whole epochs of the WikiText-2 LSTM recipe (`python -m benchmarks.epochs`)"}  # no suite: minutes
+SHARE = "_share_of_copy"
 
 
 def speed() -> str:
     pages = [SPEED]
-    for name, suite in SUITES.items():
+    titles = {name: f"{suite.title[0].upper()}{suite.title[1:]}" for name, suite in SUITES.items()}
+    for name, heading in (titles | WHOLE).items():
         for kind in ("cpu", "gpu"):
             found = sorted((DOCS.parent / "benchmarks" / "results").glob(f"*-{name}-{kind}.json"), reverse=True)
             seen: set[str] = set()
@@ -112,7 +115,7 @@ def speed() -> str:
                     break
                 tables = {title: table for title, table in _measured(kept["results"]) if title not in seen}
                 if tables and not seen:
-                    pages.append(f"## {suite.title[0].upper()}{suite.title[1:]}")
+                    pages.append(f"## {heading}")
                 if tables:
                     machine = ", ".join(f"{key} {value}" for key, value in kept["machine"].items() if value)
                     pages.append(f"{kept['date']}; {machine}.")
@@ -134,6 +137,13 @@ def _measured(figures: Any, title: str = "") -> Iterator[tuple[str, str]]:
         elif case["case"]["form"] == "alone":
             calls = [[one["kind"], f"{one['first_call_s']:.1f}"] for one in case["checks"] if "first_call_s" in one]
             yield case["name"], _rows(["", "first call, compiled, s"], calls)
+    if trained := {name: row for name, row in figures.items() if "seconds_per_epoch" in _named(row)}:
+        cells = [[name, f"{row['seconds_per_epoch']:.2f}", f"{row['perplexity']:.2f}"] for name, row in trained.items()]
+        cells.append(["ratio", f"{figures['times_faster']:.2f}", f"{figures['perplexity_ratio']:.4f}"])
+        yield f"{figures['epochs']} epochs", _rows(["", "seconds an epoch", "validation perplexity"], cells)
+    if shares := {name: share for name, share in figures.items() if name.endswith(SHARE)}:
+        cells = [[name.removesuffix(SHARE), f"{share:.2f}"] for name, share in shares.items()]
+        yield f"{title}, beside a copy", _rows(["", "share of its speed"], cells)
     rows = {name: row for name, row in figures.items() if isinstance(row, Mapping) and "faster" in row}
     if rows:
         cells = [
@@ -149,6 +159,10 @@ def _measured(figures: Any, title: str = "") -> Iterator[tuple[str, str]]:
     for name, inner in figures.items():
         if name not in rows and name not in plain:
             yield from _measured(inner, title if name in ("variants", "table") else f"{title}, {name}".lstrip(", "))
+
+
+def _named(figures: Any) -> Mapping[str, Any]:
+    return figures if isinstance(figures, Mapping) else {}
 
 
 def _clocked(times: Mapping[str, Any]) -> Iterator[list[str]]:
