@@ -17,9 +17,9 @@ from elman.cells import CELLS
 from elman.config import Config
 from elman.corpus import DataConfig
 from elman.corpus.synthetic import LANGUAGES
-from elman.corpus.tasks import TASKS as ABILITIES
+from elman.corpus.synthetic_tasks import TASKS as ABILITIES
 from elman.inspection import permutation
-from elman.inspection.families import COSTS, COUNTED, default, families
+from elman.inspection.catalog import COSTS, COUNTED, default, families
 from elman.layers import LAYERS
 from elman.models import MODELS, StackConfig
 from elman.pipeline.names import FORMS

@@ -10,8 +10,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "elman"
 TOP = ["errors", "registry", "config", "shapes"]
-ROOMS = ["corpus", "tokenizers", "batches", "ops", "cells", "layers", "models", "training", "runs", "evaluation"]
-ROOMS += ["generation", "inspection", "pipeline", "comparison", "serving", "studio", "bench", "cli"]
+ROOMS = ["corpus", "tokenizers", "batches", "ops", "compiler", "recurrence", "cells", "layers", "models", "training"]
+ROOMS += ["runs", "evaluation", "generation", "figures", "inspection", "pipeline", "comparison", "serving", "studio"]
+ROOMS += ["bench", "cli"]
 # Generation needs what evaluation and training need: a look at the model without changing it.
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from elman.config import Config
-from elman.corpus.tagged import Tagged
+from elman.corpus.conll import Tagged
 from elman.corpus.tags import TagSet
 
 UNKNOWN = 0  # of words, and of characters

@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from elman.cells import CELLS
-from elman.generation.choose import GenerationConfig
+from elman.compiler.cpu.step import Runner, compile_step
+from elman.compiler.errors import CannotCompile
+from elman.generation.sampling import GenerationConfig
 from elman.generation.stream import generate_tokens
 from elman.layers import LAYERS
 from elman.models import LanguageModel, StackConfig
-from elman.ops.native import CannotCompile, Runner, compile_step
-from elman.ops.recurrence import forms_that_can_run, using
 from elman.ops.state import tensors
+from elman.recurrence import forms_that_can_run, using
 
 CLOSE = 1e-3  # of the largest number: float32, and products in tf32 where the device has them
 

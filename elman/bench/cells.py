@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from elman.bench.harness import compare, interleaved
 from elman.cells import CELLS, Cell
-from elman.ops.recurrence import compiled, forms_that_can_run, recur, using
+from elman.recurrence import compiled_cpp, forms_that_can_run, recur, using
 
 SHAPES = [(1, 35, 64), (8, 35, 64), (64, 35, 64)]  # rows, steps, units
 SHAPES += [(1, 35, 256), (32, 8, 256), (32, 35, 256), (64, 64, 256)]
@@ -27,8 +27,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 
 def multiplications(cell: Any) -> int:
     """Of one row in one step, the input's product included."""
-    made = compiled.plan(cell)
-    assert isinstance(made, compiled.Plan)
+    made = compiled_cpp.plan(cell)
+    assert isinstance(made, compiled_cpp.Plan)
     past = sum(len(node.args) for node in made.step.nodes if node.op == "product")
     return cell.from_input.weight.numel() + past * cell.hidden_size**2
 

@@ -19,9 +19,9 @@ from elman.batches import Batch
 from elman.bench.harness import compare, interleaved, show
 from elman.models import LanguageModel, StackConfig
 from elman.ops.dropout import locked_dropout
-from elman.ops.recurrence import using
+from elman.recurrence import using
 from elman.training import TrainingConfig, World
-from elman.training.captured import WARM
+from elman.training.cuda_graph import WARM
 from elman.training.update import Updater
 
 RATE, CLIP, TOKENS = 1.0, 0.25, 2_088_628  # tokens of WikiText-2's training text

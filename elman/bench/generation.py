@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from elman.bench.harness import compare, interleaved, show
-from elman.generation.choose import GenerationConfig
-from elman.generation.native import explain
+from elman.generation.engine import explain
+from elman.generation.sampling import GenerationConfig
 from elman.generation.stream import generate_tokens
 from elman.models import LanguageModel, StackConfig
 

@@ -168,7 +168,7 @@ def _planned(plan: tuple[int, ...], leaves: list[Tensor], weights: Tensor) -> tu
             both(backward=False)
 
     def both(backward: bool = True) -> None:
-        before, selective.kernel.PLAN = selective.kernel.PLAN, selective.kernel.Plan(*plan)
+        before, selective.kernel.PLAN = selective.kernel.PLAN, selective.kernel.LaunchConfig(*plan)
         try:
             outputs = _running(selective.kernel.run)(*leaves)[0]
             if backward:
@@ -187,7 +187,7 @@ def selective_scans(rounds: int) -> dict[str, Any]:
     for plan in PLANS:
         if late():
             break
-        selective.kernel.PLAN = selective.kernel.Plan(*plan)
+        selective.kernel.PLAN = selective.kernel.LaunchConfig(*plan)
         try:
             worst = max(map(error, trained(_running(selective.kernel.run), small), exact))
         finally:

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from elman.bench.harness import write
 from elman.cells import CELLS
-from elman.ops import alarm, scan
+from elman.ops import kernel_timeout, scan
 from elman.ops.forms import using
-from elman.ops.recurrence import choose, newton, recur
 from elman.ops.state import tensors
+from elman.recurrence import choose, newton, recur
 
 Variants = dict[str, Callable[[], Any]]
 ROUNDS = 30
@@ -174,10 +174,10 @@ def _plans(way: str, walk: Callable[[], Any], made: list[Tensor]) -> dict[str, d
     table: dict[str, dict[str, float]] = {}
     expected: list[Tensor] = []
     for plan in SCAN_PLANS[way]:
-        with _set(**{{"forward": "PLAN", "backward": "BACK"}[way]: scan.kernel.Plan(*plan)}):
+        with _set(**{{"forward": "PLAN", "backward": "BACK"}[way]: scan.kernel.LaunchConfig(*plan)}):
             try:
                 walk()
-                alarm.check(made[0].device, wait=True)
+                kernel_timeout.check(made[0].device, wait=True)
             except Exception as failure:
                 print(f"  {plan}: {type(failure).__name__}: {str(failure)[:200]}", flush=True)
                 continue

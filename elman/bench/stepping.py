@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from elman.bench.harness import compare, interleaved, show
-from elman.generation.choose import GenerationConfig, random_stream, sample
+from elman.compiler.cpu.step import Program, Runner, compile_step
+from elman.generation.sampling import GenerationConfig, random_stream, sample
 from elman.generation.stream import generate_tokens
 from elman.layers import LAYERS
 from elman.models import LanguageModel, StackConfig
-from elman.ops.native import Program, Runner, compile_step
 from elman.ops.state import tensors
 
 VOCABULARY, TOKENS = 10_000, 64

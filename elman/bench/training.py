@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from elman.batches import Batch
 from elman.bench.harness import compare, interleaved, show
 from elman.models import LanguageModel, StackConfig
-from elman.ops.recurrence import using
+from elman.recurrence import using
 from elman.training import TrainingConfig, World
 from elman.training.update import Updater
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from elman import config as settings
 from elman.cells.products import PastProduct
+from elman.compiler.cell_program import first_parameter
 from elman.errors import ConfigError
-from elman.ops.recurrence.steps import first_parameter
-from elman.ops.recurrence.vendor import VendorCall
+from elman.recurrence.vendor import VendorCall
 from elman.registry import Pace, Registry, Traits
 from elman.shapes import State, Step
 

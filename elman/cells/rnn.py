@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from elman.cells.base import CELLS, Cell
 from elman.cells.products import PastProduct, start
-from elman.ops.recurrence.vendor import VendorCall
 from elman.ops.taps import tap
+from elman.recurrence.vendor import VendorCall
 from elman.registry import Traits
 from elman.shapes import Step
 

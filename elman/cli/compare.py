@@ -105,17 +105,17 @@ def compare(
 
 def _places(race: Any, ray: str | None, workers: int, modules: Sequence[Path]) -> list[Any] | None:
     """Where trainings run: none given means this machine. Nothing at all in a process that only serves another's."""
-    from elman.comparison import on_ray, on_torchrun
+    from elman.comparison import ray_workers, torchrun_workers
 
     if ray:
-        return on_ray.places(ray, workers, modules, accelerated=race.recipe.get("device") != "cpu")
-    if on_torchrun.processes() == 1:
+        return ray_workers.places(ray, workers, modules, accelerated=race.recipe.get("device") != "cpu")
+    if torchrun_workers.processes() == 1:
         return []
     if workers:
         raise ConfigError("--workers: under torchrun each of its processes trains, so leave it out")
-    if on_torchrun.leads():
-        return on_torchrun.places(modules)
-    on_torchrun.serve(modules)
+    if torchrun_workers.leads():
+        return torchrun_workers.places(modules)
+    torchrun_workers.serve(modules)
     return None
 
 

@@ -29,7 +29,7 @@ def distill(
     Translations that are there already are taken, if this teacher wrote them.
     """
     from elman.config import parse_overrides
-    from elman.pipeline.distilling import check_origin, distill, student_recipe
+    from elman.pipeline.distillation import check_origin, distill, student_recipe
 
     if run is not None:
         _refuse_used(run, module)

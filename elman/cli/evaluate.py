@@ -36,7 +36,7 @@ def evaluate(
 
     How translations are looked for can be set as in a recipe: --search.length_penalty 1.
     """
-    from elman.pipeline.judging import compare_runs, evaluate_run
+    from elman.pipeline.evaluate import compare_runs, evaluate_run
 
     search = options.search_settings(context.obj, beam_size)
     asked: dict[str, Any] = {"data": data, "target": target, "columns": columns, "split": split, "lanes": lanes}

@@ -47,7 +47,7 @@ def generate(
     json: options.Json = False,
 ) -> None:
     """Go on from a prompt; text appears as it is written."""
-    from elman.pipeline.trained import load
+    from elman.pipeline.trained_model import load
 
     given: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
     given |= {"repetition_penalty": repetition_penalty, "stop": stop, "seed": seed}

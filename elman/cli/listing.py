@@ -27,7 +27,7 @@ def show_all(json: bool) -> None:
 
     names = every_name()
     if json:
-        from elman.inspection.families import families
+        from elman.inspection.catalog import families
 
         options.show_json({**names, "families": {name: family.plain() for name, family in families().items()}})
         return
@@ -37,7 +37,7 @@ def show_all(json: bool) -> None:
 
 
 def show_facts(json: bool) -> None:
-    from elman.inspection.families import COSTS, COUNTED, families
+    from elman.inspection.catalog import COSTS, COUNTED, families
 
     found = families()
     if json:
@@ -51,7 +51,7 @@ def show_facts(json: bool) -> None:
 
 
 def show_one(name: str, json: bool) -> None:
-    from elman.inspection.families import COSTS, COUNTED, entry
+    from elman.inspection.catalog import COSTS, COUNTED, entry
     from elman.pipeline.names import FORMS
 
     if name in FORMS:

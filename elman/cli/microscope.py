@@ -93,7 +93,7 @@ def gradients(
     json: options.Json = False,
 ) -> None:
     """How far back gradients reach: of a run on a text, or of untrained layers without any data."""
-    from elman.inspection import fading
+    from elman.inspection import gradient_decay
     from elman.inspection.gradients import fading_figure, model_figure
 
     if run is not None:
@@ -103,7 +103,7 @@ def gradients(
         reading = found.reading(given(text), target, precision)
         deliver(model_figure(reading, f"{found.of}, {precision}"), to, json, run)
         return
-    probes = [fading.Probe.parse(one) for one in model or fading.USUAL]
+    probes = [gradient_decay.Probe.parse(one) for one in model or gradient_decay.USUAL]
     deliver(fading_figure(probes, length, hidden, seed, precision), to, json)
 
 
@@ -269,7 +269,7 @@ def deliver(figure: Any, to: Path | None, json: bool, run: Path | None = None) -
     """A picture to its file, as JSON, or to the terminal."""
     from dataclasses import replace
 
-    from elman.inspection.terminal import supports_colour
+    from elman.figures.render_text import supports_colour
 
     of = ": ".join(str(part) for part in (run, figure.of) if part)
     figure = replace(figure, of=of).by(options.command())

@@ -42,7 +42,7 @@ def hint(*words: str | Path, modules: Iterable[Path] | None = ()) -> str:
 def _read_modules(paths: list[Path] | None) -> list[Path] | None:
     """Before the verb begins, so that every name is known to it."""
     if paths:
-        from elman.comparison.modules import read_modules
+        from elman.comparison.user_modules import read_modules
 
         read_modules(paths)
     return paths

@@ -36,7 +36,7 @@ def predict(
     How translations are looked for can be set as in a recipe: --search.length_penalty 1. Where an object has a target
     beside its source, --json also gives that one's log-probability.
     """
-    from elman.pipeline.trained import load
+    from elman.pipeline.trained_model import load
 
     model = load(run, device or "auto", others or ())
     search = options.search_settings(context.obj, beam_size)

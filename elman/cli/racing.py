@@ -14,8 +14,8 @@ from elman.cli import options
 from elman.comparison import Found, Running
 from elman.comparison.plan import Job
 from elman.comparison.results import PARQUET, curve
-from elman.comparison.running import Event
-from elman.comparison.words import effort, headline, number, seeds_of, short, spread, staircase, unit_of
+from elman.comparison.scheduler import Event
+from elman.comparison.verdict import effort, headline, number, seeds_of, short, spread, staircase, unit_of
 
 SPEEDS = {"generation_tokens": "write/s", "answers": "answer/s"}
 

@@ -35,7 +35,7 @@ def score(
 
     A model that translates scores targets, given their sources: log-probability, that of a token in the mean, and both.
     """
-    from elman.pipeline.trained import load
+    from elman.pipeline.trained_model import load
 
     if (engine or weights) and not stream:
         raise ConfigError("--engine and --weights say how a stream is read; add --stream")

@@ -30,7 +30,7 @@ def tasks(
     json: options.Json = False,
 ) -> None:
     """Train small models of each family on synthetic tasks, and compare with what was published."""
-    from elman.pipeline.abilities import in_order, read_records, summary, verdict
+    from elman.pipeline.synthetic_tasks import in_order, read_records, summary, verdict
 
     if show != bool(files):
         raise ConfigError("--show takes files of results, and files are only for --show: elman tasks --show a.jsonl")
@@ -59,9 +59,9 @@ def _run(
     import torch
     from rich.console import Console
 
-    from elman.corpus.tasks import TASKS
-    from elman.pipeline.abilities import FAMILIES, carry_out, plan
+    from elman.corpus.synthetic_tasks import TASKS
     from elman.pipeline.devices import choose_device
+    from elman.pipeline.synthetic_tasks import FAMILIES, carry_out, plan
 
     attempts = plan(task or list(TASKS), family or list(FAMILIES), size, seeds)
     path = out or Path("runs") / f"tasks-{size}.jsonl"

@@ -42,7 +42,7 @@ def train(
     """Train a model. Any setting of the recipe is an option: --training.learning_rate 3e-4 --model.dropout 0.2."""
     from elman.pipeline import tracking
     from elman.pipeline.recipe import write_recipe
-    from elman.pipeline.resuming import source_of
+    from elman.pipeline.resume import source_of
     from elman.pipeline.session import default_run
 
     built = options.build_recipe(

@@ -1,11 +1,11 @@
 """The race: several families on the same data at a matched budget; who wins, how sure that is, and what it costs."""
 
+from elman.comparison.api import compare
 from elman.comparison.config import DEMO, EMBEDDED, Race
 from elman.comparison.race import Running, read_race
 from elman.comparison.ranking import Scores, Verdict, rank
 from elman.comparison.report import write_report
 from elman.comparison.results import Found, gather, read_results
-from elman.comparison.whole import compare
 
 __all__ = [
     "DEMO",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elman.comparison.results import Found, curve
-from elman.comparison.words import SHARES, number
+from elman.comparison.verdict import SHARES, number
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8A6D00", "#A50026", "#000000", "#7F3C8D")
 MARKS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")

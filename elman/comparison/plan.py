@@ -9,9 +9,9 @@ from typing import Any
 
 from elman.comparison.budget import VALIDATIONS, Budget, budget_of, per_step, with_steps
 from elman.comparison.config import Race
-from elman.comparison.field import FIELDS, counts, form
+from elman.comparison.entrants import FIELDS, counts, form
 from elman.comparison.flops import training_flops
-from elman.comparison.sizes import solve
+from elman.comparison.width_solver import solve
 from elman.errors import ConfigError
 from elman.layers.laws import examine, sources
 from elman.models.stack import count_parameters
@@ -58,7 +58,7 @@ class Job:
         return f"{self.entrant} {self.label}"
 
 
-class Plan:
+class RacePlan:
     """All that is known before the first step."""
 
     def __init__(self, race: Race, folder: Path):

@@ -9,10 +9,10 @@ from typing import Any
 import yaml
 
 from elman.comparison.config import Race
-from elman.comparison.launching import Place, here
-from elman.comparison.modules import read_modules
-from elman.comparison.plan import Entrant, Job, Plan
-from elman.comparison.running import Crew, Event
+from elman.comparison.plan import Entrant, Job, RacePlan
+from elman.comparison.scheduler import Crew, Event
+from elman.comparison.user_modules import read_modules
+from elman.comparison.workers import Worker, here
 from elman.config import commented_yaml, read_yaml
 from elman.errors import ConfigError, RunError
 from elman.layers.laws import agree
@@ -38,7 +38,7 @@ class Running:
         workers: int = 0,
         resume: bool = False,
         modules: Sequence[str | Path] = (),
-        places: Sequence[Place] = (),
+        places: Sequence[Worker] = (),
     ):
         """`modules` are files of Python that register what entrants are made of; `places` is where trainings run, if
         that is not this machine."""
@@ -47,7 +47,7 @@ class Running:
         new = not self.folder.exists()
         self.race = _kept(race, self.folder, resume)
         try:
-            self.plan = Plan(self.race, self.folder)
+            self.plan = RacePlan(self.race, self.folder)
             _keep_sources(self.plan)
         except Exception:
             if new:
@@ -60,7 +60,7 @@ class Running:
         self.speeds: dict[str, float] = {}
         self.jobs: dict[str, list[Job]] = {}
 
-    def _here(self, workers: int, modules: Sequence[str | Path]) -> Sequence[Place]:
+    def _here(self, workers: int, modules: Sequence[str | Path]) -> Sequence[Worker]:
         accelerators = _accelerators() if choose_device(self.plan.base.device).type == "cuda" else 0
         return here(workers or accelerators or _cores(), accelerators, modules)
 
@@ -152,7 +152,7 @@ def _kept(race: Race, folder: Path, resume: bool) -> Race:
     return race
 
 
-def _keep_sources(plan: Plan) -> None:
+def _keep_sources(plan: RacePlan) -> None:
     """What entrants of others are made of, written down; a race that goes on has the same."""
     path = plan.folder / SOURCES
     before = json.loads(path.read_text()) if path.exists() else {}

@@ -7,13 +7,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from elman.comparison.examples import parting
+from elman.comparison.disagreements import parting
+from elman.comparison.inference_cost import APPLIES
 from elman.comparison.page import PAGE, grid
 from elman.comparison.pictures import Picture, draw_all
 from elman.comparison.race import Running
 from elman.comparison.results import Found
-from elman.comparison.usage import APPLIES
-from elman.comparison.words import chance, effort, headline, number, seeds_of, short, spread, staircase, unit_of
+from elman.comparison.verdict import chance, effort, headline, number, seeds_of, short, spread, staircase, unit_of
 from elman.runs import atomic_write
 
 SAMPLES = 3

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from elman.comparison.measures import Units, units_of
+from elman.comparison.breakdowns import Units, units_of
+from elman.comparison.inference_cost import usage_of
+from elman.comparison.parquet import write_parquet
 from elman.comparison.plan import Entrant, Job
 from elman.comparison.race import Running, results_of
 from elman.comparison.ranking import Scores, Verdict, rank
-from elman.comparison.tables import write_parquet
-from elman.comparison.usage import usage_of
 from elman.errors import ElmanError, MissingExtra
 from elman.pipeline.results import look_up
 from elman.runs import atomic_write, read_metrics

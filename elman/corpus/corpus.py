@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from elman.corpus.config import DataConfig
 from elman.corpus.document import Document, Repairs
-from elman.corpus.heldout import HeldOut, hold_out
-from elman.corpus.reading import Reading
+from elman.corpus.hash_split import HeldOut, hold_out
 from elman.corpus.records import record_documents
+from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import STANDARD_INPUT, Source, digest, locate, spool
 from elman.corpus.text import PASSAGE_LINES, PASSAGES, block_documents, count_lines, file_documents, line_documents
 from elman.errors import ConfigError, DataError
@@ -156,7 +156,7 @@ class Corpus:
 
     def _read(self, sources: Iterable[Source], repairs: Repairs, passage: int | None = None) -> Iterator[Document]:
         for source in sources:
-            reading = Reading(source, self.config, repairs)
+            reading = SourceReader(source, self.config, repairs)
             if self.unit == "file":
                 yield from file_documents(reading, passage)
             elif self.unit == "block":
@@ -190,7 +190,7 @@ class Corpus:
         """How many lines are held out together: fewer where there is little text."""
         enough, count = PASSAGES * PASSAGE_LINES, 0
         for source in sources:
-            count += count_lines(Reading(source, self.config, Repairs()), enough - count)
+            count += count_lines(SourceReader(source, self.config, Repairs()), enough - count)
             if count >= enough:
                 break
         return max(1, count // PASSAGES)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.corpus.document import Repairs
-from elman.corpus.labelled import Labelled
+from elman.corpus.labelled_corpus import Labelled
 from elman.errors import ConfigError, DataError, nearest
 
 AT_ONCE = 1024  # texts encoded together

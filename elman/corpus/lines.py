@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from elman.corpus.reading import Reading
+from elman.corpus.source_reader import SourceReader
 
 BOM = b"\xef\xbb\xbf"
 SPACE_WITHIN = 1024  # a line that must be cut is cut after a space, if one is this near
@@ -19,7 +19,7 @@ class Line(NamedTuple):
     cut: bool  # longer than the limit: the same line goes on in the next one of these
 
 
-def lines(reading: Reading, limit: int) -> Iterator[Line]:
+def lines(reading: SourceReader, limit: int) -> Iterator[Line]:
     """All lines, without a byte order mark; one of more than `limit` bytes comes in parts, cut between characters."""
     number, first = 1, True
     for whole, cut in _split(reading.chunks(), limit):
@@ -36,7 +36,7 @@ def lines(reading: Reading, limit: int) -> Iterator[Line]:
         number += not cut
 
 
-def whole_lines(reading: Reading) -> Iterator[Line]:
+def whole_lines(reading: SourceReader) -> Iterator[Line]:
     """Lines for readers to whom half a line is of no use: one beyond `max_record_bytes` is an error."""
     limit = reading.config.max_record_bytes
     for line in lines(reading, limit):

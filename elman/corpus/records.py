@@ -7,7 +7,7 @@ from typing import Any
 
 from elman.corpus.document import Document
 from elman.corpus.lines import whole_lines
-from elman.corpus.reading import Reading
+from elman.corpus.source_reader import SourceReader
 from elman.corpus.tables import read_hub, read_parquet, require_column
 from elman.errors import DataError
 
@@ -15,7 +15,7 @@ Column = str | int  # a name; in a table without a header, a number counted from
 Fields = Iterator[tuple[tuple[Any, ...], int]]  # what the chosen columns of each record hold, and the record's line
 
 
-def record_documents(reading: Reading) -> Iterator[Document]:
+def record_documents(reading: SourceReader) -> Iterator[Document]:
     """A record's size is that of its text as a line of UTF-8, so that scores compare across formats."""
     column = reading.config.column
     for (value,), line in read_columns(reading, [column]):
@@ -23,9 +23,9 @@ def record_documents(reading: Reading) -> Iterator[Document]:
         yield Document(text, reading.source.name, line, len(text.encode()) + 1 if text.strip() else 0)
 
 
-def read_columns(reading: Reading, columns: Sequence[Column]) -> Fields:
+def read_columns(reading: SourceReader, columns: Sequence[Column]) -> Fields:
     """The chosen columns of every record, in the order asked for; an empty line gives None for each."""
-    readers: dict[str, Callable[[Reading, Sequence[Column]], Fields]] = {
+    readers: dict[str, Callable[[SourceReader, Sequence[Column]], Fields]] = {
         "jsonl": read_jsonl,
         "csv": read_csv,
         "tsv": read_csv,
@@ -35,7 +35,7 @@ def read_columns(reading: Reading, columns: Sequence[Column]) -> Fields:
     return readers[reading.source.format](reading, columns)
 
 
-def as_text(reading: Reading, value: Any, line: int, column: Column) -> str:
+def as_text(reading: SourceReader, value: Any, line: int, column: Column) -> str:
     """A value that must be text, mended where it has to be; nothing is empty text."""
     if isinstance(value, bytes):
         text = reading.mend(value, line)
@@ -50,7 +50,7 @@ def as_text(reading: Reading, value: Any, line: int, column: Column) -> str:
     return text
 
 
-def read_jsonl(reading: Reading, columns: Sequence[Column]) -> Fields:
+def read_jsonl(reading: SourceReader, columns: Sequence[Column]) -> Fields:
     for line in whole_lines(reading):
         text = reading.decode(line.raw, line.number)
         if not text.strip():
@@ -69,7 +69,7 @@ def read_jsonl(reading: Reading, columns: Sequence[Column]) -> Fields:
         yield tuple(record[require_column(reading, record, column, line.number)] for column in columns), line.number
 
 
-def read_csv(reading: Reading, columns: Sequence[Column]) -> Fields:
+def read_csv(reading: SourceReader, columns: Sequence[Column]) -> Fields:
     """Tables with a header, or without one if columns are numbers. In tsv, a quote is a character like others."""
     table = _Table(reading)
     width, places = 0, list[int]()
@@ -86,7 +86,7 @@ def read_csv(reading: Reading, columns: Sequence[Column]) -> Fields:
         yield tuple(row[place] for place in places), line
 
 
-def first_row(reading: Reading) -> list[str]:
+def first_row(reading: SourceReader) -> list[str]:
     """What a table begins with, a header or not; nothing if it is empty."""
     return next((row for row, _ in _Table(reading).rows() if row), [])
 
@@ -108,7 +108,7 @@ def two_columns(columns: list[Column] | None, first: str, second: str) -> list[C
     return columns
 
 
-def _place(reading: Reading, row: list[str], column: Column, line: int) -> int:
+def _place(reading: SourceReader, row: list[str], column: Column, line: int) -> int:
     if isinstance(column, str):
         names = [name.strip() for name in row]
         return names.index(require_column(reading, names, column, line))
@@ -120,7 +120,7 @@ def _place(reading: Reading, row: list[str], column: Column, line: int) -> int:
 class _Table:
     """Rows of fields with the line each begins on; no row may take more than `max_record_bytes`."""
 
-    def __init__(self, reading: Reading):
+    def __init__(self, reading: SourceReader):
         self.reading, self.start, self.size = reading, 1, 0
 
     def rows(self) -> Iterator[tuple[list[str], int]]:
@@ -155,10 +155,10 @@ def _next_row(rows: Iterable[list[str]], limit: int) -> list[str] | None:
         csv.field_size_limit(before)
 
 
-def _not_json(reading: Reading, reason: str, line: int, column: int | None = None) -> DataError:
+def _not_json(reading: SourceReader, reason: str, line: int, column: int | None = None) -> DataError:
     return reading.error(reason, line, column, remedy='give one object on each line: {"text": "..."}')
 
 
-def _too_long(reading: Reading, line: int, guess: str = "") -> DataError:
+def _too_long(reading: SourceReader, line: int, guess: str = "") -> DataError:
     limit = reading.config.max_record_bytes
     return reading.error(f"the record is longer than {limit} bytes{guess}", line, remedy="raise data.max_record_bytes")

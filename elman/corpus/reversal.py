@@ -9,7 +9,7 @@ from pydantic import Field
 from elman.config import Config
 from elman.corpus.config import DataConfig, Places
 from elman.corpus.document import PairDocument, Repairs
-from elman.corpus.reading import Reading
+from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import locate
 from elman.corpus.text import line_documents
 
@@ -87,7 +87,7 @@ class ReversalLanguage:
         config, given = self.config, getattr(self.config, name)
         if given:
             for source in locate(given, "text", name):
-                documents = line_documents(Reading(source, DataConfig(), Repairs()))
+                documents = line_documents(SourceReader(source, DataConfig(), Repairs()))
                 yield from (document.text for document in documents if document.text.strip())
         elif not config.train:
             count = config.words if name == "train" else max(1, config.words // 10)

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from elman.corpus.reading import Reading
+from elman.corpus.source_reader import SourceReader
 from elman.errors import DataError, MissingExtra, nearest
 
 Rows = Iterator[tuple[tuple[Any, ...], int]]
 ROWS = 256  # of a parquet file, in memory at a time
 
 
-def require_column(reading: Reading, names: Iterable[str], column: str | int, line: int | None = None) -> str:
+def require_column(reading: SourceReader, names: Iterable[str], column: str | int, line: int | None = None) -> str:
     """A chosen column if it is there, once; else an error that lists those that are."""
     column, known = str(column), list(names)
     if known.count(column) == 1:
@@ -21,7 +21,7 @@ def require_column(reading: Reading, names: Iterable[str], column: str | int, li
     raise reading.error(f"{reason}; columns: {shown}", line, column, remedy=remedy)
 
 
-def read_parquet(reading: Reading, columns: Sequence[str | int]) -> Rows:
+def read_parquet(reading: SourceReader, columns: Sequence[str | int]) -> Rows:
     """Strings come as bytes: pyarrow does not promise that those in a file are valid UTF-8."""
     try:
         import pyarrow  # noqa: F401  (the next line needs it)
@@ -43,7 +43,7 @@ def read_parquet(reading: Reading, columns: Sequence[str | int]) -> Rows:
         raise reading.error(f"cannot be read as parquet: {_first_line(error)}") from None
 
 
-def _values(reading: Reading, values: Any, column: str) -> Any:
+def _values(reading: SourceReader, values: Any, column: str) -> Any:
     from pyarrow import large_binary, types
 
     if types.is_dictionary(values.type):
@@ -55,7 +55,7 @@ def _values(reading: Reading, values: Any, column: str) -> Any:
     return values
 
 
-def read_hub(reading: Reading, columns: Sequence[str | int]) -> Rows:
+def read_hub(reading: SourceReader, columns: Sequence[str | int]) -> Rows:
     """A data set of the hub, or one in a local folder, as it streams."""
     try:
         from datasets import load_dataset

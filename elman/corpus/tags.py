@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.corpus.conll import Tagged
 from elman.corpus.document import Repairs
 from elman.corpus.entities import OUTSIDE, Entity, entities, split_tag
-from elman.corpus.tagged import Tagged
 from elman.errors import DataError, nearest
 
 Scheme = Literal["none", "iob1", "bio", "bioes"]

@@ -5,19 +5,19 @@ from dataclasses import replace
 
 from elman.corpus.document import Document
 from elman.corpus.lines import Line, lines, whole_lines
-from elman.corpus.reading import Reading
+from elman.corpus.source_reader import SourceReader
 
 PIECE_BYTES = 2**20  # of a file that is one document: what is held in memory at a time
 PASSAGE_BYTES, PASSAGE_LINES = 2**16, 64  # of such a file when a part of it is held out
 PASSAGES = 20  # aimed at where there is little text
 
 
-def line_documents(reading: Reading) -> Iterator[Document]:
+def line_documents(reading: SourceReader) -> Iterator[Document]:
     for line in whole_lines(reading):
         yield Document(reading.decode(line.raw, line.number), reading.source.name, line.number, line.size)
 
 
-def block_documents(reading: Reading) -> Iterator[Document]:
+def block_documents(reading: SourceReader) -> Iterator[Document]:
     """Blank lines belong to the block before them, those that open the file to the first block."""
     limit = reading.config.max_record_bytes
     block: list[str] = []
@@ -41,7 +41,7 @@ def block_documents(reading: Reading) -> Iterator[Document]:
         yield Document("\n".join(block), reading.source.name, start, size)
 
 
-def file_documents(reading: Reading, max_lines: int | None = None) -> Iterator[Document]:
+def file_documents(reading: SourceReader, max_lines: int | None = None) -> Iterator[Document]:
     """One document in pieces that keep their newlines (all written \\n); passages of `max_lines` lines if given."""
     limit = PASSAGE_BYTES if max_lines else PIECE_BYTES
     gathered: list[Line] = []
@@ -63,13 +63,13 @@ def file_documents(reading: Reading, max_lines: int | None = None) -> Iterator[D
         yield waiting
 
 
-def _piece(reading: Reading, gathered: list[Line]) -> Document:
+def _piece(reading: SourceReader, gathered: list[Line]) -> Document:
     raw = b"".join(line.raw + b"\n" if line.ended else line.raw for line in gathered)
     first = gathered[0].number
     return Document(reading.decode(raw, first), reading.source.name, first, sum(line.size for line in gathered))
 
 
-def count_lines(reading: Reading, enough: int) -> int:
+def count_lines(reading: SourceReader, enough: int) -> int:
     """The lines of a file (parts of very long ones), counted no further than needed."""
     count = 0
     for count, _ in enumerate(lines(reading, PASSAGE_BYTES), start=1):

@@ -2,7 +2,6 @@
 
 from elman.evaluation.classification import Classification, MultiLabel, PerLabel, score_label_sets, score_labels
 from elman.evaluation.config import EvaluationConfig
-from elman.evaluation.languages import Agreement, Comparison, Excess, agreement, compare, excess
 from elman.evaluation.likelihood import Likelihood, evaluate
 from elman.evaluation.score import Score, score_texts
 from elman.evaluation.significance import (
@@ -12,6 +11,7 @@ from elman.evaluation.significance import (
     paired_scores,
     resample_interval,
 )
+from elman.evaluation.synthetic import Agreement, Comparison, Excess, agreement, compare, excess
 from elman.evaluation.tagging import TaggingScore, entities, judge_tags
 from elman.evaluation.translation import Measure, edit_distance, judge_translations, paired_bleu, why_no_bleu
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from elman.errors import DataError
-from elman.evaluation.plain import plain
+from elman.evaluation.jsonable import jsonable
 from elman.evaluation.significance import resample_interval, share_interval
 
 BINS = 15  # of confidence, equally wide (Guo et al., 2017)
@@ -46,7 +46,7 @@ class Classification:
     """Texts by true label (rows) and answer (columns), in the order of `per_label`."""
 
     def plain(self) -> dict[str, Any]:
-        return plain(self)
+        return jsonable(self)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class MultiLabel:
     per_label: list[PerLabel]
 
     def plain(self) -> dict[str, Any]:
-        return plain(self)
+        return jsonable(self)
 
 
 def score_labels(probabilities: ArrayLike, truth: ArrayLike, names: Sequence[str]) -> Classification:

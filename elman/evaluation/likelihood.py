@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from elman.errors import ElmanError
-from elman.evaluation.plain import plain
+from elman.evaluation.inference_mode import device_of, inference_mode
+from elman.evaluation.jsonable import jsonable
 from elman.evaluation.significance import bootstrap_interval
-from elman.evaluation.still import device_of, still
 from elman.models import KINDS, prediction_of
 from elman.ops.state import take_rows
 
@@ -85,7 +85,7 @@ class Likelihood:
 
     def plain(self) -> dict[str, Any]:
         """For JSON, which knows no infinity: null stands for it."""
-        return plain(self)
+        return jsonable(self)
 
 
 def evaluate(
@@ -110,7 +110,7 @@ def evaluate(
         rows = len(batch.inputs)
         inputs, targets = batch.inputs.to(device), batch.targets.to(device)
         lengths = None if batch.lengths is None else batch.lengths.to(device)
-        with still(model):
+        with inference_mode(model):
             state = model.initial_state(rows) if batch.fresh else take_rows(state, slice(0, rows))
             losses, state = losses_of(inputs, targets, state, lengths)
             sums.add(losses.cpu().double(), None if lengths is None else lengths.cpu(), batch.fresh)

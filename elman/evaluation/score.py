@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from elman.batches.groups import groups
+from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.likelihood import SPELLING
-from elman.evaluation.still import device_of, still
 from elman.models import KINDS, prediction_of
 
 ROWS = 64  # texts read together
@@ -65,7 +65,7 @@ def _score_group(
         targets[place, : len(encoded[row])] = torch.tensor(encoded[row], dtype=torch.long)
     inputs = torch.cat([torch.full((len(texts), 1), tokenizer.start_id), targets[:, :-1]], dim=1)
     nats = torch.zeros(len(texts), dtype=torch.float64)
-    with still(model):
+    with inference_mode(model):
         state = model.initial_state(len(texts))
         for start in range(0, targets.shape[1], length):
             part = slice(start, start + length)

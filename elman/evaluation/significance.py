@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from elman.evaluation.plain import plain
+from elman.evaluation.jsonable import jsonable
 
 AT_ONCE = 1000  # draws in memory
 UNITS = 4096  # more than these are first put together at random: the interval stays, the work does not grow
@@ -88,7 +88,7 @@ class Difference:
     one of them, so that it is never 0."""
 
     def plain(self) -> dict[str, Any]:
-        return plain(self)
+        return jsonable(self)
 
 
 def paired_difference(

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from elman.batches import Ragged
 from elman.config import Config
 from elman.errors import ConfigError, ElmanError, RecordingError
-from elman.evaluation.still import device_of, still
-from elman.generation import captured
-from elman.generation.choose import Chosen
-from elman.generation.largest import largest_sums
-from elman.generation.shared import SharedParts
+from elman.evaluation.inference_mode import device_of, inference_mode
+from elman.generation import cuda_graph
+from elman.generation.beam_state import SharedParts
+from elman.generation.sampling import Chosen
+from elman.generation.topk import topk_of_sums
 from elman.ops.state import tensors
 from elman.ops.taps import listening, record
 from elman.shapes import Lengths, State, Step, Token
@@ -115,7 +115,7 @@ def beam_search(
     longest = int(limits.max()) if count else 0
     if count and _goes_by_graph(model, state, config):
         return _greedy(model, state, eos_id, config, limits)
-    with still(model):
+    with inference_mode(model):
         rows = torch.arange(count, device=device)  # those not over
         last = torch.full((count,), eos_id, device=device)
         shared = SharedParts(state)
@@ -148,7 +148,7 @@ def beam_search(
 
 def forced_log_probs(model: Any, source: Ragged, target: Ragged) -> Tensor:
     """The log-probability (rows,) of each target that is given, its end counted."""
-    with still(model):
+    with inference_mode(model):
         return -model.losses(source, target).sum(1)
 
 
@@ -156,12 +156,12 @@ def _goes_by_graph(model: Any, state: State, config: BeamConfig) -> bool:
     """Whether one beam, for which nobody has to look at attention or choose between rows, goes by captured steps."""
     if config.beam_size > 1 or config.coverage_penalty or listening() or not isinstance(model, nn.Module):
         return False
-    return device_of(model).type == "cuda" and not captured.obstacle(model, state)
+    return device_of(model).type == "cuda" and not cuda_graph.obstacle(model, state)
 
 
 def _greedy(model: Any, state: State, eos_id: int, config: BeamConfig, limits: Tensor) -> Hypotheses:
     """What one beam finds: the most probable word again and again."""
-    return one_of_each(captured.write_greedily(model, state, eos_id, limits.tolist()), config, limits.device)
+    return one_of_each(cuda_graph.write_greedily(model, state, eos_id, limits.tolist()), config, limits.device)
 
 
 def one_of_each(rows: Sequence[Sequence[Chosen]], config: BeamConfig, device: torch.device) -> Hypotheses:
@@ -213,7 +213,7 @@ def _candidates(logits: Step, log_probs: Tensor, beams: int) -> tuple[Tensor, Te
     """
     vocab = logits.shape[-1]
     step = logits.float().log_softmax(-1).view(*log_probs.shape, vocab)
-    best, place = largest_sums(step, log_probs, 2 * beams)
+    best, place = topk_of_sums(step, log_probs, 2 * beams)
     if bool(best.isnan().any()):
         raise ElmanError(
             "the model's logits are not numbers; it was trained with too large a learning rate or damaged since: "

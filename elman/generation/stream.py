@@ -11,10 +11,10 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from elman.evaluation.still import device_of, still
-from elman.generation.choose import NOTHING, Begun, Chosen, GenerationConfig, Steps, choose, random_stream, totals
-from elman.generation.native import find_engine, read, reads_at_once
-from elman.generation.text import Reason, Writer
+from elman.evaluation.inference_mode import device_of, inference_mode
+from elman.generation.detokenize import Detokenizer, Reason
+from elman.generation.engine import find_engine, read, reads_at_once
+from elman.generation.sampling import NOTHING, Begun, Chosen, GenerationConfig, Steps, choose, random_stream, totals
 from elman.models import cannot_step, prediction_of
 from elman.ops.state import take_rows
 from elman.ops.taps import stepping
@@ -47,7 +47,7 @@ def generate(
     if isinstance(prompts, str):
         return "".join(stream(model, tokenizer, prompts, config))
     encoded = [_encode(tokenizer, prompt) for prompt in prompts]
-    writers = [Writer(tokenizer, prompt, config) for prompt in encoded]
+    writers = [Detokenizer(tokenizer, prompt, config) for prompt in encoded]
     texts = [""] * len(encoded)
     chosen: list[list[Chosen]] = [[] for _ in encoded]
     done: set[int] = set()
@@ -71,7 +71,7 @@ def stream(model: Any, tokenizer: Any, prompt: str, config: GenerationConfig | N
     """The same text as `generate`, piece by piece as it becomes certain."""
     config = config or GenerationConfig()
     encoded = _encode(tokenizer, prompt)
-    writer = Writer(tokenizer, encoded, config)
+    writer = Detokenizer(tokenizer, encoded, config)
     for (choice,) in generate_tokens(model, [encoded], config, tokenizer.eos_id, tokenizer.start_id):
         assert choice is not None
         if piece := writer.push(choice.token):
@@ -104,7 +104,7 @@ def generate_tokens(
     start_id = eos_id if start_id is None else start_id
     seed = secrets.randbits(63) if config.seed is None else config.seed
     randoms = [random_stream(seed, number) for number in streams or range(len(prompts))]
-    with still(model):
+    with inference_mode(model):
         engine = find_engine(model, config, len(prompts))
         if config.weights == "int8" and engine.name != "native":
             warnings.warn(f"weights are not rounded to int8, which native steps alone do; {engine}", stacklevel=2)
@@ -124,7 +124,7 @@ def write_rows(model: Any, begun: Begun) -> Steps:
     count = len(logits)
     rows = list(range(count))  # those still written
     for left in reversed(range(config.max_tokens)):
-        with still(model):
+        with inference_mode(model):
             sums = totals(logits)
             tokens = choose(logits, config, randoms, recent)
             scores = logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
@@ -136,7 +136,7 @@ def write_rows(model: Any, begun: Begun) -> Steps:
         going = [index for index, row in enumerate(rows) if row not in done and not ended[index]]
         if not going or not left:
             return
-        with still(model):
+        with inference_mode(model):
             if recent is not None:
                 recent = torch.cat([recent[:, 1:], tokens.unsqueeze(1)], dim=1)
             if len(going) < len(rows):

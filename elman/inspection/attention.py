@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.errors import ConfigError
-from elman.inspection import pooling
-from elman.inspection.calls import carries_call
-from elman.inspection.figure import Figure
-from elman.inspection.panels import Bars, ColouredText, HeatMap, Lines, Panel, numbers
-from elman.inspection.reading import Reading
+from elman.figures.figure import Figure
+from elman.figures.panels import Bars, ColouredText, HeatMap, Lines, Panel, numbers
+from elman.figures.provenance import carries_call
+from elman.inspection import downsampling
+from elman.inspection.inspected_text import InspectedText
 from elman.inspection.trace import trace, weights_of
 
 HEADS = 8  # of a layer that are drawn where nobody chose
@@ -41,7 +41,7 @@ class Looks(NamedTuple):
         return "cross-attention" in self.site or self.site.endswith(ALIGNED)
 
 
-def looks(reading: Reading) -> list[Looks]:
+def looks(reading: InspectedText) -> list[Looks]:
     """Every layer that has weights, from bottom to top. Rows of what is written are named by what is being written."""
     found = trace(reading, ("*",))
     written = [reading.outcome(number) for number in reading.truth]
@@ -83,7 +83,7 @@ def mass(weights: Tensor, wanted: Tensor) -> Tensor:
 
 @carries_call
 def attention_figure(
-    reading: Reading,
+    reading: InspectedText,
     of: str = "",
     layer: int | None = None,
     heads: Sequence[int] = (),
@@ -107,13 +107,15 @@ def attention_figure(
         if wrong:
             raise ConfigError(f"head {wrong[0]}: {look.site} has {count} heads, counted from 1")
         shown = [head - 1 for head in heads] or list(range(min(count, HEADS)))
-        maps = {f"head {head + 1}" if count > 1 else "": pooling.shares(numbers(look.weights[head])) for head in shown}
-        rows, columns = pooling.names(look.rows), pooling.names(look.columns)
+        maps = {
+            f"head {head + 1}" if count > 1 else "": downsampling.shares(numbers(look.weights[head])) for head in shown
+        }
+        rows, columns = downsampling.names(look.rows), downsampling.names(look.columns)
         panels.append(HeatMap(maps, rows, columns, time="rows", title=look.site, quantity="attention"))
         notes.append(sentence(look, shown, marked))
         if len(shown) < count and not heads:
             notes.append(f"{len(shown)} of {count} heads are shown.")
-    notes += pooling.note(max(max(look.weights.shape[1:]) for look in chosen))
+    notes += downsampling.note(max(max(look.weights.shape[1:]) for look in chosen))
     if len(found) > len(chosen) and layer is None:
         notes.append(f"{len(chosen)} of {len(found)} layers are shown; choose with --layer.")
     panels += [spread_panel(chosen)] if sum(len(look.weights) for look in chosen) > 1 else []
@@ -155,15 +157,15 @@ def reach_panel(found: Sequence[Looks]) -> Lines:
     return Lines(lines, "places back", "mean weight", limits=(0, 1), title=title)
 
 
-def pooling_panel(reading: Reading) -> ColouredText | None:
+def pooling_panel(reading: InspectedText) -> ColouredText | None:
     """Of a classifier whose verdict is a weighted mean: the weight of each word."""
     pooling = getattr(reading.model, "pooling", None)
     if pooling is None or getattr(pooling, "kind", "") != "attention":
         return None
-    from elman.evaluation.still import still
+    from elman.evaluation.inference_mode import inference_mode
     from elman.ops import taps
 
-    with still(reading.model), taps.record("embedding", "*pooling*") as seen:
+    with inference_mode(reading.model), taps.record("embedding", "*pooling*") as seen:
         features = reading.run(1)
         assert len(features) == 1
     if "pooling.weights" not in list(seen):  # while verdicts are running, no weight is final

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from elman.batches import Ragged
-from elman.evaluation.still import still
-from elman.inspection.figure import Figure
-from elman.inspection.panels import HeatMap
+from elman.evaluation.inference_mode import inference_mode
+from elman.figures.figure import Figure
+from elman.figures.panels import HeatMap
 from elman.ops.taps import record
 
 
@@ -19,7 +19,7 @@ def alignment(model: Any, source: Ragged, target: Ragged) -> Tensor:
 
     All layers that look at the source are there, their heads one after the other; zero at padding of either side.
     """
-    with still(model), record("*cross-attention.weights") as seen:
+    with inference_mode(model), record("*cross-attention.weights") as seen:
         model(source, target)
     weights = torch.cat([seen[site] for site in seen], dim=2)
     real = target.mask()[:, :, None, None] & source.mask()[:, None, None, :]

@@ -17,7 +17,7 @@ import torch
 from elman.batches import Examples, Ragged
 from elman.corpus.reversal import Reversal, noisy_reversals, random_words
 from elman.errors import UnknownName
-from elman.evaluation.still import still
+from elman.evaluation.inference_mode import inference_mode
 from elman.inspection.attention_map import alignment, attention_hits
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 from elman.training import Trainer, TrainingConfig
@@ -207,7 +207,7 @@ def judge(model: EncoderDecoder, pairs: Sequence[Reversal]) -> Scores:
     """With the true letters given. Where all are right, greedy writing gives the same: `exact` is that of writing."""
     batch = reversal_batch(pairs)
     source, target = batch.ragged("source"), batch.ragged("target")
-    with still(model):
+    with inference_mode(model):
         right = model(source, target).argmax(-1) == target.values
     letters = target.mask() & (target.values != EOS)
     looks = None

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from elman.figures.figure import Figure
+from elman.figures.panels import Lines
 from elman.inspection.attention_map import alignment, map_figure
 from elman.inspection.bottleneck import Bottleneck, reversal_batch, sources
-from elman.inspection.figure import Figure
-from elman.inspection.panels import Lines
 from elman.runs.files import atomic_write
 
 SHOWN = 20  # letters of the source that the picture of attention shows

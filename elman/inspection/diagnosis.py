@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elman.inspection.fading import Fading
+from elman.inspection.gradient_decay import GradientDecay
 
 LOST = 1e-7  # of the start: what float32 can no longer add to it
 STEADY, GROWN, OVER = 1e-2, 1e2, 200  # what would be left of the start over 200 steps: between these it passes
@@ -34,7 +34,7 @@ class Diagnosis:
     words: str
 
 
-def diagnose(found: Fading) -> Diagnosis:
+def diagnose(found: GradientDecay) -> Diagnosis:
     real = found.norms > found.floor
     end = int(np.argmin(real)) if not real.all() else len(real)  # the first that is lost ends what can be measured
     if end < 2:

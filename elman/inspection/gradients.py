@@ -7,15 +7,15 @@ import numpy as np
 import torch
 
 from elman.errors import ConfigError
-from elman.evaluation.still import still
-from elman.inspection.calls import carries_call
-from elman.inspection.connection import Connection, by_lag, connect
+from elman.evaluation.inference_mode import inference_mode
+from elman.figures.figure import Figure
+from elman.figures.panels import HeatMap, Lines, Panel
+from elman.figures.provenance import carries_call
 from elman.inspection.diagnosis import diagnose
-from elman.inspection.fading import LENGTH, WIDTH, Fading, Probe, fading
-from elman.inspection.figure import Figure
+from elman.inspection.gradient_decay import LENGTH, WIDTH, GradientDecay, Probe, gradient_decay
+from elman.inspection.inspected_text import InspectedText
 from elman.inspection.jacobians import StepJacobian, layer_inputs, step_jacobians
-from elman.inspection.panels import HeatMap, Lines, Panel
-from elman.inspection.reading import Reading
+from elman.inspection.token_gradients import Connection, by_lag, connect
 from elman.ops import taps
 
 FLOOR = 1e-38  # where float32 ends, and a picture that everyone can compare with
@@ -28,7 +28,7 @@ def fading_figure(
     probes: Sequence[Probe], length: int = LENGTH, width: int = WIDTH, seed: int = 0, precision: str = "float32"
 ) -> Figure:
     """Of untrained layers."""
-    found = [fading(probe, length, width, seed, precision) for probe in probes]
+    found = [gradient_decay(probe, length, width, seed, precision) for probe in probes]
     panels: list[Panel] = [distance_panel(found)]
     if len(probes) <= STEPWISE:
         noise = torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
@@ -42,7 +42,7 @@ def fading_figure(
     return Figure("How far back a gradient reaches", panels, [diagnose(one).words for one in found], of)
 
 
-def distance_panel(found: Sequence[Fading]) -> Lines:
+def distance_panel(found: Sequence[GradientDecay]) -> Lines:
     floor = max(FLOOR, min(one.floor for one in found)) if min(one.norms.min() for one in found) < FLOOR else None
     lines = {one.name: (one.lags, one.norms) for one in found}
     return Lines(
@@ -67,7 +67,7 @@ def step_panels(steps: dict[str, list[StepJacobian]]) -> list[Panel]:
 
 
 @carries_call
-def model_figure(reading: Reading, of: str = "", seed: int = 0) -> Figure:
+def model_figure(reading: InspectedText, of: str = "", seed: int = 0) -> Figure:
     """Of a trained model while it reads a text."""
     found = connect(reading)
     panels: list[Panel] = []
@@ -98,12 +98,12 @@ def connection_panel(found: Connection) -> HeatMap:
     return HeatMap({"": matrix}, found.answers, found.tokens, time="rows", title=title, quantity="gradient")
 
 
-def stepwise(reading: Reading) -> dict[str, list[StepJacobian]]:
+def stepwise(reading: InspectedText) -> dict[str, list[StepJacobian]]:
     """For each layer of a model that reads from left to right."""
     stack = getattr(reading.model, "stack", None)
     if stack is None:
         return {}
-    with still(reading.model, gradients=True):
+    with inference_mode(reading.model, gradients=True):
         with torch.no_grad(), taps.record(reading.embedding) as seen:
             reading.run(1)
         vectors = seen[reading.embedding].to(next(reading.model.parameters()))  # recordings are float32, on the CPU

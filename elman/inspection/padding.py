@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from elman.errors import ConfigError
-from elman.evaluation.still import still
+from elman.evaluation.inference_mode import inference_mode
+from elman.figures.figure import Figure
+from elman.figures.panels import Lines, Panel
+from elman.figures.provenance import carries_call
 from elman.inspection.attention import mass
-from elman.inspection.calls import carries_call
-from elman.inspection.figure import Figure
-from elman.inspection.panels import Lines, Panel
-from elman.inspection.reading import Reading
+from elman.inspection.inspected_text import InspectedText
 from elman.inspection.trace import weights_of
 from elman.ops import taps
 
@@ -38,15 +38,15 @@ class Padded(NamedTuple):
     culprit: str  # then, the first site that changed
 
 
-def padding(reading: Reading, pads: Sequence[int] = PADS) -> list[Padded]:
+def padding(reading: InspectedText, pads: Sequence[int] = PADS) -> list[Padded]:
     """Scores by the forms that are in use; what passes inside by the reference path, as ever."""
     if min(pads, default=0) < 1:
         raise ConfigError(f"pads are one or more numbers from 1 on, not {', '.join(map(str, pads)) or 'none'}")
-    with still(reading.model):
+    with inference_mode(reading.model):
         alone = reading.run(1)
     inside, found = recorded(reading), []
     for count in pads:
-        with still(reading.model):
+        with inference_mode(reading.model):
             scores = reading.run(1, count)[:, : alone.shape[1]]
         beside, seen = recorded(reading, count), differ(alone, scores)
         changed = (site for site in inside if not _is_map(site) and differ(inside[site], beside[site]))
@@ -59,8 +59,8 @@ def differ(alone: Tensor, beside: Tensor) -> bool:
     return change(alone, beside) > ROUNDING * torch.finfo(alone.dtype).eps
 
 
-def recorded(reading: Reading, pads: int = 0) -> Recorded:
-    with still(reading.model), taps.record("*") as seen:
+def recorded(reading: InspectedText, pads: int = 0) -> Recorded:
+    with inference_mode(reading.model), taps.record("*") as seen:
         reading.run(1, pads)
     return {site: seen[site] for site in seen}
 
@@ -73,7 +73,7 @@ def change(alone: Tensor, beside: Tensor) -> float:
     return float((real - alone).abs().amax() / (alone.abs().amax() or 1))
 
 
-def masses(reading: Reading, seen: Recorded) -> dict[str, float]:
+def masses(reading: InspectedText, seen: Recorded) -> dict[str, float]:
     """Of each layer with attention, over all heads and real words."""
     found = {}
     for site, weights in seen.items():
@@ -91,7 +91,7 @@ def _is_map(site: str) -> bool:
 
 
 @carries_call
-def padding_figure(reading: Reading, of: str = "", pads: Sequence[int] = PADS) -> Figure:
+def padding_figure(reading: InspectedText, of: str = "", pads: Sequence[int] = PADS) -> Figure:
     """How scores change with padding, and what attention spends on it: neither should be."""
     found = padding(reading, pads)
     counts = np.array([one.pads for one in found])

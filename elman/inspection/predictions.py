@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from elman.errors import ConfigError, nearest
-from elman.evaluation.still import still
-from elman.inspection.calls import carries_call
-from elman.inspection.connection import log_chances
-from elman.inspection.figure import Figure
-from elman.inspection.panels import Bars, ColouredText, Lines, Panel, numbers
-from elman.inspection.reading import Reading
+from elman.evaluation.inference_mode import inference_mode
+from elman.figures.figure import Figure
+from elman.figures.panels import Bars, ColouredText, Lines, Panel, numbers
+from elman.figures.provenance import carries_call
+from elman.inspection.inspected_text import InspectedText
 from elman.inspection.saliency import chosen, saliency, saliency_panel
+from elman.inspection.token_gradients import log_chances
 from elman.ops import taps
 
 LIKELIEST = 5
@@ -38,9 +38,9 @@ class Prediction(NamedTuple):
     likeliest: list[tuple[str, float]]
 
 
-def predictions(reading: Reading, likeliest: int = LIKELIEST) -> list[Prediction]:
+def predictions(reading: InspectedText, likeliest: int = LIKELIEST) -> list[Prediction]:
     """At every position that has scores."""
-    with still(reading.model):
+    with inference_mode(reading.model):
         chances = log_chances(reading, reading.run(1))[0].double()
     tokens = reading.main if len(reading.main) == len(chances) else [" ".join(reading.main)] * len(chances)
     found = []
@@ -58,7 +58,7 @@ def predictions(reading: Reading, likeliest: int = LIKELIEST) -> list[Prediction
 
 @carries_call
 def prediction_figure(
-    reading: Reading,
+    reading: InspectedText,
     of: str = "",
     place: int = -1,
     contrast: Sequence[str] = (),
@@ -93,7 +93,7 @@ def prediction_figure(
     return Figure("What it expects while it reads", panels, notes, of)
 
 
-def surprise_panels(reading: Reading, found: Sequence[Prediction]) -> list[Panel]:
+def surprise_panels(reading: InspectedText, found: Sequence[Prediction]) -> list[Panel]:
     known = [one for one in found if one.came is not None]
     if not known:
         return [likeliest_panel(found[-1])]
@@ -121,19 +121,19 @@ def likeliest_panel(one: Prediction) -> Bars:
     return Bars(names, {"probability": numbers(chances)}, "probability", (0, 1), title=title, quantity="probability")
 
 
-def order_panels(reading: Reading) -> list[Panel]:
+def order_panels(reading: InspectedText) -> list[Panel]:
     """Of n-grams: how long the one was that each token's probability came from."""
     if not hasattr(reading.model, "tables"):
         return []
-    with still(reading.model), taps.record("order") as seen:
+    with inference_mode(reading.model), taps.record("order") as seen:
         reading.run(1)
     orders = numbers(seen["order"][0])[1:]  # the first token begins the text
     title = "Length of the n-gram that each token's probability came from"
     return [ColouredText(reading.main[1:], orders, title=title, quantity="order")]
 
 
-def verdict_panels(reading: Reading) -> list[Panel]:
-    with still(reading.model):
+def verdict_panels(reading: InspectedText) -> list[Panel]:
+    with inference_mode(reading.model):
         chances = log_chances(reading, reading.run(1))[0].exp().double().cpu().numpy()
     order = np.argsort(-chances[-1])[:LABELS]
     names = [reading.outcome(int(number)) for number in order]
@@ -153,9 +153,9 @@ def tag_panel(found: Sequence[Prediction]) -> ColouredText:
     return ColouredText([one.after for one in found], values, tags, title=title, quantity="probability")
 
 
-def contrast_panel(reading: Reading, names: Sequence[str]) -> Lines:
+def contrast_panel(reading: InspectedText, names: Sequence[str]) -> Lines:
     """How much more likely one outcome is than another, after each token."""
-    with still(reading.model):
+    with inference_mode(reading.model):
         logs = log_chances(reading, reading.run(1))[0].double()
     one, other = (outcome_of(reading, name, logs.shape[-1]) for name in names)
     values = (logs[:, one] - logs[:, other]).cpu().numpy() / math.log(2)
@@ -164,16 +164,16 @@ def contrast_panel(reading: Reading, names: Sequence[str]) -> Lines:
     return Lines(shown, y="bits", ticks=reading.main, title=title)
 
 
-def outcome_of(reading: Reading, name: str, count: int) -> int:
+def outcome_of(reading: InspectedText, name: str, count: int) -> int:
     known = {reading.outcome(number): number for number in range(count)}
     if name not in known:
         raise ConfigError(f"{name!r} is none of the {count} outcomes of this model{nearest(name, known)}")
     return known[name]
 
 
-def edited_panel(reading: Reading, changes: Mapping[str, float], place: int = -1) -> Bars:
+def edited_panel(reading: InspectedText, changes: Mapping[str, float], place: int = -1) -> Bars:
     """The likeliest outcomes at a position, as they are and after the edits."""
-    with still(reading.model):
+    with inference_mode(reading.model):
         plain = log_chances(reading, reading.run(1))[0, place].exp()
         with taps.edit(dict(changes)):
             edited = log_chances(reading, reading.run(1))[0, place].exp()
@@ -185,9 +185,9 @@ def edited_panel(reading: Reading, changes: Mapping[str, float], place: int = -1
     return Bars(names, bars, "probability", (0, 1), title=f"With {told}", quantity="probability")
 
 
-def why(reading: Reading, place: int = -1) -> Bars:
+def why(reading: InspectedText, place: int = -1) -> Bars:
     """What the answer at a position rests on."""
-    with still(reading.model):
+    with inference_mode(reading.model):
         scores = reading.run(1)
     if reading.goal == "next" and place == -1 and 0 < len(reading.truth) < scores.shape[1]:
         place = len(reading.truth) - 1  # the last token that came, not the one that nobody knows

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.errors import ConfigError
-from elman.inspection import pooling
-from elman.inspection.calls import carries_call
-from elman.inspection.figure import Figure
-from elman.inspection.panels import Ribbons, numbers
-from elman.inspection.reading import Reading
+from elman.figures.figure import Figure
+from elman.figures.panels import Ribbons, numbers
+from elman.figures.provenance import carries_call
+from elman.inspection import downsampling
+from elman.inspection.inspected_text import InspectedText
 from elman.inspection.trace import Trace, trace
 
 CARRIED = ("memory", "hidden", "state")  # the first that a layer has is what it remembers by
@@ -20,7 +20,7 @@ LAYERS = 4
 
 
 @carries_call
-def ribbon_figure(reading: Reading, of: str = "", units: Sequence[int] = (), layer: int | None = None) -> Figure:
+def ribbon_figure(reading: InspectedText, of: str = "", units: Sequence[int] = (), layer: int | None = None) -> Figure:
     """A band for each unit; without names, of those that change most along the text. Layers are counted from 1."""
     found = trace(reading, ("*",), of)
     layers = remembering(found)
@@ -36,7 +36,7 @@ def ribbon_figure(reading: Reading, of: str = "", units: Sequence[int] = (), lay
         "As thick as its value (orange above zero, blue below), cut where it is not kept, a dot where it is written."
     ]
     notes += [told for site in chosen for told in horizon(found, site)]
-    notes += pooling.note(max(len(found[site]) for site in chosen))
+    notes += downsampling.note(max(len(found[site]) for site in chosen))
     if len(layers) > len(chosen) and layer is None:
         notes.append(f"{len(chosen)} of {len(layers)} layers are shown; choose with --layer.")
     return Figure("What single units remember", panels, notes, of)
@@ -78,11 +78,11 @@ def ribbons(found: Trace, site: str, units: Sequence[int] = ()) -> Ribbons:
     keep, write = gates(found, site)
 
     def bands(values: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
-        return None if values is None else pooling.means(values[:, shown].T)
+        return None if values is None else downsampling.means(values[:, shown].T)
 
     values = bands(states)
     assert values is not None
-    tokens = pooling.names(found.tokens_of(site))
+    tokens = downsampling.names(found.tokens_of(site))
     names = [f"unit {unit}" for unit in shown]
     return Ribbons(names, tokens, values, bands(keep), bands(write), title=site, quantity="state")
 

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elman.evaluation.still import still
-from elman.inspection.connection import asked_scores
-from elman.inspection.panels import Bars
-from elman.inspection.reading import Reading
+from elman.evaluation.inference_mode import inference_mode
+from elman.figures.panels import Bars
+from elman.inspection.inspected_text import InspectedText
+from elman.inspection.token_gradients import asked_scores
 from elman.ops import taps
 
 MOST = 256  # tokens that are left out one by one; of a longer text the last ones
@@ -29,7 +29,7 @@ class Saliency(NamedTuple):
     first: int
 
 
-def saliency(reading: Reading, place: int = -1, outcome: int | None = None) -> Saliency:
+def saliency(reading: InspectedText, place: int = -1, outcome: int | None = None) -> Saliency:
     """Of the answer at a position (the last, if nothing else is said): gradient times vector, and what is lost without
     each token, whose vector is put to zero."""
     size = len(reading.read)
@@ -46,7 +46,7 @@ def saliency(reading: Reading, place: int = -1, outcome: int | None = None) -> S
             value[copy, token] = 0
         return value
 
-    with still(reading.model, gradients=True):
+    with inference_mode(reading.model, gradients=True):
         with taps.edit({reading.embedding: probe}):
             scores = reading.run(1)
         outcome = chosen(reading, scores, place) if outcome is None else outcome
@@ -59,7 +59,7 @@ def saliency(reading: Reading, place: int = -1, outcome: int | None = None) -> S
     return Saliency(reading.read[first:], products.double().cpu().numpy(), lost, first)
 
 
-def chosen(reading: Reading, scores: Tensor, place: int = -1) -> int:
+def chosen(reading: InspectedText, scores: Tensor, place: int = -1) -> int:
     """What is asked for at a position: what came there, or else what is likeliest."""
     place = place % scores.shape[1]
     return int(reading.truth[place]) if place < len(reading.truth) else int(scores[0, place].argmax())

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from elman.errors import RecordingError, nearest
-from elman.evaluation.still import still
-from elman.inspection import pooling
-from elman.inspection.figure import Figure
-from elman.inspection.panels import HeatMap, Panel, numbers
-from elman.inspection.reading import Reading, tokens_of
-from elman.inspection.scales import quantity_of
+from elman.evaluation.inference_mode import inference_mode
+from elman.figures.figure import Figure
+from elman.figures.panels import HeatMap, Panel, numbers
+from elman.figures.scales import quantity_of
+from elman.inspection import downsampling
+from elman.inspection.inspected_text import InspectedText, tokens_of
 from elman.ops import taps
 from elman.ops.attention.reference import by_position
 
@@ -59,7 +59,7 @@ class Trace:
                 notes = [f"{MOST} of {len(chosen)} sites are shown; ask for others by name."]
         chosen = chosen[: None if sites else MOST]
         panels = [self.panel(site) for site in chosen]
-        notes += pooling.note(max((len(self[site]) for site in chosen), default=0))
+        notes += downsampling.note(max((len(self[site]) for site in chosen), default=0))
         return Figure("What passes inside, token by token", panels, notes, self.of, command=self.command)
 
     def telling(self) -> list[str]:
@@ -78,8 +78,8 @@ class Trace:
         if len(tokens) != len(rows):  # a verdict on the whole text, or characters of words
             tokens = [str(place) for place in range(len(rows))]
         names = [str(unit) for unit in range(rows.shape[1])]
-        matrix = pooling.means(numbers(rows).T)
-        return HeatMap({"": matrix}, names, pooling.names(tokens), row_axis="unit", title=site, quantity=quantity)
+        matrix = downsampling.means(numbers(rows).T)
+        return HeatMap({"": matrix}, names, downsampling.names(tokens), row_axis="unit", title=site, quantity=quantity)
 
     def save(self, path: str | Path) -> Path:
         """As .safetensors the numbers, in any other format the picture."""
@@ -109,8 +109,8 @@ def weight_maps(site: str, weights: Tensor, tokens: list[str], trace: Trace) -> 
     seen = trace.sides.get("encoder", tokens) if "cross-attention" in site else tokens
     square = weights_of(site, weights)
     heads = {f"head {head + 1}" if len(square) > 1 else "": numbers(part) for head, part in enumerate(square)}
-    maps = {name: pooling.shares(part[: len(tokens), : len(seen)]) for name, part in heads.items()}
-    rows, columns = pooling.names(tokens), pooling.names(seen)
+    maps = {name: downsampling.shares(part[: len(tokens), : len(seen)]) for name, part in heads.items()}
+    rows, columns = downsampling.names(tokens), downsampling.names(seen)
     return HeatMap(maps, rows, columns, time="rows", title=site, quantity="attention")
 
 
@@ -121,9 +121,9 @@ def weights_of(site: str, weights: Tensor) -> Tensor:
     return by_position(weights.unsqueeze(0))[0]
 
 
-def trace(reading: Reading, sites: Sequence[str] = ("*",), of: str = "", command: str = "") -> Trace:
+def trace(reading: InspectedText, sites: Sequence[str] = ("*",), of: str = "", command: str = "") -> Trace:
     """Read once and keep what passed at the sites."""
-    with still(reading.model), taps.record(*sites) as seen:
+    with inference_mode(reading.model), taps.record(*sites) as seen:
         reading.run(1)
     found = {site: seen[site] for site in seen}
     parts = {site: part[0] if len(part) == 1 else part for site, part in found.items()}

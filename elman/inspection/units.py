@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elman.errors import ConfigError, UnknownName
-from elman.evaluation.still import still
+from elman.evaluation.inference_mode import inference_mode
+from elman.figures.figure import Figure
+from elman.figures.panels import Bars, ColouredText, Lines, Panel, numbers
+from elman.figures.provenance import carries_call
 from elman.inspection.annotators import ANNOTATORS
-from elman.inspection.calls import carries_call
-from elman.inspection.figure import Figure
-from elman.inspection.panels import Bars, ColouredText, Lines, Panel, numbers
-from elman.inspection.reading import Reading
+from elman.inspection.inspected_text import InspectedText
 from elman.ops import taps
 
 CARRIED = ("hidden", "memory", "state")
@@ -45,9 +45,9 @@ class Activity(NamedTuple):
     sites: dict[str, NDArray[np.float64]]  # name -> (time, units)
 
 
-def activity(reading: Reading, sites: Sequence[str] = ()) -> Activity:
+def activity(reading: InspectedText, sites: Sequence[str] = ()) -> Activity:
     """States while a text is read; by themselves those that are carried: hidden, memory, state."""
-    with still(reading.model), taps.record(*(sites or ("*",))) as seen:
+    with inference_mode(reading.model), taps.record(*(sites or ("*",))) as seen:
         reading.run(1)
     names = [site for site in seen if sites or site.rpartition(".")[2] in CARRIED]
     names = [site for site in names if reading.tokens_of(site) == reading.main and seen[site].shape[0] == 1]
@@ -131,7 +131,9 @@ def horizons(states: NDArray[np.float64], lags: int = LAGS) -> NDArray[np.int64]
 
 
 @carries_call
-def unit_figure(reading: Reading, of: str = "", sites: Sequence[str] = (), annotators: Sequence[str] = ()) -> Figure:
+def unit_figure(
+    reading: InspectedText, of: str = "", sites: Sequence[str] = (), annotators: Sequence[str] = ()
+) -> Figure:
     """Horizons of all units, the ranked list, and the text coloured by the best unit."""
     found = activity(reading, sites)
     if len(found.tokens) < 4 * LEAST:

@@ -13,7 +13,7 @@ from elman.errors import ConfigError
 from elman.layers.base import LAYERS, SequenceLayer, TwoWayLayer
 from elman.layers.recurrent import Recurrent, example
 from elman.ops import taps
-from elman.ops.recurrence import apart, explain_both, recur_both
+from elman.recurrence import apart, explain_both, recur_both
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, State
 

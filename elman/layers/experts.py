@@ -12,8 +12,8 @@ from torch.func import functional_call, vmap
 from elman import config as settings
 from elman.layers.base import LAYERS
 from elman.layers.feedforward import FeedForward, Network, Pointwise, SwiGLU
+from elman.ops.host_sync import may_sync, traced
 from elman.ops.taps import tap
-from elman.ops.waiting import may_wait, traced
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence
 
@@ -101,7 +101,7 @@ class Experts(Pointwise):
     def _mix(self, x: Tensor, probabilities: Tensor, choices: Tensor) -> Tensor:
         shares = probabilities.gather(-1, choices)
         shares = tap("router.shares", shares / shares.sum(-1, keepdim=True))
-        way = self._by_number if traced() else self._by_chosen if may_wait() else self._by_all
+        way = self._by_number if traced() else self._by_chosen if may_sync() else self._by_all
         outputs = way(x, choices)
         return (outputs * shares.unsqueeze(-1).to(outputs.dtype)).sum(-2)
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from elman.errors import ConfigError, ElmanError, line_of
 from elman.layers.base import LAYERS, SequenceLayer
-from elman.ops.recurrence import using
 from elman.ops.state import take_rows, tensors
+from elman.recurrence import using
 from elman.shapes import State
 
 OWN = ("elman", "torch")  # packages whose layers have been tried already

@@ -16,8 +16,8 @@ from elman.errors import ConfigError
 from elman.layers.base import LAYERS
 from elman.layers.scanned import ScanLayer, wide
 from elman.ops.linear_attention import linear_attention
-from elman.ops.recurrence import reference
 from elman.ops.taps import tap
+from elman.recurrence import reference
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
 

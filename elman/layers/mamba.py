@@ -21,10 +21,10 @@ from torch.nn import functional as F
 from elman import config as settings
 from elman.layers.base import LAYERS
 from elman.layers.scanned import LinearState, ScanLayer, wide
-from elman.ops.recurrence import reference
 from elman.ops.selective import FORMS, Selection, selective_scan
 from elman.ops.short_convolution import short_convolution
 from elman.ops.taps import tap
+from elman.recurrence import reference
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
 

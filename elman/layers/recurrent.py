@@ -8,7 +8,7 @@ from elman.cells import CELLS, Cell
 from elman.errors import ConfigError, line_of
 from elman.layers.base import LAYERS, SequenceLayer
 from elman.ops import taps
-from elman.ops.recurrence import explain, recur
+from elman.recurrence import explain, recur
 from elman.shapes import Lengths, Sequence, State, Step
 
 

@@ -25,9 +25,9 @@ from torch.nn import functional as F
 from elman import config as settings
 from elman.layers.base import LAYERS
 from elman.layers.scanned import ScanLayer, wide
-from elman.ops.invariant import FORMS, Dense, Diagonal, System, invariant_scan
-from elman.ops.recurrence import reference
+from elman.ops.lti_scan import FORMS, Dense, Diagonal, System, invariant_scan
 from elman.ops.taps import listening, tap
+from elman.recurrence import reference
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
 

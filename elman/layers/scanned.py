@@ -10,7 +10,7 @@ from elman import config as settings
 from elman.layers.base import SequenceLayer
 from elman.ops import scan, taps
 from elman.ops.forms import Forms
-from elman.ops.recurrence import reference
+from elman.recurrence import reference
 from elman.shapes import Lengths, Sequence, State, Step
 
 

@@ -12,7 +12,7 @@ from elman.cells.rnn import RNN
 from elman.errors import ConfigError
 from elman.layers.base import LAYERS
 from elman.layers.recurrent import Recurrent
-from elman.ops.recurrence import VendorCall
+from elman.recurrence import VendorCall
 
 TORCH_MODULES = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN, "rnn_relu": nn.RNN}
 

@@ -91,7 +91,7 @@ def _has_kernel(logits: Tensor) -> bool:
 
 
 def _errors_in_place(scores: Tensor, targets: Tensor, wrong: Tensor) -> Tensor:
-    from elman.ops.softmax_errors import softmax_errors
+    from elman.ops.softmax_gradient_kernel import softmax_errors
 
     return softmax_errors(scores, targets).sum()
 

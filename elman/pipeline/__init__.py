@@ -2,6 +2,6 @@
 
 from elman.pipeline.recipe import Goal, Recipe, read_recipe, write_recipe
 from elman.pipeline.session import train
-from elman.pipeline.trained import TrainedModel, load
+from elman.pipeline.trained_model import TrainedModel, load
 
 __all__ = ["Goal", "Recipe", "TrainedModel", "load", "read_recipe", "train", "write_recipe"]

@@ -12,7 +12,7 @@ from tokenizers import processors
 from elman.errors import RunError
 from elman.models import prediction_of
 from elman.models.hugging_face import to_contents
-from elman.pipeline.trained import TrainedModel, load
+from elman.pipeline.trained_model import TrainedModel, load
 from elman.registry import Registry
 from elman.runs import files
 from elman.tokenizers import Imported, Numbers, Tokenizer

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from elman.inspection.curves import draw_curves
+from elman.figures.learning_curves import draw_curves
 from elman.models import prediction_of
 from elman.models.stack import count_parameters
 from elman.pipeline.recipe import Goal

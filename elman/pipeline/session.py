@@ -19,7 +19,7 @@ from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.results import final_results
-from elman.pipeline.resuming import agreed, source_of
+from elman.pipeline.resume import agreed, source_of
 from elman.pipeline.sizes import fit_size
 from elman.pipeline.tasks.base import changed, check_figure
 from elman.pipeline.tasks.places import unplaced
@@ -27,7 +27,7 @@ from elman.runs import Checkpoint, Metrics, Run, atomic_write, environment
 from elman.runs.files import discard
 from elman.training import Counting, Report, Trainer, Validation, World, joined
 from elman.training.loop import INTERRUPTED
-from elman.training.pace import told
+from elman.training.suggested_rate import told
 
 Listener = Callable[[Report], None]
 LOGGED = ("step", "validation")  # the reports that are the same in every repetition of a run

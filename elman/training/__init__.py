@@ -1,8 +1,8 @@
 """Training: an iterator of reports."""
 
 from elman.training.config import TrainingConfig
-from elman.training.counting import Counting
 from elman.training.distributed import World, joined
+from elman.training.fit_counts import Counting
 from elman.training.loop import Trainer
 from elman.training.reports import Report, Validation
 

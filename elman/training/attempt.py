@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elman.corpus.tasks import Examples, Task
+from elman.corpus.synthetic_tasks import Examples, SyntheticTask
 from elman.models.stack import Stack, StackConfig, count_parameters
 from elman.training.config import TrainingConfig
 from elman.training.optimizers import make_optimizer
@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
 class Solver(nn.Module):
     """Embedding or linear map, stack of layers, linear map to the answers."""
 
-    def __init__(self, task: Task, config: StackConfig):
+    def __init__(self, task: SyntheticTask, config: StackConfig):
         super().__init__()
         width = config.hidden_size
         self.enter = nn.Linear(task.channels, width) if task.channels else nn.Embedding(task.symbols, width)
@@ -46,14 +46,14 @@ class Solver(nn.Module):
 
 
 def attempt(
-    task: Task, config: StackConfig, training: TrainingConfig, seed: int, device: torch.device, listen: Listen
+    task: SyntheticTask, config: StackConfig, training: TrainingConfig, seed: int, device: torch.device, listen: Listen
 ) -> Outcome:
     """What training came to."""
     return solve(task, config, training, seed, device, listen)[1]
 
 
 def solve(
-    task: Task, config: StackConfig, training: TrainingConfig, seed: int, device: torch.device, listen: Listen
+    task: SyntheticTask, config: StackConfig, training: TrainingConfig, seed: int, device: torch.device, listen: Listen
 ) -> tuple[Solver, Outcome]:
     """Train with fresh examples at every step; `listen` hears of each validation."""
     began = time.perf_counter()
@@ -87,12 +87,12 @@ def solve(
     )
 
 
-def loss(task: Task, answers: Tensor, targets: Tensor) -> Tensor:
+def loss(task: SyntheticTask, answers: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(answers, targets) if task.answers else F.mse_loss(answers.squeeze(-1), targets)
 
 
 @torch.no_grad()
-def judge(model: nn.Module, task: Task, split: str, rows: int, seed: int, device: torch.device) -> float:
+def judge(model: nn.Module, task: SyntheticTask, split: str, rows: int, seed: int, device: torch.device) -> float:
     """The task's measure over fixed batches of a split; all have as many asked positions."""
     model.eval()
     scores = []

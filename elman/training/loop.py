@@ -11,10 +11,10 @@ from torch import Tensor
 from elman.errors import TrainingError
 from elman.training.config import TrainingConfig
 from elman.training.distributed import World
-from elman.training.judge import Judge
-from elman.training.pace import settled
+from elman.training.early_stopping import EarlyStopping
 from elman.training.reports import Kind, Report, Validation
 from elman.training.schedules import learning_rate
+from elman.training.suggested_rate import settled
 from elman.training.update import Updater
 
 INTERRUPTED = "interrupted; the run can be resumed"
@@ -39,7 +39,7 @@ class Trainer:
         self.step = self.epoch = self.index = self.tokens = 0
         self.total_steps = self._total_steps()
         self.config = config = settled(config, model, self.total_steps)
-        self.update, self.judge = Updater(self.model, config, self.device, world), Judge(config)
+        self.update, self.judge = Updater(self.model, config, self.device, world), EarlyStopping(config)
         self.asked: str | None = None  # from outside, to stop
         self.ended: str | None = None
 

@@ -16,8 +16,8 @@ from elman.batches import Batch, Examples
 from elman.layers import auxiliary_loss
 from elman.ops.state import detach, map_state, restore, take_rows, tensors
 from elman.shapes import State
-from elman.training.captured import captured_updates
 from elman.training.config import TrainingConfig
+from elman.training.cuda_graph import captured_updates
 from elman.training.distributed import World
 from elman.training.optimizers import Average, make_optimizer, optimizer_tensors, restore_optimizer
 

@@ -7,7 +7,7 @@ import torch
 
 from elman.bench import agreement, epoch
 from elman.bench.harness import compare, interleaved, write
-from elman.ops import native
+from elman.compiler.cpu import step
 
 
 def test_rounds_take_turns_and_ratios_are_those_of_rounds():
@@ -35,7 +35,7 @@ def test_everything_agrees_on_this_machine(check):
 
 
 def test_a_wrong_form_is_found(monkeypatch):
-    runner = native.Runner.step
+    runner = step.Runner.step
     monkeypatch.setattr("elman.bench.agreement.Runner.step", lambda self, word: runner(self, word) * 1.1)
     assert "lstm: machine code differs from torch" in agreement.stepping()
 

@@ -8,7 +8,7 @@ def test_captured_steps_agree_on_this_machine():
 
 
 def test_another_text_is_found(monkeypatch):
-    monkeypatch.setattr("elman.generation.captured.keep", lambda old, new: None)
+    monkeypatch.setattr("elman.generation.cuda_graph.keep", lambda old, new: None)
     assert "lstm: captured steps write another text than torch" in agreement.generation()
 
 

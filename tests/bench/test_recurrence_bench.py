@@ -18,9 +18,9 @@ from elman.bench.recurrence.checking import check, verdict
 from elman.bench.recurrence.peers import Variant
 from elman.bench.recurrence.report import lines
 from elman.bench.recurrence.workers import Worker
-from elman.ops.recurrence import FORMS, generated
-from elman.ops.recurrence.partition import Partition
-from elman.ops.recurrence.reference import run as loop
+from elman.compiler.triton.partition import Partition
+from elman.recurrence import FORMS, compiled_triton
+from elman.recurrence.reference import run as loop
 
 SMALL = (3, 5, 8)
 ROOT = Path(__file__).parents[2]
@@ -219,12 +219,12 @@ def test_a_division_holds_for_the_backward_pass_too() -> None:
     class Noting(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
-            seen.append(dict(generated._asked))
+            seen.append(dict(compiled_triton._asked))
             return x.clone()
 
         @staticmethod
         def backward(ctx: Any, grad: Tensor) -> Tensor:
-            seen.append(dict(generated._asked))
+            seen.append(dict(compiled_triton._asked))
             return grad
 
     x = torch.ones(2, requires_grad=True)
@@ -233,7 +233,7 @@ def test_a_division_holds_for_the_backward_pass_too() -> None:
     variant.passes["training"]()
     variant.passes["forward"]()
     assert seen == [divided] * 3
-    assert not generated._asked
+    assert not compiled_triton._asked
 
 
 def test_a_sweep_without_divisions_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from elman.corpus.tasks import TASKS
-from elman.pipeline.abilities import FAMILIES, SIZES
-from elman.pipeline.abilities.records import Size
+from elman.corpus.synthetic_tasks import TASKS
+from elman.pipeline.synthetic_tasks import FAMILIES, SIZES
+from elman.pipeline.synthetic_tasks.records import Size
 from elman.training.config import TrainingConfig
 
 SOME = ["--family", "rnn", "--family", "attention", "--device", "cpu"]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from elman.comparison import Race, Running, gather, read_results
-from elman.comparison.examples import RIGHT, Example, _apart, parting
-from elman.comparison.measures import _classes
+from elman.comparison.breakdowns import _classes
+from elman.comparison.disagreements import RIGHT, Example, _apart, parting
+from elman.comparison.inference_cost import APPLIES
+from elman.comparison.parquet import write_parquet
 from elman.comparison.report import write_report
-from elman.comparison.tables import write_parquet
-from elman.comparison.usage import APPLIES
 from elman.errors import MissingExtra
 
 COLOURS = {"red": "A", "blue": "A", "big": "B", "small": "B", "dog": "C", "cat": "C"}

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from elman.comparison.launching import Forking, Launcher, here
+from elman.comparison.workers import Forking, Launcher, here
 
 
 @pytest.mark.parametrize("code", ["pass", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "print('x')"])
@@ -48,11 +48,11 @@ def test_a_worker_hears_interrupts_also_where_its_parent_blocks_them():
     """As the threads of a Ray cluster do. Seen to fail with the mask left as it is inherited."""
     code = """
 import signal
-from elman.comparison import worker
+from elman.comparison import worker_process
 
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-worker.serve = lambda: print(len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
-worker.main([])
+worker_process.serve = lambda: print(len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+worker_process.main([])
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.stdout == "0\n", ended.stderr

@@ -7,9 +7,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from elman.batches import Batch
 from elman.comparison.budget import Budget, budget_of, with_steps
 from elman.comparison.config import DEMO, Race
-from elman.comparison.field import FIELDS, FORMS, form
+from elman.comparison.entrants import FIELDS, FORMS, form
 from elman.comparison.flops import layer_costs, training_flops
-from elman.comparison.sizes import TOLERANCE, solve
+from elman.comparison.width_solver import TOLERANCE, solve
 from elman.errors import ConfigError, UnknownName
 from elman.models import MODELS
 from elman.models.stack import count_parameters

@@ -15,9 +15,9 @@ import pytest
 
 import elman
 from elman.comparison import Race, Running, gather, read_results
-from elman.comparison.launching import Launcher
 from elman.comparison.race import results_of
 from elman.comparison.report import _near, write_report
+from elman.comparison.workers import Launcher
 from elman.errors import ConfigError, RunError
 from elman.runs import read_metrics
 

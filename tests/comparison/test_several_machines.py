@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import elman
-from elman.comparison import Race, Running, on_torchrun
+from elman.comparison import Race, Running, torchrun_workers
 from elman.comparison.race import results_of
 from elman.errors import MissingExtra
 
@@ -55,10 +55,10 @@ class Recorder:
 def test_a_process_serves_another_until_it_is_told_to_end(monkeypatch, tmp_path):
     """Seen to fail with an error of the disk that ends the service, and with interrupts left in the store."""
     own, store = Recorder(), Store()
-    monkeypatch.setattr(on_torchrun, "_own", lambda modules: own)
-    server = threading.Thread(target=on_torchrun.serve, kwargs={"store": store, "rank": 1}, daemon=True)
+    monkeypatch.setattr(torchrun_workers, "_own", lambda modules: own)
+    server = threading.Thread(target=torchrun_workers.serve, kwargs={"store": store, "rank": 1}, daemon=True)
     server.start()
-    place = on_torchrun.Distant(store, 1)
+    place = torchrun_workers.Distant(store, 1)
     assert place.train(tmp_path / "one") == {"code": 0, "peak_bytes": 1}
     assert place.train(tmp_path / "lost")["code"] == 1
     threading.Timer(0.3, place.interrupt).start()
@@ -72,7 +72,7 @@ def test_a_process_serves_another_until_it_is_told_to_end(monkeypatch, tmp_path)
 
 def test_trainings_do_not_think_that_they_are_one_of_many(monkeypatch):
     """Seen to fail with the environment handed on as it is."""
-    from elman.comparison.launching import Launcher
+    from elman.comparison.workers import Launcher
 
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"):
         monkeypatch.setenv(name, "2")
@@ -80,11 +80,11 @@ def test_trainings_do_not_think_that_they_are_one_of_many(monkeypatch):
 
 
 def test_without_ray_it_is_said_how_to_get_it(monkeypatch):
-    from elman.comparison import on_ray
+    from elman.comparison import ray_workers
 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match=r"elman\[ray\]"):
-        on_ray.places("local")
+        ray_workers.places("local")
 
 
 def race(small, folder, *command):

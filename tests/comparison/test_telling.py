@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.comparison.config import Race, is_race, of_recipe
-from elman.comparison.modules import read_modules
 from elman.comparison.pictures import CASES, merged
 from elman.comparison.ranking import Scores, rank
 from elman.comparison.results import Found, Measure
-from elman.comparison.words import chance, headline, join, short, spread, staircase
+from elman.comparison.user_modules import read_modules
+from elman.comparison.verdict import chance, headline, join, short, spread, staircase
 from elman.errors import ConfigError
 
 LOSS = Measure("loss", True, "nats per token")

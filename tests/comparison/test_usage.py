@@ -5,9 +5,9 @@ from itertools import islice, pairwise
 import pytest
 import torch
 
-from elman.comparison import usage
+from elman.comparison import inference_cost
 from elman.generation import GenerationConfig
-from elman.generation.native import explain
+from elman.generation.engine import explain
 from elman.models import Classifier, ClassifierConfig, EncoderDecoder, EncoderDecoderConfig, LanguageModel
 from elman.models.stack import StackConfig
 from elman.pipeline.tasks import TASKS
@@ -22,8 +22,8 @@ def translator(**sides):
     return EncoderDecoder(EncoderDecoderConfig.make(settings), 5, 6, 0).eval()
 
 
-def bytes_of(model, contexts=usage.PAIRS):
-    found = usage.state_bytes(model, contexts)
+def bytes_of(model, contexts=inference_cost.PAIRS):
+    found = inference_cost.state_bytes(model, contexts)
     assert [one["tokens"] for one in found] == [*contexts]
     return [one["bytes"] for one in found]
 
@@ -37,7 +37,7 @@ def test_a_translation_that_looks_back_carries_its_source():
     """Seen to fail with the state before a source without words."""
     sizes = bytes_of(translator(decoder={"attention": {"score": "dot"}, "context": ["state"]}))
     assert sizes == sorted(set(sizes))
-    steps = zip(pairwise(sizes), pairwise(usage.PAIRS), strict=True)
+    steps = zip(pairwise(sizes), pairwise(inference_cost.PAIRS), strict=True)
     assert len({(after - before) / (longer - shorter) for (before, after), (shorter, longer) in steps}) == 1
 
 
@@ -49,20 +49,20 @@ def test_a_classifier_that_reads_one_way_carries_the_state_of_its_layers():
 def test_writing_is_timed_as_it_is_done(monkeypatch):
     """Not by steps of torch, where there is machine code. Planted: a loop over `model.step`."""
     model = LanguageModel(StackConfig.make({"pattern": ["gru"], "hidden_size": WIDTH}), 9).eval()
-    with usage.still(model):
-        told = explain(model, GenerationConfig(max_tokens=usage.LONG))
+    with inference_cost.inference_mode(model):
+        told = explain(model, GenerationConfig(max_tokens=inference_cost.LONG))
         if not told.startswith("native"):
             pytest.skip(told)
         steps = []
         monkeypatch.setattr(model, "step", lambda *given: steps.append(given) or LanguageModel.step(model, *given))
-        assert sum(islice(usage._words(model), 500)) == 500
+        assert sum(islice(inference_cost._words(model), 500)) == 500
     assert len(steps) < 5
 
 
 def test_speed_leaves_the_first_turn_out_and_counts_all_units(monkeypatch):
     """A turn takes a tenth of a second, the first a thousand. Seen to fail with the first one counted."""
     now = [0.0]
-    monkeypatch.setattr(usage.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(inference_cost.time, "monotonic", lambda: now[0])
 
     def work():
         now[0] += 1000
@@ -71,8 +71,8 @@ def test_speed_leaves_the_first_turn_out_and_counts_all_units(monkeypatch):
             now[0] += 0.1
             yield 5
 
-    assert usage.speed(torch.nn.Linear(1, 1), work()) == pytest.approx(50)
+    assert inference_cost.speed(torch.nn.Linear(1, 1), work()) == pytest.approx(50)
 
 
 def test_every_task_says_which_costs_it_has():
-    assert usage.APPLIES.keys() == {*TASKS}
+    assert inference_cost.APPLIES.keys() == {*TASKS}

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from elman.corpus import DataConfig, open_corpus, reading
+from elman.corpus import DataConfig, open_corpus, source_reader
 from elman.errors import DataError, MissingExtra
 
 ERRORS = {
@@ -50,8 +50,8 @@ REPAIRS = {
 @pytest.mark.parametrize("case", REPAIRS)
 @pytest.mark.parametrize("chunk", [1, 2, 5, 2**18])
 def test_what_can_be_mended_is_mended_and_counted_by_line(read, monkeypatch, case, chunk):
-    monkeypatch.setattr(reading, "CHUNK", chunk)
-    monkeypatch.setattr(reading, "NUL_SHARE", 1)
+    monkeypatch.setattr(source_reader, "CHUNK", chunk)
+    monkeypatch.setattr(source_reader, "NUL_SHARE", 1)
     data, texts, counts, line = REPAIRS[case]
     documents, corpus = read(data)
     assert [document.text for document in documents] == texts
@@ -71,7 +71,7 @@ def test_repairs_may_be_forbidden(read, data, message):
 
 
 def test_a_gzip_bomb_is_stopped(read, monkeypatch):
-    monkeypatch.setattr(reading, "BOMB_BYTES", 10**5)
+    monkeypatch.setattr(source_reader, "BOMB_BYTES", 10**5)
     bomb = gzip.compress(b"\n" * 3 * 10**5)
     with pytest.raises(DataError, match="unpacks to more than 200 times its size"):
         read(bomb, "a.txt.gz")

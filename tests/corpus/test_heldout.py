@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.corpus import DataConfig, Document, Labelled, LabelledCorpus, TaggedCorpus, open_corpus
-from elman.corpus.heldout import FEW, KEPT, HeldOut, hold_out, position
+from elman.corpus.hash_split import FEW, KEPT, HeldOut, hold_out, position
 from elman.errors import DataError
 
 LINES = st.lists(st.text("abc ", max_size=3), min_size=1, max_size=60)

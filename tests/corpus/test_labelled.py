@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from elman.batches.examples import Buckets, ExampleStore
 from elman.corpus import Labelled, LabelledConfig, LabelledCorpus, LabelSet, Repairs, label_rows
-from elman.corpus.labelled import NO_HEADER
+from elman.corpus.labelled_corpus import NO_HEADER
 from elman.corpus.labels import CUT, UNSEEN
 from elman.errors import ConfigError, DataError
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.corpus import reading, text
+from elman.corpus import source_reader, text
 from elman.errors import DataError
 
 ENDS = st.sampled_from(["\n", "\r\n", "\r", "\n\n", "", " ", "a", "é", "語", "\u2028", "\x0c", "\x85", "b c"])
@@ -23,7 +23,7 @@ def editor_lines(written: str) -> list[str]:
 @pytest.fixture(params=[1, 3, 2**18])
 def chunk(request, monkeypatch):
     """Chunks so small that every line end and every character meets an edge."""
-    monkeypatch.setattr(reading, "CHUNK", request.param)
+    monkeypatch.setattr(source_reader, "CHUNK", request.param)
 
 
 @pytest.mark.usefixtures("chunk")

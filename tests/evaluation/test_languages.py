@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from elman.corpus.document import Document, Mark
 from elman.errors import DataError
-from elman.evaluation import reading
-from elman.evaluation.languages import agreement, compare, excess
+from elman.evaluation import word_probabilities
 from elman.evaluation.likelihood import evaluate
+from elman.evaluation.synthetic import agreement, compare, excess
 
 WORDS = ["dog", "dogs", "near", "runs", "run"]
 END = ""
@@ -109,8 +109,8 @@ def test_every_word_is_judged_with_its_true_past_in_any_company(fake, texts, dat
         logits = model.forward(ids, model.initial_state(1))[0][0, -1]
         expected.append(bool(logits[tokenizer.ids[words[place]]] > logits[tokenizer.ids[wrong]]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "LOGITS", data.draw(st.sampled_from([1, 100, 2**24])))
-        patch.setattr(reading, "POOL", data.draw(st.sampled_from([1, 3, 1024])))
+        patch.setattr(word_probabilities, "LOGITS", data.draw(st.sampled_from([1, 100, 2**24])))
+        patch.setattr(word_probabilities, "POOL", data.draw(st.sampled_from([1, 3, 1024])))
         found = agreement(model, tokenizer, documents)
     assert [accuracy.accuracy for accuracy in found.by_distance] == expected
 
@@ -123,7 +123,7 @@ def test_no_more_logits_are_held_than_allowed(fake, tokenizer, monkeypatch):
             sizes.append(tokens.shape)
             return super().forward(tokens, state, lengths)
 
-    monkeypatch.setattr(reading, "LOGITS", 200)
+    monkeypatch.setattr(word_probabilities, "LOGITS", 200)
     documents = [Document("dog " * length + "runs", marks=(Mark(length, 0, "run"),)) for length in range(1, 30)]
     agreement(Watched(vocab=7), tokenizer, documents)
     assert sum(rows for rows, _ in sizes) == 29

@@ -12,11 +12,11 @@ from torch import Tensor
 from elman.batches import Ragged
 from elman.errors import ConfigError, ElmanError
 from elman.generation import BeamConfig, beam, beam_search, forced_log_probs
-from elman.generation.captured import keep
+from elman.generation.cuda_graph import keep
 from elman.models import EncoderDecoder, EncoderDecoderConfig, LanguageModel
+from elman.ops.host_sync import find_host_sync
 from elman.ops.state import fixed
 from elman.ops.taps import record
-from elman.ops.waiting import what_waits
 
 EOS = 0
 
@@ -341,7 +341,7 @@ def test_no_decoder_needs_the_host_in_a_step(decoder: dict[str, Any]) -> None:
     with torch.inference_mode():
         state = fixed(given_model.start(SOURCE), 20)
     step = lambda token, state: keep(state, given_model.step(token, state)[1])  # noqa: E731
-    assert what_waits(given_model, step, torch.tensor([1, 2]), state) == ""
+    assert find_host_sync(given_model, step, torch.tensor([1, 2]), state) == ""
 
 
 def test_a_language_model_can_be_searched_too() -> None:

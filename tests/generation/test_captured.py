@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from elman.errors import ConfigError, ElmanError
-from elman.generation import captured, native
-from elman.generation.captured import CHUNK, keep
-from elman.generation.choose import GenerationConfig
-from elman.generation.native import explain
+from elman.generation import cuda_graph, engine
+from elman.generation.cuda_graph import CHUNK, keep
+from elman.generation.engine import explain
+from elman.generation.sampling import GenerationConfig
 from elman.generation.stream import generate, generate_tokens
 from elman.models import LanguageModel, StackConfig
 from elman.ops.taps import record
@@ -90,12 +90,12 @@ class Replayed:
     def __init__(self, step, device):
         Replayed.made += 1
         self.replay = step
-        for _ in range(captured.WARM):
+        for _ in range(cuda_graph.WARM):
             step()
 
 
 def test_a_graph_is_made_once_for_texts_of_a_kind(fake, monkeypatch):
-    monkeypatch.setattr(captured, "capture", Replayed)
+    monkeypatch.setattr(cuda_graph, "capture", Replayed)
     monkeypatch.setattr(Replayed, "made", 0)
     model = fake.TinyModel(sharpness=1.0)
     for _ in range(3):
@@ -104,7 +104,7 @@ def test_a_graph_is_made_once_for_texts_of_a_kind(fake, monkeypatch):
     for rows in (1, 2, 4):
         written(model, {}, prompts=[()] * rows, engine="captured")
     assert Replayed.made == 4
-    assert len(captured._free[model]) == captured.KEPT
+    assert len(cuda_graph._free[model]) == cuda_graph.KEPT
     model.head.weight.data = model.head.weight.data.neg()  # elsewhere, where no graph would look
     assert written(model, {}, engine="captured") == written(model, {}, engine="torch")
 
@@ -112,7 +112,7 @@ def test_a_graph_is_made_once_for_texts_of_a_kind(fake, monkeypatch):
 @pytest.mark.parametrize("graphs", [False, True])
 def test_two_texts_in_turn_do_not_disturb_each_other(fake, monkeypatch, graphs):
     if graphs:
-        monkeypatch.setattr(captured, "capture", Replayed)
+        monkeypatch.setattr(cuda_graph, "capture", Replayed)
     model = fake.TinyModel(sharpness=1.0)
     config = GenerationConfig(max_tokens=2 * CHUNK, stop_at_end=False, engine="captured", seed=1)
     other = config.model_copy(update={"seed": 2})
@@ -147,8 +147,8 @@ class Fragile(nn.Module):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_broken_logits_are_told_as_torch_tells_them(step, temperature):
     told = []
-    for engine in ("torch", "captured"):
-        config = GenerationConfig(temperature=temperature, seed=1, engine=engine, stop_at_end=False)
+    for kind in ("torch", "captured"):
+        config = GenerationConfig(temperature=temperature, seed=1, engine=kind, stop_at_end=False)
         steps = generate_tokens(Fragile(step, 1), [[]] * 3, config, EOS)
         before = []
         with pytest.raises(ElmanError, match="broken in row 1: 1 NaN and 0 inf among 9") as error:
@@ -193,17 +193,17 @@ class Counting(nn.Module):
 )
 def test_a_step_that_needs_the_host_stays_with_torch_and_says_why(disturb, reason):
     model = Counting(disturb)
-    assert captured.obstacle(Counting(lambda token, state: state + token.unsqueeze(1))) == ""
+    assert cuda_graph.obstacle(Counting(lambda token, state: state + token.unsqueeze(1))) == ""
     with pytest.raises(ConfigError, match=f"captured cannot run: .*({reason}).*; take auto or torch"):
         explain(model, GenerationConfig(engine="captured"))
-    assert native._captured(model, GenerationConfig()).name == "torch"
+    assert engine._captured(model, GenerationConfig()).name == "torch"
 
 
 def test_auto_takes_it_on_a_gpu(fake, monkeypatch):
     model = LanguageModel(StackConfig.make({"hidden_size": 4}), 7)
     assert explain(model, GenerationConfig(engine="captured")).startswith("captured: steps as for a graph, but one by")
     assert explain(model).startswith("torch: for fewer than")
-    monkeypatch.setattr(native, "device_of", lambda model: torch.device("cuda"))
+    monkeypatch.setattr(engine, "device_of", lambda model: torch.device("cuda"))
     assert explain(model) == "captured: a CUDA graph of a step"
     assert explain(model, rows=64) == "captured: a CUDA graph of a step"
     few = GenerationConfig(max_tokens=CHUNK - 1)
@@ -240,13 +240,13 @@ def test_a_graph_sees_weights_that_change_and_goes_with_its_model(fake):
     model = fake.TinyModel(sharpness=1.0).cuda()
     first = written(model, {}, engine="captured")
     assert [*map(tokens_of, first)] == [*map(tokens_of, written(model, {}, engine="torch"))]
-    (stepper,) = captured._free[model].values()
+    (stepper,) = cuda_graph._free[model].values()
     with torch.no_grad():
         model.head.weight.neg_()
     again = written(model, {}, engine="captured")
     assert again != first
     assert [*map(tokens_of, again)] == [*map(tokens_of, written(model, {}, engine="torch"))]
-    assert list(captured._free[model].values()) == [stepper]
+    assert list(cuda_graph._free[model].values()) == [stepper]
     gone = weakref.ref(model)
     del model
     gc.collect()
@@ -259,5 +259,5 @@ def test_what_cannot_be_captured_goes_step_by_step_with_a_warning():
         torch.ones(1, device="cuda").item()
 
     with pytest.warns(UserWarning, match="one by one, more slowly: capturing them failed"):
-        assert captured.capture(step, torch.device("cuda", 0)) is None
+        assert cuda_graph.capture(step, torch.device("cuda", 0)) is None
     assert torch.ones(2, device="cuda").sum().item() == 2

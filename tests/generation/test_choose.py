@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from elman.config import commented_yaml
 from elman.errors import ConfigError
-from elman.generation.choose import NOTHING, GenerationConfig, choose, penalize, random_stream, sample, shape_logits
-from elman.ops.waiting import without_waiting
+from elman.generation.sampling import NOTHING, GenerationConfig, choose, penalize, random_stream, sample, shape_logits
+from elman.ops.host_sync import without_host_sync
 
 rows_of_logits = st.integers(2, 30).flatmap(
     lambda vocab: st.lists(
@@ -62,7 +62,7 @@ def test_where_nobody_may_look_the_distribution_is_the_same(logits, p, k, temper
     logits, config = torch.tensor(logits), GenerationConfig(top_k=k, top_p=p, temperature=temperature)
     logits[:, 1] = -torch.inf
     expected = shape_logits(logits, config)
-    with without_waiting():
+    with without_host_sync():
         assert torch.equal(shape_logits(logits, config), expected)
 
 

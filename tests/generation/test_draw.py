@@ -7,7 +7,15 @@ import torch
 from torch import Tensor
 
 from elman.batches import Ragged
-from elman.generation import BeamConfig, DrawConfig, Hypotheses, beam_search, draw, forced_log_probs, random_stream
+from elman.generation import (
+    BeamConfig,
+    DrawConfig,
+    Hypotheses,
+    beam_search,
+    draw,
+    forced_log_probs,
+    random_stream,
+)
 from elman.models import TASK_MODELS
 
 EOS = 0

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from elman.errors import ConfigError
-from elman.generation import Follower, GenerationConfig
-from elman.generation.native import AT_ONCE, WORTH, explain
+from elman.generation import GenerationConfig, StreamScorer
+from elman.generation.engine import AT_ONCE, WORTH, explain
 from elman.models import LanguageModel, StackConfig
 from elman.ops.state import tensors
 from elman.ops.taps import record, tap
@@ -26,7 +26,7 @@ def model_of(*pattern, width=12):
 @torch.no_grad()
 def test_nats_and_state_are_those_of_torch_wherever_a_text_is_cut(pattern):
     model = model_of(*pattern)
-    native = Follower(model, GenerationConfig(engine="native"))
+    native = StreamScorer(model, GenerationConfig(engine="native"))
     tokens = torch.randint(VOCABULARY, (1, 20))
     state, own, found = model.initial_state(1), model.initial_state(1), []
     expected, state = model.losses(tokens[:, :-1], tokens[:, 1:], state)
@@ -43,7 +43,9 @@ def test_eight_bits_are_almost_as_surprised():
     model = model_of("lstm", width=128)
     tokens, length = torch.randint(VOCABULARY, (1, 50)), torch.tensor([50])
     exact, rounded = (
-        Follower(model, GenerationConfig(engine=engine, weights="int8"))(tokens, tokens, model.initial_state(1), length)
+        StreamScorer(model, GenerationConfig(engine=engine, weights="int8"))(
+            tokens, tokens, model.initial_state(1), length
+        )
         for engine in ("torch", "native")
     )
     assert 0 < (exact[0] - rounded[0]).abs().max() < 0.02
@@ -63,7 +65,7 @@ def test_short_lines_are_stepped_through_and_long_ones_read_at_once():
 @torch.no_grad()
 def test_each_reason_is_told_once():
     model, told = model_of("rnn"), []
-    follow = Follower(model, GenerationConfig(), told.append)
+    follow = StreamScorer(model, GenerationConfig(), told.append)
     line = torch.randint(VOCABULARY, (1, 1000)), torch.randint(VOCABULARY, (1, 1000)), model.initial_state(1)
     for _ in range(4):
         follow(*line, torch.tensor([1000]))

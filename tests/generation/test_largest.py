@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.generation.largest import FEW, GROUP, largest_sums
+from elman.generation.topk import FEW, GROUP, topk_of_sums
 
 
 @given(
@@ -23,7 +23,7 @@ def test_two_stages_find_what_one_finds(rows: int, parts: int, many: int, count:
     values, offsets = torch.randn(rows, parts, many), torch.randn(rows, parts)
     values[:, :, -1] += last
     sums = (values + offsets.unsqueeze(2)).flatten(1)
-    found, places = largest_sums(values, offsets, count)
+    found, places = topk_of_sums(values, offsets, count)
     assert torch.equal(found, sums.topk(min(count, parts * many), dim=1)[0])
     assert torch.equal(sums.gather(1, places), found)
     assert all(len(set(row)) == len(row) for row in places.tolist())
@@ -33,13 +33,13 @@ def test_two_stages_find_what_one_finds(rows: int, parts: int, many: int, count:
 def test_what_is_not_a_number_is_found(place: int) -> None:
     values = torch.randn(1, 2, FEW + 3)
     values[0, 1, place] = torch.nan
-    found, places = largest_sums(values, torch.zeros(1, 2), 3)
+    found, places = topk_of_sums(values, torch.zeros(1, 2), 3)
     assert found[0, 0].isnan()
     assert places[0, 0] == FEW + 3 + place
 
 
 def test_parts_that_are_out_of_the_race_come_last() -> None:
     values, offsets = torch.randn(2, 3, FEW), torch.tensor([[0.0, -torch.inf, -torch.inf]] * 2)
-    found, places = largest_sums(values, offsets, 10)
+    found, places = topk_of_sums(values, offsets, 10)
     assert found.isfinite().all()
     assert (places < FEW).all()

@@ -14,12 +14,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elman.compiler.cpu import build
+from elman.compiler.cpu.step import Rules, Runner
 from elman.errors import ConfigError, ElmanError
-from elman.generation import native
-from elman.generation.choose import GenerationConfig
-from elman.generation.native import CHUNK, WORTH, explain
+from elman.generation import engine
+from elman.generation.engine import CHUNK, WORTH, explain
+from elman.generation.sampling import GenerationConfig
 from elman.generation.stream import generate_tokens
-from elman.ops.native import Rules, Runner, build
 from elman.ops.taps import record
 
 EOS = 0
@@ -78,7 +79,7 @@ class Plain(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def plain():
-    from elman.ops.native import compile_step
+    from elman.compiler.cpu.step import compile_step
 
     return compile_step(Plain())
 
@@ -96,7 +97,7 @@ def plain():
 def test_choices_among_equals_and_impossible_tokens_are_those_of_torch(
     plain, logits, top_k, top_p, temperature, penalty, uniform, recent
 ):
-    from elman.generation.choose import sample, shape_logits
+    from elman.generation.sampling import sample, shape_logits
 
     logits = torch.tensor([logits])
     if not logits.isfinite().any():
@@ -117,7 +118,7 @@ def test_choices_among_equals_and_impossible_tokens_are_those_of_torch(
 
 def test_a_peak_is_found_wherever_it_stands():
     """Seen to fail with a quarter of the tokens left out: far below the peak, exponentials overflow."""
-    from elman.ops.native import compile_step
+    from elman.compiler.cpu.step import compile_step
 
     program = compile_step(Plain(203))
     for place in (0, 17, 40, 63, 64, 130, 191, 192, 202):
@@ -147,14 +148,14 @@ def test_a_short_prompt_is_stepped_through_and_a_long_one_read_at_once(fake, mon
     """The same text either way. Planted: a prompt without its start; one stepped through however long it is."""
     model, prompt = fake.TinyModel(), (3, 1, 4, 1, 5)
 
-    def tokens(engine):
-        (row,) = written(model, {}, prompts=[prompt], engine=engine)
+    def tokens(kind):
+        (row,) = written(model, {}, prompts=[prompt], engine=kind)
         return [choice.token for choice in row]
 
     expected = tokens("torch")
-    each = native._bytes(model, "fp32")
+    each = engine._bytes(model, "fp32")
     for known, stepped in ((len(prompt), False), (len(prompt) + 1, True)):  # the start of the text is known too
-        monkeypatch.setattr(native, "AT_ONCE", known * each)
+        monkeypatch.setattr(engine, "AT_ONCE", known * each)
         steps = len(model.rows_seen)
         assert tokens("native") == expected
         assert (len(model.rows_seen) == steps) == stepped
@@ -212,9 +213,9 @@ def test_broken_logits_are_told_as_torch_tells_them(fake):
         model.cell.weight_hh.fill_(torch.nan)
         model.cell.weight_hh[:, 0] = 0
     texts = []
-    for engine in ("torch", "native"):
+    for kind in ("torch", "native"):
         with pytest.raises(ElmanError, match="the model's logits are broken in row 0") as told:
-            written(model, {}, prompts=[()], engine=engine)
+            written(model, {}, prompts=[()], engine=kind)
         texts.append(str(told.value))
     assert texts[0] == texts[1]
 
@@ -241,7 +242,7 @@ def test_a_long_text_takes_no_more_memory_than_a_short_one(model):
 def test_a_model_that_is_gone_takes_its_program_with_it(fake):
     model = fake.TinyModel()
     written(model, {}, engine="native")
-    gone, program = weakref.ref(model), weakref.ref(native._made[model]["fp32"].program)
+    gone, program = weakref.ref(model), weakref.ref(engine._made[model]["fp32"].program)
     del model
     gc.collect()
     assert gone() is None

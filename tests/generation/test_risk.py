@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.generation.risk import edit_similarity, least_risk, usual_similarity
+from elman.generation.minimum_bayes_risk import edit_similarity, minimum_bayes_risk, usual_similarity
 
 texts = st.lists(st.text("ab ", max_size=6), min_size=1, max_size=6)
 
@@ -18,24 +18,24 @@ def test_no_candidate_has_a_greater_expected_similarity(texts: list[str], data: 
     logs = data.draw(st.lists(st.floats(-30, 0), min_size=len(texts), max_size=len(texts)))
     chances = [math.exp(log) / sum(map(math.exp, logs)) for log in logs]
     expected = [sum(c * edit_similarity(a, b) for b, c in zip(texts, chances, strict=True)) for a in texts]
-    assert expected[least_risk(texts, logs, edit_similarity)] == pytest.approx(max(expected))
+    assert expected[minimum_bayes_risk(texts, logs, edit_similarity)] == pytest.approx(max(expected))
 
 
 def test_many_that_agree_outweigh_one_that_is_more_probable() -> None:
     candidates = ["a dog", "the cat sat down", "the cat sat", "the cat sits"]
     logs = [math.log(p) for p in (0.3, 0.2, 0.25, 0.25)]
-    assert candidates[least_risk(candidates, logs, edit_similarity)].startswith("the cat")
-    assert candidates[least_risk(candidates, logs)].startswith("the cat")
-    assert least_risk(candidates, [0.0, -50.0, -50.0, -50.0]) == 0
+    assert candidates[minimum_bayes_risk(candidates, logs, edit_similarity)].startswith("the cat")
+    assert candidates[minimum_bayes_risk(candidates, logs)].startswith("the cat")
+    assert minimum_bayes_risk(candidates, [0.0, -50.0, -50.0, -50.0]) == 0
 
 
 def test_among_equals_the_first_is_taken() -> None:
-    assert least_risk(["x", "x", "x"], [-2.0, -2.5, -2.0]) == 0
+    assert minimum_bayes_risk(["x", "x", "x"], [-2.0, -2.5, -2.0]) == 0
 
 
 def test_candidates_that_are_nearly_impossible_are_compared_too() -> None:
     """Planted: chances that were all rounded to zero."""
-    assert least_risk(["zzz", "abc", "abd"], [-2000.0, -2000.0, -2000.0], edit_similarity) == 1
+    assert minimum_bayes_risk(["zzz", "abc", "abd"], [-2000.0, -2000.0, -2000.0], edit_similarity) == 1
 
 
 @given(a=st.text("abc", max_size=6), b=st.text("abc", max_size=6))

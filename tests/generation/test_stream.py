@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.errors import ElmanError
-from elman.generation.choose import GenerationConfig
+from elman.generation.detokenize import find_stop, held_back
+from elman.generation.sampling import GenerationConfig
 from elman.generation.stream import Generated, generate, generate_tokens, stream
-from elman.generation.text import find_stop, held_back
 
 EOS = 0
 GREEDY = {"temperature": 0}

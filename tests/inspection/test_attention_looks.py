@@ -7,14 +7,15 @@ import pytest
 import torch
 from reading_cases import classifier, language
 
+from elman import recurrence
 from elman.batches import together
 from elman.errors import ConfigError
 from elman.inspection.attention import attention_figure, by_distance, entropy, looks, mass
-from elman.inspection.reading import Reading
+from elman.inspection.inspected_text import InspectedText
 from elman.inspection.trace import weights_of
 from elman.layers import LAYERS
 from elman.models import Transducer, TransducerConfig
-from elman.ops import recurrence, taps
+from elman.ops import taps
 
 
 @pytest.mark.parametrize("score", ["dot", "scaled", "bilinear", "additive"])
@@ -101,7 +102,7 @@ def test_a_transducer_shows_where_each_word_is_written() -> None:
     def run(copies: int, pads: int = 0) -> torch.Tensor:
         return model(batch.ragged("source"), batch.ragged("target"))
 
-    (look,) = looks(Reading(model, run, tokens, "next", str, [4, 5, 0], "encoder.embedding"))
+    (look,) = looks(InspectedText(model, run, tokens, "next", str, [4, 5, 0], "encoder.embedding"))
     assert look.across
     assert (look.rows, look.columns) == (["4", "5", "0"], ["<start>", "a", "b", "c", "<end>"])
     torch.testing.assert_close(look.weights.sum(-1), torch.ones(1, 3))

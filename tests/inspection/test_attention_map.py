@@ -13,7 +13,7 @@ from PIL import Image
 
 from elman.batches import Ragged
 from elman.errors import RecordingError
-from elman.inspection import glyphs
+from elman.figures import fonts
 from elman.inspection.attention_map import alignment, attention_hits, draw_map
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 
@@ -123,20 +123,20 @@ def test_many_labels_are_thinned_until_they_can_be_read(tmp_path: Path) -> None:
 @given(st.text(max_size=30))
 def test_a_label_is_drawable_by_the_fonts_it_names(token: str) -> None:
     """Seen to fail without numbers for missing signs."""
-    shown = glyphs.label(token)
+    shown = fonts.label(token)
     assert shown
-    assert all(glyphs.font_of(sign) in glyphs.families([shown]) for sign in shown)
+    assert all(fonts.font_of(sign) in fonts.families([shown]) for sign in shown)
     assert "\n" not in shown
 
 
 def test_a_sign_that_only_another_font_has_brings_that_font(monkeypatch: pytest.MonkeyPatch) -> None:
-    fonts = {glyphs.BASE: {ord("a")}, "Other": {ord("a"), ord("b")}}
-    monkeypatch.setattr(glyphs, "_files", lambda: {name: name for name in fonts})
-    monkeypatch.setattr(glyphs, "_signs", fonts.get)
-    glyphs.font_of.cache_clear()
+    table = {fonts.BASE: {ord("a")}, "Other": {ord("a"), ord("b")}}
+    monkeypatch.setattr(fonts, "_files", lambda: {name: name for name in table})
+    monkeypatch.setattr(fonts, "_signs", table.get)
+    fonts.font_of.cache_clear()
     try:
-        assert glyphs.families(["a"]) == [glyphs.BASE]
-        assert glyphs.families(["ab"]) == [glyphs.BASE, "Other"]
-        assert glyphs.label("abc") == "ab[63]"
+        assert fonts.families(["a"]) == [fonts.BASE]
+        assert fonts.families(["ab"]) == [fonts.BASE, "Other"]
+        assert fonts.label("abc") == "ab[63]"
     finally:
-        glyphs.font_of.cache_clear()
+        fonts.font_of.cache_clear()

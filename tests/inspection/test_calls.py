@@ -7,9 +7,9 @@ import pytest
 from reading_cases import language
 
 import elman
+from elman.figures.provenance import LONGEST, call_of, spelled
 from elman.inspection.attention import attention_figure
-from elman.inspection.calls import LONGEST, call_of, spelled
-from elman.inspection.fading import Probe
+from elman.inspection.gradient_decay import Probe
 from elman.inspection.gradients import fading_figure, model_figure
 from elman.inspection.padding import padding_figure
 from elman.inspection.predictions import prediction_figure

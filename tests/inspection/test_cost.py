@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from elman.cells import CELLS
+from elman.inspection.catalog import families
 from elman.inspection.cost import LENGTH, WIDTH, count, evaluate, measure, standard, state_size, stated
-from elman.inspection.families import families
 from elman.layers import LAYERS
 from elman.layers.feedforward import FeedForward
 from elman.models import NGram
-from elman.ops.recurrence import explain, using
+from elman.recurrence import explain, using
 from elman.registry import Traits
 
 SIZES = [(48, 64, 64), (32, 96, 192)]  # input, width, length in whole chunks: each grows in its own way

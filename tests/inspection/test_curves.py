@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from elman.inspection.curves import _limits, _running_mean, draw_curves
+from elman.figures.learning_curves import _limits, _running_mean, draw_curves
 
 
 def records(steps: int, checks: int = 0) -> list[dict[str, Any]]:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from elman.errors import ConfigError
-from elman.inspection.drawing import colours
-from elman.inspection.figure import FORMATS, Figure
-from elman.inspection.panels import Bars, ColouredText, HeatMap, Lines, numbers
-from elman.inspection.scales import SCALES, SERIES, quantity_of
+from elman.figures.figure import FORMATS, Figure
+from elman.figures.panels import Bars, ColouredText, HeatMap, Lines, numbers
+from elman.figures.render_matplotlib import colours
+from elman.figures.scales import SCALES, SERIES, quantity_of
 
 TOKENS = ["<eos>", "the", "$x_1$", "中文", " ", "\n", "", "<b>&amp;"]
 dice = np.random.default_rng(0)

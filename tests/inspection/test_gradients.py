@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from elman.errors import ConfigError, UnknownName
-from elman.inspection.connection import by_lag, connect
+from elman.figures.panels import HeatMap, Lines
 from elman.inspection.diagnosis import diagnose
-from elman.inspection.fading import USUAL, Fading, Probe, fading
+from elman.inspection.gradient_decay import USUAL, GradientDecay, Probe, gradient_decay
 from elman.inspection.gradients import fading_figure, model_figure
+from elman.inspection.inspected_text import InspectedText, inspect_language_model
 from elman.inspection.jacobians import has_vector_state, jacobian, step_jacobians
-from elman.inspection.panels import HeatMap, Lines
 from elman.inspection.precision import PRECISIONS, in_precision
-from elman.inspection.reading import Reading, language_reading
+from elman.inspection.token_gradients import by_lag, connect
 from elman.layers import LAYERS
 from elman.models import MODELS, LanguageModel, NGram, StackConfig
 
@@ -38,7 +38,7 @@ VERDICTS = {"rnn:radius=2": "explodes", "lstm:forget_bias=3": "passes", "attenti
 @pytest.mark.parametrize("name", MEASURED)
 def test_untrained_layers_fade_as_measured_elsewhere(name: str) -> None:
     """Within one and a half orders of magnitude. Seen to fail with a forget bias that was not passed on."""
-    found = fading(Probe.parse(name), length=101)
+    found = gradient_decay(Probe.parse(name), length=101)
     for lag, value in zip(LAGS, MEASURED[name], strict=True):
         if value is not None:
             assert abs(math.log10(found.at(lag)) - math.log10(value)) < 1.5 + lag / 100, lag
@@ -47,22 +47,22 @@ def test_untrained_layers_fade_as_measured_elsewhere(name: str) -> None:
 @pytest.mark.parametrize("name", ["rnn", "gru", "lstm:forget_bias=1", *VERDICTS])
 def test_the_diagnosis_has_the_right_word_and_a_remedy_where_one_is_needed(name: str) -> None:
     """Seen to fail with rates of whole lengths instead of steps."""
-    found = diagnose(fading(Probe.parse(name)))
+    found = diagnose(gradient_decay(Probe.parse(name)))
     assert found.verdict == VERDICTS.get(name, "vanishes")
     assert ("Help:" in found.words) == (found.verdict in ("vanishes", "explodes"))
     assert found.words.startswith(name)
 
 
 def test_what_ends_is_not_what_fades() -> None:
-    found = diagnose(fading(Probe.parse("window"), length=30))
+    found = diagnose(gradient_decay(Probe.parse("window"), length=30))
     assert found.verdict == "ends"
-    assert diagnose(fading(Probe.parse("feedforward"), length=9)).verdict == "ends"
+    assert diagnose(gradient_decay(Probe.parse("feedforward"), length=9)).verdict == "ends"
 
 
 def test_what_is_known_of_a_curve_is_told_exactly() -> None:
     lags = np.arange(150)
-    assert "orthogonal: true" not in diagnose(Fading("rnn:orthogonal=true", "rnn", lags, 0.5**lags, 1e-40)).words
-    half = diagnose(Fading("x", "rnn", lags, 0.5**lags, 1e-40))
+    assert "orthogonal: true" not in diagnose(GradientDecay("rnn:orthogonal=true", "rnn", lags, 0.5**lags, 1e-40)).words
+    half = diagnose(GradientDecay("x", "rnn", lags, 0.5**lags, 1e-40))
     assert half.rate == pytest.approx(0.5)
     assert half.reach == 25  # 2^-24 of what is one step back
     assert "half is gone after 1 steps" in half.words
@@ -70,7 +70,7 @@ def test_what_is_known_of_a_curve_is_told_exactly() -> None:
 
 def test_float64_sees_further_than_float32_and_the_floor_says_where_numbers_end() -> None:
     """Seen to fail with norms of squares in float32, which end at 1e-23."""
-    single, double = (fading(Probe.parse("rnn"), precision=kind) for kind in ("float32", "float64"))
+    single, double = (gradient_decay(Probe.parse("rnn"), precision=kind) for kind in ("float32", "float64"))
     assert single.norms[-1] == 0 < double.norms[-1]
     np.testing.assert_allclose(single.norms[:60], double.norms[:60], rtol=1e-3)
     assert single.norms[single.norms > 0].min() < 1e-35
@@ -115,13 +115,13 @@ def test_orthogonal_steps_have_norm_one_without_a_nonlinearity() -> None:
     assert step_jacobians(LAYERS["attention"](LAYERS["attention"].Config(), 8), torch.zeros(4, 8)) == []
 
 
-def reading(pattern: list, size: int = 7, seed: int = 0, **settings) -> Reading:
+def reading(pattern: list, size: int = 7, seed: int = 0, **settings) -> InspectedText:
     torch.manual_seed(seed)
     model = LanguageModel(StackConfig.make({"pattern": pattern, "hidden_size": 8, **settings}), 10).double()
     ids = torch.randint(0, 10, (1, size))
     names = [f"w{number}" for number in ids[0].tolist()]
     truth = ids[0, 1:].tolist()
-    return Reading(model, lambda copies: model(ids.expand(copies, -1))[0], {"": names}, "next", str, truth)
+    return InspectedText(model, lambda copies: model(ids.expand(copies, -1))[0], {"": names}, "next", str, truth)
 
 
 @pytest.mark.parametrize("pattern", [["lstm"], ["gru", "attention"], ["mingru"]], ids=str)
@@ -166,7 +166,7 @@ def test_a_model_in_float64_sees_further_and_the_one_that_was_given_stays() -> N
     model = LanguageModel(StackConfig.make({"pattern": ["rnn"], "hidden_size": 8}), 10)
     ids = torch.randint(0, 10, (220,)).tolist()
     single, double = (
-        by_lag(connect(language_reading(in_precision(model, kind), ids, str, 0)), kind) for kind in PRECISIONS
+        by_lag(connect(inspect_language_model(in_precision(model, kind), ids, str, 0)), kind) for kind in PRECISIONS
     )
     assert all(one.dtype == torch.float32 for one in model.parameters())
     assert in_precision(model, "float32") is model
@@ -184,7 +184,9 @@ def test_pictures_of_runs_show_distance_matrix_and_steps() -> None:
 
 def test_what_cannot_be_measured_says_why() -> None:
     counted = NGram(MODELS["ngram"].Config(), 5)
-    look = Reading(counted, lambda copies: counted(torch.zeros(copies, 2).long())[0], {"": ["a", "b"]}, "next", str)
+    look = InspectedText(
+        counted, lambda copies: counted(torch.zeros(copies, 2).long())[0], {"": ["a", "b"]}, "next", str
+    )
     with pytest.raises(ConfigError, match="no gradients"):
         connect(look)
     with pytest.raises(UnknownName, match="lstm"):
@@ -192,9 +194,9 @@ def test_what_cannot_be_measured_says_why() -> None:
     with pytest.raises(ConfigError, match="forget_bias=3"):
         Probe.parse("lstm:3")
     with pytest.raises(ConfigError, match="only recurrent cells"):
-        fading(Probe.parse("attention:radius=2"), length=5)
+        gradient_decay(Probe.parse("attention:radius=2"), length=5)
     with pytest.raises(ConfigError, match="float32, float64"):
-        fading(Probe.parse("rnn"), precision="half")
+        gradient_decay(Probe.parse("rnn"), precision="half")
 
 
 def test_a_users_cell_is_measured_and_traced_like_all_others() -> None:
@@ -222,7 +224,7 @@ def test_a_users_cell_is_measured_and_traced_like_all_others() -> None:
 
     try:
         CELLS.register("leak")(Leak)
-        closed, opened = (fading(Probe.parse(name), length=40) for name in ("leak", "leak:open.keep=5"))
+        closed, opened = (gradient_decay(Probe.parse(name), length=40) for name in ("leak", "leak:open.keep=5"))
         assert opened.at(39) > 1e6 * closed.at(39)
         assert diagnose(closed).verdict == "vanishes"
         found = trace(reading(["leak"]))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from browsing import DESKTOP, PHONE, Visit, browser
 
-from elman.inspection.figure import Figure
+from elman.figures.figure import Figure
+from elman.figures.panels import Bars, ColouredText, HeatMap, Lines
 from elman.inspection.labs.lab import Expected, Lab, Result
-from elman.inspection.panels import Bars, ColouredText, HeatMap, Lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 TEXT = "the wolf near the men behind the old house was not so very happy"

@@ -10,10 +10,10 @@ from reading_cases import classifier, language
 
 from elman.corpus import Document
 from elman.errors import ConfigError, RecordingError
+from elman.figures.panels import Bars, ColouredText, Lines
+from elman.inspection.inspected_text import inspect_language_model
 from elman.inspection.labs.back_off import fitted
-from elman.inspection.panels import Bars, ColouredText, Lines
 from elman.inspection.predictions import contrast_panel, edited_panel, prediction_figure, predictions, verdict_panels
-from elman.inspection.reading import language_reading
 from elman.inspection.saliency import saliency
 from elman.tokenizers import train_tokenizer
 
@@ -38,7 +38,7 @@ def test_a_counted_model_shows_the_length_of_each_n_gram_it_used() -> None:
     texts = ["a b c d"] * 5 + ["x c"] * 3 + ["b d"] * 2
     tokenizer = train_tokenizer("word", texts)
     model = fitted([Document(text, "t", n) for n, text in enumerate(texts)], tokenizer, 4)
-    look = language_reading(model, tokenizer.encode("a b c x d").tolist(), tokenizer.token, 0)
+    look = inspect_language_model(model, tokenizer.encode("a b c x d").tolist(), tokenizer.token, 0)
     figure = prediction_figure(look)
     orders = next(panel for panel in figure.panels if panel.quantity == "order")
     assert isinstance(orders, ColouredText)

@@ -11,9 +11,9 @@ from hypothesis import strategies as some
 from reading_cases import classifier, language
 
 from elman.errors import ConfigError
-from elman.inspection import pooling
+from elman.figures.panels import Ribbons
+from elman.inspection import downsampling
 from elman.inspection.attention import attention_figure
-from elman.inspection.panels import Ribbons
 from elman.inspection.ribbons import half_lives, ribbon_figure
 from elman.inspection.trace import trace
 
@@ -67,17 +67,17 @@ def test_half_lives_are_those_of_constant_gates() -> None:
 def test_pooling_keeps_means_and_never_draws_more_than_its_columns(count: int, units: int) -> None:
     """Seen to fail with a last column divided by the full step."""
     values = np.random.default_rng(count).standard_normal((units, count))
-    found = pooling.means(values)
-    assert found.shape[1] == len(pooling.names([""] * count)) <= pooling.COLUMNS
-    step = pooling.together(count)
+    found = downsampling.means(values)
+    assert found.shape[1] == len(downsampling.names([""] * count)) <= downsampling.COLUMNS
+    step = downsampling.together(count)
     sizes = np.minimum(step, count - step * np.arange(found.shape[1]))
     np.testing.assert_allclose((found * sizes).sum(1), values.sum(1), atol=1e-9)
-    assert bool(pooling.note(count)) == (count > pooling.COLUMNS)
+    assert bool(downsampling.note(count)) == (count > downsampling.COLUMNS)
 
 
 def test_pooled_attention_is_still_shares() -> None:
     weights = np.random.default_rng(0).dirichlet(np.ones(450), 450)
-    found = pooling.shares(weights)
+    found = downsampling.shares(weights)
     assert found.shape == (150, 150)
     np.testing.assert_allclose(found.sum(1), 1)
 

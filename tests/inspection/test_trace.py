@@ -10,7 +10,7 @@ from reading_cases import WORDS, classifier, language
 from safetensors import safe_open
 
 from elman.errors import RecordingError
-from elman.inspection.panels import HeatMap
+from elman.figures.panels import HeatMap
 from elman.inspection.trace import Trace, meanings, trace
 from elman.layers import LAYERS
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from elman.cells import Cell
 from elman.layers import LAYERS, SequenceLayer
-from elman.ops.recurrence import FORMS, using
 from elman.ops.state import map_state, tensors
+from elman.recurrence import FORMS, using
 
 # Where the defaults leave something untried.
 SETTINGS: dict[str, list[dict[str, Any]]] = {

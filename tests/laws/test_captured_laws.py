@@ -10,14 +10,14 @@ import pytest
 import torch
 from law_cases import SETTINGS
 
-from elman.evaluation.still import still
-from elman.generation.captured import CHUNK, Stepper
-from elman.generation.choose import GenerationConfig
+from elman.evaluation.inference_mode import inference_mode
+from elman.generation.cuda_graph import CHUNK, Stepper
+from elman.generation.sampling import GenerationConfig
 from elman.generation.stream import generate_tokens
 from elman.layers import LAYERS
 from elman.models import LanguageModel, StackConfig
+from elman.ops.host_sync import find_host_sync
 from elman.ops.state import fixed
-from elman.ops.waiting import what_waits
 
 VOCABULARY, EOS, START = 11, 0, 5
 PROMPTS = [[1, 2, 3, 4, 5, 6], [], [4]]
@@ -77,10 +77,10 @@ def test_no_choice_of_tokens_needs_the_host(rules: dict[str, Any]) -> None:
 def waits(model: LanguageModel, **rules: Any) -> str:
     """Of all that is captured: choosing, stepping, and putting everything in its place."""
     config, recent = GenerationConfig.make(rules), torch.zeros(2, 4, dtype=torch.long)
-    with still(model):
+    with inference_mode(model):
         logits, state = model.step(torch.tensor([1, 2]), fixed(model.initial_state(2), 3))
         stepper = Stepper(logits, state, recent)
-        return what_waits(model, lambda: stepper.advance(model, config, EOS, START))
+        return find_host_sync(model, lambda: stepper.advance(model, config, EOS, START))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -13,8 +13,8 @@ from torch import Tensor
 from elman.batches import Batch
 from elman.layers import LAYERS
 from elman.models import LanguageModel, StackConfig
-from elman.ops.waiting import _NothingFromTheHost
-from elman.training import TrainingConfig, World, captured
+from elman.ops.host_sync import _NothingFromTheHost
+from elman.training import TrainingConfig, World, cuda_graph
 from elman.training.update import Updater
 
 VOCABULARY, ROWS, TIME, UPDATES = 11, 3, 4, 8
@@ -64,8 +64,8 @@ def trained(settings: dict[str, Any], device: str = "cpu", **training: Any) -> t
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured, "DEVICES", ("cpu",))
-    monkeypatch.setattr(captured, "graph_of", Replayed)
+    monkeypatch.setattr(cuda_graph, "DEVICES", ("cpu",))
+    monkeypatch.setattr(cuda_graph, "graph_of", Replayed)
     monkeypatch.setattr(Replayed, "made", 0)
 
 

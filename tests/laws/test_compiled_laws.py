@@ -15,8 +15,8 @@ from torch import Tensor
 
 from elman.cells import CELLS
 from elman.layers import SequenceLayer
-from elman.ops.recurrence import using
 from elman.ops.state import map_state, tensors
+from elman.recurrence import using
 
 CASES = [Case(name, settings, "compiled") for name in CELLS for settings in SETTINGS.get(name, [{}])]
 LAYERS: dict[str, SequenceLayer] = {}

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from elman.layers.cross_attention import CrossAttention
 from elman.models.encoder_decoder import Decoder, DecoderConfig
-from elman.ops.recurrence import using
+from elman.recurrence import using
 
 VOCABULARY, SOURCE = 7, 3
 ATTENTION: list[dict[str, Any]] = [

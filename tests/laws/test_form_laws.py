@@ -10,8 +10,8 @@ from torch import Tensor
 
 from elman.cells import CELLS
 from elman.layers import SequenceLayer
-from elman.ops.recurrence import using
 from elman.ops.state import map_state
+from elman.recurrence import using
 
 FAST = [
     Case(name, settings, form)

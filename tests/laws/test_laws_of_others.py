@@ -10,7 +10,7 @@ from law_cases import SETTINGS, Case
 from torch import Tensor, nn
 
 from elman.cells import CELLS, Cell
-from elman.comparison.modules import read_modules
+from elman.comparison.user_modules import read_modules
 from elman.errors import ConfigError
 from elman.layers import LAYERS
 from elman.layers.laws import agree, broken, examine, foreign, sources

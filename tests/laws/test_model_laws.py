@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from elman.cells import Cell
 from elman.models import LanguageModel, Stack, StackConfig
 from elman.ops import taps
-from elman.ops.recurrence import using
+from elman.recurrence import using
 
 VOCABULARY = 7
 DROPOUTS = ["dropout", "input_dropout", "output_dropout", "embedding_dropout", "weight_dropout"]

@@ -11,10 +11,10 @@ from law_cases import SETTINGS
 from torch import Tensor
 
 from elman.cells import Cell
+from elman.compiler.cpu.step import Runner, compile_step
 from elman.layers import LAYERS
 from elman.layers.recurrent import Recurrent
 from elman.models import LanguageModel, StackConfig
-from elman.ops.native import Runner, compile_step
 from elman.ops.state import tensors
 
 CASES = [

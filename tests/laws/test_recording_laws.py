@@ -9,7 +9,7 @@ from elman.cells import CELLS, Cell
 from elman.errors import RecordingError
 from elman.layers import LAYERS
 from elman.ops import taps
-from elman.ops.recurrence import using
+from elman.recurrence import using
 
 CELL_NAMES = sorted(CELLS)
 every_layer = pytest.mark.parametrize("case", [case for case in cases() if case.form in ("auto", "reference")], ids=str)

@@ -13,8 +13,8 @@ from test_layer_laws import (  # noqa: F401  (written once: here they meet the l
 
 from elman.errors import ConfigError
 from elman.ops import taps
-from elman.ops.recurrence import using
 from elman.ops.state import map_state
+from elman.recurrence import using
 
 TWO_WAY = cases(causal=False)
 

@@ -9,8 +9,8 @@ from elman.layers import LAYERS, attention, heads
 from elman.layers.attention import Attention
 from elman.ops import taps
 from elman.ops.attention import causal
-from elman.ops.recurrence import using
 from elman.ops.state import choose, take_rows, tensors
+from elman.recurrence import using
 
 FAMILY = {
     "attention": [{}, {"positions": "rotary", "bias": True}, {"score": "additive"}, {"projections": False}],

@@ -12,7 +12,7 @@ from elman.layers import LAYERS, TwoWayLayer, two_way
 from elman.layers.bidirectional import Bidirectional, reverse
 from elman.layers.torch_weights import from_torch
 from elman.ops import taps
-from elman.ops.recurrence import using
+from elman.recurrence import using
 
 PEERS = [(nn.RNN, "rnn"), (nn.GRU, "gru"), (nn.LSTM, "lstm")]
 

@@ -10,7 +10,7 @@ from elman.errors import ConfigError
 from elman.layers import LAYERS
 from elman.layers.experts import Experts, auxiliary_loss, balance
 from elman.ops import taps
-from elman.ops.waiting import without_waiting
+from elman.ops.host_sync import without_host_sync
 
 
 def build(width: int = 6, **settings) -> Experts:
@@ -107,5 +107,5 @@ def test_where_nobody_may_wait_all_experts_work_and_the_mixture_is_the_same() ->
     layer = build(num_experts=5, experts_per_token=3)
     x = torch.randn(7, 6)
     expected = layer.transform(x)
-    with without_waiting():
+    with without_host_sync():
         torch.testing.assert_close(layer.transform(x), expected)

@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from elman import recurrence
 from elman.errors import ConfigError
 from elman.layers import LAYERS
 from elman.layers.mamba import HUGGING_FACE
 from elman.layers.s4 import StateSpace
 from elman.layers.scanned import ScanLayer
-from elman.ops import recurrence, taps
+from elman.ops import taps
 from elman.ops.state import map_state, tensors
 
 NAMES = [name for name in LAYERS if issubclass(LAYERS[name], ScanLayer)]

@@ -9,8 +9,8 @@ from elman.layers import LAYERS
 from elman.layers.attention import Attention
 from elman.layers.two_way_attention import TwoWayAttention
 from elman.ops import taps
-from elman.ops.recurrence import using
 from elman.ops.state import tensors
+from elman.recurrence import using
 
 EVERY = [
     {},

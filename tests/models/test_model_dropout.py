@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from elman.models import LanguageModel, StackConfig
-from elman.ops.recurrence import using
 from elman.ops.state import tensors
+from elman.recurrence import using
 
 KINDS = ["dropout", "input_dropout", "output_dropout", "embedding_dropout", "weight_dropout"]
 WORDS = torch.arange(12).repeat(3, 4)  # every word several times in each of three rows

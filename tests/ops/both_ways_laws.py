@@ -12,13 +12,13 @@ from elman.bench.recurrence.cases import Case
 from elman.bench.recurrence.checking import check
 from elman.bench.recurrence.peers import variants
 from elman.cells import Cell
+from elman.compiler.cell_program import in_use
+from elman.compiler.triton.launcher import Kernel
+from elman.compiler.triton.partition import Partition
 from elman.layers.bidirectional import Bidirectional, Ends, reverse
-from elman.ops import alarm
-from elman.ops.recurrence import apart, generated, recur, recur_both, using
-from elman.ops.recurrence.generated import dividing
-from elman.ops.recurrence.kernel import Kernel
-from elman.ops.recurrence.partition import Partition
-from elman.ops.recurrence.steps import in_use
+from elman.ops import kernel_timeout
+from elman.recurrence import apart, compiled_triton, recur, recur_both, using
+from elman.recurrence.compiled_triton import dividing
 
 Pair = tuple[Cell, Cell]
 
@@ -98,8 +98,8 @@ def test_many_programs_of_both_ways_equal_two_runs(
 @UNWRITTEN
 def test_each_group_of_each_way_counts_its_own_meetings() -> None:
     """Nobody waits here, so wrong counts would be seen on a GPU only. Planted: both ways shared their counters."""
-    made = generated.plan(cell_of("lstm", hidden_size=20))
-    assert isinstance(made, generated.Plan)
+    made = compiled_triton.plan(cell_of("lstm", hidden_size=20))
+    assert isinstance(made, compiled_triton.Plan)
     kernel = Kernel(made.step, made.step.given, Partition(16, 16, poll="atomic"), torch.float32, False, "ieee", True)
     launched, counters = kernel.run, list[Tensor]()
 
@@ -117,7 +117,7 @@ def test_each_group_of_each_way_counts_its_own_meetings() -> None:
     history = torch.zeros(2, len(kernel.emitted.stored), kernel.rows(20), 4, kernel.width)
     loads = [{("drive", part): torch.zeros(20, 3, 20) for part in range(4)}] * 2
     kernel(history, loads, [parts_of(cell.initial_state(20)) for cell in cells], weights, patience=0)
-    alarm.ALARMS.clear()
+    kernel_timeout.ALARMS.clear()
     programs, groups, steps = 2, 2, 3
     assert counters[0].view(-1, 32)[:, 0].tolist() == [programs * steps] * (2 * groups)
 
@@ -194,9 +194,11 @@ def test_what_cannot_share_a_launch_takes_two_and_says_why(
         assert layer.explain(2, 3).endswith("as asked, two launches: the two cells are not of one kind")
         layer(x)
         assert launches == [1, 1]
-    full = generated.Plan.division
+    full = compiled_triton.Plan.division
     monkeypatch.setattr(
-        generated.Plan, "division", lambda self, *given, ways=1: None if 2 in (ways, *given[4:]) else full(self, *given)
+        compiled_triton.Plan,
+        "division",
+        lambda self, *given, ways=1: None if 2 in (ways, *given[4:]) else full(self, *given),
     )
     with using("generated"):
         assert (

@@ -12,13 +12,14 @@ from torch.nn import functional as F
 from unit_cases import CASES, cell_of, parts_of
 
 from elman.cells import Cell
+from elman.compiler.triton import launcher
+from elman.compiler.triton.launcher import Kernel
+from elman.compiler.triton.partition import Partition
+from elman.compiler.triton.saved_for_backward import THERE
 from elman.errors import TrainingError
-from elman.ops import alarm
-from elman.ops.recurrence import explain, generated, kernel, recur, using
-from elman.ops.recurrence.generated import dividing
-from elman.ops.recurrence.kernel import Kernel
-from elman.ops.recurrence.partition import Partition
-from elman.ops.recurrence.recalling import THERE
+from elman.ops import kernel_timeout
+from elman.recurrence import compiled_triton, explain, recur, using
+from elman.recurrence.compiled_triton import dividing
 
 # who does not wait reads memory that nobody has written
 UNWRITTEN = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
@@ -98,9 +99,9 @@ def launched_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         batch, time = next(iter(loads[0].values())).shape[:2]
         partials = torch.zeros(self.shares(batch, time))
         for launch in range(time * max(1, self.emitted.rounds) + 1):
-            alarm.ALARMS.clear()
+            kernel_timeout.ALARMS.clear()
             found = once(self, history, loads, *given, partials=partials, patience=0, fresh=launch == 0)
-        alarm.ALARMS.clear()
+        kernel_timeout.ALARMS.clear()
         return found
 
     with monkeypatch.context() as patch:
@@ -168,7 +169,7 @@ def test_numbers_in_pairs_are_the_same_numbers(
     for poll in ("near", "load"):
         part = Partition(16, 16, poll=poll)
         with dividing(forward=part, backward=part), using("generated"), monkeypatch.context() as patch:
-            patch.setattr(kernel, "_in_pairs", seen(fetched))
+            patch.setattr(launcher, "_in_pairs", seen(fetched))
             found.append(results(recur, cell, x, state))
     expected = [] if units % 2 else [kind if rest else torch.int32] * 4
     assert fetched == expected
@@ -177,7 +178,7 @@ def test_numbers_in_pairs_are_the_same_numbers(
 
 def seen(fetched: list[torch.dtype]) -> Any:
     """How the first loads of a kernel are fetched."""
-    paired = kernel._in_pairs
+    paired = launcher._in_pairs
 
     def told(tensors: Any, kind: torch.dtype) -> Any:
         made = paired(tensors, kind)
@@ -201,7 +202,7 @@ def test_a_walk_down_is_a_walk_up_through_rows_turned_round(name: str, lengths: 
     turn = torch.arange(3).unsqueeze(1), places
 
     def down(cell: Cell, x: Tensor, state: Any, lengths: Tensor | None) -> Any:
-        return generated.run(cell, x, state, lengths, down=True)
+        return compiled_triton.run(cell, x, state, lengths, down=True)
 
     def turned(cell: Cell, x: Tensor, state: Any, lengths: Tensor | None) -> Any:
         with using("reference"):
@@ -247,7 +248,7 @@ def test_without_gradients_only_the_output_is_stored() -> None:
 def test_backward_multiplies_nothing_that_forward_has_multiplied(case: Any) -> None:
     """Planted: products of shared numbers are not stored."""
     for ragged in (False, True):
-        plan = generated.plan(cell_of(*case, hidden_size=20), ragged)
+        plan = compiled_triton.plan(cell_of(*case, hidden_size=20), ragged)
         recall, nodes = plan.recall, plan.step.nodes
         given = recall.filling(4).given if recall.filled else recall.needed
         assert all(index in recall.remembered or nodes[index].op in THERE for index in given)
@@ -312,5 +313,8 @@ def test_reasons_are_told() -> None:
     with using("generated"):
         assert explain(cell_of("lstm"), torch.zeros(2, 3, 3)) == "generated: a kernel generated for lstm, as asked"
     double = torch.zeros(2, 3, 3, dtype=torch.float64)
-    assert generated.obstacle(cell_of("lstm").double(), double, None) == "generated kernels do not compute in float64"
-    assert generated.obstacle(cell_of("lstm"), torch.zeros(0, 3, 3), None) == "the batch is empty"
+    assert (
+        compiled_triton.obstacle(cell_of("lstm").double(), double, None)
+        == "generated kernels do not compute in float64"
+    )
+    assert compiled_triton.obstacle(cell_of("lstm"), torch.zeros(0, 3, 3), None) == "the batch is empty"

@@ -12,11 +12,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from unit_cases import cell_of
 
-from elman.ops.recurrence import generated
-from elman.ops.recurrence.filling import WARPS
-from elman.ops.recurrence.kernel import Kernel
-from elman.ops.recurrence.partition import SHARED, Partition, tuning
-from elman.ops.recurrence.units import UNITS
+from elman.compiler.ir import UNITS
+from elman.compiler.triton.launcher import Kernel
+from elman.compiler.triton.partition import SHARED, Partition, tuning
+from elman.compiler.triton.recompute import WARPS
+from elman.recurrence import compiled_triton
 
 FEW_NUMBERS = 128  # bytes of a thread; of 768 units all is heard at once, for which 20 numbers lie in memory
 POINTERS = {"counters": "*i32", "alarm": "*i32", "lengths": "*i32", "partials": "*fp32", "final": "*fp32"}
@@ -39,7 +39,7 @@ def built(
     precision: str = "tf32",
     **settings: Any,
 ) -> Built:
-    plan = generated.plan(cell_of(name, settings, hidden_size=size))
+    plan = compiled_triton.plan(cell_of(name, settings, hidden_size=size))
     kept = plan.stored(True) if way == "forward" else plan.adjoint.program.given
     dtype = torch.bfloat16 if kind == "bf16" else torch.float32
     kernel = Kernel(plan.program(way), kept, part, dtype, way == "backward", precision)
@@ -111,7 +111,7 @@ def test_what_is_looked_at_is_multiplied_where_it_arrives(size: int, part: Parti
     only shares of warps pass through shared memory. Planted: weights in another order of lanes; no loop of one round
     around the assembly, which then is repeated."""
     made = built("lstm", size, way, part, tmp_path)
-    plan = generated.plan(cell_of("lstm", hidden_size=size))
+    plan = compiled_triton.plan(cell_of("lstm", hidden_size=size))
     looks = [line for line in made.loop.split("\n") if "elementwise_inline_asm" in line and "ld.relaxed" in line]
     assert len(looks) == len(part.looks(plan.program(way), 2))
     assert "ttg.local_alloc" not in made.loop
@@ -164,7 +164,7 @@ def test_weights_in_registers_are_loaded_once(size: int, part: Partition, left: 
     """As products take them; those for which there is no room stay in shared memory. Planted: the layout of a plain
     load, from which each step would bring them through shared memory."""
     made = built("lstm", size, "forward", part, tmp_path)
-    program = generated.plan(cell_of("lstm", hidden_size=size)).step
+    program = compiled_triton.plan(cell_of("lstm", hidden_size=size)).step
     assert made.loop.count("ttg.local_load") == left
     assert made.shared <= part.shared(program, 2) < part.resident(program, 2) * 2 // 3 + 2**16
     assert made.stack <= FEW_NUMBERS
@@ -214,7 +214,7 @@ def test_what_comes_by_post_is_read_where_it_is_sent(
     each other once a stage; nobody meets, or looks at what all see. Planted: a wait for each piece; a meeting after
     each sending; a barrier of threads for each value; looks at history; boxes that nobody counts; words sent alone."""
     made = built(name, 512, way, part, tmp_path, **settings)
-    program = generated.plan(cell_of(name, settings, hidden_size=512)).program(way)
+    program = compiled_triton.plan(cell_of(name, settings, hidden_size=512)).program(way)
     assert made.loop.count("mbarrier.try_wait") == made.loop.count("mbarrier.arrive.expect_tx") == values
     share = part.rows * part.units * 2 // 16 * 16 // (32 * part.warps)  # letters, programs, threads
     assert len(re.findall(r"st\.async\S*complete_tx::bytes\.v4\.b32", made.loop)) == values * share
@@ -263,7 +263,7 @@ CHOSEN += [("lstm", 32, 1024, "fp32"), ("lstm", 20, 1150, "bf16")]
 def test_what_is_chosen_fits_on_the_chip(name: str, batch: int, size: int, kind: str, tmp_path: Path) -> None:
     """Planted: a copy of all gates for each layout that totals want (4 kB of a thread's numbers in memory); many looks
     of float32 after which there are more (2.6 kB)."""
-    plan = generated.plan(cell_of(name, hidden_size=size))
+    plan = compiled_triton.plan(cell_of(name, hidden_size=size))
     itemsize = 2 if kind == "bf16" else 4
     for way in ("forward", "backward"):
         part = tuning(plan.program(way), batch, itemsize, 132)[0]
@@ -286,7 +286,7 @@ def test_float32_is_rounded_to_the_digits_that_tensor_cores_take(part: Partition
 def test_what_backward_needs_of_a_step_is_filled_in_at_once(size: int, tmp_path: Path) -> None:
     """Each value is read once, 16 bytes at a time where rows allow it, and stays in registers. Planted: a program for
     each row, with two bytes for a thread."""
-    plan = generated.plan(cell_of("layernorm-lstm", hidden_size=size))
+    plan = compiled_triton.plan(cell_of("layernorm-lstm", hidden_size=size))
     assert {plan.step.nodes[index].op for index in plan.recall.filled} == {"total"}
     filling = plan.recall.filling(2)
     run = filling.run

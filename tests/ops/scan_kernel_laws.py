@@ -8,11 +8,11 @@ from interpreted import DEVICE
 from torch import Tensor
 
 from elman.errors import TrainingError
-from elman.ops import alarm, scan, taps
+from elman.ops import kernel_timeout, scan, taps
 from elman.ops.forms import using
 from elman.ops.scan import kernel, linear_scan_kernel, linear_scan_reference
 
-SMALL = kernel.Plan(block=4, steps=4)
+SMALL = kernel.LaunchConfig(block=4, steps=4)
 
 
 @pytest.fixture(params=[1, 32], ids=["stretches", "windows"])
@@ -108,14 +108,14 @@ def test_a_nan_is_passed_on_as_one(widest: int, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(kernel, "PLAN", SMALL)
     monkeypatch.setattr(kernel, "WIDEST", widest)
     if DEVICE == "cpu":  # where nobody has to wait
-        monkeypatch.setattr(alarm, "PATIENCE", 10)
+        monkeypatch.setattr(kernel_timeout, "PATIENCE", 10)
     decay, inputs, initial = draws((1, 20, 2))
     initial.view(torch.int64)[0, 1] = -1
     history, final = linear_scan_kernel(decay, inputs, initial)
     assert history[..., 1].isnan().all()
     assert not history[..., 0].isnan().any()
     assert final.isnan().tolist() == [[False, True]]
-    alarm.check(inputs.device, wait=True)
+    kernel_timeout.check(inputs.device, wait=True)
 
 
 @pytest.mark.skipif(DEVICE != "cpu", reason="the interpreter takes another function, the compiler has taken this one")
@@ -126,7 +126,7 @@ def test_a_stretch_that_waits_in_vain_ends_and_says_so(monkeypatch: pytest.Monke
     monkeypatch.setattr(kernel, "PLAN", SMALL)
     tensors = draws((1, 20, 2))
     with monkeypatch.context() as patch:
-        patch.setattr(alarm, "PATIENCE", 3)
+        patch.setattr(kernel_timeout, "PATIENCE", 3)
         patch.setattr(lookback, "tell", lambda place, value, valid: None)
         history, _ = linear_scan_kernel(*tensors)
         assert history[0, 4:].isnan().all()

@@ -15,7 +15,7 @@ from elman.ops.selective import Selection, kernel
 @pytest.fixture(params=[1, 100], ids=["whole", "cut"])
 def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Several blocks of channels and several stretches of time, with a rest in both; time in segments or not."""
-    monkeypatch.setattr(kernel, "PLAN", kernel.Plan(steps=2, block=2, programs=request.param, shortest=3))
+    monkeypatch.setattr(kernel, "PLAN", kernel.LaunchConfig(steps=2, block=2, programs=request.param, shortest=3))
 
 
 def draws(batch: int, time: int, channels: int, size: int, kind: torch.dtype = torch.float64) -> list[Tensor]:

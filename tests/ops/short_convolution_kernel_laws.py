@@ -13,7 +13,7 @@ from elman.ops.short_convolution import kernel
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several tiles of time and channels, with a rest in both, and several tiles for each part."""
-    monkeypatch.setattr(kernel, "PLAN", kernel.Plan(steps=4, block=2, parts=2))
+    monkeypatch.setattr(kernel, "PLAN", kernel.LaunchConfig(steps=4, block=2, parts=2))
 
 
 @pytest.mark.usefixtures("small")

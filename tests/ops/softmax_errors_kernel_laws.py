@@ -5,7 +5,7 @@ import torch
 from interpreted import DEVICE
 from torch.nn import functional as F
 
-from elman.ops import cross_entropy, softmax_errors
+from elman.ops import cross_entropy, softmax_gradient_kernel
 
 
 @pytest.mark.parametrize(("rows", "words"), [(1, 1), (3, 7), (5, 16), (4, 50)])
@@ -14,7 +14,7 @@ def test_scores_become_their_gradient(
     rows: int, words: int, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted: powers not scaled when a larger score comes; one subtracted beside the target."""
-    monkeypatch.setattr(softmax_errors, "BLOCK", 16)
+    monkeypatch.setattr(softmax_gradient_kernel, "BLOCK", 16)
     generator = torch.Generator().manual_seed(words)
     scores = (10 * torch.randn(rows, words, generator=generator)).to(DEVICE, kind)
     if words > 1:
@@ -23,7 +23,7 @@ def test_scores_become_their_gradient(
     exact = scores.double().requires_grad_()
     expected = F.cross_entropy(exact, targets, reduction="none")
     expected.sum().backward()
-    nats = softmax_errors.softmax_errors(scores, targets)
+    nats = softmax_gradient_kernel.softmax_errors(scores, targets)
     torch.testing.assert_close(nats.double(), expected.detach(), rtol=1e-5, atol=1e-5)
     close = 1e-6 if kind == torch.float32 else 4e-3
     torch.testing.assert_close(scores.double(), exact.grad, rtol=close, atol=close)
@@ -32,7 +32,7 @@ def test_scores_become_their_gradient(
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_chunked_cross_entropy_may_take_it(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the bias's share of the last chunk alone."""
-    monkeypatch.setattr(softmax_errors, "BLOCK", 16)
+    monkeypatch.setattr(softmax_gradient_kernel, "BLOCK", 16)
     monkeypatch.setattr(cross_entropy, "_has_kernel", lambda logits: True)
     monkeypatch.setattr(cross_entropy, "CPU_LOGITS", 60)
     monkeypatch.setattr(cross_entropy, "GPU_LOGITS", 60)

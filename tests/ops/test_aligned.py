@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from elman.ops.recurrence.aligned import AT_ONCE, linear, summed_products
+from elman.compiler.aligned_matmul import AT_ONCE, linear, summed_products
 
 
 @pytest.mark.parametrize("width", [8, 11, 30])

@@ -13,7 +13,7 @@ from elman.errors import ConfigError
 from elman.ops import taps
 from elman.ops.attention import Score, attend, attend_to_past, by_position, causal, explain
 from elman.ops.attention.reference import from_band, to_band
-from elman.ops.recurrence import using
+from elman.recurrence import using
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:

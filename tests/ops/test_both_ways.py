@@ -12,8 +12,8 @@ import torch
 from both_ways_laws import compare
 from unit_cases import CASES, cell_of
 
-from elman.ops.recurrence import apart, explain_both, generated, using
-from elman.ops.recurrence.partition import partition
+from elman.compiler.triton.partition import partition
+from elman.recurrence import apart, compiled_triton, explain_both, using
 
 HERE = Path(__file__).parent
 
@@ -52,9 +52,9 @@ import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from unit_cases import cell_of
-from elman.ops.recurrence import generated
-from elman.ops.recurrence.kernel import Kernel
-from elman.ops.recurrence.partition import Partition
+from elman.recurrence import generated
+from elman.compiler.triton.launcher import Kernel
+from elman.compiler.triton.partition import Partition
 
 FLOATS, INTEGERS, PLAIN = ("final", "sums", "partials"), ("counters", "alarm", "lengths"), ("T", "B", "limit")
 
@@ -111,8 +111,8 @@ def test_two_ways_share_the_processors_and_a_division_is_looked_for_once(monkeyp
         assert found.shared(program, itemsize) <= shared < 100 * 1024
         return found
 
-    monkeypatch.setattr(generated.partition, "partition", counted)
-    made = generated.plan(cell_of("lstm", hidden_size=256))
+    monkeypatch.setattr(compiled_triton.partition, "partition", counted)
+    made = compiled_triton.plan(cell_of("lstm", hidden_size=256))
     for ways in (1, 2, 1, 2):
         division = made.division("forward", 64, torch.bfloat16, torch.device("cuda", 0), ways)
         assert ways * division.groups(64) * division.programs(256) <= 132

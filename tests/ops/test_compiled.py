@@ -15,22 +15,22 @@ from torch import Tensor, nn
 from unit_cases import CASES, cell_of
 
 from elman.cells import Cell, PastProduct
+from elman.compiler.cpu import build, runtime
+from elman.compiler.cpu.emit import WRITTEN, Place, emit
+from elman.compiler.cpu.loop_schedule import Phases
+from elman.compiler.cpu.memory_layout import DEAR
+from elman.compiler.ir import HEARD, Matrix, Node, Program, ending
+from elman.compiler.pointwise import COMPUTED
 from elman.ops import taps
-from elman.ops.native import build
-from elman.ops.recurrence import compiled, explain, forms_that_can_run, recur, using, walking
-from elman.ops.recurrence.cpp import WRITTEN, Place, emit
-from elman.ops.recurrence.phases import Phases
-from elman.ops.recurrence.planning import DEAR
-from elman.ops.recurrence.pointwise import COMPUTED
-from elman.ops.recurrence.units import HEARD, Matrix, Node, Program, ending
+from elman.recurrence import compiled_cpp, explain, forms_that_can_run, recur, using
 
 HERE = Path(__file__).parent
 LARGE = torch.zeros(32, 64, 3)
 
 
-def plan_of(case: Any, size: int = 4) -> compiled.Plan:
-    made = compiled.plan(cell_of(*case, hidden_size=size))
-    assert isinstance(made, compiled.Plan)
+def plan_of(case: Any, size: int = 4) -> compiled_cpp.Plan:
+    made = compiled_cpp.plan(cell_of(*case, hidden_size=size))
+    assert isinstance(made, compiled_cpp.Plan)
     return made
 
 
@@ -67,7 +67,7 @@ def test_panels_multiply_as_torch_does(size: int, count: int, flipped: bool) -> 
     slots = [*(("stored", n) for n in range(2)), *((what, n) for what in ("initial", "final") for n in range(count))]
     places = {slot: Place(n) for n, slot in enumerate(slots)}
     emitted = emit("walk", program, program.given, places, ("w",))
-    walk = walking.load(torch.float64, [(program, emitted)])[0]
+    walk = runtime.load(torch.float64, [(program, emitted)])[0]
     for rows in range(1, 18):
         x = [torch.randn(rows, size, dtype=torch.float64) for _ in range(count)]
         found, final = torch.empty(2, rows, size, dtype=torch.float64), torch.empty_like(x[0])
@@ -178,7 +178,7 @@ def test_the_bits_are_the_same_in_every_run_and_process() -> None:
 
 def test_threads_share_rows_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = bits()
-    monkeypatch.setattr(walking, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(runtime, "WORTH_A_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     assert bits() == alone
 
@@ -220,18 +220,18 @@ def test_the_reason_why_it_cannot_run_is_told(monkeypatch: pytest.MonkeyPatch) -
     cell, x = cell_of("lstm"), torch.zeros(2, 3, 3)
     assert "compiled" in forms_that_can_run(cell, x)
     with taps.record("*"):
-        assert compiled.obstacle(cell, x, None) == "a recorder is listening"
+        assert compiled_cpp.obstacle(cell, x, None) == "a recorder is listening"
         cell.step(cell.drive(x[:, 0]), cell.initial_state(2))
-    assert compiled.obstacle(cell, x[:0], None) == "the batch is empty"
-    assert "meta" in (compiled.obstacle(cell, x.to("meta"), None) or "")
+    assert compiled_cpp.obstacle(cell, x[:0], None) == "the batch is empty"
+    assert "meta" in (compiled_cpp.obstacle(cell, x.to("meta"), None) or "")
     with torch.autocast("cpu", torch.bfloat16):
-        assert "autocast" in (compiled.obstacle(cell, x, None) or "")
-    assert "bfloat16" in (compiled.obstacle(cell_of("lstm").bfloat16(), x.bfloat16(), None) or "")
-    assert "width 1" in (compiled.obstacle(cell_of("lstm", hidden_size=1), x, None) or "")
+        assert "autocast" in (compiled_cpp.obstacle(cell, x, None) or "")
+    assert "bfloat16" in (compiled_cpp.obstacle(cell_of("lstm").bfloat16(), x.bfloat16(), None) or "")
+    assert "width 1" in (compiled_cpp.obstacle(cell_of("lstm", hidden_size=1), x, None) or "")
     monkeypatch.setenv("CXX", "no-such-compiler")
     build.compiler.cache_clear()
     try:
-        assert "there is no C++ compiler" in (compiled.obstacle(cell, x, None) or "")
+        assert "there is no C++ compiler" in (compiled_cpp.obstacle(cell, x, None) or "")
     finally:
         build.compiler.cache_clear()
 
@@ -239,5 +239,5 @@ def test_the_reason_why_it_cannot_run_is_told(monkeypatch: pytest.MonkeyPatch) -
 def test_where_compiling_fails_another_form_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ELMAN_CACHE", str(tmp_path / "file"))
-    monkeypatch.setattr(walking, "_library", walking._library.__wrapped__)
+    monkeypatch.setattr(runtime, "_library", runtime._library.__wrapped__)
     assert "cannot be kept" in explain(cell_of("coupled", hidden_size=64), LARGE)

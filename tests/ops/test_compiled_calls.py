@@ -14,9 +14,10 @@ from torch.nn.utils import parametrizations
 from unit_cases import cell_of
 
 from elman.cells import Cell
+from elman.compiler.cell_program import first_parameter
+from elman.compiler.cpu import small_matmul
 from elman.ops import taps
-from elman.ops.recurrence import compiled, recur, small, using
-from elman.ops.recurrence.steps import first_parameter
+from elman.recurrence import compiled_cpp, recur, using
 
 
 def cell(name: str = "gru") -> Cell:
@@ -37,8 +38,8 @@ def check(cell: Cell, batch: int = 3, time: int = 5) -> list[Tensor | None]:
 
 
 def product(cell: Cell) -> Any:
-    made = compiled.plan(cell)
-    assert isinstance(made, compiled.Plan)
+    made = compiled_cpp.plan(cell)
+    assert isinstance(made, compiled_cpp.Plan)
     x = torch.zeros(1, 1, 3, dtype=made.kind)
     return made.driving.product(cell, x, made.kind)
 
@@ -206,7 +207,7 @@ def test_there_are_no_gradients_of_gradients() -> None:
 def test_large_products_are_those_of_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = cell(name)
     found = [check(one)]
-    monkeypatch.setattr(small, "SMALL", 0)
+    monkeypatch.setattr(small_matmul, "SMALL", 0)
     assert_same(found[0], check(one), tolerance=1e-12)
 
 
@@ -219,7 +220,7 @@ def test_small_products_are_those_of_torch(rows: int, inner: int, columns: int, 
     expected = y.clone()
     expected[:rows, :columns] = x @ w + (y[:rows, :columns] if more else 0)
     job = [x.data_ptr(), *x.stride(), rows, w.data_ptr(), *w.stride(), columns, inner, y.data_ptr(), columns + 3]
-    small.multiply([*job, small.ADDED if more else small.FRESH], torch.float64)
+    small_matmul.multiply([*job, small_matmul.ADDED if more else small_matmul.FRESH], torch.float64)
     torch.testing.assert_close(y, expected)
 
 

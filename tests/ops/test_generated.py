@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from unit_cases import CASES, cell_of
 
 from elman.cells import Cell, PastProduct
-from elman.ops import alarm
-from elman.ops.recurrence import explain, generated
-from elman.ops.recurrence.partition import SHARED, Partition, candidates, cost, partition, tuning
-from elman.ops.recurrence.schedule import schedule
-from elman.ops.recurrence.units import ending
+from elman.compiler.ir import ending
+from elman.compiler.triton.partition import SHARED, Partition, candidates, cost, partition, tuning
+from elman.compiler.triton.schedule import schedule
+from elman.ops import kernel_timeout
+from elman.recurrence import compiled_triton, explain
 
 HERE = Path(__file__).parent
 
@@ -50,7 +50,7 @@ ROUNDS = {"lstm": 1, "gru": 1, "rnn": 1, "coupled": 1, "gated": 1, "residual": 1
 
 @pytest.mark.parametrize("name", ROUNDS)
 def test_a_step_takes_as_few_meetings_as_it_can(name: str) -> None:
-    made = generated.plan(cell_of(name))
+    made = compiled_triton.plan(cell_of(name))
     assert schedule(made.step).rounds == ROUNDS[name]
     assert schedule(made.adjoint.program).rounds == ROUNDS[name]
     assert schedule(made.step, alone=True).rounds == 0
@@ -58,13 +58,13 @@ def test_a_step_takes_as_few_meetings_as_it_can(name: str) -> None:
 
 def test_products_inside_a_step_take_a_meeting_more() -> None:
     for case in (("gru", {"reset": "before"}), ("peephole", {"form": "full"})):
-        made = generated.plan(cell_of(*case))
+        made = compiled_triton.plan(cell_of(*case))
         assert schedule(made.step).rounds == schedule(made.adjoint.program).rounds == 2
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_everything_is_computed_before_it_is_used_and_stored_once(case) -> None:
-    made = generated.plan(cell_of(*case))
+    made = compiled_triton.plan(cell_of(*case))
     for program in (made.step, made.adjoint.program, ending(made.step)):
         plan = schedule(program, program.given)
         done: set[int] = set()
@@ -82,7 +82,7 @@ def test_everything_is_computed_before_it_is_used_and_stored_once(case) -> None:
     ("size", "batch", "itemsize"), [(256, 64, 2), (650, 20, 2), (1150, 64, 2), (512, 1, 4), (8, 3, 4)]
 )
 def test_a_division_fits_and_covers_all_units(size: int, batch: int, itemsize: int) -> None:
-    program = generated.plan(cell_of("lstm", hidden_size=size)).step
+    program = compiled_triton.plan(cell_of("lstm", hidden_size=size)).step
     for one in candidates(program, batch, itemsize, 132):
         assert one.groups(batch) * one.programs(size) <= 132
         assert one.units * one.programs(size) >= size
@@ -95,7 +95,7 @@ def test_a_division_fits_and_covers_all_units(size: int, batch: int, itemsize: i
 
 @pytest.mark.parametrize(("batch", "size"), [(64, 256), (64, 768), (32, 1024), (16, 512), (20, 650), (1, 512)])
 def test_divisions_to_try_begin_with_the_chosen_one(batch: int, size: int) -> None:
-    made = generated.plan(cell_of("lstm", hidden_size=size))
+    made = compiled_triton.plan(cell_of("lstm", hidden_size=size))
     for program in (made.step, made.adjoint.program):
         found = tuning(program, batch, 2, 132)
         assert found[0] == partition(program, batch, 2, 132)
@@ -122,7 +122,7 @@ def test_the_post_is_taken_where_it_was_faster(
     name: str, settings: Any, size: int, forward: str, backward: str
 ) -> None:
     """Times on an H200 say so; numbers of 16 bits, in pairs. Planted: letters of float32; threads of one unit."""
-    made = generated.plan(cell_of(name, settings, hidden_size=size))
+    made = compiled_triton.plan(cell_of(name, settings, hidden_size=size))
     for program, poll in ((made.step, forward), (made.adjoint.program, backward)):
         assert partition(program, 64, 2, 132).poll == poll
         assert not any(one.poll == "post" for one in candidates(program, 64, 4, 132))
@@ -131,7 +131,7 @@ def test_the_post_is_taken_where_it_was_faster(
 
 
 def test_what_does_not_fit_has_no_division() -> None:
-    assert partition(generated.plan(cell_of("lstm", hidden_size=4096)).step, 1, 2, 132) is None
+    assert partition(compiled_triton.plan(cell_of("lstm", hidden_size=4096)).step, 1, 2, 132) is None
     assert Partition(16, 8).pieces(200) == [(0, 128), (128, 64), (192, 16)]
     assert Partition(16, 8, split=4).pieces(200) == [(0, 256)]
     assert Partition(16, 8, split=4, poll="data").pieces(300) == [(0, 128), (128, 128), (256, 128)]
@@ -140,7 +140,7 @@ def test_what_does_not_fit_has_no_division() -> None:
 @pytest.mark.parametrize(("name", "settings"), [("gru", {"reset": "before"}), ("layernorm-lstm", {})], ids=str)
 def test_who_meets_several_times_a_step_has_neighbours_where_there_are_clusters(name: str, settings: Any) -> None:
     """At most 16 of them. Planted: clusters on any GPU; 32 programs in one."""
-    made = generated.plan(cell_of(name, settings, hidden_size=512))
+    made = compiled_triton.plan(cell_of(name, settings, hidden_size=512))
     for program in (made.step, made.adjoint.program):
         near = [one for one in candidates(program, 64, 2, 132) if one.clustered]
         assert {one.programs(512) for one in near} <= {8, 16}
@@ -148,7 +148,7 @@ def test_who_meets_several_times_a_step_has_neighbours_where_there_are_clusters(
         apart = partition(program, 64, 2, 132, clusters=False)
         assert apart is not None
         assert apart.poll == "load"
-    assert partition(generated.plan(cell_of("lstm", hidden_size=512)).step, 64, 2, 132).poll == "data"
+    assert partition(compiled_triton.plan(cell_of("lstm", hidden_size=512)).step, 64, 2, 132).poll == "data"
 
 
 @pytest.mark.parametrize(
@@ -158,14 +158,14 @@ def test_who_meets_several_times_a_step_has_neighbours_where_there_are_clusters(
 def test_no_cluster_waits_for_another_to_end(batch: int, processors: int, forward: int, backward: int) -> None:
     """Seven of sixteen programs run at once, three on half a chip, and twice as many where two programs share a
     processor. Planted: as many as there are processors for, of which the last takes as long as all others again."""
-    made = generated.plan(cell_of("layernorm-lstm", hidden_size=512))
+    made = compiled_triton.plan(cell_of("layernorm-lstm", hidden_size=512))
     for program, rows in ((made.step, forward), (made.adjoint.program, backward)):
         chosen = partition(program, batch, 2, processors)
         assert chosen is not None
         assert chosen.rows == rows
         alone = chosen.groups(batch) <= 7 * processors // 132
         assert alone or (chosen.warps == 4 and 2 * chosen.shared(program, 2) <= SHARED)
-    before = partition(generated.plan(cell_of("gru", {"reset": "before"}, hidden_size=512)).step, 64, 2, 132)
+    before = partition(compiled_triton.plan(cell_of("gru", {"reset": "before"}, hidden_size=512)).step, 64, 2, 132)
     assert before is not None
     assert (before.rows, before.warps, before.clustered) == (8, 4, True)
 
@@ -174,7 +174,7 @@ def test_weights_lie_in_registers_as_far_as_there_is_room() -> None:
     """All of a program's 131 kB, two thirds of 147, beyond which a thread is crowded. Planted: registers that nobody
     counts."""
     for size, units, share in ((512, 32, 1), (768, 24, 2 / 3)):
-        program = generated.plan(cell_of("lstm", hidden_size=size)).step
+        program = compiled_triton.plan(cell_of("lstm", hidden_size=size)).step
         chosen = partition(program, 64, 2, 132)
         assert chosen is not None
         assert (chosen.units, chosen.warps) == (units, 8)
@@ -186,7 +186,7 @@ def test_weights_lie_in_registers_as_far_as_there_is_room() -> None:
 def test_looks_are_fewer_where_weights_need_the_registers() -> None:
     """1150 units walk back without a counter, in two looks. Planted: all is looked at at once, so that nothing but a
     counter is left."""
-    backward = generated.plan(cell_of("lstm", hidden_size=1150)).program("backward")
+    backward = compiled_triton.plan(cell_of("lstm", hidden_size=1150)).program("backward")
     found = partition(backward, 20, 2, 132)
     assert found is not None
     assert (found.poll, len(found.looks(backward, 2))) == ("data", 2)
@@ -196,7 +196,7 @@ def test_looks_are_fewer_where_weights_need_the_registers() -> None:
 def test_units_are_a_sum_only_where_each_part_fills_a_tile() -> None:
     """Of sixteen columns; three gates are made as two and one, of which eight units have eight. Planted: any sum."""
     for name, size, fits in (("lstm", 768, True), ("gru", 768, False), ("gated", 768, True)):
-        program = generated.plan(cell_of(name, hidden_size=size)).step
+        program = compiled_triton.plan(cell_of(name, hidden_size=size)).step
         found = [one for one in candidates(program, 64, 2, 132) if one.units == 24]
         assert bool(found) == fits
         assert all(one.laned for one in found)
@@ -206,9 +206,9 @@ def test_the_alarm_is_read_here_whatever_device_is_the_default() -> None:
     """Planted: a copy made where tensors go by default, which cannot be pinned on a GPU."""
     try:
         with torch.device("meta"):
-            assert alarm.of(torch.device("cpu"))[1].device.type == "cpu"
+            assert kernel_timeout.of(torch.device("cpu"))[1].device.type == "cpu"
     finally:
-        alarm.ALARMS.clear()
+        kernel_timeout.ALARMS.clear()
 
 
 class Fading(Cell):
@@ -228,7 +228,7 @@ class Fading(Cell):
 
 def test_units_that_hear_nobody_have_a_division_too() -> None:
     """Planted: the largest of no products was asked for."""
-    made = generated.plan(Fading(512))
+    made = compiled_triton.plan(Fading(512))
     for program in (made.step, made.adjoint.program):
         found = tuning(program, 16, 2, 132)
         assert found
@@ -253,18 +253,18 @@ class Counting(Cell):
 def test_the_reason_why_a_cell_has_no_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    problem = generated.obstacle(Counting(), torch.zeros(2, 3, 3), None)
+    problem = compiled_triton.obstacle(Counting(), torch.zeros(2, 3, 3), None)
     assert problem == "counting cannot be compiled: its step uses cumsum, which no kernel of ours knows"
 
 
 def test_on_a_cpu_nobody_speaks_of_it() -> None:
     assert explain(cell_of("lstm"), torch.zeros(2, 8, 3)) == "vendor: oneDNN LSTM"
-    assert "CUDA" in (generated.obstacle(cell_of("lstm"), torch.zeros(2, 8, 3), None) or "")
+    assert "CUDA" in (compiled_triton.obstacle(cell_of("lstm"), torch.zeros(2, 8, 3), None) or "")
 
 
 def test_a_chip_with_less_shared_memory_gets_smaller_slices() -> None:
     """Planted: the limit of the largest chip for all."""
-    program = generated.plan(cell_of("layernorm-lstm", hidden_size=512)).step
+    program = compiled_triton.plan(cell_of("layernorm-lstm", hidden_size=512)).step
     large, small = (partition(program, 64, 2, 132, shared) for shared in (SHARED, 100 * 1024))
     assert small.shared(program, 2) <= 100 * 1024 < large.shared(program, 2)
     assert partition(program, 64, 2, 132, 32 * 1024) is None
@@ -275,9 +275,9 @@ def test_the_vendor_is_left_only_where_ours_was_measured_to_be_faster(monkeypatc
 
     def told(name: str, shape: tuple[int, int, int] = (64, 512, 256), kind: torch.dtype = torch.bfloat16) -> str | None:
         there = {"device": torch.device("cuda", 0), "shape": shape, "__len__": lambda self: shape[0]}
-        return generated.drawback(cell_of(name, hidden_size=shape[2]).to(kind), type("There", (), there)(), None)
+        return compiled_triton.drawback(cell_of(name, hidden_size=shape[2]).to(kind), type("There", (), there)(), None)
 
-    monkeypatch.setattr(generated, "_capability", lambda device: 9)
+    monkeypatch.setattr(compiled_triton, "_capability", lambda device: 9)
     assert told("lstm") is None
     assert told("lstm", kind=torch.float16) is None
     assert told("lstm", (16, 512, 256), torch.float16) is None
@@ -290,5 +290,5 @@ def test_the_vendor_is_left_only_where_ours_was_measured_to_be_faster(monkeypatc
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "highest")
     assert "all digits" in told("lstm", kind=torch.float32)
     assert told("peephole", kind=torch.float32) is None
-    monkeypatch.setattr(generated, "_capability", lambda device: 8)
+    monkeypatch.setattr(compiled_triton, "_capability", lambda device: 8)
     assert "Hopper" in told("peephole")

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from unit_cases import cell_of, parts_of
 
 from elman.cells import Cell, PastProduct
-from elman.ops.recurrence import filling, generated, kernel
-from elman.ops.recurrence.generated import dividing
-from elman.ops.recurrence.kernel import Kernel
-from elman.ops.recurrence.neighbours import Mailbox
-from elman.ops.recurrence.partition import Partition
+from elman.compiler.triton import launcher, recompute
+from elman.compiler.triton.cluster import Mailbox
+from elman.compiler.triton.launcher import Kernel
+from elman.compiler.triton.partition import Partition
+from elman.recurrence import compiled_triton
+from elman.recurrence.compiled_triton import dividing
 
 TWO = Partition(16, 16, poll="atomic")
 
@@ -61,7 +62,7 @@ class Launcher:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
     found: list[Launch] = []
-    for place, own in ((kernel, found), (filling, [])):
+    for place, own in ((launcher, found), (recompute, [])):
         monkeypatch.setattr(place, "module", lambda source, own=own: SimpleNamespace(kernel=Launcher(source, own)))
     return found
 
@@ -83,8 +84,8 @@ def called(
     ways: int = 1, part: Partition = TWO, size: int = 32, batch: int = 5, time: int = 3, name: str = "lstm"
 ) -> Called:
     cell = cell_of(name, hidden_size=size)
-    made = generated.plan(cell)
-    assert isinstance(made, generated.Plan)
+    made = compiled_triton.plan(cell)
+    assert isinstance(made, compiled_triton.Plan)
     one = Kernel(made.step, made.stored(True), part, torch.float32, False, "ieee", ways == 2)
     history = torch.empty(ways, len(one.emitted.stored), one.rows(batch), time + 1, one.width)
     loads = [{("drive", n): torch.randn(batch, time, size) for n in range(4)} for _ in range(ways)]
@@ -159,13 +160,13 @@ def test_numbers_of_one_sort_are_one_to_triton(a: int, b: int) -> None:
         return native.native_specialize_impl(compiler.CUDABackend, value, False, True, True)
 
     for one in (b, a + 16 * b, a ^ 1):
-        if kernel._sort(a) == kernel._sort(one):
+        if launcher._sort(a) == launcher._sort(one):
             assert specialised(a) == specialised(one)
 
 
 def test_what_compiles_nothing_is_launched_plainly(log: list[Launch], monkeypatch: pytest.MonkeyPatch) -> None:
     interpreter = Launcher("", log, compiles=False)
-    monkeypatch.setattr(kernel, "module", lambda source: SimpleNamespace(kernel=interpreter))
+    monkeypatch.setattr(launcher, "module", lambda source: SimpleNamespace(kernel=interpreter))
     call = called()
     call()
     call()
@@ -197,7 +198,7 @@ def launched(log: list[Launch], cell: Cell, lengths: Tensor | None = None) -> li
     """Of forward and backward."""
     log.clear()
     x = torch.randn(2, 3, 3)
-    outputs, _ = generated.run(cell, x, cell.initial_state(2), lengths)
+    outputs, _ = compiled_triton.run(cell, x, cell.initial_state(2), lengths)
     outputs.sum().backward()
     assert len(log) == 2
     return list(log)
@@ -271,7 +272,7 @@ def test_weights_in_another_dtype_take_another_kernel(log: list[Launch]) -> None
     whole = launched(log, cell)[0]
     cell.to(torch.bfloat16)
     log.clear()
-    generated.run(cell, torch.randn(2, 3, 3, dtype=torch.bfloat16), cell.initial_state(2), None)
+    compiled_triton.run(cell, torch.randn(2, 3, 3, dtype=torch.bfloat16), cell.initial_state(2), None)
     assert log[0].given[6].dtype == log[0].given[13].dtype == torch.bfloat16
     assert log[0].source != whole.source
 
@@ -281,7 +282,7 @@ def test_another_number_of_rows_and_steps_is_seen(log: list[Launch]) -> None:
     for batch, time in ((2, 3), (2, 5), (20, 3), (2, 3)):
         log.clear()
         with torch.no_grad():
-            generated.run(cell, torch.randn(batch, time, 3), cell.initial_state(batch), None)
+            compiled_triton.run(cell, torch.randn(batch, time, 3), cell.initial_state(batch), None)
         assert log[0].given[:2] == (time, batch)
         assert log[0].grid == (-(-batch // 16), 1, 1)
         assert log[0].given[6].shape == (1, 1, -(-batch // 16) * 16, time + 1, 16)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elman.ops.monotone import NEVER, Moves, advance
+from elman.ops.monotonic_alignment import NEVER, Moves, advance
 
 
 @settings(deadline=None)

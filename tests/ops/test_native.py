@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
+from elman.compiler.cpu import build
+from elman.compiler.cpu.step import Runner, compile_step, use_threads
+from elman.compiler.cpu.step.packing import pack, packed_size
+from elman.compiler.errors import CannotCompile, NoCompiler
 from elman.errors import ConfigError
-from elman.ops.native import CannotCompile, NoCompiler, Runner, build, compile_step, use_threads
-from elman.ops.native.packing import pack, packed_size
 
 
 class Function(nn.Module):

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from elman import recurrence
 from elman.cells import CELLS, Cell, PastProduct
 from elman.errors import ConfigError
-from elman.ops import recurrence
-from elman.ops.recurrence import explain, newton, recur, using
 from elman.ops.state import tensors
+from elman.recurrence import explain, newton, recur, using
 
 
 def cell_of(name: str, seed: int = 0, scale: float = 1.0, size: int = 5) -> Cell:

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from unit_cases import cell_of
 
 from elman.cells import Cell, PastProduct
-from elman.ops.recurrence import generated
-from elman.ops.recurrence.emit import Emitter
-from elman.ops.recurrence.partition import Partition
-from elman.ops.recurrence.posting import BARRIER, Post
+from elman.compiler.triton.cluster_exchange import BARRIER, Post
+from elman.compiler.triton.emit import Emitter
+from elman.compiler.triton.partition import Partition
+from elman.recurrence import compiled_triton
 
 POSTS = [Post(16, 32, 16, 2, 256, 1), Post(8, 24, 5, 2, 128, 4), Post(32, 64, 8, 2, 128, 2), Post(16, 24, 7, 4, 64, 3)]
 
@@ -129,7 +129,7 @@ def test_all_hear_what_was_sent_for_them_however_slow_some_are(
     phase that changes with each step; states sent as those of the step before; no waiting for the last; products of a
     state after the next one is sent."""
     monkeypatch.setitem(unit_cases.KNOWN, "forgetful", Forgetful)
-    program = generated.plan(cell_of(*case, hidden_size=48)).program(way)
+    program = compiled_triton.plan(cell_of(*case, hidden_size=48)).program(way)
     part = Partition(16, 16, 4, 4, poll="post")
     source = Emitter(program, program.results(), part, 2, "tf32", way == "backward", False).emitted().source
     post = part.mailbox(program, 2).post

@@ -6,7 +6,7 @@ import torch
 from elman.cells import CELLS, Cell
 from elman.errors import ConfigError, UnknownName
 from elman.ops import taps
-from elman.ops.recurrence import FORMS, choose, explain, recur, using
+from elman.recurrence import FORMS, choose, explain, recur, using
 
 
 def cell_of(name: str, **settings) -> Cell:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from elman import recurrence
 from elman.errors import ConfigError
-from elman.ops import recurrence, scan, taps
+from elman.ops import scan, taps
 from elman.ops.scan import chunked, linear_scan, linear_scan_chunked, linear_scan_reference
 
 KINDS = {"real": torch.float64, "complex": torch.complex128}

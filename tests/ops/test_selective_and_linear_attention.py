@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from elman.ops import selective
 from elman.ops.forms import using
-from elman.ops.invariant import Dense, Diagonal, System, invariant_scan, invariant_scan_reference
 from elman.ops.linear_attention import linear_attention, linear_attention_reference
+from elman.ops.lti_scan import Dense, Diagonal, System, invariant_scan, invariant_scan_reference
 
 
 def compare(run, judge, given) -> None:

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from elman.ops.composite import PARTS
-from elman.ops.tracing import trace
+from elman.compiler.decompositions import PARTS
+from elman.compiler.tracing import trace
 
 
 def replayed(graph: fx.Graph, *given: Tensor) -> list[Tensor]:
@@ -160,8 +160,8 @@ import sys, torch
 from elman.cells import CELLS
 from elman.layers import LAYERS
 from elman.models.stack import on_meta
-from elman.ops.native import compile_step
-from elman.ops.recurrence.steps import step_of
+from elman.compiler.cpu.step import compile_step
+from elman.compiler.cell_program import step_of
 for name in CELLS:
     assert not isinstance(step_of(CELLS[name](CELLS[name].Config(hidden_size=8), 8)), str), name
 for name in ("lstm", "attention", "swiglu", "feedforward", "mamba", "s4d", "experts", "convolution", "minlstm"):

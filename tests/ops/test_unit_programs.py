@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from unit_cases import CASES, Invented, cell_of, parts_of
 
 from elman.cells import CELLS, Cell, PastProduct
-from elman.ops.recurrence import FORMS
-from elman.ops.recurrence.adjoint import derive
-from elman.ops.recurrence.evaluating import evaluate, matrix_gradients, together
-from elman.ops.recurrence.reading import read
-from elman.ops.recurrence.units import CannotCompile, Node, Program, described, ending
+from elman.compiler.autodiff import derive
+from elman.compiler.errors import CannotCompile
+from elman.compiler.frontend import read
+from elman.compiler.interpreter import evaluate, matrix_gradients, together
+from elman.compiler.ir import Node, Program, described, ending
+from elman.recurrence import FORMS
 
 
 class Situation(NamedTuple):

@@ -6,12 +6,12 @@ import math
 import pytest
 import torch
 
-from elman.corpus.tasks import TASKS
+from elman.corpus.synthetic_tasks import TASKS
 from elman.errors import RunError, UnknownName
 from elman.models.stack import Stack, StackConfig, count_parameters
-from elman.pipeline import abilities
-from elman.pipeline.abilities import FAMILIES, SIZES, carry_out, plan, read_records, summary, verdict
-from elman.pipeline.abilities.families import fitted
+from elman.pipeline import synthetic_tasks
+from elman.pipeline.synthetic_tasks import FAMILIES, SIZES, carry_out, plan, read_records, summary, verdict
+from elman.pipeline.synthetic_tasks.families import fitted
 from elman.training.attempt import Solver, attempt
 from elman.training.config import TrainingConfig
 
@@ -25,7 +25,7 @@ def make(name, **settings):
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setitem(SIZES, "quick", abilities.records.Size(500, TINY))
+    monkeypatch.setitem(SIZES, "quick", synthetic_tasks.records.Size(500, TINY))
     return plan(["parity", "adding"], ["rnn", "attention"], "quick", 2)
 
 
@@ -89,7 +89,7 @@ def test_what_is_finished_is_not_run_again(tiny, tmp_path, monkeypatch):
     path = tmp_path / "new" / "results.jsonl"
     some = list(carry_out(tiny[:3], path, CPU))
     ran = []
-    monkeypatch.setattr(abilities.records, "attempt", lambda *given: ran.append(given[3]) or attempt(*given))
+    monkeypatch.setattr(synthetic_tasks.records, "attempt", lambda *given: ran.append(given[3]) or attempt(*given))
     records = list(carry_out(tiny, path, CPU))
     assert len(ran) == len(tiny) - 3
     assert records[:3] == some
@@ -100,7 +100,7 @@ def test_what_is_finished_is_not_run_again(tiny, tmp_path, monkeypatch):
         ("parity", "attention", 2),
     ]
     assert len(path.read_text().splitlines()) == len(tiny) == 8
-    longer = abilities.records.Size(500, TINY.model_copy(update={"max_steps": 3}))
+    longer = synthetic_tasks.records.Size(500, TINY.model_copy(update={"max_steps": 3}))
     ran.clear()
     list(carry_out([one._replace(size=longer) for one in tiny[:2]], path, CPU))
     assert len(ran) == 2, "other settings are other attempts"
@@ -117,7 +117,7 @@ def test_a_torn_last_line_is_run_again(tiny, tmp_path):
 
 def test_a_score_that_is_not_finite_ends_the_attempt_and_is_left_out_of_the_table(tiny, tmp_path):
     wild = TINY.model_copy(update={"max_steps": 50, "learning_rate": 1e30})
-    size = abilities.records.Size(500, wild)
+    size = synthetic_tasks.records.Size(500, wild)
     one = plan(["adding"], ["attention"], "quick", 1)[0]._replace(size=size)
     [record] = carry_out([one], tmp_path / "results.jsonl", CPU)
     assert record.score is None or not math.isfinite(record.score)
@@ -130,7 +130,7 @@ def test_a_score_that_is_not_finite_ends_the_attempt_and_is_left_out_of_the_tabl
 def record(task="parity", family="lstm", seed=1, score=1.0, settings=None):
     solved = make(task).is_solved(score)
     settings = settings or {"task": {}, "training": {}}
-    return abilities.Record(
+    return synthetic_tasks.Record(
         task=task, family=family, seed=seed, score=score, valid=score, solved=solved, steps=1, steps_to_solved=None,
         seconds=1.0, parameters=1, device="cpu", settings=settings,
     )  # fmt: skip

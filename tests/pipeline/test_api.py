@@ -67,7 +67,7 @@ def test_what_cannot_be_loaded_says_why(folder, recipe):
 
 def test_a_model_is_what_its_run_reported(folder, model):
     """The best weights, and the same score as in the results."""
-    from elman.pipeline.judging import evaluate_run
+    from elman.pipeline.evaluate import evaluate_run
 
     results = json.loads((folder / "runs" / "gru" / "results.json").read_text())
     found = evaluate_run("runs/gru", split="valid")

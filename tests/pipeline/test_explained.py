@@ -5,9 +5,9 @@ import pytest
 from elman.models.classifier import Classifier
 from elman.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from elman.models.tagger import Tagger
-from elman.ops.recurrence import using
 from elman.pipeline.recipe import Recipe
 from elman.pipeline.session import explain
+from elman.recurrence import using
 
 TWO_WAYS = {"bidirectional": {"layer": "gru"}}
 

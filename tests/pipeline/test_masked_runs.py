@@ -11,7 +11,7 @@ from elman.corpus.synthetic import LANGUAGES
 from elman.errors import ConfigError
 from elman.generation import GenerationConfig, generate
 from elman.models import Masked
-from elman.pipeline.judging import evaluate_run
+from elman.pipeline.evaluate import evaluate_run
 
 
 @pytest.fixture

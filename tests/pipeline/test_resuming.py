@@ -16,7 +16,7 @@ from whole_runs import ENVIRONMENT, at_step, left, notes, run
 
 import elman
 from elman.errors import ConfigError, DataError, RunError, TrainingError
-from elman.pipeline.resuming import agreed
+from elman.pipeline.resume import agreed
 from elman.runs import Run, Shelf
 
 

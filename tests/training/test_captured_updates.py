@@ -18,11 +18,11 @@ from torch import nn
 from elman.batches import Documents, Stream
 from elman.errors import TrainingError
 from elman.models import LanguageModel, StackConfig
-from elman.ops import alarm
+from elman.ops import kernel_timeout
 from elman.ops.state import map_state
 from elman.ops.taps import record
-from elman.training import Trainer, TrainingConfig, World, captured
-from elman.training.captured import WARM, obstacle
+from elman.training import Trainer, TrainingConfig, World, cuda_graph
+from elman.training.cuda_graph import WARM, obstacle
 from elman.training.update import Updater
 
 CPU = torch.device("cpu")
@@ -98,9 +98,9 @@ def replays(updater):
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    monkeypatch.setattr(captured, "DEVICES", ("cpu",))
-    monkeypatch.setattr(captured, "graph_of", Replayed)
-    monkeypatch.setattr(captured, "_warned", set())
+    monkeypatch.setattr(cuda_graph, "DEVICES", ("cpu",))
+    monkeypatch.setattr(cuda_graph, "graph_of", Replayed)
+    monkeypatch.setattr(cuda_graph, "_warned", set())
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_a_capture_that_fails_leaves_everything_as_it_was(stand_in, stream, make
         finally:
             raise RuntimeError("ending the capture fails too")
 
-    monkeypatch.setattr(captured, "graph_of", failing)
+    monkeypatch.setattr(cuda_graph, "graph_of", failing)
     ours = updater_of(make_model().float(), captured=True, precision="fp16")
     with pytest.warns(UserWarning, match="more slowly: capturing one failed: operation not permitted$"):
         found = trained(ours, stream)
@@ -248,7 +248,7 @@ def test_who_has_not_asked_gets_a_graph_in_silence_where_all_layers_are_ours(sta
 
 
 def test_where_memory_is_scarce_only_who_has_asked_gets_a_graph(stand_in, stream, make_model, monkeypatch):
-    monkeypatch.setattr(captured, "_roomy", lambda device: False)
+    monkeypatch.setattr(cuda_graph, "_roomy", lambda device: False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ours, asked = (updater_of(make_model(), captured=given) for given in (None, True))
@@ -264,10 +264,10 @@ def test_rows_of_unequal_length_are_no_news_to_who_has_not_asked(stand_in, store
 
 
 def test_an_alarm_is_heard_before_the_next_replay(stand_in, stream, make_model, monkeypatch):
-    monkeypatch.setattr(alarm, "ALARMS", {})
+    monkeypatch.setattr(kernel_timeout, "ALARMS", {})
     updater = updater_of(make_model(), captured=True)
     trained(updater, stream, epochs=1)
-    alarm.of(CPU)[1].fill_(1)
+    kernel_timeout.of(CPU)[1].fill_(1)
     with pytest.raises(TrainingError, match="waited in vain"):
         trained(updater, stream, epochs=1)
     assert not replays(updater)
@@ -284,7 +284,7 @@ def test_the_graph_is_made_after_some_updates_of_one_kind(stand_in, stream, make
 
 def test_each_length_gets_a_graph_of_its_own(stand_in, store, make_model, monkeypatch):
     """The state goes from one to the other. Planted: words of one length in another's place; a state that stays."""
-    monkeypatch.setattr(captured, "MOST", 3)
+    monkeypatch.setattr(cuda_graph, "MOST", 3)
     stream = Stream(store, 3, 6, seed=1, jitter=True)
     lengths = {batch.inputs.shape[1] for epoch in range(6) for batch in stream.epoch(epoch)}
     ours, theirs = updater_of(make_model(), captured=True, jitter=True), updater_of(make_model(), jitter=True)
@@ -359,7 +359,7 @@ def test_a_failed_capture_on_a_gpu_leaves_dice_and_weights(stream, store, monkey
         updater = Updater(model, config, torch.device("cuda"), World())
         torch.cuda.manual_seed(1)
         if asked:
-            monkeypatch.setattr(captured, "_warned", set())
+            monkeypatch.setattr(cuda_graph, "_warned", set())
             with pytest.warns(UserWarning, match="capturing one failed"):
                 found.append(trained(updater, stream))
             assert updater.captured.failed

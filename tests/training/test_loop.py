@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.training import Trainer, TrainingConfig
-from elman.training.judge import Judge
+from elman.training.early_stopping import EarlyStopping
 from elman.training.schedules import learning_rate
 
 SETTINGS = {"max_epochs": 3, "log_every": 2, "optimizer": "adamw", "learning_rate": 0.01, "save_every": 1}
@@ -96,14 +96,14 @@ def test_asked_to_stop_it_ends_after_the_step_with_a_save(batches, make_model):
 
 def test_the_plateau_divides_the_rate_and_the_window_starts_the_average():
     settings = {"schedule": "plateau", "plateau_divide": 4, "averaging": "triggered", "averaging_window": 2}
-    judge = Judge(TrainingConfig.make(settings))
+    judge = EarlyStopping(TrainingConfig.make(settings))
     rates = []
     for loss in [3.0, 2.0, 2.5, 1.9, 2.2, 2.1]:
         judge.hear(loss)
         rates.append(judge.rate)
     assert rates == [1, 1, 1 / 4, 1 / 4, 1 / 16, 1 / 64]
     assert judge.averaging  # 2.2 beats neither 3.0 nor 2.0, the losses before the last two
-    twin = Judge(judge.config)
+    twin = EarlyStopping(judge.config)
     twin.restore(judge.facts())
     assert twin == judge
 

@@ -5,7 +5,7 @@ import pytest
 from elman.cells import CELLS
 from elman.models import LanguageModel, StackConfig
 from elman.training import Trainer, TrainingConfig
-from elman.training.pace import settled, told
+from elman.training.suggested_rate import settled, told
 
 TRANSFORMER = {"pattern": ["attention", "feedforward"], "residual": True, "norm": "pre"}
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from elman.cells import CELLS, Cell
+from elman.compiler.triton.partition import PROCESSORS, tuning
 from elman.layers import LAYERS
 from elman.layers.recurrent import Recurrent
-from elman.ops.recurrence import generated
-from elman.ops.recurrence.partition import PROCESSORS, tuning
+from elman.recurrence import compiled_triton
 
 KINDS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -100,7 +100,7 @@ def divisions(case: Case) -> list[dict[str, Any]]:
     """What to try forward and backward, the most promising first."""
     batch, _, size = case.shape
     kind: Any = CELLS[case.cell]
-    made: Any = generated.plan(kind(kind.Config(hidden_size=size, **dict(case.settings)), size))
+    made: Any = compiled_triton.plan(kind(kind.Config(hidden_size=size, **dict(case.settings)), size))
     ways = {way: tuning(made.program(way), batch, 2, PROCESSORS) for way in ("forward", "backward")}
     count = max(map(len, ways.values()))
     return [{way: asdict(parts[min(n, len(parts) - 1)]) for way, parts in ways.items()} for n in range(count)]

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from elman.bench.recurrence.cases import KINDS, Case, build
+from elman.compiler.triton.partition import Partition
 from elman.layers.bidirectional import Bidirectional
 from elman.layers.recurrent import Recurrent
-from elman.ops import alarm
-from elman.ops.recurrence import forms_that_can_run, generated, using
-from elman.ops.recurrence.generated import dividing
-from elman.ops.recurrence.partition import Partition
+from elman.ops import kernel_timeout
 from elman.ops.state import tensors
+from elman.recurrence import compiled_triton, forms_that_can_run, using
+from elman.recurrence.compiled_triton import dividing
 
 LENGTH = 48  # steps: enough to go wrong, at the very sizes that are timed, so that everything is compiled by then
 ALLOWED = 1.5  # times torch's own error: right
@@ -40,7 +40,7 @@ def check(case: Case, kind: str, device: str, form: str, partition: dict[str, An
             ours.append(errors(trained(layer, x, lengths, form), expected))
         times.append(time.perf_counter() - began)
         if device == "cuda":
-            alarm.check(torch.device("cuda", 0), wait=True)
+            kernel_timeout.check(torch.device("cuda", 0), wait=True)
         other = "vendor" if "vendor" in forms_that_can_run(cell_of(layer), x, lengths) else "reference"
         theirs.append(errors(trained(layer, x, lengths, other), expected))
     own, peer = _typical(ours), _typical(theirs)
@@ -95,10 +95,10 @@ def cell_of(layer: Any) -> Any:
 def _divided(layer: Any, x: Tensor, lengths: Tensor | None) -> dict[str, Any]:
     """How generated kernels share the work of this layer, where there are any."""
     cell = cell_of(layer)
-    made = generated.plan(cell, lengths is not None, torch.get_float32_matmul_precision() == "highest")
+    made = compiled_triton.plan(cell, lengths is not None, torch.get_float32_matmul_precision() == "highest")
     if isinstance(made, str) or x.device.type != "cuda":
         return {}
-    at_once = isinstance(layer, Bidirectional) and not generated.apart(cell, layer.back.cell, x, lengths)
+    at_once = isinstance(layer, Bidirectional) and not compiled_triton.apart(cell, layer.back.cell, x, lengths)
     found = {}
     for way in ("forward", "backward"):
         part = made.division(way, len(x), x.dtype, x.device, 2 if at_once else 1)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from elman.bench.recurrence.cases import KINDS, Case, build
+from elman.compiler.triton.partition import Partition
 from elman.layers.bidirectional import Bidirectional
-from elman.ops.recurrence import generated, using
-from elman.ops.recurrence.generated import dividing
-from elman.ops.recurrence.partition import Partition
+from elman.recurrence import compiled_triton, using
+from elman.recurrence.compiled_triton import dividing
 
 LOOP = 64  # steps of our own loop, which is the same at each
 
@@ -92,8 +92,8 @@ def _in_turn(case: Case, kind: str, x: Tensor) -> Variant:
     states = [cell.initial_state(len(x)) for cell in cells]
 
     def forward() -> Tensor:
-        ahead, _ = generated.run(cells[0], x, states[0], None)
-        back, _ = generated.run(cells[1], x, states[1], None, down=True)
+        ahead, _ = compiled_triton.run(cells[0], x, states[0], None)
+        back, _ = compiled_triton.run(cells[1], x, states[1], None, down=True)
         return torch.cat([ahead, back], -1)
 
     return Variant(forward, [x, *layer.parameters()], x.shape[1])

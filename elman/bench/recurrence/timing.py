@@ -13,7 +13,7 @@ import torch
 
 from elman.bench.recurrence.cases import Case
 from elman.bench.recurrence.peers import Variant, variants
-from elman.ops import alarm
+from elman.ops import kernel_timeout
 
 REPEATS = 30
 WARMUP = 3
@@ -58,7 +58,7 @@ def settled(device: str) -> None:
     """Everything has run, and no kernel gave up waiting."""
     if device == "cuda":
         torch.cuda.synchronize()
-        alarm.check(torch.device("cuda", 0), wait=True)
+        kernel_timeout.check(torch.device("cuda", 0), wait=True)
 
 
 def microseconds(run: Callable[[], Any], device: str) -> float:

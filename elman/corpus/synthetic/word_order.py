@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from elman.corpus.labelled import Labelled
+from elman.corpus.labelled_corpus import Labelled
 from elman.errors import ConfigError, UnknownName
 
 GOOD = ("good", "great", "funny", "clever", "moving", "fresh", "tender", "brilliant")

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from elman.corpus.tasks.task import Claim, Examples, Task
-from elman.evaluation.still import still
-from elman.inspection.figure import Figure
+from elman.corpus.synthetic_tasks.base import Claim, Examples, SyntheticTask
+from elman.evaluation.inference_mode import inference_mode
+from elman.figures.figure import Figure
+from elman.figures.panels import Lines
 from elman.inspection.labs.lab import Expected, Lab, Listen, Result
-from elman.inspection.panels import Lines
 from elman.models import StackConfig
 from elman.training import TrainingConfig
 from elman.training.attempt import Solver, solve
@@ -43,14 +43,14 @@ TRAINING = TrainingConfig(
 )
 
 
-class Number(Task):
+class Number(SyntheticTask):
     """The cats [near the dog [behind the girls]] was or were? A noun, phrases with a noun each, the question."""
 
     solved, chance = 0.99, 0.5
     symbols, answers = QUESTION + 1, 2
     claims: ClassVar[list[Claim]] = []
 
-    class Config(Task.Config):
+    class Config(SyntheticTask.Config):
         attractors: float = Field(0.25, ge=0, le=1)
         """Share of later nouns with another number than the first: as in real text, less than half."""
 
@@ -115,7 +115,7 @@ def chances(model: Solver, phrases: int, attractors: int, seed: int) -> np.ndarr
     dice = np.random.default_rng([seed, 3, phrases, attractors])
     others = dice.random((ROWS, phrases)).argsort(axis=1) < attractors
     examples = sentences(dice, np.full(ROWS, phrases), others)
-    with still(model):
+    with inference_mode(model):
         found = model(torch.from_numpy(examples.inputs))[:, -1].softmax(-1).numpy()
     return found[np.arange(ROWS), examples.targets[:, -1]]
 

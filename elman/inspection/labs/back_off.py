@@ -10,12 +10,12 @@ import torch
 from elman.batches import TokenStore
 from elman.corpus import Document
 from elman.corpus.synthetic import LANGUAGES
-from elman.evaluation.still import still
-from elman.inspection.figure import Figure
+from elman.evaluation.inference_mode import inference_mode
+from elman.figures.figure import Figure
+from elman.figures.panels import Lines
+from elman.inspection.inspected_text import inspect_language_model
 from elman.inspection.labs.lab import Expected, Lab, Listen, Result
-from elman.inspection.panels import Lines
 from elman.inspection.predictions import order_panels, predictions, surprise_panels
-from elman.inspection.reading import language_reading
 from elman.models import MODELS, NGram
 from elman.tokenizers import Tokenizer, train_tokenizer
 
@@ -39,7 +39,7 @@ def experiment(seed: int, listen: Listen) -> Result:
     best = np.full(len(ORDERS), math.exp(language.entropy))
     curves["best possible"] = (np.array(ORDERS), best)
     largest = models[4]
-    reading = language_reading(largest, tokenizer.encode(TEXT).tolist(), tokenizer.token, tokenizer.eos_id)
+    reading = inspect_language_model(largest, tokenizer.encode(TEXT).tolist(), tokenizer.token, tokenizer.eos_id)
     text = [*surprise_panels(reading, predictions(reading))[:1], *order_panels(reading)]
     many, few = curves[f"{SIZES[-1]:,} sentences"][1], curves[f"{SIZES[0]:,} sentences"][1]
     measured = {
@@ -71,7 +71,7 @@ def perplexity(model: NGram, tokenizer: Tokenizer, documents: list[Document]) ->
     for document in documents:
         ids += [*tokenizer.encode(document.text).tolist(), tokenizer.eos_id]
     given = torch.tensor([ids])
-    with still(model):
+    with inference_mode(model):
         return math.exp(float(model.losses(given[:, :-1], given[:, 1:])[0].mean()))
 
 

@@ -13,10 +13,10 @@ from elman.batches import Documents, TokenStore
 from elman.corpus.synthetic import LANGUAGES
 from elman.corpus.synthetic.language import Language
 from elman.errors import DataError
+from elman.figures.figure import Figure
+from elman.figures.panels import Bars, Lines
 from elman.generation import BeamConfig, GenerationConfig, beam_search, generate
-from elman.inspection.figure import Figure
 from elman.inspection.labs.lab import Expected, Lab, Listen, Result
-from elman.inspection.panels import Bars, Lines
 from elman.models import LanguageModel, StackConfig
 from elman.tokenizers import Tokenizer, train_tokenizer
 from elman.training import Trainer, TrainingConfig

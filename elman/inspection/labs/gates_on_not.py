@@ -4,10 +4,10 @@ from collections import defaultdict
 
 import numpy as np
 
-from elman.inspection.figure import Figure
+from elman.figures.figure import Figure
+from elman.figures.panels import Bars
 from elman.inspection.labs.lab import Expected, Lab, Listen, Result
 from elman.inspection.labs.reviews import ADVERBS, BAD, GOOD, reviews, train_reviewer
-from elman.inspection.panels import Bars
 from elman.inspection.trace import trace
 
 KINDS = {"not": "not"} | dict.fromkeys(ADVERBS, "adverb") | dict.fromkeys((*GOOD, *BAD), "adjective")

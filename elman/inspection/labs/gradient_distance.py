@@ -2,7 +2,7 @@
 
 import math
 
-from elman.inspection.fading import Probe, fading
+from elman.inspection.gradient_decay import Probe, gradient_decay
 from elman.inspection.gradients import fading_figure
 from elman.inspection.labs.lab import Expected, Lab, Listen, Result
 
@@ -25,7 +25,7 @@ def experiment(seed: int, listen: Listen) -> Result:
     probes = [Probe.parse(name) for name in PROBES]
     measured = {}
     for number, name in enumerate(ASKED):
-        found = fading(Probe.parse(name), seed=seed)
+        found = gradient_decay(Probe.parse(name), seed=seed)
         measured[f"{name}, power of ten at distance 50"] = math.log10(found.at(50))
         listen(name, number + 1, len(ASKED), 0.0)
     return Result([fading_figure(probes, seed=seed)], measured)

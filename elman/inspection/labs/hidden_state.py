@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from elman.evaluation.still import still
+from elman.evaluation.inference_mode import inference_mode
 from elman.inspection.labs.lab import Expected, Lab, Listen, Result
 from elman.inspection.labs.reviews import Reviewer, train_reviewer
 from elman.inspection.predictions import verdict_panels
@@ -29,7 +29,7 @@ def experiment(seed: int, listen: Listen) -> Result:
 
 def positive(reviewer: Reviewer, text: str) -> list[float]:
     reading = reviewer.reading(text)
-    with still(reviewer.model):
+    with inference_mode(reviewer.model):
         chances: torch.Tensor = reading.run(1)[0].softmax(-1)
     return chances[:, reviewer.labels.numbers["positive"]].tolist()
 

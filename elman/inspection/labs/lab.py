@@ -6,8 +6,8 @@ from html import escape
 from typing import Any, NamedTuple
 
 from elman.errors import UnknownName
-from elman.inspection.figure import Figure
-from elman.inspection.page import page, table
+from elman.figures.figure import Figure
+from elman.figures.render_html import page, table
 
 Listen = Callable[[str, int, int, float], None]  # who trains, its step, how many there will be, the loss
 

@@ -8,13 +8,13 @@ import torch
 
 from elman.batches import Examples
 from elman.corpus.reversal import NOISE, Reversal, noisy_reversals, random_words
-from elman.evaluation.still import still
+from elman.evaluation.inference_mode import inference_mode
+from elman.figures.figure import Figure
+from elman.figures.panels import Lines
 from elman.inspection.attention import mass
 from elman.inspection.attention_map import alignment, attention_hits, map_figure
 from elman.inspection.bottleneck import EOS, reversal_batch
-from elman.inspection.figure import Figure
 from elman.inspection.labs.lab import Expected, Lab, Listen, Result
-from elman.inspection.panels import Lines
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 from elman.training import Trainer, TrainingConfig
 
@@ -55,7 +55,7 @@ def experiment(seed: int, listen: Listen) -> Result:
         model, losses = _train(name, settings, seed, listen)
         steps, nats = zip(*losses, strict=True)
         curves[name] = (np.array(steps), np.array(nats))
-        with still(model):
+        with inference_mode(model):
             right = model(source, target).argmax(-1) == target.values
         measured[f"words without a mistake, {name}"] = (right | ~target.mask()).all(1).double().mean().item()
         if name == "attention":

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from elman.batches import Ragged
-from elman.evaluation.still import still
+from elman.evaluation.inference_mode import inference_mode
+from elman.figures.figure import Figure
+from elman.figures.panels import Lines
 from elman.inspection.attention import mass
-from elman.inspection.figure import Figure
 from elman.inspection.labs.lab import Expected, Lab, Listen, Result
 from elman.inspection.labs.reviews import Reviewer, reviews, train_reviewer
-from elman.inspection.panels import Lines
 from elman.ops import taps
 
 SENTENCES = 400
@@ -94,7 +94,7 @@ def by_length(rows: Sequence[Sequence[int]]) -> list[list[int]]:
 def verdicts(reviewer: Reviewer, rows: Sequence[Sequence[int]], pads: int, way: Way) -> Tensor:
     """Scores of all labels for each text."""
     scores = torch.zeros(len(rows), len(reviewer.labels))
-    with still(reviewer.model):
+    with inference_mode(reviewer.model):
         for numbers in by_length(rows):
             scores[numbers] = reviewer.model.logits(padded([rows[number] for number in numbers], pads, way))
     return scores
@@ -107,7 +107,7 @@ def on_padding(reviewer: Reviewer, rows: Sequence[Sequence[int]], pads: int, way
         text = padded([rows[number] for number in numbers], pads, way)
         places = torch.arange(text.values.shape[1])
         real = places >= pads if way.left else places < len(places) - pads
-        with still(reviewer.model), taps.record("*-attention.weights") as seen:
+        with inference_mode(reviewer.model), taps.record("*-attention.weights") as seen:
             reviewer.model.logits(text)
         for site in seen:
             shares += [float(mass(row.transpose(0, 1)[:, real], ~real).mean()) for row in seen[site]]

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from elman.inspection.figure import Figure
+from elman.figures.figure import Figure
+from elman.figures.panels import Bars
 from elman.inspection.labs.lab import Expected, Lab, Listen, Result
-from elman.inspection.panels import Bars
 from elman.inspection.permutation import permutation_table
 
 SHOWN = ("attention", "two-way-attention", "attention, rotary", "attention, alibi", "gru", "lstm", "s4", "window")

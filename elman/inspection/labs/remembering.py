@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from elman.corpus.tasks.task import Claim, Examples, Task
-from elman.inspection.figure import Figure
+from elman.corpus.synthetic_tasks.base import Claim, Examples, SyntheticTask
+from elman.figures.figure import Figure
+from elman.figures.panels import Bars
 from elman.inspection.labs.lab import Expected, Lab, Listen, Result
-from elman.inspection.panels import Bars
 from elman.models import StackConfig
 from elman.training import TrainingConfig
 from elman.training.attempt import solve
@@ -29,14 +29,14 @@ TRAINING = TrainingConfig(max_steps=300, batch_size=32, learning_rate=1e-2, opti
 WIDTH = 32
 
 
-class FirstSymbol(Task):
+class FirstSymbol(SyntheticTask):
     """One of 8 symbols, then noise, then the question: which symbol was it?"""
 
     solved, chance = 0.95, 1 / SYMBOLS
     symbols, answers = 2 * SYMBOLS, SYMBOLS
     claims: ClassVar[list[Claim]] = []
 
-    class Config(Task.Config):
+    class Config(SyntheticTask.Config):
         distance: int = Field(20, ge=1)
         """Noise after the symbol; the answer is due at the last of it."""
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from elman.batches import Buckets, ExampleStore
-from elman.corpus.labelled import Labelled
+from elman.corpus.labelled_corpus import Labelled
 from elman.corpus.labels import LabelSet, label_rows
+from elman.inspection.inspected_text import InspectedText, inspect_classifier
 from elman.inspection.labs.lab import Listen
-from elman.inspection.reading import Reading, classifier_reading
 from elman.models import Classifier, ClassifierConfig
 from elman.tokenizers import Tokenizer, train_tokenizer
 from elman.training import Trainer, TrainingConfig
@@ -31,9 +31,9 @@ class Reviewer(NamedTuple):
     tokenizer: Tokenizer
     labels: LabelSet
 
-    def reading(self, text: str) -> Reading:
+    def reading(self, text: str) -> InspectedText:
         ids = self.tokenizer.encode(text).tolist()
-        return classifier_reading(self.model, ids, text.split(), self.labels.names)
+        return inspect_classifier(self.model, ids, text.split(), self.labels.names)
 
 
 def reviews(count: int, seed: int) -> list[Labelled]:

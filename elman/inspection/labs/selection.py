@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elman.corpus.tasks import TASKS
-from elman.corpus.tasks.selective_copying import FIRST, NOISE, NOW, SelectiveCopying
-from elman.corpus.tasks.task import Examples, Task
-from elman.evaluation.still import still
-from elman.inspection.figure import Figure
+from elman.corpus.synthetic_tasks import TASKS
+from elman.corpus.synthetic_tasks.base import Examples, SyntheticTask
+from elman.corpus.synthetic_tasks.selective_copying import FIRST, NOISE, NOW, SelectiveCopying
+from elman.evaluation.inference_mode import inference_mode
+from elman.figures.figure import Figure
+from elman.figures.panels import Bars, Lines, numbers
 from elman.inspection.labs.lab import Expected, Lab, Listen, Result
-from elman.inspection.panels import Bars, Lines, numbers
 from elman.models import StackConfig
 from elman.ops import taps
 from elman.training import TrainingConfig
@@ -48,7 +48,7 @@ class EvenCopying(SelectiveCopying):
 
 
 def experiment(seed: int, listen: Listen) -> Result:
-    kinds: dict[str, type[Task]] = {"same places": EvenCopying, "random places": TASKS["selective-copying"]}
+    kinds: dict[str, type[SyntheticTask]] = {"same places": EvenCopying, "random places": TASKS["selective-copying"]}
     scores: dict[str, list[float]] = {reader: [] for reader in READERS}
     for reader, places in [(reader, places) for reader in READERS for places in kinds]:
         config = StackConfig.make({"num_layers": 2, "residual": True, "norm": "pre", **READERS[reader]})
@@ -83,7 +83,7 @@ def experiment(seed: int, listen: Listen) -> Result:
 
 def chosen(model: Solver, examples: Examples) -> dict[str, Tensor]:
     """What the input decided, at every step of every layer."""
-    with still(model), taps.record("*.convolved", *(f"*.{name}" for name in CHOSEN)) as seen:
+    with inference_mode(model), taps.record("*.convolved", *(f"*.{name}" for name in CHOSEN)) as seen:
         model(torch.from_numpy(examples.inputs))
     return {site: seen[site] for site in seen}
 
@@ -105,7 +105,7 @@ def after_symbols(written: Tensor, inputs: np.ndarray) -> float:
 def frozen(model: Solver, examples: Examples, seen: dict[str, Tensor]) -> float:
     """The share right if step size, write and read are their means at every step, as in a fixed state space."""
     means = {site: part.mean((0, 1), keepdim=True) for site, part in seen.items() if site.rpartition(".")[2] in CHOSEN}
-    with still(model), taps.edit(means):
+    with inference_mode(model), taps.edit(means):
         answers = model(torch.from_numpy(examples.inputs)).argmax(-1).numpy()
     return float((answers == examples.targets)[examples.asked].mean())
 

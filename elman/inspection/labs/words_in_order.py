@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from elman.inspection.figure import Figure
+from elman.figures.figure import Figure
+from elman.figures.panels import Bars
 from elman.inspection.labs.lab import Expected, Lab, Listen, Result
-from elman.inspection.panels import Bars
 from elman.inspection.word_order import PHRASES, word_order_table
 
 

@@ -21,7 +21,7 @@ from elman.models.encoder_decoder.encoder import Encoder
 from elman.models.encoder_decoder.model import EncoderDecoder
 from elman.models.language_model import LanguageModel
 from elman.models.stack import StackConfig
-from elman.ops.monotone import NEVER, Moves, advance
+from elman.ops.monotonic_alignment import NEVER, Moves, advance
 from elman.ops.taps import scope, stepping, tap
 from elman.shapes import Lengths, Sequence, State, Step, Token, Tokens
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
+from elman.models.hugging_face.config_reader import Given
 from elman.models.hugging_face.family import FAMILIES, Family
-from elman.models.hugging_face.given import Given
-from elman.models.hugging_face.rows import Row, linear
+from elman.models.hugging_face.weight_map import Row, linear
 
 TYPES = 2  # token types that an exported folder has, all of them zero
 NEVER = -1e4  # the bias of an added mask, which is no answer here

@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from elman.models.hugging_face.given import Given
-from elman.models.hugging_face.rows import Row
+from elman.models.hugging_face.config_reader import Given
+from elman.models.hugging_face.weight_map import Row
 from elman.registry import Registry
 
 

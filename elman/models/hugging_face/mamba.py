@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from elman.layers.mamba import HUGGING_FACE
+from elman.models.hugging_face.config_reader import Given
 from elman.models.hugging_face.family import FAMILIES, Family
-from elman.models.hugging_face.given import Given
-from elman.models.hugging_face.rows import Row
+from elman.models.hugging_face.weight_map import Row
 
 
 @FAMILIES.register("mamba")

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from elman.errors import ConfigError, DataError
 from elman.models.base import MODELS
+from elman.models.hugging_face.config_reader import Given
 from elman.models.hugging_face.family import FAMILIES, Family
 from elman.models.hugging_face.folder import CONFIG, Weights, read_json
-from elman.models.hugging_face.given import Given
-from elman.models.hugging_face.spelling import spelled
+from elman.models.hugging_face.signature import spelled
 from elman.models.stack import on_meta
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from elman.models.hugging_face.config_reader import Given
 from elman.models.hugging_face.family import FAMILIES
-from elman.models.hugging_face.given import Given
 from elman.models.hugging_face.llama import Llama
-from elman.models.hugging_face.rows import Row, linear
+from elman.models.hugging_face.weight_map import Row, linear
 
 
 @FAMILIES.register("mixtral")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from elman.errors import DataError
 from elman.models.ngram.model import NGram
-from elman.models.ngram.ranking import ranked
+from elman.models.ngram.sorting import ranked
 from elman.models.ngram.tables import ZERO
 from elman.tokenizers import EOS, EOS_ID
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.models.ngram.ranking import Numbers, ranked
+from elman.models.ngram.sorting import Numbers, ranked
 
 
 @dataclass

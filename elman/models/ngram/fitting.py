@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from elman.models.ngram.config import NGramConfig
 from elman.models.ngram.counts import Level
-from elman.models.ngram.ranking import Numbers
 from elman.models.ngram.smoothing import smooth
+from elman.models.ngram.sorting import Numbers
 from elman.models.ngram.tables import ZERO
 
 

@@ -11,9 +11,9 @@ from elman.batches import TokenStore
 from elman.models.base import MODELS
 from elman.models.ngram.config import NGramConfig
 from elman.models.ngram.counts import count
+from elman.models.ngram.cpp_step import source
 from elman.models.ngram.fitting import weigh
 from elman.models.ngram.lookup import NOTHING, all_words, among, choose, walk, with_zeros
-from elman.models.ngram.machine import source
 from elman.models.ngram.tables import Table
 from elman.ops.taps import listening, stepping, tap
 from elman.registry import Traits
@@ -92,7 +92,7 @@ class NGram(nn.Module):
             return tap("output.logits", logits[:, 0]), self._state(line, None)
 
     def machine_code(self, signature: str) -> str:
-        """The step in C++, for `ops.native`: a tracer could not follow what is found where."""
+        """The step in C++, for `compiler.cpu.step`: a tracer could not follow what is found where."""
         keys, backoffs = ([len(getattr(table, name)) for table in self.tables] for name in ("keys", "backoff"))
         return source(signature, self.vocab_size, keys, backoffs)
 

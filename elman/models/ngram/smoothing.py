@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from elman.models.ngram.config import NGramConfig
 from elman.models.ngram.counts import Level
-from elman.models.ngram.ranking import Numbers
+from elman.models.ngram.sorting import Numbers
 
 Reals = NDArray[np.float64]
 FALLBACK = (0.5, 1.0, 1.5)  # as KenLM's --discount_fallback: harmless to large counts, fair to small ones

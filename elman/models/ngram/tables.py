@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elman.models.ngram.ranking import positions
+from elman.models.ngram.sorting import positions
 
 ZERO = -1e30  # stands for log 0, since what is stored must be finite
 MANY = 4096  # queries from which on sorting them first pays: neighbours then share the path of their search

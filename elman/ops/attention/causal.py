@@ -5,7 +5,7 @@ from torch import Tensor
 
 from elman.ops.attention.dispatch import attend, choose
 from elman.ops.attention.scores import Score
-from elman.ops.waiting import may_wait
+from elman.ops.host_sync import may_sync
 
 BLOCK = 128  # positions at least that one call of the kernel is worth, where the reach is short
 
@@ -58,7 +58,7 @@ def attend_to_past(
 
 def answers_at_once(numbers: Tensor) -> bool:
     """Whether its values may be asked for shortcuts: on a GPU the answer would have to be waited for."""
-    return numbers.device.type == "cpu" and may_wait()
+    return numbers.device.type == "cpu" and may_sync()
 
 
 def _visible(time: int, past: int, seen: Tensor, reach: int) -> tuple[Tensor | None, bool]:

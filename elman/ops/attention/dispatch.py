@@ -4,10 +4,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from elman.errors import ConfigError
-from elman.ops import recurrence, taps
+from elman.ops import taps
 from elman.ops.attention import reference
 from elman.ops.attention.scores import Score
-from elman.ops.recurrence import Choice
+from elman.ops.forms import Choice, asked
 
 PLAIN = {"dot": Score("dot"), "scaled": Score("scaled")}
 
@@ -49,12 +49,12 @@ def attend(
 def choose(query: Tensor, score: Score) -> Choice:
     """The form that runs, with the reason. `recurrence.using` asks for a form of this operation too."""
     problem = _obstacle(query, score)
-    asked = recurrence.asked()
-    if asked == "vendor" and problem:
+    wanted = asked()
+    if wanted == "vendor" and problem:
         raise ConfigError(f"the vendor form of attention cannot run: {problem}")
-    if asked == "auto" and query.shape[2] == 1:
+    if wanted == "auto" and query.shape[2] == 1:
         problem = problem or "for one position the plain products are as fast, and the same with a recorder"
-    if asked == "reference" or problem:
+    if wanted == "reference" or problem:
         return Choice("reference", problem or "scores and weights as tensors, as asked")
     return Choice("vendor", "torch's fused attention")
 

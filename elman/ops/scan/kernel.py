@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elman.ops import alarm, taps
+from elman.ops import kernel_timeout, taps
 from elman.ops.scan.reference import common, last_state
 from elman.shapes import Lengths
 
@@ -20,7 +20,7 @@ WIDEST = 32  # stretches of a window: more to add up, fewer times to wait
 LARGEST = 2**31  # numbers in a row that 32 bits can count
 
 
-class Plan(NamedTuple):
+class LaunchConfig(NamedTuple):
     """How a walk is laid out; none of it changes the result."""
 
     block: int = 32  # channels of a program, at least 32 for each warp
@@ -29,8 +29,8 @@ class Plan(NamedTuple):
     registers: int | None = None  # of a thread, at most: the fewer, the more programs are under way
 
 
-PLAN = Plan(registers=152)
-BACK = Plan(block=128, steps=32, warps=4, registers=168)  # with products: a third number for each step
+PLAN = LaunchConfig(registers=152)
+BACK = LaunchConfig(block=128, steps=32, warps=4, registers=168)  # with products: a third number for each step
 
 
 def obstacle(inputs: Tensor) -> str | None:
@@ -116,7 +116,7 @@ def walk(
     ended, device = torch.empty_like(start, memory_format=torch.contiguous_format), start.device
     words = torch.int64 if start.dtype == torch.float64 else torch.int32
     told = torch.full((HEAD.value + numbers * ended.numel(),), ABSENT.value, dtype=words, device=device)
-    alarm.check(device)
+    kernel_timeout.check(device)
     with torch.cuda.device_of(inputs):
         lookback[(chains * stretches,)](
             decay,
@@ -127,12 +127,12 @@ def walk(
             products,
             ended,
             told,
-            alarm.of(device)[0],
+            kernel_timeout.of(device)[0],
             time,
             channels,
             batch,
             window,
-            alarm.PATIENCE,
+            kernel_timeout.PATIENCE,
             *decay.stride(),
             *inputs.stride(),
             DOWN=down,
@@ -143,5 +143,5 @@ def walk(
             num_warps=plan.warps,
             maxnreg=plan.registers if window == 1 else None,
         )
-    alarm.send(device)
+    kernel_timeout.send(device)
     return ended

@@ -12,9 +12,9 @@ What is told is looked at until it is there: words that no result has stand wher
 import triton
 import triton.language as tl
 
-from elman.ops.recurrence import hearing
+from elman.ops import sentinel
 
-ABSENT = tl.constexpr(hearing.ABSENT)
+ABSENT = tl.constexpr(sentinel.ABSENT)
 HEAD = tl.constexpr(32)  # words before what is told: a ticket, in a line of its own
 TOGETHER = tl.constexpr(8)  # effects that are asked for at once
 

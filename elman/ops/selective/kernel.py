@@ -12,7 +12,7 @@ from elman.ops.selective.chunked import Selection
 from elman.shapes import Sequence
 
 
-class Plan(NamedTuple):
+class LaunchConfig(NamedTuple):
     """How a walk is laid out; none of it changes the result."""
 
     steps: int = 8  # of a stretch, at whose start the state is kept for the gradient; 16 no longer fit in registers
@@ -22,7 +22,7 @@ class Plan(NamedTuple):
     shortest: int = 128  # steps of a segment
 
 
-PLAN = Plan()
+PLAN = LaunchConfig()
 
 
 def run(

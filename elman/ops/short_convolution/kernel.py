@@ -10,7 +10,7 @@ from elman.ops.scan.reference import common
 from elman.shapes import Sequence
 
 
-class Plan(NamedTuple):
+class LaunchConfig(NamedTuple):
     """How tiles are laid out; none of it changes the result but the order of sums."""
 
     steps: int = 16
@@ -19,7 +19,7 @@ class Plan(NamedTuple):
     parts: int = 64  # of all tiles of time, in each of which a program finds its share of the weights' gradient
 
 
-PLAN = Plan()
+PLAN = LaunchConfig()
 
 
 def run(seen: Tensor, weight: Tensor, bias: Tensor | None) -> Sequence:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from elman.config import Config, typed, unknown_key
 from elman.corpus import Corpus, DataConfig
 from elman.errors import ConfigError, DataError, nearest
-from elman.inspection.reading import Reading
+from elman.inspection.inspected_text import InspectedText
 from elman.layers import LAYERS
 from elman.models import TASK_MODELS
 from elman.models.stack import on_meta
@@ -249,7 +249,7 @@ class Task(ABC):
         """One answer for each line, in order; what it holds depends on the task, `plain` says it in a line."""
 
     @abstractmethod
-    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
+    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
         """A text as the model reads it, for those who look inside; `target` is what a translation is held against."""
 
     @abstractmethod

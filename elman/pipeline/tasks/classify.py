@@ -12,8 +12,8 @@ from elman.corpus import Corpus, LabelledConfig, LabelledCorpus, LabelSet, Repai
 from elman.errors import ConfigError
 from elman.evaluation import score_label_sets, score_labels
 from elman.evaluation.classification import label_counts, macro_f1
-from elman.evaluation.still import still
-from elman.inspection.reading import Reading, classifier_reading
+from elman.evaluation.inference_mode import inference_mode
+from elman.inspection.inspected_text import InspectedText, inspect_classifier
 from elman.models import Classifier
 from elman.pipeline.tasks.base import Judged, Parts, Prepared, Settings
 from elman.pipeline.tasks.examples import ExampleTask, chunks, longest, similar
@@ -104,7 +104,7 @@ class Classify(ExampleTask):
 
     def judge(self, model: Any, prepared: Prepared, recipe: "Recipe", split: str) -> Judged:
         chances, truth = [], []
-        with still(model):
+        with inference_mode(model):
             for batch in self.batches(model, prepared.stores[split], recipe):
                 chances.append(model.probabilities(batch).cpu().numpy())
                 given = batch.ragged("label").values if self.labels.several else batch.plain("label")
@@ -127,7 +127,7 @@ class Classify(ExampleTask):
             rows = [{"text": np.asarray(ids)} for ids in self.tokenizer.encode_batch(texts)]
             self.watch(model, rows)
             found = np.zeros((len(rows), len(self.labels)))
-            with still(model):
+            with inference_mode(model):
                 for places, batch in similar(rows, "text", recipe.evaluation.batch_size, model):
                     found[places] = model.probabilities(batch).cpu().numpy()
             for text, chances in zip(texts, found, strict=True):
@@ -144,11 +144,11 @@ class Classify(ExampleTask):
             answer["probabilities"] = dict(zip(names, map(float, chances), strict=True))
         return answer
 
-    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
+    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
         ids = self.tokenizer.encode(text).tolist()
         if not ids:
             raise ConfigError(f"{text!r}: has no token to look at")
-        return classifier_reading(model, ids, [self.tokenizer.token(id) for id in ids], self.labels.names)
+        return inspect_classifier(model, ids, [self.tokenizer.token(id) for id in ids], self.labels.names)
 
     def plain(self, answer: Settings) -> str:
         parts = self.parts(answer)

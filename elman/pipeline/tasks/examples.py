@@ -14,7 +14,7 @@ from elman.batches import Buckets, Examples, ExampleStore, together
 from elman.batches.groups import groups
 from elman.corpus import Corpus, Repairs
 from elman.errors import DataError
-from elman.evaluation.still import device_of, still
+from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.pipeline.tasks.base import Judged, Prepared, Task, changed
 from elman.pipeline.tasks.places import learned_places, longer, told
 from elman.training import Validation
@@ -135,7 +135,7 @@ class ExampleTask(Task):
     def loss(self, model: Any, store: ExampleStore, recipe: "Recipe") -> float:
         """Nats per unit over all examples."""
         nats, real = 0.0, 0
-        with still(model):
+        with inference_mode(model):
             for batch in self.batches(model, store, recipe):
                 nats, real = nats + float(model.batch_loss(batch)[0]), real + batch.real
         return nats / max(1, real)

@@ -13,10 +13,10 @@ from elman.batches import Documents, Lanes, Stream, TokenStore
 from elman.corpus import Corpus, open_corpus
 from elman.errors import ConfigError, DataError
 from elman.evaluation import Likelihood, compare, evaluate, excess
-from elman.evaluation.likelihood import plain
-from elman.evaluation.still import device_of, still
+from elman.evaluation.inference_mode import device_of, inference_mode
+from elman.evaluation.jsonable import jsonable
 from elman.generation import generate
-from elman.inspection.reading import Reading, language_reading, text_run
+from elman.inspection.inspected_text import InspectedText, inspect_language_model, text_run
 from elman.models import MODELS, StackConfig, prediction_of
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task, changed
 from elman.pipeline.tasks.files import keep_tokenizer
@@ -195,7 +195,7 @@ class LanguageModelling(Task):
         documents = prepared.corpus.documents(split)
         if self.tokenizer.name != "word":
             found = excess(likelihood, language, documents) if likelihood.kind == "likelihood" else None
-            return {"excess": None if found is None else plain(found)}
+            return {"excess": None if found is None else jsonable(found)}
         compared = compare(model, self.tokenizer, language, documents).plain()
         cases = [entry for entry in (compared["agreement"] or {}).get("by_distance", []) if entry["words"] >= FEW]
         return {**compared, "worst_agreement": min((entry["accuracy"] for entry in cases), default=None)}
@@ -210,7 +210,7 @@ class LanguageModelling(Task):
         """The likeliest next tokens of each line; of a masked model, what fills its gaps."""
         masked = prediction_of(model) == "masked"
         for text in numbered(lines, _gapped if masked else _text):
-            with still(model):
+            with inference_mode(model):
                 yield self._fill(model, text) if masked else self._next(model, text)
 
     def _next(self, model: Any, text: str) -> Settings:
@@ -236,16 +236,16 @@ class LanguageModelling(Task):
             ids[gap] = filling[0]["id"]
         return {"text": text, "filled": self.tokenizer.decode(ids), "gaps": fillings}
 
-    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
+    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
         """The start, `<eos>` as a rule, stands before the text; for a masked model `<eos>` after it."""
         own, masked = self._numbers(text), prediction_of(model) == "masked"
         if not masked:
-            return language_reading(model, own, self.tokenizer.token, self.tokenizer.start_id)
+            return inspect_language_model(model, own, self.tokenizer.token, self.tokenizer.start_id)
         ids = [*own, self.tokenizer.eos_id]
         tokens = {"": [self.tokenizer.token(id) for id in ids]}
         caution = "The model sees the token whose own score this is: nothing was hidden from it."
 
-        return Reading(model, text_run(model, ids), tokens, "own", self.tokenizer.token, ids, caution=caution)
+        return InspectedText(model, text_run(model, ids), tokens, "own", self.tokenizer.token, ids, caution=caution)
 
     def _numbers(self, text: str) -> list[int]:
         """Where the end of a line is no token, each line is a document, and `<eos>` stands between two."""

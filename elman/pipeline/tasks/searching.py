@@ -10,7 +10,15 @@ from pydantic import Field, model_validator
 
 from elman.batches import Ragged
 from elman.errors import ConfigError
-from elman.generation import BeamConfig, DrawConfig, Hypothesis, beam_search, draw, least_risk, random_stream
+from elman.generation import (
+    BeamConfig,
+    DrawConfig,
+    Hypothesis,
+    beam_search,
+    draw,
+    minimum_bayes_risk,
+    random_stream,
+)
 from elman.models import MaskPredict
 from elman.ops.state import take_rows
 from elman.tokenizers import Tokenizer
@@ -83,7 +91,7 @@ def _ranked(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer, search: Sear
     texts = [tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses]
     order = list(range(len(texts)))
     if texts and search.choose == "least-risk":
-        best = least_risk(texts, [one.log_prob for one in hypotheses])
+        best = minimum_bayes_risk(texts, [one.log_prob for one in hypotheses])
         order.insert(0, order.pop(best))
     return [
         {"rank": rank, "target": texts[at], "log_prob": hypotheses[at].log_prob, "score": hypotheses[at].score}

@@ -14,9 +14,9 @@ from elman.config import Config
 from elman.corpus import Corpus, Repairs, Tagged, TaggedConfig, TaggedCorpus, TagSet
 from elman.errors import ConfigError
 from elman.evaluation import judge_tags
-from elman.evaluation.still import device_of, still
+from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.tagging import entity_f1
-from elman.inspection.reading import Reading
+from elman.inspection.inspected_text import InspectedText
 from elman.models import Tagger
 from elman.pipeline.tasks.base import Judged, Parts, Prepared, Settings, pick
 from elman.pipeline.tasks.examples import ExampleTask, chunks, similar
@@ -144,7 +144,7 @@ class Tag(ExampleTask):
         gold: list[tuple[str, ...]] = []
         found: list[tuple[str, ...]] = []
         store = prepared.stores[split]
-        with still(model):
+        with inference_mode(model):
             for batch in self.batches(model, store, recipe):
                 true = batch.ragged("tags")
                 gold += self._named(true.values, true.lengths)
@@ -171,7 +171,7 @@ class Tag(ExampleTask):
             self.watch(model, rows)
             tags: list[tuple[str, ...]] = [()] * len(rows)
             chances: list[Any] = [None] * len(rows)
-            with still(model):
+            with inference_mode(model):
                 for places, batch in similar(rows, "words", recipe.evaluation.batch_size, model):
                     for place, names in zip(places, self._named(*model.best_tags(batch)), strict=True):
                         tags[place] = names
@@ -184,7 +184,7 @@ class Tag(ExampleTask):
                     answer["probabilities"] = [dict(zip(self.tags.names, part, strict=True)) for part in parts]
                 yield answer
 
-    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
+    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
         words = _words(text)
         if not words:
             raise ConfigError(f"{text!r}: has no word to look at")
@@ -193,7 +193,7 @@ class Tag(ExampleTask):
         def run(copies: int, pads: int = 0) -> Any:
             return model(together([row] * copies).padded(pads).to(device_of(model)))
 
-        return Reading(model, run, {"": words}, "tag", self.tags.names.__getitem__)
+        return InspectedText(model, run, {"": words}, "tag", self.tags.names.__getitem__)
 
     def plain(self, answer: Settings) -> str:
         """Columns, as they are read, with a blank line after each sentence."""

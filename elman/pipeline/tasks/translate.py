@@ -16,9 +16,9 @@ from elman.config import Config
 from elman.corpus import Corpus, PairCorpus, PairDocument, PairsConfig, Repairs
 from elman.errors import ConfigError
 from elman.evaluation import judge_translations, why_no_bleu
-from elman.evaluation.still import device_of, still
+from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.inspection.attention_map import alignment, attention_hits, draw_map
-from elman.inspection.reading import Reading
+from elman.inspection.inspected_text import InspectedText
 from elman.models import EncoderDecoder
 from elman.pipeline.tasks.base import Judged, Prepared, Settings, Task
 from elman.pipeline.tasks.examples import ExampleTask, chunks, longest, similar
@@ -289,7 +289,7 @@ class Translate(ExampleTask):
             self.watch(model, rows)
             given = [answer_of([], probabilities)] * len(rows)
             asked = [place for place, text in enumerate(texts) if text.strip()]  # no model has learnt from empty ones
-            with still(model):
+            with inference_mode(model):
                 size = recipe.evaluation.batch_size
                 for places, batch in similar([rows[place] for place in asked], "source", size, model):
                     numbers = [first + asked[place] for place in places]
@@ -313,7 +313,7 @@ class Translate(ExampleTask):
         """What scores targets that are given."""
         return Forcing(model, self.source, self.target, recipe.evaluation.batch_size)
 
-    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> Reading:
+    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
         """Beside each written token's scores stands what it follows; without a target, the model's own answer."""
         if target is None:
             target = str(next(self.predict(model, [text], recipe, False))["target"])
@@ -330,7 +330,7 @@ class Translate(ExampleTask):
             batch = together([{"source": read, "target": written}] * copies).padded(pads).to(device_of(model))
             return model(batch.ragged("source"), batch.ragged("target"))
 
-        return Reading(model, run, tokens, "next", self.target.token, written.tolist(), "encoder.embedding")
+        return InspectedText(model, run, tokens, "next", self.target.token, written.tolist(), "encoder.embedding")
 
     def plain(self, answer: Settings) -> str:
         if "candidates" in answer:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.corpus.tasks import TASKS
-from elman.corpus.tasks.task import SPLITS
+from elman.corpus.synthetic_tasks import TASKS
+from elman.corpus.synthetic_tasks.base import SPLITS
 from elman.errors import ConfigError, UnknownName
 
 seeds = st.integers(0, 2**32)

@@ -20,13 +20,13 @@ from elman.evaluation import evaluate
 from elman.generation import GenerationConfig
 from elman.generation.stream import generate_tokens
 from elman.models.ngram import NGram, NGramConfig
-from elman.models.ngram.ranking import ranked
+from elman.models.ngram.sorting import ranked
 from elman.ops import taps
 from elman.runs import Checkpoint
 from elman.runs.checkpoint import Shelf
 from elman.tokenizers import train_tokenizer
 from elman.training import TrainingConfig
-from elman.training.counting import Counting
+from elman.training.fit_counts import Counting
 
 STRANGE = {
     "one token": [[1]],

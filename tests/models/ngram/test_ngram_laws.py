@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from ngram_cases import EOS, VOCABULARY, fitted, regular, stored
 from torch import Tensor
 
+from elman.compiler.cpu.step import Runner, compile_step
 from elman.generation import GenerationConfig, generate_tokens
 from elman.models import MODELS, SequenceModel
 from elman.models.ngram import NGram
 from elman.ops import taps
-from elman.ops.native import Runner, compile_step
 
 CASES: dict[str, dict[str, Any]] = {
     "independent": {"order": 1},

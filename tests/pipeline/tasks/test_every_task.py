@@ -12,7 +12,7 @@ from elman.corpus.labels import CUT
 from elman.errors import ConfigError, DataError
 from elman.inspection.padding import padding
 from elman.pipeline import load, read_recipe, train
-from elman.pipeline.judging import compare_runs, evaluate_run
+from elman.pipeline.evaluate import compare_runs, evaluate_run
 from elman.pipeline.prepare import prepare
 from elman.pipeline.tasks import TASKS
 from elman.training.loop import INTERRUPTED

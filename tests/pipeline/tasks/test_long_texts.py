@@ -6,7 +6,7 @@ import pytest
 from task_data import settings_of
 
 from elman.pipeline import load, train
-from elman.pipeline.judging import evaluate_run
+from elman.pipeline.evaluate import evaluate_run
 
 FEW = {"positions": "learned", "max_positions": 3}
 SIDES = {f"model.{side}.{key}": value for side in ("encoder", "decoder") for key, value in FEW.items()}

@@ -1,0 +1,58 @@
+"""Places on a Ray cluster whose nodes share the race's folder: an accelerator each if there are any, else a core."""
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from elman.comparison.workers import BEST, Worker
+from elman.errors import ConfigError, MissingExtra
+
+LOCAL = "local"
+SOON = 5.0  # seconds in which a node answers
+
+
+class Distant:
+    """A launcher that lives on some node; should that be lost, Ray puts it on another."""
+
+    def __init__(self, ray: Any, actor: Any):
+        self.ray, self.actor = ray, actor
+
+    def train(self, folder: Path) -> dict[str, Any]:
+        try:
+            return self.ray.get(self.actor.train.remote(folder.absolute()))
+        except self.ray.exceptions.RayError as error:
+            raise OSError(f"its place on the cluster was lost: {str(error).strip().splitlines()[0]}") from None
+
+    def interrupt(self, number: int = signal.SIGINT) -> None:
+        told = self.actor.interrupt.remote(number)
+        if number == signal.SIGKILL:  # also one for whom there never was a place
+            self.ray.wait([told], timeout=SOON)
+            self.ray.kill(self.actor)
+
+    def close(self) -> None:
+        self.actor.close.remote()
+
+
+def places(
+    address: str, workers: int = 0, modules: Sequence[str | Path] = (), accelerated: bool = True
+) -> list[Worker]:
+    """As many as the cluster at `address` has accelerators, or cores; `local` starts one on this machine."""
+    try:
+        import ray
+    except ImportError:
+        raise MissingExtra("racing over a cluster of Ray", "ray", "ray") from None
+    try:
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+        quiet |= {"num_cpus": workers or None, "include_dashboard": False} if address == LOCAL else {}
+        ray.init(address=address, **quiet)
+    except ConnectionError as error:
+        raise ConfigError(f"--ray {address}: no cluster answers there ({error}); `local` starts one") from None
+    resources = ray.cluster_resources()
+    gpus = int(resources.get("GPU", 0)) if accelerated else 0
+    # A training can be interrupted while the call that started it still waits: two calls at a time.
+    options = {"num_cpus": 1, "num_gpus": bool(gpus), "max_concurrency": 2, "max_restarts": -1}
+    actor = ray.remote(BEST).options(scheduling_strategy="SPREAD", **options)
+    count = workers or gpus or int(resources.get("CPU", 1))
+    files = [Path(one).absolute() for one in modules]  # a node works in a folder of its own
+    return [Distant(ray, actor.remote({"OMP_NUM_THREADS": "1"}, files)) for _ in range(count)]

@@ -1,0 +1,1 @@
+"""Triton kernels for GPUs: emitters, synchronization between thread blocks, the cost model, and launching."""

@@ -1,0 +1,119 @@
+"""One pass over one source: its bytes in chunks, checked and unzipped, and every repair that its text takes."""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BufferedIOBase
+from typing import cast
+
+from elman.corpus.config import DataConfig
+from elman.corpus.document import Repairs
+from elman.corpus.sources import Source
+from elman.errors import DataError
+
+CHUNK = 2**18
+BOMB_BYTES, BOMB_RATIO = 100 * 10**6, 200  # text rarely shrinks more than tenfold
+NUL_SHARE = 0.3  # Latin text in UTF-16 has one NUL in two bytes; damaged UTF-8 has far fewer
+MAGIC = {
+    b"\x1f\x8b": "gzip data without .gz in its name",
+    b"PK\x03\x04": "a zip archive",
+    b"BZh": "bzip2 data",
+    b"\xfd7zXZ\0": "xz data",
+    b"\x28\xb5\x2f\xfd": "zstandard data",
+    b"PAR1": "a parquet file",
+    b"%PDF-": "a PDF document",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+}
+SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+@dataclass
+class SourceReader:
+    """What every reader needs: what it reads, how it is to be read, and where repairs are counted."""
+
+    source: Source
+    config: DataConfig
+    repairs: Repairs
+
+    def error(
+        self, reason: str, line: int | None = None, column: str | int | None = None, remedy: str | None = None
+    ) -> DataError:
+        return DataError(reason, file=self.source.name, line=line, column=column, remedy=remedy)
+
+    def repair(self, kind: str, line: int = 0) -> None:
+        self.repairs.add(kind, self.source.name, line)
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes of the source, unzipped; an error at the first chunk of what is plainly not UTF-8 text."""
+        given = 0
+        try:
+            packed = self.source.path.stat().st_size
+            with self._open() as file:
+                while chunk := file.read(CHUNK):
+                    if given == 0:
+                        self._check_head(chunk)
+                    given += len(chunk)
+                    if self.source.zipped and given > max(BOMB_BYTES, BOMB_RATIO * packed):
+                        raise self.error(
+                            f"unpacks to more than {BOMB_RATIO} times its size",
+                            remedy="unpack it yourself if it is sound",
+                        )
+                    yield chunk
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise self.error(
+                f"damaged gzip data after {given} bytes: {error}", remedy="fetch or pack it again"
+            ) from None
+        except OSError as error:
+            raise self.error(f"cannot be read: {error.strerror or error}") from None
+        if given == 0:
+            self.repair("empty file")
+
+    def _open(self) -> BufferedIOBase:
+        if self.source.zipped:
+            return cast(BufferedIOBase, gzip.open(self.source.path, "rb"))
+        return self.source.path.open("rb")
+
+    def _check_head(self, head: bytes) -> None:
+        utf16 = head.startswith((b"\xff\xfe", b"\xfe\xff"))
+        if utf16 or head.count(0) > NUL_SHARE * len(head):
+            found = "UTF-16 or UTF-32 text" if utf16 else "full of NUL bytes: UTF-16 text or not text at all"
+            raise self.error(found, remedy="convert it: iconv -f UTF-16 -t UTF-8")
+        for magic, kind in MAGIC.items():
+            if head.startswith(magic):
+                raise self.error(f"is {kind}, not plain text", remedy="unpack or convert it to UTF-8 text first")
+
+    def decode(self, raw: bytes, line: int) -> str:
+        """One or more lines of UTF-8 as text, mended line by line where they have to be."""
+        try:
+            if b"\0" not in raw:
+                return raw.decode()
+        except UnicodeDecodeError:
+            pass
+        return "".join(self.mend(part, line + index) for index, part in enumerate(raw.splitlines(keepends=True)))
+
+    def mend(self, raw: bytes, line: int) -> str:
+        """What `decode` does, with all of it counted as one line."""
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            self._invalid("invalid UTF-8", line, error.start + 1)
+            text = raw.decode(errors="replace")
+        return self.clean(text, line)
+
+    def clean(self, text: str, line: int) -> str:
+        """Text without what UTF-8 cannot hold (a JSON escape may give half a character) and without NUL."""
+        if "\0" in text:
+            self._invalid("NUL byte", line, text.index("\0") + 1)
+            text = text.replace("\0", "")
+        if half := SURROGATES.search(text):
+            self._invalid("half of a surrogate pair", line, half.start() + 1)
+            text = SURROGATES.sub("\ufffd", text)
+        return text
+
+    def _invalid(self, kind: str, line: int, column: int) -> None:
+        if self.config.invalid == "error":
+            raise self.error(kind, line, column, remedy="data.invalid: repair mends and counts these")
+        self.repair(kind, line)

@@ -1,0 +1,59 @@
+"""Associative recall with many queries (Arora et al., 2023): look up what came after a key."""
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from elman.corpus.synthetic_tasks.base import TASKS, Claim, Examples, SyntheticTask, distinct
+
+
+@TASKS.register("recall")
+class Recall(SyntheticTask):
+    """Pairs of key and value, then every key once more in another order: at each, its value.
+
+    Published: attention looks up any number of pairs at any width; models that squeeze the past into a fixed state
+    can hold only so many, and convolutions that do not depend on the input are worse still (Arora et al., 2023,
+    "Zoology"; Jelassi et al., 2024).
+    """
+
+    solved = 0.95
+    claims: ClassVar = [
+        Claim("attention", "solves"),
+        Claim("attention", "beats", "rnn"),
+        Claim("attention", "beats", "lstm"),
+        Claim("attention", "beats", "s4d"),
+        Claim("attention", "beats", "convolution"),
+    ]
+    quick: ClassVar = {"pairs": 8, "keys": 16, "values": 16}
+
+    class Config(SyntheticTask.Config):
+        pairs: int = Field(16, ge=1)
+        """Pairs in a row, with different keys."""
+        keys: int = Field(32, ge=1)
+        """Different keys."""
+        values: int = Field(32, ge=2)
+        """Different values; none is also a key."""
+
+        @model_validator(mode="after")
+        def _fits(self) -> "Recall.Config":
+            if self.pairs > self.keys:
+                raise ValueError(f"{self.pairs} pairs need as many different keys, but keys is {self.keys}")
+            return self
+
+    config: Config
+
+    def __init__(self, config: Config):
+        super().__init__(config)
+        self.symbols, self.answers, self.chance = config.keys + config.values, config.values, 1 / config.values
+
+    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> Examples:
+        pairs = self.config.pairs
+        keys = distinct(dice, rows, self.config.keys, pairs)
+        values = dice.integers(0, self.config.values, (rows, pairs))
+        order = distinct(dice, rows, pairs, pairs)
+        told = np.stack([keys, self.config.keys + values], axis=2).reshape(rows, 2 * pairs)
+        inputs = np.concatenate([told, np.take_along_axis(keys, order, axis=1)], axis=1)
+        targets, asked = np.zeros_like(inputs), np.zeros(inputs.shape, dtype=bool)
+        targets[:, 2 * pairs :], asked[:, 2 * pairs :] = np.take_along_axis(values, order, axis=1), True
+        return Examples(inputs, targets, asked)

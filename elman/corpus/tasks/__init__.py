@@ -1,6 +1,0 @@
-"""Synthetic tasks: each asks for one ability, and says which families of models were found to have it."""
-
-from elman.corpus.tasks import adding, copy_memory, parity, recall, selective_copying  # noqa: F401
-from elman.corpus.tasks.task import TASKS, Check, Claim, Examples, Task
-
-__all__ = ["TASKS", "Check", "Claim", "Examples", "Task"]

@@ -1,0 +1,1 @@
+"""Figures: one description of a plot, rendered with matplotlib, as HTML or as terminal text."""

@@ -1,7 +1,0 @@
-"""Which family of models can do what: small models trained on synthetic tasks, in one table beside the literature."""
-
-from elman.pipeline.abilities.families import FAMILIES, in_order
-from elman.pipeline.abilities.records import SIZES, Record, carry_out, plan, read_records
-from elman.pipeline.abilities.summary import summary, verdict
-
-__all__ = ["FAMILIES", "SIZES", "Record", "carry_out", "in_order", "plan", "read_records", "summary", "verdict"]

@@ -1,0 +1,7 @@
+"""Which family of models can do what: small models trained on synthetic tasks, in one table beside the literature."""
+
+from elman.pipeline.synthetic_tasks.families import FAMILIES, in_order
+from elman.pipeline.synthetic_tasks.records import SIZES, Record, carry_out, plan, read_records
+from elman.pipeline.synthetic_tasks.summary import summary, verdict
+
+__all__ = ["FAMILIES", "SIZES", "Record", "carry_out", "in_order", "plan", "read_records", "summary", "verdict"]

@@ -1,0 +1,66 @@
+"""What a validation loss decides: is it the best, is the rate divided, does averaging begin, is it time to stop."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from elman.training.config import TrainingConfig
+
+
+@dataclass
+class EarlyStopping:
+    """Hears every validation loss in turn; its fields are its whole memory."""
+
+    config: TrainingConfig
+    best: float = math.inf
+    stale: int = 0  # validations since the best
+    divisions: int = 0  # of the learning rate
+    since_division: int = 0
+    averaging: bool = False
+    history: list[float] = field(default_factory=list)
+
+    def hear(self, loss: float) -> bool:
+        """Whether this is an improvement."""
+        loss = loss if math.isfinite(loss) else math.inf
+        improved = loss < self.best - self.config.tolerance
+        self.best = min(self.best, loss) if improved else self.best
+        self.stale = 0 if improved else self.stale + 1
+        self.since_division = 0 if improved else self.since_division + 1
+        if self.config.schedule == "plateau" and self.since_division > self.config.plateau_patience:
+            self.divisions, self.since_division = self.divisions + 1, 0
+        if self.config.averaging == "triggered" and not self.averaging:
+            before = self.history[: -self.config.averaging_window]
+            self.averaging = bool(before) and loss > min(before)
+        self.history.append(loss)
+        return improved
+
+    @property
+    def rate(self) -> float:
+        """What is left of the learning rate after the divisions."""
+        return self.config.plateau_divide**-self.divisions
+
+    @property
+    def verdict(self) -> str | None:
+        """Why to stop, or None."""
+        if self.config.patience and self.stale >= self.config.patience:
+            return f"validation has not improved for {self.stale} times"
+        return None
+
+    def facts(self) -> dict[str, Any]:
+        names = ("best", "stale", "divisions", "since_division", "averaging", "history")
+        facts = {name: getattr(self, name) for name in names}
+        return facts | {"best": _finite(self.best), "history": [_finite(loss) for loss in self.history]}
+
+    def restore(self, facts: dict[str, Any]) -> None:
+        for name, value in facts.items():
+            setattr(self, name, value)
+        self.best, self.history = _number(facts["best"]), [_number(loss) for loss in facts["history"]]
+
+
+def _finite(loss: float) -> float | None:
+    """JSON has no infinity."""
+    return None if math.isinf(loss) else loss
+
+
+def _number(stored: float | None) -> float:
+    return math.inf if stored is None else stored
