@@ -10,8 +10,7 @@ import json
 import os
 import random
 import re
-import subprocess
-import sys
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from processes import environment, forked_python, run, run_forked
 from safetensors.torch import save_file
 
 from elman.cells import CELLS
@@ -134,16 +134,17 @@ def desk(tmp_path: Path) -> Path:
     quick = "--training.max_steps 3 --training.log_every 1 --device cpu"
     longer = "--training.max_epochs 30 --training.learning_rate 1e-2 --device cpu"  # or it would write nothing at all
     cases = f'*translate*) set -- "$@" {longer};; train*|distill*) set -- "$@" {quick};;'
-    script = f'#!/bin/sh\ncase "$*" in {cases} esac\nexec "{sys.executable}" -m elman "$@"\n'
+    cases += ' compare*) set -- "$@" --trials 1;;'
+    script = f'#!/bin/sh\ncase "$*" in {cases} esac\nexec {shlex.join(forked_python())} -m elman "$@"\n'
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "elman").write_text(script)
     (tmp_path / "bin" / "elman").chmod(0o755)
     return tmp_path
 
 
-def run(command: list[str], desk: Path) -> str:
-    environment = {**os.environ, "PATH": f"{desk / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT}:{desk}"}
-    done = subprocess.run(command, cwd=desk, env=environment, capture_output=True, text=True, timeout=300, check=False)
+def run_here(command: list[str], desk: Path) -> str:
+    path = f"{desk / 'bin'}:{os.environ['PATH']}"
+    done = run(command, cwd=desk, env=environment(desk, PATH=path))
     assert done.returncode == 0, f"{command[-1]}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
@@ -155,11 +156,11 @@ def test_every_command_and_program_of_a_document_runs(document: str, desk: Path)
     ran = 0
     for language, text in blocks(document):
         if language == "python":
-            assert run([sys.executable, "-c", text], desk).strip()
+            assert run_here([*forked_python(), "-c", text], desk).strip()
             ran += 1
         for line in text.splitlines() if language == "" else []:
             if line.startswith("elman "):
-                assert run(["bash", "-ec", line], desk).strip(), f"{line}: says nothing"
+                assert run_here(["bash", "-ec", line], desk).strip(), f"{line}: says nothing"
                 ran += 1
     assert ran >= 6
 
@@ -202,14 +203,7 @@ def test_the_pages_made_from_code_are_what_the_code_says() -> None:
     formula, and positions taken from attention."""
     code = "import json, runpy; pages = runpy.run_path('docs/build.py')['PAGES']"
     code += "; print(json.dumps({name: page() for name, page in pages.items()}))"
-    made = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": "."},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    made = run_forked("-c", code, cwd=ROOT, check=True)
     pages = json.loads(made.stdout)
     assert {"reference.md", "families.md", "positions.md"} <= pages.keys()
     for name, page in pages.items():

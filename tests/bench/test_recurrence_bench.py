@@ -1,8 +1,6 @@
 """The bench of generated kernels without a GPU: what it asks first, what it believes, and that nothing stops it."""
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from processes import HANG, environment, run_python
 from torch import Tensor
 
 from elman.bench.recurrence import running, timing
@@ -23,7 +22,6 @@ from elman.recurrence import FORMS, compiled_triton
 from elman.recurrence.reference import run as loop
 
 SMALL = (3, 5, 8)
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -127,12 +125,12 @@ for line in sys.stdin:
 def test_a_worker_that_dies_or_hangs_is_told_of_and_the_next_job_has_a_new_one() -> None:
     worker = Worker([sys.executable, "-c", ANSWERING])
     try:
-        assert worker.ask({"do": "this"}, 30) == {"did": "this"}
-        told = worker.ask({"do": "die"}, 30)["failed"]
+        assert worker.ask({"do": "this"}, HANG) == {"did": "this"}
+        told = worker.ask({"do": "die"}, HANG)["failed"]
         assert told == "its process ended with code 1: the device is lost"
-        assert worker.ask({"do": "that"}, 30) == {"did": "that"}
+        assert worker.ask({"do": "that"}, HANG) == {"did": "that"}
         assert worker.ask({"do": "hang"}, 1) == {"failed": "it took longer than 1 s"}
-        assert worker.ask({"do": "more"}, 30) == {"did": "more"}
+        assert worker.ask({"do": "more"}, HANG) == {"did": "more"}
     finally:
         worker.close()
 
@@ -154,14 +152,14 @@ serve({"run": run}, healthy)
 @pytest.mark.slow
 def test_a_worker_whose_device_is_lost_answers_once_more_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the next job was sent to the process that was about to end."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     worker = Worker([sys.executable, "-c", LOSING])
     try:
-        before = worker.ask({"job": "run", "what": 1}, 60)
-        assert worker.ask({"job": "run", "what": 1}, 60) == before
-        told = worker.ask({"job": "run", "what": 0}, 60)
+        before = worker.ask({"job": "run", "what": 1}, HANG)
+        assert worker.ask({"job": "run", "what": 1}, HANG) == before
+        told = worker.ask({"job": "run", "what": 0}, HANG)
         assert told == {"failed": "ZeroDivisionError: integer division or modulo by zero"}
-        after = worker.ask({"job": "run", "what": 1}, 60)
+        after = worker.ask({"job": "run", "what": 1}, HANG)
         assert after["did"] == 1
         assert after["by"] != before["by"]
     finally:
@@ -262,9 +260,8 @@ def test_when_time_is_over_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.slow
 def test_it_runs_through_from_the_command_line(tmp_path: Path) -> None:
     names = ["--only", "lstm both ways 64", "gru reset=before 64", "coupled ragged exact"]
-    command = [sys.executable, "-m", "elman.bench.recurrence", "--small", "--minutes", "3", *names]
-    there = {**os.environ, "OUT": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=there, capture_output=True, text=True, check=False)
+    command = ["-m", "elman.bench.recurrence", "--small", "--minutes", "30", *names]
+    done = run_python(*command, env=environment(OUT=str(tmp_path)))
     assert done.returncode == 0, done.stderr
     kept = json.loads((tmp_path / "recurrence.json").read_text())
     assert kept["machine"]["torch"] == torch.__version__

@@ -1,10 +1,10 @@
 """What is wrong is said in one sentence on stderr, with what would work, and the right exit code."""
 
 import shutil
-import subprocess
 import sys
 
 import pytest
+from processes import run, run_elman
 
 WRONG = {
     "missing file": (1, "train --data texd.txt", "texd.txt: no such file or folder (did you mean 'text.txt'?)"),
@@ -141,9 +141,8 @@ def test_an_interrupt_during_preparation_says_how_to_go_on(elman, text, monkeypa
 
 @pytest.mark.slow
 def test_bytes_that_are_not_utf8_do_not_end_a_stream_and_a_reader_may_leave(trained):
-    score = [sys.executable, "-m", "elman", "score", str(trained)]
-    ended = subprocess.run(score, input=b"gr\xf6\xdfe\nthe cat\n", capture_output=True, check=True)
+    ended = run_elman("score", str(trained), input=b"gr\xf6\xdfe\nthe cat\n", text=False, check=True)
     assert len(ended.stdout.splitlines()) == 2
     pipe = f"{sys.executable} -m elman generate {trained} --max-tokens 100000 2>&1 | head -c 1"
-    left = subprocess.run(pipe, shell=True, capture_output=True, check=True, timeout=120)
+    left = run(["sh", "-c", pipe], text=False, check=True)
     assert len(left.stdout) == 1

@@ -2,6 +2,7 @@
 
 import pytest
 from launching import started
+from processes import HANG
 
 
 @pytest.fixture(autouse=True)
@@ -9,5 +10,5 @@ def _nothing_is_left_running():
     yield
     for job in started:
         job.terminate()  # torchrun ends its workers
-        job.wait(60)
+        job.wait(HANG)
     started.clear()

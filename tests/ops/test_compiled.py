@@ -1,8 +1,6 @@
 """The compiled form of the recurrence: its panels, its phases, its numbers, and when it is taken."""
 
 import hashlib
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_laws import assert_same, carried, compare, results
+from processes import run_python
 from torch import Tensor, nn
 from unit_cases import CASES, cell_of
 
@@ -172,7 +171,7 @@ def bits() -> str:
 def test_the_bits_are_the_same_in_every_run_and_process() -> None:
     program = f"import sys; sys.path[:0] = {[str(HERE), str(HERE.parents[1])]}\n"
     program += "import torch; torch.set_num_threads(1)\nfrom test_compiled import bits; print(bits())"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found = run_python("-c", program, check=True)
     assert bits() == bits() == found.stdout.strip()
 
 

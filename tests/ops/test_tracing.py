@@ -1,12 +1,11 @@
 """The tracer: what it notes gives the same numbers again, what it cannot note is refused, and it is quick to begin."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from processes import run_python
 from torch import Tensor, fx
 
 from elman.compiler.decompositions import PARTS
@@ -174,5 +173,5 @@ print(sorted({"sympy", "torch._dynamo", "torch._inductor"} & set(sys.modules)))
 def test_nothing_waits_for_torchs_compiler() -> None:
     """Importing it takes a second, many where Python finds no bytecode. Planted: torch's own tracer; its broadcasting
     of shapes; initial values drawn where there is no memory."""
-    done = subprocess.run([sys.executable, "-c", BEGINNING], capture_output=True, text=True, check=False)
+    done = run_python("-c", BEGINNING)
     assert done.stdout.split() == ["[]"], done.stdout + done.stderr[-2000:]
