@@ -260,7 +260,7 @@ def test_a_cell_that_sees_the_future_neither_races_nor_trains(small, tmp_path):
     trained = _elman(tmp_path, "train", "--model", "seer", "--training.max_steps", "1", *OWN)
     for ended in (raced, trained):
         assert ended.returncode == 2
-        assert "'seer' breaks a law" in " ".join(ended.stderr.split())
+        assert "'seer' breaks the law of causality" in " ".join(ended.stderr.split())
         assert "it sees the future" in " ".join(ended.stderr.split())
     assert not (tmp_path / "race").exists()
     (tmp_path / "json.py").write_text(CELL)

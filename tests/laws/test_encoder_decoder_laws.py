@@ -9,16 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from test_layer_laws import (  # noqa: F401  (tried here on the cases below)
-    test_agreement_and_gradients_stepping_gives_what_forward_gives,
-    test_agreement_no_state_means_the_initial_state,
-    test_causality_changing_the_future_never_changes_the_past,
-    test_cutting_a_sequence_may_be_cut_anywhere,
-    test_cutting_an_empty_piece_changes_nothing,
-    test_rows_a_batch_gives_what_its_rows_give_alone,
-    test_rows_padding_changes_neither_real_outputs_nor_the_final_state,
-    test_values_nothing_changes_the_state_or_the_input_it_was_given,
-)
+from test_layer_laws import test_law  # noqa: F401  (applied here to the cases below)
 from torch import Tensor, nn
 
 from elman.layers.cross_attention import CrossAttention

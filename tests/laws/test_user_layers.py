@@ -1,4 +1,4 @@
-"""Layers that others wrote are held to the laws before they are trained, and ours are never accused."""
+"""Layers of users are checked against the laws before they are trained; registered layers never fail this check."""
 
 import random
 from pathlib import Path
@@ -19,7 +19,7 @@ from elman.models import LanguageModel, StackConfig
 
 
 class Tanh(Cell):
-    """A lawful one."""
+    """Keeps all laws."""
 
     def __init__(self, config: Cell.Config, input_size: int):
         super().__init__(config, input_size)
@@ -42,7 +42,7 @@ class Future(Tanh):
 
 
 class Shifted(Tanh):
-    """The word before, which a step does not have."""
+    """Reads the previous input too, which a single step does not have."""
 
     def drive(self, x: Tensor) -> Tensor:
         drive = self.from_input(x)
@@ -98,59 +98,70 @@ class Detached(Tanh):
         return hidden, hidden
 
 
+class StateInPlace(Tanh):
+    def step(self, drive: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = torch.tanh(drive + self.from_past(state))
+        with torch.no_grad():
+            state.data.copy_(hidden)
+        return hidden, hidden
+
+
 BREAKERS = [
-    (Widening, "in another type than it begins with"),
-    (Overwriting, r"fails with RuntimeError.*in-?place"),
-    (Detached, "no gradient"),
-    (Future, "sees the future"),
-    (Shifted, "step by step"),
-    (Mixing, "texts beside it"),
-    (Counting, "asked again"),
-    (Drawing, "asked again"),
-    (Narrow, r"has 4 units, but an output has the shape \(2,\)"),
-    (Bursting, "not finite"),
-    (Failing, r"fails with AttributeError.* has no attribute 'nothing' \(line \d+ of test_laws_of_others.py\)"),
+    (Widening, "contract", "begins as torch.float32 and becomes torch.float64"),
+    (Overwriting, "rows", r"fails with RuntimeError.*in-?place"),
+    (Detached, "gradients", "no gradient"),
+    (StateInPlace, "values", "in place"),
+    (Future, "causality", "sees the future"),
+    (Shifted, "agreement", "step by step"),
+    (Mixing, "rows", "other sequences of the batch"),
+    (Counting, "determinism", "keeps something outside its state"),
+    (Drawing, "determinism", "draws them"),
+    (Narrow, "contract", r"has 4 units, but an output has the shape \(2,\)"),
+    (Bursting, "contract", "not finite"),
+    (Failing, "contract", r"AttributeError.* has no attribute 'nothing' \(line \d+ of test_user_layers.py\)"),
 ]
 
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Registers a cell, which is forgotten afterwards."""
+    """Registers a cell for one test."""
     for registry in (CELLS, LAYERS):
         monkeypatch.setattr(registry, "_items", dict(registry._items))
     return lambda kind: CELLS.register(kind.__name__.lower())(kind)
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_no_layer_of_ours_is_accused(name: str) -> None:
+def test_no_registered_layer_is_refused(name: str) -> None:
     for settings in SETTINGS.get(name, [{}]):
         layer = Case(name, settings, "reference").layer()
         assert broken(layer) == broken(layer.float()) == ""
         assert not foreign(layer)
 
 
-@pytest.mark.parametrize(("kind", "told"), BREAKERS)
-def test_who_breaks_a_law_is_told_which(registered: Any, kind: type[Cell], told: str) -> None:
+@pytest.mark.parametrize(("kind", "law", "told"), BREAKERS)
+def test_a_user_cell_that_breaks_a_law_is_refused(registered: Any, kind: type[Cell], law: str, told: str) -> None:
     registered(kind)
     name = kind.__name__.lower()
     model = LanguageModel(StackConfig.make({"pattern": ["lstm", name], "hidden_size": 4}), 7)
-    with pytest.raises(ConfigError, match=f"'{name}' breaks a law, and its scores would not be true: .*{told}"):
+    with pytest.raises(
+        ConfigError, match=f"'{name}' breaks the law of {law}: .*{told}.*; its scores would not be valid"
+    ):
         examine(model)
 
 
-def test_who_keeps_them_is_named_and_nothing_of_it_moves(registered: Any) -> None:
-    """Planted: its own counter ran; torch's dice were thrown."""
+def test_a_lawful_cell_is_accepted_and_left_as_it_was(registered: Any) -> None:
+    """Seen to fail with a counter of the cell that ran, and with random numbers drawn from torch's generator."""
     registered(Tanh)
     model = LanguageModel(StackConfig.make({"pattern": ["lstm", "tanh"], "hidden_size": 4}), 7).train()
-    dice = torch.get_rng_state()
+    generator = torch.get_rng_state()
     assert examine(model) == ["tanh"]
-    assert torch.equal(dice, torch.get_rng_state())
+    assert torch.equal(generator, torch.get_rng_state())
     assert all(part.training for part in model.modules())
     assert examine(LanguageModel(StackConfig.make({"hidden_size": 4}), 7)) == []
 
 
 class Careless(Recurrent):
-    """Reads on where a text has ended."""
+    """Ignores the lengths of rows."""
 
     cell_class = Tanh
     Config = Tanh.Config
@@ -160,12 +171,12 @@ class Careless(Recurrent):
         return super().forward(x, state, None)
 
 
-def test_whoever_reads_padding_is_told(registered: Any) -> None:
+def test_a_layer_that_reads_padding_is_refused(registered: Any) -> None:
     LAYERS.register("careless")(Careless)
-    assert broken(Careless(Tanh.Config(hidden_size=4), 3)).endswith("depends on the padding behind it")
+    assert broken(Careless(Tanh.Config(hidden_size=4), 3)).startswith("the law of padding: ")
 
 
-def test_layers_that_look_both_ways_may_see_what_comes(registered: Any) -> None:
+def test_bidirectional_layers_may_read_the_future(registered: Any) -> None:
     registered(Tanh)
     kind = LAYERS["bidirectional"]
     layer = kind(kind.Config.make({"layer": "tanh", "hidden_size": 4}), 3)
@@ -184,11 +195,11 @@ class Mine(RNN):
 """
 
 
-def test_files_of_others_are_told_apart_by_their_text(registered: Any, tmp_path: Path) -> None:
+def test_user_files_are_identified_by_their_source(registered: Any, tmp_path: Path) -> None:
     registered(Tanh)
     model = LanguageModel(StackConfig.make({"pattern": ["lstm", "tanh"], "hidden_size": 4}), 7)
     assert sources(LanguageModel(StackConfig.make({"hidden_size": 4}), 7)) == {}
-    own = {"test_laws_of_others.Tanh"}
+    own = {"test_user_layers.Tanh"}
     assert sources(model).keys() == own
     (tmp_path / "mine.py").write_text(CELL)
     read_modules([tmp_path / "mine.py"])
