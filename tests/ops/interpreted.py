@@ -1,4 +1,4 @@
-"""Kernels in Triton on a machine without a GPU, interpreted on the CPU: for laws run with TRITON_INTERPRET=1."""
+"""Triton's interpreter for tests of kernels on a machine without a GPU, with a patch for recent versions of NumPy."""
 
 from typing import Any
 

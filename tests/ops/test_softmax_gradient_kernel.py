@@ -7,6 +7,8 @@ from torch.nn import functional as F
 
 from elman.ops import cross_entropy, softmax_gradient_kernel
 
+pytestmark = pytest.mark.usefixtures("triton_interpreter")
+
 
 @pytest.mark.parametrize(("rows", "words"), [(1, 1), (3, 7), (5, 16), (4, 50)])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])

@@ -9,6 +9,8 @@ from short_convolution_cases import assert_like_the_definition
 
 from elman.ops.short_convolution import kernel
 
+pytestmark = pytest.mark.usefixtures("triton_interpreter")
+
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ from elman.ops import selective
 from elman.ops.forms import using
 from elman.ops.selective import Selection, kernel
 
+pytestmark = pytest.mark.usefixtures("triton_interpreter")
+
 
 @pytest.fixture(params=[1, 100], ids=["whole", "cut"])
 def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:

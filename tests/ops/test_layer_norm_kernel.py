@@ -7,6 +7,8 @@ from torch.nn import functional as F
 
 from elman.ops.layer_norm import kernel
 
+pytestmark = pytest.mark.usefixtures("triton_interpreter")
+
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (2, 3, 16), (7, 33)], ids=str)
 @pytest.mark.parametrize("kind", [torch.float32, torch.float16])
