@@ -5,7 +5,6 @@ folder of their own, on small texts made here, with three steps of training inst
 """
 
 import gzip
-import importlib.util
 import json
 import os
 import random
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from contributed_cell import contributed_cell
 from processes import environment, forked_python, run, run_forked
 from safetensors.torch import save_file
 
@@ -286,26 +286,17 @@ def test_the_names_recipe_reaches_its_goal(tmp_path: Path, monkeypatch: pytest.M
     _reaches_its_goals("names-elman")
 
 
-# The cell of CONTRIBUTING.md
+# The cell of CONTRIBUTING.md, which tests/laws holds to the laws
 
 
 @pytest.fixture
-def added_cell(tmp_path: Path) -> Iterator[Path]:
-    """The file of the new cell, imported, and forgotten afterwards."""
-    [text] = [text for language, text in blocks("CONTRIBUTING.md") if "CELLS.register" in text]
-    path = tmp_path / "update_gate.py"
-    path.write_text(text)
-    spec = importlib.util.spec_from_file_location("update_gate", path)
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-        yield path
-    finally:
-        CELLS._items.pop("update-gate", None)
-        LAYERS._items.pop("update-gate", None)
+def added_cell(tmp_path: Path) -> Iterator[None]:
+    with contributed_cell(tmp_path):
+        yield
 
 
-def test_the_added_cell_trains_and_shows_its_gate(added_cell: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("added_cell")
+def test_the_added_cell_trains_and_shows_its_gate(tmp_path: Path) -> None:
     """Seen to fail without its tap, and with a name that was misspelt."""
     assert every_name()["cells"]["update-gate"] == "Mixes past and candidate by one gate."
     layer = LAYERS["update-gate"](LAYERS["update-gate"].Config(hidden_size=4), 3)
@@ -336,27 +327,3 @@ def test_the_added_cell_trains_and_shows_its_gate(added_cell: Path, tmp_path: Pa
     gate = trace["layers.0.update-gate.gate.update"]
     assert gate.shape == (len(trace.tokens), 256)
     assert 0 < gate.min() < gate.max() < 1
-
-
-@pytest.mark.slow
-def test_the_added_cell_is_held_to_every_law(added_cell: Path) -> None:
-    """By the very law tests, which find it by name once it is imported. Seen to fail with a step that adds its
-    outputs up."""
-    laws = ["tests/laws/test_layer_laws.py", "tests/laws/test_recording_laws.py"]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "update_gate",
-        "-p",
-        "no:cacheprovider",
-        *laws,
-        "-k",
-        "update-gate",
-    ]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{added_cell.parent}"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 10

@@ -26,13 +26,15 @@ GIVEN = "elman_own."  # prefix of the names of modules that were read from users
 LENGTHS, CUT = (6, 4, 1), 4  # of the sequences that users' layers are checked on
 TOLERANCE = 1e-3  # relative to the largest value: far above rounding errors of single precision
 
-Run = Callable[[SequenceLayer, Tensor, State], tuple[Tensor, State]]
+Run = Callable[[Any, Tensor, State], tuple[Tensor, State]]
+"""A way to compute outputs and final state from a layer, inputs and initial state."""
 
 
 class Trial(NamedTuple):
     """A layer and small random inputs to check a law on."""
 
-    layer: SequenceLayer
+    layer: Any
+    """A sequence layer, or something with the same methods."""
     x: Tensor
     """(batch, time, input_size)"""
     other: Tensor
@@ -51,7 +53,7 @@ class Trial(NamedTuple):
     def real(self) -> Tensor:
         return real_positions(self.lengths, self.x.shape[1])
 
-    def forward(self, layer: SequenceLayer, x: Tensor, state: State) -> tuple[Tensor, State]:
+    def forward(self, layer: Any, x: Tensor, state: State) -> tuple[Tensor, State]:
         return layer(x, state, self.lengths)
 
     def results(self, run: Run) -> "Results":
@@ -140,7 +142,7 @@ def _values(trial: Trial) -> tuple[Any, Any]:
 def _rows(trial: Trial) -> tuple[Any, Any]:
     """A batch gives what its rows give alone."""
 
-    def alone(layer: SequenceLayer, x: Tensor, state: State) -> tuple[Tensor, State]:
+    def alone(layer: Any, x: Tensor, state: State) -> tuple[Tensor, State]:
         found = [layer(x[[i]], take_rows(state, [i]), trial.lengths[[i]]) for i in range(len(x))]
         return torch.cat([outputs for outputs, _ in found]), _joined([final for _, final in found])
 
@@ -174,7 +176,7 @@ def _cutting(trial: Trial) -> tuple[Any, Any]:
     """A sequence may be cut anywhere if the state is carried; gradients pass through the cut."""
     cut, lengths = trial.cut, trial.lengths
 
-    def halves(layer: SequenceLayer, x: Tensor, state: State) -> tuple[Tensor, State]:
+    def halves(layer: Any, x: Tensor, state: State) -> tuple[Tensor, State]:
         first, state = layer(x[:, :cut], state, lengths.clamp(max=cut))
         second, state = layer(x[:, cut:], state, (lengths - cut).clamp(min=0))
         return torch.cat([first, second], 1), state
@@ -194,7 +196,7 @@ def _padding(trial: Trial) -> tuple[Any, Any]:
     """Padding changes neither outputs at real positions nor the final state; a row of length 0 keeps its state."""
     padded = trial._replace(x=torch.where(trial.real().unsqueeze(-1), trial.x, trial.other))
 
-    def unpadded(layer: SequenceLayer, x: Tensor, state: State) -> tuple[Tensor, State]:
+    def unpadded(layer: Any, x: Tensor, state: State) -> tuple[Tensor, State]:
         outputs, finals = [], []
         for i, length in enumerate(trial.lengths.tolist()):
             row, final = x.new_zeros(1, 0, layer.output_size), take_rows(state, [i])
@@ -214,8 +216,9 @@ class Results(NamedTuple):
 
 
 @torch.enable_grad()
-def results(layer: SequenceLayer, run: Run, x: Tensor, state: State, real: Tensor | None = None) -> Results:
-    """Outputs, final state, and the gradients of input, initial state and parameters of a randomly weighted sum of them.
+def results(layer: Any, run: Run, x: Tensor, state: State, real: Tensor | None = None) -> Results:
+    """Outputs, final state, and the gradients of a randomly weighted sum of these with respect to input, initial state
+    and parameters.
 
     `real` (batch, time) masks the outputs.
     """
@@ -240,7 +243,7 @@ def results(layer: SequenceLayer, run: Run, x: Tensor, state: State, real: Tenso
     return Results(outputs.detach(), map_state(Tensor.detach, final), gradients)
 
 
-def walk(layer: SequenceLayer, x: Tensor, state: State) -> tuple[Tensor, State]:
+def walk(layer: Any, x: Tensor, state: State) -> tuple[Tensor, State]:
     """The whole sequence by single steps."""
     outputs = []
     for inputs in x.unbind(1):

@@ -42,7 +42,7 @@ def found_by(form: str, case: Case, layer: SequenceLayer, here: Situation, ragge
     real = None if lengths is None else real_positions(lengths, here.time)
 
     def run(layer: SequenceLayer, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        torch.manual_seed(3)  # the same weights are dropped
+        torch.default_generator.manual_seed(3)  # the same weights are dropped
         return layer(x, state, lengths)
 
     with using(form):

@@ -86,7 +86,7 @@ class DecoderCase(NamedTuple):
     settings: dict[str, Any]
 
     def layer(self, input_size: int, hidden_size: int, seed: int) -> Any:
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         if self.what == "cross-attention":
             return Looking(CrossAttention.Config.make(self.settings), input_size).double().eval()
         config = DecoderConfig.make({"hidden_size": 4, **self.settings})

@@ -26,7 +26,7 @@ def both(case: Case, layer: SequenceLayer, x: Tensor, state: Any, lengths: Tenso
     real = None if lengths is None else real_positions(lengths, x.shape[1])
 
     def run(layer: SequenceLayer, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        torch.manual_seed(3)  # the same weights are dropped
+        torch.default_generator.manual_seed(3)  # the same weights are dropped
         return layer(x, state, lengths)
 
     found = []

@@ -84,7 +84,7 @@ class ModelCase(NamedTuple):
         if self.kind == "stack" and settings.get("residual"):
             settings["hidden_size"] = input_size
         config = StackConfig.make(settings)
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         if self.kind == "stack":
             return Stack(config, input_size).double().eval()
         model = LanguageModel(config, VOCABULARY)

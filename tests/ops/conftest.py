@@ -1,6 +1,5 @@
 """Triton without a GPU: kernels run in its interpreter, in this process."""
 
-import os
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -10,11 +9,10 @@ import torch
 
 INTERPRETED = find_spec("triton") is not None and not torch.cuda.is_available()
 
-# Triton decides when a kernel is decorated whether to interpret it, and its own library is decorated when it is imported.
+# Triton decides when a kernel is decorated whether to interpret it; its own library is decorated when it is imported.
 if INTERPRETED:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
-        import triton.language
 
         import elman.ops.layer_norm.fused
         import elman.ops.scan.lookback
