@@ -113,7 +113,8 @@ def write_data(folder: Path) -> None:
     labels = ["vowel" if any(word[0] in "aeio" for word in line) else "none" for line in lines]
     rows = [f"{label}\t{' '.join(line)}\n" for label, line in zip(labels, lines, strict=True)]
     (folder / "labels.tsv").write_text("label\ttext\n" + "".join(rows))
-    tagged = ["".join(f"{word}\t{'ONE' if len(word) == 1 else 'MANY'}\n" for word in line) for line in lines]
+    tags = [[draw.choice(["NOISE", "ONE" if len(word) == 1 else "MANY"]) for word in line] for line in lines]
+    tagged = ["".join(map("{}\t{}\n".format, *rows)) for rows in zip(lines, tags, strict=True)]
     (folder / "tags.conll").write_text("\n".join(tagged))
     pairs = [f"{' '.join(line)}\t{' '.join(word.upper() for word in reversed(line))}\n" for line in lines]
     (folder / "pairs.tsv").write_text("".join(pairs))
