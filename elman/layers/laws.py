@@ -105,7 +105,12 @@ def _contract(trial: Trial) -> tuple[Any, Any]:
         raise BrokenLaw(f"it has {layer.output_size} units, but an output has the shape {tuple(outputs.shape[2:])}")
     if not all(bool(torch.isfinite(part).all()) for part in (outputs, *_parts(after))):
         raise BrokenLaw("it computes values that are not finite before it has learned anything")
-    finals = [after, layer.step(trial.x[:, 0], before)[1]] if trial.causal else [after]
+    finals = [after]
+    if trial.causal:
+        output, final = layer.step(trial.x[:, 0], before)
+        if output.shape != (batch, layer.output_size):
+            raise BrokenLaw(f"it has {layer.output_size} units, but the output of a step has the shape {output.shape}")
+        finals.append(final)
     for final in finals:
         if type(final) is not type(before):
             raise BrokenLaw(f"its state begins as {type(before).__name__} and becomes {type(final).__name__}")

@@ -1,4 +1,4 @@
-"""Training under torchrun on this machine: two processes over loopback, watched by the tests."""
+"""Training under torchrun on this machine: two processes over loopback."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ started: list[subprocess.Popen] = []
 
 
 def launch(folder: Path, recipe: dict, *options: str, restarts: int = 0, processes: int = 2) -> subprocess.Popen:
-    """torchrun, started in `folder`, which holds the data; the run is in `folder/run`."""
+    """Starts torchrun in `folder`, which holds the data; the run is in `folder/run`."""
     (folder / "recipe.json").write_text(json.dumps(recipe))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--max-restarts", str(restarts)]
@@ -35,5 +35,5 @@ def weights(run: Path) -> dict:
 
 
 def workers(job: subprocess.Popen) -> list[int]:
-    """The process ids of the ranks that live now."""
+    """The process ids of the ranks that are running."""
     return [int(pid) for file in Path(f"/proc/{job.pid}/task").glob("*/children") for pid in file.read_text().split()]

@@ -1,6 +1,6 @@
-"""Two processes train what one would, and losing one of them costs time but not a bit.
+"""Data-parallel training: two processes compute what one would, and a killed process changes no bit of the result.
 
-Nothing leaves the machine: gloo over loopback (what else listens is told in elman/training/distributed.py).
+The processes communicate by gloo over loopback.
 """
 
 import random
@@ -20,7 +20,7 @@ from elman.runs import Run
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes under /proc"),
-    pytest.mark.xdist_group("torchrun"),  # each test starts two processes already
+    pytest.mark.xdist_group("torchrun"),  # each test starts two processes
 ]
 MODEL = {"type": "lstm", "hidden_size": 8, "num_layers": 2}
 TRAINING = {"sequence_length": 8, "max_steps": 40, "evaluate_every": 15, "save_every": 10, "optimizer": "sgd"}
@@ -49,9 +49,9 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("recipe", [STREAM, DOCUMENTS], ids=["stream", "documents"])
-def test_two_processes_end_where_one_does(folder, monkeypatch, recipe):
-    """Documents: groups of three rows, chunks with one row left, so that the second process has none.
-    Seen to fail with each process dividing by its own tokens."""
+def test_two_processes_train_the_same_weights_as_one(folder, monkeypatch, recipe):
+    """With documents, batches have three rows and the last chunks one, so that the second process has none.
+    Seen to fail where each process divided by its own number of tokens."""
     job = launch(folder, recipe)
     monkeypatch.chdir(folder)
     for _ in elman.train(recipe, run="alone"):
@@ -60,11 +60,11 @@ def test_two_processes_end_where_one_does(folder, monkeypatch, recipe):
     together, alone = weights(folder / "run"), weights(folder / "alone")
     for name, value in alone.items():
         torch.testing.assert_close(together[name], value, rtol=1e-4, atol=1e-6)
-    assert (folder / "log.txt").read_text().count("ended:") == 1  # only one process speaks
+    assert (folder / "log.txt").read_text().count("ended:") == 1  # only one process logs
 
 
-def test_a_job_that_loses_processes_restarts_and_ends_with_the_same_bits(folder):
-    """First the second process is killed, then the first. Seen to fail with the dice not restored."""
+def test_after_killed_processes_a_job_restarts_and_ends_with_the_same_bits(folder):
+    """First the second process is killed, then the first. Seen to fail with the random state not restored."""
     training = {**STREAM["training"], "max_steps": 0, "max_epochs": 12, "evaluate_every": 50, "save_every": 5}
     recipe = {**STREAM, "model": {**MODEL, "dropout": 0.3, "weight_dropout": 0.2}, "training": training}
     undisturbed = folder / "undisturbed"
@@ -106,7 +106,7 @@ def test_an_error_in_the_first_process_ends_all_processes(folder):
     assert "run: not empty (thesis.txt) and not a run" in (folder / "log.txt").read_text()
 
 
-def test_asked_to_stop_all_stop_after_the_same_step_and_say_how_to_go_on(folder):
+def test_on_sigterm_all_processes_stop_after_the_same_step_and_say_how_to_resume(folder):
     """SIGTERM reaches the processes at different steps."""
     training = {**STREAM["training"], "max_steps": 0, "max_epochs": 1000, "save_every": 0}
     job = launch(folder, {**STREAM, "training": training})

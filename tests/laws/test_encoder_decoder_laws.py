@@ -40,7 +40,7 @@ DECODERS: dict[str, dict[str, Any]] = {
         "residual": True,
         "norm": "pre",
     },
-    "state space, looking twice": {
+    "state space, two attention layers": {
         "pattern": [{"mamba": {"state_size": 2}}, {"cross-attention": {"head_size": 2}}, "mingru"],
         "attention": {"num_heads": 2, "head_size": 2},
     },
@@ -48,7 +48,7 @@ DECODERS: dict[str, dict[str, Any]] = {
 
 
 class OnTokens(nn.Module):
-    """A decoder behind the interface of a layer; all rows begin with the same source, of unequal length."""
+    """A decoder with the interface of a layer; all rows begin with the same source."""
 
     def __init__(self, decoder: Decoder, input_size: int, seed: int):
         super().__init__()
@@ -71,7 +71,7 @@ def tokens_of(x: Tensor) -> Tensor:
 
 
 class Looking(CrossAttention):
-    """With a source from the start, lest the laws be tried on nothing."""
+    """Begins with a source, so that there is something to attend to."""
 
     def initial_state(self, batch: int) -> Any:
         if batch == 0:
@@ -108,7 +108,7 @@ def case(request: pytest.FixtureRequest) -> DecoderCase:
 
 
 def test_a_row_without_a_source_reads_nothing() -> None:
-    """In the fused form as in the reference; its gradients are numbers."""
+    """In the fused form and the reference; its gradients are finite."""
     layer = CrossAttention(CrossAttention.Config(num_heads=2), 4).double()
     x, source = torch.randn(2, 3, 4, dtype=torch.float64), torch.randn(2, 5, 4, dtype=torch.float64)
     for form in ("reference", "vendor"):

@@ -1,7 +1,7 @@
 """The laws of sequence layers (elman/layers/laws.py), for every registered layer in every form that can run.
 
 Each law was seen to fail with these bugs:
-    contract        output_size was the input's
+    contract        output_size was the input's; outputs as wide as hidden_size, whatever the last layer set
     values          a step wrote the new state into the old one
     rows            some of the batch's mean leaked in; rows of the vendor kernel not put back in order
     causality       the input shifted by one, so that each step saw its successor
