@@ -10,7 +10,6 @@ import os
 import random
 import re
 import shlex
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -260,13 +259,10 @@ def _write(path: Path, text: str) -> None:
 
 
 def _reaches_its_goals(name: str) -> None:
-    """The whole recipe on one core, in processor time: other tests run beside it."""
-    began = time.process_time()
+    """The whole recipe. How long it takes is measured by benchmarks/recipes.py, on a machine with nothing else to do."""
     *_, result = train(ROOT / "recipes" / f"{name}.yaml", run="run", overrides={"device": "cpu", "threads": 1})
-    minutes = (time.process_time() - began) / 60
     for goal in result.values["goals"]:
         assert goal["met"], goal
-        assert minutes <= goal["minutes"], f"took {minutes:.1f} minutes"
 
 
 @pytest.mark.slow
