@@ -259,7 +259,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _reaches_its_goals(name: str) -> None:
-    """The whole recipe. How long it takes is measured by benchmarks/recipes.py, on a machine with nothing else to do."""
+    """The whole recipe. How long it takes is measured by benchmarks/recipes.py on a quiet machine."""
     *_, result = train(ROOT / "recipes" / f"{name}.yaml", run="run", overrides={"device": "cpu", "threads": 1})
     for goal in result.values["goals"]:
         assert goal["met"], goal
