@@ -18,6 +18,7 @@ if os.environ.get("ELMAN_SHAPES") == "1":  # before anything of these is importe
 import pytest
 import torch
 from hypothesis import settings
+from triton_interpreter import triton_interpreter  # noqa: F401  (a fixture)
 
 from elman.ops.cache import cache_folder
 

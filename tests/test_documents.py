@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 import torch
 import yaml
 from contributed_cell import contributed_cell
-from processes import environment, forked_python, run, run_forked
+from processes import environment, forked_python, run_forked
 from safetensors.torch import save_file
 
 from elman.cells import CELLS
@@ -141,9 +142,9 @@ def desk(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_here(command: list[str], desk: Path) -> str:
+def run(command: list[str], desk: Path) -> str:
     path = f"{desk / 'bin'}:{os.environ['PATH']}"
-    done = run(command, cwd=desk, env=environment(desk, PATH=path))
+    done = processes.run(command, cwd=desk, env=environment(desk, PATH=path))
     assert done.returncode == 0, f"{command[-1]}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
@@ -155,11 +156,11 @@ def test_every_command_and_program_of_a_document_runs(document: str, desk: Path)
     ran = 0
     for language, text in blocks(document):
         if language == "python":
-            assert run_here([*forked_python(), "-c", text], desk).strip()
+            assert run([*forked_python(), "-c", text], desk).strip()
             ran += 1
         for line in text.splitlines() if language == "" else []:
             if line.startswith("elman "):
-                assert run_here(["bash", "-ec", line], desk).strip(), f"{line}: says nothing"
+                assert run(["bash", "-ec", line], desk).strip(), f"{line}: says nothing"
                 ran += 1
     assert ran >= 6
 

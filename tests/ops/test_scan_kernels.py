@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interpreted import DEVICE
 from torch import Tensor
+from triton_interpreter import DEVICE
 
 from elman.errors import TrainingError
 from elman.ops import kernel_timeout, scan, taps

@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interpreted import DEVICE
 from short_convolution_cases import assert_like_the_definition
+from triton_interpreter import DEVICE
 
 from elman.ops.short_convolution import kernel
 

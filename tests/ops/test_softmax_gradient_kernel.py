@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from interpreted import DEVICE
 from torch.nn import functional as F
+from triton_interpreter import DEVICE
 
 from elman.ops import cross_entropy, softmax_gradient_kernel
 
