@@ -25,10 +25,10 @@ class Reversal(NamedTuple):
 
 def noisy_reversals(texts: Iterable[str], noise: float = 0.25, seed: int = 0) -> Iterator[Reversal]:
     """One for each text; before each letter, and at the end, comes a sign of noise with this probability."""
-    dice = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     for text in texts:
-        before = dice.random(len(text) + 1) < noise
-        signs = dice.integers(len(NOISE), size=len(text) + 1)
+        before = rng.random(len(text) + 1) < noise
+        signs = rng.integers(len(NOISE), size=len(text) + 1)
         pieces = [NOISE[sign] if noisy else "" for noisy, sign in zip(before, signs, strict=True)]
         source = "".join(piece + letter for piece, letter in zip(pieces, [*text, ""], strict=True))
         places = np.arange(len(text)) + before[:-1].cumsum()
@@ -39,9 +39,9 @@ def random_words(
     count: int, letters: str = "abcdefgh", shortest: int = 2, longest: int = 6, seed: int = 0
 ) -> list[str]:
     """Words to reverse where none are given."""
-    dice = np.random.default_rng(seed)
-    sizes = dice.integers(shortest, longest + 1, size=count)
-    return ["".join(dice.choice(list(letters), size=size)) for size in sizes]
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(shortest, longest + 1, size=count)
+    return ["".join(rng.choice(list(letters), size=size)) for size in sizes]
 
 
 class ReversalConfig(Config):
@@ -63,7 +63,7 @@ class ReversalConfig(Config):
     longest: int = Field(10, ge=1)
     """Letters of the longest."""
     seed: int = Field(0, ge=0)
-    """Of the dice for words and noise."""
+    """Of the rng for words and noise."""
 
 
 class ReversalLanguage:

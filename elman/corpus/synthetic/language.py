@@ -103,18 +103,18 @@ class Language(ABC):
         return np.random.default_rng(np.random.SeedSequence(self.config.seed, spawn_key=(stream,)))
 
     def _documents(self, split: str, count: int) -> Iterator[Document]:
-        dice = _dice(self.random(1 + SPLITS.index(split)))
+        rng = _dice(self.random(1 + SPLITS.index(split)))
         source = f"{self.name}/{split}"
         for line in range(1, count + 1):
-            words, states = self._sample(dice)
+            words, states = self._sample(rng)
             text = " ".join(words)
             yield Document(text, source, line, len(text.encode()) + 1, self.marks(words, states))
 
-    def _sample(self, dice: Iterator[float]) -> tuple[list[str], list[State]]:
+    def _sample(self, rng: Iterator[float]) -> tuple[list[str], list[State]]:
         words: list[str] = []
         states: list[State] = []
         state = self.start
-        for chance in dice:
+        for chance in rng:
             row = self._row(state)
             choice = bisect(row.cumulative, chance)
             word = row.words[choice]

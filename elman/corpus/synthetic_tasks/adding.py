@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from elman.corpus.synthetic_tasks.base import TASKS, Claim, Examples, SyntheticTask
+from elman.corpus.synthetic_tasks.base import TASKS, Claim, SyntheticExamples, SyntheticTask
 
 
 @TASKS.register("adding")
@@ -34,11 +34,11 @@ class Adding(SyntheticTask):
 
     config: Config
 
-    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> Examples:
+    def draw(self, rng: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
         length, half = self.config.length, self.config.length // 2
-        numbers, marks = dice.random((rows, length)), np.zeros((rows, length))
-        places = np.stack([dice.integers(0, half, rows), dice.integers(half, length, rows)], axis=1)
+        numbers, marks = rng.random((rows, length)), np.zeros((rows, length))
+        places = np.stack([rng.integers(0, half, rows), rng.integers(half, length, rows)], axis=1)
         np.put_along_axis(marks, places, 1.0, axis=1)
-        targets, asked = np.zeros((rows, length)), np.zeros((rows, length), dtype=bool)
-        targets[:, -1], asked[:, -1] = np.take_along_axis(numbers, places, axis=1).sum(axis=1), True
-        return Examples(np.stack([numbers, marks], axis=2), targets, asked)
+        targets, mask = np.zeros((rows, length)), np.zeros((rows, length), dtype=bool)
+        targets[:, -1], mask[:, -1] = np.take_along_axis(numbers, places, axis=1).sum(axis=1), True
+        return SyntheticExamples(np.stack([numbers, marks], axis=2), targets, mask)

@@ -15,12 +15,12 @@ NEAR = 0.2  # up to this share of the way from chance to perfect, a score is "ab
 CLEARLY = 0.05  # a lead below this share of the way could be luck
 
 
-class Examples(NamedTuple):
-    """Rows side by side. Models read from left to right, so `asked` is all that padding needs too."""
+class SyntheticExamples(NamedTuple):
+    """Rows side by side. Models read from left to right, so `mask` is all that padding needs too."""
 
     inputs: np.ndarray  # (rows, time) numbers of symbols, or (rows, time, channels) values
     targets: np.ndarray  # (rows, time) numbers of answers, or values
-    asked: np.ndarray  # (rows, time): where the answer counts
+    mask: np.ndarray  # (rows, time): where the answer counts
 
 
 class Claim(NamedTuple):
@@ -41,7 +41,7 @@ class SyntheticTask(ABC):
 
     name: ClassVar[str]
     measure: ClassVar[Literal["accuracy", "squared error", "nats"]] = "accuracy"
-    """What a score is: share of right answers, or mean loss; the loss is always over asked positions."""
+    """What a score is: share of right answers, or mean loss; the loss is always over mask positions."""
     solved: float
     """The score from which the task counts as solved."""
     chance: float
@@ -63,10 +63,10 @@ class SyntheticTask(ABC):
         self.config = config
 
     @abstractmethod
-    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> Examples:
+    def draw(self, rng: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
         """Fresh examples; training and validation draw alike, a test may be harder."""
 
-    def examples(self, split: str, number: int, rows: int, seed: int = 1) -> Examples:
+    def examples(self, split: str, number: int, rows: int, seed: int = 1) -> SyntheticExamples:
         """Batch `number` of a split: the same for the same arguments, and no two alike."""
         if split not in SPLITS:
             raise UnknownName("split", split, SPLITS)
@@ -104,6 +104,6 @@ class SyntheticTask(ABC):
 TASKS: Registry[SyntheticTask] = Registry("task")
 
 
-def distinct(dice: np.random.Generator, rows: int, among: int, count: int) -> np.ndarray:
+def distinct(rng: np.random.Generator, rows: int, among: int, count: int) -> np.ndarray:
     """In each row, `count` different numbers below `among`, in random order."""
-    return dice.random((rows, among)).argsort(axis=1)[:, :count]
+    return rng.random((rows, among)).argsort(axis=1)[:, :count]

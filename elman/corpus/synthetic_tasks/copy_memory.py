@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from elman.corpus.synthetic_tasks.base import TASKS, Claim, Examples, SyntheticTask
+from elman.corpus.synthetic_tasks.base import TASKS, Claim, SyntheticExamples, SyntheticTask
 
 BLANK = 0
 
@@ -45,11 +45,11 @@ class CopyMemory(SyntheticTask):
         self.chance = config.content * math.log(config.alphabet) / (config.blanks + 2 * config.content)
         self.solved = self.chance / 10
 
-    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> Examples:
+    def draw(self, rng: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
         blanks, content = self.config.blanks, self.config.content
-        kept = dice.integers(1, self.config.alphabet + 1, (rows, content))
+        kept = rng.integers(1, self.config.alphabet + 1, (rows, content))
         inputs = np.full((rows, blanks + 2 * content), BLANK)
         targets = inputs.copy()
         inputs[:, :content], targets[:, -content:] = kept, kept
         inputs[:, -content - 1] = self.config.alphabet + 1  # the signal, the last of the blanks
-        return Examples(inputs, targets, np.ones(inputs.shape, dtype=bool))
+        return SyntheticExamples(inputs, targets, np.ones(inputs.shape, dtype=bool))

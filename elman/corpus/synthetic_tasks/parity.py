@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from elman.corpus.synthetic_tasks.base import TASKS, Claim, Examples, SyntheticTask
+from elman.corpus.synthetic_tasks.base import TASKS, Claim, SyntheticExamples, SyntheticTask
 
 
 @TASKS.register("parity")
@@ -31,14 +31,14 @@ class Parity(SyntheticTask):
 
     class Config(SyntheticTask.Config):
         train_length: int = Field(40, ge=1)
-        """Bits of a training row; every prefix is asked, so this is the longest input that is trained."""
+        """Bits of a training row; every prefix is mask, so this is the longest input that is trained."""
         test_length: int = Field(500, ge=2)
-        """Bits of a test row; only prefixes longer than train_length are asked."""
+        """Bits of a test row; only prefixes longer than train_length are mask."""
 
     config: Config
 
-    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> Examples:
+    def draw(self, rng: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
         length = max(self.config.test_length, self.config.train_length + 1) if test else self.config.train_length
-        bits = dice.integers(0, 2, (rows, length))
-        asked = np.arange(length) >= (self.config.train_length if test else 0)
-        return Examples(bits, bits.cumsum(axis=1) % 2, np.broadcast_to(asked, bits.shape))
+        bits = rng.integers(0, 2, (rows, length))
+        mask = np.arange(length) >= (self.config.train_length if test else 0)
+        return SyntheticExamples(bits, bits.cumsum(axis=1) % 2, np.broadcast_to(mask, bits.shape))

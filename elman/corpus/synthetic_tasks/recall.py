@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from elman.corpus.synthetic_tasks.base import TASKS, Claim, Examples, SyntheticTask, distinct
+from elman.corpus.synthetic_tasks.base import TASKS, Claim, SyntheticExamples, SyntheticTask, distinct
 
 
 @TASKS.register("recall")
@@ -47,13 +47,13 @@ class Recall(SyntheticTask):
         super().__init__(config)
         self.symbols, self.answers, self.chance = config.keys + config.values, config.values, 1 / config.values
 
-    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> Examples:
+    def draw(self, rng: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
         pairs = self.config.pairs
-        keys = distinct(dice, rows, self.config.keys, pairs)
-        values = dice.integers(0, self.config.values, (rows, pairs))
-        order = distinct(dice, rows, pairs, pairs)
-        told = np.stack([keys, self.config.keys + values], axis=2).reshape(rows, 2 * pairs)
-        inputs = np.concatenate([told, np.take_along_axis(keys, order, axis=1)], axis=1)
-        targets, asked = np.zeros_like(inputs), np.zeros(inputs.shape, dtype=bool)
-        targets[:, 2 * pairs :], asked[:, 2 * pairs :] = np.take_along_axis(values, order, axis=1), True
-        return Examples(inputs, targets, asked)
+        keys = distinct(rng, rows, self.config.keys, pairs)
+        values = rng.integers(0, self.config.values, (rows, pairs))
+        order = distinct(rng, rows, pairs, pairs)
+        shown = np.stack([keys, self.config.keys + values], axis=2).reshape(rows, 2 * pairs)
+        inputs = np.concatenate([shown, np.take_along_axis(keys, order, axis=1)], axis=1)
+        targets, mask = np.zeros_like(inputs), np.zeros(inputs.shape, dtype=bool)
+        targets[:, 2 * pairs :], mask[:, 2 * pairs :] = np.take_along_axis(values, order, axis=1), True
+        return SyntheticExamples(inputs, targets, mask)

@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from elman.corpus.synthetic_tasks.base import TASKS, Claim, Examples, SyntheticTask, distinct
+from elman.corpus.synthetic_tasks.base import TASKS, Claim, SyntheticExamples, SyntheticTask, distinct
 
 NOISE, NOW, FIRST = 0, 1, 2  # symbols: nothing to keep, time to answer, the first of those to keep
 
@@ -43,13 +43,13 @@ class SelectiveCopying(SyntheticTask):
         super().__init__(config)
         self.symbols, self.answers, self.chance = FIRST + config.alphabet, config.alphabet, 1 / config.alphabet
 
-    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> Examples:
+    def draw(self, rng: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
         length, content = self.config.length, self.config.content
-        kept = dice.integers(0, self.config.alphabet, (rows, content))
+        kept = rng.integers(0, self.config.alphabet, (rows, content))
         inputs = np.full((rows, length + content), NOISE)
-        places = np.sort(distinct(dice, rows, length, content))
+        places = np.sort(distinct(rng, rows, length, content))
         np.put_along_axis(inputs, places, FIRST + kept, axis=1)
         inputs[:, length:] = NOW
-        targets, asked = np.zeros_like(inputs), np.zeros(inputs.shape, dtype=bool)
-        targets[:, length:], asked[:, length:] = kept, True
-        return Examples(inputs, targets, asked)
+        targets, mask = np.zeros_like(inputs), np.zeros(inputs.shape, dtype=bool)
+        targets[:, length:], mask[:, length:] = kept, True
+        return SyntheticExamples(inputs, targets, mask)

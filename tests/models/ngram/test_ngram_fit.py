@@ -26,7 +26,7 @@ from elman.runs import Checkpoint
 from elman.runs.checkpoint import Shelf
 from elman.tokenizers import train_tokenizer
 from elman.training import TrainingConfig
-from elman.training.fit_counts import Counting
+from elman.training.fit_counts import CountTrainer
 
 STRANGE = {
     "one token": [[1]],
@@ -131,7 +131,9 @@ def test_counting_reports_as_training_does(tmp_path: Path) -> None:
     store, tokenizer = store_of(["a b c", "a b", "c a b"], tmp_path)
     model = NGram(NGramConfig(order=2), tokenizer.vocab_size)
     batches = Lanes(store, 1, 8)
-    fit = Counting(model, batches, TrainingConfig(), validate=lambda: evaluate(model, batches, store.facts, "").loss)
+    fit = CountTrainer(
+        model, batches, TrainingConfig(), validate=lambda: evaluate(model, batches, store.facts, "").loss
+    )
     reports = list(fit)
     kinds = [report.kind for report in reports if report.kind != "note"]
     assert kinds == ["start", "validation", "save", "end"]
@@ -140,14 +142,14 @@ def test_counting_reports_as_training_does(tmp_path: Path) -> None:
     assert validation.values["valid_loss"] < math.log(tokenizer.vocab_size)
     assert (validation.step, validation.tokens) == (1, store.facts.tokens)
     assert fit.ended == reports[-1].values["reason"] == "everything is counted"
-    again = Counting(model, batches, TrainingConfig())
+    again = CountTrainer(model, batches, TrainingConfig())
     assert again.restore(fit.tensors(), fit.facts())
     assert [report.kind for report in again] == ["start", "save", "end"]
 
 
 def test_counting_can_be_interrupted_and_then_keeps_nothing(tmp_path: Path) -> None:
     store, tokenizer = store_of(["a b c"], tmp_path)
-    fit = Counting(NGram(NGramConfig(order=3), tokenizer.vocab_size), Lanes(store, 1, 8), TrainingConfig())
+    fit = CountTrainer(NGram(NGramConfig(order=3), tokenizer.vocab_size), Lanes(store, 1, 8), TrainingConfig())
     kinds = []
     for report in fit:
         kinds.append(report.kind)
@@ -160,7 +162,7 @@ def test_counting_can_be_interrupted_and_then_keeps_nothing(tmp_path: Path) -> N
 def test_an_impossible_validation_is_no_improvement(tmp_path: Path) -> None:
     store, tokenizer = store_of(["a b c"], tmp_path)
     model = NGram(NGramConfig(order=2, smoothing="maximum-likelihood"), tokenizer.vocab_size)
-    fit = Counting(model, Lanes(store, 1, 8), TrainingConfig(), validate=lambda: math.inf)
+    fit = CountTrainer(model, Lanes(store, 1, 8), TrainingConfig(), validate=lambda: math.inf)
     assert [report.values["improved"] for report in fit if report.kind == "validation"] == [False]
 
 
