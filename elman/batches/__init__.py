@@ -3,7 +3,7 @@
 from elman.batches.batch import Batch, Batches
 from elman.batches.documents import Documents
 from elman.batches.examples import Buckets, Examples, ExampleStore, Ragged, together
-from elman.batches.store import Facts, TokenStore
+from elman.batches.store import TextCounts, TokenStore
 from elman.batches.stream import Lanes, Stream
 from elman.batches.tagging import WordsConfig, WordTable
 
@@ -14,10 +14,10 @@ __all__ = [
     "Documents",
     "ExampleStore",
     "Examples",
-    "Facts",
     "Lanes",
     "Ragged",
     "Stream",
+    "TextCounts",
     "TokenStore",
     "WordTable",
     "WordsConfig",

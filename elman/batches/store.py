@@ -21,7 +21,7 @@ VERSION = 1
 
 
 @dataclass
-class Facts:
+class TextCounts:
     documents: int = 0
     tokens: int = 0  # `<eos>` included
     bytes: int = 0  # in the source, separators included
@@ -41,7 +41,7 @@ class TokenStore:
         self,
         folder: Path,
         name: str,
-        facts: Facts,
+        facts: TextCounts,
         *,
         dtype: str,
         vocab_size: int,
@@ -80,7 +80,7 @@ class TokenStore:
         if not isinstance(content, dict) or content.pop("version", None) != VERSION:
             raise _damaged(path, f"not a token store of version {VERSION}")
         try:
-            facts = Facts(**{field.name: int(content["facts"][field.name]) for field in fields(Facts)})
+            facts = TextCounts(**{field.name: int(content["facts"][field.name]) for field in fields(TextCounts)})
             dtype, vocab_size, fingerprint = content["dtype"], int(content["vocab_size"]), str(content["fingerprint"])
             end, start = map(int, content.get("marks", (EOS_ID, EOS_ID)))
             if dtype not in ("<u2", "<u4") or min(asdict(facts).values()) < 0:
@@ -101,7 +101,7 @@ class TokenStore:
         dtype = "<u2" if tokenizer.vocab_size < 2**16 else "<u4"
         whole = {kind: folder / f"{name}.{kind}" for kind in ("tokens", "starts", "json")}
         partial = {kind: path.with_name(f"{path.name}.{os.getpid()}.partial") for kind, path in whole.items()}
-        facts, starts = Facts(), array("q", [0])
+        facts, starts = TextCounts(), array("q", [0])
         try:
             with partial["tokens"].open("wb") as file:
                 for ids, sizes in _encoded(documents, tokenizer, facts):
@@ -134,7 +134,7 @@ class TokenStore:
 
 
 def _encoded(
-    documents: Iterable[Document], tokenizer: Tokenizer, facts: Facts
+    documents: Iterable[Document], tokenizer: Tokenizer, facts: TextCounts
 ) -> Iterator[tuple[NDArray[np.int32], list[int]]]:
     """For each group: its ids, and the sizes of the documents that end in it."""
     end = np.array([tokenizer.eos_id], dtype=np.int32)
@@ -169,7 +169,7 @@ def _groups(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield group
 
 
-def _count(facts: Facts, document: Document, ids: NDArray[np.int32], tokenizer: Tokenizer) -> None:
+def _count(facts: TextCounts, document: Document, ids: NDArray[np.int32], tokenizer: Tokenizer) -> None:
     facts.bytes += document.size
     facts.characters += len(document.text)
     facts.words += len(document.text.split())

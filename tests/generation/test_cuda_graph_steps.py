@@ -204,19 +204,19 @@ def test_auto_takes_it_on_a_gpu(fake, monkeypatch):
     assert explain(model, GenerationConfig(engine="captured")).startswith(
         "captured: the steps of a CUDA graph, run one by"
     )
-    assert explain(model).startswith("torch: for fewer than")
+    assert explain(model).startswith("torch: compilation does not pay off")
     monkeypatch.setattr(engine, "device_of", lambda model: torch.device("cuda"))
     assert explain(model) == "captured: a CUDA graph of a step"
     assert explain(model, rows=64) == "captured: a CUDA graph of a step"
     few = GenerationConfig(max_tokens=CHUNK - 1)
-    assert explain(model, few) == f"torch: for fewer than {CHUNK} tokens capturing does not pay"
-    assert explain(model, GenerationConfig(engine="torch")) == "torch: as asked"
+    assert explain(model, few) == f"torch: capturing does not pay off for fewer than {CHUNK} tokens"
+    assert explain(model, GenerationConfig(engine="torch")) == "torch: as requested"
     with pytest.raises(ConfigError, match="native cannot run: the model is on cuda"):
         explain(model, GenerationConfig(engine="native"))
     with record("*"):
         assert explain(model) == "torch: a recorder is listening"
         model.step(torch.tensor([1]), model.initial_state(1))
-    assert explain(fake.TableModel(torch.zeros(3, 3))) == "torch: the model is not a network"
+    assert explain(fake.TableModel(torch.zeros(3, 3))) == "torch: the model is not a torch module"
 
 
 def test_parts_of_a_state_may_change_places():

@@ -193,7 +193,7 @@ def test_without_a_compiler_torch_steps_and_a_warning_comes_once(fake, monkeypat
     monkeypatch.setenv("CXX", "no-such-compiler")
     build.compiler.cache_clear()
     try:
-        with pytest.warns(UserWarning, match="by torch, more slowly: there is no C\\+\\+ compiler"):
+        with pytest.warns(UserWarning, match="in torch, more slowly: there is no C\\+\\+ compiler"):
             explain(fake.TinyModel(), GenerationConfig(max_tokens=MIN_TOKENS_TO_COMPILE))
         assert explain(fake.TinyModel(), GenerationConfig(max_tokens=MIN_TOKENS_TO_COMPILE)).startswith(
             "torch: there is no C++"
@@ -259,5 +259,5 @@ def test_it_is_told_where_weights_are_not_rounded(fake):
     model = fake.TinyModel()
     told = explain(model, GenerationConfig(engine="native", weights="int8"))
     assert told == f"native: {build.vectors()}, fp32: no matrix is large enough for int8"
-    with pytest.warns(UserWarning, match="not rounded to int8.*torch: as asked"):
+    with pytest.warns(UserWarning, match="not quantized to int8.*torch: as requested"):
         written(model, {"temperature": 0}, engine="torch", weights="int8")

@@ -81,6 +81,6 @@ def test_recording_goes_through_torch_and_refuses_machine_code():
             explain(model, GenerationConfig(max_tokens=MIN_TOKENS_TO_COMPILE), known=5)
             == "torch: activations are being recorded"
         )
-        with pytest.raises(ConfigError, match="native cannot run: a recorder is listening"):
+        with pytest.raises(ConfigError, match="native cannot run: activations are being recorded"):
             explain(model, GenerationConfig(engine="native"), known=5)
         tap("something", torch.zeros(1, 1))

@@ -13,7 +13,7 @@ from elman.batches.tagging import WordsConfig, WordTable
 from elman.config import Config
 from elman.corpus import Corpus, Repairs, Tagged, TaggedConfig, TaggedCorpus, TagSet
 from elman.errors import ConfigError
-from elman.evaluation import judge_tags
+from elman.evaluation import score_tags
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.tagging import entity_f1
 from elman.inspection.inspected_text import InspectedText
@@ -151,7 +151,7 @@ class Tag(ExampleTask):
                 found += self._named(*model.best_tags(batch))
         order = np.argsort(self.numbers(store, recipe))
         gold, found = [gold[place] for place in order], [found[place] for place in order]
-        score = judge_tags(gold, found)
+        score = score_tags(gold, found)
         scores: Settings = {"accuracy": score.accuracy, "accuracy_interval": score.intervals["accuracy"]}
         if self.tags.marks_entities:
             for name in ("precision", "recall", "f1"):

@@ -15,7 +15,7 @@ from elman.batches import together
 from elman.config import Config
 from elman.corpus import Corpus, PairCorpus, PairDocument, PairsConfig, Repairs
 from elman.errors import ConfigError
-from elman.evaluation import judge_translations, why_no_bleu
+from elman.evaluation import score_translations, why_no_bleu
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.inspection.attention_map import alignment, attention_hits, draw_map
 from elman.inspection.inspected_text import InspectedText
@@ -226,7 +226,7 @@ class Translate(ExampleTask):
         given = self.predict(model, (source for source, _ in pairs), changed, False)
         written = [answer["target"] for answer in given]
         references = [target for _, target in pairs]
-        found = judge_translations(written, references, bleu=not why_no_bleu(references), samples=samples)
+        found = score_translations(written, references, bleu=not why_no_bleu(references), samples=samples)
         scores: Settings = {}
         for name, measure in found.items():
             scores |= {name: measure.value, f"{name}_interval": measure.interval}
