@@ -17,7 +17,7 @@ from elman.errors import ElmanError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.jsonable import jsonable
 from elman.evaluation.significance import bootstrap_interval
-from elman.models import KINDS, prediction_of
+from elman.models import LIKELIHOOD_OF, prediction_of
 from elman.ops.state import take_rows
 
 SPELLING = math.log(257)  # nats per byte or end mark of an unknown word
@@ -101,7 +101,7 @@ def evaluate(
 
     `quick` uses the model's cheaper approximate losses for validation during training, if it has them.
     """
-    kind = KINDS[prediction_of(model)]
+    kind = LIKELIHOOD_OF[prediction_of(model)]
     sums = _Sums(alone=kind == "pseudo-likelihood")
     losses_of = getattr(model, "quick_losses", model.losses) if quick else model.losses
     device = device_of(model)

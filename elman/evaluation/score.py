@@ -10,7 +10,7 @@ import torch
 from elman.batches.groups import groups
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.likelihood import SPELLING
-from elman.models import KINDS, prediction_of
+from elman.models import LIKELIHOOD_OF, prediction_of
 
 ROWS = 64  # texts per batch
 LENGTH = 256  # chunk length: bounds the memory of long texts
@@ -79,5 +79,5 @@ def _score_group(
         spelling = SPELLING * sum(len(word.encode("utf-8", "surrogatepass")) + 1 for word in unknown)
         size = len(texts[row].encode("utf-8", "surrogatepass")) + 1
         bits = (total + spelling) / math.log(2) / size
-        kind = KINDS[prediction_of(model)]
+        kind = LIKELIHOOD_OF[prediction_of(model)]
         yield Score(texts[row], -total, len(encoded[row]) + 1, len(unknown), bits, kind)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from elman.batches import Examples, Ragged
 from elman.errors import ConfigError
+from elman.models.base import at_least_float32
 from elman.shapes import State, Token
 
 
@@ -34,7 +35,7 @@ class Ensemble(nn.Module):
     def step(self, token: Token, state: State) -> tuple[Tensor, State]:
         """Log-probabilities (batch, vocabulary) of the next token, and the new state."""
         found = [model.step(token, part) for model, part in zip(self.models, state, strict=True)]
-        log_probs = [_precise(logits).log_softmax(-1) for logits, _ in found]
+        log_probs = [at_least_float32(logits).log_softmax(-1) for logits, _ in found]
         return _mean(log_probs), tuple(part for _, part in found)
 
     def losses(self, source: Ragged, target: Ragged) -> Tensor:
@@ -49,7 +50,3 @@ class Ensemble(nn.Module):
 def _mean(log_probs: list[Tensor]) -> Tensor:
     """The logarithm of the mean of probabilities."""
     return torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs))
-
-
-def _precise(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -24,7 +24,7 @@ from elman.generation.sampling import (
     random_stream,
     sample_tokens,
 )
-from elman.models import cannot_step, prediction_of
+from elman.models import masked_model_error, prediction_of
 from elman.ops.state import take_rows
 from elman.ops.taps import stepping
 from elman.shapes import State, Step, Tokens
@@ -107,7 +107,7 @@ def generate_tokens(
     of the batch. Rows that the caller adds to `done` stop. Texts start with `start_id`, or else with `eos_id`.
     """
     if prediction_of(model) == "masked":
-        raise cannot_step()
+        raise masked_model_error()
     if not prompts:
         return
     start_id = eos_id if start_id is None else start_id

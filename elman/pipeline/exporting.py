@@ -11,7 +11,7 @@ from tokenizers import processors
 
 from elman.errors import RunError
 from elman.models import prediction_of
-from elman.models.hugging_face import to_contents
+from elman.models.hugging_face import export_contents
 from elman.pipeline.trained_model import TrainedModel, load
 from elman.registry import Registry
 from elman.runs import files
@@ -48,7 +48,7 @@ def export_run(run: str | Path, to: str | Path, format: str = "hugging-face") ->
 
 def hugging_face(trained: TrainedModel) -> tuple[dict[str, bytes], list[str]]:
     """What `from_pretrained` reads."""
-    family, config, tensors = to_contents(trained.model)
+    family, config, tensors = export_contents(trained.model)
     tokenizer = trained.tokenizer
     marks = {"bos_token_id": tokenizer.start_id, "eos_token_id": tokenizer.eos_id}
     contents = {

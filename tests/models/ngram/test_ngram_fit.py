@@ -20,7 +20,7 @@ from elman.evaluation import evaluate
 from elman.generation import GenerationConfig
 from elman.generation.stream import generate_tokens
 from elman.models.ngram import NGram, NGramConfig
-from elman.models.ngram.sorting import ranked
+from elman.models.ngram.sorting import sort_with_permutation
 from elman.ops import taps
 from elman.runs import Checkpoint
 from elman.runs.checkpoint import Shelf
@@ -101,10 +101,10 @@ def test_weights_of_another_model_are_refused() -> None:
     ("settings", "message"),
     [
         ({"order": 0}, "order"),
-        ({"prune": [2, 3]}, "begins with 1"),
-        ({"prune": [1, 3, 2]}, "never falls"),
-        ({"prune": []}, "begins with 1"),
-        ({"discount": 0.5}, "discount is for smoothing absolute or kneser-ney"),
+        ({"prune": [2, 3]}, "must start with 1"),
+        ({"prune": [1, 3, 2]}, "not decrease"),
+        ({"prune": []}, "must start with 1"),
+        ({"discount": 0.5}, "discount applies to smoothing absolute or kneser-ney"),
         ({"smoothing": "kneserney"}, "smoothing"),
         ({"add_k": 0}, "add_k"),
     ],
@@ -186,7 +186,7 @@ def test_large_vocabularies_have_room(kind: Any) -> None:
 def test_keys_are_ranked_with_their_places(keys: list[int]) -> None:
     """Planted: places packed beside keys that leave no room for them."""
     numbers = np.array(keys, dtype=np.int64)
-    rising, places = ranked(numbers)
+    rising, places = sort_with_permutation(numbers)
     assert rising.tolist() == sorted(keys)
     assert numbers[places].tolist() == sorted(keys)
     assert sorted(places.tolist()) == list(range(len(keys)))
