@@ -100,6 +100,11 @@ def line_of(problem: BaseException) -> str:
     return ""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type if the message is empty."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """ " (did you mean 'x'?)" when something known is close, else nothing."""
     by_small_letters, asked = {one.lower(): one for one in known}, name.lower()

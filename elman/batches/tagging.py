@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from elman.config import Config
-from elman.corpus.conll import Tagged
+from elman.corpus.conll import TaggedSentence
 from elman.corpus.tags import TagSet
 
 UNKNOWN = 0  # of words, and of characters
@@ -40,7 +40,7 @@ class WordTable:
         self._characters = {sign: number for number, sign in enumerate(self.characters, start=EDGE + 1)}
 
     @classmethod
-    def of(cls, sentences: Iterable[Tagged], config: WordsConfig | None = None) -> WordTable:
+    def of(cls, sentences: Iterable[TaggedSentence], config: WordsConfig | None = None) -> WordTable:
         """The table of what these sentences hold, commonest words first."""
         config = config or WordsConfig()
         counts: Counter[str] = Counter()
@@ -67,11 +67,11 @@ class WordTable:
     def from_plain(cls, plain: dict[str, Any]) -> WordTable:
         return cls(WordsConfig.make(plain["config"]), plain["words"], plain["characters"])
 
-    def unknowns(self, sentence: Tagged) -> int:
+    def unknowns(self, sentence: TaggedSentence) -> int:
         """How many words have no vector of their own."""
         return sum(word.lower() not in self._words for word in sentence.words)
 
-    def encode(self, sentence: Tagged, tags: TagSet | None = None) -> dict[str, NDArray[np.int64]]:
+    def encode(self, sentence: TaggedSentence, tags: TagSet | None = None) -> dict[str, NDArray[np.int64]]:
         """One example; with its tags if there is a set to number them by."""
         spelled = [self._spelled(word) for word in sentence.words]
         fields = {

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from elman.batches import Examples, Ragged
 from elman.batches.tagging import UNKNOWN
 from elman.config import named
-from elman.corpus.tags import Legal
+from elman.corpus.tags import LegalTransitions
 from elman.layers import LAYERS
 from elman.models.base import TASK_MODELS, at_least_float32
 from elman.models.stack import LayerSpec, Stack, StackConfig
@@ -80,7 +80,12 @@ class Tagger(nn.Module):
     illegal_between: Tensor | None
 
     def __init__(
-        self, config: TaggerConfig, vocab_size: int, character_count: int, tag_count: int, legal: Legal | None = None
+        self,
+        config: TaggerConfig,
+        vocab_size: int,
+        character_count: int,
+        tag_count: int,
+        legal: LegalTransitions | None = None,
     ):
         super().__init__()
         self.config, self.tag_count = config, tag_count
@@ -93,7 +98,7 @@ class Tagger(nn.Module):
         if config.head == "crf":
             self.start, self.end = nn.Parameter(torch.zeros(tag_count)), nn.Parameter(torch.zeros(tag_count))
             self.between = nn.Parameter(torch.zeros(tag_count, tag_count))
-        for name in Legal._fields:
+        for name in LegalTransitions._fields:
             table = None if legal is None else torch.from_numpy(~getattr(legal, name))
             self.register_buffer(f"illegal_{name}", table, persistent=False)
         nn.init.normal_(self.embedding.weight, std=width**-0.5)

@@ -10,7 +10,7 @@ WRONG = {
     "missing file": (1, "train --data texd.txt", "texd.txt: no such file or folder (did you mean 'text.txt'?)"),
     "empty file": (1, "train --data empty.txt", "empty.txt"),
     "blank file": (1, "train --data blank.txt", "blank.txt"),
-    "folder without text": (1, "train --data nothing", "nothing: the folder holds no file to read"),
+    "folder without text": (1, "train --data nothing", "nothing: the folder contains no readable file"),
     "missing column": (1, "train --data table.csv --data.column story", "did you mean"),
     "one line": (1, "train --data one.txt", "data.valid"),
     "unknown model": (2, "train --model lstn", "unknown model 'lstn' (did you mean 'lstm'?)"),

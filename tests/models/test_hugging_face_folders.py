@@ -102,7 +102,7 @@ def test_weights_that_are_missing_or_too_many_or_of_another_shape_are_named(fold
     with pytest.raises(DataError, match=r"unexpected weight 'score.weight'"):
         from_folder(more)
     change_weights(shape, **{"model.norm.weight": torch.zeros(7)})
-    with pytest.raises(DataError, match=r"model.norm.weight gives \(7,\), but config.json asks for \(32,\)"):
+    with pytest.raises(DataError, match=r"model.norm.weight has shape \(7,\), but config.json implies \(32,\)"):
         from_folder(shape)
 
 
@@ -163,7 +163,7 @@ def test_shards_that_are_missing_or_elsewhere_are_refused(folders, tmp_path):
         from_folder(folder)
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"x": "../away.safetensors"}}))
-    with pytest.raises(DataError, match="not a file beside it"):
+    with pytest.raises(DataError, match="not a file in the same folder"):
         from_folder(folder)
 
 

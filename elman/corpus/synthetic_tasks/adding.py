@@ -1,4 +1,4 @@
-"""The adding problem (Hochreiter & Schmidhuber, 1997): two numbers to remember over a long time."""
+"""The adding problem (Hochreiter & Schmidhuber, 1997): sum of two numbers over a long distance."""
 
 from typing import ClassVar
 
@@ -10,11 +10,11 @@ from elman.corpus.synthetic_tasks.base import TASKS, Claim, SyntheticExamples, S
 
 @TASKS.register("adding")
 class Adding(SyntheticTask):
-    """Numbers between 0 and 1, one marked in each half: at the end, the sum of the two marked ones.
+    """Random numbers in [0, 1), one marked in each half; the target at the end is the sum of the marked ones.
 
-    Published: saying 1 always gives a squared error of 1/6. Simple recurrent networks stay there at 200 steps, since
-    the gradient over so many fades away; gated ones and dilated convolutions learn it (Hochreiter & Schmidhuber, 1997;
-    Le et al., 2015; Bai et al., 2018).
+    Published: the constant 1 has a squared error of 1/6. Simple recurrent networks stay there at 200 steps because of
+    vanishing gradients; gated networks and dilated convolutions learn it (Hochreiter & Schmidhuber, 1997; Le et al.,
+    2015; Bai et al., 2018).
     """
 
     measure = "squared error"
@@ -30,7 +30,7 @@ class Adding(SyntheticTask):
 
     class Config(SyntheticTask.Config):
         length: int = Field(200, ge=2)
-        """Numbers in a row."""
+        """Sequence length."""
 
     config: Config
 

@@ -1,4 +1,4 @@
-"""Associative recall with many queries (Arora et al., 2023): look up what came after a key."""
+"""Multi-query associative recall (Arora et al., 2023): look up the value of a key."""
 
 from typing import ClassVar
 
@@ -10,11 +10,10 @@ from elman.corpus.synthetic_tasks.base import TASKS, Claim, SyntheticExamples, S
 
 @TASKS.register("recall")
 class Recall(SyntheticTask):
-    """Pairs of key and value, then every key once more in another order: at each, its value.
+    """Pairs of key and value, then every key again in random order; the target at each is its value.
 
-    Published: attention looks up any number of pairs at any width; models that squeeze the past into a fixed state
-    can hold only so many, and convolutions that do not depend on the input are worse still (Arora et al., 2023,
-    "Zoology"; Jelassi et al., 2024).
+    Published: attention recalls any number of pairs at any width; models with a fixed-size state have limited capacity,
+    and input-independent convolutions are worse still (Arora et al., 2023, "Zoology"; Jelassi et al., 2024).
     """
 
     solved = 0.95
@@ -29,16 +28,16 @@ class Recall(SyntheticTask):
 
     class Config(SyntheticTask.Config):
         pairs: int = Field(16, ge=1)
-        """Pairs in a row, with different keys."""
+        """Number of pairs, with distinct keys."""
         keys: int = Field(32, ge=1)
-        """Different keys."""
+        """Number of possible keys."""
         values: int = Field(32, ge=2)
-        """Different values; none is also a key."""
+        """Number of possible values, disjoint from the keys."""
 
         @model_validator(mode="after")
         def _fits(self) -> "Recall.Config":
             if self.pairs > self.keys:
-                raise ValueError(f"{self.pairs} pairs need as many different keys, but keys is {self.keys}")
+                raise ValueError(f"{self.pairs} pairs need as many distinct keys, but keys is {self.keys}")
             return self
 
     config: Config

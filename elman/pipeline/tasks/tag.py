@@ -11,7 +11,7 @@ import numpy as np
 from elman.batches import together
 from elman.batches.tagging import WordsConfig, WordTable
 from elman.config import Config
-from elman.corpus import Corpus, Repairs, Tagged, TaggedConfig, TaggedCorpus, TagSet
+from elman.corpus import Corpus, Repairs, TaggedConfig, TaggedCorpus, TaggedSentence, TagSet
 from elman.errors import ConfigError
 from elman.evaluation import score_tags
 from elman.evaluation.inference_mode import device_of, inference_mode
@@ -167,7 +167,7 @@ class Tag(ExampleTask):
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
         for sentences in chunks(numbered(lines, _words)):
-            rows = [self.table.encode(Tagged(tuple(words))) for words in sentences]
+            rows = [self.table.encode(TaggedSentence(tuple(words))) for words in sentences]
             self.watch(model, rows)
             tags: list[tuple[str, ...]] = [()] * len(rows)
             chances: list[Any] = [None] * len(rows)
@@ -188,7 +188,7 @@ class Tag(ExampleTask):
         words = _words(text)
         if not words:
             raise ConfigError(f"{text!r}: has no word to look at")
-        row = self.table.encode(Tagged(tuple(words)))
+        row = self.table.encode(TaggedSentence(tuple(words)))
 
         def run(copies: int, pads: int = 0) -> Any:
             return model(together([row] * copies).padded(pads).to(device_of(model)))

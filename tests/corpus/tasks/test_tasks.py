@@ -179,7 +179,7 @@ def test_a_claim_about_two_needs_a_clear_lead_in_the_direction_of_the_measure():
 @pytest.mark.parametrize(
     ("name", "settings", "remedy"),
     [
-        ("recall", {"pairs": 9, "keys": 8}, "as many different keys"),
+        ("recall", {"pairs": 9, "keys": 8}, "as many distinct keys"),
         ("selective-copying", {"length": 3, "content": 4}, "raise length"),
     ],
 )
