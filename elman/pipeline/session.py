@@ -23,7 +23,7 @@ from elman.pipeline.resume import agreed, source_of
 from elman.pipeline.sizes import fit_size
 from elman.pipeline.tasks.base import changed, check_figure
 from elman.pipeline.tasks.places import unplaced
-from elman.runs import Checkpoint, Metrics, Run, atomic_write, environment
+from elman.runs import Checkpoint, MetricsLog, Run, atomic_write, environment
 from elman.runs.files import discard
 from elman.training import CountTrainer, Report, Trainer, Validation, World, joined
 from elman.training.loop import INTERRUPTED
@@ -108,7 +108,7 @@ class Session:
         kind: Any = CountTrainer if getattr(self.model, "fits_by_counting", False) else Trainer
         self.trainer = kind(self.model, batches, training, device=self.device, world=world, validate=validate)
         self.best, self.last = self.run.best, self.run.last
-        self.metrics = Metrics(self.run.metrics) if world.leads else None
+        self.metrics = MetricsLog(self.run.metrics) if world.leads else None
         self.found: Checkpoint | None = None  # the best weights that are not on disk yet
         self.notes += unplaced(self.model)
         self.notes += suggested_rate_notes(training, self.trainer.config)

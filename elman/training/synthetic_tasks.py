@@ -91,7 +91,8 @@ def train_on_task(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = TaskModel(task, config)
-    valid, solved = math.nan, []  # steps of the latest consecutive validations that found the task solved
+    valid = math.nan
+    solved: list[int] = []  # steps of the latest consecutive validations that found the task solved
 
     def scored(split: str) -> float:
         return task_score(model, TaskBatches(task, split, training.batch_size, NUM_BATCHES[split], seed), device)

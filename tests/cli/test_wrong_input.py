@@ -24,8 +24,8 @@ WRONG = {
     "broken value": (2, "train --model.pattern [lstm", "not valid YAML"),
     "unknown device": (2, "eval {run} --device gpu", "'gpu' is none of auto, cpu, cuda, mps"),
     "no such run": (1, "eval nowhere", "nowhere: no such run folder"),
-    "not a run": (1, "generate nothing", "nothing: not a run folder, since it has no config.yaml"),
-    "a run in the way": (1, "train --data text.txt --run {run}", "holds a run already; continue it with --resume"),
+    "not a run": (1, "generate nothing", "nothing: not a run folder: it has no config.yaml"),
+    "a run in the way": (1, "train --data text.txt --run {run}", "contains a run already; continue it with --resume"),
     "things in the way": (1, "train --data text.txt --run full", "full: not empty (thesis.txt) and not a run"),
     "unreadable recipe": (2, "train text.txt", "a recipe is a list of `key: value` lines"),
     "missing recipe": (2, "train nowhere.yaml", "nowhere.yaml: no such recipe"),
@@ -102,7 +102,7 @@ def test_a_damaged_checkpoint(elman, copy, verb):
     for file in copy.glob("best/*/weights.safetensors"):
         file.write_bytes(file.read_bytes()[:-1] + b"?")
     ended = elman(verb, copy)
-    assert (ended.code, "no checkpoint is whole" in ended.err) == (1, True)
+    assert (ended.code, "no checkpoint is valid" in ended.err) == (1, True)
     assert ended.err.count("\n") == 1
 
 

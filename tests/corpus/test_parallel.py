@@ -74,7 +74,7 @@ def test_files_of_unequal_length_are_refused_with_both_counts(
     if sizes[0] == sizes[1]:
         assert len(list(read_pairs(str(one), str(other)))) == sizes[0]
         return
-    with pytest.raises(DataError, match=rf"a, line {min(sizes) + 1}: {sizes[0]} lines, .*b have {sizes[1]}"):
+    with pytest.raises(DataError, match=rf"a, line {min(sizes) + 1}: {sizes[0]} lines, but {sizes[1]} targets in .*b"):
         list(read_pairs(str(one), str(other)))
 
 

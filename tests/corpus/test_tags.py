@@ -133,5 +133,5 @@ def test_few_entities_that_break_the_scheme_are_counted():
     assert told == ["3 × entity that violates the scheme bio (first: a.conll, line 7)"]
     found, told = checked("auto", *rows)
     assert found.scheme == "none"
-    assert told[0].startswith("3 × entity that violates the scheme bio, so that tags may follow each other freely")
+    assert told[0].startswith("3 × entity that violates the scheme bio, so all tag transitions are allowed")
     assert checked("none", *rows)[1] == checked("auto", *rows[:1])[1] == checked("bio", "NOUN VERB")[1] == []

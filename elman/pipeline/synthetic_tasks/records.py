@@ -13,7 +13,7 @@ from elman.corpus.synthetic_tasks import TASKS, SyntheticTask
 from elman.errors import ConfigError, RunError, UnknownName
 from elman.pipeline.synthetic_tasks.families import fitted
 from elman.runs import files
-from elman.runs.metrics import Metrics, read_metrics
+from elman.runs.metrics import MetricsLog, read_metrics
 from elman.training.config import TrainingConfig
 from elman.training.synthetic_tasks import train_on_task
 
@@ -118,7 +118,7 @@ def carry_out(
 ) -> Iterator[Record]:
     """The records of all attempts, those of earlier calls read from the file, each new one added when it is done."""
     files.make_folder(path.absolute().parent)
-    log = Metrics(path)
+    log = MetricsLog(path)
     done = {record.key: record for record in read_records([path])}
     for one in attempts:
         if one.key not in done:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from elman.batches import together
+from elman.batches import collate
 from elman.batches.tagging import WordsConfig, WordTable
 from elman.config import Config
 from elman.corpus import Corpus, Repairs, TaggedConfig, TaggedCorpus, TaggedSentence, TagSet
@@ -191,7 +191,7 @@ class Tag(ExampleTask):
         row = self.table.encode(TaggedSentence(tuple(words)))
 
         def run(copies: int, pads: int = 0) -> Any:
-            return model(together([row] * copies).padded(pads).to(device_of(model)))
+            return model(collate([row] * copies).padded(pads).to(device_of(model)))
 
         return InspectedText(model, run, {"": words}, "tag", self.tags.names.__getitem__)
 

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BeforeValidator, SerializeAsAny
 from torch import Tensor
 
-from elman.batches import together
+from elman.batches import collate
 from elman.config import Config
 from elman.corpus import Corpus, PairCorpus, PairDocument, PairsConfig, Repairs
 from elman.errors import ConfigError
@@ -257,7 +257,7 @@ class Translate(ExampleTask):
             {"source": self.source.encode(pair.text), "target": np.append(self.target.encode(pair.target), end)}
             for pair in pairs
         ]
-        batch = together(rows).to(device_of(model))
+        batch = collate(rows).to(device_of(model))
         return alignment(model, batch.ragged("source"), batch.ragged("target"))
 
     def pictures(self, model: Any, prepared: Prepared, recipe: "Recipe", folder: Path) -> None:
@@ -327,7 +327,7 @@ class Translate(ExampleTask):
         }
 
         def run(copies: int, pads: int = 0) -> Any:
-            batch = together([{"source": read, "target": written}] * copies).padded(pads).to(device_of(model))
+            batch = collate([{"source": read, "target": written}] * copies).padded(pads).to(device_of(model))
             return model(batch.ragged("source"), batch.ragged("target"))
 
         return InspectedText(model, run, tokens, "next", self.target.token, written.tolist(), "encoder.embedding")
