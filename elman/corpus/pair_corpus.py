@@ -92,7 +92,9 @@ class PairCorpus(Corpus):
             return cast(Columns, tuple(self.config.columns))
         if source.format == "text":
             return COLUMNS
-        return cast(Columns, tuple(columns_without_header(SourceReader(source, self.config, repairs), *COLUMNS)))
+        return cast(
+            Columns, tuple(columns_without_header(SourceReader(source, self.config, repairs), "source", "target"))
+        )
 
     def _partners(self, split: Split) -> dict[str, Source]:
         sources, targets = self._sources[split], locate(getattr(self.config, f"{split}_target"), "auto", split)

@@ -64,8 +64,8 @@ def pairs_of_columns(place: Source, columns: Columns, config: DataConfig, repair
         )
     reader = SourceReader(place, config, repairs)
     for values, line in read_columns(reader, columns):
-        texts = [as_text(reader, value, line, column) for value, column in zip(values, columns, strict=True)]
-        yield Pair(*texts, place.name, line)
+        one, other = (as_text(reader, value, line, column) for value, column in zip(values, columns, strict=True))
+        yield Pair(one, other, place.name, line)
 
 
 def pairs_of_files(one: Source, other: Source, config: DataConfig, repairs: Repairs) -> Iterator[Pair]:

@@ -27,7 +27,7 @@ WRONG = {
     "not a run": (1, "generate nothing", "nothing: not a run folder: it has no config.yaml"),
     "a run in the way": (1, "train --data text.txt --run {run}", "contains a run already; continue it with --resume"),
     "things in the way": (1, "train --data text.txt --run full", "full: not empty (thesis.txt) and not a run"),
-    "unreadable recipe": (2, "train text.txt", "a recipe is a list of `key: value` lines"),
+    "unreadable recipe": (2, "train text.txt", "a recipe consists of `key: value` lines"),
     "missing recipe": (2, "train nowhere.yaml", "nowhere.yaml: no such recipe"),
     "broken recipe": (2, "check broken.yaml", "broken.yaml: not valid YAML"),
     "recipe is a folder": (2, "train nothing", "nothing: cannot be read as a recipe"),
