@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from elman.batches import Examples, Ragged
 from elman.errors import ConfigError
-from elman.models.base import at_least_float32
+from elman.layers.base import at_least_float32
 from elman.shapes import State, Token
 
 

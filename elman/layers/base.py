@@ -79,3 +79,8 @@ def two_way(name: str) -> ConfigError:
         f"layer {name!r} is bidirectional, so a left-to-right model cannot use it and it has no step form; use it in a "
         f"model that sees the whole text, such as masked, or use one of {causal}"
     )
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Half precision to float32; float64 stays."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

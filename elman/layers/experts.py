@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from elman import config as settings
-from elman.layers.base import LAYERS
+from elman.layers.base import LAYERS, at_least_float32
 from elman.layers.feedforward import FeedForward, Network, Pointwise, SwiGLU
 from elman.ops.host_sync import may_sync, traced
 from elman.ops.taps import tap
@@ -94,9 +94,7 @@ class Experts(Pointwise):
     def route(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Routing probabilities (..., num_experts), in at least float32, and the selected experts (...,
         experts_per_token)."""
-        logits = self.router(x)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        probabilities = tap("router.probabilities", logits.softmax(-1))
+        probabilities = tap("router.probabilities", at_least_float32(self.router(x)).softmax(-1))
         choices = probabilities.topk(self.config.experts_per_token, dim=-1).indices
         return probabilities, tap("router.choices", choices)
 

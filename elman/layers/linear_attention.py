@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from elman import config as settings
 from elman.errors import ConfigError
-from elman.layers.base import LAYERS
-from elman.layers.scanned import ScanLayer, wide
+from elman.layers.base import LAYERS, at_least_float32
+from elman.layers.scanned import ScanLayer
 from elman.ops.linear_attention import linear_attention
 from elman.ops.taps import tap
 from elman.recurrence import reference
@@ -108,10 +108,11 @@ class LinearAttention(ScanLayer):
         query, key, value, gate = self.enter(x).unflatten(-1, (4, self.heads, self.head_size)).unbind(-3)
         if self.fade is None:
             each = 1 - 2.0 ** -(5 + torch.arange(self.heads, dtype=torch.float64, device=x.device))
-            log_decay = each.log().to(wide(x).dtype).expand(*x.shape[:-1], -1)
+            log_decay = each.log().to(at_least_float32(x).dtype).expand(*x.shape[:-1], -1)
         else:
-            log_decay = F.logsigmoid(wide(self.fade(x))) / DECAY_ROOT
-        return wide(query) * self.head_size**-0.5, wide(key), wide(value), F.silu(gate), log_decay
+            log_decay = F.logsigmoid(at_least_float32(self.fade(x))) / DECAY_ROOT
+        query, key, value = (at_least_float32(part) for part in (query, key, value))
+        return query * self.head_size**-0.5, key, value, F.silu(gate), log_decay
 
     def _out(self, x: Tensor, y: Tensor, gate: Tensor) -> Tensor:
         """Normalizes each head's output, whose scale would grow with the number of tokens in the state, and

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman import config as settings
-from elman.layers.base import LAYERS
-from elman.layers.scanned import LinearState, ScanLayer, wide
+from elman.layers.base import LAYERS, at_least_float32
+from elman.layers.scanned import LinearState, ScanLayer
 from elman.ops.selective import FORMS, Selection, selective_scan
 from elman.ops.short_convolution import short_convolution
 from elman.ops.taps import tap
@@ -127,7 +127,7 @@ class Mamba(ScanLayer):
             real = torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1)
             chosen = chosen._replace(delta=torch.where(real.unsqueeze(-1), chosen.delta, 0))
         with torch.autocast(x.device.type, enabled=False):
-            y, memory = selective_scan(u, chosen, self._rate(), state.memory, wide(self.skip), gate)
+            y, memory = selective_scan(u, chosen, self._rate(), state.memory, at_least_float32(self.skip), gate)
         return self.leave(y.to(x.dtype)), MambaState(self._window(seen, lengths, state.window), memory)
 
     def advance(self, x: Step, state: MambaState) -> tuple[Step, MambaState]:
@@ -137,7 +137,7 @@ class Mamba(ScanLayer):
         delta, write, read = self._choose(u)
         delta, write, read = tap("delta", delta), tap("write", write), tap("read", read)
         decay = tap("decay", (delta.unsqueeze(-1) * self._rate()).exp())
-        memory = tap("state", decay * state.memory + (delta * wide(u)).unsqueeze(-1) * write.unsqueeze(1))
+        memory = tap("state", decay * state.memory + (delta * at_least_float32(u)).unsqueeze(-1) * write.unsqueeze(1))
         y = (memory * read.unsqueeze(1)).sum(-1)
         y = tap("output", self._out(x, u, y, tap("gate", F.silu(gate))))
         return y, MambaState(self._window(seen, None, state.window), memory)
@@ -148,7 +148,7 @@ class Mamba(ScanLayer):
         u = tap("convolved", u)
         delta, write, read = (tap(name, part) for name, part in self._choose(u)._asdict().items())
         decay = tap("decay", (delta.unsqueeze(-1) * self._rate()).exp())
-        new = (delta * wide(u)).unsqueeze(-1) * write.unsqueeze(2)
+        new = (delta * at_least_float32(u)).unsqueeze(-1) * write.unsqueeze(2)
         history, memory = reference.run(LinearState(self.inner), torch.stack([decay, new], 2), state.memory, lengths)
         y = (history @ read.unsqueeze(-1)).squeeze(-1)
         y = tap("output", self._out(x, u, y, tap("gate", F.silu(gate))))
@@ -165,13 +165,14 @@ class Mamba(ScanLayer):
         """Step sizes (..., inner), write and read (..., state_size), in at least float32."""
         size = self.config.state_size
         delta, write, read = self.select(u).split([self.rank, size, size], dim=-1)
-        return Selection(F.softplus(wide(self.step_size(delta))), wide(write), wide(read))
+        delta = F.softplus(at_least_float32(self.step_size(delta)))
+        return Selection(delta, at_least_float32(write), at_least_float32(read))
 
     def _rate(self) -> Tensor:
-        return -wide(self.log_rate).exp()
+        return -at_least_float32(self.log_rate).exp()
 
     def _out(self, x: Tensor, u: Tensor, y: Tensor, gate: Tensor) -> Tensor:
-        return self.leave(((y + wide(self.skip) * wide(u)) * gate).to(x.dtype))
+        return self.leave(((y + at_least_float32(self.skip) * at_least_float32(u)) * gate).to(x.dtype))
 
     def _window(self, seen: Tensor, lengths: Lengths | None, like: Tensor) -> Tensor:
         """The last real inputs of each row."""

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman import config as settings
-from elman.layers.base import LAYERS
-from elman.layers.scanned import ScanLayer, wide
+from elman.layers.base import LAYERS, at_least_float32
+from elman.layers.scanned import ScanLayer
 from elman.ops.lti_scan import FORMS, Dense, Diagonal, System, invariant_scan
 from elman.ops.taps import listening, tap
 from elman.recurrence import reference
@@ -95,17 +95,17 @@ class StateSpace(ScanLayer):
         return self.zeros(batch, self.hidden_size, self.pairs, 2)
 
     def parallel(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
-        u = wide(self.enter(x))
+        u = at_least_float32(self.enter(x))
         y, final = invariant_scan(self.system(), u, state.flatten(-2), lengths, self.config.chunk_size)
         return self._leave(x, u, y), final.unflatten(-1, (-1, 2))
 
     def advance(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
-        u = wide(self.enter(x))
+        u = at_least_float32(self.enter(x))
         y, state = self.oscillate(u, state)
         return self._leave(x, u, y), state
 
     def walk(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
-        u = wide(self.enter(x))
+        u = at_least_float32(self.enter(x))
         y, state = reference.run(_Oscillators(self), u, state, lengths)
         return self._leave(x, u, y), state
 
@@ -113,7 +113,7 @@ class StateSpace(ScanLayer):
         self, u: Tensor, state: Tensor, step_size: Tensor | None = None, sampled: tuple[Tensor, ...] | None = None
     ) -> tuple[Tensor, Tensor]:
         """One step of the state space: output and new state; step sizes and discretization can be precomputed."""
-        step_size = wide(self.log_delta).exp() if step_size is None else step_size
+        step_size = at_least_float32(self.log_delta).exp() if step_size is None else step_size
         shown = tap("delta", step_size.expand(len(u), -1))
         if listening() and shown.data_ptr() != step_size.data_ptr():  # edited through a tap
             sampled = self.discretise(shown)
@@ -130,7 +130,7 @@ class StateSpace(ScanLayer):
 
     @staticmethod
     def _complex(pairs: Tensor) -> Tensor:
-        return torch.view_as_complex(wide(pairs))
+        return torch.view_as_complex(at_least_float32(pairs))
 
     def _ready(self, transition: Diagonal | Dense, write: Tensor) -> System:
         # twice the real part of a product equals a real product of pairs, one of them conjugated
@@ -143,7 +143,7 @@ class _Oscillators:
 
     def __init__(self, layer: StateSpace):
         self.layer, self.hidden_size = layer, layer.hidden_size
-        self.step_size = wide(layer.log_delta).exp()
+        self.step_size = at_least_float32(layer.log_delta).exp()
         self.sampled = layer.discretise(self.step_size)
 
     def drive(self, u: Tensor) -> Tensor:
@@ -180,7 +180,7 @@ class S4D(StateSpace):
         self.frequency = nn.Parameter(frequencies.to(self.log_rate.dtype).repeat(size, 1))
 
     def discretise(self, delta: Tensor) -> tuple[Tensor, ...]:
-        rate = torch.complex(-wide(self.log_rate).exp(), wide(self.frequency))
+        rate = torch.complex(-at_least_float32(self.log_rate).exp(), at_least_float32(self.frequency))
         delta = delta.unsqueeze(-1)
         if self.zero_order_hold:
             decay = torch.polar((rate.real * delta).exp(), rate.imag * delta)
@@ -193,7 +193,7 @@ class S4D(StateSpace):
         return decay * state + write * u.unsqueeze(-1)
 
     def system(self) -> System:
-        decay, write = self.discretise(wide(self.log_delta).exp())
+        decay, write = self.discretise(at_least_float32(self.log_delta).exp())
         return self._ready(Diagonal(decay), write)
 
 
@@ -222,7 +222,7 @@ class S4(StateSpace):
 
     def discretise(self, delta: Tensor) -> tuple[Tensor, ...]:
         """Bilinear (2/Δ − A)⁻¹ (2/Δ + A), inverted with the Woodbury identity."""
-        rate = torch.complex(-wide(self.log_rate).exp(), wide(self.frequency))
+        rate = torch.complex(-at_least_float32(self.log_rate).exp(), at_least_float32(self.frequency))
         twice = (2 / delta).unsqueeze(-1)
         inverse, low_rank = 1 / (twice - rate), self._complex(self.low_rank)
         return twice + rate, inverse, inverse * low_rank / (1 + _dot(low_rank, inverse * low_rank))
@@ -235,7 +235,7 @@ class S4(StateSpace):
 
     def system(self) -> System:
         """Applies one step to each unit vector: the results are the columns of the transition matrix."""
-        size, sampled = 2 * self.pairs, self.discretise(wide(self.log_delta).exp())
+        size, sampled = 2 * self.pairs, self.discretise(at_least_float32(self.log_delta).exp())
         units = torch.eye(size, dtype=sampled[0].real.dtype, device=sampled[0].device)
         units = torch.view_as_complex(units.view(size, 1, self.pairs, 2))
         no_input = units.real.new_zeros(self.hidden_size)

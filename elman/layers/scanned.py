@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from elman import config as settings
@@ -60,11 +59,6 @@ class ScanLayer(SequenceLayer):
         """The selected implementation, and why; padding does not matter."""
         return self.forms.explain(next(self.parameters()).new_empty(batch, time, self.hidden_size))
 
-    def zeros(self, *shape: int) -> Tensor:
-        """One part of an initial state, in float32 at least: bfloat16 would lose small updates to a large state."""
-        weight = next(self.parameters())
-        return torch.zeros(shape, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
-
 
 class LinearState:
     """The reference loop over a linear recurrence; its input stacks decay and increment."""
@@ -79,8 +73,3 @@ class LinearState:
         keep, new = both.unbind(1)
         state = taps.tap("state", keep * state + new)
         return state, state
-
-
-def wide(x: Tensor) -> Tensor:
-    """In at least float32, like states."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-import torch
 from torch import Tensor
 
 from elman.config import Config
@@ -56,11 +55,6 @@ TASK_MODELS: dict[str, Registry[Any]] = {
 def prediction_of(model: Any) -> Prediction:
     """The prediction type of a model or model class; the default is left-to-right."""
     return getattr(model, "prediction", "left-to-right")
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """Half precision to float32; float64 stays."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def masked_model_error() -> ConfigError:

@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from elman.batches.examples import Examples, Ragged
 from elman.errors import ConfigError
-from elman.models.base import TASK_MODELS, at_least_float32
+from elman.layers.base import at_least_float32
+from elman.models.base import TASK_MODELS
 from elman.models.pooling import Pooling, PoolingType
 from elman.models.stack import LayerSpec, Stack, StackConfig
 from elman.ops.dropout import embedded

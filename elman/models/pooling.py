@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from elman.models.base import at_least_float32
+from elman.layers.base import at_least_float32
 from elman.ops.taps import stepping, tap
 from elman.shapes import Sequence
 

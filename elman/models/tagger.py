@@ -16,7 +16,8 @@ from elman.batches.tagging import UNKNOWN
 from elman.config import named
 from elman.corpus.tags import LegalTransitions
 from elman.layers import LAYERS
-from elman.models.base import TASK_MODELS, at_least_float32
+from elman.layers.base import at_least_float32
+from elman.models.base import TASK_MODELS
 from elman.models.stack import LayerSpec, Stack, StackConfig
 from elman.ops.crf import Chain, best_path, log_partition, marginals, path_score
 from elman.ops.dropout import embedded

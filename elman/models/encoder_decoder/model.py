@@ -6,7 +6,8 @@ from torch.nn import functional as F
 
 from elman.batches import Examples, Ragged
 from elman.errors import ConfigError
-from elman.models.base import TASK_MODELS, at_least_float32
+from elman.layers.base import at_least_float32
+from elman.models.base import TASK_MODELS
 from elman.models.encoder_decoder.config import EncoderDecoderConfig
 from elman.models.encoder_decoder.decoder import Decoder, DecoderState
 from elman.models.encoder_decoder.encoder import Encoder

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from elman.batches import Examples
 from elman.config import Config
-from elman.models.base import TASK_MODELS, at_least_float32
+from elman.layers.base import at_least_float32
+from elman.models.base import TASK_MODELS
 from elman.models.encoder_decoder.config import EncoderConfig
 from elman.models.encoder_decoder.encoder import Encoder
 from elman.models.encoder_decoder.model import EncoderDecoder

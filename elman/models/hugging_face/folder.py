@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from elman.errors import DataError
+from elman.layers.base import at_least_float32
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
@@ -49,7 +49,7 @@ class Weights(Mapping[str, Tensor]):
             tensor = file.get_tensor(name)
         if not tensor.is_floating_point():
             raise DataError(f"{name} has dtype {tensor.dtype}, not a floating-point one", file=self.files[name])
-        return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+        return at_least_float32(tensor)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from elman.batches import Examples, Ragged
 from elman.errors import ConfigError
-from elman.models.base import TASK_MODELS, at_least_float32
+from elman.layers.base import at_least_float32
+from elman.models.base import TASK_MODELS
 from elman.models.encoder_decoder import Decoder, DecoderState, Encoder, share_embeddings
 from elman.models.mask_predict.config import MaskPredictConfig, ParallelDecoderConfig
 from elman.models.pooling import Pooling
