@@ -191,7 +191,7 @@ class Buckets:
         pool: int = POOL,
     ):
         if not len(store):
-            raise DataError("holds no example: there is nothing to make batches of", file=store.folder / store.name)
+            raise DataError("contains no example to make batches of", file=store.folder / store.name)
         self.store, self.batch_size, self.seed, self.unit = store, batch_size, seed, unit
         self.shuffle, self.pool = shuffle, pool
         self.sizes = [store.lengths(field) for field in reversed(by)]

@@ -13,12 +13,12 @@ class PastProduct(nn.Linear):
 
     def __init__(self, size: int, parts: int):
         super().__init__(size, parts * size, bias=False)
-        self.dropped_weight: Tensor | None = None
+        self.thinned: Tensor | None = None
 
     @property
     def weight_in_use(self) -> Tensor:
         """The weight read by every form of the recurrence, so that all drop the same weights."""
-        return self.weight if self.dropped_weight is None else self.dropped_weight
+        return self.weight if self.thinned is None else self.thinned
 
     def forward(self, past: Tensor) -> Tensor:
         return F.linear(past.to(self.weight.dtype), self.weight_in_use)
@@ -26,11 +26,11 @@ class PastProduct(nn.Linear):
     @contextmanager
     def dropping(self, share: float) -> Iterator[None]:
         """Context in which a `share` of the weights is zero and the rest is scaled up."""
-        self.dropped_weight = F.dropout(self.weight, share)
+        self.thinned = F.dropout(self.weight, share)
         try:
             yield
         finally:
-            self.dropped_weight = None
+            self.thinned = None
 
 
 class Antisymmetric(PastProduct):

@@ -48,7 +48,7 @@ WRONG = [
     ("llama", {"rope_parameters": {"rope_type": "default", "factor": 2}}, "factor is 2"),
     ("llama", {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     ("llama", {"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes'"),
-    ("llama", {"num_key_value_heads": 3}, "4 heads do not share 3"),
+    ("llama", {"num_key_value_heads": 3}, "4 query heads cannot share 3"),
     ("llama", {"sliding_window": 8}, "sliding_window is 8"),
     ("mixtral", {"router_jitter_noise": 0.1}, "router_jitter_noise is 0.1"),
     ("mixtral", {"attention_bias": True}, "attention_bias is True"),
