@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elman.compiler.cpu.step import Program, Rules, Runner, compile_step, vectors
+from elman.compiler.cpu.step import CompiledStep, Rules, Runner, compile_step, vectors
 from elman.compiler.errors import CannotCompile, NoCompiler
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import device_of, inference_mode
@@ -33,14 +33,14 @@ class Engine(NamedTuple):
     name: str
     reason: str
     write: Callable[[Begun], Steps] | None = None  # none: torch
-    program: Program | None = None  # of the native engine: what known tokens are stepped through with
+    program: CompiledStep | None = None  # of the native engine: what known tokens are stepped through with
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
 
 
 class _Made(NamedTuple):
-    program: Program | None
+    program: CompiledStep | None
     reason: str
     versions: list[tuple[int, int]]  # of the weights that were packed
     shapes: list[torch.Size]
@@ -100,7 +100,7 @@ def _native(model: nn.Module, config: GenerationConfig, rows: int, known: int) -
     return Engine("native", made.reason, partial(write_rows, made.program), made.program)
 
 
-def read(program: Program, tokens: Sequence[int], state: State) -> tuple[Step, State]:
+def read(program: CompiledStep, tokens: Sequence[int], state: State) -> tuple[Step, State]:
     """Known tokens of one text, step by step: the logits after the last, and the state."""
     runner = Runner(program, [part for _, part in tensors(state)])
     for token in torch.tensor(tokens).unsqueeze(1):
@@ -119,7 +119,7 @@ def reads_at_once(model: Any, config: GenerationConfig, known: int) -> bool:
     return known * _bytes(model, config.weights) > AT_ONCE
 
 
-def write_rows(program: Program, begun: Begun) -> Steps:
+def write_rows(program: CompiledStep, begun: Begun) -> Steps:
     """By steps in machine code, each text by itself."""
     logits, state, config, eos_id, start_id, randoms, recent, done = begun
     vocab = logits.shape[1]
@@ -195,7 +195,7 @@ def _program(model: nn.Module, weights: str) -> _Made:
     return made
 
 
-def _compile(model: nn.Module, weights: str) -> tuple[Program | None, str]:
+def _compile(model: nn.Module, weights: str) -> tuple[CompiledStep | None, str]:
     try:
         with torch.inference_mode(False):
             program = compile_step(model, weights)
@@ -204,5 +204,5 @@ def _compile(model: nn.Module, weights: str) -> tuple[Program | None, str]:
             _warned.add(str(problem))
             warnings.warn(f"steps are taken by torch, more slowly: {problem}", stacklevel=2)
         return None, str(problem)
-    rounded = weights != "int8" or any(weight.form == "int8" for weight in program.lowered.weights)
+    rounded = weights != "int8" or any(weight.format == "int8" for weight in program.lowered.weights)
     return program, f"{vectors()}, {weights if rounded else 'fp32: no matrix is large enough for int8'}"

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from elman.compiler.aligned_matmul import linear, misaligned
-from elman.compiler.autodiff import Adjoint, derive
-from elman.compiler.cell_program import first_parameter, in_use, names_of, step_of
-from elman.compiler.input_projection import Driving
-from elman.compiler.ir import Program
+from elman.compiler.autodiff import Adjoint, differentiate
+from elman.compiler.cell_program import active_weight, first_parameter, parameter_names, step_ir
+from elman.compiler.input_projection import InputProjection
+from elman.compiler.ir import StepIR
 from elman.compiler.triton import partition
 from elman.compiler.triton.autograd import Way, walked
 from elman.compiler.triton.launcher import Kernel
@@ -40,18 +40,18 @@ _asked: dict[str, Partition] = {}
 class Plan:
     """A step, its derivative, and the kernels that were made for them."""
 
-    def __init__(self, step: Program):
+    def __init__(self, step: StepIR):
         self.step = step
-        self.names = names_of(step)
-        self.multiplied = {one.parameter for node in step.nodes if node.op == "product" for one in node.detail}
+        self.names = parameter_names(step)
+        self.multiplied = {one.parameter for node in step.nodes if node.op == "matmul" for one in node.detail}
         self.kernels: dict[Any, Kernel] = {}
         self.settled: dict[Any, Kernel] = {}  # the same, by what a call knows
         self.divisions: dict[Any, Partition | None] = {}  # looking for one takes as long as a short sequence
-        self.driving: Driving | None = None
+        self.driving: InputProjection | None = None
 
     @cached_property
     def adjoint(self) -> Adjoint:
-        return derive(self.step)
+        return differentiate(self.step)
 
     @cached_property
     def recall(self) -> Recall:
@@ -59,7 +59,7 @@ class Plan:
 
     def stored(self, saving: bool) -> tuple[int, ...]:
         """What forward stores, by whether backward will ask for it."""
-        return tuple(dict.fromkeys((*self.step.given, *(self.recall.remembered if saving else ()))))
+        return tuple(dict.fromkeys((*self.step.outputs, *(self.recall.remembered if saving else ()))))
 
     def division(
         self, direction: str, batch: int, kind: torch.dtype, device: torch.device, ways: int = 1
@@ -82,7 +82,7 @@ class Plan:
         clusters = chip.major == TRIED
         return partition.partition(self.program(direction), batch, kind.itemsize, processors, shared, clusters)
 
-    def program(self, direction: str) -> Program:
+    def program(self, direction: str) -> StepIR:
         return self.step if direction == "forward" else self.adjoint.program
 
     def kernel(
@@ -117,7 +117,7 @@ def plan(cell: Any, ragged: bool = False, careful: bool = False) -> Plan | str:
     known = _plans.setdefault(cell, {})
     key = cell.training, ragged, careful
     if key not in known:
-        step = step_of(cell, ragged, careful)
+        step = step_ir(cell, ragged, careful)
         known[key] = step if isinstance(step, str) else Plan(step)
     return known[key]
 
@@ -235,7 +235,7 @@ def _made(cell: Any, lengths: Lengths | None, kind: torch.dtype) -> Plan:
 def _way(made: Plan, kind: torch.dtype, cell: Any, x: Sequence, state: State) -> Way:
     weights = {}
     for name in made.names:
-        one = in_use(cell, name)
+        one = active_weight(cell, name)
         if one.dtype != kind and name in made.multiplied:
             one = one.to(kind)
         weights[name] = one if one.is_contiguous() else one.contiguous()
@@ -245,6 +245,6 @@ def _way(made: Plan, kind: torch.dtype, cell: Any, x: Sequence, state: State) ->
 def _drive(made: Plan, cell: Any, x: Sequence) -> Sequence:
     if not misaligned(x):
         return cell.drive(x)
-    made.driving = made.driving or Driving(cell)
-    found = made.driving.matrix(cell, x)
+    made.driving = made.driving or InputProjection(cell)
+    found = made.driving.weight_and_bias(cell, x)
     return cell.drive(x) if found is None else linear(x, *found)

@@ -4,15 +4,16 @@ from typing import Any
 
 import pytest
 import torch
-from kernel_laws import UNWRITTEN, assert_same, carried, launched_again
+from cell_cases import CASES, cell_of, parts_of
+from form_comparison import assert_same, carried
+from kernel_laws import UNWRITTEN, launched_again
 from torch import Tensor
-from unit_cases import CASES, cell_of, parts_of
 
 from elman.bench.recurrence.cases import Case
 from elman.bench.recurrence.checking import check
 from elman.bench.recurrence.peers import variants
 from elman.cells import Cell
-from elman.compiler.cell_program import in_use
+from elman.compiler.cell_program import active_weight
 from elman.compiler.triton.launcher import Kernel
 from elman.compiler.triton.partition import Partition
 from elman.layers.bidirectional import Bidirectional, Ends, reverse
@@ -100,7 +101,7 @@ def test_each_group_of_each_way_counts_its_own_meetings() -> None:
     """Nobody waits here, so wrong counts would be seen on a GPU only. Planted: both ways shared their counters."""
     made = compiled_triton.plan(cell_of("lstm", hidden_size=20))
     assert isinstance(made, compiled_triton.Plan)
-    kernel = Kernel(made.step, made.step.given, Partition(16, 16, poll="atomic"), torch.float32, False, "ieee", True)
+    kernel = Kernel(made.step, made.step.outputs, Partition(16, 16, poll="atomic"), torch.float32, False, "ieee", True)
     launched, counters = kernel.run, list[Tensor]()
 
     class Watched:
@@ -113,7 +114,7 @@ def test_each_group_of_each_way_counts_its_own_meetings() -> None:
 
     kernel.run = Watched()
     cells = pair(("lstm", {}), hidden_size=20)
-    weights = [{name: in_use(cell, name) for name in made.names} for cell in cells]
+    weights = [{name: active_weight(cell, name) for name in made.names} for cell in cells]
     history = torch.zeros(2, len(kernel.emitted.stored), kernel.rows(20), 4, kernel.width)
     loads = [{("drive", part): torch.zeros(20, 3, 20) for part in range(4)}] * 2
     kernel(history, loads, [parts_of(cell.initial_state(20)) for cell in cells], weights, patience=0)

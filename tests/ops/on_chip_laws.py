@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import triton
+from cell_cases import cell_of
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from unit_cases import cell_of
 
 from elman.compiler.ir import UNITS
 from elman.compiler.triton.launcher import Kernel
@@ -40,7 +40,7 @@ def built(
     **settings: Any,
 ) -> Built:
     plan = compiled_triton.plan(cell_of(name, settings, hidden_size=size))
-    kept = plan.stored(True) if way == "forward" else plan.adjoint.program.given
+    kept = plan.stored(True) if way == "forward" else plan.adjoint.program.outputs
     dtype = torch.bfloat16 if kind == "bf16" else torch.float32
     kernel = Kernel(plan.program(way), kept, part, dtype, way == "backward", precision)
     pairs = {f"load{n}": "*i32" for n, load in enumerate(kernel.emitted.loads) if kernel.pairing and load[2] == UNITS}
@@ -287,7 +287,7 @@ def test_what_backward_needs_of_a_step_is_filled_in_at_once(size: int, tmp_path:
     """Each value is read once, 16 bytes at a time where rows allow it, and stays in registers. Planted: a program for
     each row, with two bytes for a thread."""
     plan = compiled_triton.plan(cell_of("layernorm-lstm", hidden_size=size))
-    assert {plan.step.nodes[index].op for index in plan.recall.filled} == {"total"}
+    assert {plan.step.nodes[index].op for index in plan.recall.filled} == {"sum"}
     filling = plan.recall.filling(2)
     run = filling.run
     types = {name: "*bf16" if name.startswith("g") else "*fp32" for name in run.arg_names}

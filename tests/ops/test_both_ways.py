@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from both_ways_laws import compare
-from unit_cases import CASES, cell_of
+from cell_cases import CASES, cell_of
 
 from elman.compiler.triton.partition import partition
 from elman.recurrence import apart, compiled_triton, explain_both, using
@@ -51,7 +51,7 @@ import re, sys
 import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from unit_cases import cell_of
+from cell_cases import cell_of
 from elman.recurrence import generated
 from elman.compiler.triton.launcher import Kernel
 from elman.compiler.triton.partition import Partition
@@ -69,7 +69,7 @@ made = generated.plan(cell_of("lstm", hidden_size=64))
 program = made.program(sys.argv[1])
 for both in (False, True):
     part = Partition(16, 16, split=4, chunk=64)
-    function = Kernel(program, program.given, part, torch.bfloat16, False, "tf32", both).run
+    function = Kernel(program, program.outputs, part, torch.bfloat16, False, "tf32", both).run
     types = {name: kind_of(name) for name in function.arg_names}
     whole = {(place,): [["tt.divisibility", 16]] for place, name in enumerate(types) if name not in PLAIN}
     options = {"num_warps": 4, "num_stages": 1}

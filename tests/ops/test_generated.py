@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from kernel_laws import compare
+from cell_cases import CASES, cell_of
+from form_comparison import compare
 from torch import Tensor, nn
-from unit_cases import CASES, cell_of
 
 from elman.cells import Cell, PastProduct
-from elman.compiler.ir import ending
+from elman.compiler.ir import mask_finished_rows
 from elman.compiler.triton.partition import SHARED, Partition, candidates, cost, partition, tuning
 from elman.compiler.triton.schedule import schedule
 from elman.ops import kernel_timeout
@@ -65,8 +65,8 @@ def test_products_inside_a_step_take_a_meeting_more() -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_everything_is_computed_before_it_is_used_and_stored_once(case) -> None:
     made = compiled_triton.plan(cell_of(*case))
-    for program in (made.step, made.adjoint.program, ending(made.step)):
-        plan = schedule(program, program.given)
+    for program in (made.step, made.adjoint.program, mask_finished_rows(made.step)):
+        plan = schedule(program, program.outputs)
         done: set[int] = set()
         stored: list[int] = []
         for stage in plan.stages:

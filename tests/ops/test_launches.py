@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from cell_cases import cell_of, parts_of
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from unit_cases import cell_of, parts_of
 
 from elman.cells import Cell, PastProduct
 from elman.compiler.triton import launcher, recompute

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import cell_cases
 import pytest
 import torch
-import unit_cases
+from cell_cases import cell_of
 from torch import Tensor, nn
-from unit_cases import cell_of
 
 from elman.cells import Cell, PastProduct
 from elman.compiler.triton.cluster_exchange import BARRIER, Post
@@ -128,7 +128,7 @@ def test_all_hear_what_was_sent_for_them_however_slow_some_are(
     """The calls of a kernel as it was written, with letters that take any time. Planted: one half for all steps; a
     phase that changes with each step; states sent as those of the step before; no waiting for the last; products of a
     state after the next one is sent."""
-    monkeypatch.setitem(unit_cases.KNOWN, "forgetful", Forgetful)
+    monkeypatch.setitem(cell_cases.KNOWN, "forgetful", Forgetful)
     program = compiled_triton.plan(cell_of(*case, hidden_size=48)).program(way)
     part = Partition(16, 16, 4, 4, poll="post")
     source = Emitter(program, program.results(), part, 2, "tf32", way == "backward", False).emitted().source

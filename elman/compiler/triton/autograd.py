@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elman.compiler.autodiff import Adjoint
-from elman.compiler.interpreter import joined, matrix_gradients
+from elman.compiler.interpreter import concat_slots, matrix_gradients
 from elman.compiler.triton.launcher import Kernel
 from elman.compiler.triton.saved_for_backward import Look, Values
 from elman.ops.state import map_state, tensors
@@ -47,7 +47,7 @@ class _Walked(NamedTuple):
 
 def _forward(settings: Any, given: list[list[Tensor]], saving: bool) -> _Walked:
     made, kind, downs, lengths = settings
-    step, parts = made.step, 1 + len(made.step.carried)
+    step, parts = made.step, 1 + len(made.step.next_state)
     drives = [_rows(own[0]) for own in given]
     batch, time, width = drives[0].shape
     kernel = made.kernel("forward", made.stored(saving), batch, kind, drives[0].device, downs)
@@ -59,7 +59,7 @@ def _forward(settings: Any, given: list[list[Tensor]], saving: bool) -> _Walked:
     final, _ = kernel(history, loads, [own[1:parts] for own in given], weights, lengths)
     found = []
     for way, (down, last) in enumerate(zip(downs, _by_way(final.unbind(), downs), strict=True)):
-        found += [Look(step, stored, history, way, batch, down).at(step.given[0]), *last]
+        found += [Look(step, stored, history, way, batch, down).at(step.outputs[0]), *last]
     return _Walked(found, history, stored, drives)
 
 
@@ -69,7 +69,7 @@ class _Passes(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, settings: Any, *tensors: Tensor) -> Any:
         made, _, downs, _ = settings
-        parts = 1 + len(made.step.carried)
+        parts = 1 + len(made.step.next_state)
         given = _by_way(tensors, downs)
         found, history, stored, drives = _forward(settings, given, saving=True)
         ctx.settings, ctx.stored, ctx.kinds = settings, stored, [[part.dtype for part in own[1:parts]] for own in given]
@@ -90,7 +90,7 @@ class _Passes(torch.autograd.Function):
         batch, time, _ = drives[0].shape
         device, stored = history.device, ctx.stored
         opposite = tuple(not down for down in downs)
-        kernel = made.kernel("backward", adjoint.program.given, batch, kind, device, opposite)
+        kernel = made.kernel("backward", adjoint.program.outputs, batch, kind, device, opposite)
         shape = len(downs), kernel.rows(batch), time, len(kernel.emitted.stored), kernel.width
         written = torch.empty(shape, dtype=kind, device=device)
         nothing = torch.zeros(step.size, device=device) if any(one is None for one in wanted) else None
@@ -98,7 +98,7 @@ class _Passes(torch.autograd.Function):
         for way, (down, (d_output, *d_last)) in enumerate(zip(downs, _by_way(wanted, downs), strict=True)):
             look = Look(step, stored, history, way, batch, down)
             values.append(Values(made.recall, look, drives[way], weights[way], lengths))
-            loads.append({("kept", place): value for place, value in enumerate(values[way].kept())})
+            loads.append({("saved", place): value for place, value in enumerate(values[way].kept())})
             loads[way]["output", 0] = nothing.expand(batch, time, -1) if d_output is None else _rows(d_output)
             d_final.append([nothing.expand(batch, -1) if one is None else one for one in d_last])
         d_initial, sums = kernel(written.permute(0, 3, 1, 2, 4), loads, d_final, weights, lengths)
@@ -134,11 +134,11 @@ def _rows(tensor: Tensor) -> Tensor:
 def _weight_gradients(
     whole: Tensor, adjoint: Adjoint, kernel: Kernel, values: Values, sums: list[Tensor]
 ) -> list[Tensor]:
-    place = dict(zip(adjoint.products, map(kernel.place, adjoint.program.given[len(adjoint.drive) :]), strict=True))
+    place = dict(zip(adjoint.matmuls, map(kernel.place, adjoint.program.outputs[len(adjoint.drive) :]), strict=True))
     rows = whole.shape[0] * whole.shape[1]
 
     def side_by_side(products: list[int]) -> Tensor:
-        return joined(whole, [place[index] for index in products]).reshape(rows, -1)
+        return concat_slots(whole, [place[index] for index in products]).reshape(rows, -1)
 
     found = matrix_gradients(values.step, values.recall.heard, side_by_side, values.flat, values.weights)
     gradients = {name: found[name] if name in found else torch.zeros_like(one) for name, one in values.weights.items()}
@@ -149,9 +149,9 @@ def _weight_gradients(
 
 def _drive_gradient(whole: Tensor, adjoint: Adjoint, kernel: Kernel, drive: Tensor) -> Tensor:
     parts = drive.shape[-1] // whole.shape[-1]
-    places = dict(zip(adjoint.drive, map(kernel.place, adjoint.program.given), strict=False))
+    places = dict(zip(adjoint.drive, map(kernel.place, adjoint.program.outputs), strict=False))
     if len(places) == parts:
-        return joined(whole, [places[part] for part in range(parts)]).to(drive.dtype)
+        return concat_slots(whole, [places[part] for part in range(parts)]).to(drive.dtype)
     zero = torch.zeros_like(whole[:, :, 0])
     found = [whole[:, :, places[part]] if part in places else zero for part in range(parts)]
     return torch.cat(found, -1).to(drive.dtype)

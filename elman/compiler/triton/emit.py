@@ -49,7 +49,7 @@ class Emitter(Multiplying, Meeting):
         pointers = ("", "_back") if self.both else ("",)
         names += ["history_w"] if self.both else []
         names += [f"p{number}{end}" for number in range(len(self.parameters)) for end in (*pointers, "_r")]
-        states = range(len(self.program.carried))
+        states = range(len(self.program.next_state))
         names += [f"initial{number}{end}" for number in states for end in (*pointers, "_r")]
         names += [f"load{number}{end}" for number in range(len(self.loads)) for end in (*pointers, "_t", "_r")]
         still = '@triton.jit(do_not_specialize=["T", "B", "limit"])'
@@ -72,7 +72,7 @@ class Emitter(Multiplying, Meeting):
         self.write(f"pair = slot * {units // 2} + tl.arange(0, {tile // 2})[None, :]")
         self.write(f"both = real[:, None] & (pair < tl.minimum({size}, (slot + 1) * {units}) // 2)")
         self.write(f"blank = tl.zeros(({rows}, {tile}), tl.float32)")
-        if any(node.op == "going" for node in self.program.nodes):
+        if any(node.op == "active" for node in self.program.nodes):
             self.write("length = tl.load(lengths + rows, mask=real, other=0)[:, None]")
         for index, node in enumerate(self.program.nodes):
             if node.op == "vector":
@@ -82,10 +82,10 @@ class Emitter(Multiplying, Meeting):
         for args, group in self.groups.items():
             for place in range(len(args)):
                 self.resident(group, place)
-        for number in range(len(self.program.carried)):
+        for number in range(len(self.program.next_state)):
             address = f"initial{number} + row * initial{number}_r + unit"
             self.write(f"s{number} = tl.load({address}, mask=owned, other=0.0).to(tl.float32)")
-        for number in range(len(self.program.summed)):
+        for number in range(len(self.program.accumulated)):
             self.write(f"sum{number} = blank")
         for number in range(len(self.loads)):
             self.write(f"x{number} = {self.fetch(number, 'tl.cast(' + self.order.first + ', tl.int64)')}")
@@ -104,15 +104,15 @@ class Emitter(Multiplying, Meeting):
         self.write("way = tl.program_id(2)")
         self.write(f"up = {'way' if self.down else '1 - way'}")
         self.write("if way == 1:")
-        for name, count in (("p", self.parameters), ("initial", self.program.carried), ("load", self.loads)):
+        for name, count in (("p", self.parameters), ("initial", self.program.next_state), ("load", self.loads)):
             for number in range(len(count)):
                 self.write(f"{name}{number} = {name}{number}_back", 2)
         shares = f"{len(self.totals) * self.part.rows * self.programs} * tl.num_programs(0)"
         self.write("far = way.to(tl.int64)")
         self.write("history += far * history_w")
         self.write(f"partials += far * T * ({shares})")
-        self.write(f"final += far * B * {len(self.program.carried) * self.size}")
-        self.write(f"sums += far * B * {len(self.program.summed) * self.size}")
+        self.write(f"final += far * B * {len(self.program.next_state) * self.size}")
+        self.write(f"sums += far * B * {len(self.program.accumulated) * self.size}")
         self.write("counters += way * tl.num_programs(0) * 32")
 
     def fetch(self, number: int, time: str) -> str:
@@ -126,7 +126,7 @@ class Emitter(Multiplying, Meeting):
     def step(self) -> None:
         self.write("for step in range(T):")
         # rows of many steps have more numbers than 32 bits count
-        self.write(f"t = tl.cast({self.order.now}, tl.int64)", 2)
+        self.write(f"t = tl.cast({self.order.current}, tl.int64)", 2)
         self.choose_half()
         last = max((number for number, stage in enumerate(self.plan.stages) if stage.meets), default=-1)
         if last < 0:
@@ -135,16 +135,16 @@ class Emitter(Multiplying, Meeting):
             if number and self.plan.stages[number - 1].begun:
                 self.add_shares(self.plan.stages[number - 1].begun)
             self.stage(stage, prefetch=number == last)
-        for number, index in enumerate(self.program.summed):
+        for number, index in enumerate(self.program.accumulated):
             self.write(f"sum{number} += {self.full(index)}", 2)
-        for number, index in enumerate(self.program.carried):
+        for number, index in enumerate(self.program.next_state):
             self.write(f"s{number} = {self.full(index)}", 2)
         for number in range(len(self.loads)):
             self.write(f"x{number} = y{number}", 2)
 
     def ahead(self) -> None:
         """What the next step is given; after the last step the same is fetched once more, which hurts nobody."""
-        self.write(f"later = {self.order.later}", 2)
+        self.write(f"later = {self.order.next}", 2)
         for number in range(len(self.loads)):
             self.write(f"y{number} = {self.fetch(number, 'later')}", 2)
         self.bring()
@@ -153,7 +153,7 @@ class Emitter(Multiplying, Meeting):
     def stage(self, stage: Stage, prefetch: bool) -> None:
         nodes = self.program.nodes
         # nobody may send who has not heard what was sent before
-        sooner = [index for index in stage.rest if self.post and stage.sent and nodes[index].op == "product"]
+        sooner = [index for index in stage.rest if self.post and stage.sent and nodes[index].op == "matmul"]
         for index in (*stage.first, *sooner):
             self.node(index)
         self.send(stage)
@@ -178,13 +178,13 @@ class Emitter(Multiplying, Meeting):
             self.write(f"v{index} = {self.given(self.loads.index(node.detail))}", 2)
         elif node.op == "state":
             self.write(f"v{index} = s{node.detail[0]}", 2)
-        elif node.op == "going":
+        elif node.op == "active":
             self.write(f"v{index} = t < length", 2)
-        elif node.op == "spread":
+        elif node.op == "broadcast":
             self.write(f"v{index} = {self.full(node.args[0])}", 2)
-        elif node.op == "total":
+        elif node.op == "sum":
             self.total(index)
-        elif node.op == "product":
+        elif node.op == "matmul":
             if index == self.groups[node.args][0]:
                 self.products(node.args, self.groups[node.args])
         elif self.kinds[index] != CONSTANT:
@@ -205,9 +205,9 @@ class Emitter(Multiplying, Meeting):
 
     def after(self) -> None:
         self.part_from_neighbours()
-        for number in range(len(self.program.carried)):
+        for number in range(len(self.program.next_state)):
             address = f"final + ({number} * B + row) * {self.size} + unit"
             self.write(f"tl.store({address}, s{number}, mask=owned)")
-        for number in range(len(self.program.summed)):
+        for number in range(len(self.program.accumulated)):
             address = f"sums + ({number} * B + row) * {self.size} + unit"
             self.write(f"tl.store({address}, sum{number}, mask=owned)")

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from elman.compiler.ir import UNITS, Program
+from elman.compiler.ir import UNITS, StepIR
 from elman.compiler.triton.cluster import clustered
 from elman.compiler.triton.emit import Emitted, Emitter
 from elman.compiler.triton.partition import LEAST, Partition, padded
@@ -31,7 +31,7 @@ class Kernel:
 
     def __init__(
         self,
-        program: Program,
+        program: StepIR,
         kept: tuple[int, ...],
         partition: Partition,
         kind: torch.dtype,
@@ -92,9 +92,9 @@ class Kernel:
         assert one == 1
         kernel_timeout.check(device)
         alert = kernel_timeout.of(device)[0]
-        final = torch.empty(ways * len(program.carried), batch, program.size, dtype=torch.float32, device=device)
+        final = torch.empty(ways * len(program.next_state), batch, program.size, dtype=torch.float32, device=device)
         # what is never written needs no memory of its own
-        sums = final.new_empty(ways * len(program.summed), batch, program.size) if program.summed else final
+        sums = final.new_empty(ways * len(program.accumulated), batch, program.size) if program.accumulated else final
         if partials is None:
             partials = final.new_empty(self.shares(batch, time)) if self.emitted.totals else final
         if fresh:
@@ -167,7 +167,7 @@ class Kernel:
             slot = time if down else 0
             if batch < history.shape[2]:
                 history[way, :, batch:, slot] = 0
-            for index, part in zip(self.program.carried, own, strict=True):
+            for index, part in zip(self.program.next_state, own, strict=True):
                 if index in stored:
                     history[way, stored.index(index), :batch, slot, :size] = part
 

@@ -1,6 +1,6 @@
 """The products of a step, as a kernel writes them: weights stay on the chip, what others sent is read or awaited."""
 
-from elman.compiler.ir import UNITS, Matrix
+from elman.compiler.ir import UNITS, MatrixBlock
 from elman.compiler.triton.partition import WINDOW, powers
 from elman.compiler.triton.spin_loads import NEAR, Grip, Tile, awaited, function, gripping, taken
 from elman.compiler.triton.triton_ops import interpreted
@@ -58,7 +58,7 @@ class Multiplying(KernelWriter):
         elif self.laned:
             self.write(f"{name} = {self.tile().ordered(name, count * width)}")
 
-    def loaded(self, matrices: list[Matrix], load: str) -> str:
+    def loaded(self, matrices: list[MatrixBlock], load: str) -> str:
         """Blocks of one parameter are one load; those of several are loaded in turn and added."""
         size = self.size
         found = []

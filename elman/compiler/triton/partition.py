@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from elman.compiler.ir import Program
+from elman.compiler.ir import StepIR
 from elman.compiler.triton.cluster import LARGE, MOST, Mailbox
 from elman.compiler.triton.cluster_exchange import Post
 from elman.compiler.triton.schedule import heard, schedule
@@ -141,25 +141,25 @@ class Partition:
             start, left = start + length, left - length
         return found
 
-    def resident(self, program: Program, itemsize: int) -> int:
+    def resident(self, program: StepIR, itemsize: int) -> int:
         """Bytes of weights that one program holds."""
-        blocks = sum(len(node.args) for node in program.nodes if node.op == "product")
+        blocks = sum(len(node.args) for node in program.nodes if node.op == "matmul")
         return blocks * self.units * sum(length for _, length in self.pieces(program.size)) * itemsize
 
-    def gripping(self, program: Program, itemsize: int) -> int:
+    def gripping(self, program: StepIR, itemsize: int) -> int:
         """Bytes of weights that the threads of one program hold."""
         pieces = self.pieces(program.size)
         return self.resident(program, itemsize) * self.gripped // len(pieces) if self.gripped else 0
 
-    def columns(self, program: Program) -> list[int]:
+    def columns(self, program: StepIR) -> list[int]:
         """How many parts each of a step's products makes together."""
-        groups = Counter(node.args for node in program.nodes if node.op == "product")
+        groups = Counter(node.args for node in program.nodes if node.op == "matmul")
         return [count for total in groups.values() for count in powers(total)]
 
-    def looks(self, program: Program, itemsize: int) -> list[int]:
+    def looks(self, program: StepIR, itemsize: int) -> list[int]:
         """At how many times 16 bytes a thread looks at once, each time it waits for what products take."""
         found = []
-        for args in {node.args for node in program.nodes if node.op == "product"}:
+        for args in {node.args for node in program.nodes if node.op == "matmul"}:
             pieces = self.pieces(program.size)
             each = max(1, self.rows * pieces[0][1] * itemsize // 16 // (32 * self.warps))
             many = max(1, self.at_once // each)
@@ -169,23 +169,23 @@ class Partition:
                 left -= many
         return sorted(found, reverse=True)
 
-    def registers(self, program: Program, itemsize: int) -> int:
+    def registers(self, program: StepIR, itemsize: int) -> int:
         """Of a thread: for what it hears at once, sums, weights, and what belongs to its units."""
         threads, each = 32 * self.warps, self.rows * self.tile // (32 * self.warps)
         sums = self.rows * self.units * max(self.columns(program)) // 32
         kinds = Counter(node.op for node in program.nodes)
         fetched = 1 if self.paired(itemsize) else 2  # for this step and the next; pairs are taken apart when needed
-        own = each * (fetched * kinds["load"] + kinds["vector"] + len(program.carried))
+        own = each * (fetched * kinds["load"] + kinds["vector"] + len(program.next_state))
         edge = EDGE * (2 if self.poll == "post" else 1) if program.size % self.units else 0
-        adding = ADDING if kinds["total"] else 0
+        adding = ADDING if kinds["sum"] else 0
         weights = self.gripping(program, itemsize) // (4 * threads)
         return 4 * self.looks(program, itemsize)[0] + sums + weights + own + edge + adding
 
-    def shared(self, program: Program, itemsize: int) -> int:
+    def shared(self, program: StepIR, itemsize: int) -> int:
         """Bytes of shared memory: weights, and beside them what others sent or, later, the shares of the warps."""
         among_warps = self.split * self.rows * self.tile * max(self.columns(program), default=0) * 4
         longest = max(length for _, length in self.pieces(program.size))
-        pieces = max((len(node.args) for node in program.nodes if node.op == "product"), default=0) * len(
+        pieces = max((len(node.args) for node in program.nodes if node.op == "matmul"), default=0) * len(
             self.pieces(program.size)
         )
         many = min(pieces, max(1, WINDOW // (self.rows * longest * itemsize)))
@@ -194,7 +194,7 @@ class Partition:
         held = self.resident(program, itemsize) - self.gripping(program, itemsize)
         return held + max(read, among_warps) + mail
 
-    def mailbox(self, program: Program, itemsize: int) -> Mailbox:
+    def mailbox(self, program: StepIR, itemsize: int) -> Mailbox:
         """What lies in shared memory for neighbours to write to."""
         totals = tuple(len(stage.begun) for stage in schedule(program).stages if stage.begun)
         programs, values = self.programs(program.size), len(heard(program))
@@ -205,7 +205,7 @@ class Partition:
 
 @lru_cache(256)
 def partition(
-    program: Program, batch: int, itemsize: int, processors: int, shared: int = SHARED, clusters: bool = True
+    program: StepIR, batch: int, itemsize: int, processors: int, shared: int = SHARED, clusters: bool = True
 ) -> Partition | None:
     """The division that should be fastest; None if nothing fits. `clusters`: whether processors can be neighbours."""
     found = candidates(program, batch, itemsize, processors, shared)
@@ -213,7 +213,7 @@ def partition(
     return min(found, key=lambda one: cost(program, one, itemsize), default=None)
 
 
-def tuning(program: Program, batch: int, itemsize: int, processors: int, most: int = 6) -> list[Partition]:
+def tuning(program: StepIR, batch: int, itemsize: int, processors: int, most: int = 6) -> list[Partition]:
     """Divisions worth a try on a GPU, the most promising first: the best ones of each way to wait and to multiply."""
     found = sorted(candidates(program, batch, itemsize, processors), key=lambda one: cost(program, one, itemsize))
     seen: Counter[tuple[str, bool]] = Counter()
@@ -225,7 +225,7 @@ def tuning(program: Program, batch: int, itemsize: int, processors: int, most: i
     return chosen[:most]
 
 
-def candidates(program: Program, batch: int, itemsize: int, processors: int, shared: int = SHARED) -> list[Partition]:
+def candidates(program: StepIR, batch: int, itemsize: int, processors: int, shared: int = SHARED) -> list[Partition]:
     """All divisions whose programs run at the same time and hold their weights."""
     size = program.size
     found: list[Partition] = []
@@ -246,12 +246,12 @@ def candidates(program: Program, batch: int, itemsize: int, processors: int, sha
     return found
 
 
-def _runs(program: Program, one: Partition, batch: int, itemsize: int, processors: int, shared: int) -> bool:
+def _runs(program: StepIR, one: Partition, batch: int, itemsize: int, processors: int, shared: int) -> bool:
     abreast = _abreast(program, one, itemsize, processors, shared)
     return _fits(program, one, itemsize, shared) and one.groups(batch) <= abreast
 
 
-def _abreast(program: Program, one: Partition, itemsize: int, processors: int, shared: int) -> float:
+def _abreast(program: StepIR, one: Partition, itemsize: int, processors: int, shared: int) -> float:
     """How many groups run at the same time. Neighbours lie in one part of the chip, where some processors are left
     over."""
     if not one.clustered:
@@ -261,7 +261,7 @@ def _abreast(program: Program, one: Partition, itemsize: int, processors: int, s
     return 2 * clusters if small else clusters
 
 
-def _ways(program: Program, one: Partition, itemsize: int, shared: int) -> list[Partition]:
+def _ways(program: StepIR, one: Partition, itemsize: int, shared: int) -> list[Partition]:
     """How a division may wait and multiply."""
     loads = sum(node.op == "load" for node in program.nodes)
     warps = 4 if one.resident(program, itemsize) <= 64 * 1024 and loads <= 8 else 8
@@ -286,7 +286,7 @@ def _ways(program: Program, one: Partition, itemsize: int, shared: int) -> list[
     return found
 
 
-def _fits(program: Program, one: Partition, itemsize: int, shared: int) -> bool:
+def _fits(program: StepIR, one: Partition, itemsize: int, shared: int) -> bool:
     alone = one.programs(program.size) == 1
     if one.rows < LEAST and (alone or not one.laned or one.rows * one.units < 32 * one.warps):
         return False  # products of few rows are made by lanes alone, and each thread has a unit
@@ -302,17 +302,17 @@ def _fits(program: Program, one: Partition, itemsize: int, shared: int) -> bool:
     return one.registers(program, itemsize) <= REGISTERS and len(looks) <= 2 * rounds
 
 
-def _polls(program: Program, one: Partition) -> list[str]:
+def _polls(program: StepIR, one: Partition) -> list[str]:
     """How programs may wait where each lane reads what it multiplies."""
     single = schedule(program).rounds == 1
     if one.programs(program.size) not in (*range(MOST + 1), LARGE):
         return ["data"] * single
     # with several rounds, those who look too early keep others from their memory
-    looking = "data" if single else "mail" if any(node.op == "total" for node in program.nodes) else "near"
+    looking = "data" if single else "mail" if any(node.op == "sum" for node in program.nodes) else "near"
     return [looking, "post"]
 
 
-def _gripping(program: Program, one: Partition, itemsize: int, shared: int) -> Partition:
+def _gripping(program: StepIR, one: Partition, itemsize: int, shared: int) -> Partition:
     """With as much of the weights in registers as is fastest."""
     if one.units * min(one.columns(program)) % LEAST:
         return one
@@ -326,14 +326,14 @@ def _gripping(program: Program, one: Partition, itemsize: int, shared: int) -> P
             found += [replace(each, gripped=count) for each in tried]
         chunk //= 2
     fitting = [each for each in found if _fits(program, each, itemsize, shared)]
-    several = any(node.op == "total" or (node.op == "product" and len(node.args) > 1) for node in program.nodes)
+    several = any(node.op == "sum" or (node.op == "matmul" and len(node.args) > 1) for node in program.nodes)
     sign = 1 if several else -1  # of several values, and beside totals, short pieces are faster; of one, long ones
     return min(fitting, key=lambda each: (cost(program, each, itemsize), sign * each.chunk), default=one)
 
 
-def cost(program: Program, one: Partition, itemsize: int) -> float:
+def cost(program: StepIR, one: Partition, itemsize: int) -> float:
     """Microseconds for one step, roughly."""
-    products = [node for node in program.nodes if node.op == "product"]
+    products = [node for node in program.nodes if node.op == "matmul"]
     sent = len(heard(program))
     inner = sum(length for _, length in one.pieces(program.size))
     held, rounds = one.resident(program, itemsize), schedule(program).rounds
@@ -347,7 +347,7 @@ def cost(program: Program, one: Partition, itemsize: int) -> float:
         + held * one.rows / 2 * each.multiplied / 1e6  # in float32 each takes twice as long
         + sent * one.programs(program.size) * each.sent
         + max(0, sent - 1) * (one.units * itemsize < SECTOR) * each.narrow
-        + sum(node.op == "total" for node in program.nodes) * one.programs(program.size) * each.total
+        + sum(node.op == "sum" for node in program.nodes) * one.programs(program.size) * each.total
         + max(0, len(one.looks(program, itemsize)) - rounds) * each.again
         + (max(0, one.registers(program, itemsize) - CROWDED) * each.crowded if each.crowded else 0.0)
     )

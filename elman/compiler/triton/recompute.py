@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.compiler.interpreter import vector
-from elman.compiler.ir import CONSTANT, UNITS, Node, Program, reached
+from elman.compiler.interpreter import parameter_vector
+from elman.compiler.ir import CONSTANT, UNITS, Node, StepIR, dependencies
 from elman.compiler.triton.launcher import module
 from elman.compiler.triton.triton_ops import head, literal, words
 
@@ -18,11 +18,11 @@ WARPS = 4
 class Filling:
     """Some wanted nodes, where `known` ones and all products are given."""
 
-    def __init__(self, program: Program, wanted: tuple[int, ...], known: Container[int], itemsize: int):
-        self.program, self.wanted, self.kinds = program, wanted, program.kinds()
-        given = ("product", "load", "state", "going")
+    def __init__(self, program: StepIR, wanted: tuple[int, ...], known: Container[int], itemsize: int):
+        self.program, self.wanted, self.kinds = program, wanted, program.shapes()
+        given = ("matmul", "load", "state", "active")
         nodes = [Node("known") if n in known or node.op in given else node for n, node in enumerate(program.nodes)]
-        self.order = [(index, nodes[index]) for index in sorted(reached(nodes, wanted))]
+        self.order = [(index, nodes[index]) for index in sorted(dependencies(nodes, wanted))]
         self.given = [index for index, node in self.order if node.op == "known"]
         self.vectors = [index for index, node in self.order if node.op == "vector"]
         self.width = 1 << (program.size - 1).bit_length()
@@ -43,7 +43,7 @@ class Filling:
             passed += [tensor.to(torch.int8) if tensor.dtype == torch.bool else tensor, *tensor.stride()[:2]]
         for index in self.vectors:
             name, part = program.nodes[index].detail
-            passed.append(vector(weights[name], part, program.size).contiguous())
+            passed.append(parameter_vector(weights[name], part, program.size).contiguous())
         device = passed[2].device
         found = {}
         for index in self.wanted:
@@ -82,12 +82,12 @@ class Filling:
             place = f"g{n} + b * g{n}_b + t * g{n}_t"
             units = self.kinds[index] == UNITS
             found = f"tl.load({place}{' + unit' if units else ''}, mask={'all' if units else 'real'}, other=0)"
-            return f"{found} != 0" if self.program.nodes[index].op == "going" else f"{found}.to(tl.float32)"
+            return f"{found} != 0" if self.program.nodes[index].op == "active" else f"{found}.to(tl.float32)"
         if node.op == "vector":
             return f"tl.load(p{self.vectors.index(index)} + unit, mask=inside, other=0.0).to(tl.float32)"
-        if node.op == "total":
+        if node.op == "sum":
             return f"tl.sum(tl.where(inside, {self._full(node.args[0])}, 0.0), 1)[:, None]"
-        if node.op == "spread":
+        if node.op == "broadcast":
             return self._full(node.args[0])
         return self.words[node.op].format(*(self._value(arg) for arg in node.args))
 

@@ -6,26 +6,26 @@ import torch
 from torch import Tensor
 
 from elman.compiler.autodiff import Adjoint
-from elman.compiler.interpreter import together
-from elman.compiler.ir import ROW, UNITS, Node, Program, reached
+from elman.compiler.interpreter import group_matmuls
+from elman.compiler.ir import ROW, UNITS, Node, StepIR, dependencies
 from elman.compiler.triton.recompute import Filling
 
-THERE = ("load", "state", "going")  # what needs not be stored for backward
+THERE = ("load", "state", "active")  # what needs not be stored for backward
 
 
 class Look:
     """What forward stored (ways, places, rows, slots, width), step by step, for one way."""
 
-    def __init__(self, step: Program, stored: tuple[int, ...], history: Tensor, way: int, batch: int, down: bool):
+    def __init__(self, step: StepIR, stored: tuple[int, ...], history: Tensor, way: int, batch: int, down: bool):
         self.step, self.stored, self.history, self.way, self.batch, self.down = step, stored, history, way, batch, down
 
     def at(self, index: int) -> Tensor:
         """The value of a stored node at each step (batch, time, H)."""
-        return self._slots(index, index in self.step.carried and not self.down)
+        return self._slots(index, index in self.step.next_state and not self.down)
 
     def state(self, part: int) -> Tensor:
         """A part of the state before each step."""
-        return self._slots(self.step.carried[part], self.down)
+        return self._slots(self.step.next_state[part], self.down)
 
     def _slots(self, index: int, first: int) -> Tensor:
         history = self.history
@@ -39,14 +39,14 @@ class Recall:
     """What backward needs of a step: what forward has to store for it, and how the rest is found; all that is the same
     in every call."""
 
-    def __init__(self, step: Program, adjoint: Adjoint):
-        self.step, self.kept = step, adjoint.kept
-        self.heard = together(step, adjoint.products)
-        self.kinds = step.kinds()
+    def __init__(self, step: StepIR, adjoint: Adjoint):
+        self.step, self.kept = step, adjoint.saved
+        self.heard = group_matmuls(step, adjoint.matmuls)
+        self.kinds = step.shapes()
         self.needed = tuple(dict.fromkeys((*self.kept, *(arg for args in self.heard for arg in args))))
         self.remembered = self._remembered()
         # sums of squares need their digits; elsewhere what the products have is what the gates saw
-        self.wide = torch.float32 if any(node.op == "total" for node in step.nodes) else None
+        self.wide = torch.float32 if any(node.op == "sum" for node in step.nodes) else None
         there = [index for index in self.kept if index in self.remembered or step.nodes[index].op in THERE]
         self.filled = tuple(index for index in self.kept if index not in there)
         self._fillings: dict[int, Filling] = {}
@@ -55,16 +55,16 @@ class Recall:
         """What no kernel can find afterwards, one number for each unit: all of it, but for numbers that units share;
         of these the products that they are made of."""
         nodes, kinds = self.step.nodes, self.kinds
-        shared = reached(nodes, [index for index in self.kept if kinds[index] == ROW])
-        products = [index for index in sorted(shared) if nodes[index].op == "product"]
+        shared = dependencies(nodes, [index for index in self.kept if kinds[index] == ROW])
+        products = [index for index in sorted(shared) if nodes[index].op == "matmul"]
         own = [index for index in self.needed if kinds[index] == UNITS and nodes[index].op not in THERE]
-        return tuple(dict.fromkeys((*self.step.carried, *products, *own)))
+        return tuple(dict.fromkeys((*self.step.next_state, *products, *own)))
 
     @cached_property
     def reads_drive(self) -> bool:
         """Whether anything needed is found by what drove the step."""
         known = [Node("known") if n in self.remembered else node for n, node in enumerate(self.step.nodes)]
-        return any(known[index].op == "load" for index in reached(known, self.needed))
+        return any(known[index].op == "load" for index in dependencies(known, self.needed))
 
     def filling(self, itemsize: int) -> Filling:
         """Of what was not stored."""
@@ -104,7 +104,7 @@ class Values:
             return self.drive[..., node.detail[1] * size : (node.detail[1] + 1) * size]
         if node.op == "state":
             return self.look.state(node.detail[0])
-        if node.op == "going":
+        if node.op == "active":
             assert self.lengths is not None
             time = torch.arange(self.drive.shape[1], device=self.drive.device)
             return (time < self.lengths.to(time.device).unsqueeze(1)).unsqueeze(-1)

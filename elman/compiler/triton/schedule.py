@@ -9,12 +9,12 @@ one that resets before.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from elman.compiler.ir import Program, reached
+from elman.compiler.ir import StepIR, dependencies
 
 
-def heard(program: Program) -> tuple[int, ...]:
+def heard(program: StepIR) -> tuple[int, ...]:
     """What products take, each once: values of the step, or states."""
-    return tuple(dict.fromkeys(arg for node in program.nodes if node.op == "product" for arg in node.args))
+    return tuple(dict.fromkeys(arg for node in program.nodes if node.op == "matmul" for arg in node.args))
 
 
 class Stage(NamedTuple):
@@ -35,19 +35,19 @@ class Schedule(NamedTuple):
         return sum(stage.meets for stage in self.stages)
 
 
-def schedule(program: Program, kept: Iterable[int] = (), alone: bool = False) -> Schedule:
+def schedule(program: StepIR, kept: Iterable[int] = (), alone: bool = False) -> Schedule:
     """`kept` are nodes to be stored whether others need them or not. Alone, a program owns all units of its rows."""
     nodes = program.nodes
     level: list[int] = []
     inside: set[int] = set()  # heard within the step
     from_state: set[int] = set()  # heard in the next step
     for node in nodes:
-        if node.op == "product":
+        if node.op == "matmul":
             inside |= {arg for arg in node.args if nodes[arg].op != "state"}
-            from_state |= {program.carried[nodes[arg].detail[0]] for arg in node.args if nodes[arg].op == "state"}
+            from_state |= {program.next_state[nodes[arg].detail[0]] for arg in node.args if nodes[arg].op == "state"}
         level.append(max((level[arg] + _later(node.op, nodes[arg].op, alone) for arg in node.args), default=0))
     wanted = list(dict.fromkeys([*kept, *(() if alone else sorted(inside | from_state))]))
-    live = reached(nodes, program.results())
+    live = dependencies(nodes, program.results())
     last = max(level[index] for index in live)
     stages: list[Stage] = []
     known: set[int] = set()
@@ -55,7 +55,7 @@ def schedule(program: Program, kept: Iterable[int] = (), alone: bool = False) ->
         here = [index for index in sorted(live) if level[index] == number]
         sent = [] if alone else [index for index in here if index in inside or index in from_state]
         begun = [] if alone else [index for index in sorted(live) if _begins(program, index, level, number)]
-        urgent = reached(nodes, [*sent, *(nodes[index].args[0] for index in begun)])
+        urgent = dependencies(nodes, [*sent, *(nodes[index].args[0] for index in begun)])
         first = [index for index in here if index in urgent]
         known |= set(sent)
         written = [index for index in here if index in wanted and index not in known]
@@ -69,9 +69,9 @@ def _later(op: str, of: str, alone: bool) -> int:
     """Whether a meeting stands between a value and who takes it."""
     if alone:
         return 0
-    return int(op == "total" or (op == "product" and of != "state"))
+    return int(op == "sum" or (op == "matmul" and of != "state"))
 
 
-def _begins(program: Program, index: int, level: list[int], number: int) -> bool:
+def _begins(program: StepIR, index: int, level: list[int], number: int) -> bool:
     node = program.nodes[index]
-    return node.op == "total" and level[node.args[0]] == number
+    return node.op == "sum" and level[node.args[0]] == number

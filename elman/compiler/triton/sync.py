@@ -73,7 +73,7 @@ class Meeting(KernelWriter):
     def bring_given(self) -> None:
         """What is given two steps from here: whoever fetches it then would else wait for it before he can hear."""
         if self.brought:
-            self.write(f"bring(given + {self.order.soon} * pace)", 2)
+            self.write(f"bring(given + {self.order.after_next} * pace)", 2)
 
     def prepare_to_send(self) -> None:
         """Where each of a program's numbers lies in its block; and the states before the first step are sent."""
@@ -110,7 +110,7 @@ class Meeting(KernelWriter):
     def bring(self) -> None:
         """What is sent two steps from here lies far away until then: there is more of it than the cache holds."""
         if self.bringing:
-            self.write(f"soon = {self.order.soon} - t", 2)
+            self.write(f"soon = {self.order.after_next} - t", 2)
             for index in (index for stage in self.plan.stages for index in stage.sent):
                 self.write(f"bring({self.place(index)} + soon * history_t + own)", 2)
 

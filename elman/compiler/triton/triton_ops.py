@@ -2,8 +2,8 @@
 
 import os
 
-from elman.compiler.interpreter import settled
-from elman.compiler.ir import Program
+from elman.compiler.interpreter import fold_constant
+from elman.compiler.ir import StepIR
 
 HEAD = '''"""Generated; changes are lost."""
 
@@ -193,7 +193,7 @@ def _exact(itemsize: int, rounding: bool) -> bool:
     return itemsize > 2 and not rounding
 
 
-def literal(program: Program, index: int) -> str:
+def literal(program: StepIR, index: int) -> str:
     """The number that a constant node is."""
-    value = settled(program, index)
+    value = fold_constant(program, index)
     return repr(value) if abs(value) < 1e300 else f"float('{value}')"

@@ -1,7 +1,7 @@
 """What all who write a kernel know: the program, how it is divided, the lines so far, and where things lie."""
 
 from elman.compiler.direction import BOTH, DOWN, UP
-from elman.compiler.ir import CONSTANT, UNITS, Program
+from elman.compiler.ir import CONSTANT, UNITS, StepIR
 from elman.compiler.triton.partition import Partition, padded
 from elman.compiler.triton.schedule import Schedule, heard, schedule
 from elman.compiler.triton.triton_ops import interpreted, literal, words
@@ -14,7 +14,7 @@ class KernelWriter:
 
     def __init__(
         self,
-        program: Program,
+        program: StepIR,
         kept: tuple[int, ...],
         part: Partition,
         itemsize: int,
@@ -27,20 +27,20 @@ class KernelWriter:
         self.itemsize = itemsize
         self.rounding = itemsize == 4 and precision == "tf32"
         self.words = words(itemsize, self.rounding)
-        self.kinds = program.kinds()
+        self.kinds = program.shapes()
         self.size, self.width = program.size, padded(program.size)
         self.programs = part.programs(program.size)
         self.plan: Schedule = schedule(program, kept, alone=self.programs == 1)
         nodes = program.nodes
         self.loads = tuple(node.detail for node in nodes if node.op == "load")
         named = [node.detail[0] for node in nodes if node.op == "vector"]
-        named += [matrix.parameter for node in nodes if node.op == "product" for matrix in node.detail]
+        named += [matrix.parameter for node in nodes if node.op == "matmul" for matrix in node.detail]
         self.parameters = tuple(dict.fromkeys(named))
         self.matrices = program.matrices()
-        self.totals = [index for index, node in enumerate(nodes) if node.op == "total"]
+        self.totals = [index for index, node in enumerate(nodes) if node.op == "sum"]
         self.groups: dict[tuple[int, ...], list[int]] = {}
         for index, node in enumerate(nodes):
-            if node.op == "product":
+            if node.op == "matmul":
                 self.groups.setdefault(node.args, []).append(index)
         self.lines: list[str] = []
         self.meetings = 0
@@ -77,13 +77,13 @@ class KernelWriter:
 
     def source(self, arg: int) -> int:
         """What is sent for a product's sake: itself, or what becomes of a state."""
-        return self.program.carried[self.program.nodes[arg].detail[0]] if self.of_state(arg) else arg
+        return self.program.next_state[self.program.nodes[arg].detail[0]] if self.of_state(arg) else arg
 
     def of_state(self, arg: int) -> bool:
         return self.program.nodes[arg].op == "state"
 
     def place(self, index: int, before: bool = False) -> str:
         """Where a stored node lies: a state beside its step, on the side that is walked to; else at it."""
-        beside = self.order.before if before else self.order.after
-        moved = beside if index in self.program.carried else "t"
+        beside = self.order.slot_before if before else self.order.slot_after
+        moved = beside if index in self.program.next_state else "t"
         return f"history + {moved} * history_t + {self.plan.stored.index(index)} * history_p"

@@ -1,4 +1,4 @@
-"""A program at work: one step at a time, or many tokens chosen and stepped on without a return to Python."""
+"""Runs a compiled step: one step per call, or a whole sampling loop in C++ without returning to Python."""
 
 import ctypes
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from elman.compiler.cpu import build
-from elman.compiler.cpu.step.program import Program, address, aligned, pointers
+from elman.compiler.cpu.step.program import CompiledStep, address, aligned, pointers
 
 
 class Rules(ctypes.Structure):
-    """How tokens are chosen; `elman.generation.sampling` says what these mean."""
+    """Sampling settings as a C struct; see `elman.generation.sampling` for their meaning."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("vocab", "top_k", "window", "end", "start", "stops")),
@@ -19,41 +19,41 @@ class Rules(ctypes.Structure):
 
 
 class Runner:
-    """A program on its way: two states, of which each step reads one and writes the other."""
+    """A compiled step with its state, double-buffered: each step reads one copy and writes the other."""
 
-    def __init__(self, program: Program, state: list[Tensor]):
+    def __init__(self, program: CompiledStep, state: list[Tensor]):
         self.program, like = program, program.lowered
         shapes, known = ([tuple(part.shape) for part in parts] for parts in (state, like.state))
-        assert shapes == known, f"a state of {shapes} is not the program's, of {known}"
-        self._memory = [self._remember(number, part) for number, part in enumerate(state)]
+        assert shapes == known, f"the state has shapes {shapes}; the program needs {known}"
+        self._memory = [self._allocate(number, part) for number, part in enumerate(state)]
         self._pointers = [pointers([pair[side] for pair in self._memory]) for side in (0, 1)]
         self.given = torch.empty(like.given.shape, dtype=like.given.dtype)
         self.output = torch.empty(like.output.shape, dtype=like.output.dtype)
-        self._room = aligned(like.scratch)
-        self._scratch = address(self._room)
+        self._scratch_memory = aligned(like.scratch)
+        self._scratch = address(self._scratch_memory)
         self._given, self._output = address(self.given), address(self.output)
         self._now = 0
 
-    def _remember(self, number: int, part: Tensor) -> tuple[Tensor, Tensor]:
-        """A copy of it, and where the next one goes: the same place, if this part of the state slides."""
-        like, slide = self.program.lowered.state[number], self.program.lowered.slides.get(number)
-        if slide is None:
+    def _allocate(self, number: int, part: Tensor) -> tuple[Tensor, Tensor]:
+        """A copy of a part of the state, and memory for its next value: the same memory for a sliding window."""
+        like, window = self.program.lowered.state[number], self.program.lowered.windows.get(number)
+        if window is None:
             return part.to(like.dtype, copy=True).contiguous(), torch.empty(like.shape, dtype=like.dtype)
-        strip = slide.strip(like.dtype)
-        slide.window(strip, like.dtype).copy_(part)
+        strip = window.allocate(like.dtype)
+        window.view(strip, like.dtype).copy_(part)
         return strip, strip
 
     @property
     def state(self) -> list[Tensor]:
-        """After the last step. Further steps write over it: copy what is to be kept."""
+        """The state after the last step. Later steps overwrite it."""
         lowered = self.program.lowered
         return [
-            lowered.slides[n].window(pair[0], lowered.state[n].dtype) if n in lowered.slides else pair[self._now]
+            lowered.windows[n].view(pair[0], lowered.state[n].dtype) if n in lowered.windows else pair[self._now]
             for n, pair in enumerate(self._memory)
         ]
 
     def step(self, given: Tensor) -> Tensor:
-        """The output; the next step writes over it."""
+        """The output, which the next step overwrites."""
         self.given.copy_(given)
         self.advance()
         return self.output
@@ -65,9 +65,10 @@ class Runner:
         self._now = 1 - self._now
 
     def run(self, rules: Rules, uniforms: Tensor, recent: Tensor, final: bool) -> tuple[list[int], list[float]]:
-        """Tokens chosen from `output` and stepped on, one for each of the uniform numbers unless the end comes before.
+        """Samples tokens and steps on, one for each uniform random number, or until the end-of-text token.
 
-        With `final`, no step follows the last. Where logits are broken, the last log-probability is NaN.
+        Returns the tokens and their log-probabilities. With `final`, the last token is not stepped on. Where logits are
+        not finite, the last log-probability is NaN.
         """
         count = len(uniforms)
         tokens, log_probs = torch.empty(count, dtype=torch.long), torch.empty(count, dtype=torch.double)
@@ -92,7 +93,7 @@ class Runner:
         return tokens[:chosen].tolist(), log_probs[: chosen + broken].tolist()
 
     def follow(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Steps through all inputs, and how surprising each target is after its input: nats, in float64."""
+        """Steps through all inputs; returns -log p(target | inputs so far) in nats, in float64."""
         count, vocab = len(inputs), self.output.shape[-1]
         nats, work = torch.empty(count, dtype=torch.double), torch.empty(vocab)
         inputs, targets = inputs.contiguous(), targets.contiguous()

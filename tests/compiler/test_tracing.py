@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from elman.compiler.decompositions import PARTS
+from elman.compiler.decompositions import DECOMPOSITIONS
 from elman.compiler.tracing import trace
 
 
@@ -81,16 +81,16 @@ def test_of_narrow_numbers_torch_knows_the_parts(kind: torch.dtype) -> None:
 def test_every_operation_that_has_parts_is_tried_above(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: no function that splits."""
     tried = set()
-    for operation, function in list(PARTS.items()):
+    for operation, function in list(DECOMPOSITIONS.items()):
 
         def noted(*given: Any, operation: Any = operation, function: Any = function, **named: Any) -> Any:
             tried.add(operation)
             return function(*given, **named)
 
-        monkeypatch.setitem(PARTS, operation, noted)
+        monkeypatch.setitem(DECOMPOSITIONS, operation, noted)
     for function in FUNCTIONS.values():
         trace(function, torch.zeros(4, 6))
-    assert tried == set(PARTS)
+    assert tried == set(DECOMPOSITIONS)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_every_operation_that_has_parts_is_tried_above(monkeypatch: pytest.Monke
 )
 def test_who_looks_at_a_number_is_refused(function) -> None:
     """Planted: lists and arrays, which are no operations, were taken for constants."""
-    with pytest.raises(ValueError, match="looks at the value of a number"):
+    with pytest.raises(ValueError, match="reads the value of a tensor"):
         trace(function, torch.zeros(4, 6))
 
 

@@ -186,18 +186,18 @@ def test_matrices_picked_from_a_table_are_read_where_they_lie(weights, tolerance
             expected = layer.step(x, ())[0]
         torch.testing.assert_close(runner.step(x), expected, rtol=tolerance, atol=tolerance)
         x = x.roll(1, 1)
-    kept = {weight.form for weight in runner.program.lowered.weights}
+    kept = {weight.format for weight in runner.program.lowered.weights}
     assert kept == ({weights, "plain"} if also else {weights})
 
 
 def test_what_is_not_known_is_named():
-    with pytest.raises(CannotCompile, match="cumsum is not known"):
+    with pytest.raises(CannotCompile, match="cumsum is not supported"):
         run(Function(lambda x: x.cumsum(1)), torch.randn(1, 8))
     with pytest.raises(CannotCompile, match="the least numbers"):
         run(Function(lambda x: x.topk(2, largest=False).values), torch.randn(1, 8))
-    with pytest.raises(CannotCompile, match="cannot be traced: it looks at the value of a number"):
+    with pytest.raises(CannotCompile, match="cannot be traced: it reads the value of a tensor"):
         run(Function(lambda x: x * float(x.sum())), torch.randn(1, 8))
-    with pytest.raises(CannotCompile, match="bfloat16 are not known"):
+    with pytest.raises(CannotCompile, match="bfloat16 is not supported"):
         run(Function(lambda x: x * 2), torch.randn(1, 8).bfloat16())
 
 
@@ -211,7 +211,7 @@ def test_what_a_step_keeps_in_its_module_is_refused_and_put_back():
     """Planted: a counter stood still."""
     layer = Function(lambda x: setattr(layer, "count", layer.count + 1) or x * layer.count)
     layer.count = 0
-    with pytest.raises(CannotCompile, match=r"sets self.count, and what lasts"):
+    with pytest.raises(CannotCompile, match=r"assigns self.count; values that last"):
         run(layer, torch.randn(1, 8))
     assert layer.count == 0
 
@@ -307,7 +307,7 @@ def test_without_a_compiler_the_reason_is_said(monkeypatch, tmp_path):
     monkeypatch.undo()
     monkeypatch.setenv("ELMAN_CACHE", str(tmp_path / "file"))
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(NoCompiler, match="cannot be kept"):
+    with pytest.raises(NoCompiler, match="cannot be written"):
         run(Function(lambda x: x * 5), torch.randn(1, 3))
 
 

@@ -14,7 +14,7 @@ def cell_of(name: str, **settings) -> Cell:
 
 
 X = torch.zeros(2, 8, 3)
-LITTLE = "so little work is not worth a compiler's time"
+LITTLE = "the sequence is too short to be worth compiling"
 
 
 def test_long_sequences_take_the_vendors_kernel() -> None:
