@@ -104,7 +104,7 @@ def test_every_operation_that_has_parts_is_tried_above(monkeypatch: pytest.Monke
         lambda x: x.nonzero(),
     ],
 )
-def test_who_looks_at_a_number_is_refused(function) -> None:
+def test_reading_tensor_values_is_rejected(function) -> None:
     """Planted: lists and arrays, which are no operations, were taken for constants."""
     with pytest.raises(ValueError, match="reads the value of a tensor"):
         trace(function, torch.zeros(4, 6))
@@ -141,10 +141,10 @@ def at_places(x: Tensor) -> Tensor:
         lambda x: torch.add(x, 1, out=x),
     ],
 )
-def test_who_writes_into_what_others_hold_is_refused(function) -> None:
-    """And what is there stays. Planted: what was written was lost for those who hold the rest."""
+def test_in_place_writes_into_shared_memory_are_rejected(function) -> None:
+    """The tensor keeps its values. Planted: aliases did not see what was written."""
     x = torch.ones(4, 6)
-    with pytest.raises(ValueError, match="writes into a tensor that others hold"):
+    with pytest.raises(ValueError, match="writes in place into a tensor (from outside|that is also read)"):
         trace(function, x)
     assert torch.equal(x, torch.ones(4, 6))
 
@@ -161,9 +161,9 @@ from elman.cells import CELLS
 from elman.layers import LAYERS
 from elman.models.stack import on_meta
 from elman.compiler.cpu.step import compile_step
-from elman.compiler.cell_program import step_of
+from elman.compiler.cell_program import step_ir
 for name in CELLS:
-    assert not isinstance(step_of(CELLS[name](CELLS[name].Config(hidden_size=8), 8)), str), name
+    assert not isinstance(step_ir(CELLS[name](CELLS[name].Config(hidden_size=8), 8)), str), name
 for name in ("lstm", "attention", "swiglu", "feedforward", "mamba", "s4d", "experts", "convolution", "minlstm"):
     compile_step(LAYERS[name](LAYERS[name].Config.make({}), 16), "fp32", torch.zeros(1, 16))
 on_meta(lambda: torch.nn.Embedding(3, 4))
@@ -171,8 +171,7 @@ print(sorted({"sympy", "torch._dynamo", "torch._inductor"} & set(sys.modules)))
 """
 
 
-def test_nothing_waits_for_torchs_compiler() -> None:
-    """Importing it takes a second, many where Python finds no bytecode. Planted: torch's own tracer; its broadcasting
-    of shapes; initial values drawn where there is no memory."""
+def test_compiling_does_not_import_torchs_compiler() -> None:
+    """That import takes a second. Planted: torch's own tracer; its broadcasting of shapes; initial values on meta."""
     done = subprocess.run([sys.executable, "-c", BEGINNING], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["[]"], done.stdout + done.stderr[-2000:]

@@ -31,7 +31,7 @@ def runtime() -> ctypes.CDLL:
 def use_threads(count: int) -> None:
     """Sets the number of threads of each large matrix-vector product, for this process; the default is one."""
     if count < 1:
-        raise ConfigError(f"the number of threads is {count}; it must be at least 1")
+        raise ConfigError(f"cannot use {count} threads; at least 1 is needed")
     runtime().use_threads(ctypes.c_int64(count))
 
 

@@ -1,4 +1,4 @@
-"""Generated machine code computes what torch computes, and says why where it cannot.
+"""Compiled single steps compute what torch computes, or raise an error with the reason.
 
 Seen to fail: with a tanh without its part near zero, a last panel without its last result, a loop that went on after
 a sum it depends on, eight bits without their zero, the matrix after the chosen one, a place too low among the
@@ -60,7 +60,7 @@ def test_functions_of_one_number_are_right_to_a_millionth():
     with torch.no_grad():
         expected = layer.step(x, ())[0][0]
     for function, found, right in zip(functions, run(layer, x)[0], expected, strict=True):
-        told = (right.abs() > 1.2e-38) | (right == 0) | right.isnan()  # the least numbers of all count as zero
+        told = (right.abs() > 1.2e-38) | (right == 0) | right.isnan()  # topk of the smallest values of all count as zero
         rough = 1e-35
         if function is F.gelu:  # a product with 1 + erf, which nobody has better than to the last digit of 1
             told, rough = told & x[0].isfinite(), 2e-6
@@ -190,10 +190,10 @@ def test_matrices_picked_from_a_table_are_read_where_they_lie(weights, tolerance
     assert kept == ({weights, "plain"} if also else {weights})
 
 
-def test_what_is_not_known_is_named():
+def test_unsupported_operations_are_named():
     with pytest.raises(CannotCompile, match="cumsum is not supported"):
         run(Function(lambda x: x.cumsum(1)), torch.randn(1, 8))
-    with pytest.raises(CannotCompile, match="the least numbers"):
+    with pytest.raises(CannotCompile, match="topk of the smallest values"):
         run(Function(lambda x: x.topk(2, largest=False).values), torch.randn(1, 8))
     with pytest.raises(CannotCompile, match="cannot be traced: it reads the value of a tensor"):
         run(Function(lambda x: x * float(x.sum())), torch.randn(1, 8))
@@ -201,13 +201,13 @@ def test_what_is_not_known_is_named():
         run(Function(lambda x: x * 2), torch.randn(1, 8).bfloat16())
 
 
-def test_noise_is_not_drawn_once_for_all_steps():
+def test_random_numbers_are_no_constants():
     """Planted: what depends on no input was computed before the first step, random numbers too."""
     with pytest.raises(CannotCompile, match=r"random numbers \(randn\)"):
         run(Function(lambda x: x + torch.randn(8, device=x.device)), torch.randn(1, 8))
 
 
-def test_what_a_step_keeps_in_its_module_is_refused_and_put_back():
+def test_attributes_assigned_by_a_step_are_rejected_and_restored():
     """Planted: a counter stood still."""
     layer = Function(lambda x: setattr(layer, "count", layer.count + 1) or x * layer.count)
     layer.count = 0
@@ -269,10 +269,10 @@ class Changing(nn.Module):
     [
         (lambda state: state.double() + 1, r"float32, and \(1, 6\) torch.float64"),
         (lambda state: torch.cat([state, state], 1) + 1, r"\(1, 6\) torch.float32, and \(1, 12\)"),
-        (lambda state: (state + 1, state), "2 parts of state of 1"),
+        (lambda state: (state + 1, state), "has 1 parts, and 2 after a step"),
     ],
 )
-def test_a_state_of_another_size_is_never_written_over_the_old_one(change, reason):
+def test_a_state_that_changes_shape_or_dtype_is_rejected(change, reason):
     """Planted: no look at the new state: memory behind the old one was overwritten, and the process died."""
     with pytest.raises(CannotCompile, match=reason):
         compile_step(Changing(change), given=torch.zeros(1, 6))
@@ -289,14 +289,14 @@ def test_weights_can_be_renewed_without_compiling():
     torch.testing.assert_close(runner.step(x), layer.step(x, ())[0].detach(), rtol=1e-5, atol=1e-5)
 
 
-def test_machine_code_leaves_the_arithmetic_of_the_process_alone():
+def test_flushing_denormals_is_undone_after_a_step():
     found = run(Function(lambda x: x * 0.5), torch.tensor([[1.5e-38, 1.0]]))
     assert found.tolist() == [[0.0, 0.5]]
     assert 2.3e-308 / 4 > 0
     assert torch.tensor(1.5e-38) * 0.5 > 0
 
 
-def test_without_a_compiler_the_reason_is_said(monkeypatch, tmp_path):
+def test_a_missing_compiler_or_cache_is_an_error_with_its_reason(monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "no-such-compiler")
     build.compiler.cache_clear()
     try:
