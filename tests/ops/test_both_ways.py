@@ -36,7 +36,7 @@ def test_one_launch_equals_two_runs_in_the_interpreter(tmp_path: Path) -> None:
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_both_ways_compile_for_a_gpu_and_read_as_wide_as_one(direction: str, tmp_path: Path) -> None:
     """What the interpreter forgives. Four numbers are fetched at once only if the compiler knows all are aligned."""
-    cached = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": f"{HERE.parents[1]}:{HERE}"}
+    cached = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": f"{HERE.parents[1]}:{HERE.parent}:{HERE}"}
     own = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-c", PROGRAM, direction]
     done = subprocess.run(command, env={**own, **cached}, capture_output=True, text=True, check=False)

@@ -254,7 +254,7 @@ def test_the_reason_why_a_cell_has_no_kernel_is_told(monkeypatch: pytest.MonkeyP
     pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     problem = compiled_triton.obstacle(Counting(), torch.zeros(2, 3, 3), None)
-    assert problem == "counting cannot be compiled: its step uses cumsum, which no kernel of ours knows"
+    assert problem == "counting cannot be compiled: its step uses cumsum, which the compiler does not support"
 
 
 def test_on_a_cpu_nobody_speaks_of_it() -> None:
