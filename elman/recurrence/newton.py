@@ -113,7 +113,7 @@ def solve(cell: Any, drive: Tensor, state: State) -> tuple[Parts, Jacobians, Cer
         certificate = _certificate(iteration, news, states, floor=1.0)
         if certificate.holds or not certificate.residual < torch.inf:
             break
-        changes: dict[int, Tensor] = {}  # of the old states of parts solved so far; the last part (the LSTM's c) is first
+        changes: dict[int, Tensor] = {}  # of old states of the parts solved so far; the LSTM's c is first
         for p in reversed(range(len(news))):
             inputs = news[p] - jacobians[p][p] * before[p]
             for q, change in changes.items():
@@ -125,7 +125,7 @@ def solve(cell: Any, drive: Tensor, state: State) -> tuple[Parts, Jacobians, Cer
 
 
 def _confirmed(certificate: Certificate, cell: Any, drive: Tensor, states: Parts, state: State) -> Certificate:
-    """The certificate, unless the last step by itself differs: then a step mixes rows, is random, or counts its calls."""
+    """The certificate, unless the last step by itself differs: if steps mix rows, are random or count calls."""
     before = [_shifted(first, part)[:, -1] for first, part in zip(_parts(state), states, strict=True)]
     _, new = cell.step(drive[:, -1], _like(state, before))
     pairs = list(zip(_parts(new), [part[:, -1] for part in states], strict=True))
@@ -136,7 +136,7 @@ def _confirmed(certificate: Certificate, cell: Any, drive: Tensor, states: Parts
 
 
 def linearize(cell: Any, drive: Tensor, before: Parts, state: State) -> tuple[Parts, Jacobians]:
-    """f and the diagonal of its Jacobian at all steps. Entries are clamped to [-1, 1], so that the scan cannot explode."""
+    """f and the diagonal of its Jacobian at all steps, clamped to [-1, 1], so that the scan cannot explode."""
     with torch.enable_grad(), _DiagonalProducts():
         olds = [old.detach().requires_grad_() for old in before]
         _, *news = _steps(cell, drive.detach(), olds, state)
@@ -148,7 +148,7 @@ def linearize(cell: Any, drive: Tensor, before: Parts, state: State) -> tuple[Pa
 
 
 class _DiagonalProducts(TorchFunctionMode):
-    """F.linear by square blocks gets the gradient of its diagonal alone: one backward pass then gives the diagonal of J."""
+    """Gives F.linear by square blocks the gradient of its diagonal alone, so that one backward pass yields diag J."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not F.linear or args[1].shape[0] % args[1].shape[1]:

@@ -144,7 +144,7 @@ def at_places(x: Tensor) -> Tensor:
 def test_in_place_writes_into_shared_memory_are_rejected(function) -> None:
     """The tensor keeps its values. Planted: aliases did not see what was written."""
     x = torch.ones(4, 6)
-    with pytest.raises(ValueError, match="writes in place into a tensor (from outside|that is also read)"):
+    with pytest.raises(ValueError, match=r"writes in place into a tensor (from outside|that is also read)"):
         trace(function, x)
     assert torch.equal(x, torch.ones(4, 6))
 

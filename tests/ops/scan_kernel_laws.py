@@ -127,10 +127,10 @@ def test_a_stretch_that_waits_in_vain_ends_and_says_so(monkeypatch: pytest.Monke
     tensors = draws((1, 20, 2))
     with monkeypatch.context() as patch:
         patch.setattr(kernel_timeout, "PATIENCE", 3)
-        patch.setattr(lookback, "tell", lambda place, value, valid: None)
+        patch.setattr(lookback, "publish", lambda place, value, valid: None)
         history, _ = linear_scan_kernel(*tensors)
         assert history[0, 4:].isnan().all()
-        with pytest.raises(TrainingError, match="waited in vain"):
+        with pytest.raises(TrainingError, match="timed out"):
             linear_scan_kernel(*tensors)
     assert not linear_scan_kernel(*tensors)[0].isnan().any()
 

@@ -20,10 +20,10 @@ from elman.ops.scan import kernel, lookback
 from elman.ops.selective import fused, kernel as selective
 from elman.ops.short_convolution import fused as convolution, kernel as short
 
-INTEGERS = "time channels size stretches gate_time batch steps segments rows window limit"
+INTEGERS = "time channels size tiles gate_time batch steps segments rows window limit"
 INTEGERS += " decay_row decay_time inputs_row inputs_time given_time made_time words stride"
 NARROW = "decay inputs x delta write read gate values vectors seen given made scores"
-WORDS = {"told": "i32", "alarm": "i32", "targets": "i64"}
+WORDS = {"mailbox": "i32", "alarm": "i32", "targets": "i64"}
 
 def build(function, constants, kind, warps):
     types = {}

@@ -59,18 +59,21 @@ class Broken(Cell):
 
 
 @pytest.mark.parametrize(
-    ("cell", "told"),
+    ("cell", "reason"),
     [
-        (Broken(lambda drive, state: drive + state), "gives a Tensor; it gives its output and the new state"),
-        (Broken(lambda drive, state: (state.add_(drive), state)), "changes the state that it is given"),
-        (Broken(lambda drive, state: (drive, state[:, :3])), r"a state of \[\(2, 3\)\] from one of \[\(2, 4\)\]"),
-        (Broken(lambda drive, state: (drive, (state, state))), "a state keeps its form"),
+        (Broken(lambda drive, state: drive + state), "returns a Tensor, not its output and the new state"),
+        (Broken(lambda drive, state: (state.add_(drive), state)), "modifies its state in place"),
+        (
+            Broken(lambda drive, state: (drive, state[:, :3])),
+            r"the shapes of its state from \[\(2, 4\)\] to \[\(2, 3\)\]",
+        ),
+        (Broken(lambda drive, state: (drive, (state, state))), "changes the shapes of its state"),
         (Broken(lambda drive, state: (drive, state), lambda zeros: {"a": zeros}), "a tuple of states, not a dict"),
     ],
 )
-def test_a_step_that_breaks_its_promise_is_told_so(cell: Cell, told: str) -> None:
+def test_a_step_that_breaks_its_contract_is_an_error(cell: Cell, reason: str) -> None:
     """Planted: no look at the first step: a state changed in place gave the last output at every position."""
-    with torch.no_grad(), pytest.raises(ConfigError, match=told):
+    with torch.no_grad(), pytest.raises(ConfigError, match=reason):
         recur(cell, X, cell.initial_state(2))
 
 
