@@ -9,7 +9,7 @@ from torch import Tensor
 from elman.layers.base import LAYERS
 from elman.layers.heads import HeadedLayer, HeadsConfig
 from elman.layers.ring import Ring, ring_of
-from elman.ops.attention import may_read_values, attend, attend_to_past
+from elman.ops.attention import attend, attend_to_past, may_read_values
 from elman.ops.taps import listening, stepping
 from elman.registry import Pace, Traits
 from elman.shapes import Lengths, Sequence, Step

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from elman import config as settings
 from elman.errors import ConfigError
 from elman.layers.base import SequenceLayer
-from elman.ops.attention import Score, ScoreKind, may_read_values, explain
+from elman.ops.attention import Score, ScoreKind, explain, may_read_values
 from elman.ops.norms import RMSNorm
 from elman.ops.positions import alibi_slopes, rotary_angles, rotate
 from elman.ops.taps import tap

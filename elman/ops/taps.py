@@ -1,10 +1,10 @@
 """Taps: named intermediate values (activation hooks) that can be recorded or edited.
 
-`keep = tap("gate.forget", torch.sigmoid(...))` returns its value unchanged, at the cost of one look-up without listeners.
-A site is scope and name, `layers.0.lstm.gate.forget`; a pattern may add times: `@5`, `@2:6`. Models open a scope for each
-layer. Loops over time open `stepping`, so that values of single steps are concatenated along the time axis (batch, time,
-...) like those of whole sequences. Listeners run in the order in which they were opened: a recorder inside of an edit
-records the edited value.
+`keep = tap("gate.forget", torch.sigmoid(...))` returns its value unchanged; without listeners it costs one look-up.
+A site is scope and name, `layers.0.lstm.gate.forget`; a pattern may add times: `@5`, `@2:6`. Models open a scope for
+each layer. Loops over time open `stepping`, so that values of single steps are concatenated along the time axis (batch,
+time, ...) like those of whole sequences. Listeners run in the order in which they were opened: a recorder inside of an
+edit records the edited value.
 """
 
 import warnings

@@ -97,7 +97,7 @@ def by_length(name: str, cell: Cell, x: Tensor, listen: Listen) -> list[int]:
     return found
 
 
-def gains(cell: Cell, x: Tensor, listen: Listen) -> tuple[list[float], list[int]]:
+def gains(cell: Any, x: Tensor, listen: Listen) -> tuple[list[float], list[int]]:
     """Lyapunov exponents and iterations of an RNN whose recurrent matrix is random, with each spectral radius."""
     matrix = torch.randn(UNITS, UNITS) / math.sqrt(UNITS)
     exponents, iterations = [], []
@@ -118,7 +118,8 @@ def lyapunov_exponent(cell: Cell, x: Tensor) -> float:
     """The mean logarithm per step by which the Jacobians J_t stretch a tangent vector along the trajectory."""
     state, tangent, total = cell.initial_state(len(x)), torch.ones(len(x), UNITS) / math.sqrt(UNITS), 0.0
     for drive in cell.drive(x).unbind(1):
-        state, tangent = torch.func.jvp(lambda h, drive=drive: cell.step(drive, h)[1], (state,), (tangent,))
+        derivative: Any = torch.func.jvp(lambda h, drive=drive: cell.step(drive, h)[1], (state,), (tangent,))
+        state, tangent = derivative
         total += float(tangent.norm().log())
         tangent = tangent / tangent.norm()
     return total / x.shape[1]
