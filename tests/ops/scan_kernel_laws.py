@@ -20,7 +20,7 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """Several blocks of channels, several stretches of steps, with a rest in both."""
     monkeypatch.setattr(kernel, "PLAN", SMALL)
     monkeypatch.setattr(kernel, "BACK", SMALL)
-    monkeypatch.setattr(kernel, "WIDEST", request.param)
+    monkeypatch.setattr(kernel, "MAX_WINDOW", request.param)
 
 
 def draws(shape: tuple[int, ...], kind: torch.dtype = torch.float64, decay: str = "full") -> list[Tensor]:
@@ -69,7 +69,7 @@ def test_a_kernel_equals_the_definition(batch, time, width, decay, reverse, ragg
 def test_time_may_be_cut_into_windows(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: only the last effects of a window that were asked for together counted; effects after the own stretch,
     too."""
-    monkeypatch.setattr(kernel, "WIDEST", min(kernel.WIDEST, 11))
+    monkeypatch.setattr(kernel, "MAX_WINDOW", min(kernel.MAX_WINDOW, 11))
     tensors = draws((2, 45, 3))
     found = everything(linear_scan_kernel, tensors, None, reverse)
     torch.testing.assert_close(found, everything(linear_scan_reference, tensors, None, reverse), rtol=1e-10, atol=1e-10)
@@ -106,7 +106,7 @@ def test_what_is_not_needed_is_not_computed() -> None:
 def test_a_nan_is_passed_on_as_one(widest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the one whose bits mean that nothing was told yet. Planted: told as it is, whereupon others waited."""
     monkeypatch.setattr(kernel, "PLAN", SMALL)
-    monkeypatch.setattr(kernel, "WIDEST", widest)
+    monkeypatch.setattr(kernel, "MAX_WINDOW", widest)
     if DEVICE == "cpu":  # where nobody has to wait
         monkeypatch.setattr(kernel_timeout, "PATIENCE", 10)
     decay, inputs, initial = draws((1, 20, 2))

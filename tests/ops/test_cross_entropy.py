@@ -35,13 +35,13 @@ def test_chunks_change_neither_value_nor_gradients(positions, width, words, bias
 
 @pytest.mark.parametrize("chunk", [2, 7])
 @pytest.mark.parametrize("bias", [True, False])
-def test_words_added_for_round_numbers_change_nothing(monkeypatch, bias, chunk):
+def test_vocabulary_padding_changes_nothing(monkeypatch, bias, chunk):
     """Planted: added words that had a bias of 0; gradients of added words that were not left out."""
     features, weight, offset, targets = example(7, 4, 10, bias, torch.float64)
     wanted = [tensor for tensor in (features, weight, offset) if tensor is not None]
     expected = cross_entropy_reference(features, weight, offset, targets)
     monkeypatch.setattr(cross_entropy, "ALIGNED", {"cpu": 8})
-    monkeypatch.setattr(cross_entropy, "MANY", 7)
+    monkeypatch.setattr(cross_entropy, "MIN_PADDED", 7)
     monkeypatch.setattr(cross_entropy, "CPU_LOGITS", chunk * 10)
     found = cross_entropy_sum(features, weight, offset, targets)
     torch.testing.assert_close(found, expected)

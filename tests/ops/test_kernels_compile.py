@@ -21,7 +21,7 @@ from elman.ops.selective import fused, kernel as selective
 from elman.ops.short_convolution import fused as convolution, kernel as short
 
 INTEGERS = "time channels size tiles gate_time batch steps segments rows window limit"
-INTEGERS += " decay_row decay_time inputs_row inputs_time given_time made_time words stride"
+INTEGERS += " decay_row decay_time inputs_row inputs_time given_time made_time vocab stride"
 NARROW = "decay inputs x delta write read gate values vectors seen given made scores"
 WORDS = {"mailbox": "i32", "alarm": "i32", "targets": "i64"}
 

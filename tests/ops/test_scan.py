@@ -21,8 +21,8 @@ def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """Short sequences in several stretches of several chunks, with a rest at the end."""
     if request.param == "short chunks":
         monkeypatch.setattr(chunked, "CPU_STEPS", 3)
-        monkeypatch.setattr(chunked, "CPU_CHUNKS", 2)
-        monkeypatch.setattr(chunked, "CPU_NUMBERS", 24)
+        monkeypatch.setattr(chunked, "CPU_MIN_CHUNKS", 2)
+        monkeypatch.setattr(chunked, "CPU_ELEMENTS", 24)
     elif request.param == "as on a GPU":
         pieces = chunked._pieces
         monkeypatch.setattr(chunked, "_pieces", lambda like: pieces(torch.empty(like.shape, device="meta")))
@@ -138,7 +138,7 @@ def test_which_form_runs_can_be_asked_for_and_is_told(monkeypatch: pytest.Monkey
             scan.FORMS, name, form._replace(run=lambda *given, name=name: (taken.append(name), given[1:3])[1])
         )
     tensors = torch.rand(4), torch.rand(2, 5, 4), torch.rand(2, 4)
-    assert scan.explain(tensors[1]) == "chunked: chunks side by side in torch"
+    assert scan.explain(tensors[1]) == "chunked: chunks in parallel, in torch"
     linear_scan(*tensors)
     with recurrence.using("reference"):
         assert scan.explain(tensors[1]) == "reference: the plain loop, as asked"
@@ -174,9 +174,9 @@ def test_in_reverse_it_is_the_scan_of_each_row_turned_round(batch, steps, decay,
 
 
 @pytest.mark.parametrize("shape", [(2, 4), (2, 2), (3, 3), (2,), (2, 1, 3)])
-def test_a_state_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+def test_an_initial_state_of_another_shape_is_an_error(shape: tuple[int, ...]) -> None:
     """Planted: one that is too short, behind which a kernel would read on."""
-    with pytest.raises(ConfigError, match=r"inputs of shape \(2, 5, 3\) begins with a state of \(2, 3\), not"):
+    with pytest.raises(ConfigError, match=r"inputs of shape \(2, 5, 3\) needs an initial state of shape \(2, 3\), not"):
         linear_scan(torch.rand(2, 5, 3), torch.rand(2, 5, 3), torch.rand(shape))
 
 
