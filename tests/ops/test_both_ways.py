@@ -52,7 +52,7 @@ import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from unit_cases import cell_of
-from elman.recurrence import generated
+from elman.recurrence import compiled_triton
 from elman.compiler.triton.launcher import Kernel
 from elman.compiler.triton.partition import Partition
 
@@ -65,7 +65,7 @@ def kind_of(name):
         return "*i32"
     return "*fp32" if name in FLOATS or name.startswith("initial") else "*bf16"
 
-made = generated.plan(cell_of("lstm", hidden_size=64))
+made = compiled_triton.plan(cell_of("lstm", hidden_size=64))
 program = made.program(sys.argv[1])
 for both in (False, True):
     part = Partition(16, 16, split=4, chunk=64)

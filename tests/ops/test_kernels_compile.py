@@ -15,7 +15,7 @@ import itertools
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from elman.ops import softmax_errors
+from elman.ops import softmax_gradient_kernel
 from elman.ops.scan import kernel, lookback
 from elman.ops.selective import fused, kernel as selective
 from elman.ops.short_convolution import fused as convolution, kernel as short
@@ -56,7 +56,7 @@ for function, gated in itertools.product((fused.fold, fused.forward, fused.backw
     ptx = build(function, {**absent, **sizes}, "fp32" if gated else "bf16", selective.PLAN.warps)
     if function is not fused.backward:  # lanes that share a channel exchange numbers by themselves
         assert "ld.shared" not in ptx
-build(softmax_errors.errors, {"BLOCK": softmax_errors.BLOCK}, "bf16", softmax_errors.WARPS)
+build(softmax_gradient_kernel.errors, {"BLOCK": softmax_gradient_kernel.BLOCK}, "bf16", softmax_gradient_kernel.WARPS)
 sizes = {"TAPS": 4, "STEPS": short.PLAN.steps, "BLOCK": short.PLAN.block}
 build(convolution.correlate, sizes, "bf16", short.PLAN.warps)
 for back in (False, True):
