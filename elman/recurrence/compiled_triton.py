@@ -105,7 +105,9 @@ class CompiledCell:
             key = which, saved, part, dtype, reverse, precision
             if key not in self.kernels:
                 bidirectional = len(reverse) == 2
-                self.kernels[key] = Kernel(self.program(which), saved, part, dtype, reverse[0], precision, bidirectional)
+                self.kernels[key] = Kernel(
+                    self.program(which), saved, part, dtype, reverse[0], precision, bidirectional
+                )
             self.kernel_of_call[call] = self.kernels[key]
         return self.kernel_of_call[call]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from cell_cases import CASES, cell_of
+from cell_equivalence import assert_same, carried, compare, results
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_laws import assert_same, carried, compare, results
 from torch import Tensor, nn
-from unit_cases import CASES, cell_of
 
 from elman.cells import Cell, PastProduct
 from elman.compiler.cpu import build, runtime
@@ -170,7 +170,7 @@ def bits() -> str:
 
 @pytest.mark.slow
 def test_the_bits_are_the_same_in_every_run_and_process() -> None:
-    program = f"import sys; sys.path[:0] = {[str(HERE), str(HERE.parents[1])]}\n"
+    program = f"import sys; sys.path[:0] = {[str(HERE), str(HERE.parent), str(HERE.parents[1])]}\n"
     program += "import torch; torch.set_num_threads(1)\nfrom test_compiled import bits; print(bits())"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert bits() == bits() == found.stdout.strip()

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from cell_cases import cell_of
+from cell_equivalence import assert_same, carried, results
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_laws import assert_same, carried, results
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import parametrizations
-from unit_cases import cell_of
 
 from elman.cells import Cell
 from elman.compiler.cell_program import first_parameter

@@ -1,14 +1,11 @@
-"""Every kernel compiles for a GPU, also where none is: the interpreter forgives what the compiler does not."""
+"""Handwritten kernels compile for a Hopper GPU, also without one: the interpreter accepts what the compiler rejects."""
 
 import os
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
-
-HERE = Path(__file__).parent
 
 PROGRAM = """
 import itertools
@@ -73,13 +70,3 @@ def test_every_kernel_compiles() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(done.stdout.splitlines()) == 14
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("triton") is None, reason="kernels are written in Triton")
-def test_recurrences_stay_on_the_chip(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment |= {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(HERE.parents[1])}
-    command = [sys.executable, "-m", "pytest", str(HERE / "on_chip_laws.py"), "-x", "-q", "-p", "no:cacheprovider"]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stdout[-4000:]

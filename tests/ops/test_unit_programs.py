@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from cell_cases import CASES, Invented, cell_of, parts_of
 from torch import Tensor, nn
-from unit_cases import CASES, Invented, cell_of, parts_of
 
 from elman.cells import CELLS, Cell, PastProduct
 from elman.compiler.autodiff import derive

@@ -1,4 +1,4 @@
-"""What is measured, the most telling first: one shape of each kind, then the other shapes, then ways of use_partitions."""
+"""What is measured, the most telling first: one shape of each kind, then the other shapes, then partitions to sweep."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace

@@ -92,9 +92,7 @@ class _Recurrence(torch.autograd.Function):
         step, adjoint = compiled.step, compiled.adjoint
         history, *rest = ctx.saved_tensors
         drives = rest[: len(reverse)]
-        weights = [
-            dict(zip(compiled.names, own, strict=True)) for own in _by_direction(rest[len(reverse) :], reverse)
-        ]
+        weights = [dict(zip(compiled.names, own, strict=True)) for own in _by_direction(rest[len(reverse) :], reverse)]
         batch, time, _ = drives[0].shape
         device, stored = history.device, ctx.stored
         opposite = tuple(not back for back in reverse)

@@ -49,9 +49,7 @@ class Emitter:
         functions = "\n".join(b.functions.values())
         source = prelude(b.itemsize, b.tf32) + functions + self._signature() + "\n".join(b.lines) + "\n"
         plan = b.schedule
-        return KernelSource(
-            source, b.loads, b.parameters, plan.stored, tuple(b.polled), len(b.totals), plan.exchanges
-        )
+        return KernelSource(source, b.loads, b.parameters, plan.stored, tuple(b.polled), len(b.totals), plan.exchanges)
 
     def _signature(self) -> str:
         """Suffixes: _r, _t, _n, _d strides (elements) of row, step, node and direction; _back the second direction."""

@@ -118,8 +118,7 @@ ACQUIRE = (
     "dtype=tl.int32, is_pure=False, pack=1)"
 )
 PIN_LAYOUT = (
-    'tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r,r", [x, like], '
-    "dtype=tl.float32, is_pure=False, pack=1)"
+    'tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r,r", [x, like], dtype=tl.float32, is_pure=False, pack=1)'
 )
 OPAQUE = 'tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)'
 TO_TF32 = 'tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)'
