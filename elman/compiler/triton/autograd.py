@@ -107,8 +107,8 @@ class _Recurrence(torch.autograd.Function):
             own = StepValues(compiled.save_plan, saved, drives[direction], weights[direction], lengths)
             values.append(own)
             loads.append({("kept", place): value for place, value in enumerate(own.kept())})
-            missing = d_output is None
-            loads[-1]["output", 0] = zeros.expand(batch, time, -1) if missing else _contiguous_rows(d_output)
+            d_rows = zeros.expand(batch, time, -1) if d_output is None else _contiguous_rows(d_output)
+            loads[-1]["output", 0] = d_rows
             d_final.append([zeros.expand(batch, -1) if one is None else one for one in d_last])
         d_initial, sums = kernel(written.permute(0, 3, 1, 2, 4), loads, d_final, weights, lengths)
         found: list[Any] = [None]

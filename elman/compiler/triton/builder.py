@@ -12,7 +12,7 @@ Names in a generated kernel (shapes in brackets; R rows of a group, U units of a
 
 from elman.compiler.direction import BOTH, DOWN, UP
 from elman.compiler.ir import CONSTANT, UNITS, Program
-from elman.compiler.triton.partition import SENTINEL, Partition, padded
+from elman.compiler.triton.partition import Partition, SyncMode, padded
 from elman.compiler.triton.schedule import Schedule, matmul_inputs, schedule
 from elman.compiler.triton.triton_ops import interpreted, literal, op_templates
 
@@ -61,7 +61,7 @@ class KernelBuilder:
         self.polls_sums = self.clustered and self.exchange.polled
         self.st_async = self.exchange.values if self.clustered else None
         self.exchanged = matmul_inputs(program)
-        self.prefetches_history = part.sync == SENTINEL and several and not interpreted()
+        self.prefetches_history = part.sync == SyncMode.SENTINEL and several and not interpreted()
         wide = [number for number, load in enumerate(self.loads) if load[2] == UNITS]
         self.prefetched_inputs = wide if part.waits_on_chip and self.clustered else []
         self.lines: list[str] = []

@@ -17,14 +17,7 @@ product outside of the kernel):
 from typing import NamedTuple
 
 from elman.compiler.ir import Program
-from elman.compiler.triton.partition import (
-    CLUSTER_BARRIER,
-    CLUSTER_SENTINEL,
-    COUNTER,
-    SENTINEL,
-    ST_ASYNC,
-    Partition,
-)
+from elman.compiler.triton.partition import Partition, SyncMode
 from elman.compiler.triton.schedule import matmul_inputs, schedule
 
 SECTOR = 32  # bytes; the least that a store to global memory moves
@@ -49,14 +42,14 @@ class StepCost(NamedTuple):
 _COUNTER = StepCost(1.44, 24.4, 8.9, 4.9, 0.0, 0.87, 0.003, 0.0, 0.0)
 _SENTINEL = StepCost(0.95, 34.9, 4.15, 6.8, 0.0, 0.77, 0.0, 0.15, 0.01)
 COSTS = {
-    COUNTER: _COUNTER,
-    SENTINEL: _SENTINEL,
-    CLUSTER_BARRIER: _SENTINEL._replace(exchange=0.8, narrow=0.0, total=0.02),
-    CLUSTER_SENTINEL: _SENTINEL._replace(exchange=0.65, narrow=0.0, total=0.004),
+    SyncMode.COUNTER: _COUNTER,
+    SyncMode.SENTINEL: _SENTINEL,
+    SyncMode.CLUSTER_BARRIER: _SENTINEL._replace(exchange=0.8, narrow=0.0, total=0.02),
+    SyncMode.CLUSTER_SENTINEL: _SENTINEL._replace(exchange=0.65, narrow=0.0, total=0.004),
     # 52 us/MB: about 14 bytes per cycle into each processor, and two programs may share one
-    ST_ASYNC: StepCost(0.4, 52.0, 8.0, 11.0, 0.0, 0.0, 0.004, 0.0, 0.01, send=0.004),
+    SyncMode.ST_ASYNC: StepCost(0.4, 52.0, 8.0, 11.0, 0.0, 0.0, 0.004, 0.0, 0.01, send=0.004),
 }
-WGMMA = StepCost(1.45, 26.6, 6.3, 3.1, 0.32, 0.0, 0.005, 0.0, 0.0)  # with COUNTER
+WGMMA = StepCost(1.45, 26.6, 6.3, 3.1, 0.32, 0.0, 0.005, 0.0, 0.0)  # with SyncMode.COUNTER
 SINGLE = StepCost(0.3, 0.0, 4.5, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0)  # one program per group; a guess, never fitted
 
 

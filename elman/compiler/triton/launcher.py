@@ -16,7 +16,7 @@ from elman.compiler.ir import UNITS, Program
 from elman.compiler.triton.builder import KernelBuilder
 from elman.compiler.triton.cluster import cluster_launch
 from elman.compiler.triton.emit import Emitter, KernelSource
-from elman.compiler.triton.partition import CLUSTER_BARRIER, CLUSTER_SENTINEL, MMA_K, SENTINEL, Partition, padded
+from elman.compiler.triton.partition import MMA_K, Partition, SyncMode, padded
 from elman.ops import kernel_timeout
 from elman.ops.cache import cache_folder
 from elman.ops.sentinel import ABSENT
@@ -49,7 +49,7 @@ class Kernel:
         self.matrices = program.matrices()
         self.programs = partition.programs(program.size)
         self.packs_pairs = partition.packs_pairs(dtype.itemsize) and program.size % 2 == 0
-        self.polls_history = partition.sync in (SENTINEL, CLUSTER_SENTINEL) and self.programs > 1
+        self.polls_history = partition.sync in (SyncMode.SENTINEL, SyncMode.CLUSTER_SENTINEL) and self.programs > 1
         self.uses_counter = builder.uses_counter
         self.exchange = builder.exchange if builder.clustered else None
         self.compiled: dict[Any, Any] = {}
@@ -120,7 +120,7 @@ class Kernel:
             strides = tensors[0].stride()
             arguments += [*tensors, strides[1], strides[0]]
         self._launch((groups, 1 if self.exchange else self.programs, directions), arguments, device)
-        if self.programs > 1 and self.partition.sync != CLUSTER_BARRIER:  # which cannot time out
+        if self.programs > 1 and self.partition.sync != SyncMode.CLUSTER_BARRIER:  # which cannot time out
             kernel_timeout.send(device)
         return final, sums
 

@@ -13,17 +13,10 @@ Example, GRU forward, H 512: three products of the old state; bundles of 2 and 1
 """
 
 from elman.compiler.ir import UNITS, Matrix
+from elman.compiler.triton import spin_loads
 from elman.compiler.triton.builder import KernelBuilder
 from elman.compiler.triton.partition import READ_WINDOW, powers
-from elman.compiler.triton.spin_loads import (
-    SHARED_LOAD,
-    ValueTile,
-    WeightTile,
-    load_function,
-    plain_loads,
-    polling_loads,
-    weight_load_function,
-)
+from elman.compiler.triton.spin_loads import ValueTile, WeightTile
 from elman.compiler.triton.triton_ops import interpreted
 
 
@@ -67,21 +60,21 @@ class Matmul:
         unit = f"rank * {part.units}{f' + {first}' if first else ''}"
         in_registers = b.fragment_loads and tile < part.register_tiles
         if in_registers:
-            b.functions["load_weights"] = weight_load_function(b.itemsize, interpreted())
+            b.functions["load_weights"] = spin_loads.weight_load_function(b.itemsize, interpreted())
             weights = WeightTile(self._value_tile(), count * width)
             b.write(f"k = {start} + {weights.k_index()}")
             b.write(f"n = {unit} + ({weights.column_index()}) // {width}")
             b.write(f"part = ({weights.column_index()}) % {width}")
-        elif self.split_k > 1:
-            per_warp = length // self.split_k
-            b.write(f"k = {start} + tl.arange(0, {self.split_k})[:, None, None] * {per_warp}")
-            b.write(f"k = k + tl.arange(0, {per_warp})[None, :, None]")
-            b.write(f"n = {unit} + ({columns} // {width})[None, None, :]")
-            b.write(f"part = ({columns} % {width})[None, None, :]")
         else:
-            b.write(f"k = {start} + tl.arange(0, {length})[:, None]")
-            b.write(f"n = {unit} + ({columns} // {width})[None, :]")
-            b.write(f"part = ({columns} % {width})[None, :]")
+            axis, per_warp = "[None, :]", length // self.split_k
+            if self.split_k > 1:
+                axis = "[None, None, :]"
+                b.write(f"k = {start} + tl.arange(0, {self.split_k})[:, None, None] * {per_warp}")
+                b.write(f"k = k + tl.arange(0, {per_warp})[None, :, None]")
+            else:
+                b.write(f"k = {start} + tl.arange(0, {length})[:, None]")
+            b.write(f"n = {unit} + ({columns} // {width}){axis}")
+            b.write(f"part = ({columns} % {width}){axis}")
         matrices = [b.program.nodes[index].detail[arg] for index in bundle]
         b.write(f"{name} = {self._weight_loads(matrices, 'load_weights' if in_registers else 'tl.load')}")
         if b.tf32:
@@ -172,13 +165,15 @@ class Matmul:
                 k = f"tl.minimum({k}, {edge - value_tile.per_load})"  # beyond it weights are 0
             pointers.append(self._fragment_address(args[arg], k))
         if b.st_async:
-            lines = plain_loads(len(pointers), value_tile, SHARED_LOAD)
+            lines = spin_loads.plain_loads(len(pointers), value_tile, spin_loads.SHARED_LOAD)
         elif b.clustered and not b.polls_sums:  # CLUSTER_BARRIER
-            lines = plain_loads(len(pointers), value_tile)
+            lines = spin_loads.plain_loads(len(pointers), value_tile)
         else:  # polls for several values would slow down the stores they wait for
-            lines = polling_loads(len(pointers), value_tile, probe=len(args) > 1)
+            lines = spin_loads.polling_loads(len(pointers), value_tile, probe=len(args) > 1)
         name = f"load{len(args)}_{len(pointers)}_{value_tile.loads}"
-        b.functions[name] = load_function(name, len(pointers), value_tile, lines, interpreted(), bool(b.st_async))
+        b.functions[name] = spin_loads.load_function(
+            name, len(pointers), value_tile, lines, interpreted(), bool(b.st_async)
+        )
         names = [f"h{arg}_{tile}" for arg, tile in window]
         arguments = f"{', '.join(pointers)}, timeout_flag, max_spins, history.dtype.element_ty"
         b.write(f"{', '.join(names)} = {name}({arguments})", 2)

@@ -15,6 +15,7 @@ each holds 4 gates x 32 units x 512 x 2 bytes = 131 kB of weights, in registers.
 import math
 from collections import Counter
 from dataclasses import dataclass
+from enum import StrEnum
 
 from elman.compiler.ir import Program
 from elman.compiler.triton.cluster import ExchangeBuffer
@@ -22,12 +23,16 @@ from elman.compiler.triton.cluster_exchange import AsyncExchange
 from elman.compiler.triton.schedule import matmul_inputs, schedule
 from elman.compiler.triton.spin_loads import LOADS_IN_FLIGHT
 
-# The five ways to exchange: how values of units, and partial sums of totals, reach the other programs of a group.
-COUNTER = "counter"  # both through global memory, then a barrier on an atomic counter there; any GPU
-SENTINEL = "sentinel"  # values through global memory, polled for a sentinel; one exchange per step only
-CLUSTER_BARRIER = "cluster_barrier"  # values through global memory, sums through DSMEM, then a cluster barrier
-CLUSTER_SENTINEL = "cluster_sentinel"  # values through global memory, sums through DSMEM, both polled for a sentinel
-ST_ASYNC = "st_async"  # values by st.async into DSMEM, counted by an mbarrier; sums as before
+
+class SyncMode(StrEnum):
+    """How values of units, and partial sums of totals, reach the other programs of a group, and what they wait for."""
+
+    COUNTER = "counter"  # both through global memory, then a barrier on an atomic counter there; any GPU
+    SENTINEL = "sentinel"  # values through global memory, polled for a sentinel; one exchange per step only
+    CLUSTER_BARRIER = "cluster_barrier"  # values through global memory, sums through DSMEM, then a cluster barrier
+    CLUSTER_SENTINEL = "cluster_sentinel"  # values through global memory, sums through DSMEM, both polled
+    ST_ASYNC = "st_async"  # values by st.async into DSMEM, counted by an mbarrier; sums through DSMEM, polled
+
 
 MMA_K = 16  # the least inner dimension of a tensor core product of 16-bit values; rows are padded to multiples of it
 READ_WINDOW = 64 * 1024  # bytes of values that a program loads before it multiplies them, if not by fragments
@@ -47,23 +52,15 @@ def powers(count: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Partition:
-    rows: int
-    """R: rows of a group, all computed by each of its programs."""
-    units: int
-    """U: hidden units of a program; a power of two, or with fragment loads a sum of two (24 = 16 + 8)."""
+    rows: int  # R: rows of a group, all computed by each of its programs
+    units: int  # U: hidden units of a program; a power of two, or with fragment loads a sum of two (24 = 16 + 8)
     warps: int = 4
-    split_k: int = 1
-    """Warps that share the inner dimension of products; 1 or `warps`."""
-    tile_k: int = 1024
-    """The longest tile of the inner dimension that is loaded at once."""
-    sync: str = COUNTER
-    """How programs of a group exchange values: one of the five names above."""
-    wgmma: bool = False
-    """Units on the M side of products (64 columns at least), so that wgmma reads weights from shared memory itself."""
-    register_tiles: int = 0
-    """K tiles of weights held in registers, with fragment loads; the others lie in shared memory."""
-    loads_in_flight: int = LOADS_IN_FLIGHT
-    """Vector loads of a thread before the first is used; each takes four registers."""
+    split_k: int = 1  # warps that share the inner dimension of products; 1 or `warps`
+    tile_k: int = 1024  # the longest tile of the inner dimension that is loaded at once
+    sync: SyncMode = SyncMode.COUNTER
+    wgmma: bool = False  # units on the M side of products (64 columns at least): wgmma reads weights in shared memory
+    register_tiles: int = 0  # K tiles of weights held in registers, with fragment loads; others are in shared memory
+    loads_in_flight: int = LOADS_IN_FLIGHT  # vector loads of a thread before the first is used; 4 registers each
 
     @property
     def padded_units(self) -> int:
@@ -73,17 +70,17 @@ class Partition:
     @property
     def clustered(self) -> bool:
         """Whether the programs of a group are a thread block cluster."""
-        return self.sync in (CLUSTER_BARRIER, CLUSTER_SENTINEL, ST_ASYNC)
+        return self.sync in (SyncMode.CLUSTER_BARRIER, SyncMode.CLUSTER_SENTINEL, SyncMode.ST_ASYNC)
 
     @property
     def waits_on_chip(self) -> bool:
         """Whether waiting causes no traffic in global memory, so that inputs can be prefetched during it."""
-        return self.sync in (CLUSTER_BARRIER, ST_ASYNC)
+        return self.sync in (SyncMode.CLUSTER_BARRIER, SyncMode.ST_ASYNC)
 
     @property
     def fragment_loads(self) -> bool:
         """Whether each lane loads its own fragment of mma operands (spin_loads)."""
-        return self.sync == SENTINEL or self.clustered
+        return self.sync == SyncMode.SENTINEL or self.clustered
 
     def packs_pairs(self, itemsize: int) -> bool:
         """Whether two 16-bit inputs are loaded as one int32. As single values the compiler would convert them right
@@ -145,7 +142,9 @@ class Partition:
         count = Counter(node.op for node in program.nodes)
         inputs = 1 if self.packs_pairs(itemsize) else 2  # this step's and the next one's; pairs stay packed until used
         own = elements * (inputs * count["load"] + count["vector"] + len(program.carried))
-        masks = PARTIAL_TILE_REGISTERS * (2 if self.sync == ST_ASYNC else 1) if program.size % self.units else 0
+        masks = (
+            PARTIAL_TILE_REGISTERS * (2 if self.sync == SyncMode.ST_ASYNC else 1) if program.size % self.units else 0
+        )
         totals = TOTAL_REGISTERS if count["total"] else 0
         weights = self.register_weight_bytes(program, itemsize) // (4 * threads)
         return 4 * self.waits(program, itemsize)[0] + accumulators + weights + own + masks + totals
@@ -168,5 +167,5 @@ class Partition:
         totals = tuple(len(stage.reductions) for stage in schedule(program).stages if stage.reductions)
         programs, values = self.programs(program.size), len(matmul_inputs(program))
         exchange = AsyncExchange(self.rows, self.units, programs, itemsize, 32 * self.warps, values)
-        polled = self.sync in (CLUSTER_SENTINEL, ST_ASYNC)
-        return ExchangeBuffer(self.rows, programs, totals, polled, exchange if self.sync == ST_ASYNC else None)
+        polled = self.sync in (SyncMode.CLUSTER_SENTINEL, SyncMode.ST_ASYNC)
+        return ExchangeBuffer(self.rows, programs, totals, polled, exchange if self.sync == SyncMode.ST_ASYNC else None)

@@ -1,6 +1,7 @@
 """What forward saves for backward, and how backward gets the rest: from inputs, or by one recomputation kernel."""
 
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,14 +14,15 @@ from elman.compiler.triton.recompute import RecomputeKernel
 AVAILABLE = ("load", "state", "going")  # operations whose values backward has anyway
 
 
-class SavedHistory:
+class SavedHistory(NamedTuple):
     """One direction of forward's `history`, (directions, nodes, rows, T + 1, padded H)."""
 
-    def __init__(
-        self, step: Program, stored: tuple[int, ...], history: Tensor, direction: int, batch: int, reverse: bool
-    ):
-        self.step, self.stored, self.history = step, stored, history
-        self.direction, self.batch, self.reverse = direction, batch, reverse
+    step: Program
+    stored: tuple[int, ...]
+    history: Tensor
+    direction: int
+    batch: int
+    reverse: bool
 
     def node(self, index: int) -> Tensor:
         """A stored node at each step, (B, T, H)."""

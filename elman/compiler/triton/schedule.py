@@ -66,8 +66,8 @@ def schedule(program: Program, saved: Iterable[int] = (), single: bool = False) 
         only_saved = [index for index in here if index in stored and index not in known]
         overlapped = [index for index in here if index not in urgent]
         exchange = number < last or bool(published)
-        parts = critical, published, reductions, overlapped, only_saved
-        stages.append(Stage(*map(tuple, parts), exchange=exchange))
+        first = tuple(critical), tuple(published), tuple(reductions)
+        stages.append(Stage(*first, tuple(overlapped), tuple(only_saved), exchange))
     return Schedule(tuple(stages), tuple(stored))
 
 

@@ -8,15 +8,7 @@ from functools import lru_cache
 from elman.compiler.ir import Program
 from elman.compiler.triton.cluster import LARGE_CLUSTER, PORTABLE_CLUSTER
 from elman.compiler.triton.cost_model import step_time
-from elman.compiler.triton.partition import (
-    CLUSTER_BARRIER,
-    CLUSTER_SENTINEL,
-    MMA_K,
-    SENTINEL,
-    ST_ASYNC,
-    Partition,
-    powers,
-)
+from elman.compiler.triton.partition import MMA_K, Partition, SyncMode, powers
 from elman.compiler.triton.schedule import schedule
 
 # of an H200
@@ -112,15 +104,15 @@ def _variants(program: Program, part: Partition, itemsize: int, shared: int) -> 
     return found
 
 
-def _fragment_syncs(program: Program, part: Partition) -> list[str]:
+def _fragment_syncs(program: Program, part: Partition) -> list[SyncMode]:
     """Ways to exchange that allow fragment loads."""
     one_exchange = schedule(program).exchanges == 1
     if part.programs(program.size) not in (*range(PORTABLE_CLUSTER + 1), LARGE_CLUSTER):
-        return [SENTINEL] * one_exchange
+        return [SyncMode.SENTINEL] * one_exchange
     totals = any(node.op == "total" for node in program.nodes)
     # with several exchanges per step, early polls of global memory slow the others' stores down
-    polling = SENTINEL if one_exchange else CLUSTER_SENTINEL if totals else CLUSTER_BARRIER
-    return [polling, ST_ASYNC]
+    polling = SyncMode.SENTINEL if one_exchange else SyncMode.CLUSTER_SENTINEL if totals else SyncMode.CLUSTER_BARRIER
+    return [polling, SyncMode.ST_ASYNC]
 
 
 def _with_register_tiles(program: Program, part: Partition, itemsize: int, shared: int) -> Partition:
@@ -131,7 +123,9 @@ def _with_register_tiles(program: Program, part: Partition, itemsize: int, share
     tile_k = part.tile_k
     while tile_k >= 2 * MMA_K * part.split_k:
         tried = [replace(part, tile_k=tile_k)]
-        if part.sync == SENTINEL:  # in two waits; with several exchanges other values take the registers that it frees
+        if (
+            part.sync == SyncMode.SENTINEL
+        ):  # in two waits; with several exchanges other values take the registers that it frees
             half = math.ceil(sum(tried[0].waits(program, itemsize)) / 2)
             tried.append(replace(tried[0], loads_in_flight=half))
         for count in range(1, len(tried[0].k_tiles(program.size)) + 1):
@@ -153,7 +147,7 @@ def _fits(program: Program, part: Partition, itemsize: int, shared: int) -> bool
         return False
     if not part.fragment_loads:
         return True
-    if part.sync == ST_ASYNC and not part.packs_pairs(itemsize):
+    if part.sync == SyncMode.ST_ASYNC and not part.packs_pairs(itemsize):
         return False  # with unpacked inputs it was slower; float32 was never timed
     waits, exchanges = part.waits(program, itemsize), schedule(program).exchanges
     if itemsize > 2 and len(waits) > exchanges and waits[0] > FLOAT32_LOADS:

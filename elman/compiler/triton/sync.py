@@ -41,12 +41,12 @@ class Sync:
         self._set_up_exchange()
         self._set_up_history_prefetch()
         self._set_up_input_prefetch()
-        if self.b.st_async:  # the states before the first step are exchange 0
-            b = self.b
+        b, exchange = self.b, self.b.st_async
+        if exchange:  # the states before the first step are exchange 0
             b.write(f"column = tl.arange(0, {b.part.padded_units})[None, :] + local_row * 0")
-            b.write(f"offset = local_row * {b.st_async.row_bytes} + column * {b.itemsize}")
+            b.write(f"offset = local_row * {exchange.row_bytes} + column * {b.itemsize}")
             states = [arg for arg in b.exchanged if b.is_state(arg)]
-            self._send_blocks(b.st_async, [(arg, f"s{b.program.nodes[arg].detail[0]}", "0") for arg in states], 1)
+            self._send_blocks(exchange, [(arg, f"s{b.program.nodes[arg].detail[0]}", "0") for arg in states], 1)
 
     def _set_up_exchange(self) -> None:
         b = self.b

@@ -124,46 +124,25 @@ OPAQUE = 'tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.flo
 TO_TF32 = 'tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)'
 ATOMIC_READ = 'tl.atomic_add(counter, 0, sem="acquire", scope="gpu")'  # for the interpreter
 
-TEMPLATES = {
-    "add": "{} + {}",
-    "sub": "{} - {}",
-    "mul": "{} * {}",
-    "div": "{} / {}",
+BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=="}
+BINARY |= {"ne": "!=", "logical_and": "&", "logical_or": "|"}
+TEMPLATES = {name: f"{{}} {sign} {{}}" for name, sign in BINARY.items()}
+TEMPLATES |= {name: f"tl.{name}({{}})" for name in ("abs", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "erf")}
+TEMPLATES |= {name: f"{name}({{}})" for name in ("tanh", "expm1", "log1p")}  # of the prelude
+TEMPLATES |= {
     "neg": "-{}",
-    "abs": "tl.abs({})",
     "sign": "tl.where({0} > 0.0, 1.0, tl.where({0} < 0.0, -1.0, 0.0))",
     "maximum": "tl.maximum({}, {})",
     "minimum": "tl.minimum({}, {})",
     "where": "tl.where({}, {}, {})",
     "sigmoid": "logistic({})",
-    "tanh": "tanh({})",
     "relu": "tl.maximum({}, 0.0)",
-    "exp": "tl.exp({})",
-    "expm1": "expm1({})",
-    "log": "tl.log({})",
-    "log1p": "log1p({})",
-    "sqrt": "tl.sqrt({})",
-    "rsqrt": "tl.rsqrt({})",
     "reciprocal": "1.0 / {}",
-    "sin": "tl.sin({})",
-    "cos": "tl.cos({})",
-    "erf": "tl.erf({})",
-    "lt": "{} < {}",
-    "le": "{} <= {}",
-    "gt": "{} > {}",
-    "ge": "{} >= {}",
-    "eq": "{} == {}",
-    "ne": "{} != {}",
-    "logical_and": "{} & {}",
-    "logical_or": "{} | {}",
     "logical_not": "{} == 0",
 }
-EXACT_TEMPLATES = {
+EXACT_TEMPLATES = {name: f"libdevice.{name}({{}})" for name in ("exp", "expm1", "log", "log1p")}
+EXACT_TEMPLATES |= {
     "div": "tl.div_rn({}, {})",
-    "exp": "libdevice.exp({})",
-    "expm1": "libdevice.expm1({})",
-    "log": "libdevice.log({})",
-    "log1p": "libdevice.log1p({})",
     "sqrt": "tl.sqrt_rn({})",
     "rsqrt": "tl.div_rn(1.0, tl.sqrt_rn({}))",
     "reciprocal": "tl.div_rn(1.0, {})",

@@ -14,7 +14,7 @@ from triton.compiler import ASTSource
 
 from elman.compiler.ir import UNITS
 from elman.compiler.triton.launcher import Kernel
-from elman.compiler.triton.partition import CLUSTER_BARRIER, CLUSTER_SENTINEL, SENTINEL, ST_ASYNC, Partition
+from elman.compiler.triton.partition import Partition, SyncMode
 from elman.compiler.triton.recompute import WARPS
 from elman.compiler.triton.search import SHARED, tuning
 from elman.recurrence import compiled_triton
@@ -107,7 +107,8 @@ def test_full_float32_precision_accumulates_from_zero(name: str, way: str, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("size", "part"), [(256, Partition(16, 8, 4, 4, sync=SENTINEL)), (768, Partition(16, 32, 8, 8, sync=SENTINEL))]
+    ("size", "part"),
+    [(256, Partition(16, 8, 4, 4, sync=SyncMode.SENTINEL)), (768, Partition(16, 32, 8, 8, sync=SyncMode.SENTINEL))],
 )
 @pytest.mark.parametrize("way", ["forward", "backward"])
 def test_polled_values_are_mma_operands_of_the_lanes_that_load_them(
@@ -128,18 +129,20 @@ def test_polled_values_are_mma_operands_of_the_lanes_that_load_them(
 def test_polled_memory_is_prefetched_into_l2(way: str, tmp_path: Path) -> None:
     """Each address once, by a thread of the program that will write it. Seen to fail without prefetches, and with
     prefetches of all that a program reads."""
-    part = Partition(16, 16, 8, 8, sync=SENTINEL)
+    part = Partition(16, 16, 8, 8, sync=SyncMode.SENTINEL)
     ptx = compile_kernel("lstm", 512, way, part, tmp_path).ptx
     assert ptx.count("prefetch.global.L2") == {"forward": 1, "backward": 4}[way]
     assert "prefetch" not in compile_kernel("lstm", 512, way, Partition(16, 16, 4, 4), tmp_path).ptx
 
 
-@pytest.mark.parametrize("sync", [SENTINEL, ST_ASYNC])
+@pytest.mark.parametrize("sync", [SyncMode.SENTINEL, SyncMode.ST_ASYNC])
 @pytest.mark.parametrize("way", ["forward", "backward"])
 def test_registers_of_a_vector_load_are_mma_operands_as_they_are(way: str, sync: str, tmp_path: Path) -> None:
     """Pairs of registers of one load, in order, without moves. Seen to fail where elements of a register had no axis of
     their own."""
-    ptx = compile_kernel("lstm", 512, way, Partition(16, 16 if sync == SENTINEL else 32, 8, 8, sync=sync), tmp_path).ptx
+    ptx = compile_kernel(
+        "lstm", 512, way, Partition(16, 16 if sync == SyncMode.SENTINEL else 32, 8, 8, sync=sync), tmp_path
+    ).ptx
     loads = re.findall(r"ld\.(?:relaxed\.gpu\.global|shared)\.v4\.b32 \{([^}]*)\}", ptx)
     words = {word.strip(): (n, place) for n, load in enumerate(loads) for place, word in enumerate(load.split(","))}
     copies = dict(re.findall(r"mov\.b32\s+(%r\d+), (%r\d+);", ptx))
@@ -160,9 +163,9 @@ def test_registers_of_a_vector_load_are_mma_operands_as_they_are(way: str, sync:
 @pytest.mark.parametrize(
     ("size", "part", "left"),
     [
-        (512, Partition(16, 16, 4, 4, sync=SENTINEL, register_tiles=1), 0),
-        (768, Partition(16, 32, 8, 8, sync=SENTINEL, register_tiles=2), 1),
-        (768, Partition(16, 24, 8, 8, sync=SENTINEL, register_tiles=3), 0),
+        (512, Partition(16, 16, 4, 4, sync=SyncMode.SENTINEL, register_tiles=1), 0),
+        (768, Partition(16, 32, 8, 8, sync=SyncMode.SENTINEL, register_tiles=2), 1),
+        (768, Partition(16, 24, 8, 8, sync=SyncMode.SENTINEL, register_tiles=3), 0),
     ],
 )
 def test_weights_in_registers_are_loaded_once(size: int, part: Partition, left: int, tmp_path: Path) -> None:
@@ -179,7 +182,9 @@ def test_weights_in_registers_are_loaded_once(size: int, part: Partition, left: 
 def test_cluster_sentinel_stores_partial_sums_as_vectors_without_barriers(way: str, tmp_path: Path) -> None:
     """Two totals of a stage in one store; no cluster barrier, no fence. Seen to fail with a store for each."""
     warps = 4 if way == "forward" else 8
-    made = compile_kernel("layernorm-lstm", 512, way, Partition(16, 32, warps, warps, sync=CLUSTER_SENTINEL), tmp_path)
+    made = compile_kernel(
+        "layernorm-lstm", 512, way, Partition(16, 32, warps, warps, sync=SyncMode.CLUSTER_SENTINEL), tmp_path
+    )
     assert "barrier.cluster" not in made.loop
     assert "fence" not in made.loop
     assert len(re.findall(r"elementwise_inline_asm .*st\.shared::cluster\.v2\.b32", made.loop)) == 2
@@ -193,7 +198,9 @@ def test_cluster_barrier_kernels_have_one_barrier_per_exchange_and_multiply_once
     """Three exchanges per step, no counter, sums of two stages. Seen to fail without `pin_layout`: dots and sums over
     warps were computed once in the layout of pointwise code and again in that of totals."""
     warps = 4 if way == "forward" else 8
-    made = compile_kernel("layernorm-lstm", 512, way, Partition(16, 32, warps, warps, sync=CLUSTER_BARRIER), tmp_path)
+    made = compile_kernel(
+        "layernorm-lstm", 512, way, Partition(16, 32, warps, warps, sync=SyncMode.CLUSTER_BARRIER), tmp_path
+    )
     assert made.loop.count("barrier.cluster.arrive.release") == made.loop.count("barrier.cluster.wait.acquire") == 3
     assert made.loop.count('"tt.reduce"') == 2
     assert made.loop.count("tt.dot ") == (1 if way == "forward" else 4)
@@ -204,10 +211,24 @@ def test_cluster_barrier_kernels_have_one_barrier_per_exchange_and_multiply_once
 
 
 ST_ASYNC_KERNELS = [
-    ("layernorm-lstm", "forward", Partition(16, 32, 8, 8, 256, sync=ST_ASYNC, register_tiles=1), {}, 1, 1),
-    ("layernorm-lstm", "backward", Partition(8, 32, 4, 4, sync=ST_ASYNC), {}, 4, 1),
-    ("gru", "forward", Partition(8, 32, 4, 4, 128, sync=ST_ASYNC, register_tiles=3), {"reset": "before"}, 2, 2),
-    ("gru", "backward", Partition(16, 32, 8, 8, 256, sync=ST_ASYNC, register_tiles=2), {"reset": "before"}, 3, 2),
+    ("layernorm-lstm", "forward", Partition(16, 32, 8, 8, 256, sync=SyncMode.ST_ASYNC, register_tiles=1), {}, 1, 1),
+    ("layernorm-lstm", "backward", Partition(8, 32, 4, 4, sync=SyncMode.ST_ASYNC), {}, 4, 1),
+    (
+        "gru",
+        "forward",
+        Partition(8, 32, 4, 4, 128, sync=SyncMode.ST_ASYNC, register_tiles=3),
+        {"reset": "before"},
+        2,
+        2,
+    ),
+    (
+        "gru",
+        "backward",
+        Partition(16, 32, 8, 8, 256, sync=SyncMode.ST_ASYNC, register_tiles=2),
+        {"reset": "before"},
+        3,
+        2,
+    ),
 ]
 
 
@@ -277,7 +298,7 @@ def test_chosen_partitions_fit_and_do_not_spill(name: str, batch: int, size: int
         assert made.stack <= FEW_SPILLS
 
 
-@pytest.mark.parametrize("part", [Partition(16, 8, 4, 4, sync=SENTINEL), Partition(16, 8, split_k=4)])
+@pytest.mark.parametrize("part", [Partition(16, 8, 4, 4, sync=SyncMode.SENTINEL), Partition(16, 8, split_k=4)])
 def test_float32_operands_are_rounded_to_tf32(part: Partition, tmp_path: Path) -> None:
     """Tensor cores truncate, which biases results towards 0. Seen to fail for weights, and for exchanged values."""
     made = compile_kernel("lstm", 256, "forward", part, tmp_path, kind="fp32")

@@ -15,7 +15,7 @@ from elman.bench.recurrence.peers import variants
 from elman.cells import Cell
 from elman.compiler.cell_program import in_use
 from elman.compiler.triton.launcher import Kernel
-from elman.compiler.triton.partition import COUNTER, SENTINEL, Partition
+from elman.compiler.triton.partition import Partition, SyncMode
 from elman.layers.bidirectional import Bidirectional, Ends, reverse
 from elman.ops import kernel_timeout
 from elman.recurrence import apart, compiled_triton, recur, recur_both, using
@@ -86,12 +86,12 @@ def test_odd_sizes_too(batch: int, time: int, size: int) -> None:
 
 @UNWRITTEN
 @pytest.mark.parametrize(("case", "lengths"), [(("gru", {}), [2, 0, 1]), (("invented", {}), None)], ids=str)
-@pytest.mark.parametrize("sync", [COUNTER, SENTINEL])
+@pytest.mark.parametrize("sync", [SyncMode.COUNTER, SyncMode.SENTINEL])
 def test_several_programs_per_direction_equal_two_runs(
     case: Any, lengths: list[int] | None, sync: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The invented cell has totals, with partial sums for each direction."""
-    part = Partition(16, 16, split_k=2 if sync == SENTINEL else 1, tile_k=64, sync=sync)
+    part = Partition(16, 16, split_k=2 if sync == SyncMode.SENTINEL else 1, tile_k=64, sync=sync)
     with use_partitions(forward=part, backward=part), relaunch_until_complete(monkeypatch):
         compare(case, 3, 2, 20, lengths)
 

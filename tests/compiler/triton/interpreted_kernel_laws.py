@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from elman.cells import Cell
 from elman.compiler.triton import launcher
 from elman.compiler.triton.launcher import Kernel
-from elman.compiler.triton.partition import CLUSTER_BARRIER, COUNTER, SENTINEL, ST_ASYNC, Partition
+from elman.compiler.triton.partition import Partition, SyncMode
 from elman.compiler.triton.saved_for_backward import AVAILABLE
 from elman.errors import TrainingError
 from elman.ops import kernel_timeout
@@ -60,15 +60,15 @@ def relaunch_until_complete(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 SEVERAL_PROGRAMS = [
-    (("lstm", {}), 1, 64, COUNTER, None),
-    (("gru", {}), 2, 64, COUNTER, [2, 0, 1]),
-    (("gru", {"reset": "before"}), 1, 16, COUNTER, [1, 2, 2]),
-    (("layernorm-lstm", {}), 1, 16, COUNTER, None),
-    (("invented", {}), 1, 64, COUNTER, None),
-    (("lstm", {}), 2, 64, SENTINEL, None),
-    (("gru", {"reset": "before"}), 2, 64, SENTINEL, [1, 2, 2]),
-    (("layernorm-lstm", {}), 2, 64, SENTINEL, None),
-    (("invented", {}), 2, 64, SENTINEL, [2, 0, 1]),
+    (("lstm", {}), 1, 64, SyncMode.COUNTER, None),
+    (("gru", {}), 2, 64, SyncMode.COUNTER, [2, 0, 1]),
+    (("gru", {"reset": "before"}), 1, 16, SyncMode.COUNTER, [1, 2, 2]),
+    (("layernorm-lstm", {}), 1, 16, SyncMode.COUNTER, None),
+    (("invented", {}), 1, 64, SyncMode.COUNTER, None),
+    (("lstm", {}), 2, 64, SyncMode.SENTINEL, None),
+    (("gru", {"reset": "before"}), 2, 64, SyncMode.SENTINEL, [1, 2, 2]),
+    (("layernorm-lstm", {}), 2, 64, SyncMode.SENTINEL, None),
+    (("invented", {}), 2, 64, SyncMode.SENTINEL, [2, 0, 1]),
     (("lstm", {}), 2, 64, "register weights", [2, 0, 1]),
     (("gru", {}), 2, 64, "register weights", None),
     (("lstm", {}), 2, 64, "eight rows", [2, 0, 1]),
@@ -79,10 +79,10 @@ SEVERAL_PROGRAMS = [
     (("lstm", {}), 2, 64, "two waits", [2, 0, 1]),
     (("gru", {}), 2, 64, "two waits", None),
     (("lstm", {}), 1, 64, "wgmma", None),
-    (("lstm", {}), 2, 64, CLUSTER_BARRIER, [2, 0, 1]),
-    (("layernorm-lstm", {}), 2, 64, CLUSTER_BARRIER, None),
-    (("gru", {"reset": "before"}), 2, 64, ST_ASYNC, [2, 0, 1]),
-    (("layernorm-lstm", {}), 2, 64, ST_ASYNC, None),
+    (("lstm", {}), 2, 64, SyncMode.CLUSTER_BARRIER, [2, 0, 1]),
+    (("layernorm-lstm", {}), 2, 64, SyncMode.CLUSTER_BARRIER, None),
+    (("gru", {"reset": "before"}), 2, 64, SyncMode.ST_ASYNC, [2, 0, 1]),
+    (("layernorm-lstm", {}), 2, 64, SyncMode.ST_ASYNC, None),
 ]
 
 
@@ -97,9 +97,9 @@ def test_several_programs_equal_the_reference(
     rows, size = 8 if variant == "eight rows" else 16, {"24 units": 40, "two waits": 140}.get(variant, 20)
     part = Partition(rows, 16, split_k=split_k, tile_k=tile_k, sync=variant)
     if variant == "wgmma":
-        part = replace(part, sync=COUNTER, wgmma=True)
+        part = replace(part, sync=SyncMode.COUNTER, wgmma=True)
     elif variant in ("register weights", "eight rows", "24 units", "two waits"):
-        part = replace(part, sync=SENTINEL, register_tiles=int(variant == "register weights"))
+        part = replace(part, sync=SyncMode.SENTINEL, register_tiles=int(variant == "register weights"))
         part = replace(part, loads_in_flight=2) if variant == "two waits" else part
     ahead = replace(part, units=24) if variant == "24 units" else part
     with use_partitions(forward=ahead, backward=part), relaunch_until_complete(monkeypatch):
@@ -119,7 +119,7 @@ def test_packed_pairs_of_16_bit_inputs_are_unpacked_exactly(
     monkeypatch.setattr(cell, "drive", lambda x: F.pad(whole(x), (0, rest))[..., : 4 * units])
     x, state = torch.randn(3, 5, 3, dtype=kind), carried(cell, 3)
     loaded, found = [], []
-    for sync in (CLUSTER_BARRIER, COUNTER):
+    for sync in (SyncMode.CLUSTER_BARRIER, SyncMode.COUNTER):
         part = Partition(16, 16, sync=sync)
         with use_partitions(forward=part, backward=part), using("generated"), monkeypatch.context() as patch:
             patch.setattr(launcher, "_packed_pairs", recording_dtypes(loaded))

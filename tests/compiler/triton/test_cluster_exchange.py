@@ -16,7 +16,7 @@ from elman.cells import Cell, PastProduct
 from elman.compiler.triton.builder import KernelBuilder
 from elman.compiler.triton.cluster_exchange import MBARRIER, PACKET, AsyncExchange
 from elman.compiler.triton.emit import Emitter
-from elman.compiler.triton.partition import ST_ASYNC, Partition
+from elman.compiler.triton.partition import Partition, SyncMode
 from elman.recurrence import compiled_triton
 
 EXCHANGES = [
@@ -132,11 +132,11 @@ CELLS = [
 @pytest.mark.parametrize("case", [*CELLS, ("state without product", {})], ids=str)
 def test_all_programs_receive_what_was_sent_for_the_step(case: Any, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulates the calls of a generated kernel, with packets and programs of random speed. Seen to fail with one
-    buffer for all steps, with a parity that changes at each step, with states sent for the wrong step, without the last wait,
-    and with products of a state after the next state was sent."""
+    buffer for all steps, with a parity that changes at each step, with states sent for the wrong step, without the last
+    wait, and with products of a state after the next state was sent."""
     monkeypatch.setitem(cell_cases.KNOWN, "state without product", StateWithoutProduct)
     program = compiled_triton.compiled_cell(cell_of(*case, hidden_size=48)).program(way)
-    part = Partition(16, 16, 4, 4, sync=ST_ASYNC)
+    part = Partition(16, 16, 4, 4, sync=SyncMode.ST_ASYNC)
     builder = KernelBuilder(program, program.results(), part, 2, "tf32", way == "backward", False)
     source = Emitter(builder).emit().source
     assert builder.st_async is not None

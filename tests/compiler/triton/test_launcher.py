@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from elman.cells import Cell, PastProduct
 from elman.compiler.triton import launcher, recompute
 from elman.compiler.triton.launcher import Kernel
-from elman.compiler.triton.partition import CLUSTER_BARRIER, SENTINEL, ST_ASYNC, Partition
+from elman.compiler.triton.partition import Partition, SyncMode
 from elman.recurrence import compiled_triton
 from elman.recurrence.compiled_triton import use_partitions
 
@@ -100,7 +100,9 @@ def call_of(
 
 
 @pytest.mark.parametrize("directions", [1, 2])
-@pytest.mark.parametrize("part", [TWO_PROGRAMS, Partition(16, 32), Partition(16, 16, sync=SENTINEL, split_k=2)])
+@pytest.mark.parametrize(
+    "part", [TWO_PROGRAMS, Partition(16, 32), Partition(16, 16, sync=SyncMode.SENTINEL, split_k=2)]
+)
 def test_a_direct_launch_has_the_arguments_of_the_first_one(
     directions: int, part: Partition, log: list[Launch]
 ) -> None:
@@ -308,7 +310,7 @@ def test_each_call_reads_the_current_weights(log: list[Launch]) -> None:
             assert (launch.arguments[13] == 0).any()
 
 
-@pytest.mark.parametrize("sync", [CLUSTER_BARRIER, ST_ASYNC])
+@pytest.mark.parametrize("sync", [SyncMode.CLUSTER_BARRIER, SyncMode.ST_ASYNC])
 @pytest.mark.parametrize("directions", [1, 2])
 def test_clusters_are_launched_with_room_for_the_exchange_buffer(directions: int, sync: str, log: list[Launch]) -> None:
     """Two specialization keys share a compiled kernel. Seen to fail with shared memory that grew with each of them."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from elman.cells import Cell
 from elman.compiler.triton.cost_model import step_time
-from elman.compiler.triton.partition import COUNTER, SENTINEL, ST_ASYNC, Partition
+from elman.compiler.triton.partition import Partition, SyncMode
 from elman.compiler.triton.search import SHARED, candidates, choose_partition, tuning
 from elman.recurrence import compiled_triton
 
@@ -48,7 +48,7 @@ def test_the_worked_example_of_the_cost_model() -> None:
     program = compiled_triton.compiled_cell(cell_of("lstm", hidden_size=512)).step
     part = choose_partition(program, 64, 2, 132)
     assert part is not None
-    assert (part.sync, part.rows, part.units, part.warps) == (SENTINEL, 8, 32, 8)
+    assert (part.sync, part.rows, part.units, part.warps) == (SyncMode.SENTINEL, 8, 32, 8)
     assert (part.groups(64), part.programs(512)) == (8, 16)
     assert part.weight_bytes(program, 2) == part.register_weight_bytes(program, 2) == 131_072
     assert round(step_time(program, part, 2), 2) == 1.46
@@ -74,8 +74,8 @@ def test_the_exchange_that_was_fastest_on_an_h200_is_chosen(
     compiled = compiled_triton.compiled_cell(cell_of(name, settings, hidden_size=size))
     for program, sync in ((compiled.step, forward), (compiled.adjoint.program, backward)):
         assert choose_partition(program, 64, 2, 132).sync == sync
-        assert not any(one.sync == ST_ASYNC for one in candidates(program, 64, 4, 132))
-        found = [one for one in candidates(program, 64, 2, 132) if one.sync == ST_ASYNC]
+        assert not any(one.sync == SyncMode.ST_ASYNC for one in candidates(program, 64, 4, 132))
+        found = [one for one in candidates(program, 64, 2, 132) if one.sync == SyncMode.ST_ASYNC]
         assert all(one.rows * one.padded_units >= 64 * one.warps for one in found)
 
 
@@ -83,7 +83,7 @@ def test_what_does_not_fit_has_no_partition() -> None:
     assert choose_partition(compiled_triton.compiled_cell(cell_of("lstm", hidden_size=4096)).step, 1, 2, 132) is None
     assert Partition(16, 8).k_tiles(200) == [(0, 128), (128, 64), (192, 16)]
     assert Partition(16, 8, split_k=4).k_tiles(200) == [(0, 256)]
-    assert Partition(16, 8, split_k=4, sync=SENTINEL).k_tiles(300) == [(0, 128), (128, 128), (256, 128)]
+    assert Partition(16, 8, split_k=4, sync=SyncMode.SENTINEL).k_tiles(300) == [(0, 128), (128, 128), (256, 128)]
 
 
 @pytest.mark.parametrize(("name", "settings"), [("gru", {"reset": "before"}), ("layernorm-lstm", {})], ids=str)
@@ -96,7 +96,7 @@ def test_steps_with_several_exchanges_use_clusters_where_there_are_any(name: str
         assert choose_partition(program, 64, 2, 132) in clustered
         without = choose_partition(program, 64, 2, 132, clusters=False)
         assert without is not None
-        assert without.sync == COUNTER
+        assert without.sync == SyncMode.COUNTER
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_loads_wait_twice_where_weights_need_the_registers() -> None:
     backward = compiled_triton.compiled_cell(cell_of("lstm", hidden_size=1150)).program("backward")
     found = choose_partition(backward, 20, 2, 132)
     assert found is not None
-    assert (found.sync, len(found.waits(backward, 2))) == (SENTINEL, 2)
+    assert (found.sync, len(found.waits(backward, 2))) == (SyncMode.SENTINEL, 2)
     assert found.shared_bytes(backward, 2) <= SHARED < replace(found, register_tiles=0).shared_bytes(backward, 2)
 
 
@@ -171,7 +171,7 @@ def test_cells_without_products_have_partitions_too() -> None:
     for program in (compiled.step, compiled.adjoint.program):
         found = tuning(program, 16, 2, 132)
         assert found
-        assert {one.sync for one in found} == {COUNTER}
+        assert {one.sync for one in found} == {SyncMode.COUNTER}
 
 
 def test_less_shared_memory_gives_smaller_slices() -> None:
