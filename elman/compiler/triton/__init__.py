@@ -1,1 +1,1 @@
-"""Triton kernels for GPUs: emitters, synchronization between thread blocks, the cost model, and launching."""
+"""The GPU back end: from an IR program to a persistent Triton kernel. docs/compiler.md has the files in reading order."""

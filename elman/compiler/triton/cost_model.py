@@ -1,12 +1,12 @@
 """Estimated time of one step of a partition, in microseconds on an H200: a linear model, one set of weights per way to
 exchange values.
 
-Fitted to times of about 100 partitions on an H200 (cases named "sweep" in benchmarks/results/*-recurrence-gpu.json and
+Fitted to times of 60 partitions on an H200 (like the cases named "sweep" in benchmarks/results/*-recurrence-gpu.json and
 tables in docs/experiments.md). With `sentinel`, forward estimates are off by 5 % on average and 14 % at most. They rank
 partitions; nothing else depends on them.
 
-Example: LSTM, H 512, B 64, bf16, forward, `sentinel`, R 8, U 32, 8 warps (measured: 1.80, of which 0.34 is the input's
-product outside of the kernel):
+Example: LSTM, H 512, B 64, bf16, forward, `sentinel`, R 8, U 32, 8 warps (the whole layer was measured at 1.80 us, with
+the input's product, which is no part of the kernel):
     one exchange                                                          0.95
     values: 8 rows x 512 x 2 bytes = 8.2 kB                 x 34.9 us/MB  0.29
     weights in shared memory: 0 (all 131 kB in registers)   x 4.15 us/MB  0.00

@@ -1,7 +1,7 @@
 """Triton text for each IR operation, and the prelude of device functions at the top of every generated kernel.
 
-Three precisions: values of 16 bits use approximate instructions, float32 with TF32 products the same with an exact tanh
-near 0, and float32 with "highest" precision the correctly rounded functions that torch calls.
+Three precisions: values of 16 bits use approximate instructions, float32 with TF32 products the same with a series
+for tanh near 0, and float32 with "highest" precision the accurate functions that torch calls.
 """
 
 import os

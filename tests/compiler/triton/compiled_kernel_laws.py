@@ -84,7 +84,7 @@ def test_stores_precede_the_counter_barrier_and_loads_follow_it(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
-def test_full_float32_precision_uses_correctly_rounded_functions(way: str, tmp_path: Path) -> None:
+def test_full_float32_precision_uses_accurate_functions(way: str, tmp_path: Path) -> None:
     """And TF32 does not. Seen to fail with the functions of TF32, and with float64, which many GPUs compute slowly."""
     quick, exact = (
         compile_kernel("layernorm-lstm", 64, way, Partition(16, 16, 4, 4), tmp_path, "fp32", precision).ptx
