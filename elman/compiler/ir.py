@@ -11,8 +11,8 @@ Values of different units meet in two operations only: `matmul`, and `sum` over 
 element by element. Example, the Elman network h' = tanh(x + W h + b), where x is the input projection:
 
     %0 = load drive[0]      UNITS                    %4 = vector b[0]        VECTOR
-    %1 = state[0]           UNITS                    %5 = add %3 %4          UNITS
-    %2 = matmul %1 W[0,0]   UNITS                    %6 = tanh %5            UNITS
+    %1 = state 0            UNITS                    %5 = add %3 %4          UNITS
+    %2 = matmul %1 W[0, 0]  UNITS                    %6 = tanh %5            UNITS
     %3 = add %0 %2          UNITS                    next_state %6, outputs %6
 
 A back end (`cpu`, `triton`) reads this and nothing else of the cell.
@@ -194,7 +194,18 @@ def mask_finished_rows(program: StepIR) -> StepIR:
 
 
 def dump(program: StepIR) -> str:
-    """The IR as text, for error messages and tests."""
-    lines = [f"%{index} = {op}{args}{detail}" for index, (op, args, detail) in enumerate(program.nodes)]
-    results = f"next_state {program.next_state} outputs {program.outputs} accumulated {program.accumulated}"
-    return "\n".join([f"size {program.size}", *lines, results])
+    """The IR as text, for error messages, tests and docs: `%8 = add %1 %5`."""
+    lines = []
+    for index, node in enumerate(program.nodes):
+        words = [node.op, *(f"%{arg}" for arg in node.args)]
+        if node.op == "matmul":
+            words += [f"{one.parameter}[{one.row}, {one.column}]{'ᵀ' * one.flipped}" for one in node.detail]
+        elif node.op in ("load", "vector"):
+            name, part, *shape = node.detail
+            words += [f"{name}[{part}]", *shape]
+        else:
+            words += map(str, node.detail)
+        lines.append(f"%{index} = {' '.join(words)}")
+    results = (("next_state", program.next_state), ("outputs", program.outputs), ("accumulated", program.accumulated))
+    lines += [" ".join([name, *(f"%{index}" for index in indices)]) for name, indices in results if indices]
+    return "\n".join([f"size {program.size}", *lines])

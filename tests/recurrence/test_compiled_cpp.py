@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from cell_cases import cell_of
-from form_comparison import assert_same, carried, results
+from cell_equivalence import assert_same, carried, results
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn

@@ -16,7 +16,7 @@ import torch
 
 from elman.compiler.autodiff import Adjoint, differentiate
 from elman.compiler.cell_program import parameter_names
-from elman.compiler.cpu.emit import Slot, TensorOffset, emit
+from elman.compiler.cpu.emit import CppFunction, Slot, TensorOffset, emit
 from elman.compiler.cpu.runtime import SequenceKernel, load_kernels
 from elman.compiler.input_projection import InputProjection
 from elman.compiler.interpreter import group_matmuls
@@ -101,13 +101,18 @@ class SequencePlan:
         return len(self.extra_adjoints) * self.step.size
 
     @cached_property
-    def kernels(self) -> list[SequenceKernel]:
-        """Forward and backward."""
+    def functions(self) -> list[tuple[StepIR, CppFunction]]:
+        """Forward and backward in C++."""
         step, adjoint = self.step, self.adjoint.program
         written = *adjoint.outputs[: len(self.adjoint.drive)], *self.extra_adjoints
         forward = emit("forward", step, (*step.outputs, *self.saved), self._forward_offsets(), self.names)
         backward = emit("backward", adjoint, written, self._backward_offsets(), self.names)
-        return load_kernels(self.dtype, [(step, forward), (adjoint, backward)])
+        return [(step, forward), (adjoint, backward)]
+
+    @cached_property
+    def kernels(self) -> list[SequenceKernel]:
+        """Forward and backward, compiled."""
+        return load_kernels(self.dtype, self.functions)
 
     def _forward_offsets(self) -> dict[Slot, TensorOffset]:
         loads = [node.detail[:2] for node in self.step.nodes if node.op == "load"]

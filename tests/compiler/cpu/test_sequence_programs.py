@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from cell_cases import CASES, cell_of
-from form_comparison import assert_same, carried, compare, results
+from cell_equivalence import assert_same, carried, compare, results
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn

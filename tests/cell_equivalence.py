@@ -1,4 +1,4 @@
-"""Compares a form of the recurrence with the reference: outputs, final states and all gradients."""
+"""Runs a cell in two forms and compares outputs, last states and all gradients; for all compiled forms."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from elman.recurrence import recur, using
 
 
 def carried(cell: Cell, batch: int) -> list[Tensor]:
-    """A state that has seen something."""
+    """A random state, as in the middle of a sequence."""
     return [torch.randn_like(part).mul(0.5) for part in parts_of(cell.initial_state(batch))]
 
 
 def results(run: Any, cell: Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None = None) -> list[Tensor | None]:
-    """Outputs at real positions, the last state, and all gradients of a sum that tells every number apart."""
+    """Outputs at real positions, the last state, and all gradients of a loss that weights every element differently."""
     cell.zero_grad()
     x = x.clone().requires_grad_()
     state = [part.clone().requires_grad_() for part in state]
@@ -32,6 +32,7 @@ def results(run: Any, cell: Cell, x: Tensor, state: list[Tensor], lengths: Tenso
 
 
 def assert_same(found: list[Tensor | None], expected: list[Tensor | None], tolerance: float = 2e-5) -> None:
+    """No gradient is the same as a gradient of zeros."""
     assert len(found) == len(expected)
     for a, b in zip(found, expected, strict=True):
         if a is None or b is None:
@@ -50,6 +51,7 @@ def compare(
     form: str = "generated",
     kind: torch.dtype = torch.float32,
 ) -> None:
+    """A form against the reference loop."""
     torch.manual_seed(batch)
     cell = cell_of(*case, hidden_size=size).to(kind)
     x, state = torch.randn(batch, time, 3, dtype=kind), carried(cell, batch)
