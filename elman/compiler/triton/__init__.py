@@ -1,1 +1,1 @@
-"""The GPU back end: from an IR program to a persistent Triton kernel. docs/compiler.md has the files in reading order."""
+"""The GPU back end: an IR program as a persistent Triton kernel. docs/compiler.md lists its files in reading order."""
