@@ -1,9 +1,8 @@
 """Estimated time of one step of a partition, in microseconds on an H200: a linear model, one set of weights per way to
 exchange values.
 
-Fitted to times of 60 partitions on an H200 (like the cases named "sweep" in benchmarks/results/*-recurrence-gpu.json and
-tables in docs/experiments.md). With `sentinel`, forward estimates are off by 5 % on average and 14 % at most. They rank
-partitions; nothing else depends on them.
+Fitted to times of 60 partitions (the cases named "sweep" in benchmarks/results/*-recurrence-gpu.json, and others like
+them). With `sentinel`, forward estimates are off by 5 % on average and 14 % at most. They only rank partitions.
 
 Example: LSTM, H 512, B 64, bf16, forward, `sentinel`, R 8, U 32, 8 warps (the whole layer was measured at 1.80 us, with
 the input's product, which is no part of the kernel):
