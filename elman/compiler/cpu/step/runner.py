@@ -1,6 +1,7 @@
 """Runs a compiled step: one step per call, or a whole sampling loop in C++ without returning to Python."""
 
 import ctypes
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,6 +65,11 @@ class Runner:
         self.program.library.step(self.program.weights, self._scratch, self._given, before, after, self._output)
         self._now = 1 - self._now
 
+    def _step_arguments(self) -> tuple[Any, ...]:
+        """What the loops of sampling.h need to take steps."""
+        before, after = self._pointers[self._now], self._pointers[1 - self._now]
+        return self.program.library.step, self.program.weights, self._scratch, before, after, self._output
+
     def run(self, rules: Rules, uniforms: Tensor, recent: Tensor, final: bool) -> tuple[list[int], list[float]]:
         """Samples tokens and steps on, one for each uniform random number, or until the end-of-text token.
 
@@ -74,12 +80,7 @@ class Runner:
         tokens, log_probs = torch.empty(count, dtype=torch.long), torch.empty(count, dtype=torch.double)
         work = torch.empty(2 * rules.vocab)
         chosen = build.runtime().run(
-            self.program.library.step,
-            self.program.weights,
-            self._scratch,
-            self._pointers[self._now],
-            self._pointers[1 - self._now],
-            self._output,
+            *self._step_arguments(),
             ctypes.byref(rules),
             *map(address, (uniforms, recent, work)),
             ctypes.c_int64(count),
@@ -98,12 +99,7 @@ class Runner:
         nats, work = torch.empty(count, dtype=torch.double), torch.empty(vocab)
         inputs, targets = inputs.contiguous(), targets.contiguous()
         build.runtime().follow(
-            self.program.library.step,
-            self.program.weights,
-            self._scratch,
-            self._pointers[self._now],
-            self._pointers[1 - self._now],
-            self._output,
+            *self._step_arguments(),
             ctypes.c_int64(vocab),
             *map(address, (inputs, targets, work)),
             ctypes.c_int64(count),
