@@ -13,7 +13,7 @@ from torch import Tensor
 from elman.batches import Batch
 from elman.layers import LAYERS
 from elman.models import LanguageModel, StackConfig
-from elman.ops.host_sync import _NothingFromTheHost
+from elman.ops.host_sync import _RejectHostCopies
 from elman.training import TrainingConfig, World, cuda_graph
 from elman.training.update import Updater
 
@@ -28,7 +28,7 @@ CASES = [
 ] + [pytest.param({"pattern": ["lstm", "swiglu"], **TOP}, id="a stack with positions")]
 
 
-class Watched(_NothingFromTheHost):
+class Watched(_RejectHostCopies):
     """Rejects host synchronisation: reading values of a tensor, shapes that depend on values, boolean indexing."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
