@@ -137,7 +137,7 @@ def test_a_pattern_without_a_match_is_an_error_that_names_the_nearest_site() -> 
     with pytest.raises(RecordingError, match="no tap fired"), taps.record("*"):
         pass
     for listener in (taps.record("memory@9"), taps.edit({"memory@9": 0.0})):
-        with pytest.raises(RecordingError, match="passed 9 time steps"), listener:
+        with pytest.raises(RecordingError, match="has 9 time steps"), listener:
             layer(x)
     with pytest.raises(RecordingError, match="from the start"), taps.edit({"memory@-1": 0.0}):
         pass

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.functional import jvp
 
 from elman.cells import CELLS, Cell
 from elman.figures.figure import Figure
@@ -118,8 +119,7 @@ def lyapunov_exponent(cell: Cell, x: Tensor) -> float:
     """The mean logarithm per step by which the Jacobians J_t stretch a tangent vector along the trajectory."""
     state, tangent, total = cell.initial_state(len(x)), torch.ones(len(x), UNITS) / math.sqrt(UNITS), 0.0
     for drive in cell.drive(x).unbind(1):
-        derivative: Any = torch.func.jvp(lambda h, drive=drive: cell.step(drive, h)[1], (state,), (tangent,))
-        state, tangent = derivative
+        state, tangent = jvp(lambda h, drive=drive: cell.step(drive, h)[1], state, tangent)
         total += float(tangent.norm().log())
         tangent = tangent / tangent.norm()
     return total / x.shape[1]
