@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import elman
-from elman.bench.epoch import Plain
+from benchmarks.recipe_update import Plain
 from elman.bench.harness import write
 from elman.config import parse_overrides
 from elman.models import LanguageModel
@@ -112,7 +112,7 @@ def give_back(model: Plain, twin: LanguageModel) -> None:
     twin.embedding.weight.copy_(model.embedding.weight)
     twin.output_bias.copy_(model.output.bias)
     for layer, block in zip(model.layers, twin.stack.blocks(), strict=True):
-        cell: Any = block.layer.cell  # type: ignore[union-attr]
+        cell: Any = block.layer.cell
         cell.from_input.weight.copy_(layer.weight_ih_l0)
         cell.from_past.weight.copy_(_whole(layer))
         cell.from_input.bias.copy_(layer.bias_ih_l0)

@@ -1,6 +1,7 @@
 """Generation is measured only while captured steps write torch's texts, and on a CPU too, where it is small."""
 
-from elman.bench import SUITES, agreement
+from benchmarks import agreement
+from benchmarks.suites import SUITES
 
 
 def test_captured_steps_agree_on_this_machine():
@@ -9,7 +10,7 @@ def test_captured_steps_agree_on_this_machine():
 
 def test_another_text_is_found(monkeypatch):
     monkeypatch.setattr("elman.generation.cuda_graph.keep", lambda old, new: None)
-    assert "lstm: captured steps write another text than torch" in agreement.generation()
+    assert "lstm: generation with a CUDA graph gives another text than torch" in agreement.generation()
 
 
 def test_generation_is_measured_here_too():

@@ -1,14 +1,9 @@
 """Whole epochs beside plain torch: without dropout both are the same training."""
 
 import random
-import sys
 from pathlib import Path
 
 import pytest
-
-import elman
-
-sys.path.insert(0, str(Path(elman.__file__).parents[1]))  # benchmarks are beside the package
 
 from benchmarks import epochs
 

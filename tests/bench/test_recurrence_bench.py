@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from elman.bench.recurrence import running, timing
-from elman.bench.recurrence.cases import CASES, Case, chosen, divisions
-from elman.bench.recurrence.checking import check, verdict
-from elman.bench.recurrence.peers import Variant
-from elman.bench.recurrence.report import lines
-from elman.bench.recurrence.workers import Worker
+from benchmarks.recurrence import running, timing
+from benchmarks.recurrence.cases import CASES, Case, chosen, divisions
+from benchmarks.recurrence.checking import check, verdict
+from benchmarks.recurrence.peers import Variant
+from benchmarks.recurrence.report import lines
+from benchmarks.recurrence.workers import Worker
 from elman.compiler.triton.partition import Partition
 from elman.recurrence import FORMS, compiled_triton
 from elman.recurrence.reference import run as loop
@@ -139,7 +139,7 @@ def test_a_worker_that_dies_or_hangs_is_told_of_and_the_next_job_has_a_new_one()
 
 LOSING = """
 import os
-from elman.bench.recurrence.workers import serve
+from benchmarks.recurrence.workers import serve
 
 def run(what):
     return {"did": 1 // what, "by": os.getpid()}
@@ -262,7 +262,7 @@ def test_when_time_is_over_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.slow
 def test_it_runs_through_from_the_command_line(tmp_path: Path) -> None:
     names = ["--only", "lstm both ways 64", "gru reset=before 64", "coupled ragged exact"]
-    command = [sys.executable, "-m", "elman.bench.recurrence", "--small", "--minutes", "3", *names]
+    command = [sys.executable, "-m", "benchmarks.recurrence", "--small", "--minutes", "3", *names]
     there = {**os.environ, "OUT": str(tmp_path), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=there, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

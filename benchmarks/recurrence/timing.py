@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from elman.bench.recurrence.cases import Case
-from elman.bench.recurrence.peers import Variant, variants
+from benchmarks.recurrence.cases import Case
+from benchmarks.recurrence.peers import Variant, variants
 from elman.ops import kernel_timeout
 
 REPEATS = 30

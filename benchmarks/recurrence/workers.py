@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 LAST = "last"
-COMMAND = [sys.executable, "-m", "elman.bench.recurrence", "--worker"]
+COMMAND = [sys.executable, "-m", "benchmarks.recurrence", "--worker"]
 
 
 class Worker:

@@ -1,18 +1,18 @@
-"""python -m elman.bench.recurrence: see the package."""
+"""python -m benchmarks.recurrence: see the package."""
 
 import argparse
 import os
 
+from benchmarks.recurrence import MINUTES
+from benchmarks.recurrence import __doc__ as told
+from benchmarks.recurrence.cases import CASES, chosen
+from benchmarks.recurrence.running import run, work
 from elman.bench.harness import write
-from elman.bench.recurrence import MINUTES
-from elman.bench.recurrence import __doc__ as told
-from elman.bench.recurrence.cases import CASES, chosen
-from elman.bench.recurrence.running import run, work
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        "python -m elman.bench.recurrence", description=told, formatter_class=argparse.RawDescriptionHelpFormatter
+        "python -m benchmarks.recurrence", description=told, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=MINUTES, help="nothing is begun after them")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="cases with one of these in their name")

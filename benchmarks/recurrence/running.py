@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from elman.bench.recurrence.cases import Case, divisions
-from elman.bench.recurrence.checking import check
-from elman.bench.recurrence.report import save, show
-from elman.bench.recurrence.timing import clock
-from elman.bench.recurrence.workers import Worker, serve
+from benchmarks.recurrence.cases import Case, divisions
+from benchmarks.recurrence.checking import check
+from benchmarks.recurrence.report import save, show
+from benchmarks.recurrence.timing import clock
+from benchmarks.recurrence.workers import Worker, serve
 
 WAVE = 8  # cases that are checked before they are timed
 CHECKERS = 12  # processes that check; each has some memory of the device

@@ -1,4 +1,4 @@
-"""What can be measured: each suite says what it needs, what must hold before it speaks, and gives figures."""
+"""The benchmark suites: title, requirements, correctness check that runs first, and number of rounds."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -9,21 +9,21 @@ from typing import Any, NamedTuple
 
 import torch
 
-from elman.bench import agreement
+from benchmarks import agreement
 
 
 class Suite(NamedTuple):
     title: str
-    module: str  # with measure(rounds) -> figures; imported late, since peers take long to load
-    obstacle: Callable[[], str | None]  # why it cannot run here
-    broken: Callable[[], list[str]]  # fast forms that differ from their references
+    module: str  # has measure(rounds) -> results; imported on use, since peer libraries load slowly
+    missing: Callable[[], str | None]  # the requirement that this machine lacks
+    check: Callable[[], list[str]]  # fast implementations that differ from their references
     rounds: int
 
     def measure(self, rounds: int | None = None) -> Mapping[str, Any]:
-        return import_module(f"elman.bench.{self.module}").measure(rounds or self.rounds)
+        return import_module(f"benchmarks.{self.module}").measure(rounds or self.rounds)
 
 
-def _nothing() -> None:
+def _no_requirement() -> None:
     return None
 
 
@@ -43,13 +43,13 @@ def _wikitext() -> str | None:
 
 SUITES = {
     "stepping": Suite("one token at a time on one core", "stepping", _peers, agreement.stepping, 30),
-    "training": Suite("a training step on one core", "training", _nothing, agreement.recurrence, 15),
-    "epoch": Suite("the WikiText-2 LSTM recipe", "epoch", _nothing, agreement.recurrence, 5),
-    "cells": Suite("a training step of every cell on one core", "cells", _nothing, agreement.recurrence, 9),
-    "scans": Suite("layers that are linear in their state", "scans", _nothing, agreement.scans, 3),
+    "training": Suite("a training step on one core", "training", _no_requirement, agreement.recurrence, 15),
+    "epoch": Suite("the WikiText-2 LSTM recipe", "recipe_update", _no_requirement, agreement.recurrence, 5),
+    "cells": Suite("a training step of every cell on one core", "cells", _no_requirement, agreement.recurrence, 9),
+    "scans": Suite("layers that are linear in their state", "scans", _no_requirement, agreement.scans, 3),
     "ngrams": Suite("counting and scoring n-grams", "ngrams", _wikitext, list, 7),
     "scan-kernels": Suite("linear scans and Newton iteration on a GPU", "scan_kernels", _gpu, agreement.scans, 30),
     "mamba-kernels": Suite("Mamba and its parts on a GPU", "mamba_kernels", _gpu, agreement.scans, 20),
-    "generation": Suite("writing text by captured steps", "generation", _nothing, agreement.generation, 15),
+    "generation": Suite("writing text by captured steps", "generation", _no_requirement, agreement.generation, 15),
     "recurrence": Suite("generated kernels on a GPU", "recurrence", _gpu, agreement.recurrence, 30),
 }

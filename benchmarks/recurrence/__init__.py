@@ -1,6 +1,6 @@
 """Generated recurrence kernels on a GPU: first whether they are right, then how fast, beside torch's own and our loop.
 
-    python -m elman.bench.recurrence [--minutes 5] [--only lstm gru]
+    python -m benchmarks.recurrence [--minutes 5] [--only lstm gru]
 
 The most telling cases come first, a few at a time: they are checked in parallel processes, which also compiles them,
 then timed one after another in one process, by events of the device, in rounds that take turns: medians of 30. What is
@@ -9,9 +9,9 @@ wrong is not timed. What fails, hangs or takes its process with it is written do
 
 from typing import Any
 
-from elman.bench.recurrence.cases import CASES
-from elman.bench.recurrence.running import run
-from elman.bench.recurrence.timing import REPEATS
+from benchmarks.recurrence.cases import CASES
+from benchmarks.recurrence.running import run
+from benchmarks.recurrence.timing import REPEATS
 
 MINUTES = 5.0
 

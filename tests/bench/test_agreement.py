@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from elman.bench import agreement, epoch
+from benchmarks import agreement, recipe_update
 from elman.bench.harness import compare, interleaved, write
 from elman.compiler.cpu import step
 
@@ -36,12 +36,12 @@ def test_everything_agrees_on_this_machine(check):
 
 def test_a_wrong_form_is_found(monkeypatch):
     runner = step.Runner.step
-    monkeypatch.setattr("elman.bench.agreement.Runner.step", lambda self, word: runner(self, word) * 1.1)
-    assert "lstm: machine code differs from torch" in agreement.stepping()
+    monkeypatch.setattr("benchmarks.agreement.Runner.step", lambda self, word: runner(self, word) * 1.1)
+    assert "lstm: the compiled step differs from torch" in agreement.stepping()
 
 
 def test_the_recipe_learns_as_in_plain_torch_and_both_are_timed():
     """Planted: word vectors that begin elsewhere."""
-    found = epoch.measure(1, epoch.Shape((24, 16), 16, words=60, rows=3, time=9, updates=1))
+    found = recipe_update.measure(1, recipe_update.Shape((24, 16), 16, words=60, rows=3, time=9, updates=1))
     assert not [row for row in found.values() if "error" in row]
     assert set(found["against plain torch fp32"]) == {"elman fp32, compiled", "elman fp32, vendor", "plain torch fp32"}

@@ -78,7 +78,7 @@ def measure(rounds: int, names: tuple[str, ...] = NAMES) -> dict[str, Any]:
                 found["speed"][f"{mode}, width {width}"] = table = compare(seconds, "stepping")
                 show(f"{name}: {mode}, width {width}, {LENGTH} steps", table, "stepping")
         for length in LENGTHS:
-            words = [sys.executable, "-m", "elman.bench.scans", name, str(WIDTHS[-1]), str(length)]
+            words = [sys.executable, "-m", "benchmarks.scans", name, str(WIDTHS[-1]), str(length)]
             done = subprocess.run(words, capture_output=True, text=True, check=True)
             found["peak_megabytes"][length] = json.loads(done.stdout)
         print(f"  peak of memory in training, width {WIDTHS[-1]}: {found['peak_megabytes']} MB", flush=True)

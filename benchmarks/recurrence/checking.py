@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elman.bench.recurrence.cases import KINDS, Case, build
+from benchmarks.recurrence.cases import KINDS, Case, build
 from elman.compiler.triton.partition import Partition
 from elman.layers.bidirectional import Bidirectional
 from elman.layers.recurrent import Recurrent

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elman.bench.scan_kernels import AHEAD, Variants, error, in_parts, late, timed, trained
+from benchmarks.scan_kernels import AHEAD, Variants, error, in_parts, late, timed, trained
 from elman.layers import LAYERS
 from elman.ops import selective, short_convolution
 from elman.ops.forms import using

@@ -1,4 +1,4 @@
-"""Before anything is timed: does each fast form give what the slow one gives, on this machine?"""
+"""Correctness checks that run before any timing: every fast implementation against its reference, on this machine."""
 
 from collections.abc import Iterable
 
@@ -15,27 +15,27 @@ from elman.models import LanguageModel, StackConfig
 from elman.ops.state import tensors
 from elman.recurrence import forms_that_can_run, using
 
-CLOSE = 1e-3  # of the largest number: float32, and products in tf32 where the device has them
+TOLERANCE = 1e-3  # relative to the largest element: float32, with matmuls in TF32 where the device has it
 
 
 def recurrence() -> list[str]:
-    """Every cell in every form that runs here: outputs, last state and gradients."""
+    """Outputs, final state and gradients of every cell, in every implementation that runs here."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    broken = []
+    errors = []
     for name in CELLS:
         torch.manual_seed(0)
         layer = LAYERS[name](LAYERS[name].Config(), 32).to(device)
         x = torch.randn(4, 8, 32, device=device)
-        slow = _trained(layer, x, "reference")
+        expected = _forward_backward(layer, x, "reference")
         for form in forms_that_can_run(layer.cell, x):
-            if form != "reference" and not _same(_trained(layer, x, form), slow):
-                broken.append(f"{name}: the {form} form of the recurrence differs from the reference")
-    return broken
+            if form != "reference" and not _close(_forward_backward(layer, x, form), expected):
+                errors.append(f"{name}: the {form} implementation of the recurrence differs from the reference")
+    return errors
 
 
 def scans() -> list[str]:
-    """Layers that are linear in their state: all positions at once beside step after step."""
-    broken = []
+    """Layers with a linear recurrence: the parallel scan against stepping."""
+    errors = []
     for name in ("mingru", "minlstm", "s4d", "s4", "mamba", "linear-attention"):
         torch.manual_seed(0)
         layer = LAYERS[name](LAYERS[name].Config(), 32).eval()
@@ -46,14 +46,14 @@ def scans() -> list[str]:
             for part in x.unbind(1):
                 output, state = layer.step(part, state)
                 steps.append(output)
-        if not _same([whole], [torch.stack(steps, 1)]):
-            broken.append(f"{name}: a sequence at once differs from its steps")
-    return broken
+        if not _close([whole], [torch.stack(steps, 1)]):
+            errors.append(f"{name}: the parallel scan differs from stepping")
+    return errors
 
 
 def stepping() -> list[str]:
-    """Machine code for the step of a model beside torch."""
-    broken = []
+    """The compiled step of a model (C++) against its step in torch."""
+    errors = []
     for name in ("lstm", "gru", "attention", "mamba"):
         torch.manual_seed(0)
         config = StackConfig.make({"hidden_size": 32, "pattern": [name]})
@@ -62,21 +62,21 @@ def stepping() -> list[str]:
         try:
             runner = Runner(compile_step(model), [part for _, part in tensors(state)])
         except CannotCompile as problem:
-            broken.append(f"{name}: no machine code: {problem}")
+            errors.append(f"{name}: cannot be compiled: {problem}")
             continue
         with torch.inference_mode():
             for word in (3, 1, 4, 1, 5):
                 expected, state = model.step(torch.tensor([word]), state)
-                if not _same([runner.step(torch.tensor([word]))], [expected]):
-                    broken.append(f"{name}: machine code differs from torch")
+                if not _close([runner.step(torch.tensor([word]))], [expected]):
+                    errors.append(f"{name}: the compiled step differs from torch")
                     break
-    return broken
+    return errors
 
 
 def generation() -> list[str]:
-    """Texts by captured steps beside those of torch's own, the settings of choice in use."""
+    """Texts generated with a CUDA graph against torch, with top-k, top-p and repetition penalty."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    broken = []
+    errors = []
     for name in ("lstm", "attention", "mamba", "experts"):
         torch.manual_seed(0)
         config = StackConfig.make({"hidden_size": 32, "pattern": [name]})
@@ -87,11 +87,11 @@ def generation() -> list[str]:
             steps = generate_tokens(model, [[1, 2, 3], [], [4]], rules, 0)
             texts.append([[choice and choice.token for choice in step] for step in steps])
         if texts[0] != texts[1]:
-            broken.append(f"{name}: captured steps write another text than torch")
-    return broken
+            errors.append(f"{name}: generation with a CUDA graph gives another text than torch")
+    return errors
 
 
-def _trained(layer: torch.nn.Module, x: Tensor, form: str) -> list[Tensor]:
+def _forward_backward(layer: torch.nn.Module, x: Tensor, form: str) -> list[Tensor]:
     layer.zero_grad()
     with using(form):
         outputs, state = layer(x)
@@ -99,6 +99,6 @@ def _trained(layer: torch.nn.Module, x: Tensor, form: str) -> list[Tensor]:
     return [outputs, *(part for _, part in tensors(state)), *(p.grad for p in layer.parameters() if p.grad is not None)]
 
 
-def _same(found: Iterable[Tensor], expected: Iterable[Tensor]) -> bool:
+def _close(found: Iterable[Tensor], expected: Iterable[Tensor]) -> bool:
     pairs = list(zip(found, expected, strict=True))
-    return all((a - b).abs().max() <= CLOSE * (1 + b.abs().max()) for a, b in pairs)
+    return all((a - b).abs().max() <= TOLERANCE * (1 + b.abs().max()) for a, b in pairs)
