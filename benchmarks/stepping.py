@@ -4,18 +4,17 @@ A step of one recurrent layer, input included; then a language model of two LSTM
 writes by drawing from its softmax; each beside the time that reading as many bytes takes in the same run.
 """
 
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from elman.bench.harness import compare, interleaved, show
+from elman.bench.onnx_model import WEIGHTS, onnx_session, recurrent_graph
 from elman.compiler.cpu.step import Program, Runner, compile_step
 from elman.generation.sampling import GenerationConfig, random_stream, sample
 from elman.generation.stream import generate_tokens
@@ -24,7 +23,6 @@ from elman.models import LanguageModel, StackConfig
 from elman.ops.state import tensors
 
 VOCABULARY, TOKENS = 10_000, 64
-ORDER = {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}  # onnx has the gates as i o f c, and z r h
 REPEAT = {256: 50, 512: 10, 1024: 3}  # steps in one measurement: long against the clock
 
 
@@ -63,14 +61,14 @@ def layer_variants(kind: str, size: int) -> tuple[dict[str, Any], str]:
         f"torch nn.{kind.upper()}": lambda: [theirs(x.unsqueeze(0), given(state)) for _ in range(repeat)],
         f"torch nn.{kind.upper()}Cell": lambda: [cell(x, given(short)) for _ in range(repeat)],
     }
-    for form in ("fp32", "int8"):
+    for form in WEIGHTS:
         session = onnx_session(recurrent_graph([theirs]), form)
         feed = {
             "x": x.view(1, 1, size).numpy(),
             **{f"s0_{n}": np.zeros((1, 1, size), np.float32) for n in range(parts)},
         }
         runs[f"onnxruntime {form}"] = lambda s=session, f=feed: [s.run(None, f) for _ in range(repeat)]
-    for form in ("fp32", "int8"):
+    for form in WEIGHTS:
         program = compile_step(ours, form, x)
         runner = Runner(program, [part for _, part in tensors(ours.initial_state(1))])
         runs[f"native {form}"] = lambda r=runner: [r.step(x) for _ in range(repeat)]
@@ -98,10 +96,10 @@ def model_variants(size: int) -> tuple[dict[str, Any], str]:
         name = "elman, torch" if engine == "torch" else f"native {weights}"
         runs[name] = lambda s=settings: list(generate_tokens(model, [[]], s, 0))
     layers = [nn.LSTM(size, size) for _ in range(2)]
-    for form in ("fp32", "int8"):
+    for form in WEIGHTS:
         session = onnx_session(recurrent_graph(layers, embedding, head), form)
         runs[f"onnxruntime {form}"] = lambda s=session: onnx_text(s, size)
-    for form in ("fp32", "int8"):
+    for form in WEIGHTS:
         runs[f"reading the bytes, {form}"] = reading(compile_step(model, form), TOKENS)
     return runs, "torch nn.LSTM, multinomial"
 
@@ -119,67 +117,3 @@ def onnx_text(session: Any, size: int) -> None:
         logits, *parts = session.run(None, {"x": np.array([[token]]), **state})
         state = dict(zip(state, parts, strict=True))
         token = int(sample(torch.from_numpy(logits).view(1, -1).double(), torch.tensor([random.random()]).double()))
-
-
-def recurrent_graph(layers: list[Any], embedding: nn.Embedding | None = None, head: nn.Linear | None = None) -> Any:
-    """An onnx model of one step: (1, 1, width) or a token goes in, states go in and out."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    nodes, weights, inputs, outputs = [], [], [], []
-    size, last = layers[0].hidden_size, "x"
-
-    def constant(name: str, tensor: Tensor) -> str:
-        weights.append(numpy_helper.from_array(tensor.detach().contiguous().numpy(), name))
-        return name
-
-    if embedding is not None:
-        nodes.append(helper.make_node("Gather", [constant("words", embedding.weight), "x"], ["vectors"]))
-        last = "vectors"
-    inputs.append(helper.make_tensor_value_info("x", *_input(TensorProto, size, embedding)))
-    for number, layer in enumerate(layers):
-        kind = type(layer).__name__
-        names = [f"s{number}_{part}" for part in range(2 if kind == "LSTM" else 1)]
-
-        def gates(tensor: Tensor, kind: str = kind) -> Tensor:
-            return torch.cat([tensor.chunk(len(ORDER[kind]))[gate] for gate in ORDER[kind]])
-
-        w = constant(f"w{number}", gates(layer.weight_ih_l0).unsqueeze(0))
-        r = constant(f"r{number}", gates(layer.weight_hh_l0).unsqueeze(0))
-        b = constant(f"b{number}", torch.cat([gates(layer.bias_ih_l0), gates(layer.bias_hh_l0)]).unsqueeze(0))
-        more: dict[str, Any] = {} if kind == "LSTM" else {"linear_before_reset": 1}
-        news = [f"n{name}" for name in names]
-        nodes.append(
-            helper.make_node(kind, [last, w, r, b, "", *names], [f"y{number}", *news], hidden_size=size, **more)
-        )
-        last = news[0]
-        for name in names:
-            shape = (TensorProto.FLOAT, [1, 1, size])
-            inputs.append(helper.make_tensor_value_info(name, *shape))
-            outputs.append(helper.make_tensor_value_info(f"n{name}", *shape))
-    if head is not None:
-        nodes.append(helper.make_node("MatMul", [last, constant("head", head.weight.t())], ["scores"]))
-        nodes.append(helper.make_node("Add", ["scores", constant("bias", head.bias)], ["logits"]))
-        outputs.insert(0, helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 1, VOCABULARY]))
-    graph = helper.make_graph(nodes, "step", inputs, outputs, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-
-def _input(kinds: Any, size: int, embedding: nn.Embedding | None) -> tuple[int, list[int]]:
-    return (kinds.FLOAT, [1, 1, size]) if embedding is None else (kinds.INT64, [1, 1])
-
-
-def onnx_session(model: Any, form: str) -> Any:
-    import onnx
-    import onnxruntime
-    from onnxruntime.quantization import quantize_dynamic
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    with tempfile.TemporaryDirectory() as folder:
-        path, rounded = Path(folder) / "step.onnx", Path(folder) / "int8.onnx"
-        onnx.save(model, str(path))
-        if form == "int8":
-            quantize_dynamic(str(path), str(rounded))
-        place = rounded if form == "int8" else path
-        return onnxruntime.InferenceSession(str(place), options, providers=["CPUExecutionProvider"])
