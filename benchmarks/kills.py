@@ -208,7 +208,7 @@ def main() -> None:
     )
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS), help="default: all")
     options = parser.parse_args()
-    for module in ("matplotlib.backends.backend_agg", "torch._dynamo", "elman.pipeline.session", "elman.cli.progress"):
+    for module in ("matplotlib.backends.backend_agg", "torch._dynamo", "elman.pipeline.session", "elman.cli.training_progress"):
         import_module(module)  # so that no attempt has to
     torch.set_num_threads(1)
     dice, each = random.Random(options.seed), -(-options.kills // len(options.variants))

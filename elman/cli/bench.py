@@ -7,12 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from elman.cli import options
+from elman.cli import options, output
+from elman.cli.verbs import verb
 from elman.errors import RunError
 
 
+@verb("bench", no_args_is_help=True)
 def bench(
-    run: Annotated[Path, typer.Argument(help="Run folder of a trained model, as `elman train` writes it: runs/mine.")],
+    run: options.RunFolder,
     rounds: Annotated[int, typer.Option(min=1, help="Timing rounds in which all variants take turns.")] = 10,
     to: Annotated[
         Path | None, options.option(help="JSON file to write the results to as well.", default="none is written")
@@ -36,7 +38,7 @@ def bench(
         to.write_text(jsonlib.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(f"wrote {to}", file=sys.stderr)
     if json:
-        options.show_json(found)
+        output.show_json(found)
     else:
         _show(found)
 
@@ -56,13 +58,11 @@ def _show(found: dict[str, Any]) -> None:
             _show_variants(name, found[name])
     measured = [name for name in ("training", "generation", "prefill", "prediction") if found.get(name)]
     rows = [[name, f"{found[name]['peak_memory_bytes'] / 2**20:,.1f}"] for name in measured]
-    options.table("Peak memory above the loaded model", ["", "MiB"], rows)
+    output.table("Peak memory above the loaded model", ["", "MiB"], rows)
     for name, reason in found["skipped"].items():
-        options.say(f"Not measured: {name}: {reason}.")
+        output.say(f"Not measured: {name}: {reason}.")
     machine = ", ".join(f"{key} {value}" for key, value in found["machine"].items() if value)
-    options.say(
-        f"{found['run']}: {found['task']}, {found['parameters']:,} parameters, on {found['device']}; {machine}."
-    )
+    output.say(f"{found['run']}: {found['task']}, {found['parameters']:,} parameters, on {found['device']}; {machine}.")
 
 
 def _show_variants(name: str, measured: dict[str, Any]) -> None:
@@ -82,4 +82,4 @@ def _show_variants(name: str, measured: dict[str, Any]) -> None:
     }
     heads = ["", f"{unit}/s", *(times[key] for key in shown), *(["speed-up (quartiles)"] if compared else [])]
     title = f"{name.capitalize()}: {about[name]()}"
-    options.table(f"{title}; speed-up over {against}" if compared else title, heads, rows)
+    output.table(f"{title}; speed-up over {against}" if compared else title, heads, rows)

@@ -1,4 +1,4 @@
-"""Live progress on stderr: a bar where there is a terminal, a line now and then where there is none."""
+"""Training progress on stderr: a progress bar on a terminal, and a line for every validation."""
 
 import sys
 from typing import Any, Self
@@ -9,16 +9,16 @@ from rich.progress import Progress as Bar
 
 from elman.training import Report
 
-NAMES = 10  # of labels or tags that are told
-SAID = ("valid_loss", "improved")
+SHOWN_NAMES = 10  # labels or tags listed at the start
+SHOWN_FIRST = ("valid_loss", "improved")
 
 
 class Progress:
-    """A listener: call it with each report."""
+    """A listener of training reports: call it with each report."""
 
     def __init__(self) -> None:
         self.console = Console(file=sys.stderr, highlight=False)
-        # Together below 80 columns: a bar that wraps is no bar.
+        # Fits in 80 columns, since a progress bar must not wrap.
         columns = [BarColumn(bar_width=10), TextColumn("{task.completed}/{task.total}")]
         columns += [TextColumn("{task.fields[state]}"), TextColumn("left"), TimeRemainingColumn()]
         self.bar = Bar(*columns, console=self.console, disable=not self.console.is_terminal)
@@ -46,8 +46,8 @@ class Progress:
         self.console.print(f"{weights}vocabulary {facts['vocabulary']:,}; {facts['unit']}: {sizes}")
         if "labels" in facts or "tags" in facts:
             names = facts.get("labels") or facts["tags"]
-            more = f", … ({len(names)} in all)" if len(names) > NAMES else ""
-            self.console.print(f"{'labels' if 'labels' in facts else 'tags'}: {', '.join(names[:NAMES])}{more}")
+            more = f", … ({len(names)} in total)" if len(names) > SHOWN_NAMES else ""
+            self.console.print(f"{'labels' if 'labels' in facts else 'tags'}: {', '.join(names[:SHOWN_NAMES])}{more}")
         for side, kind in facts.get("tokenizers", {}).items():
             self.console.print(f"{side}: {kind} tokens")
         threads = "1 thread" if facts["threads"] == 1 else f"{facts['threads']} threads"
@@ -62,18 +62,20 @@ class Progress:
         state = f"epoch {report.epoch:.1f} loss {values['loss']:.3f} {report.clock['tokens_per_second']:,.0f} tok/s"
         self.bar.update(self.task, completed=report.step, state=state)
         if values.get("skipped"):
-            self.console.print(f"step {report.step}: {values['skipped']} updates left out (not finite)", style="red")
+            self.console.print(
+                f"step {report.step}: {values['skipped']} updates skipped (loss or gradient not finite)", style="red"
+            )
 
     def _validation(self, report: Report) -> None:
         mark = " *" if report.values["improved"] else ""
         place = f"step {report.step:>7,}  epoch {report.epoch:6.2f}"
-        figures = {key.removeprefix("valid_"): value for key, value in report.values.items() if key not in SAID}
-        told = "".join(f"  {self._named(name)} {_figure(name, value)}" for name, value in figures.items())
+        values = {key.removeprefix("valid_"): value for key, value in report.values.items() if key not in SHOWN_FIRST}
+        scores = "".join(f"  {self._named(name)} {_figure(name, value)}" for name, value in values.items())
         loss, seconds = report.values["valid_loss"], report.clock["seconds"]
-        self.console.print(f"{place}  validation loss {loss:.4f}{told}  {seconds:,.0f} s{mark}")
+        self.console.print(f"{place}  validation loss {loss:.4f}{scores}  {seconds:,.0f} s{mark}")
 
     def _named(self, name: str) -> str:
-        return "pseudo-ppl" if self.pseudo and name == "perplexity" else name  # longer, and the line would wrap
+        return "pseudo-ppl" if self.pseudo and name == "perplexity" else name  # a longer name would wrap the line
 
     def _end(self, report: Report) -> None:
         self.bar.update(self.task, completed=report.step)

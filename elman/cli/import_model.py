@@ -1,26 +1,33 @@
-"""elman import: a model of others, ready for every verb but training on."""
+"""elman import: a Hugging Face model as a run folder."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from elman.cli import options
+from elman.cli import options, output
+from elman.cli.verbs import verb
 
 
+@verb("import")
 def import_model(
-    folder: Annotated[Path, typer.Argument(help="A Hugging Face folder, as save_pretrained writes it.")],
-    run: Annotated[Path | None, options.option(help="Run folder to make.", default="runs/<folder>")] = None,
+    folder: Annotated[
+        Path, typer.Argument(help="Hugging Face model folder on this disk, as save_pretrained writes it.")
+    ],
+    run: Annotated[Path | None, options.option(help="Run folder to write.", default="runs/<folder>")] = None,
     json: options.Json = False,
 ) -> None:
-    """Make a run folder of a Hugging Face folder on this disk: BERT, GPT-2, Llama, Mixtral or Mamba."""
+    """Import a Hugging Face model (BERT, GPT-2, Llama, Mixtral or Mamba) as a run folder.
+
+    Every verb works on it, except resuming its training; nothing is downloaded.
+    """
     from dataclasses import asdict
 
     from elman.pipeline.importing import import_folder
 
     brought = import_folder(folder, run)
     if json:
-        options.show_json({**asdict(brought), "run": str(brought.run)})
+        output.show_json({**asdict(brought), "run": str(brought.run)})
         return
     print(
         f"Imported a {brought.architecture} model of {brought.parameters:,} parameters and {brought.vocab_size:,} "

@@ -1,4 +1,4 @@
-"""While small models train one after another: one line that changes, or now and then a new one, on stderr."""
+"""Status of small trainings on stderr: a line that is updated on a terminal, else a new line every 15 seconds."""
 
 import sys
 import time
@@ -7,24 +7,24 @@ from contextlib import contextmanager
 
 import typer
 
-EVERY = 15  # seconds between two lines where there is no terminal
+INTERVAL = 15  # seconds between lines without a terminal
 
 
 @contextmanager
-def training_line() -> Iterator[Callable[[str, int, int, float], None]]:
-    """Who trains, how far, how well, on stderr: one line that changes, or now and then a new one."""
+def training_status() -> Iterator[Callable[[str, int, int, float], None]]:
+    """Gives a callback (name, step, steps, loss) that shows the status."""
     from rich.console import Console
 
     console = Console(file=sys.stderr, highlight=False)
-    told = time.monotonic()
+    printed = time.monotonic()
     with console.status("") as status:
 
         def listen(name: str, step: int, steps: int, loss: float) -> None:
-            nonlocal told
+            nonlocal printed
             line = f"{name}: step {step} of {steps}, loss {loss:.3f}"
             status.update(line)
-            if step == steps or (not console.is_terminal and time.monotonic() - told > EVERY):
-                told = time.monotonic()
+            if step == steps or (not console.is_terminal and time.monotonic() - printed > INTERVAL):
+                printed = time.monotonic()
                 console.print(line, markup=False)
 
         try:

@@ -1,4 +1,4 @@
-"""A race as people see it: a live table on a terminal, a line for each event elsewhere, the answer at the end."""
+"""Progress and results of `elman compare`: a live table (a line per event without a terminal) and the verdict."""
 
 import sys
 import time
@@ -10,18 +10,18 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
-from elman.cli import options
+from elman.cli import output
 from elman.comparison import Found, Running
 from elman.comparison.plan import Job
 from elman.comparison.results import PARQUET, curve
 from elman.comparison.scheduler import Event
 from elman.comparison.verdict import effort, headline, number, seeds_of, short, spread, staircase, unit_of
 
-SPEEDS = {"generation_tokens": "write/s", "answers": "answer/s"}
+SPEEDS = {"generation_tokens": "gen/s", "answers": "pred/s"}
 
 
-class Table:
-    """A listener for events."""
+class RaceTable:
+    """A listener of race events."""
 
     def __init__(self, running: Running):
         self.running, self.began = running, time.monotonic()
@@ -31,10 +31,10 @@ class Table:
 
     def __enter__(self) -> Self:
         plan = self.running.plan
-        size = f"{short(plan.parameters)} parameters" if plan.parameters else "their own size"
+        size = f"{short(plan.parameters)} parameters" if plan.parameters else "different sizes"
         self._say(
-            f"{len(plan.entrants)} entrants of {size}, {seeds_of(plan)}, "
-            f"{effort(plan)} each, {self.running.workers} at a time"
+            f"{len(plan.entrants)} models of {size}, {seeds_of(plan)}, "
+            f"{effort(plan)} each, {self.running.workers} in parallel"
         )
         if self.live:
             self.live.start()
@@ -62,8 +62,8 @@ class Table:
         plan = self.running.plan
         seeds = [f"seed-{number}" for number in range(1, plan.race.seeds + 1)]
         grid = Grid(caption=f"{time.monotonic() - self.began:,.0f} s, {left} waiting", header_style="bold")
-        for column in ("entrant", "parameters", "rate", *seeds):
-            grid.add_column(column, justify="left" if column == "entrant" else "right")
+        for column in ("model", "parameters", "learning rate", *seeds):
+            grid.add_column(column, justify="left" if column == "model" else "right")
         for entrant in plan.entrants:
             own = self.states[entrant.name]
             rate = self.running.rates.get(entrant.name)
@@ -83,35 +83,35 @@ def _reached(job: Job) -> str:
     return f"loss {points[-1][1]:.4f}" if points else ""
 
 
-def show(found: Found, running: Running, report: Path) -> None:
-    """Answer first, then the table."""
-    options.say(headline(found))
+def show_results(found: Found, running: Running, report: Path) -> None:
+    """The verdict, then the table of scores and costs."""
+    output.say(headline(found))
     steps = staircase(found)
     if steps:
-        options.say(steps)
+        output.say(steps)
     rows: list[list[Any]] = []
     for row in found.rows:
         if row["place"] is None:
             rows.append([row["entrant"], "failed", *([None] * 6)])
             continue
-        around = spread(found, row)
-        above = None if row.get("relative_excess") is None else f"{row['relative_excess']:.1%}"
-        figures = [number(found, row["score"]) + (f" ± {around}" if around else ""), above]
+        interval = spread(found, row)
+        excess = None if row.get("relative_excess") is None else f"{row['relative_excess']:.1%}"
+        figures = [number(found, row["score"]) + (f" ± {interval}" if interval else ""), excess]
         costs = [short(row["parameters"] or None), short(row["training_flops_per_token"])]
         speeds = [row["training_tokens_per_second"], *(row.get(f"{what}_per_second") for what in SPEEDS)]
         rows.append([row["entrant"], *figures, *costs, *(None if one is None else round(one) for one in speeds)])
-    heads = ["entrant", found.measure.key, "above", "params", "FLOPs", "train/s", *SPEEDS.values()]
+    heads = ["model", found.measure.key, "excess", "params", "FLOPs", "train/s", *SPEEDS.values()]
     known = [place for place in range(len(heads)) if any(row[place] is not None for row in rows)]
     heads, rows = [heads[place] for place in known], [[row[place] for place in known] for row in rows]
-    options.table(f"{found.measure.key.replace('_', ' ')}: {found.measure.words}, {found.split}", heads, rows)
-    if "above" in heads:
-        print("Above: loss above that of the language itself, the best possible.")
+    output.table(f"{found.measure.key.replace('_', ' ')}: {found.measure.words}, {found.split}", heads, rows)
+    if "excess" in heads:
+        print("excess: loss above the entropy of the language, which is the best possible loss.")
     unit = unit_of(running.plan)
-    print(f"FLOPs are those of training, forward and backward, for each of the {unit}, which train/s counts too.")
-    if "write/s" in heads:
-        print("write/s counts the tokens that it generates, one text at a time.")
-    if "answer/s" in heads:
-        print("answer/s counts the texts that it answers, one at a time.")
+    print(f"FLOPs: training (forward and backward), per unit; train/s: units per second. Units are {unit}.")
+    if "gen/s" in heads:
+        print("gen/s: tokens generated per second, one text at a time.")
+    if "pred/s" in heads:
+        print("pred/s: texts predicted per second, one at a time.")
     for name, failures in running.failures.items():
         print(f"{name} failed: {', '.join(failures)}")
     if not (report.parent / PARQUET).exists():

@@ -1,0 +1,42 @@
+"""The registry of commands: `@verb("train")` turns a function into `elman train`; `main` reads it."""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import typer
+
+Settings = Literal["none", "recipe", "search", "unparsed"]
+Function = TypeVar("Function", bound=Callable[..., None])
+
+
+class Verb(NamedTuple):
+    """A command, or a typer.Typer with sub-commands.
+
+    `settings` says which dotted settings it takes: those of a recipe (--training.batch_size 16), those of search only
+    (--search.beam_size 4), none, or "unparsed" where such words are arguments of its own (sites of a model).
+    """
+
+    run: Any
+    settings: Settings
+    options: dict[str, Any]
+
+
+VERBS: dict[str, Verb] = {}
+
+
+def verb(name: str, *, settings: Settings = "none", **options: Any) -> Callable[[Function], Function]:
+    """Registers a command; `options` are those of typer's `command`. Its context holds the dotted settings (`.obj`)."""
+
+    def register(function: Function) -> Function:
+        VERBS[name] = Verb(function, settings, options)
+        return function
+
+    return register
+
+
+def verb_group(name: str, *, help: str, settings: Settings = "none") -> typer.Typer:
+    """Registers a command with sub-commands, which are added to the returned app."""
+    app = typer.Typer(no_args_is_help=True, help=help)
+    app.callback()(lambda: None)  # a group stays one, even with a single sub-command
+    VERBS[name] = Verb(app, settings, {})
+    return app
