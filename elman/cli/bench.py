@@ -28,6 +28,8 @@ def bench(
     Training (updates on the run's own data), generation (tokens/s and latency), reading a prompt (prefill), prediction
     (texts/s) and peak memory; in float32 and int8, beside plain PyTorch and onnxruntime where they can run the model.
     A variant with wrong logits is not timed.
+
+    Example: elman bench runs/mine --to speed.json
     """
     from elman.bench.run_speed import RunSpeed
 

@@ -18,6 +18,8 @@ def check(
     """Check a recipe without training it: read the data, build the model, time five steps.
 
     Prints sizes, unknown words, memory and the expected training time. Nothing is written.
+
+    Example: elman check recipe.yaml
     """
     from elman.pipeline.estimate import estimate
 

@@ -25,6 +25,7 @@ def compare(
     source: Annotated[
         Path | None,
         typer.Argument(
+            metavar="SOURCE",
             help="Text file to train on; or a recipe (its model is ignored) or a race, in YAML.",
             show_default="a synthetic language",
         ),
@@ -70,6 +71,8 @@ def compare(
 
     Each has the same size and budget, its own learning rate, and several seeds; the report (HTML) has confidence
     intervals. Recipe settings are options: --training.batch_size 16.
+
+    Example: elman compare my.txt --models ngram,gru,attention --minutes 2
     """
     from elman.comparison import Running, gather, read_results, write_report
     from elman.comparison.config import BRISK

@@ -14,7 +14,9 @@ app = verb_group("data", help="Statistics of text before training on it.")
 def describe(
     files: Annotated[
         list[str],
-        typer.Argument(help="Files, folders, glob patterns, '-' (stdin) or hub:NAME (a Hugging Face data set)."),
+        typer.Argument(
+            metavar="FILES", help="Files, folders, glob patterns, '-' (stdin) or hub:NAME (a Hugging Face data set)."
+        ),
     ],
     column: Annotated[
         str, typer.Option(help="JSONL, CSV and Parquet: name of the field that holds the text.")

@@ -29,6 +29,8 @@ def distill(
     """Translate the training data with a teacher, then train a student on its translations.
 
     Dotted settings are those of the student's recipe. An existing file of translations by this teacher is used again.
+
+    Example: elman distill runs/teacher --run runs/student
     """
     from elman.config import parse_overrides
     from elman.pipeline.distillation import check_origin, distill, student_recipe

@@ -13,7 +13,10 @@ from elman.errors import ConfigError
 @verb("eval", settings="search")
 def evaluate(
     context: typer.Context,
-    runs: Annotated[list[Path], typer.Argument(help="A run folder; two run folders of the same task are compared.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN", help="A run folder; two run folders of the same task are compared."),
+    ],
     data: Annotated[
         list[str] | None,
         options.option("--data", help=f"Data to evaluate on: {options.SOURCES}", default="a split of the run's data"),
@@ -42,6 +45,8 @@ def evaluate(
 
     Scores by task: perplexity and bits per byte; accuracy and F1; BLEU. Search settings of translation are options as
     in a recipe: --search.length_penalty 1.
+
+    Example: elman eval runs/mine --data other.txt
     """
     from elman.pipeline.evaluate import compare_runs, evaluate_run
 

@@ -54,7 +54,10 @@ def generate(
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
-    """Generate text from a prompt, printed token by token."""
+    """Generate text from a prompt, printed token by token.
+
+    Example: elman generate runs/mine --prompt "Once upon" --temperature 0.8 --max-tokens 200
+    """
     from elman.pipeline.trained_model import load
 
     given: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}

@@ -12,7 +12,8 @@ from elman.cli.verbs import verb
 @verb("import")
 def import_model(
     folder: Annotated[
-        Path, typer.Argument(help="Hugging Face model folder on this disk, as save_pretrained writes it.")
+        Path,
+        typer.Argument(metavar="FOLDER", help="Hugging Face model folder on this disk, as save_pretrained writes it."),
     ],
     run: Annotated[Path | None, options.option(help="Run folder to write.", default="runs/<folder>")] = None,
     json: options.Json = False,

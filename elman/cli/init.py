@@ -15,12 +15,16 @@ from elman.errors import RunError
 def init(
     context: typer.Context,
     chosen: RecipeOptions,
-    output: Annotated[Path | None, typer.Argument(help="File to write: recipe.yaml.", show_default="stdout")] = None,
+    output: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="File to write: recipe.yaml.", show_default="stdout")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a recipe (YAML) with every setting, its value and its meaning.
 
     Options and dotted settings (--training.batch_size 16) change the values in it.
+
+    Example: elman init recipe.yaml --data my.txt --model gru
     """
     from elman.pipeline.recipe import write_recipe
 

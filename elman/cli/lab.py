@@ -27,7 +27,7 @@ def list_labs(json: options.Json = False) -> None:
 
 @app.command("run")
 def run(
-    name: Annotated[str, typer.Argument(help="Name of the experiment, as `elman lab list` shows it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the experiment, as `elman lab list` shows it.")],
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     to: Annotated[Path | None, options.option(help="HTML page to write.", default="runs/labs/<name>.html")] = None,
     check: Annotated[

@@ -38,6 +38,8 @@ def predict(
 
     Search settings of translation are options as in a recipe: --search.length_penalty 1. If an object has a target
     beside its source, --json also gives the log-probability of that target.
+
+    Example: elman predict runs/classifier --probabilities < lines.txt
     """
     from elman.pipeline.trained_model import load
 

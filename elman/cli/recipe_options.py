@@ -12,7 +12,9 @@ from elman.errors import ConfigError
 
 RecipeFile = Annotated[
     Path | None,
-    typer.Argument(help="Recipe: a YAML file of settings.", show_default="every setting has its default"),
+    typer.Argument(
+        metavar="RECIPE", help="Recipe: a YAML file of settings.", show_default="every setting has its default"
+    ),
 ]
 
 

@@ -37,6 +37,8 @@ def score(
     """Score every line of stdin: prints log-probability (nats), bits per byte and the line, or a JSON object.
 
     A translator scores the target given the source: log-probability, mean log-probability per token, and both texts.
+
+    Example: elman score runs/mine < lines.txt
     """
     from elman.pipeline.trained_model import load
 

@@ -40,7 +40,7 @@ def tasks(
     show: Annotated[
         bool, typer.Option("--show", help="Train nothing: show the results in FILES as one table.")
     ] = False,
-    files: Annotated[list[Path] | None, typer.Argument(help="With --show: results files.")] = None,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="FILES", help="With --show: results files.")] = None,
     json: options.Json = False,
 ) -> None:
     """Train small models of each family on synthetic tasks (copying, recall, ...); compare with published results."""

@@ -38,6 +38,8 @@ def train(
 
     Every recipe setting is an option: --training.learning_rate 3e-4 --model.dropout 0.2; `elman init` lists them all.
     Without data it trains on a synthetic language, in about a minute.
+
+    Example: elman train --data my.txt --model gru --run runs/mine
     """
     from elman.pipeline import tracking
     from elman.pipeline.recipe import write_recipe

@@ -1,5 +1,6 @@
 """The registry of commands: `@verb("train")` turns a function into `elman train`; `main` reads it."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -25,9 +26,14 @@ VERBS: dict[str, Verb] = {}
 
 
 def verb(name: str, *, settings: Settings = "none", **options: Any) -> Callable[[Function], Function]:
-    """Registers a command; `options` are those of typer's `command`. Its context holds the dotted settings (`.obj`)."""
+    """Registers a command. Its help is the docstring; `options` are those of typer's `command`.
+
+    The context that typer passes holds the dotted settings in `.obj`.
+    """
 
     def register(function: Function) -> Function:
+        paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+        options.setdefault("help", "\n\n".join(" ".join(one.split()) for one in paragraphs))
         VERBS[name] = Verb(function, settings, options)
         return function
 

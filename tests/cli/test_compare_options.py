@@ -2,32 +2,32 @@
 
 import pytest
 
-from elman.cli.compare import _begun, _named, _race
+from elman.cli.compare import _initial_settings, _data_name, _make_race
 from elman.comparison import DEMO, EMBEDDED
 
 
 def test_nothing_given_is_the_embedded_language():
-    assert _begun(None, False, None, False, []) == {"recipe": EMBEDDED}
-    assert _begun(None, False, None, True, []) == {}
-    assert _begun(None, False, None, False, ["--data.train", "my.txt"]) == {}
-    assert _begun(None, True, None, False, []) == DEMO
+    assert _initial_settings(None, False, None, False, []) == {"recipe": EMBEDDED}
+    assert _initial_settings(None, False, None, True, []) == {}
+    assert _initial_settings(None, False, None, False, ["--data.train", "my.txt"]) == {}
+    assert _initial_settings(None, True, None, False, []) == DEMO
 
 
 def test_a_text_takes_the_place_of_the_language():
-    race = _race({"recipe": EMBEDDED}, {"data.train": ["my.txt"]}, {}, [])
+    race = _make_race({"recipe": EMBEDDED}, {"data.train": ["my.txt"]}, {}, [])
     assert race.recipe["data"]["language"] is None
     assert race.recipe["data"]["train"] == ["my.txt"]
-    assert _named(race.recipe) == "my"
+    assert _data_name(race.recipe) == "my"
 
 
 def test_a_budget_takes_the_place_of_another():
     """Seen to fail with both kept."""
-    race = _race(dict(DEMO), {}, {"flops": "1e9"}, [])
+    race = _make_race(dict(DEMO), {}, {"flops": "1e9"}, [])
     assert (race.tokens, race.flops) == (0, "1e9")
 
 
 def test_dotted_settings_reach_the_recipe():
-    race = _race({"recipe": EMBEDDED}, {}, {"entrants": "lstm,gru"}, ["--training.batch_size", "4"])
+    race = _make_race({"recipe": EMBEDDED}, {}, {"entrants": "lstm,gru"}, ["--training.batch_size", "4"])
     assert race.recipe["training"]["batch_size"] == 4
     assert list(race.entrants) == ["lstm", "gru"]
 

@@ -131,7 +131,7 @@ def test_translations_are_taken_only_if_this_teacher_wrote_them(elman, place):
     assert elman("distill", "t").code == 0
     again = elman("distill", "t")
     assert again.code == 0
-    assert "taking the" in again.err
+    assert "using the" in again.err
 
     (place / "other.txt").write_text("hello\n")
     ended = elman("distill", "t", "--to", "other.txt")

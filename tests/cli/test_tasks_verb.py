@@ -79,9 +79,9 @@ def test_what_the_file_holds_is_not_run_again(elman, tiny):
         (["--family", "lsmt"], 2, "did you mean 'lstm'"),
         (["--size", "ful"], 2, "did you mean 'full'"),
         (["--show"], 2, "elman tasks --show a.jsonl"),
-        (["a.jsonl"], 2, "only for --show"),
+        (["a.jsonl"], 2, "for --show only"),
         (["--show", "a.jsonl"], 1, "a.jsonl"),
-        (["--show", "/dev/null"], 1, "/dev/null: no results in it"),
+        (["--show", "/dev/null"], 1, "/dev/null: holds no results"),
     ],
 )
 def test_wrong_words_are_told_before_anything_runs(elman, tiny, words, code, remedy):

@@ -64,7 +64,7 @@ def test_train_without_a_recipe_speaks_to_people(elman, text):
     assert ended.code == 0
     assert (text.parent / "runs" / "text-gru" / "results.json").exists()
     assert "bits per byte" in ended.out
-    assert "Scored as one stream, state carried over.\nValidations along the way read it in lanes" in ended.out
+    assert "Evaluated as one stream, state carried over.\nValidation during training uses parallel streams" in ended.out
     assert "elman generate runs/text-gru" in ended.out
     assert "validation loss" in ended.err
     assert max(map(len, ended.out.splitlines())) <= 80
@@ -189,7 +189,7 @@ def test_score_of_a_stream_is_the_same_and_says_what_reads_it(elman, trained, en
     assert [one.pop("log_prob") for one in found] == pytest.approx([one.pop("log_prob") for one in plain], rel=1e-5)
     assert [one["text"] for one in found] == lines.splitlines()
     why = {"auto": "torch: for fewer than", "native": "native: ", "torch": "torch: as asked"}
-    assert ended.err.startswith(f"note: read by {why[engine]}")
+    assert ended.err.startswith(f"note: engine {why[engine]}")
     refused = elman("score", trained, "--engine", engine, stdin=lines)
     assert refused.code == 2
     assert "add --stream" in refused.err

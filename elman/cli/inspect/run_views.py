@@ -80,7 +80,9 @@ def trace(
 
 @app.command("gradients")
 def gradients(
-    run: Annotated[Path | None, typer.Argument(help="Run folder; without one, untrained layers are measured.")] = None,
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="Run folder; without one, untrained layers are measured.")
+    ] = None,
     text: Annotated[
         str | None,
         options.option(help="With a run: text that the model reads; '-' reads it from stdin.", default="none"),
