@@ -43,7 +43,7 @@ def score(
     from elman.pipeline.trained_model import load
 
     if (engine or weights) and not stream:
-        raise ConfigError("--engine and --weights need --stream")
+        raise ConfigError("--engine and --weights apply to --stream only; add --stream")
     model = load(run, device or "auto", others or ())
     if not json and model.kind != "likelihood":
         print(

@@ -1,4 +1,4 @@
-"""elman inspect and elman lab, as a person or a script would call them."""
+"""elman inspect and elman lab from the command line."""
 
 import json
 
@@ -15,7 +15,7 @@ def test_sites_are_listed_with_shape_and_meaning(elman, trained):
     assert found[GATE] == {"site": GATE, "shape": [16], "meaning": "share of the memory kept (f)"}
 
 
-def test_a_trace_is_drawn_in_the_terminal_or_written_to_a_file(elman, trained, tmp_path):
+def test_a_trace_goes_to_the_terminal_or_a_file(elman, trained, tmp_path):
     shown = elman("inspect", "trace", trained, "--text", "the cat", "--sites", "*.gate.*")
     assert shown.code == 0
     assert GATE in shown.out
@@ -29,7 +29,7 @@ def test_a_trace_is_drawn_in_the_terminal_or_written_to_a_file(elman, trained, t
     assert kept.code == 0
 
 
-def test_an_edit_is_seen_and_a_wrong_one_named(elman, trained):
+def test_an_edit_changes_the_figure_and_an_invalid_one_is_an_error(elman, trained):
     words = ["inspect", "trace", trained, "--text", "the cat", "--sites", GATE, "--json", "--edit"]
     found = json.loads(elman(*words, f"{GATE}=0.25").out)
     assert {value for row in found["panels"][0]["maps"][""] for value in row} == {0.25}
@@ -87,7 +87,7 @@ def test_gradients_predictions_and_units_of_a_run(elman, trained, tmp_path):
     assert (missing.code, "cannot be read" in missing.err) == (1, True)
 
 
-def test_padding_is_looked_for_in_a_run(elman, trained):
+def test_padding_view_of_a_run(elman, trained):
     words = ["inspect", "padding", trained, "--text", "the cat"]
     assert "Padding changes no score" in elman(*words).out
     found = json.loads(elman(*words, "--pads", "3", "--precision", "float64", "--json").out)
@@ -96,12 +96,12 @@ def test_padding_is_looked_for_in_a_run(elman, trained):
     assert (none.code, "from 1 on" in none.err) == (2, True)
 
 
-def test_a_model_without_attention_says_so(elman, trained):
+def test_attention_view_of_a_model_without_attention_is_an_error(elman, trained):
     ended = elman("inspect", "attention", trained, "--text", "the cat")
     assert (ended.code, "no layer of this model has attention" in ended.err) == (2, True)
 
 
-def test_a_picture_in_no_known_format_is_refused(elman, trained, tmp_path):
+def test_an_unknown_figure_format_is_refused(elman, trained, tmp_path):
     ended = elman("inspect", "trace", trained, "--text", "a", "--to", tmp_path / "t.gif")
     assert (ended.code, ".html" in ended.err) == (2, True)
 
@@ -128,7 +128,7 @@ def test_a_text_can_come_from_standard_input(elman, trained, verb, monkeypatch):
     assert elman("inspect", verb, trained, "--text", "-").code in (0, 2)
 
 
-def test_pictures_made_in_python_carry_their_call(trained):
+def test_figures_made_in_python_carry_their_call(trained):
     """Seen to fail with the command of an unedited trace below an edited one."""
     import elman
     from elman.inspection.predictions import prediction_figure

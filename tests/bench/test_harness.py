@@ -1,4 +1,4 @@
-"""Speed is measured beside peers, in turns, and only while everything is right."""
+"""The timing harness, and the correctness checks that run before timing."""
 
 import json
 
@@ -10,7 +10,7 @@ from elman.bench.harness import compare, interleaved, write
 from elman.compiler.cpu import step
 
 
-def test_rounds_take_turns_and_ratios_are_those_of_rounds():
+def test_variants_are_interleaved_and_ratios_are_per_round():
     order, now = [], iter(range(100))
     variants = {name: lambda name=name: order.append(name) for name in ("a", "b")}
     seconds = interleaved(variants, rounds=3, warmup=1, clock=lambda: float(next(now)))
@@ -30,17 +30,17 @@ def test_results_carry_date_machine_and_versions(tmp_path):
 
 
 @pytest.mark.parametrize("check", [agreement.recurrence, agreement.scans, agreement.stepping])
-def test_everything_agrees_on_this_machine(check):
+def test_fast_implementations_agree_with_their_references(check):
     assert check() == []
 
 
-def test_a_wrong_form_is_found(monkeypatch):
+def test_a_wrong_compiled_step_is_found(monkeypatch):
     runner = step.Runner.step
     monkeypatch.setattr("benchmarks.agreement.Runner.step", lambda self, word: runner(self, word) * 1.1)
     assert "lstm: the compiled step differs from torch" in agreement.stepping()
 
 
-def test_the_recipe_learns_as_in_plain_torch_and_both_are_timed():
+def test_recipe_updates_give_the_losses_of_plain_torch():
     """Planted: word vectors that begin elsewhere."""
     found = recipe_update.measure(1, recipe_update.Shape((24, 16), 16, words=60, rows=3, time=9, updates=1))
     assert not [row for row in found.values() if "error" in row]

@@ -1,4 +1,4 @@
-"""Whole epochs beside plain torch: without dropout both are the same training."""
+"""The epochs benchmark: without dropout elman and plain torch train identically."""
 
 import random
 from pathlib import Path
@@ -13,7 +13,9 @@ TRAINING |= {"clip_grad_norm": 0.25, "schedule": "cosine", "warmup_steps": 3}
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_both_learn_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropout: float) -> None:
+def test_elman_and_plain_torch_reach_the_same_perplexity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropout: float
+) -> None:
     """Planted: rates of another step; weights that were not given back."""
     monkeypatch.chdir(tmp_path)
     dice = random.Random(0)

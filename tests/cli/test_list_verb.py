@@ -1,4 +1,4 @@
-"""elman list and elman inspect: what a person and a script read there."""
+"""elman list and elman inspect permutation: tables and JSON."""
 
 import json
 
@@ -17,7 +17,7 @@ def test_list_facts_shows_every_family_with_its_costs(elman):
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_list_json_gives_all(elman):
+def test_list_json_has_every_name(elman):
     found = json.loads(elman("list", "--facts", "--json").out)
     assert found == json.loads(elman("list", "--json").out)["families"]
     assert found["lstm"]["stepping"] == {"formula": "4·width·(input + width)", "number": 524288}
@@ -34,7 +34,7 @@ def test_list_json_gives_all(elman):
         ("markov", ["(language)", "seed"]),
     ],
 )
-def test_list_of_one_name_shows_everything_about_it(elman, name, words):
+def test_list_name_describes_it(elman, name, words):
     ended = elman("list", name)
     assert ended.code == 0
     assert all(word in ended.out for word in words), ended.out
@@ -43,13 +43,13 @@ def test_list_of_one_name_shows_everything_about_it(elman, name, words):
     assert {"name", "kinds", "what", "settings", "sites", "family"} == found.keys()
 
 
-def test_list_of_an_unknown_name_says_the_nearest(elman):
+def test_list_of_an_unknown_name_suggests_the_nearest(elman):
     ended = elman("list", "lstn")
     assert ended.code == 2
     assert "lstm" in ended.err
 
 
-def test_inspect_permutation_tells_who_sees_order(elman):
+def test_inspect_permutation_shows_which_layers_see_order(elman):
     shown = elman("inspect", "permutation").out
     assert all(name in shown for name in LAYERS)
     assert "only the last token" in shown
@@ -60,11 +60,11 @@ def test_inspect_permutation_tells_who_sees_order(elman):
     assert plain["shuffled"] < 1e-6 < plain["replaced"]
 
 
-def test_a_name_for_layers_that_belong_together_is_listed(elman):
+def test_the_transformer_preset_is_listed(elman):
     assert "transformer" in json.loads(elman("list", "--json").out)["models"]
     assert json.loads(elman("list", "transformer", "--json").out)["kinds"] == ["model"]
     assert "feed-forward" in elman("list", "transformer").out
 
 
-def test_the_version_is_told(elman):
+def test_version_is_printed(elman):
     assert elman("--version").out == f"elman {__version__}\n"

@@ -1,4 +1,4 @@
-"""The bench of generated kernels without a GPU: what it asks first, what it believes, and that nothing stops it."""
+"""The recurrence benchmark without a GPU: order of cases, verdicts, and robustness to failures."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def precision() -> Iterator[None]:
     torch.backends.cudnn.allow_tf32 = before[1]
 
 
-def test_one_shape_of_each_kind_comes_first_and_names_are_all_different() -> None:
+def test_cases_are_ordered_and_have_unique_names() -> None:
     names = [case.name for case in CASES]
     assert len(set(names)) == len(names)
     first = ["lstm 64x512x256", "gru 64x512x512", "gru reset=before 64x512x512", "rnn 64x512x512"]
@@ -53,7 +53,7 @@ def test_one_shape_of_each_kind_comes_first_and_names_are_all_different() -> Non
 @pytest.mark.parametrize(
     ("cell", "form"), [("lstm", ""), ("gru", "both ways"), ("lstm", "two layers"), ("rnn", "ragged")]
 )
-def test_a_right_form_is_as_near_to_float64_as_its_peer(cell: str, form: str) -> None:
+def test_a_correct_implementation_is_as_close_to_float64_as_its_peer(cell: str, form: str) -> None:
     """Planted: gradients of the input of two runs were added up, so that the peer was always wrong, and ours right."""
     found = check(Case(cell, SMALL, form=form, draws=16), "fp32", "cpu", "compiled")
     assert found["verdict"] == "right"
@@ -62,7 +62,7 @@ def test_a_right_form_is_as_near_to_float64_as_its_peer(cell: str, form: str) ->
 
 
 @pytest.mark.parametrize("which", ["outputs", "states", "gradients"])
-def test_a_wrong_form_is_found_whatever_is_wrong_with_it(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_outputs_states_and_gradients_are_found(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(cell: Any, x: Any, state: Any, lengths: Any) -> Any:
         outputs, state = loop(cell, x, state, lengths)
         if which == "outputs":
@@ -77,7 +77,7 @@ def test_a_wrong_form_is_found_whatever_is_wrong_with_it(which: str, monkeypatch
     assert found["ours"][which] > 1e-4
 
 
-def test_what_goes_wrong_once_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_one_of_many_draws_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: medians of the draws."""
     runs = iter(range(16))
 
@@ -89,7 +89,7 @@ def test_what_goes_wrong_once_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check(Case("gru", SMALL, draws=16), "fp32", "cpu", "compiled")["verdict"] == "wrong"
 
 
-def test_what_is_a_little_worse_than_its_peer_is_told_and_timed() -> None:
+def test_verdicts_by_error_relative_to_the_peer() -> None:
     theirs = {"outputs": 1e-3, "states": 1e-3, "gradients": 1e-2}
     assert verdict(theirs, theirs) == "right"
     assert verdict({**theirs, "states": 2e-3}, theirs) == "less exact"
@@ -97,7 +97,7 @@ def test_what_is_a_little_worse_than_its_peer_is_told_and_timed() -> None:
     assert verdict({**theirs, "states": float("inf")}, theirs) == "wrong"
 
 
-def test_a_variant_that_fails_leaves_the_others_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_variant_does_not_affect_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "REPEATS", 4)
     leaf = torch.zeros(1, requires_grad=True)
 
@@ -124,7 +124,7 @@ for line in sys.stdin:
 """
 
 
-def test_a_worker_that_dies_or_hangs_is_told_of_and_the_next_job_has_a_new_one() -> None:
+def test_a_worker_that_dies_or_hangs_is_reported_and_replaced() -> None:
     worker = Worker([sys.executable, "-c", ANSWERING])
     try:
         assert worker.ask({"do": "this"}, 30) == {"did": "this"}
@@ -152,7 +152,7 @@ serve({"run": run}, healthy)
 
 
 @pytest.mark.slow
-def test_a_worker_whose_device_is_lost_answers_once_more_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_with_a_lost_device_answers_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the next job was sent to the process that was about to end."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     worker = Worker([sys.executable, "-c", LOSING])
@@ -169,7 +169,7 @@ def test_a_worker_whose_device_is_lost_answers_once_more_and_is_replaced(monkeyp
 
 
 class StandIn(Worker):
-    """Finds gru wrong, fails with rnn, loses the timer at lstm; all else is well."""
+    """A fake worker: gru is wrong, rnn fails, timing of lstm ends the process; the rest succeeds."""
 
     def start(self) -> None:
         pass
@@ -186,7 +186,7 @@ class StandIn(Worker):
         return {"verdict": "wrong" if cell == "gru" else "right", "ours": ours, "vendor": ours, "first_call_s": 1.0}
 
 
-def test_whatever_fails_is_written_down_and_the_rest_goes_on(
+def test_failures_are_recorded_and_the_other_cases_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OUT", str(tmp_path))
@@ -212,7 +212,7 @@ def test_whatever_fails_is_written_down_and_the_rest_goes_on(
     assert "9.00 (4.5 x) / 9.00 (4.5 x)" in told
 
 
-def test_a_division_holds_for_the_backward_pass_too() -> None:
+def test_a_partition_applies_to_the_backward_pass() -> None:
     """Planted: a division that is given to the forward pass alone, so that every sweep times the same backward."""
     seen = []
 
@@ -236,7 +236,7 @@ def test_a_division_holds_for_the_backward_pass_too() -> None:
     assert not compiled_triton._asked
 
 
-def test_a_sweep_without_divisions_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_without_partitions_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OUT", raising=False)
     monkeypatch.setattr(running, "divisions", lambda case: 1 // 0)
     found = running.run([Case("lstm", SMALL, form="sweep"), Case("peephole", SMALL)], 1, StandIn)["cases"]
@@ -245,7 +245,7 @@ def test_a_sweep_without_divisions_does_not_stop_the_others(monkeypatch: pytest.
     assert "FAILED: ZeroDivisionError" in lines(found[0])[1]
 
 
-def test_who_is_to_be_alone_is_checked_before_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cases_that_run_alone_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: it waits for its wave."""
     monkeypatch.setattr(running, "WAVE", 2)
     many = [Case("rnn", (1, 1, size)) for size in (1, 2, 3)]
@@ -253,14 +253,14 @@ def test_who_is_to_be_alone_is_checked_before_all_others(monkeypatch: pytest.Mon
     assert running._waves([*many, alone]) == [[alone], many[:2], many[2:]]
 
 
-def test_when_time_is_over_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_case_starts_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OUT", raising=False)
     (row,) = running.run([Case("lstm", SMALL)], 0, StandIn)["cases"]
     assert row["checks"] == [{"kind": "bf16", "failed": "there was no time left"}]
 
 
 @pytest.mark.slow
-def test_it_runs_through_from_the_command_line(tmp_path: Path) -> None:
+def test_the_command_line_runs_a_few_small_cases(tmp_path: Path) -> None:
     names = ["--only", "lstm both ways 64", "gru reset=before 64", "coupled ragged exact"]
     command = [sys.executable, "-m", "benchmarks.recurrence", "--small", "--minutes", "3", *names]
     there = {**os.environ, "OUT": str(tmp_path), "PYTHONPATH": str(ROOT)}
