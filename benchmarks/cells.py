@@ -1,7 +1,7 @@
-"""A training step of every cell on one CPU thread: the compiled form beside nn.LSTM, the vendor's kernel and the loop.
+"""Training step of every cell on one CPU thread: compiled C++ against nn.LSTM, vendor kernel and reference loop.
 
-Forward and backward of one layer whose input is as wide as its state. Since cells multiply more or less, the time is
-also compared with that of nn.LSTM (oneDNN) for as many multiplications.
+Forward and backward of one layer with input size = hidden size. Cells differ in their number of multiplications, so the
+speed-up over nn.LSTM (oneDNN) is per multiplication.
 """
 
 import time
@@ -26,7 +26,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 
 
 def multiplications(cell: Any) -> int:
-    """Of one row in one step, the input's product included."""
+    """Multiplications per row and step, input projection included."""
     made = compiled_cpp.plan(cell)
     assert isinstance(made, compiled_cpp.Plan)
     past = sum(len(node.args) for node in made.step.nodes if node.op == "product")
@@ -34,7 +34,7 @@ def multiplications(cell: Any) -> int:
 
 
 def variants(cell: Cell, batch: int, length: int) -> dict[str, Callable[[], Any]]:
-    """A step of nn.LSTM, and of the cell in each form that runs by itself."""
+    """Forward and backward of nn.LSTM, and of the cell in every implementation that runs here."""
     width = cell.hidden_size
     x, given = torch.randn(batch, length, width, requires_grad=True), torch.randn(batch, length, width)
     lstm = nn.LSTM(width, width, batch_first=True)
@@ -55,7 +55,7 @@ def variants(cell: Cell, batch: int, length: int) -> dict[str, Callable[[], Any]
 
 
 def row(cell: Cell, batch: int, length: int, rounds: int) -> dict[str, float]:
-    """Milliseconds, how many times faster than nn.LSTM for as many multiplications, what other forms take."""
+    """Milliseconds, speed-up over nn.LSTM per multiplication, and relative times of the other implementations."""
     seconds = interleaved(variants(cell, batch, length), rounds, clock=time.process_time)
     share = multiplications(cell) / (8 * cell.hidden_size**2)
     found = compare(seconds, "nn.LSTM")["compiled"]

@@ -1,8 +1,8 @@
-"""The Mamba layer and its parts on a GPU; nothing is timed that has not been found right in the same run.
+"""The Mamba layer and its kernels on a GPU; each is checked for correctness in the same run before it is timed.
 
-- a training step of one layer beside fused attention, by length, and beside the torch form; and where its time goes
-- the short convolution in its forms
-- the selective scan in several layouts, and time in several numbers of segments
+- training step of one layer against fused attention by sequence length, and against torch; profile by kernel
+- the short convolution in its implementations
+- the selective scan in several tile layouts, and with time split into several numbers of segments
 """
 
 from collections.abc import Callable
@@ -22,8 +22,8 @@ PLANS = [(8, 8, 1, 2048), (8, 16, 1, 2048), (4, 16, 1, 2048), (8, 8, 1, 4096)]  
 PROGRAMS = (1, 1024, 2048, 4096, 8192)  # the more, the more segments where rows are few
 WIDTH, TOKENS, LENGTHS = 512, 32768, (256, 1024, 4096, 8192, 16384, 32768)
 TORCH_LENGTHS = (256,)
-NAME = 60  # letters of a kernel's name that tell enough
-CLOSE = 1e-3  # of the largest number
+NAME = 60  # characters of a kernel name shown
+CLOSE = 1e-3  # relative to the largest element
 
 
 def measure(rounds: int) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def measure(rounds: int) -> dict[str, Any]:
 
 
 class _Attention(nn.Module):
-    """Fused causal attention with its two products: what a layer of the same width costs at the least."""
+    """Fused causal attention with input and output projection: the minimal attention layer of the same width."""
 
     def __init__(self, width: int, heads: int = 8):
         super().__init__()
@@ -59,7 +59,7 @@ def _mamba() -> Any:
 
 
 def _step(layer: nn.Module, x: Tensor, form: str = "auto") -> None:
-    """One training step under bf16 autocast; `form` asks for one of every operation that has it."""
+    """One training step under bf16 autocast; `form` selects the implementation of operations that have it."""
     layer.zero_grad()
     with using(form):
         with torch.autocast("cuda", torch.bfloat16):
@@ -68,7 +68,7 @@ def _step(layer: nn.Module, x: Tensor, form: str = "auto") -> None:
 
 
 def layers(rounds: int) -> dict[str, Any]:
-    """At the same number of tokens for all lengths, so that only attention's cost grows with length."""
+    """Same number of tokens at every length, so that only the cost of attention grows with length."""
     mamba, attention = _mamba(), _Attention(WIDTH).cuda()
     results: dict[str, Any] = {"explained": mamba.explain(8, 1024), "error": _layer_error(mamba)}
     print(f"  by itself the layer takes {results['explained']}", flush=True)

@@ -1,9 +1,7 @@
-"""Modified Kneser-Ney on WikiText-2 on one core: build time, memory, bytes per n-gram, and scoring beside KenLM.
+"""Modified Kneser-Ney on WikiText-2, one core: build time, memory, bytes per n-gram, and scoring against KenLM.
 
-KenLM (its query module, `pip install kenlm`) scores from the ARPA file that is written here, in the same rounds, one
-sentence at a time as its Python interface has it. Its estimator, lmplz, is timed where it is found on the PATH (it is
-built from KenLM's source). Times are of the processor, so that other work does not count.
-Data is looked for where ELMAN_DATA points (docs/data.md).
+KenLM's Python module (`pip install kenlm`) scores sentence by sentence from the ARPA file written here, in the same
+rounds. Its estimator lmplz is timed if it is on the PATH. Times are CPU time. Data: ELMAN_DATA (docs/data.md).
 """
 
 import gzip
@@ -31,7 +29,7 @@ Split = Literal["train", "valid", "test"]
 
 
 def prepared(folder: Path) -> tuple[dict[str, TokenStore], Tokenizer, list[str]]:
-    """Train and test as ids, the tokenizer, and the lines of test."""
+    """Token stores of train and test, the tokenizer, and the test lines."""
     home = Path(os.environ.get("ELMAN_DATA", "data")) / "wikitext2"
     splits: tuple[Split, ...] = ("train", "test")
     places: dict[Any, str] = {split: str(home / f"{split}.txt.gz") for split in splits}
@@ -44,7 +42,7 @@ def prepared(folder: Path) -> tuple[dict[str, TokenStore], Tokenizer, list[str]]
 
 
 def score(model: NGram, store: TokenStore) -> float:
-    """Nats of the whole text."""
+    """Total negative log-likelihood in nats."""
     total, state = 0.0, None
     with torch.inference_mode():
         for batch in Lanes(store, 1, BATCH).epoch(0):
@@ -64,7 +62,7 @@ def kenlm_of(path: Path) -> Any:
 
 
 def lmplz(lines: Iterable[str], folder: Path, rounds: int = 3) -> float | None:
-    """Processor seconds of KenLM's own estimator, from the text to an ARPA file; the best of some rounds."""
+    """CPU seconds of KenLM's estimator from text to ARPA file, best of some rounds."""
     program = shutil.which("lmplz")
     if program is None:
         return None
@@ -125,5 +123,5 @@ def _training_lines() -> Iterator[str]:
 
 
 def _peak() -> float:
-    """Megabytes this process has held at the most."""
+    """Peak RSS of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

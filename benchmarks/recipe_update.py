@@ -1,9 +1,8 @@
-"""An update of the WikiText-2 LSTM recipe on this machine: elman's training loop beside the same model in plain torch.
+"""One update of the WikiText-2 LSTM recipe: elman's training loop against the same model in plain torch.
 
-The plain model is what one writes with torch alone: nn.LSTM for each layer, its recurrent weights dropped by a
-parametrization, all logits at once, F.cross_entropy, SGD. Words are drawn at random, since speed does not depend on
-them. Before anything is timed, both are trained for some updates from the same weights without dropout: their losses
-must be the same.
+The plain model is nn.LSTM per layer with weight dropout as a parametrization, all logits at once, F.cross_entropy and
+SGD. Tokens are random, since speed does not depend on them. Before timing, both are trained for a few updates from the
+same weights without dropout, and their losses must be equal.
 """
 
 from collections.abc import Callable
@@ -29,7 +28,7 @@ CLOSE = 5e-3  # nats of a token, after some updates in half precision
 
 
 class Shape(NamedTuple):
-    """As recipes/wikitext2-lstm.yaml has them."""
+    """Sizes of recipes/wikitext2-lstm.yaml."""
 
     widths: tuple[int, ...] = (1024, 640)
     embedding: int = 640
@@ -55,7 +54,7 @@ class Dropped(nn.Module):
 
 
 class Plain(nn.Module):
-    """The model of such a configuration, from torch's own parts, with the weights of `twin`."""
+    """The same model from torch modules, with the weights of `twin`."""
 
     def __init__(self, twin: LanguageModel):
         super().__init__()
@@ -89,7 +88,7 @@ class Plain(nn.Module):
 
 
 def plain(twin: LanguageModel, batch: Batch, precision: str) -> Callable[[], Tensor]:
-    """An update as usually written, in single (tf32 where there is), half or brain precision."""
+    """An update in plain torch, in fp32 (TF32 where the device has it), fp16 or bf16."""
     device = batch.inputs.device
     model = Plain(twin).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
@@ -146,7 +145,7 @@ def learning(update: Callable[[], Tensor], count: int) -> list[float]:
 
 
 def measure(rounds: int, shape: Shape = Shape()) -> dict[str, Any]:  # noqa: B008  (a tuple)
-    """Time of an update, of an epoch, and how many times faster than plain torch at its best."""
+    """Time per update and per epoch, and speed-up over the fastest plain torch variant."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     precisions, count = ["fp16", "bf16"], WARM + 5  # so that some of these updates are replayed
     forms = [("generated", False), ("vendor", False), ("generated", True), ("vendor", True)]
@@ -164,7 +163,7 @@ def measure(rounds: int, shape: Shape = Shape()) -> dict[str, Any]:  # noqa: B00
             name = f"elman {precision}, {form}{', captured' if captured else ''}"
             try:
                 losses[name] = learning(ours(make(shape, False), batch, precision, form, captured), count)
-            except Exception as problem:  # one form that fails is written down, and the rest go on
+            except Exception as problem:  # recorded, so that the other variants are still measured
                 results[name] = {"error": str(problem)[:500]}
                 continue
             gap = max(abs(a - b) for a, b in zip(losses[name], expected, strict=True))
@@ -175,7 +174,7 @@ def measure(rounds: int, shape: Shape = Shape()) -> dict[str, Any]:  # noqa: B00
         variants[f"plain torch {precision}"] = plain(make(shape, True), batch, precision)
 
     def several(update: Callable[[], Tensor]) -> Callable[[], float]:
-        return lambda: float([update() for _ in range(shape.updates)][-1])  # one wait at the end
+        return lambda: float([update() for _ in range(shape.updates)][-1])  # one synchronization at the end
 
     seconds = interleaved({name: several(update) for name, update in variants.items()}, rounds)
     against = min((name for name in seconds if name.startswith("plain")), key=lambda name: min(seconds[name]))

@@ -1,9 +1,9 @@
-"""Linear scans and Newton iteration on a GPU; nothing is timed that has not been found right in the same run.
+"""Linear scans and Newton iteration on a GPU; each is checked for correctness in the same run before it is timed.
 
-- the linear scan beside the time in which a copy moves the same bytes, the torch form, and torch's associative_scan
-- Newton iteration beside the form that would be taken, with iterations and residual
+- the linear scan against a copy of the same bytes (memory bandwidth), torch, and torch's associative_scan
+- Newton iteration against the default implementation, with iterations and residual
 
-Times are medians by device events, variants taking turns. A case that fails is reported and left.
+Times are medians of CUDA events over interleaved rounds. A failing case is recorded and skipped.
 """
 
 import os
@@ -261,7 +261,7 @@ def measure(rounds: int) -> dict[str, Any]:
 
 
 def in_parts(name: str, parts: dict[str, Callable[[], Any]]) -> dict[str, Any]:
-    """Written after each part to the folder that OUT names, if any: what was found is kept whatever comes after."""
+    """Runs the parts; results are written to the folder $OUT after each, so that a later failure loses nothing."""
     global _began  # noqa: PLW0603
     _began = time.perf_counter()
     torch.backends.cuda.matmul.allow_tf32 = False

@@ -1,8 +1,7 @@
-"""Layers that are linear in their state, on one CPU thread: all positions at once beside stepping in a Python loop.
+"""Layers with a linear recurrence on one CPU thread: parallel scan against a Python loop of steps.
 
-The same layer both times, batch 1, in rounds that take turns, in processor time; training is forward and backward.
-Then the peak of memory in training at three lengths, each in a process of its own: twice the length should take twice
-as much.
+Batch 1, interleaved rounds, CPU time; training is forward and backward. Then peak memory of training at three lengths,
+each in its own process: it should be proportional to the length.
 """
 
 import json
@@ -53,7 +52,7 @@ def variants(layer: SequenceLayer, x: Tensor, training: bool) -> dict[str, Calla
 
 
 def peak(name: str, width: int, length: int) -> float:
-    """Megabytes that training on one sequence takes at the most, beside what was held before."""
+    """Peak memory growth in MB of forward and backward over one sequence."""
     layer = build(name, width)
     before = _peak()
     layer(torch.randn(1, length, width, requires_grad=True))[0].sum().backward()
@@ -86,6 +85,6 @@ def measure(rounds: int, names: tuple[str, ...] = NAMES) -> dict[str, Any]:
     return results
 
 
-if __name__ == "__main__":  # how much memory one takes, in a process of its own
+if __name__ == "__main__":  # peak memory of one layer, in its own process
     torch.set_num_threads(1)
     print(json.dumps(peak(sys.argv[1], *map(int, sys.argv[2:]))))

@@ -1,7 +1,7 @@
-"""Stepping on one CPU thread: the native engine against torch and onnxruntime, fp32 and int8.
+"""Single steps on one CPU thread: the native engine (compiled C++) against torch and onnxruntime, fp32 and int8.
 
-A step of one recurrent layer, input included; then a language model of two LSTM layers (10,000 words, untied) that
-writes by drawing from its softmax; each beside the time that reading as many bytes takes in the same run.
+A step of one recurrent layer with its input projection; then sampling from a language model of two LSTM layers (10,000
+words, untied). Beside each, the time to read the bytes of the weights: the memory-bandwidth limit.
 """
 
 import time
@@ -23,7 +23,7 @@ from elman.models import LanguageModel, StackConfig
 from elman.ops.state import tensors
 
 VOCABULARY, TOKENS = 10_000, 64
-REPEAT = {256: 50, 512: 10, 1024: 3}  # steps in one measurement: long against the clock
+REPEAT = {256: 50, 512: 10, 1024: 3}  # steps per timing, by width
 
 
 def measure(rounds: int) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def measure(rounds: int) -> dict[str, Any]:
 
 
 def layer_variants(kind: str, size: int) -> tuple[dict[str, Any], str]:
-    """One step of a layer as wide as its input, repeated."""
+    """One step of a layer with input size = hidden size, repeated."""
     torch.manual_seed(0)
     theirs = {"lstm": nn.LSTM, "gru": nn.GRU}[kind](size, size).eval()
     cell = {"lstm": nn.LSTMCell, "gru": nn.GRUCell}[kind](size, size).eval()
@@ -77,7 +77,7 @@ def layer_variants(kind: str, size: int) -> tuple[dict[str, Any], str]:
 
 
 def model_variants(size: int) -> tuple[dict[str, Any], str]:
-    """Texts of some tokens, each drawn from the softmax of the one before."""
+    """Texts of TOKENS tokens, sampled from the softmax."""
     torch.manual_seed(0)
     config = StackConfig.make({"hidden_size": size, "pattern": ["lstm", "lstm"], "tied_embeddings": False})
     model = LanguageModel(config, VOCABULARY).eval()
@@ -105,7 +105,7 @@ def model_variants(size: int) -> tuple[dict[str, Any], str]:
 
 
 def reading(program: Program, times: int) -> Callable[[], Any]:
-    """The least that steps can take: a look at each byte of the packed weights."""
+    """Lower bound of a step: reads every byte of the packed weights."""
     numbers = torch.zeros_like(program.arena[: program.arena.nbytes // 64 * 64]).view(torch.float32)
     return lambda: [numbers.sum() for _ in range(times)]
 

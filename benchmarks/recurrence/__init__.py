@@ -1,10 +1,10 @@
-"""Generated recurrence kernels on a GPU: first whether they are right, then how fast, beside torch's own and our loop.
+"""Generated recurrence kernels on a GPU: correctness first, then speed against torch's kernels and our reference loop.
 
     python -m benchmarks.recurrence [--minutes 5] [--only lstm gru]
 
-The most telling cases come first, a few at a time: they are checked in parallel processes, which also compiles them,
-then timed one after another in one process, by events of the device, in rounds that take turns: medians of 30. What is
-wrong is not timed. What fails, hangs or takes its process with it is written down, and the rest goes on.
+Cases are ordered by importance and run a few at a time: checked in parallel processes (which compiles their kernels),
+then timed one after another in one process with CUDA events, medians of 30 interleaved rounds. A kernel with wrong
+results is not timed. A case that fails, hangs or kills its process is recorded, and the rest continues.
 """
 
 from typing import Any
@@ -17,6 +17,6 @@ MINUTES = 5.0
 
 
 def measure(rounds: int) -> dict[str, Any]:
-    """All cases; `rounds` is what they have at least, in the time there is."""
+    """All cases within MINUTES; every timing has REPEATS rounds, which must be at least `rounds`."""
     assert rounds <= REPEATS
     return run(CASES, MINUTES)

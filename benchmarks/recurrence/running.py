@@ -1,4 +1,4 @@
-"""All cases in the time there is, a few at a time: checked side by side, then timed alone; written down after each."""
+"""Runs all cases within a time limit: checked in parallel, timed one at a time, results saved after each."""
 
 import os
 import time
@@ -16,14 +16,14 @@ from benchmarks.recurrence.report import save, show
 from benchmarks.recurrence.timing import clock
 from benchmarks.recurrence.workers import Worker, serve
 
-WAVE = 8  # cases that are checked before they are timed
-CHECKERS = 12  # processes that check; each has some memory of the device
-CHECK_LIMIT, TIME_LIMIT = 100.0, 60.0  # seconds for a check, compilation included, and for the times of a case
-LAST = 8.0  # seconds in which nothing more is begun
+WAVE = 8  # cases that are checked together before they are timed
+CHECKERS = 12  # checking processes; each takes some GPU memory
+CHECK_LIMIT, TIME_LIMIT = 100.0, 60.0  # seconds per check, compilation included, and per timing of a case
+LAST = 8.0  # seconds before the end in which nothing starts
 
 
 class Pool:
-    """Workers of which each does one check at a time."""
+    """A pool of worker processes; each runs one check at a time."""
 
     def __init__(self, workers: list[Worker], end: float, **always: Any):
         self.workers, self.end, self.always = workers, end, always
@@ -55,7 +55,7 @@ class Pool:
 
 
 def run(cases: list[Case], minutes: float, worker: Callable[[], Worker] = Worker) -> dict[str, Any]:
-    """For each case what its checks found and its times; all of it is saved whenever there is more."""
+    """Checks and times of every case; saved whenever a part is finished."""
     always = {"device": "cuda", "form": "generated"} if torch.cuda.is_available() else {"device": "cpu", "form": "auto"}
     end = time.monotonic() + 60 * minutes
     timer = worker()
@@ -81,13 +81,13 @@ def run(cases: list[Case], minutes: float, worker: Callable[[], Worker] = Worker
 
 
 def _waves(cases: list[Case]) -> list[list[Case]]:
-    """What is to be alone comes first, before anything is compiled."""
+    """Groups of cases; those that must run alone come first, before anything is compiled."""
     alone, rest = ([case for case in cases if (case.form == "alone") == own] for own in (True, False))
     return [[case] for case in alone] + [rest[start : start + WAVE] for start in range(0, len(rest), WAVE)]
 
 
 def _checks(case: Case) -> list[dict[str, Any]]:
-    """One for each dtype, or for each division of a sweep; or what went wrong before there was any."""
+    """One check per dtype and partition of a sweep; or the error that prevented them."""
     try:
         parts: list[dict[str, Any]] = [{}]
         if case.form == "sweep":
@@ -100,7 +100,7 @@ def _checks(case: Case) -> list[dict[str, Any]]:
 def _timed(
     case: Case, checks: list[dict[str, Any]], timer: Worker, end: float, always: dict[str, Any]
 ) -> dict[str, Any]:
-    """The times of what is not wrong."""
+    """Times of the kernels whose results are not wrong."""
     sound = [one for one in checks if one.get("verdict") in ("right", "less exact")]
     left = end - time.monotonic()
     if not case.timed:
@@ -116,7 +116,7 @@ def _timed(
 
 
 def work() -> None:
-    """What a worker does."""
+    """Main loop of a worker process."""
 
     def case_of(case: dict[str, Any]) -> Case:
         settings = tuple((key, value) for key, value in case["settings"])

@@ -35,6 +35,7 @@ def bench(
 
     if to is not None:
         _require_writable(to)
+    output.status(f"measuring {run}: about a minute")
     found = RunSpeed(run, rounds, device or "auto", lambda text: print(text, file=sys.stderr)).measure()
     if to is not None:
         to.write_text(jsonlib.dumps(found, indent=1) + "\n", encoding="utf-8")

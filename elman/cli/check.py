@@ -23,6 +23,7 @@ def check(
     """
     from elman.pipeline.estimate import estimate
 
+    output.status("reading the data, building the model, timing five training steps")
     found = estimate(chosen.build_recipe(recipe, context.obj))
     if json:
         output.show_json(found)

@@ -55,6 +55,7 @@ def evaluate(
     asked |= {"search": search, "device": device or "auto", "others": others or ()}
     if len(runs) > 2:
         raise ConfigError(f"give one run folder, or two to compare, not {len(runs)}")
+    output.status(f"evaluating {' and '.join(map(str, runs))}; a large split may take minutes")
     if len(runs) == 2:
         found = compare_runs(*runs, **asked)
         output.show_json(found) if json else _show_difference(found)

@@ -26,6 +26,7 @@ def import_model(
 
     from elman.pipeline.importing import import_folder
 
+    output.status(f"converting {folder}")
     brought = import_folder(folder, run)
     if json:
         output.show_json({**asdict(brought), "run": str(brought.run)})

@@ -1,4 +1,4 @@
-"""Results on stdout: JSON, sentences and tables."""
+"""Results on stdout (JSON, sentences, tables), and status lines on stderr."""
 
 import json
 import shutil
@@ -10,6 +10,12 @@ from typing import Any
 def show_json(value: Any) -> None:
     json.dump(value, sys.stdout, ensure_ascii=False, indent=2)
     sys.stdout.write("\n")
+
+
+def status(text: str) -> None:
+    """One line on stderr about work that takes a while, on a terminal only."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)
 
 
 def say(text: str) -> None:

@@ -72,6 +72,7 @@ def run_training(
 
     results: dict[str, Any] = {}
     reason = ""
+    output.status("reading the data and building the model")
     try:
         with Progress() as progress:
             for report in train(recipe, run=folder, resume=resume, listeners=[*listeners, progress]):
