@@ -10,6 +10,8 @@ from torch.nn import functional as F
 from elman.models import LanguageModel
 
 MODULES: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN, "rnn_relu": nn.RNN}
+CELLS: dict[str, Any] = {"LSTM": torch.lstm_cell, "GRU": torch.gru_cell, "tanh": torch.rnn_tanh_cell}
+CELLS["relu"] = torch.rnn_relu_cell
 
 
 class NoCounterpart(Exception):
@@ -40,14 +42,30 @@ class TorchModel(nn.Module):
             new.append(after)
         return self.head(F.dropout(x, self.dropout, self.training)), new
 
+    def initial_state(self) -> list[Any]:
+        """Zeros for `step` at batch 1: (h, c) of an LSTM, else h."""
+        weight = self.embedding.weight
+        zeros = [weight.new_zeros(1, layer.hidden_size) for layer in self.layers]
+        return [(h, h) if isinstance(layer, nn.LSTM) else h for layer, h in zip(self.layers, zeros, strict=True)]
+
+    def step(self, token: Tensor, states: list[Any]) -> tuple[Tensor, list[Any]]:
+        """One step by nn.LSTMCell's function, and so on: nn.LSTM rearranges its weights at every call on a CPU."""
+        x, new = self.embedding(token) * self.scale, []
+        for layer, state in zip(self.layers, states, strict=True):
+            cell = CELLS[getattr(layer, "nonlinearity", type(layer).__name__)]
+            after = cell(x, state, *layer.parameters())
+            x = after[0] if isinstance(after, tuple) else after
+            new.append(after)
+        return self.head(x), new
+
 
 def torch_tokens(model: TorchModel, device: torch.device) -> Iterator[int]:
-    """Samples tokens without end, one forward call for each."""
-    token, states = torch.zeros(1, 1, dtype=torch.long, device=device), None
+    """Samples tokens without end, one step for each."""
+    token, states = torch.zeros(1, dtype=torch.long, device=device), model.initial_state()
     while True:
         with torch.inference_mode():
-            logits, states = model(token, states)
-            token = torch.multinomial(logits[0].softmax(-1), 1)
+            logits, states = model.step(token, states)
+            token = torch.multinomial(logits.softmax(-1), 1).squeeze(1)
         yield int(token)
 
 

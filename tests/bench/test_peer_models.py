@@ -37,6 +37,19 @@ def test_plain_torch_gives_the_same_logits(pattern, tied):
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+def test_steps_of_plain_torch_give_the_same_logits(pattern):
+    model = build(pattern)
+    tokens, peer = torch.randint(30, (1, 9)), TorchModel(model).eval()
+    states, logits = peer.initial_state(), []
+    with torch.no_grad():
+        for token in tokens.unbind(1):
+            one, states = peer.step(token, states)
+            logits.append(one)
+        expected, _ = model(tokens)
+    assert torch.allclose(torch.stack(logits, 1), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_onnxruntime_gives_the_same_logits(pattern):
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
