@@ -188,7 +188,7 @@ def test_streaming_scores_are_equal_and_name_the_engine(elman, trained, engine):
     found = [json.loads(line) for line in ended.out.splitlines()]
     assert [one.pop("log_prob") for one in found] == pytest.approx([one.pop("log_prob") for one in plain], rel=1e-5)
     assert [one["text"] for one in found] == lines.splitlines()
-    why = {"auto": "torch: compilation does not pay off", "native": "native: ", "torch": "torch: as asked"}
+    why = {"auto": "torch: compilation does not pay off", "native": "native: ", "torch": "torch: as requested"}
     assert ended.err.startswith(f"note: engine {why[engine]}")
     refused = elman("score", trained, "--engine", engine, stdin=lines)
     assert refused.code == 2
@@ -222,7 +222,7 @@ def test_init_writes_what_train_reads_and_refuses_to_overwrite(elman, text):
     assert ended.code == 0
     assert "elman train recipe.yaml" in ended.out
     before = (text.parent / "recipe.yaml").read_text()
-    assert "# Peak step size; " in before
+    assert "# Peak learning rate; " in before
     assert elman("train", "recipe.yaml", "--print-config").out == before
     again = elman("init", "recipe.yaml")
     assert (again.code, "--force" in again.err) == (1, True)
