@@ -92,7 +92,7 @@ def race(small, folder, *command):
         (job.folder / "config.yaml").write_text("model: {type: nonsense}\n")
     words = ["compare", "race.yaml", "--run", "race", "--resume", "--json"]
     ended = run_python(*command, *words, cwd=folder, env=environment(CUDA_VISIBLE_DEVICES=""))
-    assert "2 at a time" in ended.stderr, ended.stderr[-3000:]
+    assert "2 in parallel" in ended.stderr, ended.stderr[-3000:]
     assert "lost seed-1: failed" in ended.stderr
     return settings
 

@@ -120,7 +120,7 @@ def test_one_command_gives_table_pictures_and_numbers(
     assert (folder / "bottleneck.json").read_bytes() == before
     code, out, err = call("--force", "--seed", "4")
     assert code == 0
-    assert "letters right" in out
+    assert "letter accuracy" in out
     assert max(map(len, out.splitlines())) <= 80
     assert (folder / "bottleneck.json").read_bytes() != before
     assert call("--size", "ful")[0] == 2

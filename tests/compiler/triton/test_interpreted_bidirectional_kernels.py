@@ -9,9 +9,9 @@ from cell_equivalence import assert_same, carried
 from test_interpreted_kernels import UNWRITTEN, relaunch_until_complete
 from torch import Tensor
 
-from elman.bench.recurrence.cases import Case
-from elman.bench.recurrence.checking import check
-from elman.bench.recurrence.peers import variants
+from benchmarks.recurrence.cases import Case
+from benchmarks.recurrence.checking import check
+from benchmarks.recurrence.peers import variants
 from elman.cells import Cell
 from elman.compiler.cell_program import active_weight
 from elman.compiler.triton.launcher import Kernel
