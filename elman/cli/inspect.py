@@ -25,7 +25,7 @@ app.command("gradients")(microscope.gradients)
 app.command("predictions")(microscope.predictions)
 app.command("attention")(microscope.attention)
 app.command("padding")(microscope.padding)
-app.command("ribbons")(microscope.ribbons)
+app.command("ribbons")(microscope.unit_timelines)
 app.command("units")(microscope.units)
 
 
@@ -36,9 +36,9 @@ def permutation(module: options.Module = None, json: options.Json = False) -> No
 
     found = permutation_table()
     if json:
-        options.show_json([sight.plain() for sight in found])
+        options.show_json([order_sensitivity.plain() for order_sensitivity in found])
         return
-    rows = [[sight.name, sight.layers, sight.shuffled, sight.changed, sight.sees] for sight in found]
+    rows = [[order_sensitivity.name, order_sensitivity.layers, order_sensitivity.shuffled, order_sensitivity.changed, order_sensitivity.sees] for order_sensitivity in found]
     options.table("permutation", ["layer", "layers", "change", "changed", "sees"], rows)
     options.say("Change of the last output, relative to its size, when all tokens before it are shuffled; float64.")
 
@@ -48,8 +48,8 @@ def word_order(seed: Seed = 1, json: options.Json = False) -> None:
     """Who tells "good, not bad" from "bad, not good": a recurrent model, or a mean of word vectors."""
     from elman.inspection.word_order import PAIRS, PHRASES, word_order_table
 
-    with training_line() as listen:
-        found = word_order_table(seed, listen)
+    with training_line() as progress:
+        found = word_order_table(seed, progress)
     if json:
         options.show_json([verdict.plain() for verdict in found])
         return
@@ -76,7 +76,7 @@ def bottleneck(
 ) -> None:
     """How long a source one vector can hold, and what attention changes: reversal of 5 to 200 letters."""
     from elman.inspection.bottleneck import check_size, run_bottleneck
-    from elman.inspection.bottleneck_picture import save_bottleneck
+    from elman.inspection.bottleneck_figures import save_bottleneck
     from elman.runs.files import make_folder
 
     check_size(size)
@@ -84,8 +84,8 @@ def bottleneck(
     if (folder / "bottleneck.json").exists() and not force:
         raise RunError(f"{folder}: holds a bottleneck already; give another folder, or --force to replace it")
     make_folder(folder)  # a place that cannot be written to is better known before the training than after
-    with training_line() as listen:
-        found = run_bottleneck(size, seed, listen=listen)
+    with training_line() as progress:
+        found = run_bottleneck(size, seed, progress=progress)
     paths = save_bottleneck(found, folder, options.command())
     if json:
         options.show_json(found.plain())

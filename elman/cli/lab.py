@@ -44,8 +44,8 @@ def run(
     chosen = find(LABS, name)
     path = to or Path("runs") / "labs" / f"{name}.html"
     make_folder(path.parent)
-    with training_line() as listen:
-        report = chosen.run(seed, listen)
+    with training_line() as progress:
+        report = chosen.run(seed, progress)
     atomic_write(path, report.html(options.command()).encode("utf-8"))
     if json:
         options.show_json(report.plain())

@@ -27,12 +27,12 @@ Edits = Annotated[
 
 def sites(run: Run, module: options.Module = None, device: options.Device = None, json: options.Json = False) -> None:
     """Every place inside a model that can be recorded or edited, with its shape and meaning."""
-    from elman.inspection.trace import meanings
+    from elman.inspection.trace import site_descriptions
     from elman.pipeline import load
 
     model = load(run, device or "auto")
     found = model.sites()
-    told = meanings(model.model, list(found))
+    told = site_descriptions(model.model, list(found))
     if json:
         options.show_json([{"site": site, "shape": shape, "meaning": told[site]} for site, shape in found.items()])
         return
@@ -94,17 +94,17 @@ def gradients(
 ) -> None:
     """How far back gradients reach: of a run on a text, or of untrained layers without any data."""
     from elman.inspection import gradient_decay
-    from elman.inspection.gradients import fading_figure, model_figure
+    from elman.inspection.gradients import gradient_decay_figure, gradient_figure
 
     if run is not None:
         if text is None:
             raise ConfigError("of a run, give the text that it shall read: --text '...'")
         found = opened(run, device)
-        reading = found.reading(given(text), target, precision)
-        deliver(model_figure(reading, f"{found.of}, {precision}"), to, json, run)
+        inspected = found.reading(given(text), target, precision)
+        deliver(gradient_figure(inspected, f"{found.of}, {precision}"), to, json, run)
         return
-    probes = [gradient_decay.Probe.parse(one) for one in model or gradient_decay.USUAL]
-    deliver(fading_figure(probes, length, hidden, seed, precision), to, json)
+    probes = [gradient_decay.UntrainedLayer.parse(one) for one in model or gradient_decay.DEFAULT_LAYERS]
+    deliver(gradient_decay_figure(probes, length, hidden, seed, precision), to, json)
 
 
 def predictions(
@@ -128,8 +128,8 @@ def predictions(
     if pair and len(pair) != 2:
         raise ConfigError(f"--contrast {contrast!r}: two outcomes with a comma between them, as was,were")
     found = opened(run, device)
-    reading = found.reading(given(text), target)
-    deliver(prediction_figure(reading, found.of, at, pair, read_edits(edit)), to, json, run)
+    inspected = found.reading(given(text), target)
+    deliver(prediction_figure(inspected, found.of, at, pair, read_edits(edit)), to, json, run)
 
 
 def attention(
@@ -153,9 +153,9 @@ def attention(
     from elman.inspection.attention import attention_figure
 
     found = opened(run, device)
-    reading = found.reading(given(text), target)
+    inspected = found.reading(given(text), target)
     with editing(edit):
-        figure = attention_figure(reading, found.of, layer, head or (), mark or ())
+        figure = attention_figure(inspected, found.of, layer, head or (), mark or ())
     deliver(figure, to, json, run)
 
 
@@ -176,11 +176,11 @@ def padding(
     from elman.inspection.padding import PADS, padding_figure
 
     found = opened(run, device)
-    reading = found.reading(given(text), target, precision)
-    deliver(padding_figure(reading, f"{found.of}, {precision}", pads or PADS), to, json, run)
+    inspected = found.reading(given(text), target, precision)
+    deliver(padding_figure(inspected, f"{found.of}, {precision}", pads or PADS), to, json, run)
 
 
-def ribbons(
+def unit_timelines(
     run: Run,
     text: Text,
     unit: Annotated[
@@ -197,12 +197,12 @@ def ribbons(
     json: options.Json = False,
 ) -> None:
     """What single units remember while a text is read: a band each, cut where gates close, fed where they write."""
-    from elman.inspection.ribbons import ribbon_figure
+    from elman.inspection.unit_timelines import unit_timeline_figure
 
     found = opened(run, device)
-    reading = found.reading(given(text), target)
+    inspected = found.reading(given(text), target)
     with editing(edit):
-        figure = ribbon_figure(reading, found.of, unit or (), layer)
+        figure = unit_timeline_figure(inspected, found.of, unit or (), layer)
     deliver(figure, to, json, run)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from elman.errors import ConfigError
 from elman.figures.figure import Figure
-from elman.figures.panels import Bars, ColouredText, HeatMap, Lines, Panel, numbers
+from elman.figures.panels import Bars, ColouredText, HeatMap, Lines, Panel, as_array
 from elman.figures.provenance import carries_call
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText
@@ -27,7 +27,7 @@ CURVES = 12
 ALIGNED = "decoder.alignment"
 
 
-class Looks(NamedTuple):
+class AttentionMaps(NamedTuple):
     """The weights (heads, rows, columns) of one layer: who looks (rows) at whom (columns)."""
 
     site: str
@@ -41,22 +41,22 @@ class Looks(NamedTuple):
         return "cross-attention" in self.site or self.site.endswith(ALIGNED)
 
 
-def looks(reading: InspectedText) -> list[Looks]:
+def attention_maps(inspected: InspectedText) -> list[AttentionMaps]:
     """Every layer that has weights, from bottom to top. Rows of what is written are named by what is being written."""
-    found = trace(reading, ("*",))
-    written = [reading.outcome(number) for number in reading.truth]
+    found = trace(inspected, ("*",))
+    written = [inspected.outcome(number) for number in inspected.truth]
     layers = []
     for site, weights in found.data.items():
         rows = found.tokens_of(site)
         if site.endswith(ALIGNED):  # of a transducer: where each word is written, between a start and an end
             places = ["<start>", *found.sides["encoder"], "<end>"]
-            layers.append(Looks(site, weights.exp().unsqueeze(0), written, places))
+            layers.append(AttentionMaps(site, weights.exp().unsqueeze(0), written, places))
         if not site.endswith("weights") or weights.dim() != 3:
             continue
         across = "cross-attention" in site
         columns = found.sides.get("encoder", rows) if across else rows
         square = weights_of(site, weights)[:, : len(rows), : len(columns)]
-        layers.append(Looks(site, square, written if across and len(written) == len(rows) else rows, columns))
+        layers.append(AttentionMaps(site, square, written if across and len(written) == len(rows) else rows, columns))
     return layers
 
 
@@ -76,22 +76,22 @@ def by_distance(weights: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]
     return lags.numpy(), means.numpy()
 
 
-def mass(weights: Tensor, wanted: Tensor) -> Tensor:
+def attention_mass(weights: Tensor, wanted: Tensor) -> Tensor:
     """Mean share (heads,) that falls on some columns: on padding, on noise, on a word."""
     return weights[:, :, wanted].sum(-1).mean(-1)
 
 
 @carries_call
 def attention_figure(
-    reading: InspectedText,
+    inspected: InspectedText,
     of: str = "",
     layer: int | None = None,
     heads: Sequence[int] = (),
     marked: Collection[str] = (),
 ) -> Figure:
     """Maps of layers and heads (counted from 1), and what they amount to; `marked` are tokens whose share is told."""
-    found = looks(reading)
-    pooled = pooling_panel(reading)
+    found = attention_maps(inspected)
+    pooled = pooling_panel(inspected)
     if not found:
         if pooled:
             return Figure("Where attention lies", [pooled], (), of)
@@ -108,23 +108,23 @@ def attention_figure(
             raise ConfigError(f"head {wrong[0]}: {look.site} has {count} heads, counted from 1")
         shown = [head - 1 for head in heads] or list(range(min(count, HEADS)))
         maps = {
-            f"head {head + 1}" if count > 1 else "": downsampling.shares(numbers(look.weights[head])) for head in shown
+            f"head {head + 1}" if count > 1 else "": downsampling.shares(as_array(look.weights[head])) for head in shown
         }
         rows, columns = downsampling.names(look.rows), downsampling.names(look.columns)
         panels.append(HeatMap(maps, rows, columns, time="rows", title=look.site, quantity="attention"))
-        notes.append(sentence(look, shown, marked))
+        notes.append(summary(look, shown, marked))
         if len(shown) < count and not heads:
             notes.append(f"{len(shown)} of {count} heads are shown.")
     notes += downsampling.note(max(max(look.weights.shape[1:]) for look in chosen))
     if len(found) > len(chosen) and layer is None:
         notes.append(f"{len(chosen)} of {len(found)} layers are shown; choose with --layer.")
-    panels += [spread_panel(chosen)] if sum(len(look.weights) for look in chosen) > 1 else []
+    panels += [entropy_panel(chosen)] if sum(len(look.weights) for look in chosen) > 1 else []
     inward = [look for look in chosen if not look.across]
-    panels += [reach_panel(inward)] if inward else []
+    panels += [attention_distance_panel(inward)] if inward else []
     return Figure("Where attention lies", [*panels, *([pooled] if pooled else [])], notes, of)
 
 
-def sentence(look: Looks, heads: Sequence[int], marked: Collection[str]) -> str:
+def summary(look: AttentionMaps, heads: Sequence[int], marked: Collection[str]) -> str:
     """What a layer's weights amount to, in words."""
     weights = look.weights[list(heads)]
     bits = entropy(weights).mean(-1)
@@ -140,13 +140,13 @@ def sentence(look: Looks, heads: Sequence[int], marked: Collection[str]) -> str:
     return f"{words}."
 
 
-def spread_panel(found: Sequence[Looks]) -> Bars:
+def entropy_panel(found: Sequence[AttentionMaps]) -> Bars:
     names = [name for look in found for name in _names(look, found)]
     bits = np.concatenate([entropy(look.weights).mean(-1).double().numpy() for look in found])
     return Bars(names, {"entropy": bits}, "bits", title="How spread each head looks: mean entropy")
 
 
-def reach_panel(found: Sequence[Looks]) -> Lines:
+def attention_distance_panel(found: Sequence[AttentionMaps]) -> Lines:
     lines: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
     for look in found:
         lags, means = by_distance(look.weights)
@@ -157,28 +157,28 @@ def reach_panel(found: Sequence[Looks]) -> Lines:
     return Lines(lines, "places back", "mean weight", limits=(0, 1), title=title)
 
 
-def pooling_panel(reading: InspectedText) -> ColouredText | None:
+def pooling_panel(inspected: InspectedText) -> ColouredText | None:
     """Of a classifier whose verdict is a weighted mean: the weight of each word."""
-    pooling = getattr(reading.model, "pooling", None)
+    pooling = getattr(inspected.model, "pooling", None)
     if pooling is None or getattr(pooling, "kind", "") != "attention":
         return None
     from elman.evaluation.inference_mode import inference_mode
     from elman.ops import taps
 
-    with inference_mode(reading.model), taps.record("embedding", "*pooling*") as seen:
-        features = reading.run(1)
+    with inference_mode(inspected.model), taps.record("embedding", "*pooling*") as seen:
+        features = inspected.run(1)
         assert len(features) == 1
     if "pooling.weights" not in list(seen):  # while verdicts are running, no weight is final
         return None
     return ColouredText(
-        reading.main,
-        numbers(seen["pooling.weights"][0]),
+        inspected.main,
+        as_array(seen["pooling.weights"][0]),
         title="Weight of each word in the verdict",
         quantity="attention",
     )
 
 
-def _names(look: Looks, found: Sequence[Looks]) -> list[str]:
+def _names(look: AttentionMaps, found: Sequence[AttentionMaps]) -> list[str]:
     count = len(look.weights)
     layer = f"layer {found.index(look) + 1}" if len(found) > 1 else ""
     heads = [f"head {head + 1}" if count > 1 else "" for head in range(count)]

@@ -29,7 +29,7 @@ GROWING = 0.5  # share of the training over which sources grow to their full len
 LENGTHS = (5, 10, 20, 40, 60, 100, 200)
 
 
-class Reader(NamedTuple):
+class Architecture(NamedTuple):
     """One of those compared: what it hands on, whether its encoder reads both ways, and its width."""
 
     name: str
@@ -50,7 +50,7 @@ class Reader(NamedTuple):
 class Size(NamedTuple):
     """How much is spent."""
 
-    readers: tuple[Reader, ...]
+    readers: tuple[Architecture, ...]
     training: TrainingConfig
     trained: int  # letters of the longest source in training
     rows: int  # sources of each length in the test
@@ -63,17 +63,17 @@ def _training(steps: int, rate: float, batch: int) -> TrainingConfig:
 
 SIZES = {
     "quick": Size(
-        (Reader("one vector, 64", 64, False), Reader("attention, two-way, 64", 64, True, True)),
+        (Architecture("one vector, 64", 64, False), Architecture("attention, two-way, 64", 64, True, True)),
         _training(steps=320, rate=8e-3, batch=32),
         trained=20,
         rows=50,
     ),
     "full": Size(
         (
-            Reader("one vector, 32", 32, False),
-            Reader("one vector, 128", 128, False),
-            Reader("attention, one-way, 128", 128, True),
-            Reader("attention, two-way, 128", 128, True, True),
+            Architecture("one vector, 32", 32, False),
+            Architecture("one vector, 128", 128, False),
+            Architecture("attention, one-way, 128", 128, True),
+            Architecture("attention, two-way, 128", 128, True, True),
         ),
         _training(steps=800, rate=4e-3, batch=64),
         trained=40,
@@ -96,7 +96,7 @@ class Outcome:
     """Share of letters that are right when all letters before them are given."""
     exact: list[float]
     """Share of sources written backwards without a mistake, the end in its place."""
-    looks: list[float] | None
+    attention_maps: list[float] | None
     """Share of letters at which attention is largest at the letter to be written."""
 
     def plain(self) -> dict[str, Any]:
@@ -125,16 +125,16 @@ def run_bottleneck(
     size: str = "quick",
     seed: int = 1,
     lengths: Sequence[int] = LENGTHS,
-    listen: Callable[[str, int, int, float], None] = lambda reader, step, steps, loss: None,
+    progress: Callable[[str, int, int, float], None] = lambda reader, step, steps, loss: None,
 ) -> Bottleneck:
     """Train and test each reader; `listen` hears its name, the step, how many there will be, and the loss."""
     check_size(size)
     plan = SIZES[size]
-    outcomes = [_outcome(reader, plan, seed, lengths, listen) for reader in plan.readers]
+    outcomes = [_outcome(reader, plan, seed, lengths, progress) for reader in plan.readers]
     return Bottleneck(size, seed, (SHORTEST, plan.trained), tuple(lengths), outcomes)
 
 
-class Growing:
+class CurriculumBatches:
     """Batches of new letters at every step, of one length each: at first short ones, later all."""
 
     def __init__(self, steps: int, rows: int, longest: int, seed: int):
@@ -174,17 +174,17 @@ def reversal_batch(pairs: Sequence[Reversal], numbers: Mapping[str, int] = NUMBE
 
 
 def _outcome(
-    reader: Reader, plan: Size, seed: int, lengths: Sequence[int], listen: Callable[[str, int, int, float], None]
+    reader: Architecture, plan: Size, seed: int, lengths: Sequence[int], progress: Callable[[str, int, int, float], None]
 ) -> Outcome:
     began, loss, training = time.perf_counter(), float("nan"), plan.training
     model = reader.build(seed)
-    batches = Growing(training.max_steps, training.batch_size, plan.trained, seed)
+    batches = CurriculumBatches(training.max_steps, training.batch_size, plan.trained, seed)
     for report in Trainer(model, batches, training):
         if report.kind == "step":
             loss = report.values["loss"]
-            listen(reader.name, report.step, training.max_steps, loss)
+            progress(reader.name, report.step, training.max_steps, loss)
     scores = [judge(model, sources(length, plan.rows, 2**31 + seed + length)) for length in lengths]
-    looks = [score.looks for score in scores if score.looks is not None]
+    attention_maps = [score.attention_maps for score in scores if score.attention_maps is not None]
     return Outcome(
         model,
         reader.name,
@@ -193,14 +193,14 @@ def _outcome(
         loss,
         [score.accuracy for score in scores],
         [score.exact for score in scores],
-        looks or None,
+        attention_maps or None,
     )
 
 
 class Scores(NamedTuple):
     accuracy: float
     exact: float
-    looks: float | None
+    attention_maps: float | None
 
 
 def judge(model: EncoderDecoder, pairs: Sequence[Reversal]) -> Scores:
@@ -210,8 +210,8 @@ def judge(model: EncoderDecoder, pairs: Sequence[Reversal]) -> Scores:
     with inference_mode(model):
         right = model(source, target).argmax(-1) == target.values
     letters = target.mask() & (target.values != EOS)
-    looks = None
+    attention_maps = None
     if model.decoder.attention is not None:
-        looks = attention_hits(alignment(model, source, target), [pair.places for pair in pairs])
+        attention_maps = attention_hits(alignment(model, source, target), [pair.places for pair in pairs])
     exact = (right | ~target.mask()).all(1)
-    return Scores(right[letters].double().mean().item(), exact.double().mean().item(), looks)
+    return Scores(right[letters].double().mean().item(), exact.double().mean().item(), attention_maps)

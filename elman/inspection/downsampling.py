@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from elman.figures.panels import Numbers
+from elman.figures.panels import Array
 
 COLUMNS = 200  # of a picture at the most: more can neither be named nor seen
 
@@ -19,7 +19,7 @@ def names(tokens: Sequence[str]) -> list[str]:
     return list(tokens[:: max(1, together(len(tokens)))])
 
 
-def means(matrix: Numbers, axis: int = -1) -> Numbers:
+def means(matrix: Array, axis: int = -1) -> Array:
     """Of the values that share a column."""
     count = matrix.shape[axis]
     step = together(count)
@@ -31,7 +31,7 @@ def means(matrix: Numbers, axis: int = -1) -> Numbers:
     return np.add.reduceat(matrix, starts, axis) / np.diff([*starts, count]).reshape(shape)
 
 
-def shares(weights: Numbers) -> Numbers:
+def shares(weights: Array) -> Array:
     """Of attention (..., rows, columns): who looks becomes a mean, whom it looks at a sum: rows still add up to one."""
     rows, count = means(weights, -2), weights.shape[-1]
     step = together(count)

@@ -24,7 +24,7 @@ from elman.ops import taps
 
 ROWS = 8  # sequences whose gradients are averaged
 LENGTH, WIDTH = 200, 64
-USUAL = (
+DEFAULT_LAYERS = (
     "rnn",
     "rnn:orthogonal=true",
     "rnn:radius=2",
@@ -39,7 +39,7 @@ USUAL = (
 
 
 @dataclass(frozen=True)
-class Probe:
+class UntrainedLayer:
     """A layer with its settings, and what is done to it before it is measured."""
 
     layer: str
@@ -76,7 +76,7 @@ class Probe:
     @property
     def call(self) -> str:
         """The Python that makes it."""
-        parsed = bool(self.name) and self == Probe.parse(self.name)
+        parsed = bool(self.name) and self == UntrainedLayer.parse(self.name)
         return f"{__name__}.Probe.parse({self.name!r})" if parsed else f"{__name__}.{self!r}"
 
     def build(self, width: int, seed: int, dtype: torch.dtype) -> SequenceLayer:
@@ -133,7 +133,7 @@ class GradientDecay:
 
 
 def gradient_decay(
-    probe: Probe, length: int = LENGTH, width: int = WIDTH, seed: int = 0, precision: str = "float32"
+    probe: UntrainedLayer, length: int = LENGTH, width: int = WIDTH, seed: int = 0, precision: str = "float32"
 ) -> GradientDecay:
     """Of an untrained layer, over all distances up to the length."""
     dtype = dtype_of(precision)
@@ -144,7 +144,7 @@ def gradient_decay(
     with probe.opening():
         last = layer(x)[0][:, -1]
         direction = torch.randn(last.shape, generator=chance, dtype=torch.float64).to(dtype)
-        wish = (last * direction / direction.norm(dim=-1, keepdim=True)).sum()
-        (gradient,) = torch.autograd.grad(wish, x)
+        objective = (last * direction / direction.norm(dim=-1, keepdim=True)).sum()
+        (gradient,) = torch.autograd.grad(objective, x)
     norms = gradient.double().norm(dim=-1).mean(0).flip(0).numpy()  # squares of small numbers would end too early
     return GradientDecay(probe.name or probe.layer, probe.layer, np.arange(length), norms, torch.finfo(dtype).tiny)

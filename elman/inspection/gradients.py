@@ -12,10 +12,10 @@ from elman.figures.figure import Figure
 from elman.figures.panels import HeatMap, Lines, Panel
 from elman.figures.provenance import carries_call
 from elman.inspection.diagnosis import diagnose
-from elman.inspection.gradient_decay import LENGTH, WIDTH, GradientDecay, Probe, gradient_decay
+from elman.inspection.gradient_decay import LENGTH, WIDTH, GradientDecay, UntrainedLayer, gradient_decay
 from elman.inspection.inspected_text import InspectedText
 from elman.inspection.jacobians import StepJacobian, layer_inputs, step_jacobians
-from elman.inspection.token_gradients import Connection, by_lag, connect
+from elman.inspection.token_gradients import TokenGradients, mean_by_lag, token_gradients
 from elman.ops import taps
 
 FLOOR = 1e-38  # where float32 ends, and a picture that everyone can compare with
@@ -24,8 +24,8 @@ SQUARE = 60  # tokens up to which the whole matrix is drawn
 
 
 @carries_call
-def fading_figure(
-    probes: Sequence[Probe], length: int = LENGTH, width: int = WIDTH, seed: int = 0, precision: str = "float32"
+def gradient_decay_figure(
+    probes: Sequence[UntrainedLayer], length: int = LENGTH, width: int = WIDTH, seed: int = 0, precision: str = "float32"
 ) -> Figure:
     """Of untrained layers."""
     found = [gradient_decay(probe, length, width, seed, precision) for probe in probes]
@@ -67,29 +67,29 @@ def step_panels(steps: dict[str, list[StepJacobian]]) -> list[Panel]:
 
 
 @carries_call
-def model_figure(reading: InspectedText, of: str = "", seed: int = 0) -> Figure:
+def gradient_figure(inspected: InspectedText, of: str = "", seed: int = 0) -> Figure:
     """Of a trained model while it reads a text."""
-    found = connect(reading)
+    found = token_gradients(inspected)
     panels: list[Panel] = []
     notes = []
-    aligned = len(reading.main) == len(reading.read) and reading.embedding == "embedding"
+    aligned = len(inspected.main) == len(inspected.read) and inspected.embedding == "embedding"
     if aligned and len(found.norms) > 1:
-        faded = by_lag(found, "this model")
+        faded = mean_by_lag(found, "this model")
         panels.append(distance_panel([faded]))
         notes.append(diagnose(faded).words)
     if len(found.tokens) <= SQUARE:
-        panels.append(connection_panel(found))
-    steps = stepwise(reading)
+        panels.append(token_gradient_panel(found))
+    steps = stepwise(inspected)
     panels += step_panels(dict(list(steps.items())[:STEPWISE]))
     if not panels:
         raise ConfigError("the text is too long to show every connection; give one of at most 60 tokens")
-    asked = {"label": "the verdict on the whole text", "tag": "each word's tag"}.get(reading.goal, "what came next")
+    asked = {"label": "the verdict on the whole text", "tag": "each word's tag"}.get(inspected.goal, "what came next")
     notes.append(f"Norm of the gradient of the log-probability of {asked}, by the vector of each token.")
-    notes += [reading.caution] if reading.caution else []
+    notes += [inspected.caution] if inspected.caution else []
     return Figure("What each answer depends on", panels, notes, of)
 
 
-def connection_panel(found: Connection) -> HeatMap:
+def token_gradient_panel(found: TokenGradients) -> HeatMap:
     largest = found.norms.max() or 1.0
     with np.errstate(divide="ignore"):
         powers = np.log10(found.norms / largest)
@@ -98,13 +98,13 @@ def connection_panel(found: Connection) -> HeatMap:
     return HeatMap({"": matrix}, found.answers, found.tokens, time="rows", title=title, quantity="gradient")
 
 
-def stepwise(reading: InspectedText) -> dict[str, list[StepJacobian]]:
+def stepwise(inspected: InspectedText) -> dict[str, list[StepJacobian]]:
     """For each layer of a model that reads from left to right."""
-    stack = getattr(reading.model, "stack", None)
+    stack = getattr(inspected.model, "stack", None)
     if stack is None:
         return {}
-    with inference_mode(reading.model, gradients=True):
-        with torch.no_grad(), taps.record(reading.embedding) as seen:
-            reading.run(1)
-        vectors = seen[reading.embedding].to(next(reading.model.parameters()))  # recordings are float32, on the CPU
+    with inference_mode(inspected.model, gradients=True):
+        with torch.no_grad(), taps.record(inspected.embedding) as seen:
+            inspected.run(1)
+        vectors = seen[inspected.embedding].to(next(inspected.model.parameters()))  # recordings are float32, on the CPU
         return {name: step_jacobians(layer, x) for name, layer, x in layer_inputs(stack, vectors)}

@@ -40,7 +40,7 @@ class InspectedText:
     """The outcome that came, for the first positions as far as it is known."""
     embedding: str = "embedding"
     """The site of the vectors that are read."""
-    several: bool = False
+    multi_label: bool = False
     """Whether outcomes exclude each other no more: labels of which a text can have several."""
     caution: str = ""
     """What one must know to read a picture of it rightly."""
@@ -97,4 +97,4 @@ def inspect_classifier(model: Any, ids: Sequence[int], tokens: list[str], labels
 
     caution = CAUTIONS.get((model.causal, model.config.every_token), "")
     names = labels.__getitem__
-    return InspectedText(model, run, {"": tokens}, "label", names, several=model.several, caution=caution)
+    return InspectedText(model, run, {"": tokens}, "label", names, multi_label=model.multi_label, caution=caution)

@@ -15,7 +15,7 @@ from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import Lines, Panel
 from elman.figures.provenance import carries_call
-from elman.inspection.attention import mass
+from elman.inspection.attention import attention_mass
 from elman.inspection.inspected_text import InspectedText
 from elman.inspection.trace import weights_of
 from elman.ops import taps
@@ -28,30 +28,30 @@ LIMITS = (-0.03, 1.03)
 Recorded = Mapping[str, Tensor]
 
 
-class Padded(NamedTuple):
+class PaddingEffect(NamedTuple):
     """What so much padding did to a text."""
 
     pads: int
     change: float  # the largest of any score, as a share of the largest score
-    mass: dict[str, float]  # share of the attention of real words that lies on padding, by layer
+    attention_mass: dict[str, float]  # share of the attention of real words that lies on padding, by layer
     seen: bool  # whether that is more than rounding
     culprit: str  # then, the first site that changed
 
 
-def padding(reading: InspectedText, pads: Sequence[int] = PADS) -> list[Padded]:
+def padding(inspected: InspectedText, pads: Sequence[int] = PADS) -> list[PaddingEffect]:
     """Scores by the forms that are in use; what passes inside by the reference path, as ever."""
     if min(pads, default=0) < 1:
         raise ConfigError(f"pads are one or more numbers from 1 on, not {', '.join(map(str, pads)) or 'none'}")
-    with inference_mode(reading.model):
-        alone = reading.run(1)
-    inside, found = recorded(reading), []
+    with inference_mode(inspected.model):
+        alone = inspected.run(1)
+    inside, found = recorded(inspected), []
     for count in pads:
-        with inference_mode(reading.model):
-            scores = reading.run(1, count)[:, : alone.shape[1]]
-        beside, seen = recorded(reading, count), differ(alone, scores)
+        with inference_mode(inspected.model):
+            scores = inspected.run(1, count)[:, : alone.shape[1]]
+        beside, seen = recorded(inspected, count), differ(alone, scores)
         changed = (site for site in inside if not _is_map(site) and differ(inside[site], beside[site]))
         culprit = next(changed, "") if seen else ""
-        found.append(Padded(count, change(alone, scores), masses(reading, beside), seen, culprit))
+        found.append(PaddingEffect(count, change(alone, scores), masses(inspected, beside), seen, culprit))
     return found
 
 
@@ -59,9 +59,9 @@ def differ(alone: Tensor, beside: Tensor) -> bool:
     return change(alone, beside) > ROUNDING * torch.finfo(alone.dtype).eps
 
 
-def recorded(reading: InspectedText, pads: int = 0) -> Recorded:
-    with inference_mode(reading.model), taps.record("*") as seen:
-        reading.run(1, pads)
+def recorded(inspected: InspectedText, pads: int = 0) -> Recorded:
+    with inference_mode(inspected.model), taps.record("*") as seen:
+        inspected.run(1, pads)
     return {site: seen[site] for site in seen}
 
 
@@ -73,16 +73,16 @@ def change(alone: Tensor, beside: Tensor) -> float:
     return float((real - alone).abs().amax() / (alone.abs().amax() or 1))
 
 
-def masses(reading: InspectedText, seen: Recorded) -> dict[str, float]:
+def masses(inspected: InspectedText, seen: Recorded) -> dict[str, float]:
     """Of each layer with attention, over all heads and real words."""
     found = {}
     for site, weights in seen.items():
         if not _is_map(site) or weights.dim() != 4 or len(weights) != 1:
             continue
-        words = len(reading.tokens_of(site))
-        places = len(reading.tokens["encoder"]) if "cross-attention" in site else words
+        words = len(inspected.tokens_of(site))
+        places = len(inspected.tokens["encoder"]) if "cross-attention" in site else words
         square = weights_of(site, weights[0])[:, :words]
-        found[site] = float(mass(square, torch.arange(square.shape[2]) >= places).mean())
+        found[site] = float(attention_mass(square, torch.arange(square.shape[2]) >= places).mean())
     return found
 
 
@@ -91,9 +91,9 @@ def _is_map(site: str) -> bool:
 
 
 @carries_call
-def padding_figure(reading: InspectedText, of: str = "", pads: Sequence[int] = PADS) -> Figure:
+def padding_figure(inspected: InspectedText, of: str = "", pads: Sequence[int] = PADS) -> Figure:
     """How scores change with padding, and what attention spends on it: neither should be."""
-    found = padding(reading, pads)
+    found = padding(inspected, pads)
     counts = np.array([one.pads for one in found])
     changes, heads = np.array([one.change for one in found]), ("pads beside the text", "share of the largest score")
     limits = LIMITS if changes.max() <= 1 else None
@@ -107,7 +107,7 @@ def padding_figure(reading: InspectedText, of: str = "", pads: Sequence[int] = P
     return Figure("What padding does", panels, notes(found), of)
 
 
-def notes(found: Sequence[Padded]) -> list[str]:
+def notes(found: Sequence[PaddingEffect]) -> list[str]:
     """The verdict in words."""
     worst = max(found, key=lambda one: one.change)
     if worst.seen:

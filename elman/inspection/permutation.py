@@ -21,7 +21,7 @@ PLACES = [("positions", {"kind": kind}) for kind in ("learned", "sinusoidal")]
 Part = tuple[str, dict[str, Any]]
 
 
-class Sight(NamedTuple):
+class OrderSensitivity(NamedTuple):
     """The largest change of the last output, relative to its own size, when the tokens before it are shuffled, and
     when they are replaced by others."""
 
@@ -44,7 +44,7 @@ class Sight(NamedTuple):
         return {**self._asdict(), "changed": self.changed, "sees": self.sees}
 
 
-def permutation_table() -> list[Sight]:
+def permutation_table() -> list[OrderSensitivity]:
     """Every registered layer, one and two of it, and attention with every way to tell it positions."""
     found = []
     variants: list[tuple[list[Part], Part]] = [([], (name, {})) for name in LAYERS]
@@ -52,11 +52,11 @@ def permutation_table() -> list[Sight]:
     for beneath, part in variants:
         told = [*part[1].values(), *(f"{own['kind']} positions" for _, own in beneath)]
         name = ", ".join([part[0], *told])
-        found += [sight(name, beneath, [part] * count) for count in (1, 2)]
+        found += [order_sensitivity(name, beneath, [part] * count) for count in (1, 2)]
     return found
 
 
-def sight(name: str, beneath: list[Part], layers: list[Part], seed: int = 0) -> Sight:
+def order_sensitivity(name: str, beneath: list[Part], layers: list[Part], seed: int = 0) -> OrderSensitivity:
     """Of layers with their settings on each other, at random weights, in float64."""
     generator = torch.Generator().manual_seed(seed)
     x, others = torch.randn(2, BATCH, TIME, WIDTH, dtype=torch.float64, generator=generator)
@@ -70,7 +70,7 @@ def sight(name: str, beneath: list[Part], layers: list[Part], seed: int = 0) -> 
         float((last_output(stack, torch.cat([before, last], 1)) - own).abs().max() / own.abs().max())
         for before in (x[:, order], others[:, :-1])
     )
-    return Sight(name, len(layers), shuffled, replaced)
+    return OrderSensitivity(name, len(layers), shuffled, replaced)
 
 
 def build(parts: list[Part]) -> list[SequenceLayer]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.panels import Bars
 from elman.inspection.inspected_text import InspectedText
-from elman.inspection.token_gradients import asked_scores
+from elman.inspection.token_gradients import target_log_probabilities
 from elman.ops import taps
 
 MOST = 256  # tokens that are left out one by one; of a longer text the last ones
@@ -29,10 +29,10 @@ class Saliency(NamedTuple):
     first: int
 
 
-def saliency(reading: InspectedText, place: int = -1, outcome: int | None = None) -> Saliency:
+def saliency(inspected: InspectedText, place: int = -1, outcome: int | None = None) -> Saliency:
     """Of the answer at a position (the last, if nothing else is said): gradient times vector, and what is lost without
     each token, whose vector is put to zero."""
-    size = len(reading.read)
+    size = len(inspected.read)
     first = max(0, size - MOST)
     vectors: list[Tensor] = []
 
@@ -46,23 +46,23 @@ def saliency(reading: InspectedText, place: int = -1, outcome: int | None = None
             value[copy, token] = 0
         return value
 
-    with inference_mode(reading.model, gradients=True):
-        with taps.edit({reading.embedding: probe}):
-            scores = reading.run(1)
-        outcome = chosen(reading, scores, place) if outcome is None else outcome
-        whole = asked_scores(reading, scores, outcome)[0, place]
+    with inference_mode(inspected.model, gradients=True):
+        with taps.edit({inspected.embedding: probe}):
+            scores = inspected.run(1)
+        outcome = chosen(inspected, scores, place) if outcome is None else outcome
+        whole = target_log_probabilities(inspected, scores, outcome)[0, place]
         (gradient,) = torch.autograd.grad(whole, vectors[0])
         products = (gradient * vectors[0]).sum(-1)[0, first:size].detach()
-        with torch.no_grad(), taps.edit({reading.embedding: leave_out}):
-            without = asked_scores(reading, reading.run(size - first), outcome)[:, place]
+        with torch.no_grad(), taps.edit({inspected.embedding: leave_out}):
+            without = target_log_probabilities(inspected, inspected.run(size - first), outcome)[:, place]
     lost = (whole.detach() - without).double().cpu().numpy()
-    return Saliency(reading.read[first:], products.double().cpu().numpy(), lost, first)
+    return Saliency(inspected.read[first:], products.double().cpu().numpy(), lost, first)
 
 
-def chosen(reading: InspectedText, scores: Tensor, place: int = -1) -> int:
+def chosen(inspected: InspectedText, scores: Tensor, place: int = -1) -> int:
     """What is asked for at a position: what came there, or else what is likeliest."""
     place = place % scores.shape[1]
-    return int(reading.truth[place]) if place < len(reading.truth) else int(scores[0, place].argmax())
+    return int(inspected.truth[place]) if place < len(inspected.truth) else int(scores[0, place].argmax())
 
 
 def saliency_panel(found: Saliency, answer: str) -> Bars:

@@ -10,7 +10,7 @@ from torch import Tensor
 from elman.errors import RecordingError, nearest
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
-from elman.figures.panels import HeatMap, Panel, numbers
+from elman.figures.panels import HeatMap, Panel, as_array
 from elman.figures.scales import quantity_of
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText, tokens_of
@@ -54,7 +54,7 @@ class Trace:
             raise RecordingError(f"{', '.join(sites)}: not recorded{nearest(sites[0], self.data)}")
         notes = []
         if not sites:
-            chosen = self.telling()
+            chosen = self.default_sites()
             if len(chosen) > MOST:
                 notes = [f"{MOST} of {len(chosen)} sites are shown; ask for others by name."]
         chosen = chosen[: None if sites else MOST]
@@ -62,7 +62,7 @@ class Trace:
         notes += downsampling.note(max((len(self[site]) for site in chosen), default=0))
         return Figure("What passes inside, token by token", panels, notes, self.of, command=self.command)
 
-    def telling(self) -> list[str]:
+    def default_sites(self) -> list[str]:
         """The sites worth a look: gates and states, or else where attention lies or which n-gram was used."""
         for wanted in (SHOWN, INSTEAD):
             found = [site for site in self.data if quantity_of(site) in wanted and not site.startswith("characters.")]
@@ -78,7 +78,7 @@ class Trace:
         if len(tokens) != len(rows):  # a verdict on the whole text, or characters of words
             tokens = [str(place) for place in range(len(rows))]
         names = [str(unit) for unit in range(rows.shape[1])]
-        matrix = downsampling.means(numbers(rows).T)
+        matrix = downsampling.means(as_array(rows).T)
         return HeatMap({"": matrix}, names, downsampling.names(tokens), row_axis="unit", title=site, quantity=quantity)
 
     def save(self, path: str | Path) -> Path:
@@ -108,7 +108,7 @@ def weight_maps(site: str, weights: Tensor, tokens: list[str], trace: Trace) -> 
     """Heads side by side: who looks (rows) at whom (columns)."""
     seen = trace.sides.get("encoder", tokens) if "cross-attention" in site else tokens
     square = weights_of(site, weights)
-    heads = {f"head {head + 1}" if len(square) > 1 else "": numbers(part) for head, part in enumerate(square)}
+    heads = {f"head {head + 1}" if len(square) > 1 else "": as_array(part) for head, part in enumerate(square)}
     maps = {name: downsampling.shares(part[: len(tokens), : len(seen)]) for name, part in heads.items()}
     rows, columns = downsampling.names(tokens), downsampling.names(seen)
     return HeatMap(maps, rows, columns, time="rows", title=site, quantity="attention")
@@ -121,16 +121,16 @@ def weights_of(site: str, weights: Tensor) -> Tensor:
     return by_position(weights.unsqueeze(0))[0]
 
 
-def trace(reading: InspectedText, sites: Sequence[str] = ("*",), of: str = "", command: str = "") -> Trace:
+def trace(inspected: InspectedText, sites: Sequence[str] = ("*",), of: str = "", command: str = "") -> Trace:
     """Read once and keep what passed at the sites."""
-    with inference_mode(reading.model), taps.record(*sites) as seen:
-        reading.run(1)
+    with inference_mode(inspected.model), taps.record(*sites) as seen:
+        inspected.run(1)
     found = {site: seen[site] for site in seen}
     parts = {site: part[0] if len(part) == 1 else part for site, part in found.items()}
-    return Trace(reading.tokens, parts, of, command)
+    return Trace(inspected.tokens, parts, of, command)
 
 
-def meanings(model: torch.nn.Module, sites: Sequence[str]) -> dict[str, str]:
+def site_descriptions(model: torch.nn.Module, sites: Sequence[str]) -> dict[str, str]:
     """Each site in a sentence, as its layer or model tells it; empty where nobody does."""
     from elman.cells import CELLS
     from elman.layers import LAYERS

@@ -14,7 +14,7 @@ from torch import Tensor
 from elman.errors import ConfigError, UnknownName
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
-from elman.figures.panels import Bars, ColouredText, Lines, Panel, numbers
+from elman.figures.panels import Bars, ColouredText, Lines, Panel, as_array
 from elman.figures.provenance import carries_call
 from elman.inspection.annotators import ANNOTATORS
 from elman.inspection.inspected_text import InspectedText
@@ -45,19 +45,19 @@ class Activity(NamedTuple):
     sites: dict[str, NDArray[np.float64]]  # name -> (time, units)
 
 
-def activity(reading: InspectedText, sites: Sequence[str] = ()) -> Activity:
+def activity(inspected: InspectedText, sites: Sequence[str] = ()) -> Activity:
     """States while a text is read; by themselves those that are carried: hidden, memory, state."""
-    with inference_mode(reading.model), taps.record(*(sites or ("*",))) as seen:
-        reading.run(1)
+    with inference_mode(inspected.model), taps.record(*(sites or ("*",))) as seen:
+        inspected.run(1)
     names = [site for site in seen if sites or site.rpartition(".")[2] in CARRIED]
-    names = [site for site in names if reading.tokens_of(site) == reading.main and seen[site].shape[0] == 1]
+    names = [site for site in names if inspected.tokens_of(site) == inspected.main and seen[site].shape[0] == 1]
     if not names:
         raise ConfigError("no layer taps a state of units (memory, hidden or state); name others with --sites")
-    return Activity(reading.main, {site: _flat(seen[site][0]) for site in names})
+    return Activity(inspected.main, {site: _flat(seen[site][0]) for site in names})
 
 
 def _flat(values: Tensor) -> NDArray[np.float64]:
-    return numbers(values.reshape(len(values), -1))
+    return as_array(values.reshape(len(values), -1))
 
 
 def correlations(states: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -117,7 +117,7 @@ def _moves(values: NDArray[np.float64]) -> bool:
     return min((values > middle).sum(), (values <= middle).sum()) >= LEAST
 
 
-def horizons(states: NDArray[np.float64], lags: int = LAGS) -> NDArray[np.int64]:
+def autocorrelation_times(states: NDArray[np.float64], lags: int = LAGS) -> NDArray[np.int64]:
     """For each unit the steps after which it is like itself by less than 1/e; the last lag where it never is."""
     lags = min(lags, len(states) // 4)
     moved = states - states.mean(0)
@@ -132,17 +132,17 @@ def horizons(states: NDArray[np.float64], lags: int = LAGS) -> NDArray[np.int64]
 
 @carries_call
 def unit_figure(
-    reading: InspectedText, of: str = "", sites: Sequence[str] = (), annotators: Sequence[str] = ()
+    inspected: InspectedText, of: str = "", sites: Sequence[str] = (), annotators: Sequence[str] = ()
 ) -> Figure:
     """Horizons of all units, the ranked list, and the text coloured by the best unit."""
-    found = activity(reading, sites)
+    found = activity(inspected, sites)
     if len(found.tokens) < 4 * LEAST:
         raise ConfigError(f"{len(found.tokens)} tokens are too few to judge units by; give at least {4 * LEAST}")
     scores = rank_units(found, annotators)
-    panels: list[Panel] = [horizon_panel(found), each_panel(found)]
+    panels: list[Panel] = [autocorrelation_panel(found), unit_panel(found)]
     notes = []
     for site, states in found.sites.items():
-        steps = horizons(states)
+        steps = autocorrelation_times(states)
         notes.append(
             f"{site}: half of its {states.shape[1]} units remember {np.median(steps):.0f} steps or more, the "
             f"longest (unit {int(steps.argmax())}) {int(steps.max())}."
@@ -151,8 +151,8 @@ def unit_figure(
         shown = scores[:12]
         names = [f"{one.annotator}, {one.site} {one.unit}" for one in shown]
         bars = {
-            "held-out": numbers([one.score for one in shown]),
-            "luckiest by chance": numbers([one.chance for one in shown]),
+            "held-out": as_array([one.score for one in shown]),
+            "luckiest by chance": as_array([one.chance for one in shown]),
         }
         panels.append(Bars(names, bars, "variance explained", (0, 1), title="Units that follow something"))
         best = scores[0]
@@ -173,17 +173,17 @@ def told(one: UnitScore) -> str:
     )
 
 
-def horizon_panel(found: Activity) -> Lines:
+def autocorrelation_panel(found: Activity) -> Lines:
     lines = {}
     for site, states in found.sites.items():
-        steps = np.sort(horizons(states))[::-1]
+        steps = np.sort(autocorrelation_times(states))[::-1]
         lines[site] = (np.linspace(0, 100, len(steps)), steps.astype(float))
     title = "How long units remember: steps until one is no longer like itself"
     return Lines(lines, "percent of units", "steps", title=title)
 
 
-def each_panel(found: Activity) -> Lines:
+def unit_panel(found: Activity) -> Lines:
     """The same by unit, so that a number of the picture or the table has its name."""
-    steps = {site: horizons(states) for site, states in found.sites.items()}
+    steps = {site: autocorrelation_times(states) for site, states in found.sites.items()}
     lines = {site: (np.arange(len(one)), one.astype(float)) for site, one in steps.items()}
     return Lines(lines, "unit", "steps", title="How long each unit remembers")

@@ -21,7 +21,7 @@ from elman.models import Classifier, ClassifierConfig
 from elman.tokenizers import train_tokenizer
 from elman.training import Trainer, TrainingConfig
 
-READERS: dict[str, dict[str, Any]] = {
+ARCHITECTURES: dict[str, dict[str, Any]] = {
     "recurrent (gru)": {"pattern": ["gru"], "pooling": "last"},
     "mean of word vectors": {"pattern": [], "pooling": "mean", "head_size": 32},
 }
@@ -46,7 +46,7 @@ class Verdict(NamedTuple):
 
 
 def word_order_table(
-    seed: int = 1, listen: Callable[[str, int, int, float], None] = lambda reader, step, steps, loss: None
+    seed: int = 1, progress: Callable[[str, int, int, float], None] = lambda reader, step, steps, loss: None
 ) -> list[Verdict]:
     """Train each reader and ask it; `listen` hears its name, the step, how many there will be, and the loss."""
     sentences = {split: word_order(split, pairs, seed) for split, pairs in PAIRS.items()}
@@ -61,7 +61,7 @@ def word_order_table(
         asked = {name: _all(stores[name]) for name in ("test", "phrases")}
         batches = Buckets(stores["train"], TRAINING.batch_size, seed, by=("text",))
         found = []
-        for reader, settings in READERS.items():
+        for reader, settings in ARCHITECTURES.items():
             with torch.random.fork_rng():
                 torch.manual_seed(seed)
                 config = ClassifierConfig.make({"hidden_size": 32, **settings})
@@ -69,7 +69,7 @@ def word_order_table(
                 trainer = Trainer(model, batches, TRAINING)
                 for report in trainer:
                     if report.kind == "step":
-                        listen(reader, report.step, trainer.total_steps, report.values["loss"])
+                        progress(reader, report.step, trainer.total_steps, report.values["loss"])
             found.append(_verdict(reader, model.eval(), asked, labels.numbers["positive"]))
     return found
 

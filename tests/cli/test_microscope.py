@@ -80,8 +80,8 @@ def test_gradients_predictions_and_units_of_a_run(elman, trained, tmp_path):
     units = elman("inspect", "units", trained, "--data", tmp_path / "long.txt")
     assert units.code == 0
     assert "held-out" in units.out
-    ribbons = elman("inspect", "ribbons", trained, "--text", "the cat", "--unit", "3", "--to", tmp_path / "r.png")
-    assert (ribbons.code, (tmp_path / "r.png").exists()) == (0, True)
+    unit_timelines = elman("inspect", "ribbons", trained, "--text", "the cat", "--unit", "3", "--to", tmp_path / "r.png")
+    assert (unit_timelines.code, (tmp_path / "r.png").exists()) == (0, True)
     assert elman("inspect", "ribbons", trained, "--text", "the cat", "--layer", "9").code == 2
     missing = elman("inspect", "units", trained, "--data", tmp_path / "none.txt")
     assert (missing.code, "cannot be read" in missing.err) == (1, True)
@@ -135,7 +135,7 @@ def test_pictures_made_in_python_carry_their_call(trained):
 
     model = elman.load(trained)
     figure = prediction_figure(model.reading("the cat", precision="float64"), place=1)
-    reading = f"elman.load({str(trained)!r}).reading('the cat', precision='float64')"
+    inspected = f"elman.load({str(trained)!r}).reading('the cat', precision='float64')"
     assert figure.command == f"elman.inspection.predictions.prediction_figure({reading}, place=1)"
     assert model.trace("the cat").figure().command.startswith("elman inspect trace")
     with model.edit({GATE: 0.5}):

@@ -3,11 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
+from elman.comparison.pictures import CASES, merged
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.comparison.config import Race, is_race, of_recipe
-from elman.comparison.pictures import CASES, merged
 from elman.comparison.ranking import Scores, rank
 from elman.comparison.results import Found, Measure
 from elman.comparison.user_modules import read_modules

@@ -10,17 +10,26 @@ from elman.cli.main import main
 from elman.errors import UnknownName
 from elman.generation import BeamConfig, beam_search
 from elman.inspection import bottleneck
-from elman.inspection.bottleneck import EOS, NUMBERS, Growing, Reader, judge, reversal_batch, run_bottleneck, sources
+from elman.inspection.bottleneck import (
+    EOS,
+    NUMBERS,
+    Architecture,
+    CurriculumBatches,
+    judge,
+    reversal_batch,
+    run_bottleneck,
+    sources,
+)
 from elman.training import Trainer
 
 TINY = bottleneck.Size(
-    (Reader("one vector", 8, False), Reader("attention", 8, True, True)), bottleneck._training(4, 1e-3, 4), 9, 3
+    (Architecture("one vector", 8, False), Architecture("attention", 8, True, True)), bottleneck._training(4, 1e-3, 4), 9, 3
 )
 
 
 def test_sources_grow_from_short_to_long_and_every_length_comes() -> None:
     """Seen to fail with a limit that never moves, and with the same seed at every step."""
-    batches = Growing(steps=300, rows=2, longest=20, seed=1)
+    batches = CurriculumBatches(steps=300, rows=2, longest=20, seed=1)
     sizes = [int(batch.ragged("source").lengths[0]) - 1 for batch in batches.epoch(0)]
     assert len(sizes) == batches.length_of(0) == 300
     assert max(sizes[:10]) <= bottleneck.STARTING + 1
@@ -63,14 +72,14 @@ def test_letters_and_whole_sources_are_counted_apart() -> None:
     found = judge(Scripted(says), pairs)  # type: ignore[arg-type]
     assert found.accuracy == pytest.approx(11 / 12)
     assert found.exact == pytest.approx(1 / 3)
-    assert found.looks is None
+    assert found.attention_maps is None
 
 
 @pytest.mark.slow
 def test_what_is_exact_with_letters_given_is_exact_when_written() -> None:
     """A model that has learned a little writes what is counted."""
-    model = Reader("attention", 32, True, True).build(1)
-    for _ in Trainer(model, Growing(120, 32, 8, 1), bottleneck._training(120, 1e-2, 32)):
+    model = Architecture("attention", 32, True, True).build(1)
+    for _ in Trainer(model, CurriculumBatches(120, 32, 8, 1), bottleneck._training(120, 1e-2, 32)):
         pass
     pairs = sources(5, 60, seed=3)
     source = reversal_batch(pairs).ragged("source")
@@ -82,7 +91,7 @@ def test_what_is_exact_with_letters_given_is_exact_when_written() -> None:
     score = judge(model, pairs)
     assert score.exact == exact
     assert 0 < exact < 1
-    assert score.looks is not None
+    assert score.attention_maps is not None
 
 
 def test_one_command_gives_table_pictures_and_numbers(
@@ -156,5 +165,5 @@ def test_the_curves_part() -> None:
     assert vector.accuracy[0] > 0.4
     assert vector.accuracy[2] < 0.35
     assert all(a > b + 0.1 for a, b in zip(attention.accuracy, vector.accuracy, strict=True))
-    assert attention.looks is not None
-    assert min(attention.looks[:3]) >= 0.9
+    assert attention.attention_maps is not None
+    assert min(attention.attention_maps[:3]) >= 0.9

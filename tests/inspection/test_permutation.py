@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from elman.inspection.permutation import SAME, Sight, permutation_table, sight
+from elman.inspection.permutation import SAME, OrderSensitivity, order_sensitivity, permutation_table
 from elman.layers import LAYERS
 from elman.layers.feedforward import Pointwise
 from elman.layers.positions import Positions
@@ -56,7 +56,7 @@ def test_every_layer_is_in_the_table_once_and_twice() -> None:
 
 def test_the_same_seed_gives_the_same_table_and_leaves_the_dice_alone() -> None:
     before = torch.get_rng_state()
-    found = sight("gru", [], [("gru", {})])
-    assert isinstance(found, Sight)
+    found = order_sensitivity("gru", [], [("gru", {})])
+    assert isinstance(found, OrderSensitivity)
     assert found == TABLE["gru", 1]
     assert torch.equal(torch.get_rng_state(), before)

@@ -6,14 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from reading_cases import classifier, language
+from inspected_texts import classifier, language
 
 from elman.corpus import Document
 from elman.errors import ConfigError, RecordingError
 from elman.figures.panels import Bars, ColouredText, Lines
 from elman.inspection.inspected_text import inspect_language_model
 from elman.inspection.labs.back_off import fitted
-from elman.inspection.predictions import contrast_panel, edited_panel, prediction_figure, predictions, verdict_panels
+from elman.inspection.predictions import (
+    class_probability_panels,
+    contrast_panel,
+    intervention_panel,
+    prediction_figure,
+    predictions,
+)
 from elman.inspection.saliency import saliency
 from elman.tokenizers import train_tokenizer
 
@@ -49,7 +55,7 @@ def test_a_counted_model_shows_the_length_of_each_n_gram_it_used() -> None:
 
 def test_a_verdict_while_reading_is_the_verdict_on_each_beginning() -> None:
     look = classifier(every_token=True)
-    (panel,) = verdict_panels(look)
+    (panel,) = class_probability_panels(look)
     assert isinstance(panel, Lines)
     for size in range(1, 6):
         part = classifier(ids=(1, 2, 5, 7, 8)[:size], every_token=True)
@@ -89,11 +95,11 @@ def test_occlusion_is_the_change_without_each_token_and_the_gradient_agrees_wher
 
 def test_an_edit_shows_before_and_after_and_one_that_never_fires_is_an_error() -> None:
     look = language()
-    panel = edited_panel(look, {"layers.0.lstm.gate.output": 0.0})
+    panel = intervention_panel(look, {"layers.0.lstm.gate.output": 0.0})
     assert not np.allclose(panel.series["as it is"], panel.series["edited"])
-    assert not edited_panel(look, {"layers.0.lstm.gate.output@0": 0.0}).series["edited"].sum() > 1 + 1e-6
+    assert not intervention_panel(look, {"layers.0.lstm.gate.output@0": 0.0}).series["edited"].sum() > 1 + 1e-6
     with pytest.raises(RecordingError, match="did you mean"):
-        edited_panel(look, {"layers.0.lstm.gate.outpt": 0.0})
+        intervention_panel(look, {"layers.0.lstm.gate.outpt": 0.0})
 
 
 def test_a_contrast_weighs_two_outcomes_after_each_token() -> None:

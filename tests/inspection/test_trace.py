@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from reading_cases import WORDS, classifier, language
+from inspected_texts import WORDS, classifier, language
 from safetensors import safe_open
 
 from elman.errors import RecordingError
 from elman.figures.panels import HeatMap
-from elman.inspection.trace import Trace, meanings, trace
+from elman.inspection.trace import Trace, site_descriptions, trace
 from elman.layers import LAYERS
 
 CAUSAL = sorted(name for name in LAYERS if LAYERS[name].causal and name not in ("positions",))
@@ -86,7 +86,7 @@ def test_what_is_read_backwards_stands_beside_the_tokens_in_that_order() -> None
 
 def test_every_site_of_a_model_says_what_it_means() -> None:
     look = language(["lstm", "attention"], residual=True)
-    told = meanings(look.model, list(trace(look)))
+    told = site_descriptions(look.model, list(trace(look)))
     assert all(told.values()), told
     assert told["layers.0.lstm.gate.forget"] == "share of the memory kept (f)"
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from reading_cases import language
+from inspected_texts import language
 
 from elman.corpus.synthetic import LANGUAGES
 from elman.errors import ConfigError, UnknownName
 from elman.inspection.annotators import ANNOTATORS, bracket_depth, inside_quotes, place_in_line, subject_number
-from elman.inspection.units import Activity, activity, correlations, horizons, rank_units, unit_figure
+from elman.inspection.units import Activity, activity, autocorrelation_times, correlations, rank_units, unit_figure
 
 dice = np.random.default_rng(0)
 
@@ -94,7 +94,7 @@ def test_horizons_are_those_of_known_processes() -> None:
     noise = dice.standard_normal(states.shape)
     for time in range(1, len(states)):
         states[time] = shares * states[time - 1] + noise[time]
-    found = horizons(states + 100)
+    found = autocorrelation_times(states + 100)
     assert found.tolist()[:2] == [1, 2]
     assert found[2] == pytest.approx(-1 / np.log(0.9), abs=2)
     assert found[3] == pytest.approx(-1 / np.log(0.95), abs=4)
@@ -108,7 +108,7 @@ def test_a_picture_of_a_model_names_its_units_and_refuses_what_is_too_short() ->
     by_unit = next(panel for panel in figure.panels if panel.title == "How long each unit remembers")
     units, steps = by_unit.lines["layers.0.lstm.memory"]
     assert units.tolist() == list(range(8))
-    assert steps.tolist() == horizons(activity(look).sites["layers.0.lstm.memory"]).tolist()
+    assert steps.tolist() == autocorrelation_times(activity(look).sites["layers.0.lstm.memory"]).tolist()
     with pytest.raises(ConfigError, match="too few"):
         unit_figure(language("lstm"))
     with pytest.raises(ConfigError, match="no layer taps a state"):

@@ -1,7 +1,7 @@
 """The lecture path as runnable experiments, by name: `elman lab list`."""
 
 from elman.inspection.labs import (
-    attractors,
+    agreement_attraction,
     back_off,
     decoding,
     gates_on_not,
@@ -11,9 +11,9 @@ from elman.inspection.labs import (
     one_vector,
     padding,
     positions,
-    remembering,
+    recall_distance,
     selection,
-    words_in_order,
+    word_order,
 )
 from elman.inspection.labs.lab import Lab, Report, find
 
@@ -22,9 +22,9 @@ _FILES = (
     hidden_state,
     gradient_distance,
     gates_on_not,
-    remembering,
-    attractors,
-    words_in_order,
+    recall_distance,
+    agreement_attraction,
+    word_order,
     one_vector,
     noisy_reversal,
     padding,

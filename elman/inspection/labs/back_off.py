@@ -14,7 +14,7 @@ from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import Lines
 from elman.inspection.inspected_text import inspect_language_model
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.inspection.predictions import order_panels, predictions, surprise_panels
 from elman.models import MODELS, NGram
 from elman.tokenizers import Tokenizer, train_tokenizer
@@ -24,7 +24,7 @@ SIZES = (500, 2000, 8000)
 TEXT = "the cat near the dogs that the farmers see was happy today"
 
 
-def experiment(seed: int, listen: Listen) -> Result:
+def experiment(seed: int, progress: Progress) -> Result:
     kind = LANGUAGES["agreement"]
     settings = {"train_documents": max(SIZES), "test_documents": 500, "seed": seed}
     language = kind(kind.Config.make(settings))
@@ -34,13 +34,13 @@ def experiment(seed: int, listen: Listen) -> Result:
     for size in SIZES:
         models = [fitted(train[:size], tokenizer, order) for order in ORDERS]
         found = [perplexity(model, tokenizer, test) for model in models]
-        listen(f"{size} sentences", 1, 1, math.log(min(found)))
+        progress(f"{size} sentences", 1, 1, math.log(min(found)))
         curves[f"{size:,} sentences"] = (np.array(ORDERS), np.array(found))
     best = np.full(len(ORDERS), math.exp(language.entropy))
     curves["best possible"] = (np.array(ORDERS), best)
     largest = models[4]
-    reading = inspect_language_model(largest, tokenizer.encode(TEXT).tolist(), tokenizer.token, tokenizer.eos_id)
-    text = [*surprise_panels(reading, predictions(reading))[:1], *order_panels(reading)]
+    inspected = inspect_language_model(largest, tokenizer.encode(TEXT).tolist(), tokenizer.token, tokenizer.eos_id)
+    text = [*surprise_panels(inspected, predictions(inspected))[:1], *order_panels(inspected)]
     many, few = curves[f"{SIZES[-1]:,} sentences"][1], curves[f"{SIZES[0]:,} sentences"][1]
     measured = {
         "perplexity of pairs (order 2), most text": float(many[1]),

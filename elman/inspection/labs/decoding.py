@@ -16,7 +16,7 @@ from elman.errors import DataError
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars, Lines
 from elman.generation import BeamConfig, GenerationConfig, beam_search, generate
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.models import LanguageModel, StackConfig
 from elman.tokenizers import Tokenizer, train_tokenizer
 from elman.training import Trainer, TrainingConfig
@@ -67,7 +67,7 @@ class Writer(NamedTuple):
         return True
 
 
-class Looks(NamedTuple):
+class AttentionMaps(NamedTuple):
     """What many texts are like."""
 
     right: float  # share that the language allows
@@ -75,15 +75,15 @@ class Looks(NamedTuple):
     repeated: float  # share of runs that stood before in the same text
 
 
-def experiment(seed: int, listen: Listen) -> Result:
-    writer = trained(seed, listen)
+def experiment(seed: int, progress: Progress) -> Result:
+    writer = trained(seed, progress)
     shown = {name: writer.sample(seed, **settings) for name, settings in SHOWN.items()}
     shown[f"beam of {BEAMS[-1]}"] = writer.search(beam_size=BEAMS[-1])
-    looks = {name: judge(writer, texts) for name, texts in shown.items()}
+    attention_maps = {name: judge(writer, texts) for name, texts in shown.items()}
     series = {
-        "sentences right": np.array([one.right for one in looks.values()]),
-        f"different runs of {RUN} words": np.array([one.different for one in looks.values()]),
-        "runs that stood before in the same text": np.array([one.repeated for one in looks.values()]),
+        "sentences right": np.array([one.right for one in attention_maps.values()]),
+        f"different runs of {RUN} words": np.array([one.different for one in attention_maps.values()]),
+        "runs that stood before in the same text": np.array([one.repeated for one in attention_maps.values()]),
     }
     notes = [f"{name}: {shorten(texts[0], 80, placeholder=' …')}" for name, texts in shown.items()]
     curves = {}
@@ -103,25 +103,25 @@ def experiment(seed: int, listen: Listen) -> Result:
     high = 1.05 * max(max(lengths) for _, lengths in lines.values())
     widest = {penalty: lengths[-1] for penalty, lengths in zip(PENALTIES, words.values(), strict=True)}
     measured = {
-        "right, temperature 0.5": looks["temp. 0.5"].right,
-        "right, temperature 1": looks["temp. 1"].right,
-        "right, temperature 2": looks["temp. 2"].right,
-        "right, top-p 0.9": looks["top-p 0.9"].right,
-        "different, greedy": looks["greedy"].different,
-        "different, temperature 1": looks["temp. 1"].different,
+        "right, temperature 0.5": attention_maps["temp. 0.5"].right,
+        "right, temperature 1": attention_maps["temp. 1"].right,
+        "right, temperature 2": attention_maps["temp. 2"].right,
+        "right, top-p 0.9": attention_maps["top-p 0.9"].right,
+        "different, greedy": attention_maps["greedy"].different,
+        "different, temperature 1": attention_maps["temp. 1"].different,
         "words of a sentence, mean": usual,
         f"words of the best of {BEAMS[-1]} beams": float(widest[0.0]),
         f"the same, length penalty {PENALTIES[-1]:g}": float(widest[PENALTIES[-1]]),
     }
     figures = [
-        Figure("Ways to choose", [Bars([*looks], series, "share", (0, 1))], notes),
+        Figure("Ways to choose", [Bars([*attention_maps], series, "share", (0, 1))], notes),
         Figure("Quality against variety", [trade]),
         Figure("Words in the best sentence that a beam finds", [Lines(lines, "beams", "words", "x", limits=(0, high))]),
     ]
     return Result(figures, measured)
 
 
-def trained(seed: int, listen: Listen) -> Writer:
+def trained(seed: int, progress: Progress) -> Writer:
     """A small LSTM that has read sentences of the agreement language."""
     kind: Any = LANGUAGES["agreement"]
     language = kind(kind.Config.make({**LANGUAGE, "seed": seed}))
@@ -135,16 +135,16 @@ def trained(seed: int, listen: Listen) -> Writer:
         trainer = Trainer(model, Documents(store, TRAINING.batch_size, TRAINING.sequence_length, seed), TRAINING)
         for report in trainer:
             if report.kind == "step":
-                listen("language model", report.step, trainer.total_steps, report.values["loss"])
+                progress("language model", report.step, trainer.total_steps, report.values["loss"])
     return Writer(model.eval(), tokenizer, language)
 
 
-def judge(writer: Writer, texts: Sequence[str]) -> Looks:
+def judge(writer: Writer, texts: Sequence[str]) -> AttentionMaps:
     found = [runs(text) for text in texts]
     every = [run for some in found for run in some]
     copies = sum(len(some) - len(set(some)) for some in found)
     count = max(1, len(every))
-    return Looks(float(np.mean([writer.allowed(text) for text in texts])), len(set(every)) / count, copies / count)
+    return AttentionMaps(float(np.mean([writer.allowed(text) for text in texts])), len(set(every)) / count, copies / count)
 
 
 def runs(text: str) -> list[tuple[str, ...]]:

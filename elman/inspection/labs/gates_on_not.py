@@ -6,7 +6,7 @@ import numpy as np
 
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.inspection.labs.reviews import ADVERBS, BAD, GOOD, reviews, train_reviewer
 from elman.inspection.trace import trace
 
@@ -15,8 +15,8 @@ SENTENCES = 400
 GATES = ("forget", "input", "output")
 
 
-def experiment(seed: int, listen: Listen) -> Result:
-    reviewer = train_reviewer(seed, listen)
+def experiment(seed: int, progress: Progress) -> Result:
+    reviewer = train_reviewer(seed, progress)
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
     for review in reviews(SENTENCES, seed + 1000):
         found = trace(reviewer.reading(review.text), ["*.gate.*"])

@@ -2,9 +2,9 @@
 
 import math
 
-from elman.inspection.gradient_decay import Probe, gradient_decay
-from elman.inspection.gradients import fading_figure
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.gradient_decay import UntrainedLayer, gradient_decay
+from elman.inspection.gradients import gradient_decay_figure
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 
 PROBES = (
     "rnn",
@@ -21,14 +21,14 @@ PROBES = (
 ASKED = ("rnn", "rnn:orthogonal=true", "gru", "lstm:forget_bias=0", "lstm:forget_bias=3", "attention")
 
 
-def experiment(seed: int, listen: Listen) -> Result:
-    probes = [Probe.parse(name) for name in PROBES]
+def experiment(seed: int, progress: Progress) -> Result:
+    probes = [UntrainedLayer.parse(name) for name in PROBES]
     measured = {}
     for number, name in enumerate(ASKED):
-        found = gradient_decay(Probe.parse(name), seed=seed)
+        found = gradient_decay(UntrainedLayer.parse(name), seed=seed)
         measured[f"{name}, power of ten at distance 50"] = math.log10(found.at(50))
-        listen(name, number + 1, len(ASKED), 0.0)
-    return Result([fading_figure(probes, seed=seed)], measured)
+        progress(name, number + 1, len(ASKED), 0.0)
+    return Result([gradient_decay_figure(probes, seed=seed)], measured)
 
 
 LAB = Lab(

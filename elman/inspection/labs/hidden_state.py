@@ -5,20 +5,20 @@ from dataclasses import replace
 import torch
 
 from elman.evaluation.inference_mode import inference_mode
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.inspection.labs.reviews import Reviewer, train_reviewer
-from elman.inspection.predictions import verdict_panels
+from elman.inspection.predictions import class_probability_panels
 from elman.inspection.trace import trace
 
 TEXTS = ("the movie was great", "the movie was not great", "the movie was not very awful")
 
 
-def experiment(seed: int, listen: Listen) -> Result:
-    reviewer = train_reviewer(seed, listen, every_token=True)
+def experiment(seed: int, progress: Progress) -> Result:
+    reviewer = train_reviewer(seed, progress, every_token=True)
     figures, measured = [], {}
     for text in TEXTS:
         figure = trace(reviewer.reading(text)).figure("*.memory")
-        panels = [*verdict_panels(reviewer.reading(text)), *figure.panels]
+        panels = [*class_probability_panels(reviewer.reading(text)), *figure.panels]
         figures.append(replace(figure, title=f"“{text}”", panels=panels, of="LSTM of 16 units, trained at every word"))
         chances = positive(reviewer, text)
         measured[f"positive after {text.split()[-1]!r} of {text!r}"] = chances[-1]
@@ -28,9 +28,9 @@ def experiment(seed: int, listen: Listen) -> Result:
 
 
 def positive(reviewer: Reviewer, text: str) -> list[float]:
-    reading = reviewer.reading(text)
+    inspected = reviewer.reading(text)
     with inference_mode(reviewer.model):
-        chances: torch.Tensor = reading.run(1)[0].softmax(-1)
+        chances: torch.Tensor = inspected.run(1)[0].softmax(-1)
     return chances[:, reviewer.labels.numbers["positive"]].tolist()
 
 

@@ -9,7 +9,7 @@ from elman.errors import UnknownName
 from elman.figures.figure import Figure
 from elman.figures.render_html import page, table
 
-Listen = Callable[[str, int, int, float], None]  # who trains, its step, how many there will be, the loss
+Progress = Callable[[str, int, int, float], None]  # who trains, its step, how many there will be, the loss
 
 
 class Expected(NamedTuple):
@@ -33,12 +33,12 @@ class Lab:
     question: str
     answer: str
     expected: Mapping[str, Expected]
-    experiment: Callable[[int, Listen], Result]
+    experiment: Callable[[int, Progress], Result]
     doubt: str = ""
     """What would change one's mind, or what the usual story leaves out."""
 
-    def run(self, seed: int = 0, listen: Listen = lambda name, step, steps, loss: None) -> "Report":
-        found = self.experiment(seed, listen)
+    def run(self, seed: int = 0, progress: Progress = lambda name, step, steps, loss: None) -> "Report":
+        found = self.experiment(seed, progress)
         assert found.measured.keys() == self.expected.keys(), f"{self.name} measures {[*found.measured]}"
         return Report(self, seed, found)
 

@@ -11,10 +11,10 @@ from elman.corpus.reversal import NOISE, Reversal, noisy_reversals, random_words
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import Lines
-from elman.inspection.attention import mass
+from elman.inspection.attention import attention_mass
 from elman.inspection.attention_map import alignment, attention_hits, map_figure
 from elman.inspection.bottleneck import EOS, reversal_batch
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 from elman.training import Trainer, TrainingConfig
 
@@ -44,7 +44,7 @@ def words(count: int, seed: int) -> list[Reversal]:
     return list(noisy_reversals(random_words(count, LETTERS, 3, 8, seed), noise=0.4, seed=seed))
 
 
-def experiment(seed: int, listen: Listen) -> Result:
+def experiment(seed: int, progress: Progress) -> Result:
     test = words(400, 10**6 + seed)
     batch = reversal_batch(test, NUMBERS)
     source, target = batch.ragged("source"), batch.ragged("target")
@@ -52,7 +52,7 @@ def experiment(seed: int, listen: Listen) -> Result:
     measured: dict[str, float] = {}
     figures = []
     for name, settings in {"attention": {}, "one vector": {"attention": None}}.items():
-        model, losses = _train(name, settings, seed, listen)
+        model, losses = _train(name, settings, seed, progress)
         steps, nats = zip(*losses, strict=True)
         curves[name] = (np.array(steps), np.array(nats))
         with inference_mode(model):
@@ -73,11 +73,11 @@ def experiment(seed: int, listen: Listen) -> Result:
 def _on_noise(weights: torch.Tensor, pair: Reversal) -> float:
     """Share of the weights (time, heads, places) on noise, at the letters of one word."""
     noisy = torch.tensor([sign in NOISE for sign in pair.source])
-    return float(mass(weights[: len(pair.target), :, : len(pair.source)].transpose(0, 1), noisy).mean())
+    return float(attention_mass(weights[: len(pair.target), :, : len(pair.source)].transpose(0, 1), noisy).mean())
 
 
 def _train(
-    name: str, decoder: dict[str, Any], seed: int, listen: Listen
+    name: str, decoder: dict[str, Any], seed: int, progress: Progress
 ) -> tuple[EncoderDecoder, list[tuple[int, float]]]:
     encoder = {"pattern": [{"bidirectional": {"layer": "gru"}}], "hidden_size": WIDTH}
     settings = {"encoder": encoder, "decoder": {"pattern": ["gru"], "hidden_size": WIDTH, **decoder}}
@@ -89,7 +89,7 @@ def _train(
         for report in Trainer(model, Words(seed), TRAINING):
             if report.kind == "step":
                 losses.append((report.step, report.values["loss"]))
-                listen(name, report.step, STEPS, report.values["loss"])
+                progress(name, report.step, STEPS, report.values["loss"])
     return model, losses
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 
 from elman.inspection.bottleneck import run_bottleneck
-from elman.inspection.bottleneck_picture import bottleneck_figure, looks_figure
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.bottleneck_figures import alignment_figures, bottleneck_figure
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 
 
-def experiment(seed: int, listen: Listen) -> Result:
-    found = run_bottleneck("quick", seed, listen=listen)
+def experiment(seed: int, progress: Progress) -> Result:
+    found = run_bottleneck("quick", seed, progress=progress)
     fixed, looking = found.outcomes
     at = {length: place for place, length in enumerate(found.lengths)}
     measured = {
@@ -16,9 +16,9 @@ def experiment(seed: int, listen: Listen) -> Result:
         "letters right at length 20, one vector": fixed.accuracy[at[20]],
         "letters right at length 5, attention": looking.accuracy[at[5]],
         "letters right at length 20, attention": looking.accuracy[at[20]],
-        "looks at the right letter, length 20": float(np.asarray(looking.looks)[at[20]]),
+        "looks at the right letter, length 20": float(np.asarray(looking.attention_maps)[at[20]]),
     }
-    return Result([bottleneck_figure(found), *looks_figure(found)], measured)
+    return Result([bottleneck_figure(found), *alignment_figures(found)], measured)
 
 
 LAB = Lab(

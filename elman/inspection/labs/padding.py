@@ -12,15 +12,15 @@ from elman.batches import Ragged
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import Lines
-from elman.inspection.attention import mass
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.attention import attention_mass
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.inspection.labs.reviews import Reviewer, reviews, train_reviewer
 from elman.ops import taps
 
 SENTENCES = 400
 PADS = (0, 1, 2, 4, 8, 16)
 PAD = 0
-READERS: dict[str, dict[str, Any]] = {
+ARCHITECTURES: dict[str, dict[str, Any]] = {
     "lstm, last state": {},
     "two-way attention, mean": {
         "pattern": ["two-way-attention", "feedforward"],
@@ -48,12 +48,12 @@ WAYS = {
 }
 
 
-def experiment(seed: int, listen: Listen) -> Result:
+def experiment(seed: int, progress: Progress) -> Result:
     texts = reviews(SENTENCES, seed + 1000)
     panels, changes = [], []
     measured: dict[str, float] = {}
-    for name, settings in READERS.items():
-        reviewer = train_reviewer(seed, listen, **settings)
+    for name, settings in ARCHITECTURES.items():
+        reviewer = train_reviewer(seed, progress, **settings)
         rows = [reviewer.tokenizer.encode(text.text).tolist() for text in texts]
         truth = torch.tensor([reviewer.labels.numbers[text.labels[0]] for text in texts])
         scores = {way: [verdicts(reviewer, rows, pads, WAYS[way]) for pads in PADS] for way in WAYS}
@@ -66,8 +66,8 @@ def experiment(seed: int, listen: Listen) -> Result:
     measured["largest change of any score, lengths told"] = max(changes)
     shares = {way: np.array([on_padding(reviewer, rows, pads, WAYS[way]) for pads in PADS]) for way in WAYS}
     measured |= {f"attention on {PADS[-1]} pads {way}": float(shares[way][-1]) for way in WAYS}
-    looks = Figure("What attention spends on padding", [_curves(shares, "share of attention", "")])
-    return Result([Figure("Verdicts right by padding", panels), looks], measured)
+    attention_maps = Figure("What attention spends on padding", [_curves(shares, "share of attention", "")])
+    return Result([Figure("Verdicts right by padding", panels), attention_maps], measured)
 
 
 def _curves(by_way: dict[str, np.ndarray], quantity: str, title: str) -> Lines:
@@ -110,7 +110,7 @@ def on_padding(reviewer: Reviewer, rows: Sequence[Sequence[int]], pads: int, way
         with inference_mode(reviewer.model), taps.record("*-attention.weights") as seen:
             reviewer.model.logits(text)
         for site in seen:
-            shares += [float(mass(row.transpose(0, 1)[:, real], ~real).mean()) for row in seen[site]]
+            shares += [float(attention_mass(row.transpose(0, 1)[:, real], ~real).mean()) for row in seen[site]]
     return float(np.mean(shares))
 
 

@@ -11,7 +11,7 @@ from elman.batches import Buckets, ExampleStore
 from elman.corpus.labelled_corpus import Labelled
 from elman.corpus.labels import LabelSet, label_rows
 from elman.inspection.inspected_text import InspectedText, inspect_classifier
-from elman.inspection.labs.lab import Listen
+from elman.inspection.labs.lab import Progress
 from elman.models import Classifier, ClassifierConfig
 from elman.tokenizers import Tokenizer, train_tokenizer
 from elman.training import Trainer, TrainingConfig
@@ -50,7 +50,7 @@ def reviews(count: int, seed: int) -> list[Labelled]:
     return found
 
 
-def train_reviewer(seed: int, listen: Listen, **settings: Any) -> Reviewer:
+def train_reviewer(seed: int, progress: Progress, **settings: Any) -> Reviewer:
     """An LSTM of 16 units; every_token=True trains the label at each word."""
     texts = reviews(SENTENCES, seed)
     labels, tokenizer = LabelSet.of(texts), train_tokenizer("word", [text.text for text in texts])
@@ -63,5 +63,5 @@ def train_reviewer(seed: int, listen: Listen, **settings: Any) -> Reviewer:
         trainer = Trainer(model, Buckets(store, TRAINING.batch_size, seed, by=("text",), unit=model.unit), TRAINING)
         for report in trainer:
             if report.kind == "step":
-                listen("reviews", report.step, trainer.total_steps, report.values["loss"])
+                progress("reviews", report.step, trainer.total_steps, report.values["loss"])
     return Reviewer(model.eval(), tokenizer, labels)

@@ -11,15 +11,15 @@ from elman.corpus.synthetic_tasks.base import Examples, SyntheticTask
 from elman.corpus.synthetic_tasks.selective_copying import FIRST, NOISE, NOW, SelectiveCopying
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
-from elman.figures.panels import Bars, Lines, numbers
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.figures.panels import Bars, Lines, as_array
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.models import StackConfig
 from elman.ops import taps
 from elman.training import TrainingConfig
 from elman.training.attempt import Solver, solve
 
 SETTINGS = {"length": 16, "content": 3, "alphabet": 6}
-READERS: dict[str, dict[str, Any]] = {  # two layers each, 17,700 and 17,400 parameters
+ARCHITECTURES: dict[str, dict[str, Any]] = {  # two layers each, 17,700 and 17,400 parameters
     "fixed (s4d)": {"pattern": [{"s4d": {"state_size": 16}}], "hidden_size": 56},
     "selective (mamba)": {"pattern": [{"mamba": {"state_size": 8}}], "hidden_size": 32},
 }
@@ -47,15 +47,15 @@ class EvenCopying(SelectiveCopying):
         return Examples(inputs, targets, asked)
 
 
-def experiment(seed: int, listen: Listen) -> Result:
+def experiment(seed: int, progress: Progress) -> Result:
     kinds: dict[str, type[SyntheticTask]] = {"same places": EvenCopying, "random places": TASKS["selective-copying"]}
-    scores: dict[str, list[float]] = {reader: [] for reader in READERS}
-    for reader, places in [(reader, places) for reader in READERS for places in kinds]:
-        config = StackConfig.make({"num_layers": 2, "residual": True, "norm": "pre", **READERS[reader]})
+    scores: dict[str, list[float]] = {reader: [] for reader in ARCHITECTURES}
+    for reader, places in [(reader, places) for reader in ARCHITECTURES for places in kinds]:
+        config = StackConfig.make({"num_layers": 2, "residual": True, "norm": "pre", **ARCHITECTURES[reader]})
         task = kinds[places](kinds[places].Config.make(SETTINGS))
 
         def hear(step: int, right: float, who: str = f"{reader}, {places}") -> None:
-            listen(who, step, TRAINING.max_steps, 1 - right)
+            progress(who, step, TRAINING.max_steps, 1 - right)
 
         model, outcome = solve(task, config, TRAINING, seed, torch.device("cpu"), hear)
         scores[reader].append(outcome.score)
@@ -69,7 +69,7 @@ def experiment(seed: int, listen: Listen) -> Result:
     written = amounts(seen)
     measured["written after symbols, times the mean"] = after_symbols(written, examples.inputs)
     signs = ["." if sign == NOISE else "?" if sign == NOW else "abcdef"[sign - FIRST] for sign in examples.inputs[0]]
-    places_, shown = np.arange(len(signs)), numbers(written[0])
+    places_, shown = np.arange(len(signs)), as_array(written[0])
     title = "How much the first selective layer writes at each step, beside its mean: ? asks, dots are noise"
     line = Lines({"written": (places_, shown)}, "", "times the mean", ticks=signs, title=title)
     return Result(
@@ -106,8 +106,8 @@ def frozen(model: Solver, examples: Examples, seen: dict[str, Tensor]) -> float:
     """The share right if step size, write and read are their means at every step, as in a fixed state space."""
     means = {site: part.mean((0, 1), keepdim=True) for site, part in seen.items() if site.rpartition(".")[2] in CHOSEN}
     with inference_mode(model), taps.edit(means):
-        answers = model(torch.from_numpy(examples.inputs)).argmax(-1).numpy()
-    return float((answers == examples.targets)[examples.asked].mean())
+        target_names = model(torch.from_numpy(examples.inputs)).argmax(-1).numpy()
+    return float((target_names == examples.targets)[examples.asked].mean())
 
 
 LAB = Lab(

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from elman.errors import ConfigError
 from elman.figures.figure import Figure
-from elman.figures.panels import Ribbons, numbers
+from elman.figures.panels import UnitTimelines, as_array
 from elman.figures.provenance import carries_call
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText
@@ -20,10 +20,10 @@ LAYERS = 4
 
 
 @carries_call
-def ribbon_figure(reading: InspectedText, of: str = "", units: Sequence[int] = (), layer: int | None = None) -> Figure:
+def unit_timeline_figure(inspected: InspectedText, of: str = "", units: Sequence[int] = (), layer: int | None = None) -> Figure:
     """A band for each unit; without names, of those that change most along the text. Layers are counted from 1."""
-    found = trace(reading, ("*",), of)
-    layers = remembering(found)
+    found = trace(inspected, ("*",), of)
+    layers = carried_sites(found)
     if not layers:
         raise ConfigError(
             "no layer taps a state of units (memory, hidden or state); elman inspect attention shows where one looks"
@@ -31,18 +31,18 @@ def ribbon_figure(reading: InspectedText, of: str = "", units: Sequence[int] = (
     if layer is not None and not 1 <= layer <= len(layers):
         raise ConfigError(f"layer {layer}: {len(layers)} layers carry a state, counted from 1")
     chosen = layers[:LAYERS] if layer is None else [layers[layer - 1]]
-    panels = [ribbons(found, site, units) for site in chosen]
+    panels = [unit_timelines(found, site, units) for site in chosen]
     notes = [
         "As thick as its value (orange above zero, blue below), cut where it is not kept, a dot where it is written."
     ]
-    notes += [told for site in chosen for told in horizon(found, site)]
+    notes += [told for site in chosen for told in half_life_notes(found, site)]
     notes += downsampling.note(max(len(found[site]) for site in chosen))
     if len(layers) > len(chosen) and layer is None:
         notes.append(f"{len(chosen)} of {len(layers)} layers are shown; choose with --layer.")
     return Figure("What single units remember", panels, notes, of)
 
 
-def remembering(found: Trace) -> list[str]:
+def carried_sites(found: Trace) -> list[str]:
     """Of each layer the site that it carries on."""
     by_layer: dict[str, str] = {}
     for kind in CARRIED:
@@ -69,7 +69,7 @@ def gates(found: Trace, site: str) -> tuple[NDArray[np.float64] | None, NDArray[
     return keep, 1 - keep if coupled and keep is not None else write
 
 
-def ribbons(found: Trace, site: str, units: Sequence[int] = ()) -> Ribbons:
+def unit_timelines(found: Trace, site: str, units: Sequence[int] = ()) -> UnitTimelines:
     states = _flat(found, site)
     wrong = [unit for unit in units if not 0 <= unit < states.shape[1]]
     if wrong:
@@ -84,10 +84,10 @@ def ribbons(found: Trace, site: str, units: Sequence[int] = ()) -> Ribbons:
     assert values is not None
     tokens = downsampling.names(found.tokens_of(site))
     names = [f"unit {unit}" for unit in shown]
-    return Ribbons(names, tokens, values, bands(keep), bands(write), title=site, quantity="state")
+    return UnitTimelines(names, tokens, values, bands(keep), bands(write), title=site, quantity="state")
 
 
-def horizon(found: Trace, site: str) -> list[str]:
+def half_life_notes(found: Trace, site: str) -> list[str]:
     """In words, after how many steps gates leave half of what a unit held: its mean over the text."""
     keep, _ = gates(found, site)
     if keep is None:
@@ -111,4 +111,4 @@ def _steps(count: float) -> str:
 
 
 def _flat(found: Trace, site: str) -> NDArray[np.float64]:
-    return numbers(found[site].reshape(len(found[site]), -1))
+    return as_array(found[site].reshape(len(found[site]), -1))

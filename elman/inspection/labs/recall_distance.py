@@ -9,7 +9,7 @@ from pydantic import Field
 from elman.corpus.synthetic_tasks.base import Claim, Examples, SyntheticTask
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.models import StackConfig
 from elman.training import TrainingConfig
 from elman.training.attempt import solve
@@ -17,7 +17,7 @@ from elman.training.attempt import solve
 SYMBOLS = 8
 DISTANCES = (5, 20, 50, 100)
 FORGOTTEN = 0.5  # who is right less often at a distance is not asked for a longer one
-READERS: dict[str, dict[str, Any]] = {
+ARCHITECTURES: dict[str, dict[str, Any]] = {
     "rnn": {"pattern": ["rnn"]},
     "lstm, forget bias 0": {"pattern": [{"lstm": {"forget_bias": 0.0}}]},  # as torch starts it
     "gru": {"pattern": ["gru"]},
@@ -33,7 +33,7 @@ class FirstSymbol(SyntheticTask):
     """One of 8 symbols, then noise, then the question: which symbol was it?"""
 
     solved, chance = 0.95, 1 / SYMBOLS
-    symbols, answers = 2 * SYMBOLS, SYMBOLS
+    symbols, target_names = 2 * SYMBOLS, SYMBOLS
     claims: ClassVar[list[Claim]] = []
 
     class Config(SyntheticTask.Config):
@@ -50,8 +50,8 @@ class FirstSymbol(SyntheticTask):
         return Examples(inputs, np.broadcast_to(first, inputs.shape), asked)
 
 
-def experiment(seed: int, listen: Listen) -> Result:
-    found = {name: staircase(name, seed, listen) for name in READERS}
+def experiment(seed: int, progress: Progress) -> Result:
+    found = {name: staircase(name, seed, progress) for name in ARCHITECTURES}
     bars = {name: np.array([steps.get(distance, 0.0) for distance in DISTANCES]) for name, steps in found.items()}
     panel = Bars([f"{distance} back" for distance in DISTANCES], bars, "share right", (0, 1))
     notes = [
@@ -64,13 +64,13 @@ def experiment(seed: int, listen: Listen) -> Result:
     return Result([Figure("Recalling the first symbol", [panel], notes)], measured)
 
 
-def staircase(name: str, seed: int, listen: Listen) -> dict[int, float]:
+def staircase(name: str, seed: int, progress: Progress) -> dict[int, float]:
     """The share of right answers by distance, up to the first at which it is forgotten."""
-    config = StackConfig.make({"hidden_size": WIDTH, **READERS[name]})
+    config = StackConfig.make({"hidden_size": WIDTH, **ARCHITECTURES[name]})
     steps: dict[int, float] = {}
 
     def hear(step: int, right: float) -> None:
-        listen(f"{name}, {distance} back", step, TRAINING.max_steps, 1 - right)
+        progress(f"{name}, {distance} back", step, TRAINING.max_steps, 1 - right)
 
     for distance in DISTANCES:
         task = FirstSymbol(FirstSymbol.Config(distance=distance))

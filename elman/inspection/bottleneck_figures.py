@@ -17,7 +17,7 @@ MEASURES = {"accuracy": "Letters right, those before them given", "exact": "Sour
 
 def save_bottleneck(found: Bottleneck, folder: Path, command: str = "") -> list[Path]:
     """Pictures of both with the command, and last of all `bottleneck.json`, which says that the folder is complete."""
-    figures = {"bottleneck": [bottleneck_figure(found)], "attention": looks_figure(found)}
+    figures = {"bottleneck": [bottleneck_figure(found)], "attention": alignment_figures(found)}
     paths = [
         figure.by(command).save(folder / f"{name}.{kind}")
         for name, some in figures.items()
@@ -48,9 +48,9 @@ def bottleneck_figure(found: Bottleneck) -> Figure:
     return Figure("Writing letters backwards: one vector against attention", panels)
 
 
-def looks_figure(found: Bottleneck) -> list[Figure]:
+def alignment_figures(found: Bottleneck) -> list[Figure]:
     """Where the last reader with attention looks, letter by letter; nothing if none has attention."""
-    looking = [outcome for outcome in found.outcomes if outcome.looks is not None]
+    looking = [outcome for outcome in found.outcomes if outcome.attention_maps is not None]
     if not looking:
         return []
     pairs = sources(SHOWN, 1, seed=found.seed)

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 import pytest
-from reading_cases import classifier, language
+from inspected_texts import classifier, language
 
 from elman.errors import ConfigError
 from elman.inspection.padding import padding, padding_figure

@@ -4,12 +4,12 @@ import numpy as np
 
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.inspection.word_order import PHRASES, word_order_table
 
 
-def experiment(seed: int, listen: Listen) -> Result:
-    found = word_order_table(seed, listen)
+def experiment(seed: int, progress: Progress) -> Result:
+    found = word_order_table(seed, progress)
     names = ["sentences right", "pairs with both right"]
     bars = {one.reader: np.array([one.accuracy, one.pairs]) for one in found}
     said = {one.reader: np.array(list(one.phrases.values())) for one in found}

@@ -32,7 +32,7 @@ def lab() -> str:
     ranges = {"a share of something": Expected(0, 1), "another": Expected(0, 1)}
     experiment = Lab(
         "gates", "Gates", "Does it open?", "It does.", ranges,
-        lambda seed, listen: Result([figure()], {"a share of something": 0.5, "another": 2.0}), doubt="But not always.",
+        lambda seed, progress: Result([figure()], {"a share of something": 0.5, "another": 2.0}), doubt="But not always.",
     )  # fmt: skip
     return experiment.run().html("elman lab run gates")
 

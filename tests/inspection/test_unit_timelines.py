@@ -1,4 +1,4 @@
-"""Ribbons and pooling: bands are the recorded values, gates the layer's own, long texts stay true in few columns."""
+"""UnitTimelines and pooling: bands are the recorded values, gates the layer's own, long texts stay true in few columns."""
 
 import json
 from pathlib import Path
@@ -8,22 +8,22 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as some
-from reading_cases import classifier, language
+from inspected_texts import classifier, language
 
 from elman.errors import ConfigError
-from elman.figures.panels import Ribbons
+from elman.figures.panels import UnitTimelines
 from elman.inspection import downsampling
 from elman.inspection.attention import attention_figure
-from elman.inspection.ribbons import half_lives, ribbon_figure
 from elman.inspection.trace import trace
+from elman.inspection.unit_timelines import half_lives, unit_timeline_figure
 
 
 def test_a_band_is_what_was_recorded_with_the_gates_of_its_layer() -> None:
     """Seen to fail with keep and write exchanged."""
     look = language("lstm")
-    (panel,) = ribbon_figure(look, units=[5, 2]).panels
+    (panel,) = unit_timeline_figure(look, units=[5, 2]).panels
     found = trace(look)
-    assert isinstance(panel, Ribbons)
+    assert isinstance(panel, UnitTimelines)
     assert panel.title == "layers.0.lstm.memory"
     assert panel.names == ["unit 5", "unit 2"]
     for part, site in ((panel.values, "memory"), (panel.keep, "gate.forget"), (panel.write, "gate.input")):
@@ -31,16 +31,16 @@ def test_a_band_is_what_was_recorded_with_the_gates_of_its_layer() -> None:
 
 
 def test_what_is_not_kept_is_written_where_one_gate_does_both() -> None:
-    (panel,) = ribbon_figure(language("gru")).panels
+    (panel,) = unit_timeline_figure(language("gru")).panels
     np.testing.assert_allclose(panel.keep + panel.write, 1)
-    (plain,) = ribbon_figure(language("rnn")).panels
+    (plain,) = unit_timeline_figure(language("rnn")).panels
     assert plain.keep is None
     assert plain.write is None
 
 
 @pytest.mark.parametrize("layer", ["lstm", "rnn", "mingru", "mamba", "s4d", "linear-attention"])
 def test_every_kind_of_memory_can_be_drawn(layer: str, tmp_path: Path) -> None:
-    figure = ribbon_figure(language([layer]))
+    figure = unit_timeline_figure(language([layer]))
     assert figure.save(tmp_path / "r.svg").stat().st_size > 1000
     assert "unit" in figure.text(80)
     assert json.dumps(figure.plain())
@@ -49,11 +49,11 @@ def test_every_kind_of_memory_can_be_drawn(layer: str, tmp_path: Path) -> None:
 
 def test_what_cannot_be_shown_is_named() -> None:
     with pytest.raises(ConfigError, match="no layer taps a state"):
-        ribbon_figure(language("attention"))
+        unit_timeline_figure(language("attention"))
     with pytest.raises(ConfigError, match=r"unit 8: .* has 8 units"):
-        ribbon_figure(language("lstm"), units=[8])
+        unit_timeline_figure(language("lstm"), units=[8])
     with pytest.raises(ConfigError, match="layer 2: 1 layers"):
-        ribbon_figure(classifier("lstm"), layer=2)
+        unit_timeline_figure(classifier("lstm"), layer=2)
 
 
 def test_half_lives_are_those_of_constant_gates() -> None:
@@ -90,5 +90,5 @@ def test_a_long_text_is_pooled_and_the_picture_says_so() -> None:
     looking = attention_figure(language("attention", ids=ids))
     assert looking.panels[0].maps[""].shape == (150, 150)
     assert "450 positions in 150 columns" in " ".join(looking.notes)
-    ribbons = ribbon_figure(language("gru", ids=ids))
-    assert ribbons.panels[0].values.shape[1] == 150
+    unit_timelines = unit_timeline_figure(language("gru", ids=ids))
+    assert unit_timelines.panels[0].values.shape[1] == 150

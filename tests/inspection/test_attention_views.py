@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from reading_cases import classifier, language
+from inspected_texts import classifier, language
 
 from elman import recurrence
 from elman.batches import together
 from elman.errors import ConfigError
-from elman.inspection.attention import attention_figure, by_distance, entropy, looks, mass
+from elman.inspection.attention import attention_figure, attention_maps, attention_mass, by_distance, entropy
 from elman.inspection.inspected_text import InspectedText
 from elman.inspection.trace import weights_of
 from elman.layers import LAYERS
@@ -21,7 +21,7 @@ from elman.ops import taps
 @pytest.mark.parametrize("score", ["dot", "scaled", "bilinear", "additive"])
 @pytest.mark.parametrize("settings", [{}, {"positions": "alibi"}, {"window": 3}], ids=str)
 def test_every_score_has_weights_that_are_shares(score: str, settings: dict) -> None:
-    (look,) = looks(language([{"attention": {"num_heads": 2, "score": score, **settings}}]))
+    (look,) = attention_maps(language([{"attention": {"num_heads": 2, "score": score, **settings}}]))
     assert look.weights.shape == (2, 7, 7)
     torch.testing.assert_close(look.weights.sum(-1), torch.ones(2, 7))
     if "window" in settings:
@@ -29,7 +29,7 @@ def test_every_score_has_weights_that_are_shares(score: str, settings: dict) -> 
 
 
 def test_two_way_attention_sees_what_comes() -> None:
-    (look,) = looks(classifier([{"two-way-attention": {"num_heads": 2}}]))
+    (look,) = attention_maps(classifier([{"two-way-attention": {"num_heads": 2}}]))
     assert (look.weights > 0).all()
     assert not look.across
 
@@ -46,7 +46,7 @@ def test_entropy_distance_and_mass_are_what_they_say() -> None:
     assert lags.tolist() == [0, 1, 2, 3]
     np.testing.assert_allclose(means[0], [1, 0, 0, 0])
     np.testing.assert_allclose(means[1, 3], 0.25)
-    assert mass(weights, torch.tensor([True, False, False, False]))[0] == 0.25
+    assert attention_mass(weights, torch.tensor([True, False, False, False]))[0] == 0.25
     ahead, _ = by_distance(torch.full((1, 3, 3), 1 / 3))
     assert ahead.tolist() == [-2, -1, 0, 1, 2]
 
@@ -86,7 +86,7 @@ def test_weights_are_those_of_a_fused_kernel_and_padding_gets_none() -> None:
         for row, length in enumerate(lengths.tolist()):
             weights = weights_of(name, seen["weights"][row])[:, :length]
             real = torch.arange(weights.shape[-1]) < length
-            assert mass(weights, ~real).max() == 0
+            assert attention_mass(weights, ~real).max() == 0
             read = torch.einsum("htp,phd->thd", weights[..., :length], seen["value"][row, :length])
             torch.testing.assert_close(read, seen["read"][row, :length].view_as(read))
 
@@ -102,7 +102,7 @@ def test_a_transducer_shows_where_each_word_is_written() -> None:
     def run(copies: int, pads: int = 0) -> torch.Tensor:
         return model(batch.ragged("source"), batch.ragged("target"))
 
-    (look,) = looks(InspectedText(model, run, tokens, "next", str, [4, 5, 0], "encoder.embedding"))
+    (look,) = attention_maps(InspectedText(model, run, tokens, "next", str, [4, 5, 0], "encoder.embedding"))
     assert look.across
     assert (look.rows, look.columns) == (["4", "5", "0"], ["<start>", "a", "b", "c", "<end>"])
     torch.testing.assert_close(look.weights.sum(-1), torch.ones(1, 3))

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from elman.inspection.labs import attractors, decoding, padding, remembering, selection
+from elman.inspection.labs import agreement_attraction, decoding, padding, recall_distance, selection
 from elman.inspection.labs.decoding import Writer
 
 
@@ -11,23 +11,23 @@ def test_the_first_noun_decides_and_only_the_question_is_asked() -> None:
     """Seen to fail with the number of the last noun."""
     dice = np.random.default_rng(0)
     phrases, others = dice.integers(0, 7, 50), dice.random((50, 6)) < 0.5
-    inputs, targets, asked = attractors.sentences(dice, phrases, others)
+    inputs, targets, asked = agreement_attraction.sentences(dice, phrases, others)
     assert (asked.sum(1) == 1).all()
-    assert (inputs[asked] == attractors.QUESTION).all()
+    assert (inputs[asked] == agreement_attraction.QUESTION).all()
     assert (targets[asked] == inputs[:, 0] % 2).all()
     nouns = inputs[:, 2:-1:2]
     inside = np.arange(6) < phrases[:, None]
     differs = nouns % 2 != inputs[:, :1] % 2
     assert (differs == others)[inside].all()
-    assert (nouns[inside] < 2 * attractors.NOUNS).all()
+    assert (nouns[inside] < 2 * agreement_attraction.NOUNS).all()
 
 
 def test_the_symbol_to_recall_stands_first_and_never_again() -> None:
-    task = remembering.FirstSymbol(remembering.FirstSymbol.Config(distance=9))
+    task = recall_distance.FirstSymbol(recall_distance.FirstSymbol.Config(distance=9))
     inputs, targets, asked = task.examples("train", 0, 40)
     assert inputs.shape == (40, 10)
     assert (targets[asked] == inputs[:, 0]).all()
-    assert (inputs[:, 1:] >= remembering.SYMBOLS).all()
+    assert (inputs[:, 1:] >= recall_distance.SYMBOLS).all()
 
 
 def test_copying_from_the_same_places_differs_in_the_places_only() -> None:

@@ -10,7 +10,7 @@ from elman.corpus.synthetic_tasks.base import Claim, Examples, SyntheticTask
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import Lines
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.models import StackConfig
 from elman.training import TrainingConfig
 from elman.training.attempt import Solver, solve
@@ -19,7 +19,7 @@ NOUNS, PREPOSITIONS = 6, 4
 QUESTION = 2 * NOUNS + PREPOSITIONS  # "was or were?"; nouns are 2 · which + number, prepositions come after them
 PHRASES, LONGER = 6, 12  # at the most in training, and in a harder test
 ROWS = 300
-READERS: dict[str, dict[str, Any]] = {
+ARCHITECTURES: dict[str, dict[str, Any]] = {
     "window of 4 words": {"pattern": [{"window": {"context": 4}}]},
     "mingru": {"pattern": ["mingru"]},
     "s4d": {"pattern": [{"s4d": {"state_size": 8}}]},
@@ -47,7 +47,7 @@ class Number(SyntheticTask):
     """The cats [near the dog [behind the girls]] was or were? A noun, phrases with a noun each, the question."""
 
     solved, chance = 0.99, 0.5
-    symbols, answers = QUESTION + 1, 2
+    symbols, target_names = QUESTION + 1, 2
     claims: ClassVar[list[Claim]] = []
 
     class Config(SyntheticTask.Config):
@@ -74,14 +74,14 @@ def sentences(dice: np.random.Generator, phrases: np.ndarray, others: np.ndarray
     return Examples(inputs, np.broadcast_to(number, inputs.shape), asked)
 
 
-def experiment(seed: int, listen: Listen) -> Result:
+def experiment(seed: int, progress: Progress) -> Result:
     curves: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     beliefs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     measured = {}
-    for name, stack in READERS.items():
+    for name, stack in ARCHITECTURES.items():
 
         def hear(step: int, right: float, name: str = name) -> None:
-            listen(name, step, TRAINING.max_steps, 1 - right)
+            progress(name, step, TRAINING.max_steps, 1 - right)
 
         config = StackConfig.make({"hidden_size": 32, **stack})
         model, outcome = solve(Number(Number.Config()), config, TRAINING, seed, torch.device("cpu"), hear)
