@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from elman.cli import microscope, options
+from elman.cli import microscope, options, views
 from elman.cli.waiting import training_line
 from elman.errors import RunError
 
@@ -22,11 +22,8 @@ def inspect() -> None:
 app.command("sites")(microscope.sites)
 app.command("trace")(microscope.trace)
 app.command("gradients")(microscope.gradients)
-app.command("predictions")(microscope.predictions)
-app.command("attention")(microscope.attention)
-app.command("padding")(microscope.padding)
+views.add_views(app)
 app.command("ribbons")(microscope.unit_timelines)
-app.command("units")(microscope.units)
 
 
 @app.command("permutation")

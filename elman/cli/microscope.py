@@ -107,132 +107,6 @@ def gradients(
     deliver(gradient_decay_figure(probes, length, hidden, seed, precision), to, json)
 
 
-def predictions(
-    run: Run,
-    text: Text,
-    target: Target = None,
-    at: Annotated[int, typer.Option(help="Position whose answer is explained; counted from 0, or from the end.")] = -1,
-    contrast: Annotated[
-        str | None, options.option(help="Two outcomes to weigh against each other, as was,were.", default="none")
-    ] = None,
-    edit: Edits = None,
-    to: To = None,
-    module: options.Module = None,
-    device: options.Device = None,
-    json: options.Json = False,
-) -> None:
-    """Surprise along a text, the likeliest outcomes, the verdict so far, and which tokens an answer rests on."""
-    from elman.inspection.predictions import prediction_figure
-
-    pair = [part.strip() for part in contrast.split(",")] if contrast else []
-    if pair and len(pair) != 2:
-        raise ConfigError(f"--contrast {contrast!r}: two outcomes with a comma between them, as was,were")
-    found = opened(run, device)
-    inspected = found.reading(given(text), target)
-    deliver(prediction_figure(inspected, found.of, at, pair, read_edits(edit)), to, json, run)
-
-
-def attention(
-    run: Run,
-    text: Text,
-    target: Target = None,
-    layer: Annotated[
-        int | None, options.option(help="Among those with attention, from 1.", default="the first four")
-    ] = None,
-    head: Annotated[list[int] | None, options.option(help="From 1. Repeatable.", default="all")] = None,
-    mark: Annotated[
-        list[str] | None, options.option(help="Token whose share of attention is told. Repeatable.", default="none")
-    ] = None,
-    edit: Edits = None,
-    to: To = None,
-    module: options.Module = None,
-    device: options.Device = None,
-    json: options.Json = False,
-) -> None:
-    """Where attention lies, of any layer, head and score: maps, entropy, distance; alignments of translations."""
-    from elman.inspection.attention import attention_figure
-
-    found = opened(run, device)
-    inspected = found.reading(given(text), target)
-    with editing(edit):
-        figure = attention_figure(inspected, found.of, layer, head or (), mark or ())
-    deliver(figure, to, json, run)
-
-
-def padding(
-    run: Run,
-    text: Text,
-    target: Target = None,
-    pads: Annotated[
-        list[int] | None, options.option(help="Pads beside the text. Repeatable.", default="1 to 32")
-    ] = None,
-    precision: Precision = "float32",
-    to: To = None,
-    module: options.Module = None,
-    device: options.Device = None,
-    json: options.Json = False,
-) -> None:
-    """Whether a text gets the same scores in a batch with longer ones, and what attention spends on padding."""
-    from elman.inspection.padding import PADS, padding_figure
-
-    found = opened(run, device)
-    inspected = found.reading(given(text), target, precision)
-    deliver(padding_figure(inspected, f"{found.of}, {precision}", pads or PADS), to, json, run)
-
-
-def unit_timelines(
-    run: Run,
-    text: Text,
-    unit: Annotated[
-        list[int] | None, options.option(help="From 0. Repeatable.", default="those that change most")
-    ] = None,
-    layer: Annotated[
-        int | None, options.option(help="Among those with a state, from 1.", default="the first four")
-    ] = None,
-    target: Target = None,
-    edit: Edits = None,
-    to: To = None,
-    module: options.Module = None,
-    device: options.Device = None,
-    json: options.Json = False,
-) -> None:
-    """What single units remember while a text is read: a band each, cut where gates close, fed where they write."""
-    from elman.inspection.unit_timelines import unit_timeline_figure
-
-    found = opened(run, device)
-    inspected = found.reading(given(text), target)
-    with editing(edit):
-        figure = unit_timeline_figure(inspected, found.of, unit or (), layer)
-    deliver(figure, to, json, run)
-
-
-def units(
-    run: Run,
-    data: Annotated[Path, typer.Option("--data", help="A text file to read.")],
-    against: Annotated[
-        list[str] | None, options.option(help="Annotator, as 'inside quotes'. Repeatable.", default="all")
-    ] = None,
-    site: Annotated[
-        list[str] | None, options.option("--sites", help="Names or patterns. Repeatable.", default="states")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=100, help="Characters of the text that are read.")] = 20_000,
-    to: To = None,
-    module: options.Module = None,
-    device: options.Device = None,
-    json: options.Json = False,
-) -> None:
-    """How long each unit remembers, and which follow quotes, brackets, lines or subjects, on held-out text."""
-    from elman.errors import DataError
-    from elman.inspection.units import unit_figure
-
-    try:
-        text = data.read_text(encoding="utf-8", errors="replace")[:limit]
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", file=data) from None
-    found = opened(run, device)
-    deliver(unit_figure(found.reading(text), found.of, site or (), against or ()), to, json, run)
-
-
 def opened(run: Path, device: str | None) -> Any:
     from elman.pipeline import load
 
@@ -269,10 +143,10 @@ def deliver(figure: Any, to: Path | None, json: bool, run: Path | None = None) -
     """A picture to its file, as JSON, or to the terminal."""
     from dataclasses import replace
 
-    from elman.figures.render_text import supports_colour
+    from elman.figures.terminal import supports_colour
 
-    of = ": ".join(str(part) for part in (run, figure.of) if part)
-    figure = replace(figure, of=of).by(options.command())
+    of = ": ".join(str(part) for part in (run, figure.subtitle) if part)
+    figure = replace(figure, subtitle=of).with_command(options.command())
     if json:
         options.show_json(figure.plain())
     if to is not None:

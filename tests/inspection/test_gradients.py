@@ -138,15 +138,15 @@ def test_the_connection_is_the_gradient_of_each_answer(pattern: list) -> None:
         (gradient,) = torch.autograd.grad(score, x)
         np.testing.assert_allclose(found.norms[answer], gradient[0].norm(dim=-1).numpy(), rtol=1e-5, atol=1e-12)
     assert not np.triu(found.norms, 1).any(), "nothing depends on what comes later"
-    assert found.answers[:6] == [str(number) for number in look.truth]
-    assert found.answers[6].endswith("?")
+    assert found.targets[:6] == [str(number) for number in look.truth]
+    assert found.targets[6].endswith("?")
 
 
 def test_long_texts_give_their_last_rows_only_and_the_same_numbers() -> None:
     look = reading(["lstm"], size=30)
     whole, some = token_gradients(look), token_gradients(look, most=5)
     np.testing.assert_allclose(whole.norms[-5:], some.norms, rtol=1e-6)
-    assert (some.first, len(some.answers)) == (25, 5)
+    assert (some.first, len(some.targets)) == (25, 5)
     assert mean_by_lag(some, "x").lags[-1] == 29
     assert mean_by_lag(whole, "x").norms[0] == pytest.approx(np.diag(whole.norms).mean())
 

@@ -103,8 +103,8 @@ def experiment(seed: int, progress: Progress) -> Result:
         "phrases so far, each noun of the other number",
         "probability of the right form",
         limits=(-0.03, 1.03),
-        shaded=(0, PHRASES),
-        shade_name="lengths of training",
+        x_span=(0, PHRASES),
+        x_span_label="training lengths",
         title="The same sentence, asked after more and more phrases",
     )
     return Result([Figure("Was or were?", [by_count, by_distance])], measured)
