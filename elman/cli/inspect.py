@@ -23,7 +23,6 @@ app.command("sites")(microscope.sites)
 app.command("trace")(microscope.trace)
 app.command("gradients")(microscope.gradients)
 views.add_views(app)
-app.command("ribbons")(microscope.unit_timelines)
 
 
 @app.command("permutation")
@@ -33,9 +32,9 @@ def permutation(module: options.Module = None, json: options.Json = False) -> No
 
     found = permutation_table()
     if json:
-        options.show_json([order_sensitivity.plain() for order_sensitivity in found])
+        options.show_json([one.plain() for one in found])
         return
-    rows = [[order_sensitivity.name, order_sensitivity.layers, order_sensitivity.shuffled, order_sensitivity.changed, order_sensitivity.sees] for order_sensitivity in found]
+    rows = [[one.name, one.layers, one.shuffled, one.changed, one.sees] for one in found]
     options.table("permutation", ["layer", "layers", "change", "changed", "sees"], rows)
     options.say("Change of the last output, relative to its size, when all tokens before it are shuffled; float64.")
 
@@ -51,7 +50,7 @@ def word_order(seed: Seed = 1, json: options.Json = False) -> None:
         options.show_json([verdict.plain() for verdict in found])
         return
     rows = [
-        [one.reader, f"{one.accuracy:.1%}", f"{one.pairs:.1%}", *(f"{chance:.0%}" for chance in one.phrases.values())]
+        [one.name, f"{one.accuracy:.1%}", f"{one.pairs:.1%}", *(f"{chance:.0%}" for chance in one.phrases.values())]
         for one in found
     ]
     options.table("word order", ["reads by", "sentences", "pairs", *PHRASES], rows)
@@ -90,7 +89,7 @@ def bottleneck(
     heads = [str(length) for length in found.lengths]
     for title, measure in (("letters right", "accuracy"), ("sources without a mistake", "exact")):
         shares = [
-            [outcome.reader, *(f"{share:.0%}" for share in getattr(outcome, measure))] for outcome in found.outcomes
+            [outcome.name, *(f"{share:.0%}" for share in getattr(outcome, measure))] for outcome in found.outcomes
         ]
         options.table(title, ["reversal by length", *heads], shares)
     shortest, longest = found.trained

@@ -39,7 +39,7 @@ def command(view: View) -> Callable[..., None]:
             figure = view.load()(inspected, ", ".join([found.of, *precision]), **chosen)
         microscope.deliver(figure, given["to"], given["json"], run)
 
-    parameters = [("run", microscope.Run, Parameter.empty)]
+    parameters: list[tuple[str, Any, Any]] = [("run", microscope.Run, Parameter.empty)]
     if view.reads == "file":
         parameters += [("data", File, Parameter.empty), ("limit", Limit, 20_000)]
     else:

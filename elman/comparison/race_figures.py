@@ -104,8 +104,8 @@ def _learning_curves(rows: Sequence[Row], jobs: dict[str, list[Any]], unit: str)
             counted[name] = seeds[0][-1][1]
         elif seeds:
             length = min(len(points) for points in seeds)
-            losses = np.array([[loss for _, loss in points[:length]] for points in seeds])
-            lines[name] = np.array([place for place, _ in seeds[0][:length]]), losses.mean(0)
+            losses = np.array([[point[1] for point in points[:length]] for points in seeds])
+            lines[name] = np.array([point[0] for point in seeds[0][:length]]), losses.mean(0)
             bands[name] = losses.min(0), losses.max(0)
             settled += lines[name][1][min(1, length - 1) :].tolist()
     if not lines and not counted:

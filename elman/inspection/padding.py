@@ -49,9 +49,7 @@ def padding(inspected: InspectedText, pads: Sequence[int] = PADS) -> list[Paddin
         with inference_mode(inspected.model):
             scores = inspected.run(1, count)[:, : alone.shape[1]]
         padded, seen = recorded(inspected, count), differ(alone, scores)
-        changed = (
-            site for site in activations if not _is_map(site) and differ(activations[site], padded[site])
-        )
+        changed = (site for site in activations if not _is_map(site) and differ(activations[site], padded[site]))
         culprit = next(changed, "") if seen else ""
         found.append(PaddingEffect(count, change(alone, scores), masses(inspected, padded), seen, culprit))
     return found

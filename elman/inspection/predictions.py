@@ -1,4 +1,4 @@
-"""Predictions along a text: surprisal and entropy of each token, most likely outcomes, class probabilities, saliency."""
+"""Predictions along a text: surprisal and entropy of tokens, most likely outcomes, class probabilities, saliency."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -23,7 +23,10 @@ from elman.inspection.bottleneck import (
 from elman.training import Trainer
 
 TINY = bottleneck.Size(
-    (Architecture("one vector", 8, False), Architecture("attention", 8, True, True)), bottleneck._training(4, 1e-3, 4), 9, 3
+    (Architecture("one vector", 8, False), Architecture("attention", 8, True, True)),
+    bottleneck._training(4, 1e-3, 4),
+    9,
+    3,
 )
 
 

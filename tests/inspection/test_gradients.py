@@ -166,7 +166,8 @@ def test_a_model_in_float64_sees_further_and_the_one_that_was_given_stays() -> N
     model = LanguageModel(StackConfig.make({"pattern": ["rnn"], "hidden_size": 8}), 10)
     ids = torch.randint(0, 10, (220,)).tolist()
     single, double = (
-        mean_by_lag(token_gradients(inspect_language_model(in_precision(model, kind), ids, str, 0)), kind) for kind in PRECISIONS
+        mean_by_lag(token_gradients(inspect_language_model(in_precision(model, kind), ids, str, 0)), kind)
+        for kind in PRECISIONS
     )
     assert all(one.dtype == torch.float32 for one in model.parameters())
     assert in_precision(model, "float32") is model
@@ -179,7 +180,14 @@ def test_pictures_of_runs_show_distance_matrix_and_steps() -> None:
     figure = gradient_figure(reading(["lstm"]))
     assert [type(panel) for panel in figure.panels] == [Lines, HeatMap, Lines]
     assert any("layers.0.lstm" in name for name in figure.panels[2].lines)
-    assert len(gradient_decay_figure([UntrainedLayer.parse(name) for name in DEFAULT_LAYERS[:2]], length=20, width=8).panels) == 2
+    assert (
+        len(
+            gradient_decay_figure(
+                [UntrainedLayer.parse(name) for name in DEFAULT_LAYERS[:2]], length=20, width=8
+            ).panels
+        )
+        == 2
+    )
 
 
 def test_what_cannot_be_measured_says_why() -> None:
@@ -224,7 +232,9 @@ def test_a_users_cell_is_measured_and_traced_like_all_others() -> None:
 
     try:
         CELLS.register("leak")(Leak)
-        closed, opened = (gradient_decay(UntrainedLayer.parse(name), length=40) for name in ("leak", "leak:open.keep=5"))
+        closed, opened = (
+            gradient_decay(UntrainedLayer.parse(name), length=40) for name in ("leak", "leak:open.keep=5")
+        )
         assert opened.at(39) > 1e6 * closed.at(39)
         assert diagnose(closed).verdict == "vanishes"
         found = trace(reading(["leak"]))

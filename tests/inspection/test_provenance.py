@@ -43,7 +43,9 @@ def again(figure):
         lambda inspected: prediction_figure(inspected, place=2, changes={"layers.0.lstm.gate.forget": 0.5}),
         lambda inspected: unit_timeline_figure(inspected, "x", [1, 2]),
         lambda inspected: padding_figure(inspected, pads=(2, 3)),
-        lambda inspected: gradient_decay_figure([UntrainedLayer.parse("rnn:radius=2"), UntrainedLayer("gru", {"hidden_size": 4})], length=9),
+        lambda inspected: gradient_decay_figure(
+            [UntrainedLayer.parse("rnn:radius=2"), UntrainedLayer("gru", {"hidden_size": 4})], length=9
+        ),
     ],
 )
 def test_the_call_below_a_picture_makes_it_again(known, make):

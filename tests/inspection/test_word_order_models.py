@@ -11,7 +11,7 @@ from elman.inspection.word_order import PAIRS, PHRASES, phrases
 
 def test_phrases_that_are_asked_are_not_trained_on() -> None:
     """Seen to fail without leaving them out."""
-    trained = {summary.text: summary.labels for summary in phrases()}
+    trained = {sentence.text: sentence.labels for sentence in phrases()}
     assert len(trained) == 2 * (8 + 8 * 7) - len(PHRASES)
     assert not trained.keys() & PHRASES.keys()
     assert trained["not great"] == trained["bad , not dull"] == ("negative",)
@@ -19,7 +19,7 @@ def test_phrases_that_are_asked_are_not_trained_on() -> None:
 
 
 def test_sentences_that_are_asked_are_not_trained_on() -> None:
-    train, test = ({summary.text for summary in word_order(split, pairs)} for split, pairs in PAIRS.items())
+    train, test = ({sentence.text for sentence in word_order(split, pairs)} for split, pairs in PAIRS.items())
     assert len(test) == 400
     assert not train & test
 

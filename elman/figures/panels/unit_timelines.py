@@ -57,8 +57,9 @@ class UnitTimelines(Panel):
         cut = np.zeros_like(self.values) if self.keep is None else 0.5 * (1 - self.keep)
         cut[:, 0] = 0
         bands = [
-            Rectangle((t - 0.5 + cut[unit, t], unit - thick[unit, t] / 2), 1 - cut[unit, t], thick[unit, t])
-            for unit, t in np.ndindex(count, time)
+            Rectangle((t - 0.5 + gap, unit - high / 2), 1 - gap, high)
+            for unit in range(count)
+            for t, (gap, high) in enumerate(zip(cut[unit].tolist(), thick[unit].tolist(), strict=True))
         ]
         colours = [POSITIVE if value > 0 else NEGATIVE for value in self.values.flat]
         axes.add_collection(PatchCollection(bands, facecolors=colours, lw=0))

@@ -1,4 +1,4 @@
-"""The lecture path as runnable experiments, by name: `elman lab list`."""
+"""Labs: the experiments of the lecture path by name, as `elman lab list` shows them."""
 
 from elman.inspection.labs import (
     agreement_attraction,
