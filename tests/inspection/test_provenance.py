@@ -1,4 +1,4 @@
-"""A picture that was made in Python carries the call that makes it again, or none."""
+"""Provenance: figures carry the Python call that makes them again, or none."""
 
 import importlib
 from dataclasses import replace
@@ -21,7 +21,7 @@ LOADED = "elman.load('runs/x').reading('a b')"
 
 @pytest.fixture
 def known(monkeypatch):
-    """A reading that says of itself how it is had."""
+    """An inspected text with its call."""
     inspected = replace(language(["lstm", "attention"]), call=LOADED)
     monkeypatch.setattr(elman, "load", lambda run: elman)
     monkeypatch.setattr(elman, "reading", lambda text: inspected, raising=False)
@@ -29,7 +29,7 @@ def known(monkeypatch):
 
 
 def again(figure):
-    """The call, typed in."""
+    """The result of the recorded call."""
     module = figure.command.partition("(")[0].rpartition(".")[0]
     importlib.import_module(module)
     return eval(figure.command, {"elman": elman})
@@ -40,7 +40,7 @@ def again(figure):
     [
         lambda inspected: attention_figure(inspected, "a label", layer=1, heads=[1], marked={"cat"}),
         gradient_figure,
-        lambda inspected: prediction_figure(inspected, place=2, changes={"layers.0.lstm.gate.forget": 0.5}),
+        lambda inspected: prediction_figure(inspected, position=2, changes={"layers.0.lstm.gate.forget": 0.5}),
         lambda inspected: unit_timeline_figure(inspected, "x", [1, 2]),
         lambda inspected: padding_figure(inspected, pads=(2, 3)),
         lambda inspected: gradient_decay_figure(
@@ -48,17 +48,17 @@ def again(figure):
         ),
     ],
 )
-def test_the_call_below_a_picture_makes_it_again(known, make):
-    """Seen to fail with arguments that are not at their default left out."""
+def test_the_recorded_call_makes_the_same_figure(known, make):
+    """Seen to fail with missing arguments."""
     figure = make(known)
     assert figure.command
     same = again(figure)
-    assert replace(same, of="").plain() == replace(figure, of="").plain()
+    assert replace(same, subtitle="").plain() == replace(figure, subtitle="").plain()
     assert figure.csv().splitlines()[-1] == f"# >>> {figure.command}"
 
 
-def test_what_cannot_be_known_is_not_told(known):
-    """Seen to fail with an edit that nobody would know of."""
+def test_unknown_calls_are_not_recorded(known):
+    """Seen to fail with an edit missing from the call."""
     assert gradient_figure(replace(known, call="")).command == ""
     with taps.edit({"layers.0.lstm.gate.forget": 0.5}):
         assert attention_figure(known).command == ""
