@@ -122,7 +122,7 @@ def _learning_curves(rows: Sequence[Row], jobs: dict[str, list[Any]], unit: str)
         "validation loss (nats)",
         limits=(low - margin, high + margin) if margin else None,
         bands=bands,
-        references={} if bound is None else {"best possible": bound},
+        references={} if bound is None else {"entropy of the language": bound},
     )
     ends = sorted(((float(ys[-1]), name) for name, (_, ys) in lines.items()))
     final = ", ".join(f"{name} {loss:.3f}" for loss, name in ends)
@@ -157,7 +157,7 @@ def _accuracy_by_distance(rows: Sequence[Row]) -> Figure | None:
         for name, steps in by_entrant.items()
     )
     note = f"Agreement accuracy by distance: {shares} ({labels[-1]} words)."
-    return _figure("Right forms by distance", panel, note)
+    return _figure("Agreement accuracy by distance", panel, note)
 
 
 def merge_steps(steps: Sequence[Row], cases: int = CASES) -> list[Row]:

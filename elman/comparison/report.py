@@ -89,7 +89,7 @@ def _scores(found: Found) -> str:
     for row in rows:
         low_high = "exact" if row["exact"] else "–"
         if row["interval"] and not row["exact"]:
-            low_high = " to ".join(number(found, edge) for edge in row["interval"])
+            low_high = "–".join(number(found, edge) for edge in row["interval"])
         against = row["against_best"]
         line = [row["entrant"], number(found, row["score"]), spread(found, row) or "–", low_high]
         line += [f"{row['figures'][key]:.4g}" for key in others]
@@ -106,7 +106,8 @@ def _scores(found: Found) -> str:
 
 def _against(found: Found, against: dict[str, Any]) -> list[str]:
     chances = [
-        "–" if against[key] is None else chance(against[key])[2:].lstrip("= ") for key in ("by_seed", "by_document")
+        "–" if against[key] is None else chance(against[key])[2:].removeprefix("= ").replace(" ", "\N{NO-BREAK SPACE}")
+        for key in ("by_seed", "by_document")
     ]
     plus = number(found, against["difference"])
     verdict = "yes" if against["apart"] else f"no: {against['why']}"

@@ -7,11 +7,12 @@ from elman.figures.fonts import drawable, label
 from elman.figures.palette import GREY, PALE
 
 POINTS = 72  # in an inch
-WIDE, WIDEST = 9.0, 16.0  # inches: of charts, and of heat maps and texts at the most
+WIDE, WIDEST = 9.0, 16.0  # inches: of charts, and of heat maps at most
 NARROW = 6.0  # inches below which a legend stands under the chart
 FINEST = 0.03  # inches of a cell at the least
 SMALLEST, STEPS = 5.0, (1, 2, 5, 10, 20, 50, 100)  # points of a label; every how many are kept where they are smaller
 READABLE, ASPECT = 8.0, 0.62  # points of a number at the least; width of a letter as a share of its height
+LEVEL = 6.5  # points at which labels of an x axis are still shrunk rather than turned
 MANY = 9  # series from which on a legend stands beside the chart
 MARKED = 25  # points of a line up to which each has a marker
 
@@ -24,6 +25,8 @@ def tick_labels(axis: Any, names: list[str] | Any, cell: float) -> None:
     """Labels at 0, 1, 2, …, `cell` inches apart: smaller, turned or thinned out until they can be read."""
     labels = [label(name) for name in names]
     size = min(9.0, 0.72 * POINTS * cell)
+    if axis.axis_name == "x" and cell * POINTS >= LEVEL * ASPECT * max(map(len, labels), default=1):
+        size = min(size, cell * POINTS / (ASPECT * max(map(len, labels), default=1)))  # a little smaller, but level
     least = READABLE if all(name.isdigit() for name in labels) else SMALLEST  # a skipped number is no loss
     every = next(step for step in STEPS if step * size >= least or step == STEPS[-1])
     shown, size = labels[::every], max(size, least)
@@ -35,13 +38,13 @@ def tick_labels(axis: Any, names: list[str] | Any, cell: float) -> None:
             text.set_rotation(90 if turned or most else 0)
 
 
-def log_scale(axis: Any, values: list[float]) -> None:
-    """A log scale with plain numbers: at the values where these are few, else at 1, 2, 5 or powers of ten."""
+def log_scale(axis: Any, values: list[float], at_values: bool = False) -> None:
+    """A log scale with plain numbers: at the values if these are few and wanted, else at 1, 2, 5 or powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     places = sorted(set(values))
-    if axis.axis_name == "x" and 1 < len(places) <= MARKED // 2:
+    if at_values and 1 < len(places) <= MARKED // 2:
         axis.set_ticks(places, [f"{place:g}" for place in places])
         axis.set_ticks([], minor=True)
     elif places and places[0] > 0 and places[-1] / places[0] < 1e4:
@@ -53,8 +56,13 @@ def log_scale(axis: Any, values: list[float]) -> None:
 def reference_line(axes: Any, text: str, value: float) -> None:
     """A dashed horizontal line with its label above, at the left."""
     axes.axhline(value, color=GREY, ls=(0, (4, 2)), lw=1, zorder=0)
-    place: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "bottom", "parse_math": False}
-    axes.text(0.005, value, drawable(text), color=GREY, fontsize="small", **place)
+    annotate_level(axes, text, value)
+
+
+def annotate_level(axes: Any, text: str, value: float) -> None:
+    """Small text just above a y value, at the left."""
+    place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "xytext": (2, 2), "textcoords": "offset points"}
+    axes.annotate(drawable(text), (0, value), color=GREY, fontsize="small", va="bottom", parse_math=False, **place)
 
 
 def finish_chart(axes: Any, x_label: str, y_label: str, grid: str = "both") -> None:
@@ -70,11 +78,13 @@ def legend(part: Any, axes: Any, width: float) -> None:
     count = len(axes.get_legend_handles_labels()[0])
     look: dict[str, Any] = {"frameon": False, "fontsize": "small"}
     if width < NARROW:
-        part.legend(loc="outside lower center", ncols=3, handlelength=2.2, columnspacing=1, **look)
+        found = part.legend(loc="outside lower center", ncols=3, handlelength=2.2, columnspacing=1, **look)
     elif count >= MANY:
-        part.legend(loc="outside right upper", **look)
+        found = part.legend(loc="outside right upper", **look)
     else:
-        axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.1, **look)
+        found = axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.1, **look)
+    for text in found.get_texts():
+        text.set_parse_math(False)
 
 
 def colour_bar(part: Any, image: Any, axes: Any, text: str, **look: Any) -> None:

@@ -36,7 +36,7 @@ def learning_curves(records: Sequence[Mapping[str, Any]], bound: float | None = 
         "loss (nats per token)",
         limits=_limits(training, validation, bound),
         raw={"training": _curve(training)} if noisy else {},
-        references={} if bound is None else {f"best possible {bound:.3f}": bound},
+        references={} if bound is None else {f"entropy of the language {bound:.3f}": bound},
         size=(7, 4),
     )
     return Figure(title, [panel])

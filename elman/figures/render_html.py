@@ -37,7 +37,7 @@ caption { padding-bottom: 0.4rem; }
 .scroll:focus-visible { outline: 3px solid #0072b2; }
 details { margin: 0.5rem 0; }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.3rem 0.6rem; border-bottom: 1px solid #d0d0d0; text-align: right; vertical-align: top; }
+th, td { padding: 0.3rem 0.45rem; border-bottom: 1px solid #d0d0d0; text-align: right; vertical-align: top; }
 thead th { border-bottom: 2px solid #4a4a4a; vertical-align: bottom; }
 tbody th, thead th:first-child, .words td, .words thead th { text-align: left; }
 .texts tbody th, .values tbody th { font-weight: normal; }
@@ -101,7 +101,7 @@ def block(figure: "Figure", tables: bool = True, name: str = "") -> str:
     svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}"{about}', 1)
     caption = f'<figcaption id="{name}-words">{words}</figcaption>' if words else ""
     if width > SMALL:
-        svg = f'<div class="scroll" role="region" aria-label="{label}" tabindex="0">{svg}</div>'
+        svg = f'<div class="scroll" role="group" aria-label="{label}" tabindex="0">{svg}</div>'
     small = ' class="small"' if width <= SMALL else ""
     content = f"<figure{small}>{svg}{caption}</figure>"
     content += _value_tables(figure) if tables else ""
@@ -130,11 +130,11 @@ def _value_tables(figure: "Figure") -> str:
         rows = panel.table()
         heads, body = [str(head) for head in next(rows)], list(rows)
         left = f"<p>{len(body) - ROWS:,} more rows: save the figure as .csv.</p>" if len(body) > ROWS else ""
-        name = escape(panel.title or figure.title or panel.kind)
+        name = escape(panel.title or panel.kind)
         top = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
         lines = ("".join(f"<td>{escape(cell_text(cell))}</td>" for cell in row) for row in body[:ROWS])
         shown = f"<table><thead><tr>{top}</tr></thead>\n<tbody>{_rows(lines)}</tbody></table>"
-        region = f'<div class="scroll words" role="region" aria-label="Values: {name}" tabindex="0">{shown}</div>'
+        region = f'<div class="scroll words" role="group" aria-label="Values: {name}" tabindex="0">{shown}</div>'
         parts.append(f"<details><summary>Values: {name}</summary>{region}{left}</details>")
     return "\n".join(parts)
 

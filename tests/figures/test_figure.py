@@ -49,7 +49,7 @@ PANELS = {
         {"gru": Point(1, 3, 2.5, 3.5), "$lstm$": Point(50, 2, 2, 2)}, "seconds", "loss", "xy", front=["gru", "$lstm$"]
     ),
     "bars": Bars(TOKENS, {"one": dice.random(8), "two": -dice.random(8)}, "influence"),
-    "lying bars": Bars([f"a long name, {n}" for n in range(3)], {"one": dice.random(3)}, "share", (0, 1)),
+    "lying bars": Bars([f"a rather long name, {n}" for n in range(3)], {"one": dice.random(3)}, "share", (0, 1)),
     "timelines": UnitTimelines(["unit 0"], TOKENS, dice.random((1, 8)) - 0.5, dice.random((1, 8)), quantity="state"),
     "text": ColouredText(TOKENS, np.array([1.0, 2, 3, np.nan, 5, 6, 7, 8]), list("abcdefgh"), quantity="surprisal"),
 }

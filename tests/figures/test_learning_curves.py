@@ -49,7 +49,7 @@ def test_the_tokens_are_counted_in_readable_units_and_the_best_possible_is_named
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # text as text
         svg, _ = save_learning_curves(records(200, 10), tmp_path, 1.9)
     words = [element.text.strip() for element in ElementTree.parse(svg).iter() if element.text and element.text.strip()]
-    assert {"2M", "4M", "training", "validation", "best possible 1.900"} <= set(words)
+    assert {"2M", "4M", "training", "validation", "entropy of the language 1.900"} <= set(words)
     assert not any("e6" in word for word in words)
 
 

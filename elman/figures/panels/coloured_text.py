@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from elman.figures import terminal
-from elman.figures.axes import WIDEST, colour_bar
+from elman.figures.axes import colour_bar
 from elman.figures.fonts import label
 from elman.figures.palette import GREY, PALE, Palette
 from elman.figures.panels.base import Array, Cell, Panel
 from elman.figures.scales import is_light
 
-LINE = 84  # characters in a line
+LINE, WIDTH = 84, 11.0  # characters in a line, and its inches
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ColouredText(Panel):
 
     def inches(self) -> tuple[float, float]:
         lines = 1 + max((line for line, *_ in self._layout()), default=0)
-        return WIDEST, 0.5 + (0.5 if self.under else 0.3) * lines
+        return WIDTH, 0.5 + (0.5 if self.under else 0.3) * lines
 
     def _layout(self) -> Iterator[tuple[int, int, int, int]]:
         """Line, first column, width and position of each token, line after line."""

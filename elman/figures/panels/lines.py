@@ -7,7 +7,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from elman.figures import terminal
-from elman.figures.axes import FINEST, MARKED, WIDE, finish_chart, legend, log_scale, reference_line, tick_labels
+from elman.figures.axes import (
+    FINEST,
+    MARKED,
+    WIDE,
+    annotate_level,
+    finish_chart,
+    legend,
+    log_scale,
+    reference_line,
+    tick_labels,
+)
 from elman.figures.fonts import drawable, label
 from elman.figures.palette import GREY, Palette
 from elman.figures.panels.base import Array, Cell, Panel
@@ -83,7 +93,7 @@ class Lines(Panel):
             reference_line(axes, text, value)
         places = [float(x) for xs, _ in self.lines.values() for x in xs]
         if "x" in self.log_axes:
-            log_scale(axes.xaxis, places)
+            log_scale(axes.xaxis, places, at_values=True)
         elif places and max(places) >= THOUSANDS:
             from matplotlib.ticker import EngFormatter
 
@@ -92,8 +102,7 @@ class Lines(Panel):
             log_scale(axes.yaxis, [])
         if self.floor is not None:
             axes.axhline(self.floor, color=GREY, ls=":", lw=1)
-            look = {"transform": axes.get_yaxis_transform(), "va": "bottom", "color": GREY, "fontsize": "small"}
-            axes.text(0.005, self.floor, f"below {self.floor:.0e}: underflow", **look)
+            annotate_level(axes, f"below {self.floor:.0e}: underflow", self.floor)
         if self.limits is not None:
             axes.set_ylim(*self.limits)
         if self.ticks:
