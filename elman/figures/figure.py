@@ -31,6 +31,7 @@ class Figure:
     """Styles that it shares with other figures of its page."""
 
     def with_command(self, command: str) -> "Figure":
+        """A copy with the command that makes it again."""
         return replace(self, command=command)
 
     @property
@@ -76,16 +77,19 @@ class Figure:
         return known[suffix]
 
     def image(self, suffix: str) -> bytes:
+        """The figure as `svg` or `png`."""
         from elman.figures.render_matplotlib import render
 
         return render(self, suffix)
 
     def html(self) -> str:
+        """The figure as a self-contained HTML page."""
         from elman.figures.render_html import page
 
         return page(self.title, [replace(self, title="")])
 
     def text(self, width: int = 100, colour: bool = False) -> str:
+        """The figure as terminal text, with ANSI colours if asked."""
         from elman.figures.render_text import render
 
         return render(self, width, colour)

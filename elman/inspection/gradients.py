@@ -21,7 +21,11 @@ from elman.ops import taps
 FLOOR = 1e-38  # about the smallest normal float32, also in figures of float64, so that they compare
 STEPWISE = 4  # layers whose step Jacobians are shown
 SQUARE = 60  # tokens up to which the whole matrix is shown
-OBJECTIVES = {"label": "the class of the whole text", "tag": "the tag of each word"}
+OBJECTIVES = {
+    "label": "the log-probability of the class of the whole text",
+    "tag": "the log-probability of the tag of each word",
+    "value": "the predicted number",
+}
 
 
 @carries_call
@@ -80,8 +84,8 @@ def gradient_figure(inspected: InspectedText, subtitle: str = "", seed: int = 0)
     panels += jacobian_panels(dict(list(model_jacobians(inspected).items())[:STEPWISE]))
     if not panels:
         raise ConfigError(f"the text is too long for the matrix of gradients; give one of at most {SQUARE} tokens")
-    objective = OBJECTIVES.get(inspected.goal, "the observed next token")
-    notes.append(f"Norm of the gradient of the log-probability of {objective}, by the embedding of each token.")
+    objective = OBJECTIVES.get(inspected.goal, "the log-probability of the observed next token")
+    notes.append(f"Norm of the gradient of {objective}, by the embedding of each token.")
     notes += [inspected.caution] if inspected.caution else []
     return Figure("Gradients of predictions by tokens", panels, notes, subtitle)
 

@@ -32,8 +32,8 @@ class InspectedText:
     `pads` adds padding as a longer text in the batch would; its positions come after the real ones."""
     tokens: Mapping[str, list[str]]
     """The token at each position, by prefix of the site; "" for all others, the main sequence first."""
-    goal: Literal["next", "own", "label", "tag"]
-    """What is predicted at each position: the next token, a masked one itself, the class of the text, or a tag."""
+    goal: Literal["next", "own", "label", "tag", "value"]
+    """What is predicted: the next token, a masked one itself, the class of the text, a tag, or a number for the text."""
     outcome: Callable[[int], str]
     """The name of an outcome: a token, a label or a tag."""
     truth: Sequence[int] = ()
@@ -88,13 +88,24 @@ def text_run(model: Any, ids: Sequence[int]) -> Run:
 
 
 def inspect_classifier(model: Any, ids: Sequence[int], tokens: list[str], labels: Sequence[str]) -> InspectedText:
-    """Predictions after each token of a causal model, else one for the whole text."""
+    return inspect_text_reader(model, ids, tokens, labels.__getitem__, multi_label=model.several)
+
+
+def inspect_text_reader(
+    model: Any,
+    ids: Sequence[int],
+    tokens: list[str],
+    outcome: Callable[[int], str],
+    multi_label: bool = False,
+    goal: Literal["label", "value"] = "label",
+    scores: Callable[[Tensor], Tensor] = lambda logits: logits,
+) -> InspectedText:
+    """Predictions after each token of a causal model, else one for the whole text; `scores` converts logits."""
     row = {"text": np.asarray(ids)}
 
     def run(copies: int, pads: int = 0) -> Tensor:
         text = together([row] * copies).padded(pads).to(device_of(model)).ragged("text")
-        return model.running_logits(text) if model.causal else model.logits(text).unsqueeze(1)
+        return scores(model.running_logits(text) if model.causal else model.logits(text).unsqueeze(1))
 
     caution = CAUTIONS.get((model.causal, model.config.every_token), "")
-    name = labels.__getitem__
-    return InspectedText(model, run, {"": tokens}, "label", name, multi_label=model.several, caution=caution)
+    return InspectedText(model, run, {"": tokens}, goal, outcome, multi_label=multi_label, caution=caution)

@@ -66,9 +66,14 @@ def prediction_figure(
 ) -> Figure:
     """The panels that suit the goal of a model. `contrast` are two outcomes, as "was,were"; `changes` are edits of
     activations, whose predictions are shown beside the unedited ones."""
-    found = predictions(inspected)
     panels: list[Panel] = []
     notes = [inspected.caution] if inspected.caution else []
+    if inspected.goal == "value":
+        if contrast:
+            raise ConfigError("a number has no outcomes to contrast; leave --contrast out")
+        panels = [value_panel(inspected, changes), attribution_panel(inspected, position)]
+        return Figure("Predictions", panels, notes, subtitle)
+    found = predictions(inspected)
     if inspected.goal in ("next", "own"):
         panels += surprisal_panels(found)
         notes += surprisal_notes(found)
@@ -140,6 +145,20 @@ def class_probability_panels(inspected: InspectedText) -> list[Panel]:
     lines = {name: (np.arange(len(probs)), probs[:, number]) for name, number in zip(names, order, strict=True)}
     title = "Class probabilities after each token"
     return [Lines(lines, y_label="probability", ticks=inspected.main, limits=SHARE, title=title)]
+
+
+def value_panel(inspected: InspectedText, changes: Mapping[str, float] | None = None) -> Panel:
+    """The predicted number, after each token of a causal model; also with edits."""
+    with inference_mode(inspected.model):
+        values = {"number": as_array(inspected.run(1)[0, :, 0])}
+        if changes:
+            with taps.edit(dict(changes)):
+                values["edited"] = as_array(inspected.run(1)[0, :, 0])
+    if len(values["number"]) == 1:
+        title = "Predicted number of the whole text"
+        return Bars(["the whole text"], values, "number", title=title, quantity="influence")
+    lines = {name: (np.arange(len(one)), one) for name, one in values.items()}
+    return Lines(lines, y_label="number", ticks=inspected.main, title="Predicted number after each token")
 
 
 def tag_panel(found: Sequence[Prediction]) -> ColouredText:

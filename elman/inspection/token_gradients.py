@@ -18,6 +18,7 @@ from elman.inspection.inspected_text import InspectedText
 from elman.ops import taps
 
 LIMIT = 256  # rows of a matrix; of a longer text the last predictions
+WHOLE_TEXT = ("label", "value")  # goals whose last position is the prediction for the text
 
 
 class TokenGradients(NamedTuple):
@@ -59,8 +60,10 @@ def token_gradients(inspected: InspectedText, limit: int = LIMIT, outcome: int |
 
 
 def log_probabilities(inspected: InspectedText, scores: Tensor) -> Tensor:
-    """Of every outcome at every position, in float32 or wider."""
+    """Of every outcome at every position, in float32 or wider; of a regression its value."""
     wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if inspected.goal == "value":
+        return wide
     return torch.nn.functional.logsigmoid(wide) if inspected.multi_label else wide.log_softmax(-1)
 
 
@@ -73,7 +76,7 @@ def target_log_probabilities(inspected: InspectedText, scores: Tensor, outcome: 
     elif len(inspected.truth):
         known = torch.tensor(list(inspected.truth), device=targets.device)
         targets = torch.cat([known, targets[len(known) :]])[: len(targets)]
-    elif inspected.goal == "label":
+    elif inspected.goal in WHOLE_TEXT:
         targets = targets[-1:].expand_as(targets)  # the final class, followed from the first token on
     return log_probs.gather(-1, targets.view(1, -1, 1).expand(len(scores), -1, 1)).squeeze(-1)
 
@@ -81,7 +84,7 @@ def target_log_probabilities(inspected: InspectedText, scores: Tensor, outcome: 
 def target_names(inspected: InspectedText, scores: Tensor) -> list[str]:
     """The outcome at each position by name, with a question mark where it is predicted instead of observed."""
     best = [inspected.outcome(int(number)) for number in scores[0].argmax(-1)]
-    if inspected.goal == "label":
+    if inspected.goal in WHOLE_TEXT:
         return [best[-1]] * len(best)
     observed = [inspected.outcome(number) for number in inspected.truth]
     return [*observed, *(f"{name}?" for name in best[len(observed) :])][: len(best)]

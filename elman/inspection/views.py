@@ -45,20 +45,26 @@ VIEWS = [
     View(
         "predictions",
         "predictions:prediction_figure",
-        "Surprisal of each token, the most likely outcomes, class probabilities, and attribution of one prediction.",
+        "Show surprisal along a text, the most probable outcomes, and the saliency of each token for one prediction.",
         [
-            Option("--at", "position", int, "Position that is explained, from 0; negative ones from the end.", -1),
-            Option("--contrast", "contrast", str, "Log-odds of two outcomes, as was,were.", default_text="none"),
+            Option(
+                "--at",
+                "position",
+                int,
+                "Position of the prediction to explain, from 0; negative counts from the end.",
+                -1,
+            ),
+            Option("--contrast", "contrast", str, "Two outcomes to compare: was,were.", default_text="none"),
         ],
         edits="compare",
     ),
     View(
         "attention",
         "attention:attention_figure",
-        "Attention maps of any layer, head and score function, with entropy and attention distance; alignments.",
+        "Show attention weights of any layer and head: maps, entropy, distance; alignments of translations.",
         [
-            Option("--layer", "layer", int, "Among attention layers, from 1.", default_text="the first four"),
-            Option("--head", "heads", list[int], "From 1. Repeatable.", default_text="all"),
+            Option("--layer", "layer", int, "Attention layer, counted from 1.", default_text="the first four"),
+            Option("--head", "heads", list[int], "Attention head, counted from 1. Repeatable.", default_text="all"),
             Option(
                 "--mark",
                 "marked",
@@ -72,17 +78,23 @@ VIEWS = [
     View(
         "padding",
         "padding:padding_figure",
-        "Whether padding changes the scores of a text, and how much attention falls on it.",
-        [Option("--pads", "pads", list[int], "Padding tokens beside the text. Repeatable.", default_text="1 to 32")],
+        "Test whether padding changes the scores of a text, and how much attention falls on padding.",
+        [Option("--pads", "pads", list[int], "Number of padding tokens added. Repeatable.", default_text="1 to 32")],
         precision=True,
     ),
     View(
         "timelines",
         "unit_timelines:unit_timeline_figure",
-        "Single memory units along a text: values, forget and input gates, half-lives.",
+        "Show timelines of single hidden units along a text: their values, and where their gates open and close.",
         [
-            Option("--unit", "units", list[int], "From 0. Repeatable.", default_text="those that change most"),
-            Option("--layer", "layer", int, "Among layers with a state, from 1.", default_text="the first four"),
+            Option(
+                "--unit",
+                "units",
+                list[int],
+                "Hidden unit, counted from 0. Repeatable.",
+                default_text="those that change most",
+            ),
+            Option("--layer", "layer", int, "Recurrent layer, counted from 1.", default_text="the first four"),
         ],
         edits="apply",
         aliases=("ribbons",),
@@ -90,12 +102,22 @@ VIEWS = [
     View(
         "units",
         "units:unit_figure",
-        "Autocorrelation time of each unit, and probing of units for quotes, brackets, lines or subjects.",
+        "Measure how long each unit remembers, and find units that track quotes, brackets, lines or subjects.",
         [
             Option(
-                "--against", "annotators", list[str], "Annotator, as 'inside quotes'. Repeatable.", default_text="all"
+                "--against",
+                "annotators",
+                list[str],
+                "Property to correlate units with: 'inside quotes'. Repeatable.",
+                default_text="all",
             ),
-            Option("--sites", "sites", list[str], "Names or patterns. Repeatable.", default_text="states"),
+            Option(
+                "--sites",
+                "sites",
+                list[str],
+                "Sites whose units are analysed, by name or pattern. Repeatable.",
+                default_text="states",
+            ),
         ],
         reads="file",
     ),
