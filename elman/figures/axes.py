@@ -91,4 +91,4 @@ def colour_bar(part: Any, image: Any, axes: Any, text: str, **look: Any) -> None
     bar = part.colorbar(image, ax=axes, **look)
     bar.outline.set_edgecolor(PALE)
     bar.ax.tick_params(labelsize=7)
-    bar.set_label(wrap(text, 24), fontsize=8)
+    bar.set_label(wrap(text, 16), fontsize=7, rotation=0, ha="left", va="center")

@@ -38,6 +38,7 @@ caption { padding-bottom: 0.4rem; }
 details { margin: 0.5rem 0; }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.3rem 0.45rem; border-bottom: 1px solid #d0d0d0; text-align: right; vertical-align: top; }
+.cards:not(.words, .texts) td:not(:last-child) { white-space: nowrap; }
 thead th { border-bottom: 2px solid #4a4a4a; vertical-align: bottom; }
 tbody th, thead th:first-child, .words td, .words thead th { text-align: left; }
 .texts tbody th, .values tbody th { font-weight: normal; }
@@ -130,7 +131,7 @@ def _value_tables(figure: "Figure") -> str:
         rows = panel.table()
         heads, body = [str(head) for head in next(rows)], list(rows)
         left = f"<p>{len(body) - ROWS:,} more rows: save the figure as .csv.</p>" if len(body) > ROWS else ""
-        name = escape(panel.title or panel.kind)
+        name = escape(panel.title or (figure.title if len(figure.panels) == 1 else "") or panel.kind)
         top = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
         lines = ("".join(f"<td>{escape(cell_text(cell))}</td>" for cell in row) for row in body[:ROWS])
         shown = f"<table><thead><tr>{top}</tr></thead>\n<tbody>{_rows(lines)}</tbody></table>"

@@ -33,7 +33,7 @@ class InspectedText:
     tokens: Mapping[str, list[str]]
     """The token at each position, by prefix of the site; "" for all others, the main sequence first."""
     goal: Literal["next", "own", "label", "tag", "value"]
-    """What is predicted: the next token, a masked one itself, the class of the text, a tag, or a number for the text."""
+    """What is predicted: the next token, a masked one itself, the class of the text, a tag, or a number."""
     outcome: Callable[[int], str]
     """The name of an outcome: a token, a label or a tag."""
     truth: Sequence[int] = ()

@@ -3,11 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
-from elman.comparison.race_figures import CASES, merge_steps
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.comparison.config import Race, is_race, of_recipe
+from elman.comparison.race_figures import CASES, merge_steps
 from elman.comparison.ranking import Scores, rank
 from elman.comparison.results import Found, Measure
 from elman.comparison.user_modules import read_modules

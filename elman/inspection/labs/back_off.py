@@ -37,7 +37,7 @@ def experiment(seed: int, progress: Progress) -> Result:
         progress(f"{size} sentences", 1, 1, math.log(min(found)))
         curves[f"{size:,} sentences"] = (np.array(ORDERS), np.array(found))
     best = np.full(len(ORDERS), math.exp(language.entropy))
-    curves["entropy of the language"] = (np.array(ORDERS), best)
+    curves["perplexity of the language"] = (np.array(ORDERS), best)
     largest = models[4]
     inspected = inspect_language_model(largest, tokenizer.encode(TEXT).tolist(), tokenizer.token, tokenizer.eos_id)
     text = [*surprisal_panels(predictions(inspected))[:1], *ngram_order_panels(inspected)]
@@ -46,7 +46,7 @@ def experiment(seed: int, progress: Progress) -> Result:
         "perplexity of order 2, most text": float(many[1]),
         "perplexity of order 5, most text": float(many[4]),
         "perplexity of order 5, least text": float(few[4]),
-        "best possible": float(best[0]),
+        "perplexity of the language": float(best[0]),
     }
     figures = [
         Figure("Perplexity by n-gram order", [Lines(curves, "n-gram order", "test perplexity")]),
@@ -76,7 +76,7 @@ def perplexity(model: NGram, tokenizer: Tokenizer, documents: list[Document]) ->
 
 LAB = Lab(
     "n-grams",
-    "Language models that count",
+    "n-gram language models",
     "Why are longer n-grams not simply better, and what does back-off do?",
     "Perplexity falls a lot from unigrams to bigrams, and hardly beyond. With little text, higher orders are "
     "worse: most long n-grams of a new sentence are unseen, and the model backs off to shorter ones. More text "
@@ -86,7 +86,7 @@ LAB = Lab(
         "perplexity of order 2, most text": Expected(14.5, 16.2),
         "perplexity of order 5, most text": Expected(14.3, 16.2),
         "perplexity of order 5, least text": Expected(18.5, 21.5),
-        "best possible": Expected(10.1, 10.3),
+        "perplexity of the language": Expected(10.1, 10.3),
     },
     experiment,
 )

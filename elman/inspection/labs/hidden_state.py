@@ -38,7 +38,7 @@ def positive(reviewer: Reviewer, text: str) -> list[float]:
 
 LAB = Lab(
     "hidden-state",
-    "RNN as state",
+    "Recurrent state",
     "How does the state of an LSTM change while it reads “the movie was great”, and when is the class decided?",
     "The probability stays at one half until the adjective, then jumps: no earlier word is informative. “not” "
     "hardly changes the prediction, but it changes the state, so that the same adjective later has the opposite "
