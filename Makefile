@@ -28,7 +28,7 @@ check: .venv/.dev
 
 bench: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -x tests/laws tests/ops
-	OMP_NUM_THREADS=1 $(BIN)/elman bench
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
 docs: .venv/.dev
 	$(BIN)/python docs/build.py

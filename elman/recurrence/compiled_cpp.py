@@ -92,7 +92,7 @@ def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
 
 
 def _slower(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
-    """As measured on one core (elman bench cells)."""
+    """As measured on one core (python -m benchmarks cells)."""
     if x.shape[0] * x.shape[1] * cell.hidden_size**2 < LEAST:
         return "so little work is not worth a compiler's time"
     if x.shape[1] < SHORT:

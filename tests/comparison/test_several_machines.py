@@ -100,7 +100,7 @@ def race(small, folder, *command):
         [sys.executable, *command, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=300,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
-    assert "2 at a time" in ended.stderr, ended.stderr[-3000:]
+    assert "2 in parallel" in ended.stderr, ended.stderr[-3000:]
     assert "lost seed-1: failed" in ended.stderr
     return settings
 

@@ -132,7 +132,7 @@ def test_one_command_writes_table_figures_and_results(
     assert (folder / "bottleneck.json").read_bytes() == before
     code, out, err = call("--force", "--seed", "4")
     assert code == 0
-    assert "letters right" in out
+    assert "letter accuracy" in out
     assert max(map(len, out.splitlines())) <= 80
     assert (folder / "bottleneck.json").read_bytes() != before
     assert call("--size", "ful")[0] == 2

@@ -8,9 +8,9 @@ from kernel_laws import UNWRITTEN, assert_same, carried, launched_again
 from torch import Tensor
 from unit_cases import CASES, cell_of, parts_of
 
-from elman.bench.recurrence.cases import Case
-from elman.bench.recurrence.checking import check
-from elman.bench.recurrence.peers import variants
+from benchmarks.recurrence.cases import Case
+from benchmarks.recurrence.checking import check
+from benchmarks.recurrence.peers import variants
 from elman.cells import Cell
 from elman.compiler.cell_program import in_use
 from elman.compiler.triton.launcher import Kernel

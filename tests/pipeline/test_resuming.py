@@ -92,7 +92,7 @@ def test_the_command_line_ends_with_130_and_says_how_to_go_on(folder, recipe):
         job.send_signal(signal.SIGINT)
         _, told = job.communicate(timeout=60)
     assert job.returncode == 130
-    assert "go on with: elman train --run run --resume" in told
+    assert "continue with: elman train --run run --resume" in told
     assert "Traceback" not in told
 
 
