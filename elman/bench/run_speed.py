@@ -24,7 +24,7 @@ from elman.bench.updates import training_work
 from elman.errors import ConfigError, ElmanError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation import GenerationConfig
-from elman.generation.engine import find_engine, read
+from elman.generation.engine import find_engine, prefill_by_steps
 from elman.generation.stream import generate_tokens, prefill
 from elman.models import prediction_of
 from elman.models.stack import count_parameters
@@ -137,7 +137,7 @@ class RunSpeed:
                 if found.program is None:
                     return config
                 if weights == "fp32":
-                    logits, _ = read(found.program, [0, 1, 0], self.model.initial_state(1))
+                    logits, _ = prefill_by_steps(found.program, [0, 1, 0], self.model.initial_state(1))
                     return config if self._agrees(name, logits, prefill(self.model, [[1, 0]], 0)[0]) else None
         except ConfigError as problem:
             self.skipped[name] = str(problem).partition("cannot run: ")[2].partition(";")[0] or str(problem)

@@ -21,6 +21,7 @@ SIZE = (4.8, 3.7)  # inches
 CASES = 30  # words from which on their accuracy is shown
 STEPS = 9  # distances in a chart at most: the labels of more would overlap
 LOG_RATIO = 8  # of the longest to the shortest training, from which on time has a log axis
+CLASS_SCORES = {"accuracy": "accuracy (%)", "loss": "loss (nats per token)", "mse": "mean squared error"}
 FREQUENCIES = {0: "never", 1: "<10", 10: "<100", 100: "<1k", 1000: "<10k", 10_000: "<100k", 100_000: "more"}
 
 Row = dict[str, Any]
@@ -212,23 +213,25 @@ def _by_length(rows: Sequence[Row]) -> Figure | None:
 
 
 def _breakdown(title: str, rows: Sequence[Row], key: str, x_label: str, label: Any) -> Figure | None:
-    """Loss, or accuracy in percent, of a few classes of tokens or examples."""
+    """Loss, mean squared error, or accuracy in percent, of a few classes of tokens or examples."""
     classes: list[Row] = next((row[key] for row in rows if row.get(key)), [])
     if len(classes) < 2:
         return None
     labels = [label(one) for one in classes]
-    accuracy = any("accuracy" in one for row in rows for one in row.get(key) or [])
+    score = next((name for name in CLASS_SCORES if name in classes[0]), "loss")
+    factor = 100 if score == "accuracy" else 1
     lines = {
-        row["entrant"]: np.array([100 * one["accuracy"] if accuracy else one["loss"] for one in row[key]])
+        row["entrant"]: np.array([factor * one[score] for one in row[key]])
         for row in rows
         if len(row.get(key) or []) == len(labels)
     }
     panel = Lines(
         {name: (np.arange(len(labels)), values) for name, values in lines.items()},
         x_label,
-        "accuracy (%)" if accuracy else "loss (nats per token)",
+        CLASS_SCORES[score],
         ticks=labels,
     )
     ends = "; ".join(f"{name} from {values[0]:.3g} to {values[-1]:.3g}" for name, values in lines.items())
-    note = f"{'Accuracy (%)' if accuracy else 'Loss'} by {x_label}, from {labels[0]} to {labels[-1]}: {ends}."
+    name = CLASS_SCORES[score]
+    note = f"{name[0].upper()}{name[1:]} by {x_label}, from {labels[0]} to {labels[-1]}: {ends}."
     return _figure(title, panel, note)

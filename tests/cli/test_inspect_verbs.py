@@ -10,9 +10,9 @@ GATE = "layers.0.lstm.gate.forget"
 def test_sites_are_listed_with_shape_and_meaning(elman, trained):
     shown = elman("inspect", "sites", trained).out
     assert f"{GATE}  16" in shown
-    assert "share of the memory kept" in shown
+    assert "share of the memory that is kept" in shown
     found = {one["site"]: one for one in json.loads(elman("inspect", "sites", trained, "--json").out)}
-    assert found[GATE] == {"site": GATE, "shape": [16], "meaning": "share of the memory kept (f)"}
+    assert found[GATE] == {"site": GATE, "shape": [16], "meaning": "forget gate: share of the memory that is kept (f)"}
 
 
 def test_a_trace_goes_to_the_terminal_or_a_file(elman, trained, tmp_path):

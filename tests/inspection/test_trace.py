@@ -88,7 +88,7 @@ def test_every_site_of_a_model_has_a_description() -> None:
     inspected = language(["lstm", "attention"], residual=True)
     found = site_descriptions(inspected.model, list(trace(inspected)))
     assert all(found.values()), found
-    assert found["layers.0.lstm.gate.forget"] == "share of the memory kept (f)"
+    assert found["layers.0.lstm.gate.forget"] == "forget gate: share of the memory that is kept (f)"
 
 
 def test_a_trace_of_200_tokens_and_a_million_parameters_takes_less_than_0_3_s() -> None:
