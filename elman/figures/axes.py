@@ -76,19 +76,19 @@ def finish_chart(axes: Any, x_label: str, y_label: str, grid: str = "both") -> N
 def legend(part: Any, axes: Any, width: float) -> None:
     """Under narrow charts, beside charts of many series, else above the chart."""
     count = len(axes.get_legend_handles_labels()[0])
-    look: dict[str, Any] = {"frameon": False, "fontsize": "small"}
+    kwargs: dict[str, Any] = {"frameon": False, "fontsize": "small"}
     if width < NARROW:
-        found = part.legend(loc="outside lower center", ncols=3, handlelength=2.2, columnspacing=1, **look)
+        found = part.legend(loc="outside lower center", ncols=3, handlelength=2.2, columnspacing=1, **kwargs)
     elif count >= MANY:
-        found = part.legend(loc="outside right upper", **look)
+        found = part.legend(loc="outside right upper", **kwargs)
     else:
-        found = axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.1, **look)
+        found = axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.1, **kwargs)
     for text in found.get_texts():
         text.set_parse_math(False)
 
 
-def colour_bar(part: Any, image: Any, axes: Any, text: str, **look: Any) -> None:
-    bar = part.colorbar(image, ax=axes, **look)
+def colour_bar(part: Any, image: Any, axes: Any, text: str, **kwargs: Any) -> None:
+    bar = part.colorbar(image, ax=axes, **kwargs)
     bar.outline.set_edgecolor(PALE)
     bar.ax.tick_params(labelsize=7)
     bar.set_label(wrap(text, 16), fontsize=7, rotation=0, ha="left", va="center")

@@ -1,4 +1,4 @@
-"""Bar charts: grouped bars, standing, or lying where their names are long."""
+"""Bar charts: grouped bars, vertical, or horizontal where their names are long."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Bars(Panel):
         return list(self.bars)
 
     @property
-    def lying(self) -> bool:
+    def horizontal(self) -> bool:
         return max((len(name) for name in self.names), default=0) > LONG
 
     def table(self) -> Iterator[list[Cell]]:
@@ -44,16 +44,16 @@ class Bars(Panel):
         yield from (*map(label, self.names), *self.bars, self.y_label)
 
     def inches(self) -> tuple[float, float]:
-        return WIDE, 0.9 + 0.1 * len(self.names) * (1 + len(self.bars)) if self.lying else 2.6
+        return WIDE, 0.9 + 0.1 * len(self.names) * (1 + len(self.bars)) if self.horizontal else 2.6
 
     def draw(self, part: Any, styles: Palette) -> None:
         axes, (width, _) = part.subplots(), self.size or self.inches()
         count, thick = len(self.bars), 0.8 / max(1, len(self.bars))
         for number, (name, values) in enumerate(self.bars.items()):
             places = np.arange(len(self.names)) + (number - (count - 1) / 2) * thick
-            look = {"color": styles[name].colour, "hatch": styles[name].hatch, "ec": "white", "lw": 0.3}
-            (axes.barh if self.lying else axes.bar)(places, values, thick, label=drawable(name), **look)
-        if self.lying:
+            kwargs = {"color": styles[name].colour, "hatch": styles[name].hatch, "ec": "white", "lw": 0.3}
+            (axes.barh if self.horizontal else axes.bar)(places, values, thick, label=drawable(name), **kwargs)
+        if self.horizontal:
             axes.set_yticks(range(len(self.names)), map(label, self.names), fontsize=8, parse_math=False)
             axes.invert_yaxis()
             axes.axvline(0, color=GREY, lw=0.8)
@@ -63,7 +63,7 @@ class Bars(Panel):
             axes.axhline(0, color=GREY, lw=0.8)
             finish_chart(axes, "", self.y_label, grid="y")
         if self.limits is not None:
-            (axes.set_xlim if self.lying else axes.set_ylim)(*self.limits)
+            (axes.set_xlim if self.horizontal else axes.set_ylim)(*self.limits)
         if count > 1:
             legend(part, axes, width)
 

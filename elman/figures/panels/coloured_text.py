@@ -60,11 +60,11 @@ class ColouredText(Panel):
             value = float(self.values[place])
             rgb = self.scale.rgb(value, limits) if math.isfinite(value) else None
             axes.add_patch(Rectangle((column, line * pitch), wide - 0.15, 1, color=rgb or PALE, lw=0))
-            middle, look = column + wide / 2 - 0.1, {"ha": "center", "va": "center", "parse_math": False}
+            middle, kwargs = column + wide / 2 - 0.1, {"ha": "center", "va": "center", "parse_math": False}
             ink = "black" if rgb is None or is_light(rgb) else "white"
-            axes.text(middle, line * pitch + 0.5, label(self.tokens[place]), fontsize=9, color=ink, **look)
+            axes.text(middle, line * pitch + 0.5, label(self.tokens[place]), fontsize=9, color=ink, **kwargs)
             if self.under and self.under[place]:
-                axes.text(middle, line * pitch + 1.35, label(self.under[place]), fontsize=7, color=GREY, **look)
+                axes.text(middle, line * pitch + 1.35, label(self.under[place]), fontsize=7, color=GREY, **kwargs)
         axes.set(xlim=(0, LINE), ylim=(lines * pitch, -0.1))
         axes.axis("off")
         shades = ScalarMappable(Normalize(*limits), self.scale.colours())

@@ -87,8 +87,8 @@ class Lines(Panel):
                 axes.fill_between(xs, *self.bands[name], color=style.colour, alpha=0.16, lw=0)
             ys = ys if self.floor is None else np.maximum(ys, self.floor)
             marker = style.marker if len(xs) <= MARKED else None
-            look: dict[str, Any] = {"color": style.colour, "ls": style.dash, "marker": marker, "ms": 4, "lw": 1.5}
-            axes.plot(xs, ys, label=drawable(name), **look)
+            kwargs: dict[str, Any] = {"color": style.colour, "ls": style.dash, "marker": marker, "ms": 4, "lw": 1.5}
+            axes.plot(xs, ys, label=drawable(name), **kwargs)
         for text, value in self.references.items():
             reference_line(axes, text, value)
         places = [float(x) for xs, _ in self.lines.values() for x in xs]

@@ -50,8 +50,13 @@ class Scatter(Panel):
         axes, (width, _) = part.subplots(), self.size or self.inches()
         for name, (x, y, low, high) in self.points.items():
             error = [[max(0.0, y - low)], [max(0.0, high - y)]]
-            look: dict[str, Any] = {"color": styles[name].colour, "marker": styles[name].marker, "ls": "none", "ms": 7}
-            axes.errorbar(x, y, yerr=error, capsize=3, label=drawable(name), **look)
+            kwargs: dict[str, Any] = {
+                "color": styles[name].colour,
+                "marker": styles[name].marker,
+                "ls": "none",
+                "ms": 7,
+            }
+            axes.errorbar(x, y, yerr=error, capsize=3, label=drawable(name), **kwargs)
         front = [self.points[name] for name in self.front]
         axes.plot([point.x for point in front], [point.y for point in front], color=GREY, lw=1, ls=":", zorder=0)
         for axis in self.log_axes:

@@ -69,9 +69,9 @@ def sentences(dice: np.random.Generator, phrases: np.ndarray, others: np.ndarray
     inputs = np.full((rows, 2 * longest + 2), QUESTION)
     inputs[:, :-1:2] = 2 * dice.integers(0, NOUNS, numbers.shape) + numbers
     inputs[:, 1:-1:2] = 2 * NOUNS + dice.integers(0, PREPOSITIONS, others.shape)
-    asked = np.arange(2 * longest + 2) == (2 * phrases + 1)[:, None]
-    inputs[asked] = QUESTION  # tokens after it come too late to change the answer
-    return SyntheticExamples(inputs, np.broadcast_to(number, inputs.shape), asked)
+    mask = np.arange(2 * longest + 2) == (2 * phrases + 1)[:, None]
+    inputs[mask] = QUESTION  # tokens after it come too late to change the answer
+    return SyntheticExamples(inputs, np.broadcast_to(number, inputs.shape), mask)
 
 
 def experiment(seed: int, progress: Progress) -> Result:
@@ -87,8 +87,8 @@ def experiment(seed: int, progress: Progress) -> Result:
         model, outcome = train_on_task(Number(Number.Config()), config, TRAINING, seed, torch.device("cpu"), on_step)
         shares = [correct_probabilities(model, PHRASES, count, seed) for count in range(PHRASES + 1)]
         curves[name] = (np.arange(PHRASES + 1), np.array([(row > 0.5).mean() for row in shares]))
-        asked = [correct_probabilities(model, count, count, seed).mean() for count in range(LONGER + 1)]
-        beliefs[name] = (np.arange(LONGER + 1), np.array(asked))
+        beliefs_at = [correct_probabilities(model, count, count, seed).mean() for count in range(LONGER + 1)]
+        beliefs[name] = (np.arange(LONGER + 1), np.array(beliefs_at))
         measured[f"{name}: all sentences"] = outcome.score
         measured[f"{name}: {PHRASES} of {PHRASES} nouns attract"] = float(curves[name][1][-1])
     by_count = Lines(

@@ -47,9 +47,9 @@ class FirstSymbol(SyntheticTask):
     def draw(self, dice: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
         first = dice.integers(0, SYMBOLS, (rows, 1))
         inputs = np.concatenate([first, dice.integers(SYMBOLS, 2 * SYMBOLS, (rows, self.config.distance))], axis=1)
-        asked = np.zeros(inputs.shape, dtype=bool)
-        asked[:, -1] = True
-        return SyntheticExamples(inputs, np.broadcast_to(first, inputs.shape), asked)
+        mask = np.zeros(inputs.shape, dtype=bool)
+        mask[:, -1] = True
+        return SyntheticExamples(inputs, np.broadcast_to(first, inputs.shape), mask)
 
 
 def experiment(seed: int, progress: Progress) -> Result:

@@ -40,11 +40,11 @@ class EvenCopying(SelectiveCopying):
     """The same symbols and noise, but always at the same positions."""
 
     def draw(self, dice: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
-        inputs, targets, asked = super().draw(dice, rows, test)
+        inputs, targets, mask = super().draw(dice, rows, test)
         length, content = self.config.length, self.config.content
         inputs[:, :length] = NOISE
         inputs[:, : length : length // content][:, :content] = FIRST + targets[:, length:]
-        return SyntheticExamples(inputs, targets, asked)
+        return SyntheticExamples(inputs, targets, mask)
 
 
 def experiment(seed: int, progress: Progress) -> Result:
