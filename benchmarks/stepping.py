@@ -15,7 +15,7 @@ from torch import nn
 
 from elman.bench.harness import compare, interleaved, show
 from elman.bench.onnx_model import WEIGHTS, onnx_session, recurrent_graph
-from elman.compiler.cpu.step import Program, Runner, compile_step
+from elman.compiler.cpu.step import CompiledStep, Runner, compile_step
 from elman.generation.sampling import GenerationConfig, random_stream, sample
 from elman.generation.stream import generate_tokens
 from elman.layers import LAYERS
@@ -104,7 +104,7 @@ def model_variants(size: int) -> tuple[dict[str, Any], str]:
     return runs, "torch nn.LSTM, multinomial"
 
 
-def reading(program: Program, times: int) -> Callable[[], Any]:
+def reading(program: CompiledStep, times: int) -> Callable[[], Any]:
     """Lower bound of a step: reads every byte of the packed weights."""
     numbers = torch.zeros_like(program.arena[: program.arena.nbytes // 64 * 64]).view(torch.float32)
     return lambda: [numbers.sum() for _ in range(times)]
