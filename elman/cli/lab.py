@@ -42,8 +42,8 @@ def run(
     chosen = find(LABS, name)
     path = to or Path("runs") / "labs" / f"{name}.html"
     make_folder(path.parent)
-    with training_status() as listen:
-        report = chosen.run(seed, listen)
+    with training_status() as progress:
+        report = chosen.run(seed, progress)
     atomic_write(path, report.html(options.command()).encode("utf-8"))
     if json:
         output.show_json(report.plain())

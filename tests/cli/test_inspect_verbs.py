@@ -10,9 +10,9 @@ GATE = "layers.0.lstm.gate.forget"
 def test_sites_are_listed_with_shape_and_meaning(elman, trained):
     shown = elman("inspect", "sites", trained).out
     assert f"{GATE}  16" in shown
-    assert "share of the memory kept" in shown
+    assert "share of the memory that is kept" in shown
     found = {one["site"]: one for one in json.loads(elman("inspect", "sites", trained, "--json").out)}
-    assert found[GATE] == {"site": GATE, "shape": [16], "meaning": "share of the memory kept (f)"}
+    assert found[GATE] == {"site": GATE, "shape": [16], "meaning": "forget gate: share of the memory that is kept (f)"}
 
 
 def test_a_trace_goes_to_the_terminal_or_a_file(elman, trained, tmp_path):
@@ -74,15 +74,15 @@ def test_gradients_predictions_and_units_of_a_run(elman, trained, tmp_path):
     assert (asked.code, "--text" in asked.err) == (2, True)
     words = ["inspect", "predictions", trained, "--text", "the cat", "--contrast", "a,t", "--edit", f"{GATE}@2=0"]
     found = json.loads(elman(*words, "--json").out)
-    assert found["panels"][0]["title"] == "Surprise at each token"
+    assert found["panels"][0]["title"] == "Surprisal of each token"
     assert elman(*words[:-4], "--contrast", "a").code == 2
     (tmp_path / "long.txt").write_text('he said "the cat" and (sat)\n' * 30)
     units = elman("inspect", "units", trained, "--data", tmp_path / "long.txt")
     assert units.code == 0
     assert "held-out" in units.out
-    ribbons = elman("inspect", "ribbons", trained, "--text", "the cat", "--unit", "3", "--to", tmp_path / "r.png")
-    assert (ribbons.code, (tmp_path / "r.png").exists()) == (0, True)
-    assert elman("inspect", "ribbons", trained, "--text", "the cat", "--layer", "9").code == 2
+    figure = elman("inspect", "ribbons", trained, "--text", "the cat", "--unit", "3", "--to", tmp_path / "r.png")
+    assert (figure.code, (tmp_path / "r.png").exists()) == (0, True)
+    assert elman("inspect", "timelines", trained, "--text", "the cat", "--layer", "9").code == 2
     missing = elman("inspect", "units", trained, "--data", tmp_path / "none.txt")
     assert (missing.code, "cannot be read" in missing.err) == (1, True)
 
@@ -134,9 +134,9 @@ def test_figures_made_in_python_carry_their_call(trained):
     from elman.inspection.predictions import prediction_figure
 
     model = elman.load(trained)
-    figure = prediction_figure(model.reading("the cat", precision="float64"), place=1)
-    reading = f"elman.load({str(trained)!r}).reading('the cat', precision='float64')"
-    assert figure.command == f"elman.inspection.predictions.prediction_figure({reading}, place=1)"
+    figure = prediction_figure(model.reading("the cat", precision="float64"), position=1)
+    call = f"elman.load({str(trained)!r}).reading('the cat', precision='float64')"
+    assert figure.command == f"elman.inspection.predictions.prediction_figure({call}, position=1)"
     assert model.trace("the cat").figure().command.startswith("elman inspect trace")
     with model.edit({GATE: 0.5}):
         assert model.trace("the cat").figure().command == ""

@@ -23,9 +23,9 @@ def permutation(module: options.Module = None, json: options.Json = False) -> No
 
     found = permutation_table()
     if json:
-        output.show_json([sight.plain() for sight in found])
+        output.show_json([one.plain() for one in found])
         return
-    rows = [[sight.name, sight.layers, sight.shuffled, sight.changed, sight.sees] for sight in found]
+    rows = [[one.name, one.layers, one.shuffled, one.changed, one.sees] for one in found]
     output.table("Permutation test", ["layer", "layers", "change", "changed", "sees order"], rows)
     output.say("Change: of the last output, relative to its norm, when all tokens before it are shuffled; in float64.")
 
@@ -38,13 +38,13 @@ def word_order(seed: Seed = 1, json: options.Json = False) -> None:
     """
     from elman.inspection.word_order import PAIRS, PHRASES, word_order_table
 
-    with training_status() as listen:
-        found = word_order_table(seed, listen)
+    with training_status() as progress:
+        found = word_order_table(seed, progress)
     if json:
-        output.show_json([verdict.plain() for verdict in found])
+        output.show_json([one.plain() for one in found])
         return
     rows = [
-        [one.reader, f"{one.accuracy:.1%}", f"{one.pairs:.1%}", *(f"{chance:.0%}" for chance in one.phrases.values())]
+        [one.name, f"{one.accuracy:.1%}", f"{one.pairs:.1%}", *(f"{chance:.0%}" for chance in one.phrases.values())]
         for one in found
     ]
     output.table("Word order", ["model", "sentences", "pairs", *PHRASES], rows)
@@ -66,7 +66,7 @@ def bottleneck(
 ) -> None:
     """Train encoder-decoders with and without attention to reverse 5 to 200 letters: the fixed-vector bottleneck."""
     from elman.inspection.bottleneck import check_size, run_bottleneck
-    from elman.inspection.bottleneck_picture import save_bottleneck
+    from elman.inspection.bottleneck_figures import save_bottleneck
     from elman.runs.files import make_folder
 
     check_size(size)
@@ -74,8 +74,8 @@ def bottleneck(
     if (folder / "bottleneck.json").exists() and not force:
         raise RunError(f"{folder}: holds results already; give another folder, or --force to overwrite them")
     make_folder(folder)  # before training, since it may fail
-    with training_status() as listen:
-        found = run_bottleneck(size, seed, listen=listen)
+    with training_status() as progress:
+        found = run_bottleneck(size, seed, progress=progress)
     paths = save_bottleneck(found, folder, options.command())
     if json:
         output.show_json(found.plain())
@@ -83,7 +83,7 @@ def bottleneck(
     heads = [str(length) for length in found.lengths]
     for title, measure in (("letter accuracy", "accuracy"), ("exact match", "exact")):
         shares = [
-            [outcome.reader, *(f"{share:.0%}" for share in getattr(outcome, measure))] for outcome in found.outcomes
+            [outcome.name, *(f"{share:.0%}" for share in getattr(outcome, measure))] for outcome in found.outcomes
         ]
         output.table(f"Reversal by source length: {title}", ["encoder", *heads], shares)
     shortest, longest = found.trained

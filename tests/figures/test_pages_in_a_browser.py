@@ -1,11 +1,12 @@
-"""Pages of pictures as people see them: those of `elman inspect`, and those of labs."""
+"""Pages of figures in a browser: of `elman inspect` and of labs."""
 
 import numpy as np
 import pytest
 from browsing import DESKTOP, PHONE, Visit, browser
 
 from elman.figures.figure import Figure
-from elman.figures.panels import Bars, ColouredText, HeatMap, Lines
+from elman.figures.panels import Bars, ColouredText, HeatMap, Lines, Scatter, UnitTimelines
+from elman.figures.panels.scatter import Point
 from elman.inspection.labs.lab import Expected, Lab, Result
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
@@ -23,6 +24,10 @@ def figure() -> Figure:
         Lines({"gru": (places, dice.random(8)), "rnn": (places, dice.random(8))}, "distance", "norm"),
         Bars(WORDS, {"one": dice.random(count), "two": -dice.random(count)}, "influence"),
         ColouredText(WORDS, dice.random(count), WORDS, quantity="surprisal"),
+        Scatter(
+            {"gru": Point(1, 3, 2.5, 3.5), "rnn": Point(50, 2, 2, 2)}, "seconds", "loss", "x", front=["gru", "rnn"]
+        ),
+        UnitTimelines(["unit 0"], WORDS, dice.random((1, count)) - 0.5, dice.random((1, count)), quantity="state"),
     ]
     return Figure("Gates & <states>", panels, ["What it says, in a sentence."], "run a, step 3", command=COMMAND)
 
@@ -32,7 +37,8 @@ def lab() -> str:
     ranges = {"a share of something": Expected(0, 1), "another": Expected(0, 1)}
     experiment = Lab(
         "gates", "Gates", "Does it open?", "It does.", ranges,
-        lambda seed, listen: Result([figure()], {"a share of something": 0.5, "another": 2.0}), doubt="But not always.",
+        lambda seed, progress: Result([figure()], {"a share of something": 0.5, "another": 2.0}),
+        doubt="But not always.",
     )  # fmt: skip
     return experiment.run().html("elman lab run gates")
 
@@ -64,6 +70,6 @@ def test_a_page_of_pictures_opens_offline_and_axe_finds_nothing_wrong(chromium, 
 def test_its_pictures_are_painted(chromium, path):
     """Seen to fail with a picture without bytes."""
     with Visit(chromium, path) as visit:
-        painted = visit.painted("figure img")
+        painted = visit.painted("figure svg")
         assert painted
         assert min(painted) > 1000

@@ -1,36 +1,36 @@
-"""What labs are made of: sentences mean what is asked of them, padding stands at its side, texts are judged truly."""
+"""Functions of labs: targets of synthetic tasks, sides of padding, n-gram statistics."""
 
 import numpy as np
 import torch
 
-from elman.inspection.labs import attractors, decoding, padding, remembering, selection
-from elman.inspection.labs.decoding import Writer
+from elman.inspection.labs import agreement_attraction, decoding, padding, recall_distance, selection
+from elman.inspection.labs.decoding import Generator
 
 
-def test_the_first_noun_decides_and_only_the_question_is_asked() -> None:
+def test_the_target_is_the_number_of_the_first_noun() -> None:
     """Seen to fail with the number of the last noun."""
     dice = np.random.default_rng(0)
     phrases, others = dice.integers(0, 7, 50), dice.random((50, 6)) < 0.5
-    inputs, targets, asked = attractors.sentences(dice, phrases, others)
+    inputs, targets, asked = agreement_attraction.sentences(dice, phrases, others)
     assert (asked.sum(1) == 1).all()
-    assert (inputs[asked] == attractors.QUESTION).all()
+    assert (inputs[asked] == agreement_attraction.QUESTION).all()
     assert (targets[asked] == inputs[:, 0] % 2).all()
     nouns = inputs[:, 2:-1:2]
     inside = np.arange(6) < phrases[:, None]
     differs = nouns % 2 != inputs[:, :1] % 2
     assert (differs == others)[inside].all()
-    assert (nouns[inside] < 2 * attractors.NOUNS).all()
+    assert (nouns[inside] < 2 * agreement_attraction.NOUNS).all()
 
 
-def test_the_symbol_to_recall_stands_first_and_never_again() -> None:
-    task = remembering.FirstSymbol(remembering.FirstSymbol.Config(distance=9))
+def test_the_symbol_to_recall_comes_first_and_only_once() -> None:
+    task = recall_distance.FirstSymbol(recall_distance.FirstSymbol.Config(distance=9))
     inputs, targets, asked = task.examples("train", 0, 40)
     assert inputs.shape == (40, 10)
     assert (targets[asked] == inputs[:, 0]).all()
-    assert (inputs[:, 1:] >= remembering.SYMBOLS).all()
+    assert (inputs[:, 1:] >= recall_distance.SYMBOLS).all()
 
 
-def test_copying_from_the_same_places_differs_in_the_places_only() -> None:
+def test_copying_from_fixed_positions_has_fixed_positions() -> None:
     even = selection.EvenCopying(selection.EvenCopying.Config.make(selection.SETTINGS))
     inputs, targets, asked = even.examples("train", 0, 30)
     symbols = inputs >= selection.FIRST
@@ -39,7 +39,7 @@ def test_copying_from_the_same_places_differs_in_the_places_only() -> None:
     assert (inputs[symbols] - selection.FIRST == targets[asked]).all()
 
 
-def test_what_is_written_after_symbols_is_found_at_its_delay() -> None:
+def test_the_write_size_after_symbols_is_found_at_its_delay() -> None:
     inputs = np.zeros((1, 19), dtype=np.int64)
     inputs[0, [2, 7]] = selection.FIRST
     written = torch.full((1, 19), 0.5)
@@ -47,25 +47,25 @@ def test_what_is_written_after_symbols_is_found_at_its_delay() -> None:
     assert selection.after_symbols(written, inputs) == 3
 
 
-def test_padding_stands_at_its_side_and_is_counted_where_it_is_not_told() -> None:
+def test_padding_is_on_its_side_and_in_the_length_where_unmasked() -> None:
     rows = [[5, 6, 7], [8, 9, 4]]
-    for name, way in padding.WAYS.items():
-        values, lengths = padding.padded(rows, 2, way)
+    for name, scheme in padding.SCHEMES.items():
+        values, lengths = padding.padded(rows, 2, scheme)
         assert values.shape == (2, 5)
-        assert lengths.tolist() == ([3, 3] if name == padding.TOLD else [5, 5])
-        real = values[:, 2:] if way.left else values[:, :3]
+        assert lengths.tolist() == ([3, 3] if name == padding.MASKED else [5, 5])
+        real = values[:, 2:] if scheme.left else values[:, :3]
         assert real.tolist() == rows
     assert padding.by_length([[1], [1, 2], [3]]) == [[0, 2], [1]]
 
 
-def test_repetition_and_variety_are_counted_in_runs() -> None:
-    class Anything(Writer):
+def test_repetition_and_diversity_are_counted_in_ngrams() -> None:
+    class Anything(Generator):
         def allowed(self, text: str) -> bool:
             return text != "bad"
 
-    writer = Anything(None, None, None)  # type: ignore[arg-type]
-    looped = decoding.judge(writer, ["a b a b a b a b", "bad"])
+    generator = Anything(None, None, None)  # type: ignore[arg-type]
+    looped = decoding.statistics_of(generator, ["a b a b a b a b", "bad"])
     assert looped.right == 0.5
     assert looped.repeated == 3 / 5
     assert looped.different == 2 / 5
-    assert decoding.judge(writer, ["a b c d e"]).different == 1
+    assert decoding.statistics_of(generator, ["a b c d e"]).different == 1

@@ -1,4 +1,4 @@
-"""Learning curves: valid pictures, a scale that shows what matters, nothing where there is nothing."""
+"""Learning curves: valid images, y limits without the initial fall, no file without data."""
 
 import math
 from pathlib import Path
@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from elman.figures.learning_curves import _limits, _running_mean, draw_curves
+from elman.figures.learning_curves import _limits, _moving_average, save_learning_curves
 
 
 def records(steps: int, checks: int = 0) -> list[dict[str, Any]]:
@@ -22,7 +22,7 @@ def records(steps: int, checks: int = 0) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("steps", "checks", "bound"), [(1, 0, None), (5, 1, 1.9), (200, 10, 1.9), (200, 40, None)])
 def test_pictures_are_valid(tmp_path: Path, steps: int, checks: int, bound: float | None) -> None:
-    svg, png = draw_curves(records(steps, checks), tmp_path / "plots", bound, "a run")
+    svg, png = save_learning_curves(records(steps, checks), tmp_path / "plots", bound, "a run")
     assert [svg.name, png.name] == ["loss.svg", "loss.png"]
     assert ElementTree.parse(svg).getroot().tag.endswith("svg")
     from PIL import Image
@@ -38,7 +38,7 @@ def test_pictures_are_valid(tmp_path: Path, steps: int, checks: int, bound: floa
     ids=["no records", "only validations", "no numbers"],
 )
 def test_nothing_to_draw_writes_nothing(tmp_path: Path, nothing: list[dict[str, Any]]) -> None:
-    assert draw_curves(nothing, tmp_path / "plots") == []
+    assert save_learning_curves(nothing, tmp_path / "plots") == []
     assert not (tmp_path / "plots").exists()
 
 
@@ -47,9 +47,9 @@ def test_the_tokens_are_counted_in_readable_units_and_the_best_possible_is_named
     import matplotlib
 
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # text as text
-        svg, _ = draw_curves(records(200, 10), tmp_path, 1.9)
+        svg, _ = save_learning_curves(records(200, 10), tmp_path, 1.9)
     words = [element.text.strip() for element in ElementTree.parse(svg).iter() if element.text and element.text.strip()]
-    assert {"2M", "4M", "training", "validation", "best possible 1.900"} <= set(words)
+    assert {"2M", "4M", "training", "validation", "entropy of the language 1.900"} <= set(words)
     assert not any("e6" in word for word in words)
 
 
@@ -64,8 +64,8 @@ def test_the_fall_at_the_start_does_not_set_the_scale() -> None:
     assert _limits([(0, 7.0)], [], None)[1] > 7, "a single point is shown"
 
 
-def test_the_running_mean_keeps_a_constant_and_the_ends() -> None:
-    assert _running_mean([(index, 2.0) for index in range(50)], 5) == [(index, 2.0) for index in range(50)]
+def test_the_moving_average_keeps_a_constant_and_the_ends() -> None:
+    assert _moving_average([(index, 2.0) for index in range(50)], 5) == [(index, 2.0) for index in range(50)]
     falling = [(index, float(50 - index)) for index in range(50)]
-    assert _running_mean(falling, 5)[0] == (0, 50.0)
-    assert abs(_running_mean(falling, 5)[25][1] - 25) < 1e-9
+    assert _moving_average(falling, 5)[0] == (0, 50.0)
+    assert abs(_moving_average(falling, 5)[25][1] - 25) < 1e-9

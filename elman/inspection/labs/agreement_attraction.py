@@ -1,4 +1,4 @@
-"""Lab: agreement over a distance, with nouns of the other number in between."""
+"""Lab: subject-verb agreement with attractors, nouns of the other number in between (Linzen et al., 2016)."""
 
 from typing import Any, ClassVar
 
@@ -10,16 +10,16 @@ from elman.corpus.synthetic_tasks.base import Claim, SyntheticExamples, Syntheti
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import Lines
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.models import StackConfig
 from elman.training import TrainingConfig
 from elman.training.synthetic_tasks import TaskModel, train_on_task
 
 NOUNS, PREPOSITIONS = 6, 4
-QUESTION = 2 * NOUNS + PREPOSITIONS  # "was or were?"; nouns are 2 · which + number, prepositions come after them
-PHRASES, LONGER = 6, 12  # at the most in training, and in a harder test
+QUESTION = 2 * NOUNS + PREPOSITIONS  # token ids: nouns 2 · noun + number, then prepositions, then "was or were?"
+PHRASES, LONGER = 6, 12  # at most in training, and in the generalisation test
 ROWS = 300
-READERS: dict[str, dict[str, Any]] = {
+ARCHITECTURES: dict[str, dict[str, Any]] = {
     "window of 4 words": {"pattern": [{"window": {"context": 4}}]},
     "mingru": {"pattern": ["mingru"]},
     "s4d": {"pattern": [{"s4d": {"state_size": 8}}]},
@@ -44,7 +44,7 @@ TRAINING = TrainingConfig(
 
 
 class Number(SyntheticTask):
-    """The cats [near the dog [behind the girls]] was or were? A noun, phrases with a noun each, the question."""
+    """The cats [near the dog [behind the girls]] was or were? A noun, prepositional phrases, the question."""
 
     solved, chance = 0.99, 0.5
     symbols, answers = QUESTION + 1, 2
@@ -52,7 +52,7 @@ class Number(SyntheticTask):
 
     class Config(SyntheticTask.Config):
         attractors: float = Field(0.25, ge=0, le=1)
-        """Share of later nouns with another number than the first: as in real text, less than half."""
+        """Probability that a later noun has the other number than the first: as in real text, below one half."""
 
     config: Config
 
@@ -62,56 +62,56 @@ class Number(SyntheticTask):
 
 
 def sentences(dice: np.random.Generator, phrases: np.ndarray, others: np.ndarray) -> SyntheticExamples:
-    """With so many phrases each, and nouns in them that have the other number where `others` says so."""
+    """With this many phrases each; nouns have the other number where `others` is true."""
     rows, longest = others.shape
     number = dice.integers(0, 2, (rows, 1))
     numbers = np.concatenate([number, np.where(others, 1 - number, number)], axis=1)
     inputs = np.full((rows, 2 * longest + 2), QUESTION)
     inputs[:, :-1:2] = 2 * dice.integers(0, NOUNS, numbers.shape) + numbers
     inputs[:, 1:-1:2] = 2 * NOUNS + dice.integers(0, PREPOSITIONS, others.shape)
-    asked = np.arange(2 * longest + 2) == (2 * phrases + 1)[:, None]
-    inputs[asked] = QUESTION  # what stands after it is never read by who answers
-    return SyntheticExamples(inputs, np.broadcast_to(number, inputs.shape), asked)
+    mask = np.arange(2 * longest + 2) == (2 * phrases + 1)[:, None]
+    inputs[mask] = QUESTION  # tokens after it come too late to change the answer
+    return SyntheticExamples(inputs, np.broadcast_to(number, inputs.shape), mask)
 
 
-def experiment(seed: int, listen: Listen) -> Result:
+def experiment(seed: int, progress: Progress) -> Result:
     curves: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     beliefs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     measured = {}
-    for name, stack in READERS.items():
+    for name, stack in ARCHITECTURES.items():
 
-        def hear(step: int, right: float, name: str = name) -> None:
-            listen(name, step, TRAINING.max_steps, 1 - right)
+        def on_step(step: int, right: float, name: str = name) -> None:
+            progress(name, step, TRAINING.max_steps, 1 - right)
 
         config = StackConfig.make({"hidden_size": 32, **stack})
-        model, outcome = train_on_task(Number(Number.Config()), config, TRAINING, seed, torch.device("cpu"), hear)
-        shares = [chances(model, PHRASES, count, seed) for count in range(PHRASES + 1)]
+        model, outcome = train_on_task(Number(Number.Config()), config, TRAINING, seed, torch.device("cpu"), on_step)
+        shares = [correct_probabilities(model, PHRASES, count, seed) for count in range(PHRASES + 1)]
         curves[name] = (np.arange(PHRASES + 1), np.array([(row > 0.5).mean() for row in shares]))
-        asked = [chances(model, count, count, seed).mean() for count in range(LONGER + 1)]
-        beliefs[name] = (np.arange(LONGER + 1), np.array(asked))
+        beliefs_at = [correct_probabilities(model, count, count, seed).mean() for count in range(LONGER + 1)]
+        beliefs[name] = (np.arange(LONGER + 1), np.array(beliefs_at))
         measured[f"{name}: all sentences"] = outcome.score
         measured[f"{name}: {PHRASES} of {PHRASES} nouns attract"] = float(curves[name][1][-1])
     by_count = Lines(
         curves,
-        "nouns of the other number among the six",
-        "share right",
+        "attractors among the six nouns",
+        "accuracy",
         limits=(-0.03, 1.03),
-        title="Six phrases between subject and verb",
+        title="Accuracy with six phrases between subject and verb",
     )
     by_distance = Lines(
         beliefs,
-        "phrases so far, each noun of the other number",
-        "probability of the right form",
+        "phrases, each with an attractor",
+        "probability of the correct form",
         limits=(-0.03, 1.03),
-        shaded=(0, PHRASES),
-        shade_name="lengths of training",
-        title="The same sentence, asked after more and more phrases",
+        x_span=(0, PHRASES),
+        x_span_label="training lengths",
+        title="Probability of the correct form by the number of phrases",
     )
     return Result([Figure("Was or were?", [by_count, by_distance])], measured)
 
 
-def chances(model: TaskModel, phrases: int, attractors: int, seed: int) -> np.ndarray:
-    """The probability of the right form in new sentences that have exactly so many attractors."""
+def correct_probabilities(model: TaskModel, phrases: int, attractors: int, seed: int) -> np.ndarray:
+    """Probability of the correct form in new sentences with exactly this many attractors."""
     dice = np.random.default_rng([seed, 3, phrases, attractors])
     others = dice.random((ROWS, phrases)).argsort(axis=1) < attractors
     examples = sentences(dice, np.full(ROWS, phrases), others)
@@ -123,14 +123,13 @@ def chances(model: TaskModel, phrases: int, attractors: int, seed: int) -> np.nd
 LAB = Lab(
     "agreement",
     "Agreement",
-    "“The cats near the dog …”: the first noun decides between was and were, and usually the nouns after it have its "
-    "number too. Who has learnt the rule, and who gets by without it?",
-    "Over all sentences the readers are close: even a window of four words, which often cannot see the subject, is "
-    "right about four times in five, since most nouns agree. Attractors tell them apart. When all six nouns in between "
-    "have the other number, the window is always wrong, and so are one layer of minGRU or S4D, right 19 times in 20 "
-    "overall: they do not remember the subject, they count votes, and are wrong as soon as the attractors are in the "
-    "majority. An LSTM, whose gates see what it already knows, finds the first noun, and so do two layers of attention "
-    "in four of five seeds.",
+    "“The cats near the dog …”: the first noun decides between was and were, and most nouns after it have the same "
+    "number. Which models learn the rule, and which a heuristic?",
+    "Over all sentences the accuracies are close: even a window of four words, which often does not contain the "
+    "subject, is right about four times in five, since most nouns agree. Attractors separate the models. With six "
+    "attractors the window is always wrong, and so are one layer of minGRU or S4D, whose overall accuracy is 95 %: "
+    "they do not store the subject but take a majority vote over the nouns. An LSTM, whose gates depend on its "
+    "state, finds the first noun, and so do two layers of attention for four of five seeds.",
     {
         "window of 4 words: all sentences": Expected(0.72, 0.88),
         "window of 4 words: 6 of 6 nouns attract": Expected(0.0, 0.05),
@@ -144,7 +143,7 @@ LAB = Lab(
         "attention, 2 layers: 6 of 6 nouns attract": Expected(0.5, 1.0),
     },
     experiment,
-    "Here the form of the verb is all that is trained (as in Linzen et al., 2016). As one word among all others of a "
-    "text it is learnt much later, and in sudden steps that differ from seed to seed. A second layer, whose gates see "
-    "what the first one knows, lets minGRU learn the rule; a second layer of S4D only makes a better vote.",
+    "Here the form of the verb is the only training objective (as in Linzen et al., 2016). In language modelling "
+    "it is learnt much later, and suddenly, at a step that differs between seeds. A second layer, whose gates "
+    "depend on the output of the first, lets minGRU learn the rule; a second layer of S4D only improves the vote.",
 )

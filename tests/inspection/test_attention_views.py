@@ -1,16 +1,16 @@
-"""Where attention lies: true shares, entropy and distance as defined, of every score and kind of layer."""
+"""Attention maps: weights that sum to one, entropy and distance by definition, for every score function and layer."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from reading_cases import classifier, language
+from inspected_texts import classifier, language
 
 from elman import recurrence
 from elman.batches import collate
 from elman.errors import ConfigError
-from elman.inspection.attention import attention_figure, by_distance, entropy, looks, mass
+from elman.inspection.attention import attention_figure, attention_maps, attention_mass, by_distance, entropy
 from elman.inspection.inspected_text import InspectedText
 from elman.inspection.trace import weights_of
 from elman.layers import LAYERS
@@ -20,21 +20,21 @@ from elman.ops import taps
 
 @pytest.mark.parametrize("score", ["dot", "scaled", "bilinear", "additive"])
 @pytest.mark.parametrize("settings", [{}, {"positions": "alibi"}, {"window": 3}], ids=str)
-def test_every_score_has_weights_that_are_shares(score: str, settings: dict) -> None:
-    (look,) = looks(language([{"attention": {"num_heads": 2, "score": score, **settings}}]))
-    assert look.weights.shape == (2, 7, 7)
-    torch.testing.assert_close(look.weights.sum(-1), torch.ones(2, 7))
+def test_the_weights_of_every_score_function_sum_to_one(score: str, settings: dict) -> None:
+    (maps,) = attention_maps(language([{"attention": {"num_heads": 2, "score": score, **settings}}]))
+    assert maps.weights.shape == (2, 7, 7)
+    torch.testing.assert_close(maps.weights.sum(-1), torch.ones(2, 7))
     if "window" in settings:
-        assert not look.weights[:, 5, :3].any(), "out of its window"
+        assert not maps.weights[:, 5, :3].any(), "outside of the window"
 
 
-def test_two_way_attention_sees_what_comes() -> None:
-    (look,) = looks(classifier([{"two-way-attention": {"num_heads": 2}}]))
-    assert (look.weights > 0).all()
-    assert not look.across
+def test_bidirectional_attention_has_weights_on_later_tokens() -> None:
+    (maps,) = attention_maps(classifier([{"two-way-attention": {"num_heads": 2}}]))
+    assert (maps.weights > 0).all()
+    assert not maps.is_cross
 
 
-def test_entropy_distance_and_mass_are_what_they_say() -> None:
+def test_entropy_distance_and_mass_follow_their_definitions() -> None:
     """Seen to fail with natural logarithms, and with distances of the wrong sign."""
     weights = torch.zeros(2, 4, 4)
     weights[0] = torch.eye(4)
@@ -46,33 +46,33 @@ def test_entropy_distance_and_mass_are_what_they_say() -> None:
     assert lags.tolist() == [0, 1, 2, 3]
     np.testing.assert_allclose(means[0], [1, 0, 0, 0])
     np.testing.assert_allclose(means[1, 3], 0.25)
-    assert mass(weights, torch.tensor([True, False, False, False]))[0] == 0.25
+    assert attention_mass(weights, torch.tensor([True, False, False, False]))[0] == 0.25
     ahead, _ = by_distance(torch.full((1, 3, 3), 1 / 3))
     assert ahead.tolist() == [-2, -1, 0, 1, 2]
 
 
-def test_pictures_choose_layers_and_heads_and_tell_the_share_of_a_word() -> None:
-    look = language([{"attention": {"num_heads": 2}}] * 2, residual=True)
-    assert [len(panel.maps) for panel in attention_figure(look).panels[:2]] == [2, 2]
-    one = attention_figure(look, layer=2, heads=[1], marked=["cat"])
+def test_layers_heads_and_marked_tokens_can_be_chosen() -> None:
+    inspected = language([{"attention": {"num_heads": 2}}] * 2, residual=True)
+    assert [len(panel.maps) for panel in attention_figure(inspected).panels[:2]] == [2, 2]
+    one = attention_figure(inspected, layer=2, heads=[1], marked=["cat"])
     assert one.panels[0].title == "layers.1.attention.weights"
     assert list(one.panels[0].maps) == ["head 1"]
-    assert "lies on 'cat', 14.3% of all places" in one.notes[0]
+    assert "is on 'cat', 14.3% of the keys" in one.notes[0]
     for wrong in ({"layer": 3}, {"heads": [3]}):
         with pytest.raises(ConfigError, match="counted from 1"):
-            attention_figure(look, **wrong)
+            attention_figure(inspected, **wrong)
     with pytest.raises(ConfigError, match="no layer of this model has attention"):
         attention_figure(language("lstm"))
 
 
-def test_pooling_by_attention_shows_the_weight_of_each_word() -> None:
-    look = classifier([{"bidirectional": {"layer": "gru"}}], pooling="attention")
-    (panel,) = attention_figure(look).panels
+def test_attention_pooling_shows_the_weight_of_each_token() -> None:
+    inspected = classifier([{"bidirectional": {"layer": "gru"}}], pooling="attention")
+    (panel,) = attention_figure(inspected).panels
     assert panel.values.sum() == pytest.approx(1, abs=1e-5)
 
 
-def test_weights_are_those_of_a_fused_kernel_and_padding_gets_none() -> None:
-    """What the fused form reads is what the recorded weights say. Seen to fail with weights not masked at padding."""
+def test_weights_equal_those_of_the_fused_kernel_and_padding_has_none() -> None:
+    """Seen to fail with weights that were not masked at padding."""
     for name in ("attention", "two-way-attention"):
         torch.manual_seed(0)
         layer = LAYERS[name](LAYERS[name].Config.make({"num_heads": 2}), 8).eval()
@@ -86,13 +86,13 @@ def test_weights_are_those_of_a_fused_kernel_and_padding_gets_none() -> None:
         for row, length in enumerate(lengths.tolist()):
             weights = weights_of(name, seen["weights"][row])[:, :length]
             real = torch.arange(weights.shape[-1]) < length
-            assert mass(weights, ~real).max() == 0
+            assert attention_mass(weights, ~real).max() == 0
             read = torch.einsum("htp,phd->thd", weights[..., :length], seen["value"][row, :length])
             torch.testing.assert_close(read, seen["read"][row, :length].view_as(read))
 
 
-def test_a_transducer_shows_where_each_word_is_written() -> None:
-    """Shares of the places of the source; the end is written after the last. Seen to fail with logarithms of shares."""
+def test_a_transducer_has_the_emission_position_of_each_token() -> None:
+    """Seen to fail with log-probabilities instead of probabilities."""
     torch.manual_seed(0)
     small = {"hidden_size": 8}
     model = Transducer(TransducerConfig.make({"encoder": small, "decoder": small}), 6, 7, 0).eval()
@@ -102,8 +102,8 @@ def test_a_transducer_shows_where_each_word_is_written() -> None:
     def run(copies: int, pads: int = 0) -> torch.Tensor:
         return model(batch.ragged("source"), batch.ragged("target"))
 
-    (look,) = looks(InspectedText(model, run, tokens, "next", str, [4, 5, 0], "encoder.embedding"))
-    assert look.across
-    assert (look.rows, look.columns) == (["4", "5", "0"], ["<start>", "a", "b", "c", "<end>"])
-    torch.testing.assert_close(look.weights.sum(-1), torch.ones(1, 3))
-    assert not look.weights[0, :, 0].any()
+    (maps,) = attention_maps(InspectedText(model, run, tokens, "next", str, [4, 5, 0], "encoder.embedding"))
+    assert maps.is_cross
+    assert (maps.queries, maps.keys) == (["4", "5", "0"], ["<start>", "a", "b", "c", "<end>"])
+    torch.testing.assert_close(maps.weights.sum(-1), torch.ones(1, 3))
+    assert not maps.weights[0, :, 0].any()

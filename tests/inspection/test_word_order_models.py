@@ -1,4 +1,4 @@
-"""The word-order probe: what is asked is not trained on, and only one of both can tell."""
+"""Word order: test data is held out, and only the recurrent model is order sensitive."""
 
 import json
 
@@ -9,8 +9,8 @@ from elman.corpus.synthetic.word_order import word_order
 from elman.inspection.word_order import PAIRS, PHRASES, phrases
 
 
-def test_phrases_that_are_asked_are_not_trained_on() -> None:
-    """Seen to fail without leaving them out."""
+def test_held_out_phrases_are_not_in_the_training_data() -> None:
+    """Seen to fail with them in the training data."""
     trained = {sentence.text: sentence.labels for sentence in phrases()}
     assert len(trained) == 2 * (8 + 8 * 7) - len(PHRASES)
     assert not trained.keys() & PHRASES.keys()
@@ -18,17 +18,17 @@ def test_phrases_that_are_asked_are_not_trained_on() -> None:
     assert trained["not bad"] == trained["great , not good"] == ("positive",)
 
 
-def test_sentences_that_are_asked_are_not_trained_on() -> None:
+def test_test_sentences_are_not_in_the_training_data() -> None:
     train, test = ({sentence.text for sentence in word_order(split, pairs)} for split, pairs in PAIRS.items())
     assert len(test) == 400
     assert not train & test
 
 
 @pytest.mark.slow
-def test_one_command_shows_that_only_a_recurrent_model_reads_in_order(
+def test_only_the_recurrent_model_distinguishes_word_orders(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Seen to fail with pooling by the mean in both."""
+    """Seen to fail with mean pooling in both."""
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
         main(["inspect", "word-order", "--json"])
