@@ -305,8 +305,13 @@ def _table(fields: Mapping[str, FieldInfo]) -> str:
         if name == "type":
             continue
         shown = default(field) if field.is_required() else f"`{default(field)}`"
-        rows.append([f"`{name}`", _values(field.annotation), shown, " ".join((field.description or "").split())])
+        rows.append([f"`{name}`", _values(field.annotation), shown, _meaning(field)])
     return _rows(["setting", "values", "default", "meaning"], rows)
+
+
+def _meaning(field: FieldInfo) -> str:
+    """The help text; brackets that Markdown would read as a reference are escaped."""
+    return " ".join((field.description or "").split()).replace("][", "]\\[")
 
 
 def _rows(head: list[str], rows: list[list[str]]) -> str:

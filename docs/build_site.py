@@ -7,6 +7,7 @@ a list of names for mkdocstrings, and links are made relative to the site. The b
 """
 
 import inspect
+import os
 import re
 import shutil
 import subprocess
@@ -183,7 +184,8 @@ def build() -> None:
     stage()
     shutil.rmtree(SITE, ignore_errors=True)
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
-    subprocess.run(command, cwd=ROOT, check=True)
+    if subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_COLOR": "1"}, check=False).returncode:
+        raise SystemExit("the site was not built: see the warnings above")
     if wrong := faults():
         raise SystemExit("\n".join(wrong))
     print(f"wrote {SITE / 'index.html'}")
