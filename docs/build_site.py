@@ -44,11 +44,27 @@ API: dict[str, tuple[str, list[str]]] = {
     ),
     "look-inside": (
         "Values inside a model have names, called sites. They can be recorded or edited while the model runs.",
-        ["tap", "record", "edit", "elman.ops.taps.Recording", "elman.inspection.trace.Trace", "elman.figures.figure.Figure"],
+        [
+            "tap",
+            "record",
+            "edit",
+            "elman.ops.taps.Recording",
+            "elman.inspection.trace.Trace",
+            "elman.figures.figure.Figure",
+        ],
     ),
     "layers-and-models": (
         "Building blocks. All of them are plain `torch.nn.Module`s.",
-        ["SequenceLayer", "LAYERS", "Cell", "CELLS", "Stack", "StackConfig", "LanguageModel", "elman.registry.Registry"],
+        [
+            "SequenceLayer",
+            "LAYERS",
+            "Cell",
+            "CELLS",
+            "Stack",
+            "StackConfig",
+            "LanguageModel",
+            "elman.registry.Registry",
+        ],
     ),
     "errors": ("Every error that elman raises on purpose derives from `ElmanError`.", ["ElmanError"]),
 }
@@ -104,7 +120,8 @@ def _output(output: Any) -> str:
         return f'<figure class="notebook">{data["text/html"]}</figure>'
     if "image/svg+xml" in data:
         image = b64encode(data["image/svg+xml"].encode()).decode()
-        return f'<figure class="notebook"><img alt="Output of the cell above" src="data:image/svg+xml;base64,{image}"></figure>'
+        picture = f'<img alt="Output of the cell above" src="data:image/svg+xml;base64,{image}">'
+        return f'<figure class="notebook">{picture}</figure>'
     text = output.get("text") or data.get("text/plain", "")
     return f'<div class="output" markdown>\n\n```text\n{text.rstrip()}\n```\n\n</div>' if text.strip() else ""
 
@@ -175,7 +192,9 @@ def faults(site: Path = SITE) -> list[str]:
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if not target.exists():
                 found.append(f"{path.relative_to(site)}: {link} does not exist")
-            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors | {"__top"}:
+            elif (
+                parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors | {"__top"}
+            ):
                 found.append(f"{path.relative_to(site)}: {link} has no such anchor")
     return found
 

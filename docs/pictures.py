@@ -1,4 +1,4 @@
-"""Draws the pictures of the concept pages with elman's own inspection: `python docs/pictures.py`. A minute on one core."""
+"""Draws the pictures of the concept pages with elman's own inspection: `python docs/pictures.py` (a minute)."""
 
 import tempfile
 from pathlib import Path
@@ -18,7 +18,13 @@ SENTENCE = "the wolf near the women behind the men"
 
 def trained(model: dict[str, object], folder: str) -> elman.TrainedModel:
     training = {"batch_size": 32, "sequence_length": 32, "max_epochs": 3, "learning_rate": 5e-3, "schedule": "cosine"}
-    recipe = {"data": {"language": LANGUAGE}, "tokenizer": "word", "model": model, "training": training, "device": "cpu"}
+    recipe = {
+        "data": {"language": LANGUAGE},
+        "tokenizer": "word",
+        "model": model,
+        "training": training,
+        "device": "cpu",
+    }
     for _ in elman.train(recipe, run=folder):
         pass
     return elman.load(folder, device="cpu")
@@ -32,7 +38,9 @@ def figures() -> dict[str, Figure]:
         found["state"] = trace.figure("layers.0.lstm.memory", "layers.0.lstm.hidden")
         found["gates"] = trace.figure("layers.0.lstm.gate.*")
         heads = {"attention": {"num_heads": 2, "positions": "rotary"}}
-        transformer = trained({"pattern": [heads, "feedforward"] * 2, "hidden_size": 32, "residual": True}, f"{folder}/a")
+        transformer = trained(
+            {"pattern": [heads, "feedforward"] * 2, "hidden_size": 32, "residual": True}, f"{folder}/a"
+        )
         weights = transformer.trace(SENTENCE, sites=["layers.2.attention.weights"])
         found["attention"] = weights.figure()
         mamba = trained({"type": "mamba", "hidden_size": 24, "residual": True}, f"{folder}/mamba")

@@ -27,7 +27,7 @@ class Traits(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How fast a part of a model learns without going astray, as measured (docs/experiments.md)."""
+    """How fast a part of a model learns without going astray, as measured (docs/findings.md)."""
 
     rate: float  # of learning, times the width
     warmup: int = 0  # updates over which that should be reached

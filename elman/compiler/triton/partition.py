@@ -34,7 +34,7 @@ SECTOR = 32  # bytes that memory moves at least
 
 
 class Cost(NamedTuple):
-    """Microseconds on an H200, from times of many divisions (docs/experiments.md): where numbers are looked at, forward
+    """Microseconds on an H200, from times of many divisions (docs/kernel-log.md): where numbers are looked at, forward
     ones are a twentieth off on average, and a seventh at most."""
 
     meeting: float
