@@ -24,7 +24,6 @@ import nbformat
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-STAGE, SITE = ROOT / "build" / "docs", ROOT / "site"
 FROM_ROOT = {name: f"{name.lower()}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")}
 
 # Pages of the Python API. Names without a dot are exports of `elman`; others are what those return.
@@ -126,25 +125,25 @@ def _output(output: Any) -> str:
     return f'<div class="output" markdown>\n\n```text\n{text.rstrip()}\n```\n\n</div>' if text.strip() else ""
 
 
-def stage() -> None:
+def stage(folder: Path) -> None:
     """Fill build/docs."""
-    shutil.rmtree(STAGE, ignore_errors=True)
-    shutil.copytree(DOCS, STAGE, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(DOCS, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     for name, page in FROM_ROOT.items():
-        shutil.copyfile(ROOT / f"{name}.md", STAGE / page)
+        shutil.copyfile(ROOT / f"{name}.md", folder / page)
     for path in sorted((DOCS / "notebooks").glob("*.ipynb")):
-        (STAGE / "notebooks" / f"{path.stem}.md").write_text(notebook_page(path), encoding="utf-8")
-    shutil.copytree(ROOT / "recipes", STAGE / "recipes")
-    (STAGE / "api").mkdir(exist_ok=True)
+        (folder / "notebooks" / f"{path.stem}.md").write_text(notebook_page(path), encoding="utf-8")
+    shutil.copytree(ROOT / "recipes", folder / "recipes")
+    (folder / "api").mkdir(exist_ok=True)
     for name, page in api_pages():
-        (STAGE / name).write_text(page, encoding="utf-8")
-    for path in STAGE.rglob("*.md"):
-        path.write_text(relinked(path.read_text(encoding="utf-8"), path), encoding="utf-8")
+        (folder / name).write_text(page, encoding="utf-8")
+    for path in folder.rglob("*.md"):
+        path.write_text(relinked(path.read_text(encoding="utf-8"), path.relative_to(folder)), encoding="utf-8")
 
 
 def relinked(text: str, path: Path) -> str:
     """Links as they are on the site, where README.md is the overview and files of the root lie beside the pages."""
-    depth = "../" * (len(path.relative_to(STAGE).parts) - 1)
+    depth = "../" * (len(path.parts) - 1)
     if path.name in FROM_ROOT.values():
         text = re.sub(r"\]\(docs/", "](", text)
     for name, page in FROM_ROOT.items():
@@ -172,7 +171,7 @@ class Links(HTMLParser):
             self.uses.append(source)
 
 
-def faults(site: Path = SITE) -> list[str]:
+def faults(site: Path) -> list[str]:
     """Dead links, dead anchors, and files that would be fetched from elsewhere."""
     pages = {}
     for path in sorted(site.rglob("*.html")):
@@ -199,15 +198,16 @@ def faults(site: Path = SITE) -> list[str]:
     return found
 
 
-def build() -> None:
-    stage()
-    shutil.rmtree(SITE, ignore_errors=True)
+def build(root: Path = ROOT) -> None:
+    """Build `root`/site with the configuration `root`/zensical.toml."""
+    stage(root / "build" / "docs")
+    shutil.rmtree(root / "site", ignore_errors=True)
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
-    if subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_COLOR": "1"}, check=False).returncode:
+    if subprocess.run(command, cwd=root, env={**os.environ, "NO_COLOR": "1"}, check=False).returncode:
         raise SystemExit("the site was not built: see the warnings above")
-    if wrong := faults():
+    if wrong := faults(root / "site"):
         raise SystemExit("\n".join(wrong))
-    print(f"wrote {SITE / 'index.html'}")
+    print(f"wrote {root / 'site' / 'index.html'}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import nbformat
 from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).parent / "notebooks"
+KEPT = ("text/html", "image/svg+xml", "text/plain")
 TIMEOUT = 600  # seconds for one cell; on a quiet machine a whole notebook takes less than 20
 
 
@@ -16,9 +17,9 @@ def execute(path: Path) -> nbformat.NotebookNode:
     NotebookClient(book, timeout=TIMEOUT, kernel_name="python3", record_timing=False).execute()
     for cell in book.cells:
         for output in cell.get("outputs", ()):
-            formats = output.get("data", {})
-            richest = next((name for name in ("text/html", "image/svg+xml", "text/plain") if name in formats), None)
-            output["data"] = {richest: formats[richest]} if richest else formats
+            if formats := output.get("data"):
+                kept = next((name for name in KEPT if name in formats), None)
+                output["data"] = {kept: formats[kept]} if kept else formats
     book.metadata["language_info"] = {"name": "python"}
     return book
 

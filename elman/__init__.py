@@ -1,6 +1,6 @@
-"""Sequence models from n-grams to attention: trained on your text, compared fairly, understood, shipped.
+"""Sequence models from n-grams to attention: train on your text, compare fairly, inspect, export.
 
-The names below are loaded when first used, so that `import elman` stays light.
+Public names are imported on first use, which keeps `import elman` fast.
 """
 
 from importlib import import_module

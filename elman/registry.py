@@ -41,6 +41,8 @@ class Registry(Generic[Item]):
         self._items: dict[str, type[Item]] = {}
 
     def register(self, name: str) -> Callable[[Registered], Registered]:
+        """Decorator that registers a class under a name."""
+
         def add(item: Registered) -> Registered:
             if name in self._items:
                 raise ConfigError(f"there is a {self.kind} called {name!r} already; yours needs another name")

@@ -1,4 +1,4 @@
-"""What a recurrent cell is: the equation on the slide, split where the input ends and the past begins."""
+"""Recurrent cells: the equations of one step, split into what depends on the input alone and the rest."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -21,15 +21,18 @@ Registered = TypeVar("Registered", bound=type)
 
 
 class Cell(nn.Module, ABC):
-    """Built as `Cell(config, input_size)`. `drive` is free of time; `step` is the only place that knows it."""
+    """Base class of recurrent cells: `drive` projects all inputs at once, `step` computes one time step.
+
+    Constructed as `Cell(config, input_size)`. A registered cell is also a layer of the same name.
+    """
 
     name: ClassVar[str]
     sites: ClassVar[dict[str, str]] = {}
-    """Each tapped quantity with its meaning and symbol: {"gate.forget": "share of the memory kept (f)"}."""
+    """Tapped quantities with meaning and symbol: {"gate.forget": "share of the memory kept (f)"}."""
     traits: ClassVar[Traits | None] = None
-    """Core idea, limitation and costs; every cell of this package tells them."""
+    """Core idea, limitation and cost formulas; required for built-in cells."""
     pace: ClassVar[Pace] = Pace(0.512)
-    """Where a recipe leaves the learning rate open."""
+    """Suggested learning rate and warm-up, used where a recipe sets none."""
 
     input_size: int
     hidden_size: int
@@ -51,30 +54,33 @@ class Cell(nn.Module, ABC):
         self.hidden_size = config.hidden_size or input_size
 
     def initial_state(self, batch: int) -> State:
-        """The state before the first token: zeros, unless the cell says otherwise."""
+        """The state before the first token: zeros, unless the cell overrides it."""
         return self.zeros(batch)
 
     @abstractmethod
     def drive(self, x: Tensor) -> Tensor:
-        """All that depends on the input alone; any leading axes, so a whole sequence takes one matrix product."""
+        """Input projection: everything that depends on the input alone, in one matrix product for a whole sequence.
+
+        `x` may have any leading axes.
+        """
 
     @abstractmethod
     def step(self, drive: Tensor, state: State) -> tuple[Step, State]:
-        """One step from the driven input and the past to the output (batch, hidden_size) and the new state."""
+        """One time step: output (batch, hidden_size) and next state, from the projected input and the state."""
 
     def vendor(self) -> VendorCall | str:
-        """How torch's own kernels compute this cell, or the reason why they cannot."""
+        """How a kernel of torch (cuDNN, oneDNN) computes this cell, or the reason why none does."""
         return f"{self.name} has no vendor kernel"
 
     def zeros(self, batch: int) -> Tensor:
-        """One part of an initial state, in float32 at least: bfloat16 would lose small updates to a large state."""
+        """A zero state tensor in at least float32: bfloat16 would lose small updates to a large state."""
         weight = first_parameter(self)
         kind = weight.dtype if weight.dtype.itemsize >= 4 else torch.float32
         return weight.new_zeros(batch, self.hidden_size, dtype=kind)
 
     @contextmanager
     def dropping(self) -> Iterator[None]:
-        """For one forward over a sequence, in training: the recurrent weights with `weight_dropout` applied."""
+        """Context of one forward pass in training: recurrent weights with `weight_dropout` applied."""
         with ExitStack() as stack:
             if self.training and self.config.weight_dropout:
                 products = [module for module in self.modules() if isinstance(module, PastProduct)]

@@ -26,6 +26,7 @@ class Figure:
     command: str = field(default="", kw_only=True)
 
     def by(self, command: str) -> "Figure":
+        """A copy that names the command behind it."""
         return replace(self, command=command)
 
     @property
@@ -66,11 +67,13 @@ class Figure:
         return known[suffix]
 
     def image(self, kind: str) -> bytes:
+        """The figure as SVG or PNG."""
         from elman.figures.render_matplotlib import draw
 
         return draw(self, kind)
 
     def html(self) -> str:
+        """The figure as an HTML page in one file."""
         from elman.figures.render_html import page
 
         return page(self.title, [self])
@@ -92,6 +95,7 @@ class Figure:
         return out.getvalue()
 
     def plain(self) -> dict[str, Any]:
+        """Title, notes and all values, as JSON values."""
         facts = {"title": self.title, "of": self.of, "command": self.command, "notes": list(self.notes)}
         return {**facts, "panels": [panel.plain() for panel in self.panels]}
 

@@ -33,6 +33,7 @@ class Trace:
 
     @property
     def tokens(self) -> list[str]:
+        """The tokens that were read, one for each row of a site."""
         return next(iter(self.sides.values()))
 
     def tokens_of(self, site: str) -> list[str]:
@@ -71,6 +72,7 @@ class Trace:
         return list(self.data)
 
     def panel(self, site: str) -> Panel:
+        """The panel of a figure that shows one site."""
         values, tokens, quantity = self[site], self.tokens_of(site), quantity_of(site)
         if quantity == "attention" and values.dim() == 3:
             return weight_maps(site, values, tokens, self)
@@ -98,6 +100,7 @@ class Trace:
         return Path(path)
 
     def show(self) -> None:
+        """Print gates and states as a figure in the terminal."""
         self.figure().show()
 
     def _repr_html_(self) -> str:

@@ -1,4 +1,4 @@
-"""The one idea: a sequence layer is a causal map that carries its past as an explicit value, the state."""
+"""Sequence layers: causal maps from sequence to sequence with an explicit state."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, NoReturn
@@ -13,22 +13,22 @@ from elman.shapes import Lengths, Sequence, State, Step
 
 
 class SequenceLayer(nn.Module, ABC):
-    """Two forms that always agree: `forward` takes a whole sequence, `step` one token at constant cost.
+    """Base class of all layers. `forward` processes a whole sequence, `step` one token; both must agree.
 
-    Built as `Layer(config, input_size)`; `output_size` says how wide its output is.
+    Constructed as `Layer(config, input_size)`. Shapes are (batch, time, width), and (batch, width) for a step.
     """
 
     name: ClassVar[str]
     traits: ClassVar[Traits | None] = None
-    """Core idea, limitation and costs; every layer of this package tells them."""
+    """Core idea, limitation and cost formulas; required for built-in layers."""
     causal: bool = True
-    """Whether an output depends on its past alone. The laws of causal layers skip those that say no."""
+    """Whether outputs depend on past inputs only."""
     wrapped: ClassVar[bool] = True
-    """Whether a stack puts its norm, dropout and shortcut around it."""
+    """Whether a stack adds norm, dropout and a residual connection around the layer."""
     no_decay: ClassVar[tuple[str, ...]] = ()
-    """Matrices among its own parameters that weight decay would spoil: rates, not products."""
+    """Own matrices that are excluded from weight decay, such as decay rates."""
     pace: ClassVar[Pace | None] = None
-    """Where a recipe leaves the learning rate open; a layer without one bears what is usual."""
+    """Suggested learning rate and warm-up, used where a recipe sets none."""
     input_size: int
     output_size: int
 
@@ -43,14 +43,17 @@ class SequenceLayer(nn.Module, ABC):
     def forward(
         self, x: Sequence, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Sequence, State]:
-        """The whole sequence, fast. With `lengths`, each row's final state is the one after its last real position."""
+        """Outputs of the whole sequence and the final state.
+
+        With `lengths`, the final state of a row is the one after its last real position.
+        """
 
     @abstractmethod
     def step(self, x: Step, state: State) -> tuple[Step, State]:
-        """One token. Never changes the state it was given."""
+        """Output of one token and the next state. Never modifies its input state."""
 
     def zeros(self, *shape: int) -> Tensor:
-        """One part of an initial state, in float32 at least: bfloat16 would lose small updates to a large state."""
+        """A zero state tensor in at least float32: bfloat16 would lose small updates to a large state."""
         weight = next(self.parameters())
         kind = torch.promote_types(weight.dtype, torch.float32)
         return torch.zeros(*shape, dtype=kind, device=weight.device)

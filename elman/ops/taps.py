@@ -1,10 +1,10 @@
-"""Taps: named places inside a model whose values can be recorded or edited.
+"""Taps: hooks that name a value inside a model, so that it can be recorded or edited.
 
-`keep = tap("gate.forget", torch.sigmoid(...))` returns its value unchanged and costs one look-up while nobody listens.
-A site's full name is its scope and its quantity, `layers.0.lstm.gate.forget`, with an optional time: `@5`, `@2:6`.
-Whoever runs a layer gives the scope; whoever walks through time says where it is, so that values of single steps
-are put together along the time axis (batch, time, ...) just like those of whole sequences.
-Listeners hear a value in the order in which they were opened: a recorder inside an edit sees the edited value.
+`keep = tap("gate.forget", torch.sigmoid(...))` returns its value unchanged and costs one look-up while nothing records.
+The full name of a site is its scope and its quantity, `layers.0.lstm.gate.forget`, with an optional time: `@5`, `@2:6`.
+The caller of a layer sets the scope; loops over time mark their steps, so that values of single steps are concatenated
+along the time axis (batch, time, ...) like those of whole sequences.
+Recorders and edits apply in the order in which they were opened: a recorder inside an edit sees the edited value.
 """
 
 import warnings
@@ -29,7 +29,7 @@ Edit = float | Tensor | Callable[[Tensor], Tensor]
 
 
 def tap(name: str, value: Tensor) -> Tensor:
-    """The value itself, after everyone who listens has seen (or changed) it."""
+    """Return the value, or what an active `edit` puts in its place; an active `record` keeps a copy."""
     listeners = _listeners.get()
     if not listeners:
         return value
@@ -40,13 +40,13 @@ def tap(name: str, value: Tensor) -> Tensor:
 
 
 def listening() -> bool:
-    """Whether anyone records or edits: then only the reference path, which passes every tap, may run."""
+    """Whether a recording or edit is active: then the reference implementation, which passes every tap, must run."""
     return bool(_listeners.get())
 
 
 @contextmanager
 def scope(name: str) -> Iterator[None]:
-    """Everything tapped inside belongs to `name`."""
+    """Prefix the names of all taps inside the block by `name`."""
     token = _scope.set(f"{_scope.get()}.{name}".lstrip("."))
     try:
         yield
@@ -56,7 +56,7 @@ def scope(name: str) -> Iterator[None]:
 
 @contextmanager
 def stepping(on: bool = True) -> Iterator[None]:
-    """Inside, values have no time axis: each tap is one step further. Off again where a step is a sequence of one."""
+    """Values tapped inside have no time axis: each tap is one time step. `on=False` undoes that inside."""
     token = _stepping.set(on)
     try:
         yield
@@ -66,7 +66,10 @@ def stepping(on: bool = True) -> Iterator[None]:
 
 @contextmanager
 def record(*patterns: str) -> Iterator["Recording"]:
-    """Collect the sites that match; a pattern that matched nothing is an error when the block ends well."""
+    """Record the values of all sites that match a pattern: `with record("*.gate.*") as seen: ...`.
+
+    A pattern that matches nothing is an error at the end of the block.
+    """
     recording = Recording(patterns)
     with _listen(recording):
         yield recording
@@ -75,9 +78,10 @@ def record(*patterns: str) -> Iterator["Recording"]:
 
 @contextmanager
 def edit(changes: Mapping[str, Edit]) -> Iterator[None]:
-    """Replace values: by a number (clamp), a tensor (patch) or a function of the value; times as in `name@3`.
+    """Replace values by a number (clamp), a tensor (patch) or a function of the value; times as in `name@3`.
 
-    A patch has the shape (batch, time, ...) and begins at the first edited time: what one run recorded fits another.
+    A patch has shape (batch, time, ...) and starts at the first edited time, so a recording of one run can be used in
+    another.
     """
     editing = _Editing(changes)
     with _listen(editing):
@@ -167,7 +171,7 @@ class _Listener:
 
 
 class Recording(_Listener):
-    """What was seen, by site: tensors (batch, time, ...), detached, on the CPU, in float32. Padding is seen too."""
+    """Recorded values by site: tensors (batch, time, ...), detached, on the CPU, in float32. Padding is included."""
 
     def __init__(self, patterns: tuple[str, ...]):
         super().__init__(patterns)
@@ -176,6 +180,7 @@ class Recording(_Listener):
         self._bytes = 0
 
     def match(self, matching: list[str], site: str, value: Tensor, start: int) -> Tensor:
+        """Keep a detached copy of the value."""
         pieces = self._pieces.setdefault(site, [])
         if pieces and pieces[0].shape[0] != value.shape[0]:
             raise RecordingError(f"{site}: a recording holds one batch, but its rows changed to {value.shape[0]}")
@@ -201,6 +206,7 @@ class Recording(_Listener):
         return torch.stack(masks).any(0)
 
     def finish(self) -> None:
+        """Raise an error for patterns that matched no site or no time."""
         for text in self.patterns:
             for site in self._matched(text):
                 if self._wanted([text], torch.arange(self.heard[site]), self.heard[site]).any():
@@ -208,6 +214,7 @@ class Recording(_Listener):
         super().finish()
 
     def sites(self) -> list[str]:
+        """Names of all recorded sites."""
         return list(self._pieces)
 
     def __getitem__(self, site: str) -> Tensor:
