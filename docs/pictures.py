@@ -13,7 +13,7 @@ from elman.inspection.gradients import fading_figure
 PICTURES = Path(__file__).parent / "pictures"
 PROBES = ("rnn", "rnn:radius=3", "gru", "lstm:forget_bias=0", "lstm:forget_bias=3", "attention")
 LANGUAGE = {"type": "agreement", "words_per_class": 6, "max_phrases": 2, "train_documents": 12000}
-SENTENCE = "the wolf near the women behind the men"
+SENTENCE = "the cat near the boys behind the children"
 
 
 def trained(model: dict[str, object], folder: str) -> elman.TrainedModel:
