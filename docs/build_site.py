@@ -25,6 +25,7 @@ import nbformat
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 FROM_ROOT = {name: f"{name.lower()}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")}
+SOURCES = re.compile(r"\[([^\]]+)\]\((?:\.\./)*(?:elman|benchmarks|tests)/[^)]*\)")  # code is not on the site
 
 # Pages of the Python API. Names without a dot are exports of `elman`; others are what those return.
 API: dict[str, tuple[str, list[str]]] = {
@@ -149,6 +150,7 @@ def relinked(text: str, path: Path) -> str:
     for name, page in FROM_ROOT.items():
         text = re.sub(rf"\]\((\.\./)*{name}\.md", f"]({depth}{page}", text)
     text = re.sub(r"\]\((\.\./)*README\.md", f"]({depth}index.md", text)
+    text = SOURCES.sub(r"\1", text)
     return re.sub(r"\]\((\.\./)*recipes/", f"]({depth}recipes/", text)
 
 
@@ -189,7 +191,7 @@ def faults(site: Path) -> list[str]:
             if parts.scheme:
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-            if not target.exists():
+            if not target.exists() or not target.is_relative_to(site.resolve()):
                 found.append(f"{path.relative_to(site)}: {link} does not exist")
             elif (
                 parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors | {"__top"}

@@ -51,15 +51,25 @@ def test_pages_of_the_api_name_where_things_are_defined(site: ModuleType) -> Non
             assert hasattr(importlib.import_module(module), name), f"{page}: {path}"
 
 
+def test_every_page_is_in_the_navigation(site: ModuleType) -> None:
+    """Seen to fail with a page that was added to docs alone."""
+    docs = ROOT / "docs"
+    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")} | {name for name, _ in site.api_pages()}
+    pages |= {f"notebooks/{path.stem}.md" for path in docs.rglob("*.ipynb")} | {*site.FROM_ROOT.values()}
+    shown = re.findall(r'= "([^"]+\.md)"', (ROOT / "zensical.toml").read_text())
+    assert sorted(shown) == sorted(pages)
+
+
 def test_dead_links_and_foreign_files_are_found(site: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "b.html").write_text('<p id="here"></p>')
     (tmp_path / "a.html").write_text(
-        '<a href="b.html#here"></a><a href="b.html#nowhere"></a><a href="c.html"></a><img src="d.png">'
+        '<a href="b.html#here"></a><a href="b.html#nowhere"></a><a href="c.html"></a><img src="d.png"><a href="../"></a>'
         '<a href="https://example.org"></a><script src="https://example.org/x.js"></script>'
     )
     assert site.faults(tmp_path) == [
         "a.html: b.html#nowhere has no such anchor",
         "a.html: c.html does not exist",
+        "a.html: ../ does not exist",
         "a.html: d.png does not exist",
         "a.html: https://example.org/x.js is fetched from elsewhere",
     ]
