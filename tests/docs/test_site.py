@@ -63,7 +63,8 @@ def test_every_page_is_in_the_navigation(site: ModuleType) -> None:
 def test_dead_links_and_foreign_files_are_found(site: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "b.html").write_text('<p id="here"></p>')
     (tmp_path / "a.html").write_text(
-        '<a href="b.html#here"></a><a href="b.html#nowhere"></a><a href="c.html"></a><img src="d.png"><a href="../"></a>'
+        '<a href="b.html#here"></a><a href="b.html#nowhere"></a><a href="c.html"></a><a href="../"></a>'
+        '<img src="d.png">'
         '<a href="https://example.org"></a><script src="https://example.org/x.js"></script>'
     )
     assert site.faults(tmp_path) == [
