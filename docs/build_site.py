@@ -82,12 +82,9 @@ def path_of(name: str) -> str:
     found = find(name)
     if inspect.isclass(found) or inspect.isfunction(found):
         return f"{found.__module__}.{found.__qualname__}"
-    import elman
-
-    module = elman._PLACES[name]  # an instance, such as a registry
-    for owner in (f"{module}.base", module):
-        if name in vars(import_module(owner)):
-            return f"{owner}.{name}"
+    for module in [module for key, module in sorted(sys.modules.items()) if key.startswith("elman.")]:
+        if vars(module).get(name) is found and re.search(rf"^{name}\b.* = ", inspect.getsource(module), re.MULTILINE):
+            return f"{module.__name__}.{name}"  # an instance, such as a registry
     raise LookupError(name)
 
 
