@@ -1,4 +1,4 @@
-"""Writes pages of docs from the code: every setting and name, every family with its costs, and who sees order.
+"""Writes pages of docs from code and results: settings and names, families and their costs, positions, speed.
 
 `make docs` runs it; a test fails while a page is not what this gives.
 """
@@ -32,10 +32,9 @@ DOCS = Path(__file__).parent
 
 INTRODUCTION = """# Reference
 
-Made from the code by `make docs`; change it there. A recipe is a YAML file of the settings below; all of them have
-defaults. On the command line a setting is its place with dots: `--training.learning_rate 1e-3`.
-`elman init` writes a recipe with every setting and its meaning, `elman list` shows the names. What sets families of
-layers apart, and what they cost: [families](families.md)."""
+Generated from the code by `make docs`. A recipe is a YAML file of the settings below; all of them have defaults. On the
+command line a setting is given by its dotted path: `--training.learning_rate 1e-3`. `elman init` writes a recipe with
+every setting and its meaning, `elman list` shows all names. Properties and costs of layers: [families](families.md)."""
 
 LINKS = {
     "tokenizer": "A name or `type` with the settings of one of the [tokenizers](#tokenizers).",
@@ -52,49 +51,50 @@ def reference() -> str:
 
 FAMILIES = """# Families
 
-Made from the code by `make docs`; `elman list --facts` shows the same, `elman list NAME` all about one. Their settings
-are in the [reference](reference.md), and which of them [see order](positions.md) has a page of its own.
+Generated from the code by `make docs`; `elman list --facts` shows the same, `elman list NAME` one family. Settings are in
+the [reference](reference.md); which layers depend on word order is on [its own page](positions.md).
 
-## What they are"""
+## Ideas and limitations"""
 
-FORMULAS = f"""## What they cost
+FORMULAS = f"""## Costs
 
 {COUNTED}
 
-`input` and `width` are those of the layer, `length` is the number of tokens, `inside` the same of all layers inside,
-`inner` the wide part of a layer; all other words are settings, with zeros as the layer fills them in. Elementwise
-functions are not counted, elementwise products are. A test counts while each layer runs and compares."""
+`input` and `width` are those of the layer, `length` is the number of tokens, `inside` the cost of the layers inside,
+`inner` the hidden width of a layer; all other words are settings, where zeros stand for the value that the layer
+chooses. Elementwise products are counted, elementwise functions are not. A test counts operations while each layer runs
+and compares."""
 
 
 def family_table() -> str:
-    """What each family is about, and what it costs."""
-    found = families()
-    told = [[f"`{name}`", family.traits.idea, family.traits.limitation] for name, family in found.items()]
-    costs = [[f"`{name}`", *(family.explain(cost) for cost in COSTS)] for name, family in found.items()]
-    tables = [_rows(["name", "core idea", "known limitation"], told), FORMULAS, _rows(["name", *COSTS], costs)]
+    """Idea, limitation and costs of each family."""
+    all_families = families()
+    ideas = [[f"`{name}`", family.traits.idea, family.traits.limitation] for name, family in all_families.items()]
+    costs = [[f"`{name}`", *(family.explain(cost) for cost in COSTS)] for name, family in all_families.items()]
+    tables = [_rows(["name", "core idea", "known limitation"], ideas), FORMULAS, _rows(["name", *COSTS], costs)]
     return "\n\n".join([FAMILIES, *tables]) + "\n"
 
 
 ORDER = """# Who sees order
 
-Made from the code by `make docs`; `elman inspect permutation` shows it with numbers. All tokens but the last are
-shuffled: does the last output change by more than a millionth of its size?"""
+Generated from the code by `make docs`; `elman inspect permutation` shows the numbers. All tokens but the last are
+permuted: does the last output change by more than a relative 1e-6?"""
 
 
 def who_sees_order() -> str:
-    """The permutation test in words: numbers would differ from machine to machine."""
+    """Results of the permutation test, without numbers, which differ between machines."""
     verdicts: dict[str, list[str]] = {}
     for sight in permutation.permutation_table():
         verdict = f"{'changed' if sight.changed else 'unchanged'}: sees {sight.sees}"
         verdicts.setdefault(sight.name, []).append(verdict)
     reason = (permutation.__doc__ or "").partition("\n\n")[2].strip()
-    table = _rows(["layer", "one", "two on each other"], [[name, *two] for name, two in verdicts.items()])
+    table = _rows(["layer", "one", "two stacked"], [[name, *two] for name, two in verdicts.items()])
     return "\n\n".join([ORDER, table, reason]) + "\n"
 
 
 SPEED = """# Speed
 
-Made from the results in `benchmarks/results` by `make docs`; the files there hold all cases, machines and versions.
+Generated from `benchmarks/results` by `make docs`; the files there hold all cases, machines and versions.
 Every row compares two programs measured in one run, in rounds that take turns, after their results were compared.
 *Times as fast* is the median of the ratios of all rounds, with quartiles where the file has them. What was tried, and
 what did not help: [kernel log](kernel-log.md)."""
