@@ -51,8 +51,8 @@ def reference() -> str:
 
 FAMILIES = """# Families
 
-Generated from the code by `make docs`; `elman list --facts` shows the same, `elman list NAME` one family. Settings are in
-the [reference](reference.md); which layers depend on word order is on [its own page](positions.md).
+Generated from the code by `make docs`; `elman list --facts` shows the same, `elman list NAME` one family. Settings are
+in the [reference](reference.md); which layers depend on word order is on [its own page](positions.md).
 
 ## Ideas and limitations"""
 
