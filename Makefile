@@ -32,6 +32,7 @@ bench: .venv/.dev
 
 docs: .venv/.dev
 	$(BIN)/python docs/build.py
+	$(BIN)/python docs/build_site.py
 
 browser:
 	@$(FIND_BROWSER) || apt-get install -y chromium || sudo apt-get install -y chromium

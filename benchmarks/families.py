@@ -28,7 +28,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         name: {"pattern": [name], "num_layers": 2}
         for name in ("rnn", "gru", "lstm", "peephole", "coupled", "gated", "layernorm-lstm")
     },
-    # The free form, whose state may grow at every step, learns nothing here (docs/experiments.md).
+    # The free form, whose state may grow at every step, learns nothing here (docs/findings.md).
     "residual": {"pattern": [{"residual": {"form": "antisymmetric"}}], "num_layers": 2},
     "window": {"pattern": [{"window": {"context": 8}}], "num_layers": 1, "norm": "none", "dropout": 0.4},
     "convolution": {

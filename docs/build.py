@@ -1,10 +1,11 @@
-"""Writes pages of docs from the code: every setting and name, every family with its costs, and who sees order.
+"""Writes pages of docs from code and results: settings and names, families and their costs, positions, speed.
 
 `make docs` runs it; a test fails while a page is not what this gives.
 """
 
 import inspect
 import json
+import re
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from benchmarks.suites import SUITES
 from elman.cells import CELLS
 from elman.config import Config
 from elman.corpus import DataConfig
@@ -32,10 +32,9 @@ DOCS = Path(__file__).parent
 
 INTRODUCTION = """# Reference
 
-Made from the code by `make docs`; change it there. A recipe is a YAML file of the settings below; all of them have
-defaults. On the command line a setting is its place with dots: `--training.learning_rate 1e-3`.
-`elman init` writes a recipe with every setting and its meaning, `elman list` shows the names. What sets families of
-layers apart, and what they cost: [families](families.md)."""
+Generated from the code by `make docs`. A recipe is a YAML file of the settings below; all of them have defaults. On the
+command line a setting is given by its dotted path: `--training.learning_rate 1e-3`. `elman init` writes a recipe with
+every setting and its meaning, `elman list` shows all names. Properties and costs of layers: [families](families.md)."""
 
 LINKS = {
     "tokenizer": "A name or `type` with the settings of one of the [tokenizers](#tokenizers).",
@@ -52,130 +51,157 @@ def reference() -> str:
 
 FAMILIES = """# Families
 
-Made from the code by `make docs`; `elman list --facts` shows the same, `elman list NAME` all about one. Their settings
-are in the [reference](reference.md), and which of them [see order](positions.md) has a page of its own.
+Generated from the code by `make docs`; `elman list --facts` shows the same, `elman list NAME` one family. Settings are
+in the [reference](reference.md); which layers depend on word order is on [its own page](positions.md).
 
-## What they are"""
+## Ideas and limitations"""
 
-FORMULAS = f"""## What they cost
+FORMULAS = f"""## Costs
 
 {COUNTED}
 
-`input` and `width` are those of the layer, `length` is the number of tokens, `inside` the same of all layers inside,
-`inner` the wide part of a layer; all other words are settings, with zeros as the layer fills them in. Elementwise
-functions are not counted, elementwise products are. A test counts while each layer runs and compares."""
+`input` and `width` are those of the layer, `length` is the number of tokens, `inside` the cost of the layers inside,
+`inner` the hidden width of a layer; all other words are settings, where zeros stand for the value that the layer
+chooses. Elementwise products are counted, elementwise functions are not. A test counts operations while each layer runs
+and compares."""
 
 
 def family_table() -> str:
-    """What each family is about, and what it costs."""
-    found = families()
-    told = [[f"`{name}`", family.traits.idea, family.traits.limitation] for name, family in found.items()]
-    costs = [[f"`{name}`", *(family.explain(cost) for cost in COSTS)] for name, family in found.items()]
-    tables = [_rows(["name", "core idea", "known limitation"], told), FORMULAS, _rows(["name", *COSTS], costs)]
+    """Idea, limitation and costs of each family."""
+    all_families = families()
+    ideas = [[f"`{name}`", family.traits.idea, family.traits.limitation] for name, family in all_families.items()]
+    costs = [[f"`{name}`", *(family.explain(cost) for cost in COSTS)] for name, family in all_families.items()]
+    tables = [_rows(["name", "core idea", "known limitation"], ideas), FORMULAS, _rows(["name", *COSTS], costs)]
     return "\n\n".join([FAMILIES, *tables]) + "\n"
 
 
 ORDER = """# Who sees order
 
-Made from the code by `make docs`; `elman inspect permutation` shows it with numbers. All tokens but the last are
-shuffled: does the last output change by more than a millionth of its size?"""
+Generated from the code by `make docs`; `elman inspect permutation` shows the numbers. All tokens but the last are
+permuted: does the last output change by more than a relative 1e-6?"""
 
 
 def who_sees_order() -> str:
-    """The permutation test in words: numbers would differ from machine to machine."""
+    """Results of the permutation test, without numbers, which differ between machines."""
     verdicts: dict[str, list[str]] = {}
     for sight in permutation.permutation_table():
         verdict = f"{'changed' if sight.changed else 'unchanged'}: sees {sight.sees}"
         verdicts.setdefault(sight.name, []).append(verdict)
     reason = (permutation.__doc__ or "").partition("\n\n")[2].strip()
-    table = _rows(["layer", "one", "two on each other"], [[name, *two] for name, two in verdicts.items()])
+    table = _rows(["layer", "one", "two stacked"], [[name, *two] for name, two in verdicts.items()])
     return "\n\n".join([ORDER, table, reason]) + "\n"
 
 
 SPEED = """# Speed
 
-Made by `make docs` from the newest figures of each suite in `benchmarks/results`; `python -m benchmarks` measures the
-same on this machine. Cases that the newest run of a suite left out follow from the run before. All rows of a table were
-measured in one run, in rounds that took turns; "times faster" is the median of the rounds' ratios, with quartiles. What
-was tried, and what did not help: [experiments](experiments.md)."""
-WHOLE = {"epochs": "Whole epochs of the WikiText-2 LSTM recipe (`python -m benchmarks.epochs`)"}  # no suite: minutes
-SHARE = "_share_of_copy"
+Generated from `benchmarks/results` by `make docs`; the files there hold all cases, machines and versions.
+Every row compares two programs measured in one run, in rounds that take turns, after their results were compared.
+*Times as fast* is the median of the ratios of all rounds, with quartiles where the file has them. What was tried, and
+what did not help: [kernel log](kernel-log.md)."""
+RESULTS = DOCS.parent / "benchmarks" / "results"
+STEPS = {256: 50, 512: 10, 1024: 3}  # steps in one measurement of the suite `stepping`, whose files hold their sum
+TOKENS = 64  # tokens of one text there
 
 
 def speed() -> str:
-    pages = [SPEED]
-    titles = {name: f"{suite.title[0].upper()}{suite.title[1:]}" for name, suite in SUITES.items()}
-    for name, heading in (titles | WHOLE).items():
-        for kind in ("cpu", "gpu"):
-            found = sorted((DOCS.parent / "benchmarks" / "results").glob(f"*-{name}-{kind}.json"), reverse=True)
-            seen: set[str] = set()
-            for path in found:
-                kept = json.loads(path.read_text())
-                if seen and "cases" not in kept["results"]:
-                    break
-                tables = {title: table for title, table in _measured(kept["results"]) if title not in seen}
-                if tables and not seen:
-                    pages.append(f"## {heading}")
-                if tables:
-                    machine = ", ".join(f"{key} {value}" for key, value in kept["machine"].items() if value)
-                    pages.append(f"{kept['date']}; {machine}.")
-                pages += [f"**{title}**\n\n{table}" for title, table in tables.items()]
-                seen |= set(tables)
-    return "\n\n".join(pages) + "\n"
+    """About ten rows: time or rate of elman, of a peer, and their ratio."""
+    rows = [
+        _step("LSTM, width 512, float32", "lstm step, width 512", "native fp32", "torch nn.LSTMCell", 512),
+        _step("LSTM, width 512, int8", "lstm step, width 512", "native int8", "onnxruntime int8", 512),
+        _step("GRU, width 256, float32", "gru step, width 256", "native fp32", "onnxruntime fp32", 256),
+        _writing(),
+        _update(),
+        _ngrams(),
+        _beam(),
+        _epoch(),
+        *(_recurrence(*case) for case in (
+            ("LSTM, 64 × 512 × 256, bf16", "lstm 64x512x256", "torch bf16"),
+            ("GRU, 64 × 512 × 512, bf16", "gru 64x512x512", "torch GRU bf16"),
+            ("Layer-norm LSTM, 64 × 512 × 512, bf16", "layernorm-lstm 64x512x512", "torch GRU bf16"),
+        )),
+        _scan(),
+    ]  # fmt: skip
+    table = _rows(["what", "elman", "peer", "times as fast", "machine"], rows)
+    shapes = "Shapes are batch × steps × width. torch has no layer-norm LSTM; its GRU is the nearest peer."
+    return "\n\n".join([SPEED, table, shapes]) + "\n"
 
 
-def _measured(figures: Any, title: str = "") -> Iterator[tuple[str, str]]:
-    """Every table of ratios among figures, with the names on the way to it."""
-    if not isinstance(figures, Mapping):
-        return
-    for case in figures.get("cases", ()):
-        if rows := list(_clocked(case["times"])):
-            yield (
-                case["name"],
-                _rows(["", "forward, µs a step", "times ours", "forward and backward", "times ours"], rows),
-            )
-        elif case["case"]["form"] == "alone":
-            calls = [[one["kind"], f"{one['first_call_s']:.1f}"] for one in case["checks"] if "first_call_s" in one]
-            yield case["name"], _rows(["", "first call, compiled, s"], calls)
-    if trained := {name: row for name, row in figures.items() if "seconds_per_epoch" in _named(row)}:
-        cells = [[name, f"{row['seconds_per_epoch']:.2f}", f"{row['perplexity']:.2f}"] for name, row in trained.items()]
-        cells.append(["ratio", f"{figures['times_faster']:.2f}", f"{figures['perplexity_ratio']:.4f}"])
-        yield f"{figures['epochs']} epochs", _rows(["", "seconds an epoch", "validation perplexity"], cells)
-    if shares := {name: share for name, share in figures.items() if name.endswith(SHARE)}:
-        cells = [[name.removesuffix(SHARE), f"{share:.2f}"] for name, share in shares.items()]
-        yield f"{title}, beside a copy", _rows(["", "share of its speed"], cells)
-    rows = {name: row for name, row in figures.items() if isinstance(row, Mapping) and "faster" in row}
-    if rows:
-        cells = [
-            [name, f"{row['ms']:.3g}", f"{row['faster']:.2f} ({row['low']:.2f} to {row['high']:.2f})"]
-            for name, row in rows.items()
-        ]
-        yield title, _rows(["", "ms", "times faster"], cells)
-    others = {name: row for name, row in figures.items() if name not in rows}
-    plain = {name: row for name, row in others.items() if isinstance(row, Mapping) and "ms" in row}
-    if plain:
-        cells = [[name, f"{row['ms']:.3g} ({row['low']:.3g} to {row['high']:.3g})"] for name, row in plain.items()]
-        yield title, _rows(["", "ms"], cells)
-    for name, inner in figures.items():
-        if name not in rows and name not in plain:
-            yield from _measured(inner, title if name in ("variants", "table") else f"{title}, {name}".lstrip(", "))
+def _newest(suite: str) -> tuple[dict[str, Any], str]:
+    """Results of the newest run of a suite, and its machine."""
+    kept = json.loads(max(RESULTS.glob(f"*-{suite}.json")).read_text())
+    machine = kept["machine"]
+    cores = f", {machine['threads']} thread{'s' * (machine['threads'] != 1)}"
+    processor = re.sub(r"\(R\)| Processor| @.*", "", machine["cpu"])
+    return kept["results"], f"{machine['gpu'] or processor + cores}, {kept['date']}"
 
 
-def _named(figures: Any) -> Mapping[str, Any]:
-    return figures if isinstance(figures, Mapping) else {}
+def _ratio(faster: float, low: float | None = None, high: float | None = None) -> str:
+    return f"**{faster:.1f}**" + (f" ({low:.1f} to {high:.1f})" if low and high else "")
 
 
-def _clocked(times: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Each variant of a case of the recurrence; ours in the first dtype is what the others are compared with."""
-    ways = [times.get(way, {}) for way in ("forward", "training")]
-    ours = next((name for name in ways[0] if name.startswith("ours") and "us" in ways[0][name]), None)
-    for name in ways[0] if ours else ():
-        if all("us" in way[name] for way in ways):
-            pairs = [(way[name], way[name]["us"] / way[ours]["us"]) for way in ways]
-            told = [
-                [f"{one['us']:.2f} ({one['low']:.2f} to {one['high']:.2f})", f"{ratio:.1f}"] for one, ratio in pairs
-            ]
-            yield [name, *told[0], *told[1]]
+def _step(what: str, case: str, ours: str, peer: str, width: int) -> list[str]:
+    """One step of one layer on one text; the files hold the time of several steps."""
+    results, machine = _newest("stepping-cpu")
+    times = {name: 1000 * row["ms"] / STEPS[width] for name, row in results[case]["variants"].items()}
+    shown = [f"{times[name]:.0f} µs ({label})" for name, label in ((ours, "compiled step"), (peer, peer))]
+    return [f"Step of one layer: {what}", *shown, _ratio(times[peer] / times[ours]), machine]
+
+
+def _writing() -> list[str]:
+    results, machine = _newest("stepping-cpu")
+    case = results["language model, width 512"]
+    rows, peer = case["variants"], case["against"]
+    rate = {name: 1000 * TOKENS / row["ms"] for name, row in rows.items()}
+    best = rows["native int8"]
+    shown = [f"{rate['native int8']:,.0f} tokens/s (int8)", f"{rate[peer]:,.0f} tokens/s ({peer})"]
+    what = "Sampling from a 2-layer LSTM, width 512, 10,000 words"
+    return [what, *shown, _ratio(best["faster"], best["low"], best["high"]), machine]
+
+
+def _update() -> list[str]:
+    results, machine = _newest("training-cpu")
+    case, ours, peer = results["width 256"], "elman, vendor recurrence", "usual torch loop"
+    shown = [f"{case[name]['ms']:.0f} ms ({name})" for name in (ours, peer)]
+    row = case[ours]
+    what = "Training update of a 2-layer LSTM, width 256, 10,000 words"
+    return [what, *shown, _ratio(row["faster"], row["low"], row["high"]), machine]
+
+
+def _ngrams() -> list[str]:
+    results, machine = _newest("ngrams-cpu")
+    shown = [f"{results['build_s']:.1f} s", f"{results['lmplz_s']:.1f} s (KenLM lmplz, which also reads the text)"]
+    what = "Modified Kneser-Ney 5-grams of WikiText-2 from token ids"
+    return [what, *shown, _ratio(1 / results["build_over_lmplz"]), machine]
+
+
+def _beam() -> list[str]:
+    results, machine = _newest("beam-cpu")
+    row, rate = results["table"]["elman, batches"], results["sentences_per_second"]
+    shown = [f"{rate[name]:.0f} sentences/s ({name})" for name in ("elman, batches", "sentence by sentence")]
+    return ["Beam search, beam 5, attention GRU", *shown, _ratio(row["faster"], row["low"], row["high"]), machine]
+
+
+def _epoch() -> list[str]:
+    results, machine = _newest("epochs-gpu")
+    seconds = [f"{results[name]['seconds_per_epoch']:.2f} s ({name})" for name in ("elman", "plain torch")]
+    return ["Epoch of the WikiText-2 LSTM recipe, fp16", *seconds, _ratio(results["times_faster"]), machine]
+
+
+def _recurrence(what: str, name: str, peer: str) -> list[str]:
+    """Forward and backward, per step."""
+    results, machine = _newest("recurrence-gpu")
+    [times] = [case["times"]["training"] for case in results["cases"] if case["name"] == name]
+    ours = times["ours bf16"]["us"]
+    shown = [f"{ours:.2f} µs per step", f"{times[peer]['us']:.1f} µs per step ({peer})"]
+    return [f"Forward and backward: {what}", *shown, _ratio(times[peer]["us"] / ours), machine]
+
+
+def _scan() -> list[str]:
+    results, machine = _newest("scan-kernels-gpu")
+    scans = results["linear_scans"]["peers"]
+    peer = "torch associative_scan, compiled"
+    shown = [f"{scans['kernel']['ms']:.3f} ms", f"{scans[peer]['ms']:.3f} ms ({peer})"]
+    return ["Linear scan, 8 × 4096 × 1536, float32", *shown, _ratio(scans[peer]["ms"] / scans["kernel"]["ms"]), machine]
 
 
 def _recipe() -> Iterator[str]:
@@ -305,8 +331,13 @@ def _table(fields: Mapping[str, FieldInfo]) -> str:
         if name == "type":
             continue
         shown = default(field) if field.is_required() else f"`{default(field)}`"
-        rows.append([f"`{name}`", _values(field.annotation), shown, " ".join((field.description or "").split())])
+        rows.append([f"`{name}`", _values(field.annotation), shown, _meaning(field)])
     return _rows(["setting", "values", "default", "meaning"], rows)
+
+
+def _meaning(field: FieldInfo) -> str:
+    """The help text; brackets that Markdown would read as a reference are escaped."""
+    return " ".join((field.description or "").split()).replace("][", "]\\[")
 
 
 def _rows(head: list[str], rows: list[list[str]]) -> str:

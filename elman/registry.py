@@ -27,7 +27,7 @@ class Traits(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """Suggested learning rate and warm-up of a part of a model, as measured (docs/experiments.md)."""
+    """Suggested learning rate and warm-up of a part of a model, as measured (docs/findings.md)."""
 
     rate: float  # learning rate · width
     warmup: int = 0  # warm-up steps
@@ -41,6 +41,8 @@ class Registry(Generic[Item]):
         self._items: dict[str, type[Item]] = {}
 
     def register(self, name: str) -> Callable[[Registered], Registered]:
+        """Decorator that registers a class under a name."""
+
         def add(item: Registered) -> Registered:
             if name in self._items:
                 raise ConfigError(f"a {self.kind} named {name!r} already exists; use another name")

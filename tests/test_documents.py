@@ -33,7 +33,8 @@ from elman.pipeline import load, read_recipe, train
 from elman.pipeline.names import every_name
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
+DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))
+GUIDES = sorted(f"docs/guides/{path.name}" for path in (ROOT / "docs" / "guides").glob("*.md"))
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WORDS = ["once", "upon", "a", "time", "the", "wolf", "and", "three", "small", "pigs", "went", "into", "dark", "woods"]
@@ -150,19 +151,22 @@ def run(command: list[str], desk: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("document", ["README.md", "docs/tour.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/index.md", "docs/tour.md", *GUIDES])
 def test_every_command_and_program_of_a_document_runs(document: str, desk: Path) -> None:
-    """Seen to fail with an option that is not there, with a wrong site, and with a run that was never trained."""
+    """A program that begins with `# file: NAME` is saved under that name. Seen to fail with an option that is not
+    there, with a wrong site, and with a run that was never trained."""
     ran = 0
     for language, text in blocks(document):
-        if language == "python":
+        if name := re.match(r"# file: (\S+)\n", text):
+            (desk / name[1]).write_text(text)
+        elif language == "python":
             assert run([*forked_python(), "-c", text], desk).strip()
             ran += 1
         for line in text.splitlines() if language == "" else []:
             if line.startswith("elman "):
                 assert run(["bash", "-ec", line], desk).strip(), f"{line}: says nothing"
                 ran += 1
-    assert ran >= 6
+    assert ran >= (6 if document in ("README.md", "docs/tour.md") else len(commands(document)))
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""A race in one call, for programs: `found = compare({"entrants": ["gru", "lstm"], ...}, "runs/race")`."""
+"""A race from Python: `found = compare({"entrants": ["gru", "lstm"], ...}, "runs/race")`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,9 +22,11 @@ def compare(
     places: Sequence[Worker] = (),
     listener: Callable[[Event], None] = lambda event: None,
 ) -> Found:
-    """Trains, measures and ranks; results.jsonl, plots and report.html are left in the folder.
+    """Train all entrants at equal budget, rank them, and write results.jsonl, plots and report.html to the folder.
 
-    On this machine, or in other `places`: those of `on_ray.places("local")`, for one.
+    Trainings run on this machine, `workers` at a time (0: one per core), unless `places` names other workers, such as
+    those of a Ray cluster. `resume` continues a race that was interrupted; `modules` are Python files that register
+    cells or layers; `listener` receives an event for every training that starts or ends.
     """
     race = race if isinstance(race, Race) else Race.make(race)
     running = Running(race, folder, workers=workers, resume=resume, modules=modules, places=places)

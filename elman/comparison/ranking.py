@@ -69,6 +69,7 @@ class Verdict:
     comparisons: dict[str, Comparison] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
+        """The verdict as JSON values."""
         return {
             "order": self.order,
             "winner": self.winner,

@@ -30,9 +30,11 @@ class Score:
     """Or pseudo-likelihood: the product of each token's probability given all others (no chain rule)."""
 
     def line(self) -> str:
+        """Log-probability, bits per byte and text, separated by tabs."""
         return f"{self.log_prob:.4f}\t{self.bits_per_byte:.4f}\t{self.text}"
 
     def plain(self) -> dict[str, Any]:
+        """All fields and the perplexity, as JSON values."""
         return asdict(self) | {"perplexity": math.exp(min(-self.log_prob / self.tokens, 700))}
 
 

@@ -45,6 +45,7 @@ class LanguageModel(nn.Module):
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
 
     def initial_state(self, batch: int) -> State:
+        """State of the stack before the first token."""
         return self.stack.initial_state(batch)
 
     def forward(
@@ -96,10 +97,12 @@ class LanguageModel(nn.Module):
         return [layer.explain(batch, time, ragged) for layer in layers if hasattr(layer, "explain")]
 
     def logits(self, features: Tensor) -> Tensor:
+        """Logits over the vocabulary from the features of the top layer."""
         return F.linear(features, self.output_weight, self.output_bias)
 
     @property
     def output_weight(self) -> Tensor:
+        """Weight of the output projection: the embedding matrix if tied."""
         return self.embedding.weight if self.output is None else self.output.weight
 
     def _embed(self, tokens: Tokens) -> Tensor:

@@ -152,6 +152,7 @@ class Stack(nn.Module):
         self.top_norm = make_norm(config, width) if config.norm == "pre" else None
 
     def initial_state(self, batch: int) -> State:
+        """States of all layers before the first token."""
         own = () if self.positions is None else (self.positions.initial_state(batch),)
         return *own, *(block.layer.initial_state(batch) for block in self.blocks())
 
@@ -171,6 +172,7 @@ class Stack(nn.Module):
         return self._top(x), tuple(new)
 
     def step(self, x: Step, state: State) -> tuple[Step, State]:
+        """Output of the top layer for one more token, and the next states."""
         x, state, new = self._bottom(x, state)
         for index, block in enumerate(self.blocks()):
             y, part = _scoped(index, block, block.layer.step, block.before(x), state[index])
@@ -187,6 +189,7 @@ class Stack(nn.Module):
         return self.drop(x, self.config.dropout if self.config.output_dropout is None else self.config.output_dropout)
 
     def drop(self, x: Sequence, share: float) -> Sequence:
+        """Dropout between layers; locked dropout draws one mask for all time steps."""
         if self.config.locked_dropout:
             return locked_dropout(x, share, self.training)
         return nn.functional.dropout(x, share, self.training)

@@ -176,6 +176,7 @@ class Recording(_Listener):
         self._bytes = 0
 
     def match(self, matching: list[str], site: str, value: Tensor, start: int) -> Tensor:
+        """Keep a detached copy of the value."""
         pieces = self._pieces.setdefault(site, [])
         if pieces and pieces[0].shape[0] != value.shape[0]:
             raise RecordingError(f"{site}: a recording holds one batch, but the batch size changed to {value.shape[0]}")
@@ -203,6 +204,7 @@ class Recording(_Listener):
         return torch.stack(masks).any(0)
 
     def finish(self) -> None:
+        """Raise an error for patterns that matched no site or no time."""
         for text in self.patterns:
             for site in self._matched(text):
                 if self._selected([text], torch.arange(self.steps[site]), self.steps[site]).any():
@@ -210,6 +212,7 @@ class Recording(_Listener):
         super().finish()
 
     def sites(self) -> list[str]:
+        """Names of all recorded sites."""
         return list(self._pieces)
 
     def __getitem__(self, site: str) -> Tensor:

@@ -156,4 +156,5 @@ def _kind(model: Any) -> Any:
 
 
 def write_recipe(recipe: Recipe) -> str:
+    """Write a recipe as YAML, with every setting."""
     return commented_yaml(recipe)

@@ -76,6 +76,7 @@ class Trainer:
         return self.update.tensors()
 
     def facts(self) -> dict[str, Any]:
+        """Everything but tensors that a checkpoint needs to continue exactly, as JSON values."""
         names = ("step", "epoch", "index", "tokens", "total_steps")
         counters = {name: getattr(self, name) for name in names}
         return {**counters, "judge": self.early_stopping.facts(), "update": self.update.facts()}
