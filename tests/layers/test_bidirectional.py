@@ -125,7 +125,7 @@ def test_a_left_to_right_model_can_tell_and_say_why() -> None:
     assert not LAYERS["bidirectional"].causal
     assert all(LAYERS[name].causal for name in ("lstm", "convolution", "window"))
     sentence = str(two_way("bidirectional"))
-    assert "reads from left to right" in sentence
+    assert "left-to-right model cannot use it" in sentence
     assert "take one of" in sentence
     assert "bidirectional," not in sentence
 
