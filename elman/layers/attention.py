@@ -96,10 +96,13 @@ class Attention(HeadedLayer):
 
     def step(self, x: Step, state: AttentionState | Ring) -> tuple[Step, AttentionState | Ring]:
         sequence = x.unsqueeze(1)
+        outputs: Sequence
+        after: AttentionState | Ring
         with stepping(False):
-            outputs, after = (
-                self._step_ring(sequence, state) if isinstance(state, Ring) else self.forward(sequence, state)
-            )
+            if isinstance(state, Ring):
+                outputs, after = self._step_ring(sequence, state)
+            else:
+                outputs, after = self.forward(sequence, state)
         return outputs.squeeze(1), after
 
     def _step_ring(self, x: Sequence, ring: Ring) -> tuple[Sequence, Ring]:

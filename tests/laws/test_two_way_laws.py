@@ -57,5 +57,5 @@ def test_recording_has_no_effect(case: Case, situation: Situation) -> None:
 
 def test_there_is_no_step(case: Case) -> None:
     layer = case.layer()
-    with pytest.raises(ConfigError, match=f"{case.name!r} sees both sides.*from left to right.*lstm"):
+    with pytest.raises(ConfigError, match=f"{case.name!r} is bidirectional.*left-to-right.*lstm"):
         layer.step(torch.zeros(1, 3, dtype=torch.float64), layer.initial_state(1))

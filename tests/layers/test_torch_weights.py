@@ -82,9 +82,9 @@ def test_what_does_not_fit_is_refused() -> None:
     gru = LAYERS["gru"]
     with pytest.raises(ConfigError, match="reset before"):
         to_torch([gru(gru.Config(reset="before"), 3)])
-    with pytest.raises(ConfigError, match="one kind and width"):
+    with pytest.raises(ConfigError, match="one type and width"):
         to_torch([gru(gru.Config(hidden_size=4), 3), LAYERS["rnn"](LAYERS["rnn"].Config(hidden_size=4), 4)])
-    with pytest.raises(ConfigError, match="one kind and width"):
+    with pytest.raises(ConfigError, match="one type and width"):
         to_torch([gru(gru.Config(hidden_size=4), 3), gru(gru.Config(hidden_size=4), 3)])
     with pytest.raises(ConfigError, match=r"not \[\]"):
         to_torch([])

@@ -283,5 +283,5 @@ def test_a_recipe_keeps_its_masked_model_and_others_refuse_to_see_both_sides() -
     assert read_recipe({"model": {"type": "masked", "mask_id": 103}}).model.mask_id == 103
     assert prediction_of(MODELS["masked"]) == "masked"
     assert prediction_of(MODELS["ngram"]) == prediction_of(LanguageModel) == "left-to-right"
-    with pytest.raises(ConfigError, match=r"sees both sides.*like masked"):
+    with pytest.raises(ConfigError, match=r"is bidirectional.*such as masked"):
         StackConfig.make({"pattern": ["two-way-attention"]})

@@ -147,7 +147,7 @@ def test_every_causal_layer_is_a_model_by_its_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("bidirectional", "sees both sides of each position"),
+        ("bidirectional", "is bidirectional"),
         ({"type": "attention", "num_heads": 7, "hidden_size": 64}, "does not split into 7 heads .* num_heads of 1, 2"),
         ({"pattern": [{"attention": {"kv_heads": 3}}], "hidden_size": 64}, "kv_heads|num_heads|head_size"),
         ({"pattern": [{"gru": {"hidden_size": 8}}], "residual": True}, "gru maps 256 to 8"),

@@ -133,7 +133,7 @@ def test_going_back_to_an_earlier_step_leaves_the_abandoned_future_behind(tmp_pa
     shelf = CheckpointFolder(tmp_path)
     for step in (10, 20, 30):
         shelf.save(make(step))
-    with pytest.warns(RunWarning, match="step-00000030: removed, the run went back to step-00000025"):
+    with pytest.warns(RunWarning, match="step-00000030: removed: the run went back to step-00000025"):
         shelf.save(make(25))
     assert names(shelf) == ["step-00000020", "step-00000025"]
     assert same(shelf.load(), make(25))
