@@ -96,10 +96,6 @@ def _cat(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
     return values[0]._replace(nodes=np.concatenate([value.nodes for value in values], axis=axis))
 
 
-def _mm(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-    return interpreter.matmul(*node.args)
-
-
 def _addmm(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
     if node.kwargs:
         raise CannotCompile("its addmm has alpha or beta")
@@ -107,14 +103,12 @@ def _addmm(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
     return interpreter.map(interpreter.builder.add, interpreter.tensor(bias), interpreter.matmul(past, weight))
 
 
-def _sum(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-    value, axes = interpreter.reduced(node.args[0], node.args[1] if len(node.args) > 1 else None)
-    return interpreter.reshape(node, interpreter.sum(value, axes))
+def _reduction(op: str) -> Callable[[SymbolicInterpreter, Traced], SymbolicTensor]:
+    def lower(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
+        value, axes = interpreter.reduced(node.args[0], node.args[1] if len(node.args) > 1 else None)
+        return interpreter.reshape(node, getattr(interpreter, op)(value, axes))
 
-
-def _mean(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-    value, axes = interpreter.reduced(node.args[0], node.args[1] if len(node.args) > 1 else None)
-    return interpreter.reshape(node, interpreter.mean(value, axes))
+    return lower
 
 
 def _var_mean(interpreter: SymbolicInterpreter, node: Traced) -> list[SymbolicTensor]:
@@ -220,10 +214,10 @@ LOWERINGS: dict[str, Callable[[SymbolicInterpreter, Traced], Any]] = {
     "slice": _slice,
     "select": _select,
     "cat": _cat,
-    "mm": _mm,
+    "mm": lambda interpreter, node: interpreter.matmul(*node.args),
     "addmm": _addmm,
-    "sum": _sum,
-    "mean": _mean,
+    "sum": _reduction("sum"),
+    "mean": _reduction("mean"),
     "var_mean": _var_mean,
     "add": _scaled_sum("add"),
     "sub": _scaled_sum("sub"),

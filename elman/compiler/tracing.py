@@ -173,14 +173,3 @@ def attributes_restored(module: nn.Module) -> Iterator[None]:
 def trace_error(error: Exception) -> str:
     """The first line of an error."""
     return str(error).strip().partition("\n")[0][:200] or repr(error)
-
-
-def dump(graph: fx.Graph) -> list[str]:
-    """The graph as lines `name = operation(arguments) -> shape`, for error messages and tests."""
-    lines = []
-    for node in graph.nodes:
-        if node.op == "call_function":
-            value = node.meta.get("val")
-            shape = tuple(value.shape) if isinstance(value, Tensor) else ""
-            lines.append(f"{node.name} = {getattr(node.target, '__name__', node.target)}{node.args} -> {shape}")
-    return lines

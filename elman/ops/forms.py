@@ -9,7 +9,7 @@ from torch import Tensor
 from elman.errors import ConfigError, UnknownName
 
 
-def never(*given: Any) -> None:
+def never(*args: Any) -> None:
     """No obstacle, no drawback."""
     return None
 
@@ -42,49 +42,49 @@ class Forms(dict[str, Form]):
         self.operation = operation
         self.families.append(self)
 
-    def choose(self, *given: Any) -> Choice:
+    def choose(self, *args: Any) -> Choice:
         """The form that runs here, with the reason: its title, or why no faster one is supported.
 
         A request (`using`) for a form that this operation does not have is ignored.
         """
         if _asked in self:
-            return Choice(self.taken(*given), f"{self[_asked].title(*given)}, as asked")
-        return self.favourite(*given)
+            return Choice(self.taken(*args), f"{self[_asked].title(*args)}, as asked")
+        return self.favourite(*args)
 
-    def taken(self, *given: Any) -> str:
+    def taken(self, *args: Any) -> str:
         """The name of the form that runs; faster than `choose`, which also builds the reason."""
         if _asked not in self:
-            return self._first("", given)[0]
-        problem = self[_asked].obstacle(*given)
+            return self._first("", args)[0]
+        problem = self[_asked].obstacle(*args)
         if problem:
             raise ConfigError(f"the {_asked} form of {self.operation} cannot run: {problem}")
         return _asked
 
-    def favourite(self, *given: Any, but: str = "") -> Choice:
+    def favourite(self, *args: Any, but: str = "") -> Choice:
         """The form that runs without a request; never `but`."""
-        name, problems = self._first(but, given)
-        return Choice(name, (name == "reference" and "; ".join(problems)) or self[name].title(*given))
+        name, problems = self._first(but, args)
+        return Choice(name, (name == "reference" and "; ".join(problems)) or self[name].title(*args))
 
-    def _first(self, but: str, given: tuple[Any, ...]) -> tuple[str, Iterable[str]]:
+    def _first(self, but: str, args: tuple[Any, ...]) -> tuple[str, Iterable[str]]:
         """The first form without obstacle or drawback, and the reasons against those before it."""
-        device = next(part.device.type for part in given if isinstance(part, Tensor))
+        device = next(part.device.type for part in args if isinstance(part, Tensor))
         problems: dict[str, None] = {}
         for name, form in self.items():
             if name == but or form.device not in (None, device):
                 continue
-            problem = form.drawback(*given) or form.obstacle(*given)  # the drawback is cheaper to compute
+            problem = form.drawback(*args) or form.obstacle(*args)  # the drawback is cheaper to compute
             if not problem:
                 return name, problems
             problems[problem] = None
         raise AssertionError(f"the reference form of {self.operation} always runs")
 
-    def explain(self, *given: Any) -> str:
+    def explain(self, *args: Any) -> str:
         """Which form runs and why: "vendor: oneDNN LSTM", "reference: a recorder is listening"."""
-        return str(self.choose(*given))
+        return str(self.choose(*args))
 
-    def that_can_run(self, *given: Any) -> list[str]:
+    def that_can_run(self, *args: Any) -> list[str]:
         """All supported forms, for tests and benchmarks."""
-        return [name for name, form in self.items() if not form.obstacle(*given)]
+        return [name for name, form in self.items() if not form.obstacle(*args)]
 
 
 _asked = "auto"

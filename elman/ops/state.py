@@ -1,6 +1,6 @@
 """Functions on states: a state is a tensor or a (named) tuple of states, batch first (a pytree)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -14,7 +14,21 @@ def map_state(function: Callable[..., Tensor], state: State, *others: State) -> 
     """Applies `function` to each tensor of a state, and the matching tensors of others (a tree map)."""
     if isinstance(state, Tensor):
         return function(state, *others)
-    parts = [map_state(function, *parts) for parts in zip(state, *others, strict=True)]
+    return _tuple_like(state, [map_state(function, *parts) for parts in zip(state, *others, strict=True)])
+
+
+def leaves(state: State) -> list[Tensor]:
+    """The tensors of a state."""
+    return [state] if isinstance(state, Tensor) else [part for _, part in tensors(state)]
+
+
+def with_leaves(state: State, parts: Iterable[Tensor]) -> State:
+    """A state of the same structure with these tensors."""
+    parts = iter(parts)
+    return map_state(lambda _: next(parts), state)
+
+
+def _tuple_like(state: Any, parts: list[Any]) -> Any:
     return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
 
 
@@ -24,8 +38,7 @@ def fixed(state: State, more: int) -> State:
         return state.clone()
     if hasattr(state, "fixed"):
         return state.fixed(more)
-    parts = [fixed(part, more) for part in state]
-    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+    return _tuple_like(state, [fixed(part, more) for part in state])
 
 
 def detach(state: State) -> State:
@@ -70,5 +83,4 @@ def restore(like: State, stored: dict[str, Tensor], name: str = "state") -> Stat
     """The inverse of `tensors`: a state with the structure of `like`, of stored tensors."""
     if isinstance(like, Tensor):
         return stored[name].to(like.device)
-    parts = [restore(part, stored, f"{name}.{index}") for index, part in enumerate(like)]
-    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+    return _tuple_like(like, [restore(part, stored, f"{name}.{index}") for index, part in enumerate(like)])

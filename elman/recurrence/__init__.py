@@ -36,7 +36,7 @@ FORMS = Forms(
         ),
         "compiled": Form(compiled_cpp.run, compiled_cpp.obstacle, compiled_cpp.drawback, compiled_cpp.title, "cpu"),
         "vendor": Form(vendor.run, vendor.obstacle, vendor.drawback, vendor.title),
-        "reference": Form(reference.run, never, never, lambda *given: "the plain loop"),
+        "reference": Form(reference.run, never, never, lambda *args: "the plain loop"),
         "newton": Form(newton.run, newton.obstacle, newton.drawback, newton.title),  # on request only
     },
 )

@@ -17,7 +17,7 @@ from elman.compiler.cpu.memory_layout import SequencePlan
 from elman.compiler.errors import NoCompiler
 from elman.compiler.input_projection import InputProjection
 from elman.ops import taps
-from elman.ops.state import map_state, tensors
+from elman.ops.state import leaves, with_leaves
 from elman.shapes import Lengths, Sequence, State
 
 DTYPES = (torch.float32, torch.float64)
@@ -114,10 +114,10 @@ def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[
     sequence = plan(cell, lengths is not None)
     assert isinstance(sequence, SequencePlan)
     inputs = sequence.projection.operands(cell, x, sequence.dtype) or (cell.drive(x), None, None)
-    parts = [state] if isinstance(state, Tensor) else [part for _, part in tensors(state)]
+    parts = leaves(state)
     weights = [active_weight(cell, name) for name in sequence.names]
     ends = None if lengths is None else lengths.to(torch.int64).contiguous()
     settings = sequence, torch.is_grad_enabled(), ends
     outputs, *finals = CompiledRecurrence.apply(settings, *inputs, *parts, *weights)
     finals = [new if new.dtype == old.dtype else new.to(old.dtype) for new, old in zip(finals, parts, strict=True)]
-    return outputs, finals[0] if isinstance(state, Tensor) else map_state(lambda part: finals.pop(0), state)
+    return outputs, with_leaves(state, finals)

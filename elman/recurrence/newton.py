@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from elman.ops import taps
-from elman.ops.state import tensors
+from elman.ops.state import leaves, with_leaves
 from elman.shapes import Lengths, Sequence, State
 
 MAX_ITERATIONS = 64  # beyond, a sequential form is surely faster
@@ -60,7 +60,7 @@ def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
         return "a recorder is listening"
     if x.numel() == 0:
         return "the batch is empty"
-    state = [part for _, part in tensors(cell.initial_state(1))]
+    state = leaves(cell.initial_state(1))
     if not all(part.is_floating_point() for part in state) or len({part.shape for part in state}) > 1:
         return "parts of the state are not real, or differ in width: the Jacobian has no diagonal"
     dtypes = {one.dtype for one in (x, *cell.parameters(), *state)}
@@ -83,7 +83,7 @@ def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[
     """The reference's result within the certificate's tolerance, or that of the best sequential form; see `latest`."""
     from elman.ops.scan.reference import last_state
 
-    drive, initial = cell.drive(x), _parts(state)
+    drive, initial = cell.drive(x), leaves(state)
     _latest.clear()
     with torch.no_grad():
         states, jacobians, certificate = solve(cell, drive, state)
@@ -97,14 +97,14 @@ def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[
     if torch.is_grad_enabled() and any(part.requires_grad for part in (outputs, *news)):
         outputs, *news = _Adjoint.apply(jacobians, *before, outputs, *news)
     finals = [last_state(part, first, lengths) for part, first in zip(news, initial, strict=True)]
-    return outputs, _like(state, finals)
+    return outputs, with_leaves(state, finals)
 
 
 def solve(cell: Any, drive: Tensor, state: State) -> tuple[Parts, Jacobians, Certificate]:
     """All states (B, T, H), one tensor for each part, with the Jacobians there and the certificate."""
     from elman.ops.scan import linear_scan
 
-    initial = _parts(state)
+    initial = leaves(state)
     constant = [first.unsqueeze(1).expand(-1, drive.shape[1], *first.shape[1:]) for first in initial]
     _, *states = _steps(cell, drive, constant, state)  # the first guess: each step from the initial state
     for iteration in range(MAX_ITERATIONS + 1):
@@ -126,9 +126,9 @@ def solve(cell: Any, drive: Tensor, state: State) -> tuple[Parts, Jacobians, Cer
 
 def _confirmed(certificate: Certificate, cell: Any, drive: Tensor, states: Parts, state: State) -> Certificate:
     """The certificate, unless the last step by itself differs: if steps mix rows, are random or count calls."""
-    before = [_shifted(first, part)[:, -1] for first, part in zip(_parts(state), states, strict=True)]
-    _, new = cell.step(drive[:, -1], _like(state, before))
-    pairs = list(zip(_parts(new), [part[:, -1] for part in states], strict=True))
+    before = [_shifted(first, part)[:, -1] for first, part in zip(leaves(state), states, strict=True)]
+    _, new = cell.step(drive[:, -1], with_leaves(state, before))
+    pairs = list(zip(leaves(new), [part[:, -1] for part in states], strict=True))
     sizes = [torch.stack([(alone - batched).abs().max(), alone.abs().max()]) for alone, batched in pairs]
     error, scale = torch.stack(sizes).amax(0).tolist()
     tolerance = torch.finfo(drive.dtype).eps ** 0.5 * max(scale, 1.0)  # matmuls of other shapes sum in another order
@@ -206,8 +206,8 @@ def _sequential(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -
 def _steps(cell: Any, drive: Tensor, before: Parts, state: State) -> Parts:
     """The cell's step at all positions as one batch of B·T rows: outputs and the parts of the new states."""
     batch, time = drive.shape[:2]
-    output, new = cell.step(drive.flatten(0, 1), _like(state, [part.flatten(0, 1) for part in before]))
-    return [part.unflatten(0, (batch, time)) for part in (output, *_parts(new))]
+    output, new = cell.step(drive.flatten(0, 1), with_leaves(state, [part.flatten(0, 1) for part in before]))
+    return [part.unflatten(0, (batch, time)) for part in (output, *leaves(new))]
 
 
 def _certificate(iteration: int, targets: Parts, guesses: Parts, floor: float = 0.0) -> Certificate:
@@ -225,13 +225,3 @@ def _shifted(first: Tensor, states: Tensor) -> Tensor:
 def _next(states: Tensor) -> Tensor:
     """The value of step t + 1 at position t; zero after the last step."""
     return torch.cat([states[:, 1:], torch.zeros_like(states[:, :1])], 1)
-
-
-def _parts(state: State) -> Parts:
-    return [state] if isinstance(state, Tensor) else list(state)
-
-
-def _like(state: State, parts: Parts) -> State:
-    if isinstance(state, Tensor):
-        return parts[0]
-    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)

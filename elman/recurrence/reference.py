@@ -8,7 +8,7 @@ from torch import Tensor
 
 from elman.errors import ConfigError
 from elman.ops import taps
-from elman.ops.state import choose, tensors
+from elman.ops.state import choose, leaves
 from elman.shapes import Lengths, State
 
 
@@ -36,7 +36,7 @@ def run(cell: Any, x: Tensor, state: State, lengths: Lengths | None) -> tuple[Te
 
 def _checked_step(cell: Any, drive: Tensor, state: State) -> tuple[Tensor, State]:
     """The first step, with checks of the contract of a step: its errors are for the author of the cell."""
-    before = [(part, part._version) for _, part in tensors(state) if not part.is_inference()]
+    before = [(part, part._version) for part in leaves(state) if not part.is_inference()]
     result = cell.step(drive, state)
     name = getattr(cell, "name", type(cell).__name__)
     if not isinstance(result, tuple) or len(result) != 2:
@@ -45,7 +45,7 @@ def _checked_step(cell: Any, drive: Tensor, state: State) -> tuple[Tensor, State
         raise ConfigError(
             f"the step of {name} modifies its state in place; it must return a new one: state + x, not state.add_(x)"
         )
-    old, new = ([tuple(part.shape) for _, part in tensors(one)] for one in (state, result[1]))
+    old, new = ([tuple(part.shape) for part in leaves(one)] for one in (state, result[1]))
     if old != new:
         raise ConfigError(f"the step of {name} changes the shapes of its state from {old} to {new}")
     return result

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from elman.ops import taps
+from elman.ops.state import leaves, with_leaves
 from elman.shapes import Lengths, Sequence, State
 
 MIN_STEPS = 4  # a call of oneDNN first reorders all weights, which costs as much as about three steps
@@ -69,13 +70,13 @@ def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
 
 
 def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
-    parts = [state] if isinstance(state, Tensor) else list(state)
+    parts = leaves(state)
     if lengths is None:
         outputs, finals = _call(cell, (x,), parts, batch_first=True)
     else:
         outputs, finals = _ragged(cell, x, parts, lengths.cpu())
     finals = [final.to(part.dtype) for final, part in zip(finals, parts, strict=True)]
-    return outputs, finals[0] if isinstance(state, Tensor) else type(state)(*finals)
+    return outputs, with_leaves(state, finals)
 
 
 def _ragged(cell: Any, x: Sequence, parts: list[Tensor], lengths: Tensor) -> tuple[Sequence, list[Tensor]]:

@@ -8,7 +8,7 @@ from elman.compiler.aligned_matmul import ALIGNMENT, linear, matmul_transposed
 
 
 @pytest.mark.parametrize("width", [8, 11, 30])
-def test_filled_products_are_the_same(width: int) -> None:
+def test_padded_matmuls_equal_torch(width: int) -> None:
     """Planted: columns that fill up are given too; the bias is left out."""
     torch.manual_seed(0)
     x, weight, bias = torch.randn(2, 5, width), torch.randn(6, width), torch.randn(6)
@@ -25,7 +25,7 @@ def test_filled_products_are_the_same(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [8, 11])
-def test_rows_begin_where_many_numbers_are_read(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padded_rows_are_aligned(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: nothing is filled up."""
     seen: list[int] = []
     plain = F.linear

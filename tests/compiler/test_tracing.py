@@ -62,7 +62,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_graph_gives_the_numbers_of_its_function(name: str, kind: torch.dtype) -> None:
+def test_a_graph_computes_its_function(name: str, kind: torch.dtype) -> None:
     """Traced at other numbers. Planted: a GELU without its half; the unbiased variance; a softplus that overflows."""
     function = FUNCTIONS[name]
     x = torch.randn(4, 6, dtype=kind, generator=torch.Generator().manual_seed(0))
@@ -71,14 +71,14 @@ def test_a_graph_gives_the_numbers_of_its_function(name: str, kind: torch.dtype)
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
-def test_of_narrow_numbers_torch_knows_the_parts(kind: torch.dtype) -> None:
+def test_half_precision_uses_torchs_decompositions(kind: torch.dtype) -> None:
     """They are computed with as wide ones. Planted: ours, which lose digits."""
     x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)).to(kind)
     graph = trace(F.silu, x)
     assert torch.equal(replayed(graph, x)[0], F.silu(x))
 
 
-def test_every_operation_that_has_parts_is_tried_above(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_decomposition_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: no function that splits."""
     tried = set()
     for operation, function in list(DECOMPOSITIONS.items()):
@@ -149,7 +149,7 @@ def test_in_place_writes_into_shared_memory_are_rejected(function) -> None:
     assert torch.equal(x, torch.ones(4, 6))
 
 
-def test_one_tensor_given_twice_is_two_inputs() -> None:
+def test_one_tensor_passed_twice_is_two_inputs() -> None:
     x = torch.zeros(3)
     graph = trace(lambda x, y: x - y, x, x)
     assert replayed(graph, torch.full((3,), 5.0), torch.ones(3))[0].tolist() == [4, 4, 4]

@@ -20,7 +20,7 @@ def test_shifted_products_equal_the_definition(batch: int, time: int, channels: 
     assert_like_the_definition(shifted.run, batch, time, channels, taps, bias)
 
 
-def test_narrow_numbers_are_summed_wide() -> None:
+def test_half_precision_is_accumulated_in_float32() -> None:
     """Planted: products added up in bfloat16."""
     assert_like_the_definition(shifted.run, 2, 50, 3, 4, True, torch.bfloat16)
 

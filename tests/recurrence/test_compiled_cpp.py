@@ -87,7 +87,7 @@ def test_requires_grad_may_change(name: str) -> None:
     assert all(parameter.grad is not None for parameter in one.parameters() if check(one))
 
 
-def test_without_a_graph_there_is_none() -> None:
+def test_without_grad_mode_there_is_no_graph() -> None:
     one = cell()
     x, state = torch.randn(2, 4, 3, dtype=torch.float64), one.initial_state(2)
     with using("compiled"):
@@ -159,7 +159,7 @@ def test_only_a_plain_linear_is_fused() -> None:
     assert product(cell("invented")) is None
 
 
-def test_an_input_of_the_wrong_width_or_dtype_is_refused() -> None:
+def test_an_input_of_the_wrong_width_or_dtype_is_an_error() -> None:
     """Planted: no look at its width, which reads behind its end."""
     one = cell()
     for x in (torch.zeros(2, 3, 4, dtype=torch.float64), torch.zeros(2, 3, 3)):
@@ -167,7 +167,7 @@ def test_an_input_of_the_wrong_width_or_dtype_is_refused() -> None:
             recur(one, x, one.initial_state(2))
 
 
-def test_a_recorder_hears_every_step() -> None:
+def test_a_recorder_sees_every_step() -> None:
     one = cell()
     check(one)
     x, state = torch.randn(2, 4, 3, dtype=torch.float64), one.initial_state(2)
@@ -193,7 +193,7 @@ def test_missing_output_gradients_are_zero(wanted: str) -> None:
     assert_same(*found, tolerance=1e-10)
 
 
-def test_there_are_no_gradients_of_gradients() -> None:
+def test_double_backward_is_an_error() -> None:
     one = cell()
     x = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
     with using("compiled"):

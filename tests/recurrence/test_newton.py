@@ -83,7 +83,7 @@ def test_a_diagonal_recurrent_matrix_needs_few_iterations() -> None:
     assert newton.latest()["gradients"].iterations <= 2
 
 
-def test_after_as_many_iterations_as_steps_it_is_exact_however_chaotic() -> None:
+def test_it_is_exact_after_as_many_iterations_as_steps_even_if_chaotic() -> None:
     """As near as chaos lets two roundings be. Planted: slopes above 1 left as they are (overflow)."""
     cell, x = cell_of("gru", scale=20), torch.randn(2, 40, 3, dtype=torch.float64)
     found = everything("newton", cell, x)

@@ -23,7 +23,7 @@ def test_long_sequences_take_the_vendors_kernel() -> None:
     assert explain(cell_of("lstm").double(), X.double()) == "vendor: torch's C++ LSTM"
 
 
-def test_the_reason_for_the_reference_is_told() -> None:
+def test_explain_names_the_reason_for_the_reference() -> None:
     lstm = cell_of("lstm")
     with taps.record("*"):
         assert explain(lstm, X) == "reference: a recorder is listening"
@@ -82,7 +82,7 @@ def test_full_lengths_are_no_lengths() -> None:
 
 
 @pytest.mark.parametrize("form", [name for name, form in FORMS.items() if form.device in (None, "cpu")])
-def test_a_form_can_be_asked_for_and_is_taken(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_requested_form_runs(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
 
     def watched(name, run):
@@ -97,7 +97,7 @@ def test_a_form_can_be_asked_for_and_is_taken(form: str, monkeypatch: pytest.Mon
     assert taken == [form, "vendor"]
 
 
-def test_asking_for_what_cannot_run_is_an_error_with_the_reason() -> None:
+def test_requesting_an_unsupported_form_is_an_error_with_the_reason() -> None:
     before = cell_of("gru", reset="before")
     with using("vendor"), pytest.raises(ConfigError, match=r"vendor form .* reset before the product"):
         recur(before, X, before.initial_state(2))
@@ -105,7 +105,7 @@ def test_asking_for_what_cannot_run_is_an_error_with_the_reason() -> None:
         pass
 
 
-def test_what_was_asked_for_ends_with_its_block() -> None:
+def test_a_request_ends_with_its_block() -> None:
     lstm = cell_of("lstm")
     with using("reference"):
         with pytest.raises(ZeroDivisionError), using("vendor"):

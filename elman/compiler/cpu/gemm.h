@@ -137,11 +137,11 @@ void small_gemms(const int64_t* jobs, int64_t count) {
                 for (int64_t c = 0; c < columns; ++c) y[c] += w[k * w_inner + c];
             continue;
         }
-        const int64_t whole = (columns + 15) / 16 * 16;
+        const int64_t padded = (columns + 15) / 16 * 16;
         const bool separate = columns % WIDTH, add = jobs[11] && !separate;  // else whole vectors would be stored behind a row
-        T* const memory = (T*)std::aligned_alloc(64, whole * (inner + (separate ? rows : 0)) * sizeof(T));
-        T* const to = separate ? memory + whole * inner : y;
-        const int64_t stride = separate ? whole : leading;
+        T* const memory = (T*)std::aligned_alloc(64, padded * (inner + (separate ? rows : 0)) * sizeof(T));
+        T* const to = separate ? memory + padded * inner : y;
+        const int64_t stride = separate ? padded : leading;
         pack(w, w_column, w_inner, columns, inner, 0, columns, 0, inner, memory);
         if (column_stride == 1) panels<false>(memory, &x, 1, inner, row_stride, rows, to, stride, columns, add);
         else panels<true>(memory, &x, 1, inner, column_stride, rows, to, stride, columns, add);

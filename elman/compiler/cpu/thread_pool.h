@@ -60,9 +60,9 @@ struct Pool {
             }).detach();
     }
 
-    void run(Part given, const void* what, int64_t all) {
+    void run(Part function, const void* what, int64_t all) {
         const int64_t parts = std::min(all, CHUNKS * threads);
-        part.store(given), task.store(what), count.store(all), chunks.store(parts);
+        part.store(function), task.store(what), count.store(all), chunks.store(parts);
         unfinished.store(parts);
         ticket.store(((ticket.load() | LEFT) + 1) | (uint64_t)parts);
         ticket.notify_all();

@@ -26,7 +26,7 @@ FORMS = Forms(
     "layer norm",
     {
         "kernel": Form(kernel.run, kernel.obstacle, never, _title, "cuda"),
-        "reference": Form(reference, never, never, lambda *given: "torch's layer norm"),
+        "reference": Form(reference, never, never, lambda *args: "torch's layer norm"),
     },
 )
 choose, explain = FORMS.choose, FORMS.explain
@@ -34,8 +34,8 @@ choose, explain = FORMS.choose, FORMS.explain
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
     """Over the last axis, with statistics in float32 at least."""
-    given = x, weight, bias, eps
-    return FORMS[FORMS.taken(*given)].run(*given)
+    args = x, weight, bias, eps
+    return FORMS[FORMS.taken(*args)].run(*args)
 
 
 class LayerNorm(nn.LayerNorm):

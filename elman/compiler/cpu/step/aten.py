@@ -99,9 +99,7 @@ class AtenLowering:
     ) -> list[Value]:
         mean = self.loops.reduction("mean", value.dtype, value, axes, True)
         centred = self.loops.pointwise("({0} - {1})", value.dtype, [value, mean])
-        total = self.loops.reduction(
-            "sum", value.dtype, self.loops.pointwise("({0} * {0})", value.dtype, [centred]), axes, True
-        )
+        total = self.sum_of_squares(centred, axes, True)
         count = math.prod(value.shape) // math.prod(total.shape) - (1 if correction is None else correction)
         variance = self.loops.pointwise("({0} * {1})", value.dtype, [total, 1 / count if count > 0 else math.inf])
         results = [variance, mean]
@@ -117,9 +115,7 @@ class AtenLowering:
     def norm(self, value: Value, order: float = 2, axes: Any = None, keepdim: bool = False, **_: Any) -> Value:
         if order != 2:
             raise CannotCompile(f"a norm of order {order} is not supported")
-        total = self.loops.reduction(
-            "sum", value.dtype, self.loops.pointwise("({0} * {0})", value.dtype, [value]), axes, keepdim
-        )
+        total = self.sum_of_squares(value, axes, keepdim)
         return self.loops.pointwise("std::sqrt({0})", value.dtype, [total])
 
     def clamp(self, value: Value, low: float | None = None, high: float | None = None) -> Value:

@@ -25,16 +25,16 @@ class _Step(nn.Module):
         return self.model.step(token, state)
 
 
-def compile_step(model: Any, weights: str = "fp32", given: Tensor | None = None) -> CompiledStep:
+def compile_step(model: Any, weights: str = "fp32", example: Tensor | None = None) -> CompiledStep:
     """Compiles `model.step` with weights in fp32 or int8; raises `CannotCompile` with the reason.
 
-    `given`: an example of the step's input; by default a token.
+    `example`: one of the step's input; by default a token.
     """
     module = _Step(model)
     tensors = named_tensors(module)
     if any(tensor.device.type != "cpu" for tensor in tensors.values()):
         raise CannotCompile("the model is not on the CPU")
-    token = torch.zeros(1, dtype=torch.long) if given is None else given
+    token = torch.zeros(1, dtype=torch.long) if example is None else example
     if hasattr(model, "machine_code"):
         return CompiledStep(handwritten(model, tensors, token), list(tensors.values()))
     try:

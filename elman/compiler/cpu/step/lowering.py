@@ -37,7 +37,7 @@ class LoweredStep(NamedTuple):
     parameters: list[fx.Node]
     state: list[Tensor]  # shapes and types, on the meta device
     windows: dict[int, SlidingWindow]  # parts of the state that are sliding windows, by number
-    given: Tensor
+    input: Tensor
     output: Tensor
 
 
@@ -58,15 +58,15 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> LoweredSte
             values[node] = Value.contiguous(buffer, node.meta["val"].shape)
         return values[node]
 
-    given, *state = inputs[parameters:]
+    input, *state = inputs[parameters:]
     (results,) = (node.args[0] for node in graph.nodes if node.op == "output")
     _check_state(state, results[1:])
     appends = find_windows(state, results[1:])
     windows = {node.all_input_nodes[0]: window for node, window in appends.items()}
-    for number, node in enumerate([given, *state]):
+    for number, node in enumerate([input, *state]):
         value = node.meta["val"]
         shape = windows[node].shape if node in windows else value.shape
-        buffer = Buffer(f"s{number}", "given" if node is given else "state", math.prod(shape), value.dtype)
+        buffer = Buffer(f"s{number}", "given" if node is input else "state", math.prod(shape), value.dtype)
         values[node] = Value.contiguous(buffer, shape)
     for node in graph.nodes:
         if node.op != "call_function" or node in constant:
@@ -90,7 +90,7 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> LoweredSte
     packs = [Weight(plain[pack.matrix.buffer], pack.matrix.layout, pack.format) for pack in lowering.matmuls.packed]
     pointers = [_pointer(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used)]
     pointers += [f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))]
-    pointers += [_pointer(values[given].buffer, "given")]
+    pointers += [_pointer(values[input].buffer, "given")]
     for n, node in enumerate(state):
         memory, c_dtype = f"state[{n}]", c_type(values[node].dtype)
         memory = windows[node].pointer(c_dtype, memory) if node in windows else memory
@@ -110,7 +110,7 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> LoweredSte
         parameters=inputs[:parameters],
         state=[node.meta["val"] for node in state],
         windows={number: windows[node] for number, node in enumerate(state) if node in windows},
-        given=given.meta["val"],
+        input=input.meta["val"],
         output=results[0].meta["val"],
     )
 

@@ -1,6 +1,7 @@
 """Runs a compiled step: one step per call, or a whole sampling loop in C++ without returning to Python."""
 
 import ctypes
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,11 +28,11 @@ class Runner:
         assert shapes == known, f"the state has shapes {shapes}; the program needs {known}"
         self._memory = [self._allocate(number, part) for number, part in enumerate(state)]
         self._pointers = [pointers([pair[side] for pair in self._memory]) for side in (0, 1)]
-        self.given = torch.empty(like.given.shape, dtype=like.given.dtype)
+        self.input = torch.empty(like.input.shape, dtype=like.input.dtype)
         self.output = torch.empty(like.output.shape, dtype=like.output.dtype)
         self._scratch_memory = aligned(like.scratch)
         self._scratch = address(self._scratch_memory)
-        self._given, self._output = address(self.given), address(self.output)
+        self._input_address, self._output = address(self.input), address(self.output)
         self._now = 0
 
     def _allocate(self, number: int, part: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,17 +53,22 @@ class Runner:
             for n, pair in enumerate(self._memory)
         ]
 
-    def step(self, given: Tensor) -> Tensor:
+    def step(self, x: Tensor) -> Tensor:
         """The output, which the next step overwrites."""
-        self.given.copy_(given)
+        self.input.copy_(x)
         self.advance()
         return self.output
 
     def advance(self) -> None:
-        """One step from `given` to `output`."""
+        """One step from `input` to `output`."""
         before, after = self._pointers[self._now], self._pointers[1 - self._now]
-        self.program.library.step(self.program.weights, self._scratch, self._given, before, after, self._output)
+        self.program.library.step(self.program.weights, self._scratch, self._input_address, before, after, self._output)
         self._now = 1 - self._now
+
+    def _step_arguments(self) -> tuple[Any, ...]:
+        """What the loops of sampling.h need to take steps."""
+        before, after = self._pointers[self._now], self._pointers[1 - self._now]
+        return self.program.library.step, self.program.weights, self._scratch, before, after, self._output
 
     def run(self, rules: Rules, uniforms: Tensor, recent: Tensor, final: bool) -> tuple[list[int], list[float]]:
         """Samples tokens and steps on, one for each uniform random number, or until the end-of-text token.
@@ -74,12 +80,7 @@ class Runner:
         tokens, log_probs = torch.empty(count, dtype=torch.long), torch.empty(count, dtype=torch.double)
         work = torch.empty(2 * rules.vocab)
         chosen = build.runtime().run(
-            self.program.library.step,
-            self.program.weights,
-            self._scratch,
-            self._pointers[self._now],
-            self._pointers[1 - self._now],
-            self._output,
+            *self._step_arguments(),
             ctypes.byref(rules),
             *map(address, (uniforms, recent, work)),
             ctypes.c_int64(count),
@@ -98,12 +99,7 @@ class Runner:
         nats, work = torch.empty(count, dtype=torch.double), torch.empty(vocab)
         inputs, targets = inputs.contiguous(), targets.contiguous()
         build.runtime().follow(
-            self.program.library.step,
-            self.program.weights,
-            self._scratch,
-            self._pointers[self._now],
-            self._pointers[1 - self._now],
-            self._output,
+            *self._step_arguments(),
             ctypes.c_int64(vocab),
             *map(address, (inputs, targets, work)),
             ctypes.c_int64(count),

@@ -74,19 +74,19 @@ void keep_nucleus(float* values, int64_t size, double mass) {
     }
 }
 
-// Inverse-CDF sampling: the token at which the cumulative sum of the weights passes `place` (0 to 1) of the total.
-int64_t draw(const float* weights, int64_t size, double place) {
-    place *= total(weights, size);
+// Inverse-CDF sampling: the token at which the cumulative sum of the weights passes `quantile` (0 to 1) of the total.
+int64_t draw(const float* weights, int64_t size, double quantile) {
+    quantile *= total(weights, size);
     double sum = 0;
     int64_t from = 0, last = 0;
     for (; from + BLOCK < size; from += BLOCK) {
         const double part = total(weights + from, BLOCK);
-        if (sum + part > place) break;
+        if (sum + part > quantile) break;
         sum += part;
     }
     for (int64_t n = from; n < size; ++n) {
         if (weights[n] > 0) last = n;
-        if ((sum += weights[n]) > place && weights[n] > 0) return n;
+        if ((sum += weights[n]) > quantile && weights[n] > 0) return n;
     }
     return last;
 }
@@ -131,15 +131,15 @@ int64_t choose(const float* logits, const Rules& rules, const int64_t* recent, d
                 shaped[token] = (float)(logits[token] > 0 ? logits[token] / rules.penalty : logits[token] * rules.penalty);
         }
     }
-    const float* given = changed ? shaped : logits;
+    const float* scores = changed ? shaped : logits;
     int64_t token;
     if (rules.temperature == 0) {
-        token = std::max_element(given, given + vocab) - given;
+        token = std::max_element(scores, scores + vocab) - scores;
     } else {
         if (changed || rules.temperature != 1) {
-            const float top = top_of(given, vocab);
+            const float top = top_of(scores, vocab);
             const double inverse = 1 / rules.temperature;
-            for (int64_t n = 0; n < vocab; ++n) work[n] = exponential((float)((given[n] - top) * inverse));
+            for (int64_t n = 0; n < vocab; ++n) work[n] = exponential((float)((scores[n] - top) * inverse));
         }
         if (rules.top_k > 0 && rules.top_k < vocab) keep(work, vocab, largest(work, vocab, rules.top_k).back(), rules.top_k);
         if (rules.top_p < 1) keep_nucleus(work, vocab, rules.top_p);
@@ -168,8 +168,8 @@ extern "C" int64_t run(
         if (final && n + 1 == count) return count;
         std::copy(recent + 1, recent + rules->window, recent);
         recent[rules->window - 1] = token;
-        const int64_t given = token == rules->end ? rules->start : token;
-        step(weights, scratch, &given, state, next, logits);
+        const int64_t input = token == rules->end ? rules->start : token;
+        step(weights, scratch, &input, state, next, logits);
         std::swap(state, next);
     }
     return count;
