@@ -1,6 +1,14 @@
-"""Models: stacks of layers with something to predict."""
+"""Models: stacks of layers with an input embedding and an output head, and n-grams."""
 
-from elman.models.base import KINDS, MODELS, TASK_MODELS, Prediction, SequenceModel, cannot_step, prediction_of
+from elman.models.base import (
+    LIKELIHOOD_OF,
+    MODELS,
+    TASK_MODELS,
+    Prediction,
+    SequenceModel,
+    masked_model_error,
+    prediction_of,
+)
 from elman.models.classifier import Classifier, ClassifierConfig
 from elman.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, Transducer, TransducerConfig
 from elman.models.language_model import LanguageModel
@@ -11,7 +19,7 @@ from elman.models.stack import Stack, StackConfig
 from elman.models.tagger import Tagger, TaggerConfig
 
 __all__ = [
-    "KINDS",
+    "LIKELIHOOD_OF",
     "MODELS",
     "TASK_MODELS",
     "Classifier",
@@ -32,6 +40,6 @@ __all__ = [
     "TaggerConfig",
     "Transducer",
     "TransducerConfig",
-    "cannot_step",
+    "masked_model_error",
     "prediction_of",
 ]

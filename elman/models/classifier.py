@@ -1,4 +1,4 @@
-"""Classifier: word vectors, any stack of layers, one vector for the text, and a score for each label."""
+"""Text classifier: word embeddings, any stack of layers, pooling over time, and a linear output over labels."""
 
 from typing import Any, ClassVar, Literal
 
@@ -9,62 +9,64 @@ from torch.nn import functional as F
 
 from elman.batches.examples import Examples, Ragged
 from elman.errors import ConfigError
+from elman.layers.base import at_least_float32
 from elman.models.base import TASK_MODELS
-from elman.models.pooling import Kind, Pooling
-from elman.models.stack import Entry, Stack, StackConfig
+from elman.models.pooling import Pooling, PoolingType
+from elman.models.stack import LayerSpec, Stack, StackConfig
 from elman.ops.dropout import embedded
 from elman.ops.taps import stepping, tap
 from elman.shapes import State
 
 
 class ClassifierConfig(StackConfig):
-    """A stack that reads the whole text, and how it comes to a verdict."""
+    """Settings of the classifier: a stack over the whole text, pooling and output."""
 
     both_sides: ClassVar[bool] = True
 
     type: Literal["classifier"] = "classifier"  # type: ignore[assignment]
-    """Kind of model: a stack that tells which labels a text has."""
-    pattern: list[Entry] = Field(default_factory=lambda: list[Entry]([{"lstm": {}}]))
-    """Layers from bottom to top, as in a stack; those that see both sides may be among them. Without any, [], the
-    word vectors themselves are pooled: a text is then a bag of words."""
+    """Model type: a stack that classifies texts."""
+    pattern: list[LayerSpec] = Field(default_factory=lambda: list[LayerSpec]([{"lstm": {}}]))
+    """Layers from bottom to top, as in a stack; bidirectional layers are allowed. [] pools the word embeddings
+    themselves (bag of words)."""
     tied_embeddings: bool = False
-    """Of no effect: labels are no words."""
-    pooling: Kind = "last"
-    """How the outputs of all positions become one vector: the last one, their mean, the largest value of each unit, or
-    a mean whose weights are learned (Yang et al., 2016)."""
+    """No effect: labels have no embeddings to tie."""
+    pooling: PoolingType = "last"
+    """Pooling over positions: the last output, the mean, the maximum of each unit, or attention pooling (Yang et al.,
+    2016)."""
     head_size: int = Field(0, ge=0)
-    """Units of a hidden layer with ReLU between that vector and the labels; 0 for none."""
+    """Units of a hidden layer with ReLU between pooling and labels; 0: none."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Share of the truth that training spreads evenly over all labels (Szegedy et al., 2016)."""
+    """Label smoothing: share of the target distribution that is spread evenly over all labels (Szegedy et al.,
+    2016)."""
     class_weights: Literal["none", "balanced"] | dict[str, float] = "none"
-    """What training multiplies the loss of each label by: by name, others 1; or balanced, as if all were equally
-    frequent. Of several labels, the loss of those a text has."""
+    """Weight of each label in the training loss, by name (others 1); balanced: inverse to the label's frequency. In
+    multi-label tasks it weights the positive labels."""
     every_token: bool = False
-    """Train the label at every position, on what was read so far: a running verdict. Needs causal layers."""
+    """Train to predict the label at every position from the prefix (running prediction). Needs causal layers."""
 
     @field_validator("pattern", mode="before")
     @classmethod
-    def _entries(cls, pattern: Any) -> list[Entry]:
+    def _entries(cls, pattern: Any) -> list[LayerSpec]:
         return [] if pattern == [] else super()._entries(pattern)
 
     @model_validator(mode="after")
-    def _enough(self) -> "ClassifierConfig":
+    def _num_layers_needs_a_pattern(self) -> "ClassifierConfig":
         if self.num_layers and not self.pattern:
-            raise ValueError(f"num_layers is {self.num_layers}, but the pattern names no layer to repeat")
+            raise ValueError(f"num_layers is {self.num_layers}, but the pattern is empty")
         return self
 
 
 @TASK_MODELS["classify"].register("classifier")
 class Classifier(nn.Module):
-    """Reads `text`, answers with `label`: a number, or a one for each of `several` that the text has."""
+    """Classifies `text` as `label`: an index, or with `several` a 0/1 vector of labels."""
 
     Config = ClassifierConfig
     sites: ClassVar = {
-        "embedding": "word vectors of the text, before dropout (x)",
-        "position": "what is added to a word vector for its place, with model.positions (p)",
-        "pooling.weights": "weight of each position in the vector of the text; with pooling max there is none",
-        "pooling.vector": "the vector of the text; of the text so far, where verdicts are running",
-        "output.logits": "scores of all labels, before softmax or sigmoid",
+        "embedding": "word embeddings of the text, before dropout (x)",
+        "position": "position embedding added to each word, with model.positions (p)",
+        "pooling.weights": "pooling weight of each position; none with pooling max",
+        "pooling.vector": "pooled vector of the text, or of each prefix",
+        "output.logits": "logits of all labels, before softmax or sigmoid",
     }
     class_weights: Tensor
 
@@ -87,8 +89,8 @@ class Classifier(nn.Module):
         self.causal = not two_way
         if config.every_token and two_way:
             raise ConfigError(
-                f"model.every_token: a verdict on what was read so far needs layers that do not see what comes, but "
-                f"{two_way[0]} does; take causal ones, like lstm, or leave every_token out"
+                f"model.every_token: predictions for prefixes need causal layers, but {two_way[0]} is bidirectional; "
+                "use causal layers, such as lstm, or remove every_token"
             )
         width = self.stack.output_size
         self.pooling = Pooling(config.pooling, width)
@@ -100,13 +102,13 @@ class Classifier(nn.Module):
 
     @property
     def unit(self) -> str:
-        """What a batch's loss is a mean over: examples, or positions of their texts."""
+        """What the loss of a batch is averaged over: examples, or the positions of field `text`."""
         return "text" if self.config.every_token else ""
 
     def batch_loss(self, batch: Examples, state: State | None = None) -> tuple[Tensor, None]:
-        """Nats summed over examples, or over positions with `every_token`; of several labels, over these too.
+        """Sum of nats over examples, or with `every_token` over positions; multi-label: also over labels.
 
-        Smoothing and weights are for training: in evaluation these are the nats of the truth.
+        Label smoothing and class weights apply in training only.
         """
         text, truth = batch.ragged("text"), self._truth(batch)
         if self.config.every_token:
@@ -119,14 +121,14 @@ class Classifier(nn.Module):
 
     @torch.no_grad()
     def probabilities(self, batch: Examples) -> Tensor:
-        """Of each label (batch, labels): shares of one, or each for itself where a text can have several."""
+        """Probability of each label (batch, labels): softmax, or with `several` sigmoid."""
         return self._probabilities(self.logits(batch.ragged("text")))
 
     @torch.no_grad()
     def verdicts(self, batch: Examples) -> Tensor:
-        """The same after each token (batch, time, labels); padding gives rubbish.
+        """Label probabilities after each token (batch, time, labels); undefined at padding.
 
-        Where layers see both sides, each beginning of the text is read anew.
+        With bidirectional layers, each prefix is processed separately.
         """
         text = batch.ragged("text")
         if self.causal:
@@ -138,29 +140,26 @@ class Classifier(nn.Module):
         return torch.stack(verdicts, 1) if verdicts else self.output.weight.new_zeros(batch.size, 0, self.labels)
 
     def logits(self, text: Ragged) -> Tensor:
-        """Scores of all labels for each whole text (batch, labels)."""
+        """Logits of all labels for each text (batch, labels)."""
         pooled = self.pooling(self._features(text), text.mask())
         logits = self._head(pooled.unsqueeze(1)).squeeze(1)
         with stepping():
             return tap("output.logits", logits)
 
     def running_logits(self, text: Ragged) -> Tensor:
-        """Scores of all labels after each token (batch, time, labels); for layers that read one way."""
+        """Logits of all labels after each token (batch, time, labels); needs causal layers."""
         return tap("output.logits", self._head(self.pooling.running(self._features(text), text.mask())))
 
     def _features(self, text: Ragged) -> Tensor:
         config = self.config
         x = embedded(text.values, self.embedding.weight, config.embedding_dropout, self.training)
         x = tap("embedding", x * self.scale)
-        x = self.stack.drop(x, config.dropout if config.input_dropout is None else config.input_dropout)
-        return self.stack(x, None, text.lengths)[0]
+        return self.stack(self.stack.drop_input(x), None, text.lengths)[0]
 
     def _head(self, pooled: Tensor) -> Tensor:
-        config = self.config
-        share = config.dropout if config.output_dropout is None else config.output_dropout
-        x = self.stack.drop(pooled.to(self.output.weight.dtype), share)
+        x = self.stack.drop_output(pooled.to(self.output.weight.dtype))
         if self.hidden is not None:
-            x = self.stack.drop(self.hidden(x).relu(), share)
+            x = self.stack.drop_output(self.hidden(x).relu())
         return self.output(x)
 
     def _truth(self, batch: Examples) -> Tensor:
@@ -169,7 +168,7 @@ class Classifier(nn.Module):
         return batch.plain("label").long()
 
     def _nats(self, logits: Tensor, truth: Tensor) -> Tensor:
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = at_least_float32(logits)
         weights = self.class_weights.to(logits.dtype) if self.training else None
         smoothing = self.config.label_smoothing if self.training else 0.0
         if self.several:
@@ -178,5 +177,5 @@ class Classifier(nn.Module):
         return F.cross_entropy(logits, truth, weights, label_smoothing=smoothing, reduction="sum")
 
     def _probabilities(self, logits: Tensor) -> Tensor:
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = at_least_float32(logits)
         return logits.sigmoid() if self.several else logits.softmax(-1)

@@ -23,11 +23,11 @@ from elman.pipeline.resume import agreed, source_of
 from elman.pipeline.sizes import fit_size
 from elman.pipeline.tasks.base import changed, check_figure
 from elman.pipeline.tasks.places import unplaced
-from elman.runs import Checkpoint, Metrics, Run, atomic_write, environment
+from elman.runs import Checkpoint, MetricsLog, Run, atomic_write, environment
 from elman.runs.files import discard
-from elman.training import Counting, Report, Trainer, Validation, World, joined
+from elman.training import CountTrainer, Report, Trainer, Validation, World, joined
 from elman.training.loop import INTERRUPTED
-from elman.training.suggested_rate import told
+from elman.training.suggested_rate import suggested_rate_notes
 
 Listener = Callable[[Report], None]
 LOGGED = ("step", "validation")  # the reports that are the same in every repetition of a run
@@ -105,13 +105,13 @@ class Session:
         torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # each process drops other units
         batches, training = task.training_batches(self.prepared, self.recipe), self.recipe.training
         validate = self._validate if "valid" in self.prepared.stores else None
-        kind: Any = Counting if getattr(self.model, "fits_by_counting", False) else Trainer
+        kind: Any = CountTrainer if getattr(self.model, "fits_by_counting", False) else Trainer
         self.trainer = kind(self.model, batches, training, device=self.device, world=world, validate=validate)
         self.best, self.last = self.run.best, self.run.last
-        self.metrics = Metrics(self.run.metrics) if world.leads else None
+        self.metrics = MetricsLog(self.run.metrics) if world.leads else None
         self.found: Checkpoint | None = None  # the best weights that are not on disk yet
         self.notes += unplaced(self.model)
-        self.notes += told(training, self.trainer.config)
+        self.notes += suggested_rate_notes(training, self.trainer.config)
         self.notes += task.notes(batches, self.prepared, self.recipe)
         self.notes += task.too_long(self.model, self.prepared, self.recipe)
 

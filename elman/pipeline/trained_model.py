@@ -16,7 +16,7 @@ from elman.generation import Ensemble, Generated, GenerationConfig, StreamScorer
 from elman.inspection.inspected_text import InspectedText
 from elman.inspection.precision import in_precision
 from elman.inspection.trace import Trace, trace
-from elman.models import KINDS, EncoderDecoder, cannot_step, prediction_of
+from elman.models import LIKELIHOOD_OF, EncoderDecoder, masked_model_error, prediction_of
 from elman.models.hugging_face import is_hugging_face
 from elman.ops import taps
 from elman.pipeline.devices import choose_device, choose_threads
@@ -110,7 +110,7 @@ class TrainedModel:
     @property
     def kind(self) -> str:
         """What its scores are: likelihood, or pseudo-likelihood, which compares with its like only."""
-        return KINDS[prediction_of(self.model)]
+        return LIKELIHOOD_OF[prediction_of(self.model)]
 
     def generate(self, prompt: str = "", **settings: Any) -> str:
         """What the model writes after the prompt; settings as in the recipe's section `generation`."""
@@ -201,5 +201,5 @@ class TrainedModel:
 
     def _generation(self, settings: Mapping[str, Any]) -> GenerationConfig:
         if prediction_of(self.model) == "masked":
-            raise cannot_step()
+            raise masked_model_error()
         return GenerationConfig.make({**self.recipe.generation.plain(), **settings}, where="generation")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from elman.batches import Buckets, Examples, ExampleStore, together
+from elman.batches import Buckets, Examples, ExampleStore, collate
 from elman.batches.groups import groups
 from elman.corpus import Corpus, Repairs
 from elman.errors import DataError
@@ -169,4 +169,4 @@ def similar(rows: Sequence[Mapping[str, Any]], by: str, size: int, model: Any) -
     order = sorted(range(len(rows)), key=lambda place: -len(rows[place][by]))
     device = device_of(model)
     for some in chunks(order, size):
-        yield some, together([rows[place] for place in some]).to(device)
+        yield some, collate([rows[place] for place in some]).to(device)

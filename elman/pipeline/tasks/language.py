@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
-from elman.batches import Documents, Lanes, Stream, TokenStore
+from elman.batches import Documents, ParallelStreams, Stream, TokenStore
 from elman.corpus import Corpus, open_corpus
 from elman.errors import ConfigError, DataError
 from elman.evaluation import Likelihood, compare, evaluate, excess
@@ -154,7 +154,7 @@ class LanguageModelling(Task):
 
     def evaluation_batches(
         self, prepared: Prepared, split: str, recipe: "Recipe", quick: bool = False
-    ) -> tuple[Lanes | Documents, str]:
+    ) -> tuple[ParallelStreams | Documents, str]:
         """Every token of a split once, and a sentence on the context it has. `quick` trades context for speed."""
         store, settings, corpus = prepared.stores[split], recipe.evaluation, prepared.corpus
         masked = prediction_of(MODELS[recipe.model.type]) == "masked"  # type: ignore[attr-defined]
@@ -167,13 +167,15 @@ class LanguageModelling(Task):
             return batches, f"each {corpus.unit} on its own{cut}"
         if masked:
             lanes = max(1, min(settings.batch_size, store.facts.tokens // length))  # changes speed only
-            return Lanes(store, lanes, length), f"pieces of {length} tokens, each on its own, both sides in sight"
+            return ParallelStreams(
+                store, lanes, length
+            ), f"pieces of {length} tokens, each on its own, both sides in sight"
         lanes = settings.lanes
         if quick:
             longest = store.facts.tokens // (8 * recipe.training.sequence_length)
             lanes = max(1, min(recipe.training.batch_size, longest))
         pieces = "" if lanes == 1 else f", cut into {lanes} lanes that each start afresh"
-        return Lanes(store, lanes, settings.sequence_length), f"one stream, state carried over{pieces}"
+        return ParallelStreams(store, lanes, settings.sequence_length), f"one stream, state carried over{pieces}"
 
     def validate(self, model: Any, prepared: Prepared, recipe: "Recipe") -> Validation:
         batches, context = self.evaluation_batches(prepared, "valid", recipe, quick=True)

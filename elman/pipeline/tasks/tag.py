@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from elman.batches import together
+from elman.batches import collate
 from elman.batches.tagging import WordsConfig, WordTable
 from elman.config import Config
-from elman.corpus import Corpus, Repairs, Tagged, TaggedConfig, TaggedCorpus, TagSet
+from elman.corpus import Corpus, Repairs, TaggedConfig, TaggedCorpus, TaggedSentence, TagSet
 from elman.errors import ConfigError
-from elman.evaluation import judge_tags
+from elman.evaluation import score_tags
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.tagging import entity_f1
 from elman.inspection.inspected_text import InspectedText
@@ -151,7 +151,7 @@ class Tag(ExampleTask):
                 found += self._named(*model.best_tags(batch))
         order = np.argsort(self.numbers(store, recipe))
         gold, found = [gold[place] for place in order], [found[place] for place in order]
-        score = judge_tags(gold, found)
+        score = score_tags(gold, found)
         scores: Settings = {"accuracy": score.accuracy, "accuracy_interval": score.intervals["accuracy"]}
         if self.tags.marks_entities:
             for name in ("precision", "recall", "f1"):
@@ -167,7 +167,7 @@ class Tag(ExampleTask):
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
         for sentences in chunks(numbered(lines, _words)):
-            rows = [self.table.encode(Tagged(tuple(words))) for words in sentences]
+            rows = [self.table.encode(TaggedSentence(tuple(words))) for words in sentences]
             self.watch(model, rows)
             tags: list[tuple[str, ...]] = [()] * len(rows)
             chances: list[Any] = [None] * len(rows)
@@ -188,10 +188,10 @@ class Tag(ExampleTask):
         words = _words(text)
         if not words:
             raise ConfigError(f"{text!r}: has no word to look at")
-        row = self.table.encode(Tagged(tuple(words)))
+        row = self.table.encode(TaggedSentence(tuple(words)))
 
         def run(copies: int, pads: int = 0) -> Any:
-            return model(together([row] * copies).padded(pads).to(device_of(model)))
+            return model(collate([row] * copies).padded(pads).to(device_of(model)))
 
         return InspectedText(model, run, {"": words}, "tag", self.tags.names.__getitem__)
 

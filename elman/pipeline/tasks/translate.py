@@ -11,11 +11,11 @@ import numpy as np
 from pydantic import BeforeValidator, SerializeAsAny
 from torch import Tensor
 
-from elman.batches import together
+from elman.batches import collate
 from elman.config import Config
 from elman.corpus import Corpus, PairCorpus, PairDocument, PairsConfig, Repairs
 from elman.errors import ConfigError
-from elman.evaluation import judge_translations, why_no_bleu
+from elman.evaluation import score_translations, why_no_bleu
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.inspection.attention_map import alignment, attention_hits, draw_map
 from elman.inspection.inspected_text import InspectedText
@@ -226,7 +226,7 @@ class Translate(ExampleTask):
         given = self.predict(model, (source for source, _ in pairs), changed, False)
         written = [answer["target"] for answer in given]
         references = [target for _, target in pairs]
-        found = judge_translations(written, references, bleu=not why_no_bleu(references), samples=samples)
+        found = score_translations(written, references, bleu=not why_no_bleu(references), samples=samples)
         scores: Settings = {}
         for name, measure in found.items():
             scores |= {name: measure.value, f"{name}_interval": measure.interval}
@@ -257,7 +257,7 @@ class Translate(ExampleTask):
             {"source": self.source.encode(pair.text), "target": np.append(self.target.encode(pair.target), end)}
             for pair in pairs
         ]
-        batch = together(rows).to(device_of(model))
+        batch = collate(rows).to(device_of(model))
         return alignment(model, batch.ragged("source"), batch.ragged("target"))
 
     def pictures(self, model: Any, prepared: Prepared, recipe: "Recipe", folder: Path) -> None:
@@ -327,7 +327,7 @@ class Translate(ExampleTask):
         }
 
         def run(copies: int, pads: int = 0) -> Any:
-            batch = together([{"source": read, "target": written}] * copies).padded(pads).to(device_of(model))
+            batch = collate([{"source": read, "target": written}] * copies).padded(pads).to(device_of(model))
             return model(batch.ragged("source"), batch.ragged("target"))
 
         return InspectedText(model, run, tokens, "next", self.target.token, written.tolist(), "encoder.embedding")
