@@ -97,8 +97,9 @@ class Attention(HeadedLayer):
     def step(self, x: Step, state: AttentionState | Ring) -> tuple[Step, AttentionState | Ring]:
         sequence = x.unsqueeze(1)
         with stepping(False):
-            run = self._step_ring if isinstance(state, Ring) else self.forward
-            outputs, after = run(sequence, state)  # type: ignore[operator]
+            outputs, after = (
+                self._step_ring(sequence, state) if isinstance(state, Ring) else self.forward(sequence, state)
+            )
         return outputs.squeeze(1), after
 
     def _step_ring(self, x: Sequence, ring: Ring) -> tuple[Sequence, Ring]:
