@@ -38,7 +38,7 @@ class KernelBuilder:
         self.itemsize = itemsize
         self.tf32 = itemsize == 4 and precision == "tf32"
         self.templates = op_templates(itemsize, self.tf32)
-        self.kinds = program.shapes()
+        self.shapes = program.shapes()
         self.size, self.width = program.size, padded(program.size)
         self.num_programs = part.programs(program.size)
         self.schedule: Schedule = schedule(program, saved, single=self.num_programs == 1)
@@ -73,11 +73,11 @@ class KernelBuilder:
         self.lines.append("    " * depth + line)
 
     def value(self, index: int) -> str:
-        return literal(self.program, index) if self.kinds[index] == CONSTANT else f"v{index}"
+        return literal(self.program, index) if self.shapes[index] == CONSTANT else f"v{index}"
 
     def broadcast(self, index: int) -> str:
         """A node as [R, U]."""
-        return self.value(index) if self.kinds[index] == UNITS else f"({self.value(index)} + zeros)"
+        return self.value(index) if self.shapes[index] == UNITS else f"({self.value(index)} + zeros)"
 
     def step_input(self, number: int) -> str:
         return f"unpack(x{number}, history.dtype.element_ty)"

@@ -194,7 +194,7 @@ class Emitter:
         elif node.op == "matmul":
             if index == b.products[node.args][0]:
                 self.matmul.multiply(node.args, b.products[node.args])
-        elif b.kinds[index] != CONSTANT:
+        elif b.shapes[index] != CONSTANT:
             values = [b.value(arg) for arg in node.args]
             b.write(f"v{index} = {b.templates[node.op].format(*values)}", 2)
 

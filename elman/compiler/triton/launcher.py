@@ -93,15 +93,10 @@ class Kernel:
         assert unit_stride == 1
         kernel_timeout.check(device)
         flag = kernel_timeout.of(device)[0]
-        final = torch.empty(
-            directions * len(program.next_state), batch, program.size, dtype=torch.float32, device=device
-        )
+        shape, parts, summed = (batch, program.size), len(program.next_state), len(program.accumulated)
+        final = torch.empty(directions * parts, *shape, dtype=torch.float32, device=device)
         # arguments that the kernel never touches get some other tensor
-        sums = (
-            final.new_empty(directions * len(program.accumulated), batch, program.size)
-            if program.accumulated
-            else final
-        )
+        sums = final.new_empty(directions * summed, *shape) if summed else final
         if partial_sums is None:
             partial_sums = final.new_empty(self.partial_sums(batch, time)) if self.emitted.totals else final
         if new_history:

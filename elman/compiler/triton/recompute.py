@@ -20,7 +20,7 @@ class RecomputeKernel:
     H units, so totals need no exchange."""
 
     def __init__(self, program: StepIR, wanted: tuple[int, ...], saved: Container[int], itemsize: int):
-        self.program, self.wanted, self.kinds = program, wanted, program.shapes()
+        self.program, self.wanted, self.shapes = program, wanted, program.shapes()
         read = ("matmul", "load", "state", "active")
         nodes = [Node("input") if n in saved or node.op in read else node for n, node in enumerate(program.nodes)]
         self.order = [(index, nodes[index]) for index in sorted(dependencies(nodes, wanted))]
@@ -40,7 +40,7 @@ class RecomputeKernel:
         arguments: list[Any] = [count, shape[1]]
         for index in self.inputs:
             tensor = value(index)
-            tensor = tensor if tensor.stride(-1) == 1 or self.kinds[index] != UNITS else tensor.contiguous()
+            tensor = tensor if tensor.stride(-1) == 1 or self.shapes[index] != UNITS else tensor.contiguous()
             arguments += [tensor.to(torch.int8) if tensor.dtype == torch.bool else tensor, *tensor.stride()[:2]]
         for index in self.vectors:
             name, part = program.nodes[index].detail
@@ -48,7 +48,7 @@ class RecomputeKernel:
         device = arguments[2].device
         found = {}
         for index in self.wanted:
-            width, own = (program.size, dtype) if self.kinds[index] == UNITS else (1, torch.float32)
+            width, own = (program.size, dtype) if self.shapes[index] == UNITS else (1, torch.float32)
             found[index] = torch.empty(*shape, width, dtype=own, device=device)
         self.run[(-(-count // self.rows),)](*arguments, *found.values(), num_warps=WARPS)
         return found
@@ -63,10 +63,10 @@ class RecomputeKernel:
         lines += [f"unit_mask = unit < {size}", "mask = row_mask & unit_mask"]
         lines.append(f"zeros = tl.zeros(({self.rows}, {self.width}), tl.float32)")
         for index, node in self.order:
-            if self.kinds[index] != CONSTANT:
+            if self.shapes[index] != CONSTANT:
                 lines.append(f"v{index} = {self._node(index, node)}")
         for number, index in enumerate(self.wanted):
-            if self.kinds[index] == UNITS:
+            if self.shapes[index] == UNITS:
                 address, mask = f"o{number} + row * {size} + unit", "mask"
             else:
                 address, mask = f"o{number} + row", "row_mask"
@@ -75,7 +75,7 @@ class RecomputeKernel:
 
     def _node(self, index: int, node: Node) -> str:
         if node.op == "input":
-            n, units = self.inputs.index(index), self.kinds[index] == UNITS
+            n, units = self.inputs.index(index), self.shapes[index] == UNITS
             address = f"g{n} + b * g{n}_b + t * g{n}_t{' + unit' if units else ''}"
             found = f"tl.load({address}, mask={'mask' if units else 'row_mask'}, other=0)"
             return f"{found} != 0" if self.program.nodes[index].op == "active" else f"{found}.to(tl.float32)"
@@ -88,7 +88,7 @@ class RecomputeKernel:
         return self.templates[node.op].format(*(self._value(arg) for arg in node.args))
 
     def _value(self, index: int) -> str:
-        return literal(self.program, index) if self.kinds[index] == CONSTANT else f"v{index}"
+        return literal(self.program, index) if self.shapes[index] == CONSTANT else f"v{index}"
 
     def _broadcast(self, index: int) -> str:
         return f"({self._value(index)} + zeros)"

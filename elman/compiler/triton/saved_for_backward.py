@@ -47,7 +47,7 @@ class SavePlan:
     def __init__(self, step: StepIR, adjoint: Adjoint):
         self.step, self.kept = step, adjoint.saved
         self.products = group_matmuls(step, adjoint.matmuls)
-        self.kinds = step.shapes()
+        self.shapes = step.shapes()
         self.needed = tuple(dict.fromkeys((*self.kept, *(arg for args in self.products for arg in args))))
         self.saved = self._saved()
         # variances lose too much in 16 bits; other cells get the precision that forward's products had
@@ -58,7 +58,7 @@ class SavePlan:
 
     def _saved(self) -> tuple[int, ...]:
         """All needed nodes with a value per unit, but for those with one number per row the products they come from."""
-        nodes, kinds = self.step.nodes, self.kinds
+        nodes, kinds = self.step.nodes, self.shapes
         of_rows = dependencies(nodes, [index for index in self.kept if kinds[index] == ROW])
         products = [index for index in sorted(of_rows) if nodes[index].op == "matmul"]
         own = [index for index in self.needed if kinds[index] == UNITS and nodes[index].op not in AVAILABLE]
@@ -93,7 +93,7 @@ class StepValues:
             dtype = plan.dtype or history.dtype
             kernel = plan.recompute(history.itemsize)
             self.recomputed = kernel(self._value, self.weights, self.drive.shape[:2], dtype)
-        found = [(self._value(index), plan.kinds[index]) for index in plan.kept]
+        found = [(self._value(index), plan.shapes[index]) for index in plan.kept]
         return [value if kind == UNITS else value.squeeze(-1) for value, kind in found]
 
     def product_input(self, index: int) -> Tensor:

@@ -1,7 +1,7 @@
 """The stages of one time step, and where thread blocks must exchange values.
 
-A product needs its input from all programs of a group; a total needs a partial sum from each. Both are published at the
-end of a stage and read in the next one, with an exchange between:
+A product (the IR's `matmul`) needs its input from all programs of a group; a total (the `sum` over units) a partial sum
+of each. Both are published at the end of a stage and read in the next one, with an exchange between:
 
     stage 0: critical ops -> publish -> overlapped ops (hide the latency) -> exchange -> stage 1: ...
 
