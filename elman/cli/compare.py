@@ -54,13 +54,13 @@ def compare(
 ) -> None:
     """Train several families and compare them. Settings of the recipe are options: --training.batch_size 16."""
     from elman.comparison import Running, gather, read_results, write_report
-    from elman.comparison.config import BRISK
-    from elman.pipeline.recipe import columns_of
+    from elman.pipeline.recipe import columns_of, task_of
 
     named: dict[str, Any] = {"data.train": data, "data.valid": valid, "data.test": test, "task": task}
     named |= {"data.train_target": target, "data.valid_target": valid_target, "data.test_target": test_target}
     named |= {"tokenizer": tokenizer, "device": device}
-    options.check_targets(task or "translate", target, valid_target, test_target)  # a recipe may name the task
+    if task:  # a recipe may name it
+        options.check_targets(task, target, valid_target, test_target)
     named |= columns_of(columns, task) if columns else {}
     own = {"entrants": models, "parameters": params, "tokens": tokens, "flops": flops, "minutes": minutes}
     own |= {"seeds": seeds, "trials": trials}
@@ -69,8 +69,8 @@ def compare(
     begun = _begun(None if text else source, demo, going_on, text or bool(data), context.obj)
     if text:
         named["data.train"] = [str(source), *(data or [])]
-    if not begun and task in (None, "language-model", "masked"):
-        begun = {"recipe": {"training": BRISK}}
+    if not begun:
+        begun = {"recipe": {"training": task_of({"task": task}).Race.training}}
     race = _race(begun, _given(named), _given(own), context.obj)
     folder = run or Path("runs") / ("race-demo" if demo else f"race-{_named(race.recipe)}")
     from elman.cli.racing import Table, show

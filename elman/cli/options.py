@@ -54,7 +54,7 @@ Valid = Annotated[list[str] | None, option(help="Validation text.", default="a t
 Test = Annotated[list[str] | None, option(help="Test text.", default="none")]
 Task = Annotated[
     str | None,
-    option(help="language-model, classify, tag, translate or masked.", default="language-model, or the recipe's"),
+    option(help="What to learn, as `elman list` shows tasks.", default="language modelling, or the recipe's"),
 ]
 Target = Annotated[
     list[str] | None, option("--target", help="To translate: the targets of --data, line by line.", default="a column")
@@ -148,9 +148,11 @@ def build_recipe(
 
 
 def check_targets(task: str | None, *targets: list[str] | None) -> None:
-    """Targets are of translations."""
-    if any(targets) and task != "translate":
-        raise ConfigError(f"--target goes with --task translate, not with {task or 'language-model'}")
+    """Only some tasks have targets."""
+    if any(targets):
+        from elman.pipeline.recipe import DEFAULT, check_targets
+
+        check_targets(task or DEFAULT)
 
 
 def search_settings(words: Iterable[str], beam_size: int | None) -> dict[str, Any]:

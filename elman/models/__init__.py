@@ -1,6 +1,17 @@
 """Models: stacks of layers with something to predict."""
 
-from elman.models.base import KINDS, MODELS, TASK_MODELS, Prediction, SequenceModel, cannot_step, prediction_of
+from elman.models.base import (
+    CLASSIFIERS,
+    KINDS,
+    MODELS,
+    TAGGERS,
+    TRANSLATORS,
+    Prediction,
+    SequenceModel,
+    cannot_step,
+    is_masked,
+    prediction_of,
+)
 from elman.models.classifier import Classifier, ClassifierConfig
 from elman.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, Transducer, TransducerConfig
 from elman.models.language_model import LanguageModel
@@ -11,9 +22,11 @@ from elman.models.stack import Stack, StackConfig
 from elman.models.tagger import Tagger, TaggerConfig
 
 __all__ = [
+    "CLASSIFIERS",
     "KINDS",
     "MODELS",
-    "TASK_MODELS",
+    "TAGGERS",
+    "TRANSLATORS",
     "Classifier",
     "ClassifierConfig",
     "EncoderDecoder",
@@ -33,5 +46,6 @@ __all__ = [
     "Transducer",
     "TransducerConfig",
     "cannot_step",
+    "is_masked",
     "prediction_of",
 ]

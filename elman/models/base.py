@@ -44,17 +44,20 @@ class ModelClass(Protocol):
 
 
 MODELS: Registry[Any] = Registry("model")
-TASK_MODELS: dict[str, Registry[Any]] = {
-    "classify": Registry("classifier"),
-    "tag": Registry("tagger"),
-    "translate": Registry("translator"),
-}
-"""Models of the other tasks, by task. They are built of what their task knows: tokens, labels, tags."""
+CLASSIFIERS: Registry[Any] = Registry("classifier")
+TAGGERS: Registry[Any] = Registry("tagger")
+TRANSLATORS: Registry[Any] = Registry("translator")
+"""Models of other tasks: they are built from what a task learns of its data, such as labels and tags."""
 
 
 def prediction_of(model: Any) -> Prediction:
     """A model, or its class, that does not say predicts from left to right."""
     return getattr(model, "prediction", "left-to-right")
+
+
+def is_masked(model: Any) -> bool:
+    """Whether a model, or its class, predicts hidden tokens from both sides."""
+    return prediction_of(model) == "masked"
 
 
 def cannot_step() -> ConfigError:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from elman.batches.examples import Examples, Ragged
 from elman.errors import ConfigError
-from elman.models.base import TASK_MODELS
+from elman.models.base import CLASSIFIERS
 from elman.models.pooling import Kind, Pooling
 from elman.models.stack import Entry, Stack, StackConfig
 from elman.ops.dropout import embedded
@@ -54,7 +54,7 @@ class ClassifierConfig(StackConfig):
         return self
 
 
-@TASK_MODELS["classify"].register("classifier")
+@CLASSIFIERS.register("classifier")
 class Classifier(nn.Module):
     """Reads `text`, answers with `label`: a number, or a one for each of `several` that the text has."""
 

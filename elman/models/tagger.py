@@ -15,7 +15,7 @@ from elman.batches.tagging import UNKNOWN
 from elman.config import named
 from elman.corpus.tags import Legal
 from elman.layers import LAYERS
-from elman.models.base import TASK_MODELS
+from elman.models.base import TAGGERS
 from elman.models.stack import Entry, Stack, StackConfig
 from elman.ops.crf import Chain, best_path, log_partition, marginals, path_score
 from elman.ops.dropout import embedded
@@ -60,7 +60,7 @@ class TaggerConfig(StackConfig):
         return None if layer is None else cls._entry(layer)
 
 
-@TASK_MODELS["tag"].register("tagger")
+@TAGGERS.register("tagger")
 class Tagger(nn.Module):
     """Word vectors and characters, a stack of layers, and for each word one tag."""
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from elman.corpus import PairCorpus
 from elman.errors import ConfigError, RunError
+from elman.models.mask_predict.conversion import parallel_settings
 from elman.pipeline.recipe import Recipe, read_recipe
-from elman.pipeline.tasks.starting import parallel_settings
-from elman.pipeline.tasks.translate import Translate
 from elman.pipeline.trained_model import TrainedModel, load
 from elman.runs import Run, atomic_write
 
@@ -85,9 +84,9 @@ def _differences(told: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 
 
 def _corpus(teacher: str | Path, trained: TrainedModel) -> PairCorpus:
-    if not isinstance(trained.task, Translate):
+    if not trained.task.settings.searches:
         raise ConfigError(f"{teacher}: its task is {trained.task.name}, and only translations are distilled")
-    corpus = trained.task.corpus(trained.recipe)
+    corpus = trained.task.data.corpus(trained.recipe)
     assert isinstance(corpus, PairCorpus)
     return corpus
 

@@ -8,11 +8,11 @@ from typing import Any
 import tokenizers as hf
 
 from elman.errors import DataError
-from elman.models import prediction_of
+from elman.models import is_masked
 from elman.models.hugging_face import from_folder, read_json
 from elman.models.stack import count_parameters
 from elman.pipeline.recipe import Recipe, write_recipe
-from elman.pipeline.tasks.files import keep_tokenizer
+from elman.pipeline.tasks.files import save_tokenizer
 from elman.runs import Checkpoint, Run, environment
 from elman.runs.files import discard
 from elman.tokenizers import Imported, Numbers, Tokenizer
@@ -45,7 +45,7 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Brought:
     mask = _mark(folder, ("mask",), library, None, notes)
     model = from_folder(folder, mask)
     config = read_json(folder / "config.json")
-    masked = prediction_of(model) == "masked"
+    masked = is_masked(model)
     if masked and model.config.mask_id is None:
         notes.append("no file says which token is the mask: one is added that the model has never seen")
     if model.config.positions == "learned":
@@ -63,7 +63,7 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Brought:
     created = Run.create(target, write_recipe(recipe), environment())
     try:
         with created.lock():
-            keep_tokenizer(tokenizer, created.tokenizer)
+            save_tokenizer(tokenizer, created.tokenizer)
             created.best.save(Checkpoint(0, model.state_dict(), facts={"imported": config}))
     except BaseException:
         discard(target)  # half a run would be in the way of the next attempt

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from elman.figures.learning_curves import draw_curves
-from elman.models import prediction_of
 from elman.models.stack import count_parameters
 from elman.pipeline.recipe import Goal
 from elman.runs import atomic_write, read_metrics
@@ -15,21 +14,20 @@ if TYPE_CHECKING:
 
 def final_results(session: "Session") -> dict[str, Any]:
     recipe, prepared, run = session.recipe, session.prepared, session.run
-    task = prepared.task
+    evaluation = prepared.task.evaluation
     results: dict[str, Any] = {"task": recipe.task, "parameters": count_parameters(session.model)}
-    if recipe.task in ("language-model", "masked"):
-        results["prediction"] = prediction_of(session.model)
+    results |= evaluation.facts(session.model)
     for split in ("valid", "test"):
         if split in prepared.stores:
-            results[split] = task.judge(session.model, prepared, recipe, split).scores
-    samples = task.samples(session.model, prepared, recipe)
+            results[split] = evaluation.evaluate(session.model, prepared, recipe, split).scores
+    samples = evaluation.samples(session.model, prepared, recipe)
     if samples:
         results["samples"] = samples
         atomic_write(run.samples / f"step-{session.trainer.step:08d}.txt", "\n---\n".join(samples).encode())
     records = read_metrics(run.metrics)
     best = look_up(results, "valid.language.excess.best")
     draw_curves(records, run.plots, bound=best, title=run.folder.name)
-    task.pictures(session.model, prepared, recipe, run.plots)
+    evaluation.plots(session.model, prepared, recipe, run.plots)
     speeds = [record["clock"]["tokens_per_second"] for record in records if record["kind"] == "step"]
     results["tokens_per_second"] = sorted(speeds)[len(speeds) // 2] if speeds else None
     results["goals"] = [judge(goal, results) for goal in recipe.goals]

@@ -21,8 +21,8 @@ from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.results import final_results
 from elman.pipeline.resume import agreed, source_of
 from elman.pipeline.sizes import fit_size
-from elman.pipeline.tasks.base import changed, check_figure
-from elman.pipeline.tasks.places import unplaced
+from elman.pipeline.tasks.base import check_metric, data_changed
+from elman.pipeline.tasks.position_checks import order_warning
 from elman.runs import Checkpoint, Metrics, Run, atomic_write, environment
 from elman.runs.files import discard
 from elman.training import Counting, Report, Trainer, Validation, World, joined
@@ -63,12 +63,7 @@ def default_run(recipe: Recipe) -> Path:
         return Path("runs") / recipe.name
     source = recipe.data.train[0] if isinstance(recipe.data.train, list) else recipe.data.train
     data = Path(source).name.partition(".")[0] if source else (recipe.data.language or {}).get("type")
-    config: Any = recipe.model
-    pattern = getattr(getattr(config, "decoder", config), "pattern", [])
-    kind = "-".join(dict.fromkeys(name for entry in pattern for name in entry)) or config.type
-    if config.type == "masked":
-        kind = config.type
-    return Path("runs") / f"{data or 'data'}-{kind}"
+    return Path("runs") / f"{data or 'data'}-{recipe.task_class.settings.run_name(recipe.model)}"
 
 
 class Session:
@@ -94,26 +89,27 @@ class Session:
         choose_threads(recipe, self.device)
         self.prepared = world.leader_first(lambda: prepare(recipe, folder))
         task = self.prepared.task
-        self.recipe = fit_size(recipe, task.build)
+        self.recipe = fit_size(recipe, task.models.build)
         world.lead(lambda: atomic_write(self.run.config, write_recipe(self.recipe).encode()))
         torch.manual_seed(self.recipe.seed)
-        self.model = task.build(self.recipe.model)
+        self.model = task.models.build(self.recipe.model)
         self.lawful = examine(self.model)
-        if (figure := recipe.evaluation.choose_by) != "loss":
-            check_figure(figure, task.figures, "this data", task.lacking(self.model, self.prepared))
-        self.notes = [task.begin(self.model, self.recipe)] if self.recipe.start_from else []
+        if (metric := recipe.evaluation.choose_by) != "loss":
+            unavailable = task.evaluation.unavailable_metrics(self.model, self.prepared)
+            check_metric(metric, task.settings.metrics, "this data", unavailable)
+        self.notes = [task.models.warm_start(self.model, self.recipe)] if self.recipe.start_from else []
         torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # each process drops other units
-        batches, training = task.training_batches(self.prepared, self.recipe), self.recipe.training
+        batches, training = task.data.training_batches(self.prepared, self.recipe), self.recipe.training
         validate = self._validate if "valid" in self.prepared.stores else None
         kind: Any = Counting if getattr(self.model, "fits_by_counting", False) else Trainer
         self.trainer = kind(self.model, batches, training, device=self.device, world=world, validate=validate)
         self.best, self.last = self.run.best, self.run.last
         self.metrics = Metrics(self.run.metrics) if world.leads else None
         self.found: Checkpoint | None = None  # the best weights that are not on disk yet
-        self.notes += unplaced(self.model)
+        self.notes += order_warning(self.model)
         self.notes += told(training, self.trainer.config)
-        self.notes += task.notes(batches, self.prepared, self.recipe)
-        self.notes += task.too_long(self.model, self.prepared, self.recipe)
+        self.notes += task.data.notes(batches, self.prepared, self.recipe)
+        self.notes += task.data.length_warnings(self.model, self.prepared, self.recipe)
 
     def __iter__(self) -> Iterator[Report]:
         for note in self.notes:
@@ -135,15 +131,15 @@ class Session:
     def facts(self) -> dict[str, Any]:
         """What is worth knowing before the first step."""
         task = self.prepared.task
-        sizes = {split: task.size(store) for split, store in self.prepared.stores.items()}
-        facts: dict[str, Any] = {"parameters": count_parameters(self.model), "task": task.name, **task.facts()}
-        facts |= {"sizes": sizes, "unit": task.unit, "prediction": prediction_of(self.model)}
+        sizes = {split: task.data.size(store) for split, store in self.prepared.stores.items()}
+        facts: dict[str, Any] = {"parameters": count_parameters(self.model), "task": task.name, **task.data.facts()}
+        facts |= {"sizes": sizes, "unit": task.data.unit, "prediction": prediction_of(self.model)}
         facts |= {"device": str(self.device), "threads": torch.get_num_threads()}
         facts |= {"run": str(self.run.folder), "repairs": self.prepared.repairs(), "processes": self.world.size}
         return facts | {"layers": explain(self.model, self.recipe)}
 
     def _validate(self) -> Validation:
-        return self.prepared.task.validate(self.model, self.prepared, self.recipe)
+        return self.prepared.task.evaluation.validate(self.model, self.prepared, self.recipe)
 
     def _save(self) -> None:
         tensors = self.trainer.tensors()
@@ -172,7 +168,7 @@ class Session:
             return [*notes, "the run had no checkpoint yet: starting at the beginning"]
         facts = checkpoint.facts
         if facts["fingerprints"] != self.prepared.fingerprints():
-            raise changed(self.run.folder)
+            raise data_changed(self.run.folder)
         agree(facts.get("sources", {}), sources(self.model), "run")
         self.model.load_state_dict(checkpoint.weights)
         exact = self.trainer.restore(checkpoint.training, facts["trainer"])

@@ -206,7 +206,7 @@ def test_options_of_translation_are_refused_elsewhere(elman, place):
         assert (ended.code, ended.out) == (2, "")
         assert "beam_size: only translations are searched for; the run is of task classify" in ended.err
     ended = elman("eval", "r", "--data", "l.tsv", "--target", "p.tgt")
-    assert (ended.code, "--target goes with task translate" in ended.err) == (2, True)
+    assert (ended.code, "--target goes with --task translate, not with" in ended.err) == (2, True)
     for verb in ("train", "compare"):
         ended = elman(verb, "--task", "classify", "--data", "l.tsv", "--target", "p.tgt", "--run", "q")
         assert (ended.code, "--target goes with --task translate, not with classify" in ended.err) == (2, True)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from elman.batches import Examples
 from elman.config import Config
-from elman.models.base import TASK_MODELS
+from elman.models.base import TRANSLATORS
 from elman.models.encoder_decoder.config import EncoderConfig
 from elman.models.encoder_decoder.encoder import Encoder
 from elman.models.encoder_decoder.model import EncoderDecoder
@@ -178,7 +178,7 @@ class TransducerDecoder(LanguageModel):
         return _Ways(moves, torch.where(inside.unsqueeze(3), words, torch.where(is_end, sure, never)))
 
 
-@TASK_MODELS["translate"].register("transducer")
+@TRANSLATORS.register("transducer")
 class Transducer(EncoderDecoder):
     """From any sequence to one in the same order (Graves, 2012); batches as those of any encoder-decoder."""
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from elman.models import TASK_MODELS
+from elman.models import TRANSLATORS
 from elman.pipeline.recipe import read_recipe
 from elman.pipeline.tasks.translate import Translate
 from elman.tokenizers import train_tokenizer
 
 DRAWS = {"choose": "sample", "seed": 1}
-WAYS = [(kind, {}) for kind in TASK_MODELS["translate"]] + [("encoder-decoder", DRAWS), ("transducer", DRAWS)]
+WAYS = [(kind, {}) for kind in TRANSLATORS] + [("encoder-decoder", DRAWS), ("transducer", DRAWS)]
 
 
 @pytest.mark.parametrize(("kind", "search"), WAYS, ids=str)

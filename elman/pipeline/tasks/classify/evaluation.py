@@ -1,0 +1,42 @@
+"""Scores of classifiers."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from elman.evaluation.classification import label_counts, macro_f1, score_label_sets, score_labels
+from elman.evaluation.inference_mode import inference_mode
+from elman.pipeline.tasks.base import EvaluationResult, PreparedData, ResampledScore
+from elman.pipeline.tasks.classify.data import ClassifyData
+from elman.pipeline.tasks.classify.prediction import THRESHOLD
+from elman.pipeline.tasks.examples import ExampleEvaluation
+
+if TYPE_CHECKING:
+    from elman.pipeline.recipe import Recipe
+
+
+class ClassifyEvaluation(ExampleEvaluation):
+    data: ClassifyData
+
+    def unavailable_metrics(self, model: Any, prepared: PreparedData) -> dict[str, str]:
+        return {} if self.data.labels.several else {"micro_f1": "with one label for each text it is the accuracy"}
+
+    def evaluate(self, model: Any, prepared: PreparedData, recipe: "Recipe", split: str) -> EvaluationResult:
+        several, names, store = self.data.labels.several, self.data.labels.names, prepared.stores[split]
+        parts, truths = [], []
+        with inference_mode(model):
+            for batch in self.data.batches(model, store, recipe):
+                parts.append(model.probabilities(batch).cpu().numpy())
+                labels = batch.ragged("label").values if several else batch.plain("label")
+                truths.append(labels.cpu().numpy())
+        order = np.argsort(self.data.order(store, recipe))
+        probabilities, truth = np.concatenate(parts)[order], np.concatenate(truths)[order]
+        if several:
+            scores = score_label_sets(probabilities, truth, names, THRESHOLD).plain()
+            answers, right = probabilities > THRESHOLD, truth.astype(bool)
+        else:
+            scores = score_labels(probabilities, truth, names).plain()
+            answers, right = (one[:, None] == np.arange(len(names)) for one in (probabilities.argmax(axis=1), truth))
+        hits = (answers == right).all(axis=1).astype(np.float64)
+        others = {"macro_f1": ResampledScore(label_counts(answers, right), macro_f1)}
+        return EvaluationResult(scores, "accuracy", hits, np.ones(len(hits)), others=others)
