@@ -55,7 +55,7 @@ def theirs(recipe: Any, folder: Path) -> Iterator[tuple[float, float]]:
     prepared = prepare(recipe, folder / "theirs")
     task, training, device = prepared.task, recipe.training, choose_device(recipe.device)
     torch.manual_seed(recipe.seed)
-    twin = task.build(recipe.model)
+    twin = task.models.build(recipe.model)
     model = Plain(twin).to(device)
     twin.to(device)
     torch.set_float32_matmul_precision("highest" if training.precision == "fp32" else "high")
@@ -86,7 +86,7 @@ def theirs(recipe: Any, folder: Path) -> Iterator[tuple[float, float]]:
         _validate(model, prepared, recipe, device, half)
         seconds = time.perf_counter() - began
         give_back(model, twin)
-        yield seconds, task.validate(twin.eval(), prepared, recipe).loss
+        yield seconds, task.evaluation.validate(twin.eval(), prepared, recipe).loss
 
 
 @torch.no_grad()

@@ -7,11 +7,9 @@ from elman.comparison.config import Race
 from elman.errors import ConfigError
 from elman.pipeline.recipe import Recipe
 from elman.pipeline.sizes import parse_count
+from elman.pipeline.tasks.base import Race as Rules
 
-UNITS = {"classify": "texts", "tag": "words", "translate": "target tokens"}  # what is counted where it is not tokens
-LOOKED_AT = 64  # batches that tell how much is in one
-DEFAULT_TOKENS = 400_000
-DEFAULT_PASSES = 3  # over the data of tasks that have examples
+SAMPLED = 64  # batches that tell how much is in one
 VALIDATIONS = 12  # points of a learning curve
 LOGS = 40
 WARMUP = 0.05
@@ -34,15 +32,15 @@ class Budget(NamedTuple):
         return max(1, round(units / per_step))
 
 
-def budget_of(race: Race, task: str, passes: float) -> Budget:
-    """As asked for; else so many tokens, or of other tasks a few passes over the data, which has `passes` units."""
+def budget_of(race: Race, rules: type[Rules], epoch_units: float) -> Budget:
+    """As asked for; else the default of the task: so many units, or passes over the training data."""
     if race.minutes:
         return Budget("minutes", race.minutes)
     if race.flops:
         return Budget("flops", _number(race.flops))
     if race.tokens:
         return Budget("tokens", parse_count(race.tokens))
-    return Budget("tokens", DEFAULT_TOKENS if task in ("language-model", "masked") else DEFAULT_PASSES * passes)
+    return Budget("tokens", rules.default_tokens or rules.default_passes * epoch_units)
 
 
 def _number(text: str | int | float) -> float:
@@ -54,7 +52,7 @@ def _number(text: str | int | float) -> float:
 
 def per_step(batches: Any) -> float:
     """Units in a batch, in the mean."""
-    sizes = [batch.real for batch in islice(batches.epoch(0), LOOKED_AT)]
+    sizes = [batch.real for batch in islice(batches.epoch(0), SAMPLED)]
     return sum(sizes) / len(sizes)
 
 

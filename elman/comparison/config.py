@@ -8,10 +8,9 @@ from pydantic import Field, field_validator, model_validator
 
 from elman.config import Config, read_yaml
 
-BRISK = {"batch_size": 16, "learning_rate": 4e-3}  # for models of language: a race has few steps, so they are large
 EMBEDDED: dict[str, Any] = {
     "data": {"language": {"type": "agreement", "train_documents": 30000, "valid_documents": 500}},
-    "training": BRISK,
+    "training": {"batch_size": 16, "learning_rate": 4e-3},  # a race has few steps, so they are large
     "generation": {"max_tokens": 30},
 }
 DEMO: dict[str, Any] = {

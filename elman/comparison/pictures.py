@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elman.comparison.results import Found, curve
-from elman.comparison.verdict import SHARES, number
+from elman.comparison.verdict import number
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8A6D00", "#A50026", "#000000", "#7F3C8D")
 MARKS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
@@ -18,6 +18,7 @@ GREY = "#595959"
 SIZE = (4.8, 3.7)
 CASES = 30  # words from which on a share of them is shown
 LETTERS = 36  # that find room below an axis
+BY_CLASS = {"accuracy": "right (%)", "loss": "loss (nats per token)", "mse": "mean squared error"}
 STEPS = 9  # on a staircase; the labels of more run into each other
 STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
 
@@ -90,7 +91,7 @@ def _cost(axes: Any, found: Found, rows: Sequence[dict[str, Any]], looks: dict[s
     best: Any = points[0].get("best_possible")
     above = bool(best) and all(min(row["interval"] or [row["score"]]) > best for row in points)
 
-    share = found.measure.key in SHARES
+    share = found.measure.percent
 
     def height(value: float) -> float:
         """On a language whose best is known the distance to it, in percent: else all good ones would be one point."""
@@ -248,14 +249,15 @@ def _by(
     if len(labels) < 2:
         return ""
     told = []
-    shares = any("accuracy" in one for row in rows for one in row.get(key) or [])
+    value = next((name for row in rows for one in row.get(key) or [] for name in one if name in BY_CLASS), "loss")
+    shares = value == "accuracy"
     for row in rows:
-        values = [100 * one["accuracy"] if shares else one["loss"] for one in row.get(key) or []]
+        values = [100 * one[value] if shares else one[value] for one in row.get(key) or []]
         if len(values) == len(labels):
             axes.plot(range(len(labels)), values, label=row["entrant"], **_look(looks[row["entrant"]]))
             told.append(f"{row['entrant']} from {values[0]:.3g} to {values[-1]:.3g}")
     places = range(0, len(labels), 1 + sum(map(len, labels)) // LETTERS)
     axes.set_xticks(places, [labels[place] for place in places])
-    axes.set(xlabel=what, ylabel="right (%)" if shares else "loss (nats per token)")
-    whole = "What is right, in percent," if shares else "Loss"
+    axes.set(xlabel=what, ylabel=BY_CLASS[value])
+    whole = "What is right, in percent," if shares else "Loss" if value == "loss" else "Mean squared error"
     return f"{whole} by {what}, from {labels[0]} to {labels[-1]}: {'; '.join(told)}." if told else ""

@@ -9,16 +9,16 @@ from typing import Any
 
 from elman.comparison.budget import VALIDATIONS, Budget, budget_of, per_step, with_steps
 from elman.comparison.config import Race
-from elman.comparison.entrants import FIELDS, counts, form
+from elman.comparison.entrants import fits_by_counting, model_settings
 from elman.comparison.flops import training_flops
-from elman.comparison.width_solver import solve
 from elman.errors import ConfigError
 from elman.layers.laws import examine, sources
 from elman.models.stack import count_parameters
 from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.sizes import parse_count
-from elman.pipeline.tasks import Prepared
+from elman.pipeline.tasks import PreparedData
+from elman.pipeline.width_solver import fit_exactly
 from elman.runs import Run, environment
 from elman.runs.files import make_folder
 from elman.training.schedules import RATE
@@ -68,31 +68,34 @@ class RacePlan:
         self.shared.pop("type", None)
         base = {key: value for key, value in race.recipe.items() if key not in ("model", "parameters")}
         self.base = read_recipe(base)
-        kind = self.base.kind
-        names = race.entrants or {name: {} for name in FIELDS[kind.name]}
-        forms = {name: form(kind, _fit_for_a_folder(name), given, self.shared) for name, given in names.items()}
+        task_class = self.base.task_class
+        names = race.entrants or {name: {} for name in task_class.Race.entrants}
+        models = {
+            name: model_settings(task_class, _checked_folder_name(name), given, self.shared)
+            for name, given in names.items()
+        }
         _size(race.parameters, 0)  # what is wrong is said before any data is read
         make_folder(folder / PREPARED / "data")
-        self.prepared: Prepared = prepare(self.base, folder / PREPARED)
+        self.prepared: PreparedData = prepare(self.base, folder / PREPARED)
         if "valid" not in self.prepared.stores:
             raise ConfigError("a race needs data to choose by: give --valid, or data.valid_fraction above 0")
         task = self.prepared.task
-        self.batches = task.training_batches(self.prepared, self.base)
+        self.batches = task.data.training_batches(self.prepared, self.base)
         self.epoch = self.batches.length_of(0)
         self.per_step = per_step(self.batches)
-        self.budget: Budget = budget_of(race, task.name, self.epoch * self.per_step)
+        self.budget: Budget = budget_of(race, task_class.Race, self.epoch * self.per_step)
         self.split = "test" if "test" in self.prepared.stores else "valid"
-        self.parameters = _size(race.parameters, int(task.facts()["vocabulary"]))
-        self.entrants = [self._entrant(name, settings) for name, settings in forms.items()]
+        self.parameters = _size(race.parameters, int(task.data.facts()["vocabulary"]))
+        self.entrants = [self._entrant(name, settings) for name, settings in models.items()]
 
     def _entrant(self, name: str, settings: dict[str, Any]) -> Entrant:
         task = self.prepared.task
         recipe = read_recipe({**self.base.plain(), "model": settings, "parameters": 0, "name": ""})
-        counted = counts(settings["type"])
+        counted = fits_by_counting(settings["type"])
         if not counted and self.parameters:
-            solved = solve(recipe, self.parameters, task.build)
-            recipe = recipe.model_copy(update={"model": type(task).model_config(solved)})
-        model = task.build(recipe.model)
+            model = fit_exactly(recipe.model, self.parameters, task.models.build, task.settings.model)
+            recipe = recipe.model_copy(update={"model": model})
+        model = task.models.build(recipe.model)
         examine(model)
         flops = 0.0 if counted else training_flops(model, next(iter(self.batches.epoch(0))))
         return Entrant(name, recipe, count_parameters(model), flops, counted, sources(model))
@@ -163,7 +166,7 @@ def _rounded(rate: float) -> float:
     return float(f"{rate:.3g}")
 
 
-def _fit_for_a_folder(name: str) -> str:
+def _checked_folder_name(name: str) -> str:
     if Path(name).name != name or name in (PREPARED, "plots"):
         raise ConfigError(f"{name!r} cannot be the name of an entrant: it becomes a folder beside others")
     return name

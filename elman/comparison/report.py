@@ -7,8 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from elman.comparison.disagreements import parting
-from elman.comparison.inference_cost import APPLIES
+from elman.comparison.disagreements import disagreements
 from elman.comparison.page import PAGE, grid
 from elman.comparison.pictures import Picture, draw_all
 from elman.comparison.race import Running
@@ -33,9 +32,9 @@ def page(found: Found, running: Running, pictures: Sequence[Picture], commands: 
     sections = [
         '<div class="pictures">' + "\n".join(_figure(picture) for picture in pictures) + "</div>" if pictures else "",
         _section("All figures", _table(found), "figures"),
-        _section("Costs", _costs(found, running.plan.prepared.task.name, unit_of(running.plan)), "costs"),
+        _section("Costs", _costs(found, running), "costs"),
         _samples(found),
-        _parting(found, running),
+        _disagreements(found, running),
         _failures(running),
         _section("How it was done", _method(found, running), "method"),
         _section("Do it again", _again(commands), "again"),
@@ -133,9 +132,9 @@ def _against(found: Found, against: dict[str, Any]) -> list[str]:
     return [plus if plus.startswith("-") else f"+{plus}", *chances, told]
 
 
-def _costs(found: Found, task: str, unit: str) -> str:
+def _costs(found: Found, running: Running) -> str:
     """A column for each cost that the task has."""
-    rows = _ranked(found)
+    rows, unit, note = _ranked(found), unit_of(running.plan), running.plan.prepared.task.race.usage_note
     near = f"s to loss {rows[0]['near_loss']:.3f}" if rows[0].get("near_loss") else "s to near loss"
     longest = max((one["tokens"] for row in rows for one in row.get("state_bytes") or []), default=0)
     shown = (1, 64, longest)
@@ -156,7 +155,7 @@ def _costs(found: Found, task: str, unit: str) -> str:
     had = {head: cells for head, cells in lines.items() if set(cells) != {"–"}}
     caption = (
         "Costs on one core or accelerator each. FLOPs are those of forward and backward; the loss to reach is 5 % "
-        f"above the best validation loss of the race; peak memory is that of the whole process. {APPLIES[task]}"
+        f"above the best validation loss of the race; peak memory is that of the whole process. {note}"
     )
     return grid(caption, list(had), list(zip(*had.values(), strict=True)))
 
@@ -177,11 +176,11 @@ def _samples(found: Found) -> str:
     return _section("Samples side by side", f'<div class="samples">{"".join(parts)}</div>', "samples")
 
 
-def _parting(found: Found, running: Running) -> str:
-    parted = parting(found, running)
-    if parted is None:
+def _disagreements(found: Found, running: Running) -> str:
+    table = disagreements(found, running)
+    if table is None:
         return ""
-    return _section("Where they part", grid(*parted), "parting")
+    return _section("Where they part", grid(*table), "parting")
 
 
 def _failures(running: Running) -> str:

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from elman.comparison.budget import UNITS as COUNTED
 from elman.comparison.plan import RacePlan
 from elman.comparison.results import Found
 
 UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
-SHARES = ("accuracy", "f1", "exact_match")  # measures that are read in percent
 BEYOND = 5  # words between a verb and its noun that no short window holds
 LUCKY = 0.6  # right forms that guessing may reach on a small sample
 SOLVED = 0.9
@@ -108,16 +106,14 @@ def score(found: Found, row: dict[str, Any]) -> str:
 
 def number(found: Found, value: float) -> str:
     """As the measure is read: shares in percent."""
-    if found.measure.key in SHARES:
-        return f"{value:.1%}"
-    return f"{value:.2f}" if found.measure.key == "bleu" else f"{value:.4f}"
+    return f"{value:.1%}" if found.measure.percent else f"{value:.{found.measure.digits}f}"
 
 
 def spread(found: Found, row: dict[str, Any]) -> str:
     """Standard deviation over seeds, in the unit of `number`; nothing where there is none."""
     if row["spread"] is None or row["exact"]:
         return ""
-    return f"{100 * row['spread']:.2g}%" if found.measure.key in SHARES else f"{row['spread']:.2g}"
+    return f"{100 * row['spread']:.2g}%" if found.measure.percent else f"{row['spread']:.2g}"
 
 
 def seeds_of(plan: RacePlan) -> str:
@@ -126,7 +122,7 @@ def seeds_of(plan: RacePlan) -> str:
 
 def unit_of(plan: RacePlan) -> str:
     """What training is counted in: tokens, texts, words."""
-    return COUNTED.get(plan.prepared.task.name, "tokens")
+    return plan.prepared.task.race.unit
 
 
 def effort(plan: RacePlan) -> str:

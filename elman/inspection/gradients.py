@@ -21,6 +21,11 @@ from elman.ops import taps
 FLOOR = 1e-38  # where float32 ends, and a picture that everyone can compare with
 STEPWISE = 4  # layers whose single steps are drawn
 SQUARE = 60  # tokens up to which the whole matrix is drawn
+ASKED = {
+    "label": "the log-probability of the verdict on the whole text",
+    "tag": "the log-probability of each word's tag",
+    "value": "the predicted number",
+}
 
 
 @carries_call
@@ -83,8 +88,8 @@ def model_figure(reading: InspectedText, of: str = "", seed: int = 0) -> Figure:
     panels += step_panels(dict(list(steps.items())[:STEPWISE]))
     if not panels:
         raise ConfigError("the text is too long to show every connection; give one of at most 60 tokens")
-    asked = {"label": "the verdict on the whole text", "tag": "each word's tag"}.get(reading.goal, "what came next")
-    notes.append(f"Norm of the gradient of the log-probability of {asked}, by the vector of each token.")
+    asked = ASKED.get(reading.goal, "the log-probability of what came next")
+    notes.append(f"Norm of the gradient of {asked}, by the vector of each token.")
     notes += [reading.caution] if reading.caution else []
     return Figure("What each answer depends on", panels, notes, of)
 

@@ -32,8 +32,9 @@ class InspectedText:
     padding beside each as a longer text in the batch would bring, whose positions come after the real ones."""
     tokens: Mapping[str, list[str]]
     """What stands at each position, by how names of sites begin; "" for all others, and the main one first."""
-    goal: Literal["next", "own", "label", "tag"]
-    """What each position's scores are about: the next token, the one that stands there, the text, or the word."""
+    goal: Literal["next", "own", "label", "tag", "value"]
+    """What each position's scores are about: the next token, the one that stands there, the text (a label, or the value
+    of a number), or the word."""
     outcome: Callable[[int], str]
     """The name of an outcome: a token, a label or a tag."""
     truth: Sequence[int] = ()
@@ -88,13 +89,24 @@ def text_run(model: Any, ids: Sequence[int]) -> Run:
 
 
 def inspect_classifier(model: Any, ids: Sequence[int], tokens: list[str], labels: Sequence[str]) -> InspectedText:
-    """Verdicts after each token where the model reads one way, else one on the whole text."""
+    return inspect_text_reader(model, ids, tokens, labels.__getitem__, several=model.several)
+
+
+def inspect_text_reader(
+    model: Any,
+    ids: Sequence[int],
+    tokens: list[str],
+    outcome: Callable[[int], str],
+    several: bool = False,
+    goal: Literal["label", "value"] = "label",
+    scores: Callable[[Tensor], Tensor] = lambda logits: logits,
+) -> InspectedText:
+    """Verdicts after each token where the model is causal, else one on the whole text; `scores` converts logits."""
     row = {"text": np.asarray(ids)}
 
     def run(copies: int, pads: int = 0) -> Tensor:
         text = together([row] * copies).padded(pads).to(device_of(model)).ragged("text")
-        return model.running_logits(text) if model.causal else model.logits(text).unsqueeze(1)
+        return scores(model.running_logits(text) if model.causal else model.logits(text).unsqueeze(1))
 
     caution = CAUTIONS.get((model.causal, model.config.every_token), "")
-    names = labels.__getitem__
-    return InspectedText(model, run, {"": tokens}, "label", names, several=model.several, caution=caution)
+    return InspectedText(model, run, {"": tokens}, goal, outcome, several=several, caution=caution)

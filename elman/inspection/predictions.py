@@ -65,9 +65,14 @@ def prediction_figure(
     changes: Mapping[str, float] | None = None,
 ) -> Figure:
     """What is worth seeing for the goal of a model. `changes` are edits, whose effect is shown beside the plain run."""
-    found = predictions(reading)
     panels: list[Panel] = []
     notes = [reading.caution] if reading.caution else []
+    if reading.goal == "value":
+        if contrast:
+            raise ConfigError("a number has no outcomes to contrast; leave --contrast out")
+        panels.append(value_panel(reading, changes))
+        return Figure("What it predicts while it reads", [*panels, why(reading, place)], notes, of)
+    found = predictions(reading)
     if reading.goal in ("next", "own"):
         panels += surprise_panels(reading, found)
         known = [one for one in found if one.came is not None]
@@ -144,6 +149,19 @@ def verdict_panels(reading: InspectedText) -> list[Panel]:
     lines = {name: (places, chances[:, number]) for name, number in zip(names, order, strict=True)}
     title = "Verdict after each token"
     return [Lines(lines, y="probability", ticks=reading.main, limits=(-0.03, 1.03), title=title)]
+
+
+def value_panel(reading: InspectedText, changes: Mapping[str, float] | None) -> Panel:
+    """The predicted number, after each token where the model is causal; also with edits."""
+    with inference_mode(reading.model):
+        rows = {"number": numbers(reading.run(1)[0, :, 0])}
+        if changes:
+            with taps.edit(dict(changes)):
+                rows["edited"] = numbers(reading.run(1)[0, :, 0])
+    if len(rows["number"]) == 1:
+        return Bars(["the whole text"], rows, "number", title="The number of the whole text", quantity="influence")
+    lines = {name: (np.arange(len(values)), values) for name, values in rows.items()}
+    return Lines(lines, y="number", ticks=reading.main, title="The number after each token")
 
 
 def tag_panel(found: Sequence[Prediction]) -> ColouredText:

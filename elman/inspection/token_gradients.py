@@ -19,6 +19,8 @@ from elman.ops import taps
 
 MOST = 256  # answers of one matrix; of longer texts the last ones
 
+WHOLE_TEXT = ("label", "value")  # goals whose last position answers for the text
+
 
 class Connection(NamedTuple):
     """Norms (answers, tokens read) of the gradient, and the signed gradient times vector, which sums to a share."""
@@ -59,8 +61,10 @@ def connect(reading: InspectedText, most: int = MOST, outcome: int | None = None
 
 
 def log_chances(reading: InspectedText, scores: Tensor) -> Tensor:
-    """Of every outcome at every position, in float32 at least."""
+    """Of every outcome at every position, in float32 at least; of a number its value."""
     wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if reading.goal == "value":
+        return wide
     return torch.nn.functional.logsigmoid(wide) if reading.several else wide.log_softmax(-1)
 
 
@@ -73,7 +77,7 @@ def asked_scores(reading: InspectedText, scores: Tensor, outcome: int | None = N
     elif len(reading.truth):
         known = torch.tensor(list(reading.truth), device=chosen.device)
         chosen = torch.cat([known, chosen[len(known) :]])[: len(chosen)]
-    elif reading.goal == "label":
+    elif reading.goal in WHOLE_TEXT:
         chosen = chosen[-1:].expand_as(chosen)  # one verdict, on the whole text, is followed from its start
     return chances.gather(-1, chosen.view(1, -1, 1).expand(len(scores), -1, 1)).squeeze(-1)
 
@@ -81,7 +85,7 @@ def asked_scores(reading: InspectedText, scores: Tensor, outcome: int | None = N
 def answers(reading: InspectedText, scores: Tensor) -> list[str]:
     """What each position is asked for, by name."""
     best = [reading.outcome(int(number)) for number in scores[0].argmax(-1)]
-    if reading.goal == "label":
+    if reading.goal in WHOLE_TEXT:
         return [best[-1]] * len(best)
     came = [reading.outcome(number) for number in reading.truth]
     return [*came, *(f"{name}?" for name in best[len(came) :])][: len(best)]

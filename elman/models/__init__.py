@@ -20,6 +20,7 @@ from elman.models.masked import Masked, MaskedConfig
 from elman.models.ngram import NGram
 from elman.models.stack import Stack, StackConfig
 from elman.models.tagger import Tagger, TaggerConfig
+from elman.models.text_reader import TextReader, TextReaderConfig
 
 __all__ = [
     "CLASSIFIERS",
@@ -43,6 +44,8 @@ __all__ = [
     "StackConfig",
     "Tagger",
     "TaggerConfig",
+    "TextReader",
+    "TextReaderConfig",
     "Transducer",
     "TransducerConfig",
     "cannot_step",

@@ -48,7 +48,9 @@ def _known(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
     return {
         "vocabulary": facts["vocabulary"],
         "device": facts["device"],
-        "splits": {split: session.prepared.task.data.describe(store) for split, store in session.prepared.stores.items()},
+        "splits": {
+            split: session.prepared.task.data.describe(store) for split, store in session.prepared.stores.items()
+        },
         "layers": facts["layers"],
         "notes": [
             *session.notes,

@@ -311,7 +311,7 @@ class Race(TaskPart, ABC):
         return InferenceWork()
 
 
-class deferred:  # noqa: N801  (used like a function)
+class deferred:
     """A class attribute that is imported on first use: `Race = deferred("package.module:Name")`."""
 
     def __init__(self, place: str):

@@ -5,32 +5,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elman.evaluation.classification import label_counts, macro_f1, score_label_sets, score_labels
-from elman.evaluation.inference_mode import inference_mode
 from elman.pipeline.tasks.base import EvaluationResult, PreparedData, ResampledScore
 from elman.pipeline.tasks.classify.data import ClassifyData
 from elman.pipeline.tasks.classify.prediction import THRESHOLD
-from elman.pipeline.tasks.examples import ExampleEvaluation
+from elman.pipeline.tasks.texts import TextEvaluation
 
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
 
 
-class ClassifyEvaluation(ExampleEvaluation):
+class ClassifyEvaluation(TextEvaluation):
     data: ClassifyData
 
     def unavailable_metrics(self, model: Any, prepared: PreparedData) -> dict[str, str]:
         return {} if self.data.labels.several else {"micro_f1": "with one label for each text it is the accuracy"}
 
     def evaluate(self, model: Any, prepared: PreparedData, recipe: "Recipe", split: str) -> EvaluationResult:
-        several, names, store = self.data.labels.several, self.data.labels.names, prepared.stores[split]
-        parts, truths = [], []
-        with inference_mode(model):
-            for batch in self.data.batches(model, store, recipe):
-                parts.append(model.probabilities(batch).cpu().numpy())
-                labels = batch.ragged("label").values if several else batch.plain("label")
-                truths.append(labels.cpu().numpy())
-        order = np.argsort(self.data.order(store, recipe))
-        probabilities, truth = np.concatenate(parts)[order], np.concatenate(truths)[order]
+        several, names = self.data.labels.several, self.data.labels.names
+        probabilities, truth = self.outputs(
+            model, prepared, recipe, split,
+            model.probabilities, lambda batch: batch.ragged("label").values if several else batch.plain("label"),
+        )  # fmt: skip
         if several:
             scores = score_label_sets(probabilities, truth, names, THRESHOLD).plain()
             answers, right = probabilities > THRESHOLD, truth.astype(bool)

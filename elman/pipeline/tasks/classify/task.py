@@ -2,24 +2,17 @@
 
 from typing import Any
 
-from elman.corpus import LabelledConfig
 from elman.models import CLASSIFIERS, Classifier
 from elman.pipeline.tasks import TASKS
 from elman.pipeline.tasks.base import Task, deferred
 from elman.pipeline.tasks.classify.data import ClassifyData, ClassifyModels
 from elman.pipeline.tasks.classify.prediction import ClassifyPrediction
-from elman.pipeline.tasks.settings import Settings, TaskSettings
-
-WORDS: Settings = {"type": "word", "lowercase": True, "split": "punctuation", "min_frequency": 2}
+from elman.pipeline.tasks.texts import TextSettings
 
 
-class ClassifySettings(TaskSettings):
-    Data, models, default_model = LabelledConfig, CLASSIFIERS, "classifier"
+class ClassifySettings(TextSettings):
+    models, default_model = CLASSIFIERS, "classifier"
     metrics = ("accuracy", "micro_f1", "macro_f1", "calibration_error")
-    starts_from = inherits_tokenizer = True
-
-    def complete(self, settings: Settings) -> Settings:
-        return {"tokenizer": WORDS, **super().complete(settings)}
 
     def build_smallest(self, config: Any) -> Classifier:
         return Classifier(config, 2, 2)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,8 +28,17 @@ GENERATED = 100_000  # tokens of a text that is generated to measure speed
 class LanguageRace(Race):
     data: LanguageData
     default_tokens = 400_000
-    entrants = ("ngram", "window", "rnn", "gru", "lstm", "convolution", "attention", "mingru")
-    training = {"batch_size": 16, "learning_rate": 4e-3}  # a race has few steps, so they are large
+    entrants: ClassVar[tuple[str, ...]] = (
+        "ngram",
+        "window",
+        "rnn",
+        "gru",
+        "lstm",
+        "convolution",
+        "attention",
+        "mingru",
+    )
+    training: ClassVar[Settings] = {"batch_size": 16, "learning_rate": 4e-3}  # a race has few steps, so they are large
     measures = (Measure("loss", True, "nats per token"),)
     figures = ("loss", "perplexity", "bits_per_byte")
     paired_measure = "loss"

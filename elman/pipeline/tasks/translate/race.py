@@ -41,7 +41,9 @@ class TranslateRace(ExampleRace):
         pairs = _pairs(prepared.stores[split], device_of(model))
         if isinstance(model, MaskPredict):
             return InferenceWork(rate, _parallel_turns(trained, pairs))
-        return InferenceWork(rate, _turns(model, pairs), _state_after(model), CONTEXTS[:-1])  # some hold a table of both
+        return InferenceWork(
+            rate, _turns(model, pairs), _state_after(model), CONTEXTS[:-1]
+        )  # some hold a table of both
 
 
 def _turns(model: EncoderDecoder, pairs: Iterator[tuple[Ragged, int]]) -> Iterator[int]:
