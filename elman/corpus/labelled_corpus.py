@@ -53,7 +53,7 @@ class LabelledCorpus(Corpus):
     """`texts(split)` streams labelled texts; splits, held-out parts and repairs are those of any corpus."""
 
     config: LabelledConfig
-    names: ClassVar = staticmethod(lambda text: text.labels)
+    names: ClassVar[Any] = staticmethod(lambda text: text.labels)
 
     def __init__(self, config: LabelledConfig):
         if not (config.train or config.valid or config.test):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from elman.corpus import LabelledConfig, LabelledCorpus, Repairs, label_rows
+from elman.corpus import Corpus, LabelledConfig, LabelledCorpus, Repairs, label_rows
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import inference_mode
 from elman.pipeline.tasks.base import InferenceWork, Inspection, PreparedData
