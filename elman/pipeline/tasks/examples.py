@@ -205,19 +205,29 @@ class ExampleRace(Race):
     def outputs(
         self, models: "Sequence[TrainedModel]", prepared: PreparedData, split: str, most: int, longest: int
     ) -> Iterator[ExampleOutput]:
-        """Scores are shares of an answer's parts that are right; a right output is shown as a tick."""
+        """Where answers are not `graded`, scores are shares of their parts that are right, and a right answer is shown as
+        a tick."""
         asked = list(islice(self.data.questions(prepared.corpus, split), most))
         columns = [self._answers(trained, [line for line, _ in asked]) for trained in models]
-        for (line, right), answers in zip(asked, zip(*columns, strict=True), strict=True):
+        for (line, right), found in zip(asked, zip(*columns, strict=True), strict=True):
+            if self.graded:
+                grades = [self.grade(one, right[0]) for one in found]
+                shown, scores = [one for one, _ in grades], [score for _, score in grades]
+                yield ExampleOutput(self.data.question_text(line), right[0], shown, scores)
+                continue
+            answers = [self.data.answer_parts(one) for one in found]
             wrong = [[place for place, part in enumerate(right) if parts[place] != part] for parts in answers]
             disputed = sorted({place for places in wrong for place in places}) or range(len(right))
             shown = [_at(parts, places) or RIGHT for parts, places in zip(answers, wrong, strict=True)]
             scores = [1 - len(places) / max(1, len(right)) for places in wrong]
             yield ExampleOutput(self.data.question_text(line), _at(right, disputed), shown, scores)
 
-    def _answers(self, trained: "TrainedModel", lines: list[Any]) -> list[list[str]]:
-        prediction: Prediction = trained.task.prediction
-        return [self.data.answer_parts(one) for one in prediction.predict(trained.model, lines, trained.recipe, False)]
+    def grade(self, answer: dict[str, Any], right: str) -> tuple[str, float]:
+        """An answer as text, and its score: the higher the better."""
+        raise NotImplementedError
+
+    def _answers(self, trained: "TrainedModel", lines: list[Any]) -> list[dict[str, Any]]:
+        return list(trained.task.prediction.predict(trained.model, lines, trained.recipe, False))
 
     def inference_work(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> InferenceWork:
         return InferenceWork("answers_per_second", self._turns(trained, prepared, split))

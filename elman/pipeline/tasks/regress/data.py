@@ -44,7 +44,7 @@ def number_of(text: str, file: str, line: int | None, column: Any = None) -> flo
 
 
 @dataclass(frozen=True)
-class Scale:
+class TargetScale:
     """Mean and standard deviation of the training targets: models are trained on (target - mean) / std."""
 
     mean: float
@@ -52,7 +52,7 @@ class Scale:
     texts: int
 
     @classmethod
-    def of(cls, texts: Iterable[Labelled]) -> "Scale":
+    def of(cls, texts: Iterable[Labelled]) -> "TargetScale":
         source, numbers = None, list[float]()
         for text in texts:
             source = text.source
@@ -73,7 +73,7 @@ class Scale:
         save_json(asdict(self), path)
 
     @classmethod
-    def load(cls, path: Path) -> "Scale":
+    def load(cls, path: Path) -> "TargetScale":
         return cls(**read_json(path))
 
 
@@ -82,7 +82,7 @@ def _number(text: Labelled) -> float:
 
 
 class RegressData(TextData):
-    corpus_class, Target, target_file = NumberCorpus, Scale, "scale.json"
+    corpus_class, Target, target_file = NumberCorpus, TargetScale, "scale.json"
 
     def facts(self) -> Settings:
         return {**super().facts(), "target_mean": self.target.mean, "target_std": self.target.std}

@@ -1,19 +1,17 @@
 """Scores of regressors, and their race."""
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from elman.evaluation.regression import moments, pearson, r2, score_numbers
-from elman.pipeline.tasks.base import EvaluationResult, ExampleOutput, Measure, PreparedData, ResampledScore
+from elman.pipeline.tasks.base import EvaluationResult, Measure, PreparedData, ResampledScore
 from elman.pipeline.tasks.regress.data import RegressData
+from elman.pipeline.tasks.settings import Settings
 from elman.pipeline.tasks.texts import TextEvaluation, TextRace
 
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
-    from elman.pipeline.trained_model import TrainedModel
 
 
 class RegressEvaluation(TextEvaluation):
@@ -48,14 +46,5 @@ class RegressRace(TextRace):
     paired_measure = table_measure = "mse"
     graded = "Squared error"
 
-    def outputs(
-        self, models: "Sequence[TrainedModel]", prepared: PreparedData, split: str, most: int, longest: int
-    ) -> Iterator[ExampleOutput]:
-        """Scores are negative squared errors."""
-        asked = list(islice(self.data.questions(prepared.corpus, split), most))
-        columns = [list(trained.predict([text for text, _ in asked])) for trained in models]
-        for (text, (right,)), answers in zip(asked, zip(*columns, strict=True), strict=True):
-            numbers = [one["number"] for one in answers]
-            yield ExampleOutput(
-                text, right, [f"{one:.4g}" for one in numbers], [-((one - float(right)) ** 2) for one in numbers]
-            )
+    def grade(self, answer: Settings, right: str) -> tuple[str, float]:
+        return f"{answer['number']:.4g}", -((answer["number"] - float(right)) ** 2)
