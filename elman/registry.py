@@ -8,7 +8,7 @@ from elman.errors import ConfigError, UnknownName
 
 Item = TypeVar("Item")
 Registered = TypeVar("Registered", bound=type)
-OWN = ("cell", "layer", "model", "classifier", "tagger", "translator")  # what people write for themselves
+OWN = ("cell", "layer", "model", "task", "classifier", "tagger", "translator")  # what people write for themselves
 
 
 class Traits(NamedTuple):

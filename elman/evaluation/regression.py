@@ -15,6 +15,7 @@ from elman.evaluation.significance import bootstrap_interval, resample_interval
 
 Interval = tuple[float, float]
 Array = NDArray[np.float64]
+ROUNDING = 1e-12  # a variance that is a smaller share of its sum of squares is none
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,10 @@ def moments(predictions: Array, truth: Array) -> Array:
 def pearson(sums: Array) -> Array:
     """Correlation (samples,) by sums (samples, 6) of `moments`."""
     n, x, y, xx, yy, xy = sums.T
-    variances = np.maximum(xx - x * x / n, 0) * np.maximum(yy - y * y / n, 0)
-    defined = variances > np.finfo(np.float64).eps * xx * yy
-    return np.divide(xy - x * y / n, np.sqrt(variances), out=np.zeros(len(sums)), where=defined).clip(-1, 1)
+    of_x, of_y = xx - x * x / n, yy - y * y / n
+    defined = (of_x > ROUNDING * xx) & (of_y > ROUNDING * yy)
+    size = np.sqrt(np.where(defined, of_x * of_y, 1))
+    return np.where(defined, (xy - x * y / n) / size, 0).clip(-1, 1)
 
 
 def r2(sums: Array) -> Array:

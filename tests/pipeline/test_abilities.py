@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from elman.pipeline.synthetic_tasks.families import fitted
+from elman.pipeline.families import fitted
 
 from elman.corpus.synthetic_tasks import TASKS
 from elman.errors import RunError, UnknownName
