@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "elman"
-TOP = ["errors", "registry", "config", "shapes"]
+TOP = ["errors", "lazy", "registry", "config", "shapes"]
 ROOMS = ["corpus", "tokenizers", "batches", "ops", "compiler", "recurrence", "cells", "layers", "models", "training"]
 ROOMS += ["runs", "evaluation", "generation", "figures", "inspection", "pipeline", "comparison", "serving", "studio"]
 ROOMS += ["bench", "cli"]

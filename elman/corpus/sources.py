@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elman.corpus.config import Format, Places
+from elman.corpus.file_cache import file_digest
 from elman.errors import DataError, nearest
 
 STANDARD_INPUT = Path("-")
@@ -140,8 +141,7 @@ def digest(source: Source) -> str:
     files = _files(str(source.path)) if source.path.is_dir() else [source.path]
     for path in files:
         try:
-            with path.open("rb") as file:
-                whole.update(hashlib.file_digest(file, "sha256").digest())
+            whole.update(file_digest(path))
         except OSError as error:
             raise DataError(f"cannot be read: {error.strerror}", file=source.name) from None
     return whole.hexdigest()

@@ -13,8 +13,10 @@ from elman.corpus import PairCorpus
 from elman.errors import ConfigError, RunError
 from elman.models.mask_predict.conversion import parallel_settings
 from elman.pipeline.recipe import Recipe, read_recipe
+from elman.pipeline.resume import CHOSEN
 from elman.pipeline.trained_model import TrainedModel, load
 from elman.runs import Run, atomic_write
+from elman.training.suggested_rate import settled
 
 Listener = Callable[[int, int], None]
 
@@ -96,7 +98,9 @@ def student_recipe(teacher: str | Path, data: str | Path, overrides: dict[str, A
 
     Where the teacher is a Transformer, the student has its shape, and begins with its weights.
     """
-    stored = load(teacher, "cpu").recipe.plain()
+    trained = load(teacher, "cpu")
+    stored = trained.recipe.plain()
+    stored["training"] |= _reopened_rate(trained)
     model = stored["model"]
     stored["data"] |= {"train": str(data), "train_target": None, "columns": None}
     for key in ("name", "parameters", "goals", "model"):
@@ -105,6 +109,13 @@ def student_recipe(teacher: str | Path, data: str | Path, overrides: dict[str, A
     if given["model"] == "mask-predict" and _is_transformer(model):
         given = {"start_from": str(teacher), **given}
     return read_recipe(stored, given)
+
+
+def _reopened_rate(trained: TrainedModel) -> dict[str, Any]:
+    """Of the learning rate and the warm-up, those that were chosen to suit the teacher: the student has its own."""
+    training = trained.recipe.training
+    suits = settled(training.model_copy(update=dict.fromkeys(CHOSEN)), trained.model, training.max_steps or 10**9)
+    return {key: None for key in CHOSEN if getattr(training, key) == getattr(suits, key)}
 
 
 def _is_transformer(model: dict[str, Any]) -> bool:

@@ -2,12 +2,18 @@
 
 from pathlib import Path
 
+from elman.corpus.file_cache import cached_files
 from elman.pipeline.recipe import Recipe
 from elman.pipeline.tasks import PreparedData
 
 
 def prepare(recipe: Recipe, folder: Path) -> PreparedData:
     """Learn tokenizers and labels and build the stores under `folder`, or open those that are there."""
+    with cached_files():
+        return _prepare(recipe, folder)
+
+
+def _prepare(recipe: Recipe, folder: Path) -> PreparedData:
     task_class = recipe.task_class
     corpus = task_class.Data.corpus(recipe)
     if task_class.Data.is_saved(folder):

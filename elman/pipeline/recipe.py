@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 from pydantic import Field, SerializeAsAny, model_validator
 
@@ -85,11 +86,16 @@ class Recipe(Config):
         return TASKS[self.task]
 
 
+_checked: WeakValueDictionary[int, Recipe] = WeakValueDictionary()  # recipes that `read_recipe` has made, by id
+
+
 def read_recipe(
     source: "str | Path | Mapping[str, Any] | Recipe | None" = None, overrides: Mapping[str, Any] | None = None
 ) -> Recipe:
     """From a YAML file or plain settings (or neither), with dotted overrides on top."""
     if isinstance(source, Recipe):
+        if not overrides and _checked.get(id(source)) is source:
+            return source
         source = source.plain()
     settings = dict(source) if isinstance(source, Mapping) else read_yaml(source) if source else {}
     overrides = overrides or {}
@@ -101,6 +107,7 @@ def read_recipe(
     if not recipe.parameters:  # else the width is still open
         task.check_model(recipe.model)
     check_metric(recipe.evaluation.choose_by, task.metrics, f"task {recipe.task}")
+    _checked[id(recipe)] = recipe
     return recipe
 
 

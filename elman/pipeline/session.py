@@ -19,7 +19,7 @@ from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.results import final_results
-from elman.pipeline.resume import agreed, source_of
+from elman.pipeline.resume import agreed, chosen_rate, source_of
 from elman.pipeline.sizes import fit_size
 from elman.pipeline.tasks.base import check_metric, data_changed
 from elman.pipeline.tasks.position_checks import order_warning
@@ -90,7 +90,6 @@ class Session:
         self.prepared = world.leader_first(lambda: prepare(recipe, folder))
         task = self.prepared.task
         self.recipe = fit_size(recipe, task.models.build)
-        world.lead(lambda: atomic_write(self.run.config, write_recipe(self.recipe).encode()))
         torch.manual_seed(self.recipe.seed)
         self.model = task.models.build(self.recipe.model)
         self.lawful = examine(self.model)
@@ -103,6 +102,8 @@ class Session:
         validate = self._validate if "valid" in self.prepared.stores else None
         kind: Any = Counting if getattr(self.model, "fits_by_counting", False) else Trainer
         self.trainer = kind(self.model, batches, training, device=self.device, world=world, validate=validate)
+        self.recipe = self.recipe.model_copy(update={"training": chosen_rate(training, self.trainer.config)})
+        world.lead(lambda: atomic_write(self.run.config, write_recipe(self.recipe).encode()))
         self.best, self.last = self.run.best, self.run.last
         self.metrics = Metrics(self.run.metrics) if world.leads else None
         self.found: Checkpoint | None = None  # the best weights that are not on disk yet

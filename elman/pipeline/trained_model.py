@@ -12,7 +12,6 @@ from elman.config import read_yaml
 from elman.errors import ConfigError, RunError
 from elman.generation.sampling import GenerationConfig
 from elman.models import KINDS, EncoderDecoder, cannot_step, is_masked, prediction_of
-from elman.models.hugging_face.folder import is_hugging_face
 from elman.ops import taps
 from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.recipe import Recipe, read_recipe
@@ -35,9 +34,7 @@ def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = 
     """
     if others:
         return _together([load(place, device) for place in (path, *others)])
-    if is_hugging_face(path):
-        raise RunError(f"{path}: a Hugging Face folder, not a run; make one of it with: elman import {path}")
-    run = Run.open(path)
+    run = _open(path)
     recipe = read_recipe(read_yaml(run.config))
     task = recipe.task_class.load(run.folder, recipe)
     shelf = run.shelf
@@ -49,6 +46,18 @@ def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = 
     place = choose_device(device)
     choose_threads(recipe, place)
     return TrainedModel(model.to(place).eval(), task, recipe, checkpoint.step, str(path))
+
+
+def _open(path: str | Path) -> Run:
+    try:
+        return Run.open(path)
+    except RunError:
+        from elman.models.hugging_face import is_hugging_face
+
+        if is_hugging_face(path):
+            remedy = f"make one of it with: elman import {path}"
+            raise RunError(f"{path}: a Hugging Face folder, not a run; {remedy}") from None
+        raise
 
 
 def _together(models: Sequence["TrainedModel"]) -> "TrainedModel":

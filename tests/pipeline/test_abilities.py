@@ -5,12 +5,12 @@ import math
 
 import pytest
 import torch
-from elman.pipeline.families import fitted
 
 from elman.corpus.synthetic_tasks import TASKS
 from elman.errors import RunError, UnknownName
 from elman.models.stack import Stack, StackConfig, count_parameters
 from elman.pipeline import synthetic_tasks
+from elman.pipeline.families import fitted
 from elman.pipeline.synthetic_tasks import FAMILIES, SIZES, carry_out, plan, read_records, summary, verdict
 from elman.training.attempt import Solver, attempt
 from elman.training.config import TrainingConfig

@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elman.corpus import Corpus
 from elman.errors import ConfigError, DataError, nearest
 from elman.pipeline.tasks.settings import TaskSettings
 from elman.training.reports import Validation
 
 if TYPE_CHECKING:
+    from elman.corpus import Corpus
     from elman.inspection.inspected_text import InspectedText
     from elman.pipeline.recipe import Recipe
     from elman.pipeline.trained_model import TrainedModel
@@ -105,7 +105,7 @@ class PreparedData:
     """A corpus as token or example stores in memory-mapped files, with the task that encoded it."""
 
     task: "Task"
-    corpus: Corpus
+    corpus: "Corpus"
     stores: dict[str, Any] = field(default_factory=dict)
 
     def repairs(self) -> list[str]:
@@ -124,11 +124,11 @@ class TaskData(ABC):
 
     @classmethod
     @abstractmethod
-    def corpus(cls, recipe: "Recipe") -> Corpus: ...
+    def corpus(cls, recipe: "Recipe") -> "Corpus": ...
 
     @classmethod
     @abstractmethod
-    def learn(cls, recipe: "Recipe", corpus: Corpus) -> Self:
+    def learn(cls, recipe: "Recipe", corpus: "Corpus") -> Self:
         """Learn tokenizers and labels from the training split."""
 
     @abstractmethod
@@ -144,7 +144,7 @@ class TaskData(ABC):
     def is_saved(cls, folder: Path) -> bool: ...
 
     @abstractmethod
-    def store(self, corpus: Corpus, split: Any, folder: Path) -> Any:
+    def store(self, corpus: "Corpus", split: Any, folder: Path) -> Any:
         """A split as memory-mapped arrays with a fingerprint; an existing store is opened, not built again."""
 
     @abstractmethod
@@ -338,7 +338,7 @@ class Task:
         self.data = data
 
     @classmethod
-    def learn(cls, recipe: "Recipe", corpus: Corpus) -> Self:
+    def learn(cls, recipe: "Recipe", corpus: "Corpus") -> Self:
         return cls(cls.Data.learn(recipe, corpus))
 
     @classmethod

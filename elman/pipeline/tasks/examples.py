@@ -205,8 +205,7 @@ class ExampleRace(Race):
     def outputs(
         self, models: "Sequence[TrainedModel]", prepared: PreparedData, split: str, most: int, longest: int
     ) -> Iterator[ExampleOutput]:
-        """Where answers are not `graded`, scores are shares of their parts that are right, and a right answer is shown as
-        a tick."""
+        """Unless answers are `graded`, scores are shares of their parts that are right; a right one is a tick."""
         asked = list(islice(self.data.questions(prepared.corpus, split), most))
         columns = [self._answers(trained, [line for line, _ in asked]) for trained in models]
         for (line, right), found in zip(asked, zip(*columns, strict=True), strict=True):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from elman.batches import Documents, Lanes, Stream, TokenStore
-from elman.corpus import Corpus, open_corpus
 from elman.errors import DataError
 from elman.models import MODELS, is_masked
 from elman.pipeline.tasks.base import Models, PreparedData, TaskData, data_changed
@@ -18,6 +17,7 @@ from elman.pipeline.tasks.settings import Settings
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 
 if TYPE_CHECKING:
+    from elman.corpus import Corpus
     from elman.pipeline.recipe import Recipe
 
 
@@ -28,11 +28,13 @@ class LanguageData(TaskData):
         self.tokenizer = tokenizer
 
     @classmethod
-    def corpus(cls, recipe: "Recipe") -> Corpus:
+    def corpus(cls, recipe: "Recipe") -> "Corpus":
+        from elman.corpus import open_corpus
+
         return open_corpus(recipe.data, recipe.tokenizer.type)  # type: ignore[attr-defined]
 
     @classmethod
-    def learn(cls, recipe: "Recipe", corpus: Corpus) -> Self:
+    def learn(cls, recipe: "Recipe", corpus: "Corpus") -> Self:
         texts = (document.text for document in corpus.documents("train"))
         return cls(train_tokenizer(recipe.tokenizer.plain(), texts))
 
@@ -54,7 +56,7 @@ class LanguageData(TaskData):
     def fingerprint(self) -> str:
         return sha256(json.dumps(self.tokenizer.vocabulary, sort_keys=True).encode()).hexdigest()
 
-    def store(self, corpus: Corpus, split: Any, folder: Path) -> TokenStore:
+    def store(self, corpus: "Corpus", split: Any, folder: Path) -> TokenStore:
         fingerprint = f"{corpus.fingerprint(split)}:{self.fingerprint()}"
         try:
             store = TokenStore.open(folder, split)
