@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from elman.comparison.config import Race, is_race, of_recipe
 from elman.comparison.pictures import CASES, merged
 from elman.comparison.ranking import Scores, rank
-from elman.comparison.results import Found, Measure
+from elman.comparison.results import Found
 from elman.comparison.user_modules import read_modules
 from elman.comparison.verdict import chance, headline, join, short, spread, staircase
 from elman.errors import ConfigError
+from elman.pipeline.tasks.base import Measure
 
 LOSS = Measure("loss", True, "nats per token")
 
@@ -59,7 +60,9 @@ def test_spreads_are_in_the_unit_of_the_score():
     found = outcome(a=[0.8, 0.9], b=[0.5, 0.6])
     row = {"spread": 0.0512, "exact": False}
     assert spread(found, row) == "0.051"
-    assert spread(found._replace(measure=Measure("accuracy", False, "of the labels right")), row) == "5.1%"
+    assert (
+        spread(found._replace(measure=Measure("accuracy", False, "of the labels right", percent=True)), row) == "5.1%"
+    )
     assert spread(found, {"spread": 0.0, "exact": True}) == ""
 
 
