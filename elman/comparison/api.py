@@ -1,4 +1,4 @@
-"""A race in one call, for programs: `found = compare({"entrants": ["gru", "lstm"], ...}, "runs/race")`."""
+"""A race in one call: `found = compare({"entrants": ["gru", "lstm"], ...}, "runs/race")`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,9 +22,9 @@ def compare(
     places: Sequence[Worker] = (),
     listener: Callable[[Event], None] = lambda event: None,
 ) -> Found:
-    """Trains, measures and ranks; results.jsonl, plots and report.html are left in the folder.
+    """Trains, evaluates and ranks; writes results.jsonl, plots and report.html to the folder.
 
-    On this machine, or in other `places`: those of `on_ray.places("local")`, for one.
+    On this machine, or by other workers in `places`, such as `ray_workers.places("local")`.
     """
     race = race if isinstance(race, Race) else Race.make(race)
     running = Running(race, folder, workers=workers, resume=resume, modules=modules, places=places)

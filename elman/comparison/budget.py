@@ -1,4 +1,4 @@
-"""Equal effort: what a budget of tokens, operations or time means in steps for one entrant."""
+"""Matched training budgets: how many steps of one entrant a budget of tokens, FLOPs or minutes pays for."""
 
 from itertools import islice
 from typing import Any, NamedTuple
@@ -16,16 +16,16 @@ WARMUP = 0.05
 
 
 class Budget(NamedTuple):
-    """What all entrants spend alike."""
+    """The training budget of every entrant."""
 
     kind: str  # tokens, flops or minutes
     amount: float
 
     def steps(self, per_step: float, flops: float, speed: float | None) -> int:
-        """Updates that it pays for: of so many units each, each of so many operations, at so many units a second."""
+        """Training steps within the budget, given units per step, FLOPs per unit and units per second."""
         if self.kind == "minutes":
             if speed is None:
-                raise ConfigError("a budget of minutes needs a trial that tells the speed")
+                raise ConfigError("a budget of minutes needs a trial, which measures the speed")
             units = speed * 60 * self.amount
         else:
             units = self.amount / flops if self.kind == "flops" else self.amount
@@ -51,13 +51,13 @@ def _number(text: str | int | float) -> float:
 
 
 def per_step(batches: Any) -> float:
-    """Units in a batch, in the mean."""
+    """Mean number of units in a batch."""
     sizes = [batch.real for batch in islice(batches.epoch(0), SAMPLED)]
     return sum(sizes) / len(sizes)
 
 
 def with_steps(recipe: Recipe, steps: int, an_epoch: int, given: set[str], validations: int = VALIDATIONS) -> Recipe:
-    """The recipe made so long, with a rate that falls along a cosine and a dozen validations, unless told otherwise."""
+    """The recipe with that many steps, a cosine schedule and a dozen validations, except for settings in `given`."""
     changes: dict[str, Any] = {
         "schedule": "cosine",
         "warmup_steps": round(WARMUP * steps),
@@ -65,6 +65,6 @@ def with_steps(recipe: Recipe, steps: int, an_epoch: int, given: set[str], valid
         "log_every": max(1, steps // LOGS),
     }
     changes = {key: value for key, value in changes.items() if key not in given}
-    changes |= {"evaluate_every": steps} if validations == 1 else {}  # a trial is judged by its end
+    changes |= {"evaluate_every": steps} if validations == 1 else {}  # a trial is scored at its end only
     changes |= {"max_steps": steps, "max_epochs": steps // max(1, an_epoch) + 2}
     return recipe.model_copy(update={"training": recipe.training.model_copy(update=changes)})

@@ -1,4 +1,4 @@
-"""From a race to jobs: every entrant sized and costed on data that is prepared once, every training a run folder."""
+"""From a race to jobs: data prepared once, entrants sized and their FLOPs counted, a run folder for every training."""
 
 import os
 import shutil
@@ -25,19 +25,19 @@ from elman.training.schedules import RATE
 
 PREPARED = "prepared"
 LAYERS_ALONE, WORD = 100_000, 150
-TRIAL_SEED = 0  # no seed of the race: a rate is not chosen by the luck of a runner
+TRIAL_SEED = 0  # not a seed of the race: learning rates are chosen independently of its random numbers
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """One who runs."""
+    """A model that takes part."""
 
     name: str
     recipe: Recipe
     parameters: int
     flops: float  # per unit of training, 0 for what is counted
-    counted: bool  # fitted by counting: one run tells all
-    sources: dict[str, str]  # files of others that it is made of
+    counted: bool  # fitted by counting: deterministic, so it runs once
+    sources: dict[str, str]  # the users' files that define it
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Job:
 
 
 class RacePlan:
-    """All that is known before the first step."""
+    """Everything that is known before the first step."""
 
     def __init__(self, race: Race, folder: Path):
         self.race, self.folder = race, folder
@@ -74,7 +74,7 @@ class RacePlan:
             name: model_settings(task_class, _checked_folder_name(name), given, self.shared)
             for name, given in names.items()
         }
-        _size(race.parameters, 0)  # what is wrong is said before any data is read
+        _size(race.parameters, 0)  # refuses a bad value before any data is read
         make_folder(folder / PREPARED / "data")
         self.prepared: PreparedData = prepare(self.base, folder / PREPARED)
         if "valid" not in self.prepared.stores:
@@ -101,19 +101,19 @@ class RacePlan:
         return Entrant(name, recipe, count_parameters(model), flops, counted, sources(model))
 
     def rates(self) -> list[float]:
-        """Learning rates to try: the recipe's in the middle, the others a ratio apart."""
+        """The learning rates of the search: a geometric grid around the recipe's."""
         middle, count = self.base.training.learning_rate or RATE, self.race.trials
         return [_rounded(middle * self.race.rate_ratio ** (n - (count - 1) / 2)) for n in range(count)]
 
     def trials(self) -> list[Job]:
-        """None where there is nothing to find out."""
+        """Short trainings that choose the learning rate; none where there is only one rate."""
         if self.race.trials == 1 and self.budget.kind != "minutes":
             return []
         return [self._trial(entrant, rate) for entrant in self.entrants if not entrant.counted for rate in self.rates()]
 
-    def beyond(self, entrant: Entrant, tried: Sequence[float], best: float) -> Job | None:
-        """A trial one step further out, if the best rate is the lowest or highest that was tried; none once the entrant
-        runs: a race that goes on keeps the rate it began with."""
+    def extended_trial(self, entrant: Entrant, tried: Sequence[float], best: float) -> Job | None:
+        """A trial one step beyond the grid, if the best rate is the lowest or highest tried; none once the entrant has
+        started: a resumed race keeps its rate."""
         if len(tried) < 2 or best not in (min(tried), max(tried)):
             return None
         ratio = self.race.rate_ratio
@@ -129,11 +129,11 @@ class RacePlan:
         return Job(entrant.name, f"rate-{rate:g}", self.folder / entrant.name / f"rate-{rate:g}", recipe)
 
     def _minutes_trial(self) -> int:
-        """Steps of a trial whose speed is not known yet: the same for all, a share of one pass."""
+        """Steps of a trial before the speed is known: the same for all, a share of one epoch."""
         return max(20, round(self.race.trial_share * min(self.epoch, 1000)))
 
     def runs(self, entrant: Entrant, rate: float | None, speed: float | None) -> list[Job]:
-        """A job for each seed; one for a model without dice."""
+        """A job for each seed; a single one for a deterministic model."""
         rate = rate or self.base.training.learning_rate or RATE
         steps = 1 if entrant.counted else self.budget.steps(self.per_step, entrant.flops, speed)
         seeds = [1] if entrant.counted else range(1, self.race.seeds + 1)
@@ -151,7 +151,7 @@ class RacePlan:
         return recipe.model_copy(update={"seed": seed, "training": training, "threads": threads})
 
     def make_folder(self, job: Job) -> None:
-        """The run folder of a job, with the tokenizer and the data that all share, ready to be resumed."""
+        """The run folder of a job, with the shared tokenizer and token stores, ready to be resumed."""
         if not (job.folder / "config.yaml").exists():
             Run.create(job.folder, write_recipe(job.recipe), environment())
         source = self.folder / PREPARED
@@ -173,14 +173,14 @@ def _checked_folder_name(name: str) -> str:
 
 
 def _size(asked: str | int, vocabulary: int) -> int:
-    """Parameters asked for; of themselves 100k and a narrow vector for each word, rounded."""
+    """The number of parameters asked for; by default 100k and a narrow vector for each word, rounded."""
     if asked != "auto":
         return parse_count(asked)
     return int(float(f"{LAYERS_ALONE + WORD * vocabulary:.2g}"))
 
 
 def _share(path: Path, place: Path) -> None:
-    """One file under two names where the disk can; these are never written to, only replaced."""
+    """A hard link where the file system has them, else a copy; these files are only ever replaced."""
     try:
         os.link(path, place)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a race has found: for every entrant its scores with their luck, its costs, and its place."""
+"""The results of a race: for every entrant its scores with intervals, its costs and its rank."""
 
 import json
 import math
@@ -22,21 +22,21 @@ from elman.runs import atomic_write, read_metrics
 
 PARQUET = "results.parquet"
 CLASS_KEYS = ("from", "to", "tokens")  # of a table by length or frequency, beside its mean value
-NEAR = 0.05  # a loss is as good as reached from so much above the best on
+NEAR = 0.05  # relative excess over the best validation loss at which it counts as reached
 
 
 class Found(NamedTuple):
-    """The whole outcome."""
+    """The ranked results."""
 
     measure: Measure
     split: str
-    rows: list[dict[str, Any]]  # from best to worst, those that failed at the end
+    rows: list[dict[str, Any]]  # from best to worst, failed ones last
     verdict: Verdict
 
 
 def gather(running: Running) -> Found:
-    """Everything of all runs that ended well, ranked; also written as results.jsonl, one entrant a line, and where
-    pyarrow is installed as results.parquet."""
+    """Collects and ranks the results of all finished runs; writes results.jsonl, one entrant per line, and with pyarrow
+    installed results.parquet."""
     plan = running.plan
     split, race = plan.split, plan.prepared.task.race
     rows, scores = {}, {}
@@ -58,7 +58,7 @@ def gather(running: Running) -> Found:
         )
         row["samples"] = results_of(jobs[0]).get("samples", [])[:3]
     if measure is None:
-        raise ElmanError(f"nobody reached the end: {_first_failure(running)}")
+        raise ElmanError(f"all runs failed: {_first_failure(running)}")
     verdict = rank(scores, measure.lower_is_better)
     _seconds_to_near(running, rows, verdict, measure)
     ordered = [rows[name] for name in [*verdict.order, *(name for name in rows if name not in scores)]]
@@ -69,7 +69,7 @@ def gather(running: Running) -> Found:
     rows_kept = [_finite(row) for row in ordered]
     lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows_kept]
     atomic_write(running.folder / "results.jsonl", ("\n".join(lines) + "\n").encode())
-    with suppress(MissingExtra):  # whoever shows the results says so
+    with suppress(MissingExtra):  # the command line says so
         write_parquet(rows_kept, running.folder / PARQUET)
     return Found(measure, split, ordered, verdict)
 
@@ -105,7 +105,7 @@ def _scores(seeds: list[dict[str, Any]], main: Scores, shown: Sequence[str]) -> 
 
 
 def _grammar(seeds: list[dict[str, Any]]) -> dict[str, Any]:
-    """On a synthetic language: distance to the best possible loss, and right forms by distance (the staircase)."""
+    """For a synthetic language: excess over its entropy, and agreement accuracy by distance."""
     if not look_up(seeds[0], "language.excess"):
         return {}
     inner = [one["language"] for one in seeds]
@@ -125,7 +125,7 @@ def _grammar(seeds: list[dict[str, Any]]) -> dict[str, Any]:
 def _mean_over(
     seeds: list[dict[str, Any]], part: str, key: str, value: str, spread: bool = False
 ) -> list[dict[str, Any]]:
-    """A table that every seed has, its values averaged."""
+    """A table averaged over seeds."""
     tables = [one[part] for one in seeds if one.get(part)]
     if not tables:
         return []
@@ -138,7 +138,7 @@ def _mean_over(
 
 
 def _example_values(running: Running, jobs: Sequence[Job], row: dict[str, Any]) -> list[ExampleValues]:
-    """Of all seeds; their tables go into the row. A model that cannot be measured is still a result."""
+    """Of all seeds; their tables go into the row. A failure is recorded there, and the scores stay."""
     found = []
     for job in jobs:
         try:
@@ -176,7 +176,7 @@ def _costs(running: Running, entrant: Entrant, jobs: Sequence[Job], row: dict[st
 
 
 def curve(job: Job) -> list[tuple[int, float, float]]:
-    """Tokens, validation loss and seconds of every validation."""
+    """(tokens, validation loss, seconds) of every validation."""
     path = job.folder / "metrics.jsonl"
     records = read_metrics(path) if path.exists() else []
     return [
@@ -187,7 +187,7 @@ def curve(job: Job) -> list[tuple[int, float, float]]:
 
 
 def _seconds_to_near(running: Running, rows: dict[str, Any], verdict: Verdict, measure: Measure) -> None:
-    """Seconds of training until the validation loss came near the best that anyone reached at all."""
+    """Seconds of training until the validation loss was within `NEAR` of the best of all entrants."""
     curves = {name: [curve(job) for job in jobs if job.done] for name, jobs in running.jobs.items()}
     losses = [loss for own in curves.values() for points in own for _, loss, _ in points]
     goal = (1 + NEAR) * min(losses) if losses else math.nan
@@ -231,7 +231,7 @@ def _first_failure(running: Running) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """As JSON has it: no infinities."""
+    """With null for infinities, which JSON lacks."""
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -240,5 +240,5 @@ def _finite(value: Any) -> Any:
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a race that has ended."""
+    """The rows of results.jsonl."""
     return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
