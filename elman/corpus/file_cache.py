@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 LIMIT = 256 * 2**20  # bytes of all files together; those beyond are read from disk each time
 
@@ -49,7 +49,7 @@ def file_digest(path: Path) -> bytes:
     if files is not None and path in files.digests:
         return files.digests[path]
     with open_file(path) as file:
-        digest = hashlib.file_digest(file, "sha256").digest()
+        digest = hashlib.file_digest(cast(Any, file), "sha256").digest()
     if files is not None:
         files.digests[path] = digest
     return digest

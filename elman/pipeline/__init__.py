@@ -1,4 +1,4 @@
-"""The whole road: a recipe, its data prepared, a run trained, a model loaded."""
+"""From a recipe to a trained model: settings, tasks, data preparation, training runs, loading."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Trained runs against data: a run's own held-out split, or any other data read the same way; two runs side by side."""
+"""Evaluating trained runs on their own splits or on other data, and comparing two runs."""
 
 import tempfile
 from collections.abc import Sequence
@@ -15,23 +15,22 @@ from elman.pipeline.tasks.base import ResampledScore
 from elman.pipeline.trained_model import load
 from elman.runs import Run
 
-Places = Sequence[str] | None
+Sources = Sequence[str] | None
 
 
 def evaluate_run(folder: str | Path, **options: Any) -> dict[str, Any]:
-    """Scores as plain values; `data` is read with the run's own settings. Options are those of `result_of`."""
+    """Scores as plain values; `data` is read with the settings of the run. Options are those of `result_of`."""
     result, repairs = result_of(folder, **options)
     return {**result.scores, "repairs": repairs, "notes": [*result.notes]}
 
 
 def compare_runs(first: str | Path, second: str | Path, **options: Any) -> dict[str, Any]:
-    """Scores of both, and whether the second is better than the first by more than luck."""
+    """Scores of both, and paired tests of their difference."""
     task = _task_of_both(first, second)
     (one, _), (other, _) = result_of(first, **options), result_of(second, **options)
     if one.measure != other.measure or len(one.values) != len(other.values):
-        raise ConfigError(
-            f"the two are not judged alike: {one.measure} of {len(one.values)}, {other.measure} of {len(other.values)}"
-        )
+        pair = f"{one.measure} of {len(one.values)}, {other.measure} of {len(other.values)}"
+        raise ConfigError(f"the two runs have different scores: {pair}")
     if not len(one.values):
         raise ConfigError(f"two models of task {task} are compared by `elman eval` of each: their intervals tell")
     found = paired_difference(one.values, other.values, one.weights)
@@ -70,8 +69,8 @@ def _with_columns(data: DataConfig, columns: str, task: str) -> DataConfig:
 def result_of(
     folder: str | Path,
     *,
-    data: Places = None,
-    target: Places = None,
+    data: Sources = None,
+    target: Sources = None,
     columns: str | None = None,
     split: str | None = None,
     lanes: int | None = None,

@@ -23,7 +23,7 @@ def task_models() -> dict[str, Registry[Any]]:
 
 
 def every_name() -> dict[str, dict[str, str]]:
-    """By kind, each with one line on what it is."""
+    """By registry, each with the first line of its documentation."""
     kinds: dict[str, Any] = {"tasks": TASKS, "cells": CELLS, "layers": LAYERS, "models": MODELS}
     found: dict[str, dict[str, str]] = {kind: registry.describe() for kind, registry in kinds.items()}
     for registry in task_models().values():

@@ -1,4 +1,4 @@
-"""A whole run as one typed tree: data, tokenizer, model, training, evaluation, generation."""
+"""Recipe: all settings of a run as one typed tree of data, tokenizer, model, training, evaluation and generation."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,56 +20,56 @@ from elman.training.config import TrainingConfig
 
 
 class Goal(Config):
-    """What a recipe promises."""
+    """A score that a recipe must reach."""
 
     measure: str = "valid.loss"
-    """Figure of the run's results, by its place there: valid.loss, test.perplexity, valid.language.excess.relative."""
+    """Path of a score in the run's results: valid.loss, test.perplexity, valid.language.excess.relative."""
     at_most: float | None = None
-    """Largest value that keeps the promise."""
+    """Largest value that meets the goal."""
     at_least: float | None = None
-    """Smallest value that keeps it."""
+    """Smallest value that meets it."""
     minutes: float | None = None
-    """Time it may take."""
+    """Time limit."""
     machine: str = "cpu"
-    """Where that time holds."""
+    """Machine that the time limit is for."""
 
 
 class Recipe(Config):
-    """Everything that decides a run."""
+    """All settings of a run."""
 
     task: str = DEFAULT
     """What to learn: language-model (what comes next), classify (labels of texts), tag (a tag for each word), translate
     (any sequence from any other), masked (what was hidden), regress (a number for a text); or a task of your own."""
     name: str = ""
-    """What to call the run; empty makes a name of data and model."""
+    """Name of the run; empty makes one of data and model."""
     seed: int = Field(1, ge=0)
     """Random seed of initial weights, data order, dropout and sampling."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Where to compute; auto takes an accelerator if there is one."""
+    """Device; auto takes an accelerator if there is one."""
     threads: int = Field(0, ge=0)
     """CPU threads; 0 takes one for small recurrent models, which are fastest so, and all cores otherwise."""
     parameters: str | int = 0
     """Solve model.hidden_size for about so many parameters (5M, 250k); 0 leaves it as it is."""
     data: SerializeAsAny[DataConfig] = DataConfig()
-    """Where the text comes from."""
+    """Training, validation and test data."""
     tokenizer: SerializeAsAny[Config] = Field(default_factory=lambda: TASKS[DEFAULT].settings.tokenizer("word"))
-    """How text becomes tokens."""
+    """Tokenizer."""
     model: SerializeAsAny[Config] = Field(default_factory=lambda: TASKS[DEFAULT].settings.model("lstm"))
-    """What is trained."""
+    """Model."""
     start_from: str = ""
     """Warm start: the run folder of a language model or masked model whose word vectors and layers a classifier, a
     regressor or a tagger starts from: the first two with its tokenizer, a tagger with the vectors of words that both
     know and, by default, without characters. Or of a translator, for another. Empty starts from random weights."""
     training: TrainingConfig = TrainingConfig()
-    """How it learns."""
+    """Optimization."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    """How it is judged."""
+    """Evaluation."""
     generation: GenerationConfig = GenerationConfig()
-    """How it generates text."""
+    """Text generation."""
     search: SearchConfig = SearchConfig()
-    """How a translator searches for its output."""
+    """Search for the output of a translator."""
     goals: list[Goal] = Field(default_factory=list)
-    """What the recipe must reach; `elman train` says at the end whether it did."""
+    """Scores that the recipe must reach; `elman train` reports at the end whether it did."""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""What a finished run has to show: scores on every held-out split, samples, curves, and whether its goals were met."""
+"""Results of a finished run: scores on held-out splits, samples, learning curves, and goals."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -30,19 +30,19 @@ def final_results(session: "Session") -> dict[str, Any]:
     evaluation.plots(session.model, prepared, recipe, run.plots)
     speeds = [record["clock"]["tokens_per_second"] for record in records if record["kind"] == "step"]
     results["tokens_per_second"] = sorted(speeds)[len(speeds) // 2] if speeds else None
-    results["goals"] = [judge(goal, results) for goal in recipe.goals]
+    results["goals"] = [check_goal(goal, results) for goal in recipe.goals]
     return results
 
 
-def judge(goal: Goal, results: Mapping[str, Any]) -> dict[str, Any]:
+def check_goal(goal: Goal, results: Mapping[str, Any]) -> dict[str, Any]:
     value = look_up(results, goal.measure)
     met = value is not None
     met = met and (goal.at_most is None or value <= goal.at_most) and (goal.at_least is None or value >= goal.at_least)
     return {**goal.plain(), "value": value, "met": met}
 
 
-def look_up(results: Any, place: str) -> Any:
-    """The figure at a dotted place, or None."""
-    for part in place.split("."):
+def look_up(results: Any, path: str) -> Any:
+    """The value at a dotted path, or None."""
+    for part in path.split("."):
         results = results.get(part) if isinstance(results, Mapping) else None
     return results

@@ -37,7 +37,7 @@ def source_of(source: Any, run: str | Path | None, resume: bool) -> Any:
 
 
 def agreed(stored: Recipe, asked: Recipe) -> Recipe:
-    """The stored recipe with the few settings changed that may change; any other difference is an error."""
+    """The stored recipe, with settings of `MAY_CHANGE` updated; any other difference is an error."""
     if stored.data.train == []:
         raise ConfigError(
             "the run was imported, not trained here: it has no data and no optimizer to go on with; "
