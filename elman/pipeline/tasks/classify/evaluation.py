@@ -1,14 +1,14 @@
-"""Scores of classifiers."""
+"""Scores of classifiers, and their race."""
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from elman.evaluation.classification import label_counts, macro_f1, score_label_sets, score_labels
-from elman.pipeline.tasks.base import EvaluationResult, PreparedData, ResampledScore
+from elman.pipeline.tasks.base import EvaluationResult, Measure, PreparedData, ResampledScore
 from elman.pipeline.tasks.classify.data import ClassifyData
 from elman.pipeline.tasks.classify.prediction import THRESHOLD
-from elman.pipeline.tasks.texts import TextEvaluation
+from elman.pipeline.tasks.texts import TextEvaluation, TextRace
 
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
@@ -35,3 +35,9 @@ class ClassifyEvaluation(TextEvaluation):
         hits = (answers == right).all(axis=1).astype(np.float64)
         others = {"macro_f1": ResampledScore(label_counts(answers, right), macro_f1)}
         return EvaluationResult(scores, "accuracy", hits, np.ones(len(hits)), others=others)
+
+
+class ClassifyRace(TextRace):
+    measures = (Measure("accuracy", False, "of the labels right", percent=True),)
+    figures = ("loss", "accuracy", "macro_f1")
+    usage_note = f"A classifier writes nothing. {TextRace.usage_note}"

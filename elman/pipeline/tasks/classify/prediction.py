@@ -1,10 +1,14 @@
-"""The labels of lines of text."""
+"""The labels of lines of text, and a text as a classifier reads it."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from elman.inspection.inspected_text import InspectedText, inspect_classifier
 from elman.pipeline.tasks.classify.data import ClassifyData
 from elman.pipeline.tasks.settings import Settings
-from elman.pipeline.tasks.texts import TextPrediction
+from elman.pipeline.tasks.texts import TextInspection, TextPrediction
+
+if TYPE_CHECKING:
+    from elman.pipeline.recipe import Recipe
 
 THRESHOLD = 0.5  # of a label's probability, where a text can have several labels
 
@@ -32,3 +36,10 @@ class ClassifyPrediction(TextPrediction):
         if "probabilities" in answer:
             parts += [f"{name}={chance:.4f}" for name, chance in answer["probabilities"].items()]
         return "\t".join([*parts, answer["text"]])
+
+
+class ClassifyInspection(TextInspection):
+    data: ClassifyData
+
+    def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
+        return inspect_classifier(model, *self.tokens(text), self.data.labels.names)

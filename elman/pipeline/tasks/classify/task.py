@@ -25,5 +25,5 @@ class Classify(Task):
     settings = ClassifySettings()
     Data, Models, Prediction = ClassifyData, ClassifyModels, ClassifyPrediction
     Evaluation = deferred("elman.pipeline.tasks.classify.evaluation:ClassifyEvaluation")
-    Inspection = deferred("elman.pipeline.tasks.classify.inspection:ClassifyInspection")
-    Race = deferred("elman.pipeline.tasks.classify.race:ClassifyRace")
+    Inspection = deferred("elman.pipeline.tasks.classify.prediction:ClassifyInspection")
+    Race = deferred("elman.pipeline.tasks.classify.evaluation:ClassifyRace")

@@ -1,4 +1,4 @@
-"""The likeliest next tokens of a line, tokens for its gaps, and log-probabilities of texts."""
+"""The likeliest next tokens of a line, tokens for its gaps, log-probabilities, and a text as a model reads it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -9,8 +9,9 @@ from elman.errors import DataError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.score import LENGTH, Score, score_texts
 from elman.generation import StreamScorer
+from elman.inspection.inspected_text import InspectedText, inspect_language_model, text_run
 from elman.models import is_masked
-from elman.pipeline.tasks.base import Prediction
+from elman.pipeline.tasks.base import Inspection, Prediction
 from elman.pipeline.tasks.language_model.data import LanguageData
 from elman.pipeline.tasks.lines import numbered, text_of
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions, length_warning
@@ -105,3 +106,27 @@ def _text_with_gap(line: Any) -> str:
     if GAP not in text:
         raise DataError(f"a masked model fills gaps, but there is none in {text!r}", remedy=f"write {GAP} for each")
     return text
+
+
+class LanguageInspection(Inspection):
+    data: LanguageData
+    shortest_text = ""
+
+    def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
+        """The start, `<eos>` as a rule, stands before the text; for a masked model `<eos>` after it."""
+        tokenizer, own = self.data.tokenizer, self._encode(text)
+        if not is_masked(model):
+            return inspect_language_model(model, own, tokenizer.token, tokenizer.start_id)
+        ids = [*own, tokenizer.eos_id]
+        tokens = {"": [tokenizer.token(id) for id in ids]}
+        caution = "The model sees the token whose own score this is: nothing was hidden from it."
+        return InspectedText(model, text_run(model, ids), tokens, "own", tokenizer.token, ids, caution=caution)
+
+    def _encode(self, text: str) -> list[int]:
+        """Where a line break is no token, each line is a document, with `<eos>` between two."""
+        tokenizer = self.data.tokenizer
+        line_break = tokenizer.encode("\n").tolist()
+        if line_break and tokenizer.unk_id not in line_break:
+            return tokenizer.encode(text).tolist()
+        lines = [tokenizer.encode(line).tolist() for line in text.split("\n") if line]
+        return [id for number, line in enumerate(lines) for id in ([tokenizer.eos_id] * bool(number) + line)]

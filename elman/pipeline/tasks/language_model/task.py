@@ -41,5 +41,5 @@ class LanguageModelling(Task):
     Data, Models = LanguageData, LanguageModels
     Evaluation = deferred("elman.pipeline.tasks.language_model.evaluation:LanguageEvaluation")
     Prediction = deferred("elman.pipeline.tasks.language_model.prediction:LanguagePrediction")
-    Inspection = deferred("elman.pipeline.tasks.language_model.inspection:LanguageInspection")
+    Inspection = deferred("elman.pipeline.tasks.language_model.prediction:LanguageInspection")
     Race = deferred("elman.pipeline.tasks.language_model.race:LanguageRace")

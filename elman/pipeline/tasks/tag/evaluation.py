@@ -1,4 +1,4 @@
-"""Scores of taggers: accuracy over words, and F1 over entities where tags mark some."""
+"""Scores of taggers: accuracy over words, F1 over entities where tags mark some; and their race."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,9 +6,9 @@ import numpy as np
 
 from elman.evaluation.inference_mode import inference_mode
 from elman.evaluation.tagging import entity_f1, judge_tags
-from elman.pipeline.tasks.base import EvaluationResult, PreparedData, ResampledScore
-from elman.pipeline.tasks.examples import ExampleEvaluation
-from elman.pipeline.tasks.settings import Settings
+from elman.pipeline.tasks.base import EvaluationResult, Measure, PreparedData, ResampledScore
+from elman.pipeline.tasks.examples import ExampleEvaluation, ExampleRace
+from elman.pipeline.tasks.settings import TRANSFORMER, Settings
 from elman.pipeline.tasks.tag.data import TagData
 
 if TYPE_CHECKING:
@@ -47,3 +47,21 @@ class TagEvaluation(ExampleEvaluation):
         others = {"f1": ResampledScore(np.array(score.by_sentence), entity_f1)} if entities else {}
         positions = np.array([hit for row in hits for hit in row])
         return EvaluationResult(scores, "accuracy", right, sizes, others=others, positions=positions)
+
+
+class TagRace(ExampleRace):
+    unit = "words"
+    entrants = ("rnn", "gru", "lstm", "convolution", "attention")
+    measures = (
+        Measure("f1", False, "F1 of entities", percent=True),
+        Measure("accuracy", False, "of the tags right", percent=True),
+    )
+    figures = ("loss", "accuracy", "f1")
+    usage_note = (
+        "A tagger writes nothing, and sees both sides of each word, so that it carries no state on; answers are "
+        "sentences a second, one at a time."
+    )
+
+    @classmethod
+    def customary_model(cls, name: str) -> Settings | None:
+        return {"type": TRANSFORMER} if name == "attention" else None

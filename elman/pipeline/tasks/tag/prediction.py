@@ -1,10 +1,14 @@
-"""The tags of the words of a line."""
+"""The tags of the words of a line, and a sentence as a tagger reads it."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from elman.batches import together
 from elman.corpus import Tagged
-from elman.evaluation.inference_mode import inference_mode
+from elman.errors import ConfigError
+from elman.evaluation.inference_mode import device_of, inference_mode
+from elman.inspection.inspected_text import InspectedText
+from elman.pipeline.tasks.base import Inspection
 from elman.pipeline.tasks.examples import ExamplePrediction, chunks, length_batches
 from elman.pipeline.tasks.lines import missing, numbered
 from elman.pipeline.tasks.settings import Settings
@@ -55,3 +59,18 @@ def words_of(line: Any) -> list[str]:
             raise missing(line, "words", '["one", "two"]')
         line = words
     return str(line).split()
+
+
+class TagInspection(Inspection):
+    data: TagData
+
+    def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
+        words = words_of(text)
+        if not words:
+            raise ConfigError(f"{text!r}: has no word to look at")
+        row = self.data.table.encode(Tagged(tuple(words)))
+
+        def run(copies: int, pads: int = 0) -> Any:
+            return model(together([row] * copies).padded(pads).to(device_of(model)))
+
+        return InspectedText(model, run, {"": words}, "tag", self.data.tags.names.__getitem__)

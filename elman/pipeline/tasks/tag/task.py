@@ -70,5 +70,5 @@ class Tag(Task):
     settings = TagSettings()
     Data, Models, Prediction = TagData, TagModels, TagPrediction
     Evaluation = deferred("elman.pipeline.tasks.tag.evaluation:TagEvaluation")
-    Inspection = deferred("elman.pipeline.tasks.tag.inspection:TagInspection")
-    Race = deferred("elman.pipeline.tasks.tag.race:TagRace")
+    Inspection = deferred("elman.pipeline.tasks.tag.prediction:TagInspection")
+    Race = deferred("elman.pipeline.tasks.tag.evaluation:TagRace")

@@ -1,12 +1,15 @@
-"""The target of each source, by search; and the log-probability of given targets."""
+"""The target of each source, by search; the log-probability of given targets; and both as a model reads them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from elman.batches import together
 from elman.errors import ConfigError
-from elman.evaluation.inference_mode import inference_mode
+from elman.evaluation.inference_mode import device_of, inference_mode
+from elman.inspection.inspected_text import InspectedText
+from elman.pipeline.tasks.base import Inspection
 from elman.pipeline.tasks.examples import ExamplePrediction, chunks, length_batches
 from elman.pipeline.tasks.forced_scoring import ForcedScorer, PairScore, has_log_probs
 from elman.pipeline.tasks.lines import numbered, text_of
@@ -77,3 +80,26 @@ def _source_and_target(line: Any) -> tuple[str, str | None]:
     """A source, and the target that may stand beside it."""
     target = line.get("target") if isinstance(line, dict) else None
     return text_of(line, "source", "text"), target if isinstance(target, str) else None
+
+
+class TranslateInspection(Inspection):
+    data: TranslateData
+
+    def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
+        """Scores stand beside the token before the one they are of; without a target, the model's own output."""
+        if target is None:
+            target = str(next(TranslatePrediction(self.data).predict(model, [text], recipe, False))["target"])
+        tokenizer, source = self.data.target, np.asarray(self.data.source.encode(text))
+        if not len(source):
+            raise ConfigError(f"{text!r}: has no token to look at")
+        written = np.concatenate([tokenizer.encode(target), [tokenizer.eos_id]])
+        tokens = {
+            "decoder": [tokenizer.token(int(id)) for id in (tokenizer.eos_id, *written[:-1])],
+            "encoder": [self.data.source.token(int(id)) for id in source],
+        }
+
+        def run(copies: int, pads: int = 0) -> Any:
+            batch = together([{"source": source, "target": written}] * copies).padded(pads).to(device_of(model))
+            return model(batch.ragged("source"), batch.ragged("target"))
+
+        return InspectedText(model, run, tokens, "next", tokenizer.token, written.tolist(), "encoder.embedding")

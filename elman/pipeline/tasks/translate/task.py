@@ -109,5 +109,5 @@ class Translate(Task):
     settings = TranslateSettings()
     Data, Models, Prediction = TranslateData, TranslateModels, TranslatePrediction
     Evaluation = deferred("elman.pipeline.tasks.translate.evaluation:TranslateEvaluation")
-    Inspection = deferred("elman.pipeline.tasks.translate.inspection:TranslateInspection")
+    Inspection = deferred("elman.pipeline.tasks.translate.prediction:TranslateInspection")
     Race = deferred("elman.pipeline.tasks.translate.race:TranslateRace")
