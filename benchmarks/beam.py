@@ -23,7 +23,7 @@ from safetensors.torch import load_model, save_model
 from elman.batches import Buckets, ExampleStore, Ragged
 from elman.bench.harness import compare, interleaved, show, write
 from elman.corpus import read_pairs
-from elman.generation import BeamConfig, search_all
+from elman.generation import BeamConfig, beam_search_all
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 from elman.ops.state import take_rows
 from elman.tokenizers import EOS_ID, train_tokenizer
@@ -70,7 +70,7 @@ def one(model: Any, source: Sequence[int], beams: int, limit: int) -> Found:
 
 
 def batches(model: Any, sources: Sequence[Sequence[int]], config: BeamConfig, batch_size: int) -> list[Found]:
-    found = search_all(model, sources, EOS_ID, config, batch_size=batch_size)
+    found = beam_search_all(model, sources, EOS_ID, config, batch_size=batch_size)
     return [[(list(hypothesis.tokens), hypothesis.log_prob) for hypothesis in row] for row in found]
 
 

@@ -16,7 +16,7 @@ import torch
 
 from elman import load
 from elman.bench.harness import compare, interleaved, show, write
-from elman.evaluation import judge_translations
+from elman.evaluation import score_translations
 
 
 def writer(model: Any, sentences: list[str], **search: Any) -> Any:
@@ -52,7 +52,7 @@ def main() -> int:
     models["beam 5"] = (teacher, {"beam_size": 5})
     for name, (model, own) in models.items():
         written = [answer["target"] for answer in model.predict(sources, **own)]
-        found = judge_translations(written, targets, samples=100)
+        found = score_translations(written, targets, samples=100)
         table[name] = table.get(name, {}) | {key: measure.value for key, measure in found.items()}
         print(name, json.dumps(table[name]), file=sys.stderr, flush=True)
     show("One sentence at a time", {name: row for name, row in table.items() if "ms" in row}, "greedy")

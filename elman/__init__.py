@@ -1,6 +1,6 @@
-"""Sequence models from n-grams to attention: trained on your text, compared fairly, understood, shipped.
+"""Sequence models from n-grams to attention: training, fair comparison, inspection, export.
 
-The names below are loaded when first used, so that `import elman` stays light.
+The names below are imported on first use, so that `import elman` is fast.
 """
 
 from importlib import import_module
@@ -8,7 +8,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_PLACES = {
+_MODULES = {
     "train": "elman.pipeline",
     "load": "elman.pipeline",
     "compare": "elman.comparison",
@@ -31,14 +31,14 @@ _PLACES = {
     "edit": "elman.ops.taps",
     "ElmanError": "elman.errors",
 }
-__all__ = sorted(_PLACES)  # noqa: PLE0605
+__all__ = sorted(_MODULES)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'elman' has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PLACES])
+    return sorted([*globals(), *_MODULES])

@@ -1,4 +1,4 @@
-"""`python -m elman` is the command line."""
+"""Runs the command line as `python -m elman`."""
 
 from elman.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Typed settings: frozen, unknown keys rejected with the nearest name, read from YAML, overridden by dotted keys."""
+"""Typed settings: immutable, unknown keys rejected, read from YAML, overridden with dotted keys."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from elman.errors import ConfigError, nearest
 
-PUNCTUATION = re.compile(r"[-\s,;:|/\\#&*!%@`^+=<>?.$_]+")  # brackets, quotes and ~ are YAML's own
+PUNCTUATION = re.compile(r"[-\s,;:|/\\#&*!%@`^+=<>?.$_]+")  # not brackets, quotes and ~, which are YAML syntax
 
 
 class Config(BaseModel):
-    """The base of every settings class. A field's docstring is its help text and its comment in a recipe."""
+    """Base class of all settings. A field's docstring is its help text and its comment in a recipe."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
 
     @classmethod
     def make(cls, settings: Mapping[str, Any] | None = None, where: str = "") -> Self:
-        """Validate plain settings; `where` is the dotted place of this section, for the message."""
+        """Validates plain settings; `where` is the dotted path of this section, for error messages."""
         try:
             return cls.model_validate(dict(settings or {}))
         except ValidationError as error:
             raise ConfigError("\n".join(_explain(cls, problem, where) for problem in error.errors())) from None
 
     def plain(self) -> dict[str, Any]:
-        """The settings as YAML knows them: dictionaries, lists, text and numbers."""
+        """The settings as plain YAML types."""
         return self.model_dump(mode="json", serialize_as_any=True)
 
 
 @cache
 def typed(name: str, config: type[Config]) -> type[Config]:
-    """The same settings with the `type` that chose them, so that a written recipe can be read again."""
+    """The settings with the `type` that selected them, so that a written recipe can be read again."""
     if "type" in config.model_fields:
         return config
     field: Any = (Literal[name], name)
@@ -45,7 +45,7 @@ def typed(name: str, config: type[Config]) -> type[Config]:
 
 
 def named(known: Any, given: Any, where: str = "") -> tuple[str, Config]:
-    """The name and the settings of `lstm`, `{lstm: {...}}` or `{type: lstm, ...}`, by a registry of classes."""
+    """Name and settings of `lstm`, `{lstm: {...}}` or `{type: lstm, ...}`, looked up in a registry."""
     if isinstance(given, str):
         given = {given: {}}
     if isinstance(given, Mapping) and isinstance(given.get("type"), str):
@@ -71,23 +71,23 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(settings or {}, dict):
-        raise ConfigError(f"{path}: a recipe is a list of `key: value` lines, not {type(settings).__name__}")
+        raise ConfigError(f"{path}: a recipe consists of `key: value` lines, not {type(settings).__name__}")
     return settings or {}
 
 
 def override(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `settings` with dotted keys set: `{"training.learning_rate": 3e-4}`. Values may be YAML text; one of
-    nothing but punctuation is that text, for much of it means something else to YAML."""
+    """A copy of `settings` with dotted keys set: `{"training.learning_rate": 3e-4}`. Values may be YAML text; pure
+    punctuation is taken literally, because much of it has a meaning in YAML."""
     result: dict[str, Any] = json.loads(json.dumps(settings))
     for dotted, value in overrides.items():
         *sections, key = dotted.split(".")
         inner = result
         for section in sections:
             if isinstance(inner.get(section), str):
-                inner[section] = {"type": inner[section]}  # `model: lstm`, then `model.dropout`: open the short form
+                inner[section] = {"type": inner[section]}  # expand `model: lstm` before setting `model.dropout`
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
-                raise ConfigError(f"{dotted}: {section!r} holds a value, not a section")
+                raise ConfigError(f"{dotted}: {section!r} is a value, not a section")
         try:
             plain = not isinstance(value, str) or PUNCTUATION.fullmatch(value)
             inner[key] = value if plain else yaml.safe_load(value)
@@ -97,31 +97,31 @@ def override(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, str]:
-    """`--a.b 1`, `--a.b=1` and `a.b=1`, as they stand on a command line."""
+    """Parses `--a.b 1`, `--a.b=1` and `a.b=1` from a command line."""
     overrides: dict[str, str] = {}
-    waiting: str | None = None
+    pending: str | None = None
     for word in words:
-        if waiting is not None:
-            overrides[waiting], waiting = word, None
+        if pending is not None:
+            overrides[pending], pending = word, None
         elif word.startswith("--"):
             key, equals, value = word[2:].partition("=")
             key = key.replace("-", "_")
             if equals:
                 overrides[key] = value
             else:
-                waiting = key
+                pending = key
         elif "=" in word:
             key, _, value = word.partition("=")
             overrides[key.replace("-", "_")] = value
         else:
-            raise ConfigError(f"{word!r} is not an option; settings are given as --section.key value")
-    if waiting is not None:
-        raise ConfigError(f"--{waiting} needs a value")
+            raise ConfigError(f"{word!r} is not an option; settings are written as --section.key value")
+    if pending is not None:
+        raise ConfigError(f"--{pending} needs a value")
     return overrides
 
 
 def commented_yaml(config: Config) -> str:
-    """The whole configuration as YAML, each setting under its own help text."""
+    """The configuration as YAML, with help texts as comments."""
     return "\n".join(_commented(config, "")) + "\n"
 
 
@@ -145,7 +145,7 @@ def _flow(value: Any) -> str:
 
 
 def unknown_key(key: str, section: str, known: Iterable[str]) -> str:
-    """What is said of a key that nobody knows."""
+    """The error message for an unknown key."""
     inside = f" in section {section!r}" if section else ""
     return f"unknown key {key!r}{inside}{nearest(key, known)}; known: {', '.join(sorted(known))}"
 
@@ -163,12 +163,12 @@ def _explain(cls: type[Config], problem: Any, where: str) -> str:
 
 
 def _fields_at(cls: type[Config], path: list[str]) -> list[str]:
-    for part in path:
-        if part not in cls.model_fields:
+    for key in path:
+        if key not in cls.model_fields:
             break
-        annotation = cls.model_fields[part].annotation
-        kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
-        inner = [kind for kind in kinds if issubclass(kind, Config)]
+        annotation = cls.model_fields[key].annotation
+        types = [part for part in (annotation, *get_args(annotation)) if isinstance(part, type)]
+        inner = [part for part in types if issubclass(part, Config)]
         if not inner:
             break
         cls = inner[0]

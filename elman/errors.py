@@ -1,13 +1,13 @@
-"""Every exception a user can meet.
+"""All exceptions for users.
 
 ElmanError
-├── ConfigError          a recipe, an option or a setting is wrong
-│   └── UnknownName      a name that no registry knows
-├── DataError            a file, a line or a column cannot be read
-├── RunError             a run folder is missing, taken or not what was asked
-│   └── CheckpointError  a checkpoint is torn, changed or from another model
-├── TrainingError        training cannot go on (non-finite loss, nothing to train on)
-├── RecordingError       a site to record or edit does not exist or never fired
+├── ConfigError          an invalid recipe, option or setting
+│   └── UnknownName      a name that is in no registry
+├── DataError            unreadable or invalid data
+├── RunError             a run folder is missing, in use or invalid
+│   └── CheckpointError  a checkpoint is incomplete, modified or of another model
+├── TrainingError        training cannot continue (non-finite loss, no training data)
+├── RecordingError       a site to record or edit does not exist or was never reached
 └── MissingExtra         an optional package is not installed
 """
 
@@ -16,8 +16,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from traceback import extract_tb
 
-# What others call our models and layers.
-ELSEWHERE = {
+# Other names of our models and layers.
+SYNONYMS = {
     "bert": "masked",
     "bilstm": "bidirectional",
     "bigram": "ngram",
@@ -35,7 +35,7 @@ ELSEWHERE = {
 
 
 class ElmanError(Exception):
-    """The root: `except ElmanError` catches whatever this package raises for its users."""
+    """Base class: `except ElmanError` catches all errors that this package raises for users."""
 
 
 class ConfigError(ElmanError):
@@ -49,7 +49,7 @@ class UnknownName(ConfigError):
 
 
 class DataError(ElmanError):
-    """Says where (file, line, column), what was found, and what would work."""
+    """An error in a file, with its location (file, line, column), the reason and a remedy."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class DataError(ElmanError):
         column: str | int | None = None,
         remedy: str | None = None,
     ):
-        places = {"{}": file, "line {}": line, "column {!r}": column}
-        where = ", ".join(text.format(value) for text, value in places.items() if value is not None)
+        location = {"{}": file, "line {}": line, "column {!r}": column}
+        where = ", ".join(text.format(value) for text, value in location.items() if value is not None)
         super().__init__(f"{where}: {reason}" if where else reason)
         self.file, self.line, self.column, self.reason, self.remedy = file, line, column, reason, remedy
 
@@ -91,7 +91,8 @@ class MissingExtra(ElmanError):
 
 
 def line_of(problem: BaseException) -> str:
-    """The last line that ran outside of this package and of all that is installed; nothing if there is none."""
+    """The innermost traceback line in user code, outside of this package and of installed packages; empty if there is
+    none."""
     own = Path(__file__).parent
     for frame in reversed(extract_tb(problem.__traceback__)):
         path = Path(frame.filename)
@@ -100,9 +101,14 @@ def line_of(problem: BaseException) -> str:
     return ""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type if the message is empty."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """ " (did you mean 'x'?)" when something known is close, else nothing."""
-    by_small_letters, asked = {one.lower(): one for one in known}, name.lower()
-    also = ELSEWHERE.get(asked, "")
-    close = [also] if also in by_small_letters else get_close_matches(asked, by_small_letters, n=1, cutoff=0.5)
-    return f" (did you mean {by_small_letters[close[0]]!r}?)" if close else ""
+    """ " (did you mean 'x'?)" if a known name is similar, else an empty string."""
+    by_lower_case, query = {one.lower(): one for one in known}, name.lower()
+    synonym = SYNONYMS.get(query, "")
+    close = [synonym] if synonym in by_lower_case else get_close_matches(query, by_lower_case, n=1, cutoff=0.5)
+    return f" (did you mean {by_lower_case[close[0]]!r}?)" if close else ""

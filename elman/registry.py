@@ -1,4 +1,4 @@
-"""Names for classes, so that recipes, laws, listings and docs find them without being told twice."""
+"""Registries of classes by name, used by recipes, laws, listings and docs."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -8,33 +8,33 @@ from elman.errors import ConfigError, UnknownName
 
 Item = TypeVar("Item")
 Registered = TypeVar("Registered", bound=type)
-OWN = ("cell", "layer", "model", "task", "classifier", "tagger", "translator")  # what people write for themselves
+OWN = ("cell", "layer", "model", "task", "classifier", "tagger", "translator", "data format")  # what users register
 
 
 class Traits(NamedTuple):
-    """What to know of a family before choosing it: `elman list` and docs/families.md show it, tests measure it.
+    """Core idea, limitation and costs of a family, shown by `elman list` and docs/families.md and measured in tests.
 
-    Costs are multiplications per token of a batch of one, as formulas in the words of settings: `input` and `width` of
-    the layer, `length` of the sequence, `inside` for the sum of the same over the layers inside; `·`, `²`, `³`, `min`,
-    `max` and `log2` mean what they say. After a semicolon may come a remark.
+    Costs are multiplications per token at batch size 1, as formulas over settings: `input` and `width` of the layer,
+    `length` of the sequence, `inside` for the sum over inner layers; `·`, `²`, `³`, `min`, `max` and `log2` have their
+    usual meaning. A remark may follow after a semicolon.
     """
 
     idea: str
     limitation: str
-    training: str  # forward and backward, of the form that whole sequences take
+    training: str  # forward and backward pass of the parallel form
     stepping: str
-    state: str  # numbers of one row
+    state: str  # elements per row
 
 
 class Pace(NamedTuple):
-    """How fast a part of a model learns without going astray, as measured (docs/experiments.md)."""
+    """Suggested learning rate and warm-up of a part of a model, as measured (docs/experiments.md)."""
 
-    rate: float  # of learning, times the width
-    warmup: int = 0  # updates over which that should be reached
+    rate: float  # learning rate · width
+    warmup: int = 0  # warm-up steps
 
 
 class Registry(Generic[Item]):
-    """`@CELLS.register("gru")` on a class; `CELLS["gru"]` gives it back; an unknown name lists the known ones."""
+    """`@CELLS.register("gru")` registers a class; `CELLS["gru"]` returns it; an unknown name lists the known ones."""
 
     def __init__(self, kind: str):
         self.kind = kind
@@ -43,7 +43,7 @@ class Registry(Generic[Item]):
     def register(self, name: str) -> Callable[[Registered], Registered]:
         def add(item: Registered) -> Registered:
             if name in self._items:
-                raise ConfigError(f"there is a {self.kind} called {name!r} already; yours needs another name")
+                raise ConfigError(f"a {self.kind} named {name!r} already exists; use another name")
             self._items[name] = item
             item.name = name  # type: ignore[attr-defined]
             return item
@@ -56,8 +56,8 @@ class Registry(Generic[Item]):
         return self._items[name]
 
     def unknown(self, name: str, also: Iterable[str] = ()) -> UnknownName:
-        """The error to raise for a name that neither this registry nor `also` knows."""
-        hint = "; of your own: give the file that registers it with --module" if self.kind in OWN else ""
+        """The error for a name that is neither in this registry nor in `also`."""
+        hint = "; for your own: pass the file that registers it with --module" if self.kind in OWN else ""
         return UnknownName(self.kind, name, [*self._items, *also], hint)
 
     def __contains__(self, name: object) -> bool:
@@ -70,5 +70,5 @@ class Registry(Generic[Item]):
         return len(self._items)
 
     def describe(self) -> dict[str, str]:
-        """Each name with the first line of its documentation."""
+        """Each name with the first line of its docstring."""
         return {name: (inspect.getdoc(self._items[name]) or "").partition("\n")[0] for name in self}

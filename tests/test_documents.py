@@ -27,7 +27,7 @@ from elman.config import read_yaml
 from elman.inspection.cost import measure, stated
 from elman.layers import LAYERS
 from elman.models import LanguageModel, StackConfig
-from elman.models.hugging_face import to_contents
+from elman.models.hugging_face import export_contents
 from elman.ops.taps import record
 from elman.pipeline import load, read_recipe, train
 from elman.pipeline.names import every_name
@@ -107,7 +107,7 @@ def write_gpt2(folder: Path) -> None:
     ]
     stack = {"pattern": layers, "hidden_size": 8, "residual": True, "norm": "pre", "positions": "learned"}
     config = StackConfig.make({**stack, "max_positions": 32, "output_bias": False})
-    _, settings, tensors = to_contents(LanguageModel(config, 50))
+    _, settings, tensors = export_contents(LanguageModel(config, 50))
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(settings))
     save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors")

@@ -1,10 +1,10 @@
-"""Documents as ids on disk, and the batches that models train and are judged on."""
+"""Tokenized documents on disk, and batches for training and evaluation."""
 
 from elman.batches.batch import Batch, Batches
 from elman.batches.documents import Documents
-from elman.batches.examples import Buckets, Examples, ExampleStore, Ragged, together
-from elman.batches.store import Facts, TokenStore
-from elman.batches.stream import Lanes, Stream
+from elman.batches.examples import Buckets, Examples, ExampleStore, Ragged, collate
+from elman.batches.store import TextCounts, TokenStore
+from elman.batches.stream import ParallelStreams, Stream
 from elman.batches.tagging import WordsConfig, WordTable
 
 __all__ = [
@@ -14,12 +14,12 @@ __all__ = [
     "Documents",
     "ExampleStore",
     "Examples",
-    "Facts",
-    "Lanes",
+    "ParallelStreams",
     "Ragged",
     "Stream",
+    "TextCounts",
     "TokenStore",
     "WordTable",
     "WordsConfig",
-    "together",
+    "collate",
 ]

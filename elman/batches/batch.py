@@ -1,4 +1,4 @@
-"""What a training or evaluation step takes, and what every source of such batches promises."""
+"""The batch of a language model, and the base class of batch sources."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -15,26 +15,27 @@ from elman.shapes import Lengths, Tokens
 
 
 class Batch(NamedTuple):
-    """`inputs` is `targets` moved by one. Rows whose `lengths` end early are padded on the right."""
+    """`targets` are `inputs` shifted by one. Rows are right-padded to `lengths`."""
 
     inputs: Tokens
     targets: Tokens
-    lengths: Lengths | None  # None: every position is real
-    fresh: bool  # all rows begin anew; else the state of the first len(inputs) rows of the batch before is carried
+    lengths: Lengths | None  # None: no padding
+    fresh: bool  # all rows start with a fresh state; else with that of the first len(inputs) rows of the last batch
 
     def rows(self, rows: slice) -> "Batch":
-        """Some rows: `slice(rank, None, world)` over all ranks leaves out nothing, and each rank's rows carry on."""
+        """A subset of rows: `slice(rank, None, world)` over all ranks covers every row, and each rank's rows
+        continue."""
         lengths = None if self.lengths is None else self.lengths[rows]
         return Batch(self.inputs[rows], self.targets[rows], lengths, self.fresh)
 
     @property
     def size(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return len(self.inputs)
 
     @property
     def real(self) -> int:
-        """Target positions that are not padding."""
+        """Number of target positions that are not padding."""
         return self.targets.numel() if self.lengths is None else int(self.lengths.sum())
 
     def mask(self) -> Tensor:
@@ -49,44 +50,45 @@ class Batch(NamedTuple):
 
 
 class Batches(ABC):
-    """A pure function of (seed, epoch, index): the place in the data is two numbers, and resuming costs nothing."""
+    """A pure function of (seed, epoch, index): the position in the data is two numbers, so resuming is exact and
+    free."""
 
     def __init__(self, store: TokenStore, batch_size: int, length: int, seed: int):
         for name, value, least in [("batch_size", batch_size, 1), ("length", length, 1), ("seed", seed, 0)]:
             if value < least:
                 raise ConfigError(f"{name} must be at least {least}, but got {value}")
         if not len(store.tokens):
-            raise DataError("holds no document: there is nothing to make batches of", file=store.folder / store.name)
+            raise DataError("contains no document to make batches of", file=store.folder / store.name)
         self.store, self.batch_size, self.length, self.seed = store, batch_size, length, seed
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, from `start` on."""
+        """The batches of an epoch, starting at index `start`."""
         for index in range(start, self.length_of(number)):
             yield self.batch(number, index)
 
     @abstractmethod
     def length_of(self, number: int) -> int:
-        """How many batches an epoch has."""
+        """Number of batches of an epoch."""
 
     @abstractmethod
     def batch(self, number: int, index: int) -> Batch:
         """One batch of an epoch."""
 
-    def chance(self, number: int) -> np.random.Generator:
-        """The randomness of one epoch; nobody else's draws move it."""
+    def generator(self, number: int) -> np.random.Generator:
+        """The random generator of one epoch."""
         return np.random.default_rng(np.random.SeedSequence([self.seed, number]))
 
     def gather(self, first: NDArray[np.int64], lengths: NDArray[np.int64], fresh: bool) -> Batch:
-        """Rows of targets that begin at `first`; each input is the token before. The store is taken as a ring:
-        its last token is an `<eos>`, which stands before its first."""
+        """Rows of targets that begin at `first`; inputs are the preceding tokens. The store is treated as a ring: its
+        last token is an `<eos>`, which precedes its first."""
         steps = np.arange(-1, lengths[0])
         positions = first[:, None] + steps
         positions %= len(self.store.tokens)
         padded = lengths[-1] < lengths[0]
         if padded:
-            positions[steps >= lengths[:, None]] = -1  # the `<eos>` at the end
+            positions[steps >= lengths[:, None]] = -1  # index of the final `<eos>`
         block = torch.from_numpy(self.store.tokens[positions].astype(np.int64))
         inputs, targets = block[:, :-1].contiguous(), block[:, 1:].contiguous()
-        if self.store.start != self.store.end:  # an imported model may begin texts with another mark
+        if self.store.start != self.store.end:  # imported models may have another start token
             inputs[inputs == self.store.end] = self.store.start
         return Batch(inputs, targets, torch.from_numpy(lengths) if padded else None, fresh)

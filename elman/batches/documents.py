@@ -1,4 +1,4 @@
-"""Each document on its own: state begins fresh, rows of a batch are documents of similar length."""
+"""Batches of independent documents of similar length, each with a fresh state."""
 
 from typing import NamedTuple
 
@@ -8,18 +8,18 @@ from numpy.typing import NDArray
 from elman.batches.batch import Batch, Batches
 from elman.batches.store import TokenStore
 
-POOL = 50  # batches sorted by length together: little padding, and still a shuffle
+POOL = 50  # batches whose documents are sorted by length together: little padding, but still shuffled
 
 
-class _Plan(NamedTuple):
-    order: NDArray[np.int64]  # documents; each run of `batch_size` is a group, longest first
-    groups: NDArray[np.int64]  # the order in which groups are taken
-    ends: NDArray[np.int64]  # how many batches have been given when each of them is done
+class _EpochOrder(NamedTuple):
+    order: NDArray[np.int64]  # document indices; consecutive `batch_size` ones are a group, longest first
+    groups: NDArray[np.int64]  # order of groups
+    ends: NDArray[np.int64]  # cumulative number of batches per group
 
 
 class Documents(Batches):
-    """Groups of `batch_size` documents, longest first, cut into chunks of `length`; a chunk's rows are those that
-    have tokens left, a prefix of the rows before.
+    """Groups of `batch_size` documents, longest first, cut into chunks of `length`; the rows of a chunk are those with
+        tokens left, a prefix of the previous rows.
 
     documents  a b c d e .   chunks  a b c   d e .
                f g .                 f g .             (. is <eos>; the first chunk of a group is fresh)
@@ -31,32 +31,32 @@ class Documents(Batches):
         super().__init__(store, batch_size, length, seed)
         self.shuffle, self.pool = shuffle, pool
         self.sizes = np.diff(store.starts)
-        self._plan: tuple[int, _Plan] | None = None
+        self._plan: tuple[int, _EpochOrder] | None = None
 
     def length_of(self, number: int) -> int:
         return int(self._planned(number).ends[-1])
 
     def batch(self, number: int, index: int) -> Batch:
         plan = self._planned(number)
-        place = int(np.searchsorted(plan.ends, index, side="right"))
-        chunk = index - (int(plan.ends[place - 1]) if place else 0)
-        group = int(plan.groups[place]) * self.batch_size
+        rank = int(np.searchsorted(plan.ends, index, side="right"))
+        chunk = index - (int(plan.ends[rank - 1]) if rank else 0)
+        group = int(plan.groups[rank]) * self.batch_size
         documents = plan.order[group : group + self.batch_size]
         begin = chunk * self.length
         left = self.sizes[documents] - begin
         documents, left = documents[left > 0], left[left > 0]
         return self.gather(self.store.starts[documents] + begin, np.minimum(left, self.length), fresh=chunk == 0)
 
-    def _planned(self, number: int) -> _Plan:
+    def _planned(self, number: int) -> _EpochOrder:
         if self._plan is None or self._plan[0] != number:
-            self._plan = number, self._arrange(self.chance(number))
+            self._plan = number, self._arrange(self.generator(number))
         return self._plan[1]
 
-    def _arrange(self, chance: np.random.Generator) -> _Plan:
+    def _arrange(self, rng: np.random.Generator) -> _EpochOrder:
         count = len(self.sizes)
-        order = chance.permutation(count) if self.shuffle else np.arange(count)
+        order = rng.permutation(count) if self.shuffle else np.arange(count)
         pools = np.arange(count) // (self.pool * self.batch_size)
         order = order[np.lexsort((-self.sizes[order], pools))]
         longest = self.sizes[order[:: self.batch_size]]
-        groups = chance.permutation(len(longest)) if self.shuffle else np.arange(len(longest))
-        return _Plan(order, groups, np.cumsum(-(-longest[groups] // self.length)))
+        groups = rng.permutation(len(longest)) if self.shuffle else np.arange(len(longest))
+        return _EpochOrder(order, groups, np.cumsum(-(-longest[groups] // self.length)))

@@ -1,4 +1,4 @@
-"""Examples with named fields (text and label, words and tags, two sentences) as batches of similar length."""
+"""Examples with named fields (text and label, words and tags, sentence pairs), batched by length."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from elman.batches.documents import POOL
 from elman.errors import DataError
 from elman.shapes import Lengths
 
-Value = int | float | NDArray[Any]  # a number, or a row of them
+Value = int | float | NDArray[Any]  # a scalar or a row
 
 
 class Ragged(NamedTuple):
-    """Rows of unequal length, padded on the right with zeros."""
+    """Rows of unequal length, right-padded with zeros."""
 
     values: Tensor  # (rows, longest)
     lengths: Lengths
@@ -32,16 +32,16 @@ class Ragged(NamedTuple):
         return torch.arange(self.values.shape[1], device=self.values.device) < self.lengths[:, None]
 
     def padded(self, pads: int) -> Ragged:
-        """The same rows with so much more padding each."""
+        """The same rows with additional padding."""
         return self._replace(values=F.pad(self.values, (0, pads)))
 
     def repeated(self, times: int) -> Ragged:
-        """All rows, and all of them again."""
+        """The batch repeated `times` times."""
         return Ragged(self.values.repeat(times, 1), self.lengths.repeat(times))
 
 
 class Examples(NamedTuple):
-    """A batch. The loss is a mean over examples, or over the positions of one field (`unit`)."""
+    """A batch. The loss is a mean over examples, or over the positions of field `unit`."""
 
     fields: dict[str, Tensor | Ragged]
     unit: str = ""
@@ -54,24 +54,24 @@ class Examples(NamedTuple):
 
     @property
     def real(self) -> int:
-        """What the summed loss is divided by."""
+        """The denominator of the summed loss."""
         return int(self.ragged(self.unit).lengths.sum()) if self.unit else self.size
 
     def ragged(self, name: str) -> Ragged:
         field = self.fields[name]
-        assert isinstance(field, Ragged), f"field {name!r} has one number for each example"
+        assert isinstance(field, Ragged), f"field {name!r} has one value per example"
         return field
 
     def plain(self, name: str) -> Tensor:
         field = self.fields[name]
-        assert isinstance(field, Tensor), f"field {name!r} has rows of unequal length"
+        assert isinstance(field, Tensor), f"field {name!r} is ragged"
         return field
 
     def rows(self, rows: slice) -> Examples:
         return self._replace(fields={name: _map(field, lambda x: x[rows]) for name, field in self.fields.items()})
 
     def padded(self, pads: int) -> Examples:
-        """So much more padding in every row, as beside a longer one."""
+        """The batch with additional padding in every row."""
         fields = {
             name: field.padded(pads) if isinstance(field, Ragged) else field for name, field in self.fields.items()
         }
@@ -81,8 +81,8 @@ class Examples(NamedTuple):
         return self._replace(fields={name: _map(field, lambda x: x.to(device)) for name, field in self.fields.items()})
 
 
-def together(rows: Sequence[Mapping[str, Value]], unit: str = "") -> Examples:
-    """A batch of examples that are in no store."""
+def collate(rows: Sequence[Mapping[str, Value]], unit: str = "") -> Examples:
+    """Collates examples that are in no store into a batch."""
     fields: dict[str, Tensor | Ragged] = {}
     for name, first in rows[0].items():
         parts = [row[name] for row in rows]
@@ -105,7 +105,8 @@ def _map(field: Tensor | Ragged, change: Any) -> Tensor | Ragged:
 
 
 class ExampleStore:
-    """Columns in memory-mapped files `NAME.FIELD.npy`, ragged ones with `NAME.FIELD.ends.npy`; `NAME.json` last."""
+    """Columns in memory-mapped files `NAME.FIELD.npy`, ragged ones with `NAME.FIELD.ends.npy`; `NAME.json` is written
+    last."""
 
     def __init__(self, folder: str | Path, name: str):
         self.folder, self.name = Path(folder), name
@@ -116,13 +117,13 @@ class ExampleStore:
             self.columns = {field: self._load(field) for field in content["plain"]}
             self.ragged = {field: (self._load(field), self._load(f"{field}.ends")) for field in content["ragged"]}
         except FileNotFoundError as error:
-            raise DataError("no such store of examples, or its building was interrupted", file=error.filename) from None
+            raise DataError("no such example store, or its creation was interrupted", file=error.filename) from None
         except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-            raise DataError(f"damaged store of examples: {error}", file=path, remedy="build it again") from None
+            raise DataError(f"damaged example store: {error}", file=path, remedy="create it again") from None
         wrong = [name for name, column in self.columns.items() if len(column) != self.count]
         wrong += [name for name, (flat, ends) in self.ragged.items() if not _fits(flat, ends, self.count)]
         if wrong:
-            raise DataError(f"damaged store of examples: {', '.join(wrong)}", file=path, remedy="build it again")
+            raise DataError(f"damaged example store: {', '.join(wrong)}", file=path, remedy="create it again")
 
     def __len__(self) -> int:
         return self.count
@@ -131,13 +132,13 @@ class ExampleStore:
     def build(
         cls, examples: Iterable[Mapping[str, Value]], folder: str | Path, name: str, fingerprint: str = ""
     ) -> ExampleStore:
-        """Each example gives the same fields. Until the last file is in place, there is no store of this name."""
+        """All examples have the same fields. The store exists only once its last file is in place."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.json").unlink(missing_ok=True)
         rows = list(examples)
-        kinds = {field: isinstance(value, np.ndarray) for field, value in rows[0].items()} if rows else {}
-        for field, ragged in kinds.items():
+        is_ragged = {field: isinstance(value, np.ndarray) for field, value in rows[0].items()} if rows else {}
+        for field, ragged in is_ragged.items():
             parts = [row[field] for row in rows]
             if ragged:
                 np.save(folder / f"{name}.{field}.npy", np.concatenate(parts))
@@ -146,18 +147,18 @@ class ExampleStore:
             else:
                 np.save(folder / f"{name}.{field}.npy", np.asarray(parts))
         content: dict[str, Any] = {"count": len(rows), "fingerprint": fingerprint}
-        content |= {"plain": [field for field in kinds if not kinds[field]]}
-        content |= {"ragged": [field for field in kinds if kinds[field]]}
-        aside = folder / f"{name}.json.{os.getpid()}.partial"
-        aside.write_text(json.dumps(content), encoding="utf-8")
-        aside.replace(folder / f"{name}.json")
+        content |= {"plain": [field for field in is_ragged if not is_ragged[field]]}
+        content |= {"ragged": [field for field in is_ragged if is_ragged[field]]}
+        partial = folder / f"{name}.json.{os.getpid()}.partial"
+        partial.write_text(json.dumps(content), encoding="utf-8")
+        partial.replace(folder / f"{name}.json")
         return cls(folder, name)
 
     def lengths(self, field: str) -> NDArray[np.int64]:
         return np.diff(self.ragged[field][1], prepend=0)
 
     def gather(self, numbers: NDArray[np.int64], unit: str = "") -> Examples:
-        """These examples, in this order."""
+        """The examples with these indices."""
         fields: dict[str, Tensor | Ragged] = {}
         for name, column in self.columns.items():
             fields[name] = torch.from_numpy(np.asarray(column[numbers]).copy())
@@ -176,7 +177,7 @@ class ExampleStore:
 
 
 class Buckets:
-    """Batches of examples of similar length: a pure function of (seed, epoch, index), as all batches are."""
+    """Batches of examples bucketed by length: a pure function of (seed, epoch, index)."""
 
     def __init__(
         self,
@@ -190,7 +191,7 @@ class Buckets:
         pool: int = POOL,
     ):
         if not len(store):
-            raise DataError("holds no example: there is nothing to make batches of", file=store.folder / store.name)
+            raise DataError("contains no example to make batches of", file=store.folder / store.name)
         self.store, self.batch_size, self.seed, self.unit = store, batch_size, seed, unit
         self.shuffle, self.pool = shuffle, pool
         self.sizes = [store.lengths(field) for field in reversed(by)]
@@ -214,12 +215,12 @@ class Buckets:
         first = int(groups[index]) * self.batch_size
         return order[first : first + self.batch_size]
 
-    def _arrange(self, chance: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _arrange(self, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         count, groups = len(self.store), self.length_of(0)
-        order = chance.permutation(count) if self.shuffle else np.arange(count)
+        order = rng.permutation(count) if self.shuffle else np.arange(count)
         pools = np.arange(count) // (self.pool * self.batch_size)
         order = order[np.lexsort((*(-sizes[order] for sizes in self.sizes), pools))]
-        return order, chance.permutation(groups) if self.shuffle else np.arange(groups)
+        return order, rng.permutation(groups) if self.shuffle else np.arange(groups)
 
 
 def _fits(flat: NDArray[Any], ends: NDArray[Any], count: int) -> bool:

@@ -1,4 +1,4 @@
-"""What comes one by one, taken together."""
+"""Groups the items of a stream."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -10,17 +10,17 @@ Item = TypeVar("Item")
 
 
 def groups(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Lists of up to `size` items, as they come; what came before an error is given first."""
+    """Yields lists of up to `size` items; items before an error are yielded before it is raised."""
     stream = iter(items)
     problem: ElmanError | None = None
     while problem is None:
-        some: list[Item] = []
+        batch: list[Item] = []
         try:
-            some.extend(islice(stream, size))
+            batch.extend(islice(stream, size))
         except ElmanError as error:
             problem = error
-        if some:
-            yield some
+        if batch:
+            yield batch
         elif problem is None:
             return
     raise problem

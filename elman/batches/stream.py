@@ -1,4 +1,4 @@
-"""The text as one long sequence, read in parallel lanes: state is carried from batch to batch, across documents."""
+"""Batches of a continuous token stream, split into parallel streams; the state is carried over from batch to batch."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,11 +9,12 @@ from elman.errors import DataError
 
 
 class Stream(Batches):
-    """`batch_size` contiguous lanes of equal size; each batch takes the next `length` positions of every lane.
+    """`batch_size` parallel contiguous streams of equal size; each batch takes the next `length` positions of all
+    streams.
 
-    tokens  a b c d e f g h i j k      lanes  a b c d e   batches  a b | c d e
-                                              f g h i j            f g | h i j      (a last single position joins in)
-    `left_out` tokens (k) do not fill the lanes; with `shift` the lanes begin elsewhere in each epoch, so others are.
+    tokens  a b c d e f g h i j k      streams  a b c d e   batches  a b | c d e
+                                                f g h i j            f g | h i j    (a single last position is merged)
+    The `left_out` tokens (k) fill no stream; with `shift` the streams start elsewhere in each epoch.
     """
 
     def __init__(
@@ -31,7 +32,8 @@ class Stream(Batches):
         total = len(store.tokens)
         if batch_size > total:
             path = store.folder / store.name
-            raise DataError(f"{total} tokens cannot fill {batch_size} lanes", file=path, remedy="lower the batch size")
+            reason = f"{total} tokens are too few for {batch_size} parallel streams"
+            raise DataError(reason, file=path, remedy="use a smaller batch size")
         self.sizes = np.full(batch_size, total // batch_size)
         self.left_out = total % batch_size
         self._plan: tuple[int, int, NDArray[np.int64]] | None = None
@@ -48,29 +50,29 @@ class Stream(Batches):
         return self.gather(first[:rows], lengths[:rows], fresh=index == 0)
 
     def _planned(self, number: int) -> tuple[int, NDArray[np.int64]]:
-        """Where the first lane begins, and where the lanes are cut into batches."""
+        """Offset of the first stream, and the positions at which streams are cut into batches."""
         if self._plan is None or self._plan[0] != number:
-            chance = self.chance(number)
-            offset = int(chance.integers(len(self.store.tokens))) if self.shift else 0
-            self._plan = number, offset, self._cuts(chance)
+            rng = self.generator(number)
+            offset = int(rng.integers(len(self.store.tokens))) if self.shift else 0
+            self._plan = number, offset, self._cuts(rng)
         return self._plan[1:]
 
-    def _cuts(self, chance: np.random.Generator) -> NDArray[np.int64]:
+    def _cuts(self, rng: np.random.Generator) -> NDArray[np.int64]:
         size = int(self.sizes[0])
-        if self.jitter:  # as AWD-LSTM (Merity et al., 2018) does, so that cuts do not fall on the same places
+        if self.jitter:  # as in AWD-LSTM (Merity et al., 2018)
             draws = size // 5 + 1
-            usual = np.where(chance.random(draws) < 0.95, self.length, self.length / 2)
-            cuts = np.cumsum(np.maximum(5, chance.normal(usual, 5).astype(np.int64)))
+            usual = np.where(rng.random(draws) < 0.95, self.length, self.length / 2)
+            cuts = np.cumsum(np.maximum(5, rng.normal(usual, 5).astype(np.int64)))
         else:
             cuts = np.arange(self.length, size, self.length)
         cuts = cuts[cuts < size]
         if len(cuts) and self.length > 1 and size - cuts[-1] == 1:
-            cuts = cuts[:-1]  # a single position is not worth a batch: it joins the one before
+            cuts = cuts[:-1]  # a single last position is merged with the batch before
         return np.concatenate([[0], cuts, [size]])
 
 
-class Lanes(Stream):
-    """For evaluation: nothing left out, nothing random. One lane gives every token its whole past."""
+class ParallelStreams(Stream):
+    """Evaluation batches: all tokens, not shuffled. With one stream every token has its full context."""
 
     def __init__(self, store: TokenStore, lanes: int, length: int):
         super().__init__(store, min(lanes, max(len(store.tokens), 1)), length, seed=0, shift=False)

@@ -1,7 +1,7 @@
-"""Sentences to tag as numbers: words by their lower-cased form, and the characters of each as they are written.
+"""Encodes sentences for taggers: lower-cased word ids, and the characters of each word.
 
-An example has a number for each word (`words`), the characters of all words in one row (`characters`), how many of
-them belong to each word (`word_lengths`), and, if they are known, its `tags`.
+An example has word ids (`words`), the characters of all words in one row (`characters`), their number per word
+(`word_lengths`), and optionally `tags`.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from elman.config import Config
-from elman.corpus.conll import Tagged
+from elman.corpus.conll import TaggedSentence
 from elman.corpus.tags import TagSet
 
-UNKNOWN = 0  # of words, and of characters
-EDGE = 1  # before the first and after the last character of a word
+UNKNOWN = 0  # unknown word or character
+EDGE = 1  # marks start and end of a word
 
 
 class WordsConfig(Config):
-    """What becomes of words on their way to a tagger."""
+    """Encoding of words for a tagger."""
 
     min_count: int = Field(2, ge=1)
-    """How often a word must be seen in training to have a vector of its own; rarer ones share that of the unknown."""
+    """Minimum count of a word in training to have its own embedding; rarer ones share that of the unknown word."""
     max_characters: int = Field(40, ge=2)
-    """Characters of a word that are looked at: of a longer one, half from its beginning and half from its end."""
+    """Maximum number of characters per word; of longer words, half from the start and half from the end."""
 
 
 class WordTable:
-    """Numbers of words and of characters."""
+    """Ids of words and characters."""
 
     def __init__(self, config: WordsConfig, words: Iterable[str], characters: Iterable[str]):
         self.config, self.words, self.characters = config, list(words), list(characters)
@@ -40,8 +40,8 @@ class WordTable:
         self._characters = {sign: number for number, sign in enumerate(self.characters, start=EDGE + 1)}
 
     @classmethod
-    def of(cls, sentences: Iterable[Tagged], config: WordsConfig | None = None) -> WordTable:
-        """The table of what these sentences hold, commonest words first."""
+    def of(cls, sentences: Iterable[TaggedSentence], config: WordsConfig | None = None) -> WordTable:
+        """The table of the words in these sentences, most frequent first."""
         config = config or WordsConfig()
         counts: Counter[str] = Counter()
         signs: set[str] = set()
@@ -60,19 +60,19 @@ class WordTable:
         return len(self.characters) + EDGE + 1
 
     def plain(self) -> dict[str, Any]:
-        """All there is to keep, as JSON knows it."""
+        """As JSON types."""
         return {"config": self.config.plain(), "words": self.words, "characters": self.characters}
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> WordTable:
         return cls(WordsConfig.make(plain["config"]), plain["words"], plain["characters"])
 
-    def unknowns(self, sentence: Tagged) -> int:
-        """How many words have no vector of their own."""
+    def unknowns(self, sentence: TaggedSentence) -> int:
+        """Number of words without their own embedding."""
         return sum(word.lower() not in self._words for word in sentence.words)
 
-    def encode(self, sentence: Tagged, tags: TagSet | None = None) -> dict[str, NDArray[np.int64]]:
-        """One example; with its tags if there is a set to number them by."""
+    def encode(self, sentence: TaggedSentence, tags: TagSet | None = None) -> dict[str, NDArray[np.int64]]:
+        """One example, with tags if a tag set is given."""
         spelled = [self._spelled(word) for word in sentence.words]
         fields = {
             "words": [self._words.get(word.lower(), UNKNOWN) for word in sentence.words],

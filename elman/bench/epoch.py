@@ -21,7 +21,7 @@ from elman.models import LanguageModel, StackConfig
 from elman.ops.dropout import locked_dropout
 from elman.recurrence import using
 from elman.training import TrainingConfig, World
-from elman.training.cuda_graph import WARM
+from elman.training.cuda_graph import WARMUP_UPDATES
 from elman.training.update import Updater
 
 RATE, CLIP, TOKENS = 1.0, 0.25, 2_088_628  # tokens of WikiText-2's training text
@@ -148,7 +148,7 @@ def learning(update: Callable[[], Tensor], count: int) -> list[float]:
 def measure(rounds: int, shape: Shape = Shape()) -> dict[str, Any]:  # noqa: B008  (a tuple)
     """Time of an update, of an epoch, and how many times faster than plain torch at its best."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    precisions, count = ["fp16", "bf16"], WARM + 5  # so that some of these updates are replayed
+    precisions, count = ["fp16", "bf16"], WARMUP_UPDATES + 5  # so that some of these updates are replayed
     forms = [("generated", False), ("vendor", False), ("generated", True), ("vendor", True)]
     if device.type == "cpu":
         precisions, count, forms = ["fp32"], 5, [("compiled", False), ("vendor", False)]

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import torch
 
-from elman.batches import Lanes, TokenStore
+from elman.batches import ParallelStreams, TokenStore
 from elman.bench.harness import compare, interleaved, show
 from elman.corpus import DataConfig, open_corpus
 from elman.models.ngram import NGram, NGramConfig, write_arpa
@@ -47,7 +47,7 @@ def score(model: NGram, store: TokenStore) -> float:
     """Nats of the whole text."""
     total, state = 0.0, None
     with torch.inference_mode():
-        for batch in Lanes(store, 1, BATCH).epoch(0):
+        for batch in ParallelStreams(store, 1, BATCH).epoch(0):
             losses, state = model.losses(batch.inputs, batch.targets, state, batch.lengths)
             total += float(losses.sum(dtype=torch.float64))
     return total

@@ -1,4 +1,4 @@
-"""Recurrent cells: equations only. Importing a file here puts its cell into CELLS."""
+"""Recurrent cells. Importing a module here registers its cell in CELLS."""
 
 from elman.cells import coupled, gated, gru, layernorm_lstm, lstm, peephole, residual, rnn  # noqa: F401
 from elman.cells.base import CELLS, Cell

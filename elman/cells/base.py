@@ -1,4 +1,4 @@
-"""What a recurrent cell is: the equation on the slide, split where the input ends and the past begins."""
+"""The recurrent cell: its equations, split into input projection and recurrent step."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -21,28 +21,29 @@ Registered = TypeVar("Registered", bound=type)
 
 
 class Cell(nn.Module, ABC):
-    """Built as `Cell(config, input_size)`. `drive` is free of time; `step` is the only place that knows it."""
+    """Constructed as `Cell(config, input_size)`. `drive` is the time-independent input projection, `step` the
+    recurrence."""
 
     name: ClassVar[str]
     sites: ClassVar[dict[str, str]] = {}
     """Each tapped quantity with its meaning and symbol: {"gate.forget": "share of the memory kept (f)"}."""
     traits: ClassVar[Traits | None] = None
-    """Core idea, limitation and costs; every cell of this package tells them."""
+    """Core idea, limitation and costs; every cell of this package has them."""
     pace: ClassVar[Pace] = Pace(0.512)
-    """Where a recipe leaves the learning rate open."""
+    """Suggested learning rate if the recipe sets none."""
 
     input_size: int
     hidden_size: int
 
     class Config(settings.Config):
         hidden_size: int = Field(0, ge=0)
-        """Width of the state; 0 takes the model's hidden_size."""
+        """Width of the state; 0: the model's hidden_size."""
         bias: bool = True
-        """Whether the equations have bias vectors."""
+        """Use bias vectors."""
         orthogonal: bool = False
-        """Start the recurrent matrices orthogonal (they keep the length of the state) instead of uniform."""
+        """Orthogonal instead of uniform initialization of recurrent matrices."""
         weight_dropout: float = Field(0.0, ge=0, lt=1)
-        """Share of the recurrent weights left out in training, the same ones for a whole sequence (DropConnect)."""
+        """Weight dropout (DropConnect) on recurrent weights, with one mask per sequence."""
 
     def __init__(self, config: "Cell.Config", input_size: int):
         super().__init__()
@@ -51,42 +52,42 @@ class Cell(nn.Module, ABC):
         self.hidden_size = config.hidden_size or input_size
 
     def initial_state(self, batch: int) -> State:
-        """The state before the first token: zeros, unless the cell says otherwise."""
+        """The state before the first token; zeros by default."""
         return self.zeros(batch)
 
     @abstractmethod
     def drive(self, x: Tensor) -> Tensor:
-        """All that depends on the input alone; any leading axes, so a whole sequence takes one matrix product."""
+        """The input projection; any leading dimensions, so a whole sequence is one matrix product."""
 
     @abstractmethod
     def step(self, drive: Tensor, state: State) -> tuple[Step, State]:
-        """One step from the driven input and the past to the output (batch, hidden_size) and the new state."""
+        """One step from the projected input and the state to the output (batch, hidden_size) and the new state."""
 
     def vendor(self) -> VendorCall | str:
         """How torch's own kernels compute this cell, or the reason why they cannot."""
         return f"{self.name} has no vendor kernel"
 
     def zeros(self, batch: int) -> Tensor:
-        """One part of an initial state, in float32 at least: bfloat16 would lose small updates to a large state."""
+        """A part of an initial state, in at least float32: bfloat16 would lose small updates of a large state."""
         weight = first_parameter(self)
-        kind = weight.dtype if weight.dtype.itemsize >= 4 else torch.float32
-        return weight.new_zeros(batch, self.hidden_size, dtype=kind)
+        dtype = weight.dtype if weight.dtype.itemsize >= 4 else torch.float32
+        return weight.new_zeros(batch, self.hidden_size, dtype=dtype)
 
     @contextmanager
     def dropping(self) -> Iterator[None]:
-        """For one forward over a sequence, in training: the recurrent weights with `weight_dropout` applied."""
+        """Applies `weight_dropout` to the recurrent weights for one training forward pass over a sequence."""
         with ExitStack() as stack:
             if self.training and self.config.weight_dropout:
                 products = [module for module in self.modules() if isinstance(module, PastProduct)]
                 if not products:
-                    raise ConfigError(f"weight_dropout: cell {self.name!r} has no PastProduct, whose weights it drops")
+                    raise ConfigError(f"weight_dropout: cell {self.name!r} has no PastProduct to drop weights of")
                 for product in products:
                     stack.enter_context(product.dropping(self.config.weight_dropout))
             yield
 
 
 class CellRegistry(Registry[Cell]):
-    """Cells by name; followers hear of every cell, also of those that come later."""
+    """Cells by name; followers are called for every cell, including later ones."""
 
     def __init__(self) -> None:
         super().__init__("cell")
@@ -95,13 +96,13 @@ class CellRegistry(Registry[Cell]):
     def register(self, name: str) -> Callable[[Registered], Registered]:
         add = super().register(name)
 
-        def add_and_tell(cell: Registered) -> Registered:
+        def add_and_notify(cell: Registered) -> Registered:
             add(cell)
             for follower in self._followers:
                 follower(name, cell)
             return cell
 
-        return add_and_tell
+        return add_and_notify
 
     def follow(self, follower: Callable[[str, type[Cell]], None]) -> None:
         for name in self:

@@ -1,4 +1,4 @@
-"""LSTM with coupled gates: what is forgotten makes room for exactly as much that is new (Greff et al., 2015)."""
+"""LSTM with coupled input and forget gates (CIFG; Greff et al., 2015)."""
 
 from typing import ClassVar
 
@@ -18,18 +18,18 @@ class Coupled(Cell):
     """LSTM with coupled input and forget gates (Greff et al., 2015)."""
 
     traits: ClassVar = Traits(
-        idea="the input gate is 1 - forget: the memory is an average of candidates and stays between -1 and 1",
-        limitation="it cannot keep all and add to it, so it cannot count as an LSTM can",
+        idea="the input gate is 1 - forget: the memory is an average of candidates and stays in [-1, 1]",
+        limitation="cannot keep everything and add to it, so it cannot count as an LSTM can",
         training="3·stepping; one step after another",
         stepping="3·width·(input + width)",
         state="2·width",
     )
     sites: ClassVar = {
-        "gate.forget": "share of the memory kept (f); the rest is the candidate's",
-        "gate.output": "share of the memory shown (o)",
-        "candidate": "proposed new content of the memory (g)",
-        "memory": "the memory cell, carried on (c)",
-        "hidden": "the shown part of the memory: output and next past (h)",
+        "gate.forget": "forget gate (f); the input gate is 1 - f",
+        "gate.output": "output gate (o)",
+        "candidate": "candidate (g)",
+        "memory": "memory cell (c)",
+        "hidden": "hidden state, and the output (h)",
     }
 
     class Config(LSTM.Config):

@@ -1,4 +1,4 @@
-"""The bare update gate: each unit mixes its past with something new, and that is all."""
+"""The minimal gated cell: one update gate, nothing else."""
 
 from typing import ClassVar
 
@@ -14,11 +14,11 @@ from elman.shapes import Step
 
 @CELLS.register("gated")
 class Gated(Cell):
-    """The bare update gate: a unit keeps a share of its past and takes the rest from the candidate."""
+    """Update gate only: each unit interpolates between its past and the candidate."""
 
     traits: ClassVar = Traits(
         idea="h' = z h + (1 - z) tanh(...): where the gate is open, past and gradient pass unchanged",
-        limitation="what is kept is also what is shown and what the candidate sees: nothing is held back or left out",
+        limitation="the whole state is output and seen by the candidate: no output gate and no reset",
         training="3·stepping; one step after another",
         stepping="2·width·(input + width)",
         state="width",

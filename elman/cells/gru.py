@@ -1,4 +1,4 @@
-"""Gated recurrent unit (Cho et al., 2014): one gate forgets before proposing, the other mixes old and new."""
+"""Gated recurrent unit (Cho et al., 2014): reset gate and update gate."""
 
 from typing import ClassVar, Literal
 
@@ -18,22 +18,22 @@ class GRU(Cell):
     """Gated recurrent unit (Cho et al., 2014)."""
 
     traits: ClassVar = Traits(
-        idea="one gate mixes past and candidate, so the past can pass unchanged; one hides it from the candidate",
-        limitation="the state is an average of candidates, all of it shown: it cannot count as an LSTM can",
+        idea="an update gate lets the past pass unchanged; a reset gate hides it from the candidate",
+        limitation="the state is an average of candidates and fully exposed: it cannot count as an LSTM can",
         training="3·stepping; one step after another",
         stepping="3·width·(input + width)",
         state="width",
     )
     sites: ClassVar = {
-        "gate.reset": "share of the past that the candidate may see (r)",
-        "gate.update": "share of the state that is kept (z)",
-        "candidate": "proposed new state (ñ)",
+        "gate.reset": "reset gate: share of the past that the candidate sees (r)",
+        "gate.update": "update gate: share of the state that is kept (z)",
+        "candidate": "candidate (ñ)",
         "hidden": "the state, and the output (h)",
     }
 
     class Config(Cell.Config):
         reset: Literal["after", "before"] = "after"
-        """Reset the past after its matrix product (as fused kernels do) or before it (as in the paper)."""
+        """Apply the reset gate after the matrix product (as fused kernels do) or before it (as in the paper)."""
 
     def __init__(self, config: Config, input_size: int):
         super().__init__(config, input_size)
@@ -42,7 +42,7 @@ class GRU(Cell):
         self.resets_after = config.reset == "after"
         if self.resets_after:
             self.from_past = PastProduct(size, parts=3)
-            # Inside the reset's reach, so no part of the input's bias can stand for it.
+            # The reset gate multiplies it, so it cannot be merged with the input's bias.
             self.past_bias = nn.Parameter(torch.empty(size)) if config.bias else None
         else:
             self.from_past = PastProduct(size, parts=2)

@@ -1,4 +1,4 @@
-"""LSTM with layer norm (Ba et al., 2016): what reaches the gates, and what is shown of the memory, has one scale."""
+"""LSTM with layer norm (Ba et al., 2016) on the gates' inputs and on the memory."""
 
 from typing import ClassVar
 
@@ -16,11 +16,11 @@ from elman.shapes import Step
 
 @CELLS.register("layernorm-lstm")
 class LayerNormLSTM(Cell):
-    """LSTM with layer norm on both products and on the shown memory (Ba et al., 2016)."""
+    """LSTM with layer norm on both products and on the memory at the output (Ba et al., 2016)."""
 
     traits: ClassVar = Traits(
-        idea="gates neither saturate nor fall asleep when weights grow, so larger learning rates and long texts hold",
-        limitation="only directions of input and past count, so narrow states carry little; no vendor kernel runs it",
+        idea="gates do not saturate when weights grow, which allows larger learning rates and longer texts",
+        limitation="norms discard the scale of input and state, which hurts narrow states; no vendor kernel",
         training="3·stepping; one step after another, with norms over 9·width",
         stepping="4·width·(input + width)",
         state="2·width",
@@ -36,7 +36,7 @@ class LayerNormLSTM(Cell):
         self.from_input = nn.Linear(input_size, 4 * size, bias=False)
         self.from_past = PastProduct(size, parts=4)
         start(self, size, config.orthogonal)
-        # The paper's norms each have a bias, beside the gates' own; the three are added, so one stands for all.
+        # The paper has a bias in each norm and in the gates; they are added, so one is enough.
         self.input_norm = LayerNorm(4 * size, bias=config.bias)
         self.past_norm = nn.LayerNorm(4 * size, bias=False)
         self.memory_norm = nn.LayerNorm(size, bias=config.bias)

@@ -23,7 +23,7 @@ class LSTM(Cell):
     """Long short-term memory (Hochreiter & Schmidhuber, 1997)."""
 
     traits: ClassVar = Traits(
-        idea="a memory that is only added to and faded, by gates: gradients pass through it, and it can count",
+        idea="a memory that gates add to and decay: gradients pass through it, and it can count",
         limitation="one vector holds the whole past, so it cannot recall a long text exactly",
         training="3·stepping; one step after another",
         stepping="4·width·(input + width)",
@@ -31,17 +31,17 @@ class LSTM(Cell):
     )
     pace: ClassVar = Pace(1.024)
     sites: ClassVar = {
-        "gate.input": "share of the candidate written into the memory (i)",
-        "gate.forget": "share of the memory kept (f)",
-        "gate.output": "share of the memory shown (o)",
-        "candidate": "proposed new content of the memory (g)",
-        "memory": "the memory cell, carried on (c)",
-        "hidden": "the shown part of the memory: output and next past (h)",
+        "gate.input": "input gate: share of the candidate that is written (i)",
+        "gate.forget": "forget gate: share of the memory that is kept (f)",
+        "gate.output": "output gate: share of the memory that is exposed (o)",
+        "candidate": "candidate (g)",
+        "memory": "memory cell (c)",
+        "hidden": "hidden state, and the output (h)",
     }
 
     class Config(Cell.Config):
         forget_bias: float = 1.0
-        """Added to the forget gate's bias at the start: above 0 the memory is kept until something is learned."""
+        """Added to the initial bias of the forget gate: values above 0 keep the memory at first."""
 
     def __init__(self, config: Config, input_size: int):
         super().__init__(config, input_size)

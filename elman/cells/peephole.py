@@ -1,4 +1,4 @@
-"""Peephole LSTM (Gers & Schmidhuber, 2000): the gates look at the memory itself, not only at what was shown of it."""
+"""Peephole LSTM (Gers & Schmidhuber, 2000): gates have connections from the memory."""
 
 from typing import ClassVar, Literal
 
@@ -15,11 +15,11 @@ from elman.shapes import Step
 
 @CELLS.register("peephole")
 class Peephole(LSTM):
-    """Peephole LSTM (Gers & Schmidhuber, 2000): the gates see the memory."""
+    """Peephole LSTM (Gers & Schmidhuber, 2000): gates see the memory."""
 
     traits: ClassVar = Traits(
-        idea="gates see the memory even while a closed output gate hides it, which lets a cell measure time",
-        limitation="on text it gains little over an LSTM (Greff et al., 2015), and no vendor kernel runs it",
+        idea="gates see the memory even if the output gate is closed, which lets a cell measure time",
+        limitation="on text it gains little over an LSTM (Greff et al., 2015), and there is no vendor kernel",
         training="3·stepping; one step after another; 3·width² for 3·width if full",
         stepping="4·width·(input + width) + 3·width",
         state="2·width",
@@ -27,7 +27,7 @@ class Peephole(LSTM):
 
     class Config(LSTM.Config):
         form: Literal["diagonal", "full"] = "diagonal"
-        """Each gate sees its own memory cell (elementwise weights) or all of them (matrices)."""
+        """Peephole connections: diagonal (elementwise weights) or full (matrices)."""
 
     def __init__(self, config: Config, input_size: int):
         super().__init__(config, input_size)
@@ -49,11 +49,11 @@ class Peephole(LSTM):
         return hidden, LSTMState(hidden, memory)
 
     def vendor(self) -> str:  # type: ignore[override]
-        return "no vendor kernel knows peepholes"
+        return "no vendor kernel supports peepholes"
 
 
 class Elementwise(nn.Module):
-    """Like a PastProduct whose blocks are diagonal: one weight for each unit and part."""
+    """A PastProduct with diagonal blocks: one weight per unit and part."""
 
     def __init__(self, size: int, parts: int):
         super().__init__()

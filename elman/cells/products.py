@@ -1,4 +1,4 @@
-"""The two matrix products of a cell: from the input (all of time at once) and from the past (one step at a time)."""
+"""The recurrent matrix products of cells, with weight dropout."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class PastProduct(nn.Linear):
-    """The recurrent matrix: `parts` square blocks without bias, of which weights can be left out for one sequence."""
+    """The recurrent matrix: `parts` square blocks without bias, with weight dropout per sequence."""
 
     def __init__(self, size: int, parts: int):
         super().__init__(size, parts * size, bias=False)
@@ -17,7 +17,7 @@ class PastProduct(nn.Linear):
 
     @property
     def weight_in_use(self) -> Tensor:
-        """What every form of the recurrence reads, so that all of them drop the same weights."""
+        """The weight read by every form of the recurrence, so that all drop the same weights."""
         return self.weight if self.thinned is None else self.thinned
 
     def forward(self, past: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ class PastProduct(nn.Linear):
 
     @contextmanager
     def dropping(self, share: float) -> Iterator[None]:
-        """Inside, a `share` of the weights is zero and the rest is scaled up to make good for it."""
+        """Context in which a `share` of the weights is zero and the rest is scaled up."""
         self.thinned = F.dropout(self.weight, share)
         try:
             yield
@@ -34,7 +34,7 @@ class PastProduct(nn.Linear):
 
 
 class Antisymmetric(PastProduct):
-    """A square recurrent matrix M - Mᵀ - damping·I: it turns the state and takes of it, and never feeds its growth."""
+    """A square recurrent matrix M - Mᵀ - damping·I: rotates and damps the state, and cannot make it grow."""
 
     def __init__(self, size: int, damping: float):
         super().__init__(size, parts=1)
@@ -47,7 +47,7 @@ class Antisymmetric(PastProduct):
 
 @torch.no_grad()
 def start(cell: nn.Module, size: int, orthogonal: bool) -> None:
-    """Initial values: uniform within 1/sqrt(size) as torch has it, and square orthogonal blocks if asked."""
+    """Initialization: uniform within 1/sqrt(size) as in torch, optionally orthogonal square blocks."""
     for parameter in cell.parameters():
         nn.init.uniform_(parameter, -(size**-0.5), size**-0.5)
     if orthogonal:

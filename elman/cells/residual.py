@@ -1,4 +1,4 @@
-"""The ungated residual update: each step adds something to the state and takes nothing away."""
+"""The ungated residual cell: each step adds to the state."""
 
 from typing import ClassVar, Literal
 
@@ -12,7 +12,7 @@ from elman.ops.taps import tap
 from elman.registry import Traits
 from elman.shapes import Step
 
-CALM = 0.01  # of the usual size: what recurrent weights begin with
+INIT_SCALE = 0.01  # of recurrent weights, relative to the usual initialization
 
 
 @CELLS.register("residual")
@@ -20,23 +20,23 @@ class Residual(Cell):
     """Ungated residual update: the new state is the old one plus a change."""
 
     traits: ClassVar = Traits(
-        idea="h' = h + tanh(W x + U h): the past passes as it is, so gradients reach far back",
-        limitation="nothing makes it forget: where U feeds a direction, the state grows by one each step, without end",
+        idea="h' = h + tanh(W x + U h): the past passes unchanged, so gradients reach far back",
+        limitation="cannot forget: the state can grow by one at each step without bound",
         training="3·stepping; one step after another",
         stepping="width·(input + width)",
         state="width",
     )
     sites: ClassVar = {
-        "change": "what is added to the state, between -1 and 1",
+        "change": "increment of the state, in [-1, 1]",
         "hidden": "the state, and the output (h)",
     }
 
     class Config(Cell.Config):
         form: Literal["free", "antisymmetric"] = "free"
-        """What the recurrent matrix may become: anything, or M - Mᵀ - damping·I, which cannot feed the growth of the
-        state (Chang et al., 2019). Over long texts only the latter learns."""
+        """Recurrent matrix: unconstrained (free), or M - Mᵀ - damping·I, which cannot make the state grow
+        (antisymmetric; Chang et al., 2019). Long texts need the latter."""
         damping: float = Field(1.0, ge=0)
-        """How strongly the antisymmetric form takes the state back; 0 forgets nothing."""
+        """Damping of the antisymmetric form; 0: none."""
 
     def __init__(self, config: Config, input_size: int):
         super().__init__(config, input_size)
@@ -44,8 +44,8 @@ class Residual(Cell):
         self.from_input = nn.Linear(input_size, size, bias=config.bias)
         self.from_past = PastProduct(size, parts=1) if config.form == "free" else Antisymmetric(size, config.damping)
         start(self, size, config.orthogonal)
-        if not config.orthogonal:  # else the state drives its own growth, or turns so fast that it leaves its circle
-            nn.init.uniform_(self.from_past.weight, -CALM * size**-0.5, CALM * size**-0.5)
+        if not config.orthogonal:  # else the state grows or rotates too fast
+            nn.init.uniform_(self.from_past.weight, -INIT_SCALE * size**-0.5, INIT_SCALE * size**-0.5)
 
     def drive(self, x: Tensor) -> Tensor:
         return self.from_input(x)

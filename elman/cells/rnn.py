@@ -1,4 +1,4 @@
-"""The simple recurrent network (Elman, 1990): the past enters the hidden layer like a second input."""
+"""The simple recurrent network (Elman, 1990)."""
 
 from typing import ClassVar, Literal
 
@@ -19,7 +19,7 @@ class RNN(Cell):
 
     traits: ClassVar = Traits(
         idea="h' = tanh(W x + U h): the past enters like a second input",
-        limitation="the same matrix multiplies the past at each step: gradients soon fade or explode",
+        limitation="the same matrix multiplies the past at each step: vanishing or exploding gradients",
         training="3·stepping; one step after another",
         stepping="width·(input + width)",
         state="width",
@@ -28,7 +28,7 @@ class RNN(Cell):
 
     class Config(Cell.Config):
         nonlinearity: Literal["tanh", "relu"] = "tanh"
-        """What bends the sum of input and past."""
+        """Activation function."""
 
     def __init__(self, config: Config, input_size: int):
         super().__init__(config, input_size)
@@ -41,8 +41,8 @@ class RNN(Cell):
         return self.from_input(x)
 
     def step(self, drive: Tensor, state: Tensor) -> tuple[Step, Tensor]:
-        bend = torch.tanh if self.nonlinearity == "tanh" else torch.relu
-        hidden = tap("hidden", bend(drive + self.from_past(state)).to(state.dtype))
+        activation = torch.tanh if self.nonlinearity == "tanh" else torch.relu
+        hidden = tap("hidden", activation(drive + self.from_past(state)).to(state.dtype))
         return hidden, hidden
 
     def vendor(self) -> VendorCall:

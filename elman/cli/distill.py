@@ -53,7 +53,7 @@ def _refuse_used(run: Path, modules: list[Path] | None) -> None:
     """Before anything is translated in vain."""
     if (run / "config.yaml").exists():
         again = options.hint("train", "--run", run, "--resume", modules=modules)
-        raise RunError(f"{run}: holds a run already; go on with it: {again}; or give another --run")
+        raise RunError(f"{run}: contains a run already; go on with it: {again}; or give another --run")
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise RunError(f"{run}: not empty and not a run; give another --run")
 

@@ -21,7 +21,7 @@ from elman.pipeline.tasks import PreparedData
 from elman.pipeline.width_solver import fit_exactly
 from elman.runs import Run, environment
 from elman.runs.files import make_folder
-from elman.training.schedules import RATE
+from elman.training.schedules import DEFAULT_LEARNING_RATE
 
 PREPARED = "prepared"
 LAYERS_ALONE, WORD = 100_000, 150
@@ -102,7 +102,7 @@ class RacePlan:
 
     def rates(self) -> list[float]:
         """The learning rates of the search: a geometric grid around the recipe's."""
-        middle, count = self.base.training.learning_rate or RATE, self.race.trials
+        middle, count = self.base.training.learning_rate or DEFAULT_LEARNING_RATE, self.race.trials
         return [_rounded(middle * self.race.rate_ratio ** (n - (count - 1) / 2)) for n in range(count)]
 
     def trials(self) -> list[Job]:
@@ -134,7 +134,7 @@ class RacePlan:
 
     def runs(self, entrant: Entrant, rate: float | None, speed: float | None) -> list[Job]:
         """A job for each seed; a single one for a deterministic model."""
-        rate = rate or self.base.training.learning_rate or RATE
+        rate = rate or self.base.training.learning_rate or DEFAULT_LEARNING_RATE
         steps = 1 if entrant.counted else self.budget.steps(self.per_step, entrant.flops, speed)
         seeds = [1] if entrant.counted else range(1, self.race.seeds + 1)
         return [

@@ -1,60 +1,68 @@
-"""The settings of a corpus: where its text is, and what one document of it is."""
+"""Settings of a corpus: its files, and what a document is."""
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from elman.config import Config
+from elman.corpus.formats import RECORD_FORMATS, TEXT
 
-Places = str | list[str] | None
-Format = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "hub"]
+DataPaths = str | list[str] | None
 
 
 class DataConfig(Config):
     """Text, records or a synthetic language, and how they are read."""
 
-    train: Places = None
-    """What to learn from: a file, a folder, a pattern such as data/*.txt, - for standard input,
-    hub:OWNER/NAME[@CONFIG][#SPLIT] for a hub data set, or a list of these."""
+    train: DataPaths = None
+    """Training data: a file, a folder, a pattern such as data/*.txt, - for standard input,
+    hub:OWNER/NAME[@CONFIG][#SPLIT] for a data set on the Hugging Face hub, or a list of these."""
 
-    valid: Places = None
-    """What to choose by while training, given like train; if absent, a part of train is held out."""
+    valid: DataPaths = None
+    """Validation data, like train; if not set, a part of train is held out."""
 
-    test: Places = None
-    """What to report on at the end, given like train; if absent, see test_fraction."""
+    test: DataPaths = None
+    """Test data, like train; if not set, see test_fraction."""
 
     language: dict[str, Any] | None = None
     """A synthetic language instead of files, with its settings: {type: agreement, ...}."""
 
-    format: Format = "auto"
-    """auto goes by the end of each file's name, .gz looked through; an unknown end means text."""
+    format: str = "auto"
+    """Format of the files: text, csv, tsv, jsonl, parquet, hub, or a registered one. auto: by file name suffix
+    (ignoring .gz), text if unknown."""
 
     column: str | int = "text"
-    """The field of a record that holds the text; for csv and tsv without a header, its number, counted from 1."""
+    """Column of the text in records: its name, or for csv and tsv without a header its number, counted from 1."""
 
     document: Literal["auto", "line", "block", "file", "record"] = "auto"
-    """What one document of a text file is: a line, a block between blank lines, or the file.
-    auto: line for word tokenizers, else file; records and synthetic sentences are documents already."""
+    """What a document of a text file is: a line, a block between blank lines, or the file. auto: line for word
+    tokenizers, else file; a record or synthetic sentence is always a document."""
 
     boundary: Literal["auto", "carry", "reset"] = "auto"
-    """Whether a model carries its state over to the next document. auto: carry for text files, else reset."""
+    """Whether the model's state is carried over to the next document. auto: carry for text files, else reset."""
 
     valid_fraction: float = Field(0.1, ge=0, lt=1)
-    """The part of train held out for validation, by a hash of the text, when valid is not given."""
+    """Share of train that is held out for validation by a hash of the text, if valid is not set."""
 
     test_fraction: float = Field(0.0, ge=0, lt=1)
-    """The part of train held out for testing, by a hash of the text, when test is not given."""
+    """Share of train that is held out for testing by a hash of the text, if test is not set."""
 
     max_record_bytes: int = Field(16 * 2**20, ge=16)
-    """The longest line, block or record that is believed; beyond it the file is taken to be damaged."""
+    """Maximum size of a line, block or record; longer ones are treated as damage."""
 
     invalid: Literal["repair", "error"] = "repair"
-    """Bytes that are not UTF-8, and NUL: repair replaces or removes and counts them, error stops."""
+    """Invalid UTF-8 and NUL bytes: repair (replace or remove, and count) or error."""
+
+    @field_validator("format")
+    @classmethod
+    def _known(cls, format: str) -> str:
+        if format not in ("auto", TEXT) and format not in RECORD_FORMATS:
+            raise ValueError(str(RECORD_FORMATS.unknown(format, also=("auto", TEXT))))
+        return format
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.valid_fraction + self.test_fraction > 0.9:
-            raise ValueError("valid_fraction and test_fraction together may hold out at most 0.9")
+            raise ValueError("valid_fraction and test_fraction may sum to at most 0.9")
         if isinstance(self.column, int) and self.column < 1:
             raise ValueError("columns are counted from 1")
         if self.language is not None and (self.train, self.valid, self.test) != (None, None, None):

@@ -1,4 +1,4 @@
-"""A corpus: sources turned into streams of documents, one for each split, the same at every reading."""
+"""A corpus: sources as reproducible streams of documents, one per split."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from elman.corpus.config import DataConfig
 from elman.corpus.document import Document, Repairs
-from elman.corpus.hash_split import HeldOut, hold_out
+from elman.corpus.hash_split import HashSplit, make_hash_split
 from elman.corpus.records import record_documents
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import STANDARD_INPUT, Source, digest, locate, spool
@@ -17,11 +17,11 @@ from elman.errors import ConfigError, DataError
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-READING = 1  # raised when the same bytes come to be read differently, so that caches know
+READER_VERSION = 1  # increased when the same bytes are read differently, which invalidates caches
 
 
 class Language(Protocol):
-    """What a corpus asks of a synthetic language."""
+    """The interface of a synthetic language."""
 
     def split(self, name: str) -> Iterator[Document]: ...
 
@@ -31,10 +31,10 @@ def open_corpus(
     tokenizer_type: str = "word",
     languages: Callable[[dict[str, Any]], Language] | None = None,
 ) -> "Corpus":
-    """The corpus that the settings describe. `languages` makes synthetic ones, by default those of this package."""
+    """The corpus of these settings. `languages` creates synthetic languages; default: those of this package."""
     if config.language is None:
         if not (config.train or config.valid or config.test):
-            raise ConfigError("no data: give data.train a file, or data.language a synthetic language")
+            raise ConfigError("no data: set data.train to a file, or data.language to a synthetic language")
         return Corpus(resolve(config, tokenizer_type))
     if languages is None:
         from elman.corpus.synthetic import make_language
@@ -44,7 +44,7 @@ def open_corpus(
 
 
 def resolve(config: DataConfig, tokenizer_type: str) -> DataConfig:
-    """The settings with `document` and `boundary` decided."""
+    """The settings with `document` and `boundary` resolved from auto."""
     if config.language is not None:
         kind, unit = "a synthetic language", "line"
     else:
@@ -55,12 +55,12 @@ def resolve(config: DataConfig, tokenizer_type: str) -> DataConfig:
             raise DataError(
                 f"text and records ({other.name}) in one corpus",
                 file=texts[0].name,
-                remedy="name files of one kind only, for example folder/*.jsonl, or set data.format",
+                remedy="use files of one format only, for example folder/*.jsonl, or set data.format",
             )
         kind, unit = ("text", "line" if tokenizer_type == "word" else "file") if texts else ("records", "record")
     if config.document != "auto":
         if kind != "text" and config.document != unit:
-            raise ConfigError(f"data.document: {config.document!r} is for text files; with {kind} leave it at auto")
+            raise ConfigError(f"data.document: {config.document!r} is for text files; for {kind} use auto")
         if kind == "text" and config.document == "record":
             raise ConfigError("data.document: 'record' is for tables and JSON lines; text has line, block or file")
         unit = config.document
@@ -71,10 +71,10 @@ def resolve(config: DataConfig, tokenizer_type: str) -> DataConfig:
 
 
 class Corpus:
-    """Made by `open_corpus`. `documents(split)` may be called as often as wanted; nothing is kept in memory."""
+    """Created by `open_corpus`. `documents(split)` can be called repeatedly; nothing is kept in memory."""
 
     names: ClassVar[Any] = None
-    """The labels or tags of a document, where models learn a set of them: training must have each."""
+    """Function from a document to its labels or tags: hash splits keep each of them in training."""
 
     def __init__(self, config: DataConfig, language: Language | None = None):
         assert config.document != "auto"
@@ -82,59 +82,59 @@ class Corpus:
         self.config, self.language = config, language
         self.unit: str = config.document
         self.carry: bool = config.boundary == "carry"
-        self._held_out: HeldOut | None = None
+        self._held_out: HashSplit | None = None
         self._passage: int | None = None
-        self._readings: dict[Split, Repairs] = {}
-        self._noticed: dict[Split, Repairs] = {}
+        self._repairs_read: dict[Split, Repairs] = {}
+        self._repairs_later: dict[Split, Repairs] = {}
         self._sources = {split: locate(getattr(config, split), config.format, split) for split in SPLITS}
         self._spool_standard_input()
-        self._spoken = [split for split in SPLITS if language and next(language.split(split), None)]
+        self._language_splits = [split for split in SPLITS if language and next(language.split(split), None)]
 
     def splits(self) -> list[Split]:
-        """The splits there are: given, held out of train, or not left empty by a language's settings."""
+        """The existing splits: given, held out of train, or not left empty by a language's settings."""
         if self.language is not None:
-            return self._spoken
+            return self._language_splits
         return [split for split in SPLITS if self._sources[split] or self._fraction(split)]
 
     def sources(self, split: Split) -> list[str]:
-        """The names of what a split is read from."""
+        """Names of the sources of a split."""
         return [source.name for source in self._origin(split)]
 
     def documents(self, split: Split) -> Iterator[Document]:
-        """All documents of a split, in order. `repairs_in(split)` fills while they are read."""
+        """All documents of a split, in order. Fills `repairs_in(split)` while reading."""
         origin = self._origin(split)
-        repairs = self._readings[split] = Repairs()
+        repairs = self._repairs_read[split] = Repairs()
         return self._documents(split, origin, repairs)
 
     @property
     def repairs(self) -> Repairs:
-        """What the latest readings took, all splits together; what two splits read from the same files counts once."""
+        """Repairs of the latest readings of all splits; splits that share files count once."""
         total = Repairs()
-        by_origin = {tuple(self.sources(split)) or split: repairs for split, repairs in self._readings.items()}
-        for repairs in (*by_origin.values(), *self._noticed.values()):
+        by_origin = {tuple(self.sources(split)) or split: repairs for split, repairs in self._repairs_read.items()}
+        for repairs in (*by_origin.values(), *self._repairs_later.values()):
             total.merge(repairs)
         return total
 
     def notice(self, split: Split, repairs: Repairs) -> None:
-        """Count also what was found after reading, in one split alone: texts that were cut, tags that are odd."""
-        self._noticed.setdefault(split, Repairs()).merge(repairs)
+        """Adds repairs that were found after reading, in one split: truncated texts, invalid tags."""
+        self._repairs_later.setdefault(split, Repairs()).merge(repairs)
 
     def repairs_in(self, split: Split) -> Repairs:
-        """What the latest reading of a split took. A held-out split is read, and counted, with all of train."""
-        return self._readings.get(split, Repairs())
+        """Repairs of the latest reading of a split. A held-out split is read, and counted, with all of train."""
+        return self._repairs_read.get(split, Repairs())
 
     def fingerprint(self, split: Split) -> str:
-        """Changes with the contents and with every setting that decides what is read; not with names of files."""
+        """A hash of the contents and of every setting that affects what is read, but not of file names."""
         origin = self._origin(split)
         settings = self.config.plain()
         shares = [self._fraction(name) for name in SPLITS]
-        facts = {
-            "reading": READING,
+        content = {
+            "reader": READER_VERSION,
             "settings": {name: settings[name] for name in ("document", "boundary", "column", "invalid", "language")},
             "part": [split, shares] if self.language is not None or self._is_cut(split) else None,
             "sources": [(source.format, digest(source)) for source in origin],
         }
-        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     def _documents(self, split: Split, origin: list[Source], repairs: Repairs) -> Iterator[Document]:
         if self.language is not None:
@@ -151,43 +151,43 @@ class Corpus:
         if empty:
             found = "; ".join(repairs.describe())
             where = ", ".join(source.name for source in origin[:3]) or None
-            remedy = f"give data.{split} a file of its own" if self._is_cut(split) else None
+            remedy = f"set data.{split} to a separate file" if self._is_cut(split) else None
             raise DataError(f"no documents for {split}" + (f": {found}" if found else ""), file=where, remedy=remedy)
 
     def _read(self, sources: Iterable[Source], repairs: Repairs, passage: int | None = None) -> Iterator[Document]:
         for source in sources:
-            reading = SourceReader(source, self.config, repairs)
+            reader = SourceReader(source, self.config, repairs)
             if self.unit == "file":
-                yield from file_documents(reading, passage)
+                yield from file_documents(reader, passage)
             elif self.unit == "block":
-                yield from block_documents(reading)
+                yield from block_documents(reader)
             elif self.unit == "line" and self.carry:
-                yield from line_documents(reading)
+                yield from line_documents(reader)
             else:
-                texts = line_documents(reading) if self.unit == "line" else record_documents(reading)
+                texts = line_documents(reader) if self.unit == "line" else record_documents(reader)
                 yield from _without_empty(texts, repairs)
 
     def _is_cut(self, split: Split) -> bool:
-        """Whether a split is a part of the training sources, and not all of them."""
+        """Whether a split is a hash-based part of the training sources."""
         own = split != "train" and self._sources[split]
         return not own and any(self._fraction(name) for name in SPLITS)
 
-    def _hold_out(self) -> HeldOut:
-        """Where train is cut, found once."""
+    def _hold_out(self) -> HashSplit:
+        """The hash split of train, computed once."""
         if self._held_out is None:
             train = self._sources["train"]
             if self.unit == "file":
                 self._passage = self._passage_lines(train)
             where = ", ".join(source.name for source in train[:3])
             shares = self._fraction("valid"), self._fraction("test")
-            found = hold_out(self._read(train, Repairs(), self._passage), *shares, where)
+            found = make_hash_split(self._read(train, Repairs(), self._passage), *shares, where)
             if self.names is not None:
                 found = found.keeping(self._read(train, Repairs(), self._passage), self.names)
             self._held_out = found
         return self._held_out
 
     def _passage_lines(self, sources: list[Source]) -> int:
-        """How many lines are held out together: fewer where there is little text."""
+        """Lines per held-out passage: fewer in small files."""
         enough, count = PASSAGES * PASSAGE_LINES, 0
         for source in sources:
             count += count_lines(SourceReader(source, self.config, Repairs()), enough - count)
@@ -196,7 +196,7 @@ class Corpus:
         return max(1, count // PASSAGES)
 
     def _fraction(self, split: Split) -> float:
-        """The part of train that a split takes; none if it has sources of its own."""
+        """Share of train that is held out for a split; 0 if it has its own sources."""
         if split == "train" or not self._sources["train"] or self._sources[split]:
             return 0.0
         return self.config.valid_fraction if split == "valid" else self.config.test_fraction
@@ -208,16 +208,16 @@ class Corpus:
         return self._sources[split] or self._sources["train"]
 
     def _spool_standard_input(self) -> None:
-        """Standard input can be read once, a corpus many times: it is kept in a file while the corpus lives."""
+        """Copies standard input to a temporary file, because a corpus is read several times."""
         everything = [source.path for sources in self._sources.values() for source in sources]
         if everything.count(STANDARD_INPUT) > 1:
-            raise ConfigError("standard input (-) can be given once only")
+            raise ConfigError("standard input (-) can be used only once")
         for sources in self._sources.values():
             sources[:] = [spool(source, self) if source.path == STANDARD_INPUT else source for source in sources]
 
 
 def _without_empty(documents: Iterable[Document], repairs: Repairs) -> Iterator[Document]:
-    """Where each document starts afresh, an empty one is nothing to learn from; its bytes go to the one before."""
+    """Removes empty documents if the state is reset between documents; their bytes are added to the previous one."""
     waiting: Document | None = None
     extra = 0
     for document in documents:

@@ -1,4 +1,4 @@
-"""What a corpus holds, in figures: how much of it there is, how long its documents are, how rich its vocabulary is."""
+"""Statistics of a corpus: size, document lengths and vocabulary."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,12 +8,12 @@ from typing import Any
 from elman.corpus.corpus import Corpus
 from elman.corpus.document import Document
 
-MOST_TYPES = 2_000_000  # different words counted before memory is spared
+MAX_TYPES = 2_000_000  # distinct words that are counted, to bound memory
 
 
 @dataclass(frozen=True)
 class SplitDescription:
-    """The figures of one split; lengths are in words between white space."""
+    """Statistics of one split; lengths in whitespace-separated words."""
 
     sources: list[str]
     documents: int
@@ -25,26 +25,26 @@ class SplitDescription:
     longest: int
     distinct_words: int
     words_seen_once: int
-    all_words_counted: bool  # if not, the two figures above are too low
-    unseen_in_train: float | None  # the share of this split's words that train does not have
+    all_words_counted: bool  # if not, the two counts above are lower bounds
+    unseen_in_train: float | None  # share of this split's words that are not in train
     repairs: list[str]
 
 
 @dataclass(frozen=True)
 class Description:
-    """What `elman data describe` shows."""
+    """The output of `elman data describe`."""
 
     unit: str
     carry: bool
     splits: dict[str, SplitDescription]
 
     def plain(self) -> dict[str, Any]:
-        """As JSON knows it."""
+        """As JSON types."""
         return asdict(self)
 
 
 def describe(corpus: Corpus) -> Description:
-    """Read every split once and count."""
+    """Reads every split once and counts."""
     known: Counter[str] | None = None
     described: dict[str, SplitDescription] = {}
     for split in corpus.splits():
@@ -77,7 +77,7 @@ class _Tally:
                 length = 0
 
     def _count(self, words: list[str]) -> None:
-        if len(self.types) < MOST_TYPES:
+        if len(self.types) < MAX_TYPES:
             self.types.update(words)
         else:
             known = [word for word in words if word in self.types]
@@ -110,7 +110,7 @@ class _Tally:
 
 
 def _median(lengths: Counter[int]) -> int:
-    """The length that half of the documents do not exceed."""
+    """Median of a length histogram."""
     half, passed = lengths.total() / 2, 0
     for length in sorted(lengths):
         passed += lengths[length]

@@ -1,4 +1,4 @@
-"""What a corpus is made of: documents, and the repairs that reading them took."""
+"""Documents, and counts of repaired input."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,37 +6,37 @@ from typing import NamedTuple
 
 
 class Mark(NamedTuple):
-    """What a synthetic language knows about one word of a document."""
+    """Annotation of a word whose form an earlier word decides, in a synthetic language."""
 
-    word: int  # its place among the document's words
-    distance: int  # words between it and what decides its form
+    word: int  # index of the word in the document
+    distance: int  # number of words between it and the word that decides its form
     wrong: str  # the form that would be ungrammatical here
     attractors: int = 0  # misleading words in between
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text without its separator, and where it came from."""
+    """A text without its separator, and its origin."""
 
     text: str
     source: str = ""
     line: int = 0
-    size: int = 0  # bytes in the source, separator included: what bits per byte divide by
+    size: int = 0  # bytes in the source, including the separator: the denominator of bits per byte
     marks: tuple[Mark, ...] = ()
-    continues: bool = False  # the next document goes on where this one stops: no boundary between them
+    continues: bool = False  # the next document continues this one, without a boundary
 
 
 @dataclass(frozen=True, slots=True)
 class PairDocument(Document):
-    """A source, and what is to be written for it."""
+    """A source text with its target text."""
 
     target: str = ""
-    places: tuple[int, ...] = ()  # where in the source each of its first signs is to be looked for, if that is known
+    places: tuple[int, ...] = ()  # known alignment: source position of each target character
 
 
 @dataclass
 class Repairs:
-    """Counted, never silent: what was mended or left out while reading, and the first place of each kind."""
+    """Counts of repaired or removed input by type, with the first occurrence of each."""
 
     counts: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""Holding out by hash: what a unit of text says decides its split, so equal units never part.
+"""Hash-based split: the hash of a text decides its split, so equal texts are always in the same one.
 
-A hash is a number from 0 to 1. The low end of that line is for validation, the high end for testing:
+A hash is a number in [0, 1). The low end is for validation, the high end for testing:
 
-    0 ──── valid ────┤ low ──────── train ──────── high ├──── test ──── 1
+0 ──── valid ────┤ low ──────── train ──────── high ├──── test ──── 1
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,95 +13,95 @@ from math import nextafter
 from elman.corpus.document import Document, Repairs
 from elman.errors import DataError
 
-FEW = 1000  # distinct units up to which splits are balanced one by one; beyond, train is never left empty by chance
-KEPT = "not held out, or training would lack its label or tag"
+FEW = 1000  # up to this many distinct units, splits are balanced exactly; beyond, train is never empty by chance
+KEPT = "kept in training, which would lack its label or tag"
 
 
 @dataclass(frozen=True)
-class HeldOut:
-    """Units with a hash below `low` are for validation, from `high` on for testing, the rest for training."""
+class HashSplit:
+    """Texts with a hash below `low` are for validation, from `high` on for testing, the rest for training."""
 
     low: float
     high: float
     kept: frozenset[float] = frozenset()
-    """Hashes that stay in training wherever they lie."""
+    """Hashes that stay in training regardless."""
 
     def split(self, document: Document) -> str:
-        place = position(document.text)
-        if place is None or place in self.kept:
+        hash_ = hash_position(document.text)
+        if hash_ is None or hash_ in self.kept:
             return "train"
-        return "valid" if place < self.low else "test" if place >= self.high else "train"
+        return "valid" if hash_ < self.low else "test" if hash_ >= self.high else "train"
 
     def only(self, split: str, documents: Iterable[Document], repairs: Repairs | None = None) -> Iterator[Document]:
-        """The documents of one split. A piece is followed by a boundary where its next piece belongs to another."""
+        """The documents of one split. A chunk ends with a document boundary if its continuation is in another split."""
         waiting: Document | None = None
         for document in documents:
-            if repairs is not None and self.kept and position(document.text) in self.kept:
+            if repairs is not None and self.kept and hash_position(document.text) in self.kept:
                 repairs.add(KEPT, document.source, document.line)
-            mine = self.split(document) == split
+            own = self.split(document) == split
             if waiting:
-                yield waiting if mine or not waiting.continues else replace(waiting, continues=False)
-            waiting = document if mine else None
+                yield waiting if own or not waiting.continues else replace(waiting, continues=False)
+            waiting = document if own else None
         if waiting:
             yield waiting
 
-    def keeping(self, units: Iterable[Document], names: Callable[[Document], Iterable[str]]) -> "HeldOut":
-        """The same, but of each name (a label, a tag) that training would lack, one unit stays there."""
+    def keeping(self, units: Iterable[Document], names: Callable[[Document], Iterable[str]]) -> "HashSplit":
+        """The split that keeps at least one text of each name (label, tag) in training."""
         there: set[str] = set()
-        lowest: dict[str, float] = {}  # of names that were only seen elsewhere so far
+        lowest: dict[str, float] = {}  # smallest hash of each name that was seen outside of training only
         for unit in units:
-            place, found = position(unit.text), {*names(unit)}
-            if place is None or self.split(unit) == "train":
+            hash_, found = hash_position(unit.text), {*names(unit)}
+            if hash_ is None or self.split(unit) == "train":
                 there |= found
             else:
-                lowest |= {name: min(place, lowest.get(name, 1.0)) for name in found}
-        return replace(self, kept=frozenset(place for name, place in lowest.items() if name not in there))
+                lowest |= {name: min(hash_, lowest.get(name, 1.0)) for name in found}
+        return replace(self, kept=frozenset(hash_ for name, hash_ in lowest.items() if name not in there))
 
 
-def position(text: str) -> float | None:
-    """Where a text falls between 0 and 1; nowhere if it is blank: empty lines carry nothing to be tested on."""
+def hash_position(text: str) -> float | None:
+    """Hash of a text in [0, 1); None for blank text, which is never held out."""
     words = text.strip()
     if not words:
         return None
     return (int.from_bytes(blake2b(words.encode(), digest_size=8).digest(), "big") >> 11) / 2**53
 
 
-def hold_out(units: Iterable[Document], valid_fraction: float, test_fraction: float, where: str) -> HeldOut:
-    """Cut by the fractions; if that leaves a split empty, at the units with the lowest and the highest hash."""
-    natural = HeldOut(valid_fraction, 1 - test_fraction)
+def make_hash_split(units: Iterable[Document], valid_fraction: float, test_fraction: float, where: str) -> HashSplit:
+    """Splits by the fractions; if that leaves a split empty, at the texts with the lowest and highest hash."""
+    natural = HashSplit(valid_fraction, 1 - test_fraction)
     needed = {"train"} | ({"valid"} if valid_fraction else set()) | ({"test"} if test_fraction else set())
     seen: set[str] = set()
-    places: set[float] = set()  # all while they are few, then no more than the two ends
+    hashes: set[float] = set()  # all hashes, up to FEW
     lowest, highest = 1.0, 0.0
     for unit in units:
-        place = position(unit.text)
-        if place is None:
+        hash_ = hash_position(unit.text)
+        if hash_ is None:
             continue
         seen.add(natural.split(unit))
         if seen == needed:
             return natural
-        lowest, highest = min(lowest, place), max(highest, place)
-        if len(places) <= FEW:
-            places.add(place)
-    if len(places) <= FEW:
-        return _balance(sorted(places), natural, needed, where)
+        lowest, highest = min(lowest, hash_), max(highest, hash_)
+        if len(hashes) <= FEW:
+            hashes.add(hash_)
+    if len(hashes) <= FEW:
+        return _balance(sorted(hashes), natural, needed, where)
     low = natural.low if "valid" in seen or not valid_fraction else nextafter(lowest, 1)
     high = natural.high if "test" in seen or not test_fraction else highest
-    return HeldOut(low, high)
+    return HashSplit(low, high)
 
 
-def _balance(places: list[float], natural: HeldOut, needed: set[str], where: str) -> HeldOut:
-    """At least one unit for every split that is needed."""
-    if not places:
-        raise DataError("there is no text in it", file=where)
-    if len(places) < len(needed):
+def _balance(hashes: list[float], natural: HashSplit, needed: set[str], where: str) -> HashSplit:
+    """Ensures at least one text in every needed split."""
+    if not hashes:
+        raise DataError("contains no text", file=where)
+    if len(hashes) < len(needed):
         raise DataError(
-            f"{len(places)} different documents or passages are too few to hold some out",
+            f"{len(hashes)} distinct documents or passages are too few to hold some out",
             file=where,
-            remedy="give data.valid (and data.test) files of their own, or set data.valid_fraction: 0",
+            remedy="set data.valid (and data.test) to separate files, or data.valid_fraction to 0",
         )
-    valid = max("valid" in needed, sum(place < natural.low for place in places))
-    test = max("test" in needed, sum(place >= natural.high for place in places))
-    while valid + test >= len(places):
+    valid = max("valid" in needed, sum(hash_ < natural.low for hash_ in hashes))
+    test = max("test" in needed, sum(hash_ >= natural.high for hash_ in hashes))
+    while valid + test >= len(hashes):
         valid, test = (valid - 1, test) if valid >= test else (valid, test - 1)
-    return HeldOut(nextafter(places[valid - 1], 1) if valid else 0.0, places[-test] if test else 1.0)
+    return HashSplit(nextafter(hashes[valid - 1], 1) if valid else 0.0, hashes[-test] if test else 1.0)

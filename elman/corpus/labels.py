@@ -1,4 +1,4 @@
-"""Labels as numbers: what a classifier answers with, learned from training data and kept beside the model."""
+"""Label sets: label indices of a classifier, learned from training data and stored beside the model."""
 
 import json
 from collections import Counter
@@ -13,26 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.corpus.document import Repairs
-from elman.corpus.labelled_corpus import Labelled
+from elman.corpus.labelled_corpus import LabelledText
 from elman.errors import ConfigError, DataError, nearest
 
-AT_ONCE = 1024  # texts encoded together
-UNSEEN, CUT = "label unseen in training: text left out", "text cut at max_tokens"
+BATCH = 1024  # texts that are encoded together
+UNSEEN, CUT = "label not in training: text removed", "text truncated to max_tokens"
 Weights = Literal["none", "balanced"] | dict[str, float]
 
 
 @dataclass(frozen=True)
 class LabelSet:
-    """The names of all labels, in the order of their numbers, and how often training data has each."""
+    """Label names by index, and their counts in training data."""
 
     names: tuple[str, ...]
     counts: tuple[int, ...]
     examples: int
     several: bool
-    """Whether a text can have more than one label, or none."""
+    """Multi-label: whether a text can have several labels or none."""
 
     @classmethod
-    def of(cls, texts: Iterable[Labelled]) -> "LabelSet":
+    def of(cls, texts: Iterable[LabelledText]) -> "LabelSet":
         counts: Counter[str] = Counter()
         examples, several, where = 0, False, ""
         for text in texts:
@@ -40,7 +40,7 @@ class LabelSet:
             examples, several, where = examples + 1, several or len(text.labels) != 1, text.source
         if len(counts) < (1 if several else 2):
             found = f"only the label {next(iter(counts))!r}" if counts else "no label at all"
-            raise DataError(f"{found} in {examples} texts: there is nothing to tell apart", file=where or None)
+            raise DataError(f"{found} in {examples} texts: nothing to classify", file=where or None)
         names = sorted(counts)
         return cls(tuple(names), tuple(counts[name] for name in names), examples, several)
 
@@ -51,8 +51,8 @@ class LabelSet:
     def numbers(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.names)}
 
-    def number(self, text: Labelled, label: str) -> int:
-        """The number of a label; one that training data did not have is an error that says where it stands."""
+    def number(self, text: LabelledText, label: str) -> int:
+        """The index of a label; a label that is not in the training data is an error with its location."""
         if label not in self.numbers:
             known = ", ".join(self.names[:20]) + ", …" * (len(self.names) > 20)
             raise DataError(
@@ -62,8 +62,8 @@ class LabelSet:
             )
         return self.numbers[label]
 
-    def target(self, text: Labelled) -> int | NDArray[np.uint8]:
-        """The number of a text's label, or a one for each of several."""
+    def target(self, text: LabelledText) -> int | NDArray[np.uint8]:
+        """The index of a text's label, or in multi-label data a 0/1 vector."""
         numbers = [self.number(text, label) for label in text.labels]
         if self.several:
             ones = np.zeros(len(self), dtype=np.uint8)
@@ -71,14 +71,14 @@ class LabelSet:
             return ones
         if len(numbers) != 1:
             raise DataError(
-                f"{len(numbers)} labels, where each text in training has one", file=text.source, line=text.line or None
+                f"{len(numbers)} labels, but each training text has one", file=text.source, line=text.line or None
             )
         return numbers[0]
 
     def weights(self, choice: Weights) -> list[float] | None:
-        """What the loss of each label is multiplied by; balanced: as if all were equally frequent.
+        """Class weights of the loss; balanced: inverse to the label's frequency.
 
-        Of several labels, it is the loss of those a text has, against those it has not.
+        In multi-label data: the weight of positive labels.
         """
         if choice == "none":
             return None
@@ -101,16 +101,16 @@ class LabelSet:
             content: Mapping[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
             names, counts = tuple(map(str, content["names"])), tuple(map(int, content["counts"]))
             if not names or len(counts) != len(names) or len({*names}) != len(names):
-                raise ValueError("names and counts do not fit")
+                raise ValueError("names and counts do not match")
             return cls(names, counts, int(content["examples"]), bool(content["several"]))
         except OSError as error:
             raise DataError(f"cannot be read: {error.strerror}", file=path) from None
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"not a set of labels: {error}", file=path) from None
+            raise DataError(f"not a label set: {error}", file=path) from None
 
 
 def label_rows(
-    texts: Iterable[Labelled],
+    texts: Iterable[LabelledText],
     labels: LabelSet,
     encode_batch: Callable[[list[str]], list[NDArray[Any]]],
     *,
@@ -118,15 +118,15 @@ def label_rows(
     max_tokens: int = 0,
     repairs: Repairs | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Rows for a store of examples: `text` (ids) and `label` (a number, or a one for each of several).
+    """Rows of an example store: `text` (ids) and `label` (index or 0/1 vector).
 
-    A text with an unseen label is an error, or left out and counted; one of more than `max_tokens` tokens, if that is
-    set, is cut and counted.
+    A text with an unknown label is an error, or removed and counted; a text of more than `max_tokens` tokens is
+    truncated and counted.
     """
     repairs = Repairs() if repairs is None else repairs
     stream = iter(texts)
-    while some := list(islice(stream, AT_ONCE)):
-        for text, ids in zip(some, encode_batch([text.text for text in some]), strict=True):
+    while batch := list(islice(stream, BATCH)):
+        for text, ids in zip(batch, encode_batch([text.text for text in batch]), strict=True):
             if unseen == "count" and not {*text.labels} <= labels.numbers.keys():
                 repairs.add(UNSEEN, text.source, text.line)
                 continue

@@ -1,4 +1,4 @@
-"""Lines as a text editor counts them: ended by \\n, \\r\\n or \\r, and by nothing else."""
+"""Lines as in a text editor: terminated by \\n, \\r\\n or \\r only."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -6,67 +6,68 @@ from typing import NamedTuple
 from elman.corpus.source_reader import SourceReader
 
 BOM = b"\xef\xbb\xbf"
-SPACE_WITHIN = 1024  # a line that must be cut is cut after a space, if one is this near
+SPACE_WITHIN = 1024  # long lines are split after a space within this distance, if there is one
 
 
 class Line(NamedTuple):
-    """The bytes of a line without its end; `size` counts all bytes it takes in the source."""
+    """The bytes of a line without its terminator; `size` includes it."""
 
     raw: bytes
     size: int
     number: int
-    ended: bool  # false for the last line of a file that does not end in a newline
-    cut: bool  # longer than the limit: the same line goes on in the next one of these
+    ended: bool  # whether it ends with a newline
+    cut: bool  # part of a line longer than the limit, continued by the next one
 
 
-def lines(reading: SourceReader, limit: int) -> Iterator[Line]:
-    """All lines, without a byte order mark; one of more than `limit` bytes comes in parts, cut between characters."""
+def lines(reader: SourceReader, limit: int) -> Iterator[Line]:
+    """All lines, without byte order mark; lines of more than `limit` bytes are yielded in parts, split between
+    characters."""
     number, first = 1, True
-    for whole, cut in _split(reading.chunks(), limit):
-        raw = whole
+    for piece, cut in _split(reader.chunks(), limit):
+        raw = piece
         if first and raw.startswith(BOM):
-            reading.repair("byte order mark", 1)
+            reader.repair("byte order mark", 1)
             raw = raw[len(BOM) :]
             if not raw:
-                reading.repair("empty file")
+                reader.repair("empty file")
                 return
         first = False
         content = raw[:-2] if raw.endswith(b"\r\n") else raw[:-1] if raw.endswith((b"\n", b"\r")) else raw
-        yield Line(content, len(whole), number, len(content) < len(raw), cut)
+        yield Line(content, len(piece), number, len(content) < len(raw), cut)
         number += not cut
 
 
-def whole_lines(reading: SourceReader) -> Iterator[Line]:
-    """Lines for readers to whom half a line is of no use: one beyond `max_record_bytes` is an error."""
-    limit = reading.config.max_record_bytes
-    for line in lines(reading, limit):
+def whole_lines(reader: SourceReader) -> Iterator[Line]:
+    """Complete lines; a line longer than `max_record_bytes` is an error."""
+    limit = reader.config.max_record_bytes
+    for line in lines(reader, limit):
         if line.cut:
-            remedy = "raise data.max_record_bytes; of text, data.document: file takes lines of any length"
-            raise reading.error(f"the line is longer than {limit} bytes", line.number, remedy=remedy)
+            remedy = "raise data.max_record_bytes; for text, data.document: file supports lines of any length"
+            raise reader.error(f"the line is longer than {limit} bytes", line.number, remedy=remedy)
         yield line
 
 
 def _split(chunks: Iterable[bytes], limit: int) -> Iterator[tuple[bytes, bool]]:
-    """Lines with their ends, and whether each was cut."""
-    waiting: list[bytes] = []  # a line whose end has not come yet
+    """Lines with their terminators, and whether each was split."""
+    pending: list[bytes] = []  # parts of an incomplete line
     size = 0
     for chunk in chunks:
-        waiting.append(chunk)
+        pending.append(chunk)
         size += len(chunk)
-        half_ended = len(waiting) > 1 and waiting[-2].endswith(b"\r")
+        half_ended = len(pending) > 1 and pending[-2].endswith(b"\r")
         if size <= limit and not half_ended and b"\n" not in chunk and b"\r" not in chunk:
             continue
-        parts = b"".join(waiting).splitlines(keepends=True)
-        last = b"" if parts[-1].endswith(b"\n") else parts.pop()  # \r may yet become \r\n
+        parts = b"".join(pending).splitlines(keepends=True)
+        last = b"" if parts[-1].endswith(b"\n") else parts.pop()  # \r may be followed by \n
         for part in parts:
             yield from _cut(part, limit) if len(part) > limit else ((part, False),)
         while len(last) > limit and not last.endswith(b"\r"):
             at = _boundary(last, limit)
             yield last[:at], True
             last = last[at:]
-        waiting, size = ([last], len(last)) if last else ([], 0)
-    if waiting:
-        yield from _cut(b"".join(waiting), limit)
+        pending, size = ([last], len(last)) if last else ([], 0)
+    if pending:
+        yield from _cut(b"".join(pending), limit)
 
 
 def _cut(line: bytes, limit: int) -> Iterator[tuple[bytes, bool]]:
@@ -78,7 +79,7 @@ def _cut(line: bytes, limit: int) -> Iterator[tuple[bytes, bool]]:
 
 
 def _boundary(line: bytes, limit: int) -> int:
-    """The last place up to `limit` where the line may be cut: after a space, else before a character."""
+    """The last position up to `limit` where the line can be split: after a space, else before a character."""
     space = line.rfind(b" ", max(0, limit - SPACE_WITHIN), limit)
     if space >= 0:
         return space + 1

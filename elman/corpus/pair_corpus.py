@@ -1,4 +1,4 @@
-"""A corpus of pairs: what to read and what to write, as two columns of a table or as two files side by side."""
+"""A corpus of source and target texts: two columns of records, or two parallel files."""
 
 import hashlib
 import json
@@ -7,41 +7,41 @@ from typing import Any, Self, cast
 
 from pydantic import Field, field_validator
 
-from elman.corpus.config import DataConfig, Places
+from elman.corpus.config import DataConfig, DataPaths
 from elman.corpus.corpus import SPLITS, Corpus, Split
+from elman.corpus.delimited import columns_without_header
 from elman.corpus.document import Document, PairDocument, Repairs
+from elman.corpus.formats import Column
 from elman.corpus.pair_reader import COLUMNS, Columns, pairs_of_columns, pairs_of_files, without_empty
-from elman.corpus.records import Column, first_row, no_header, two_columns
+from elman.corpus.records import two_columns
 from elman.corpus.reversal import ReversalLanguage
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import Source, digest, locate
 from elman.errors import ConfigError, DataError
 
-NO_HEADER = no_header("source", "target")
-
 
 class PairsConfig(DataConfig):
-    """Where pairs are: in tables of two columns, or in two files whose lines belong together."""
+    """Parallel data: tables with two columns, or pairs of files with corresponding lines."""
 
     language: dict[str, Any] | None = None
-    """Pairs that are made instead of files: {type: reversal, noise: 0.25, train: names.txt}, texts to write backwards
-    without the digits among their letters."""
+    """Synthetic pairs instead of files: {type: reversal, noise: 0.25, train: names.txt}, texts to reverse without the
+    digits among their letters."""
 
     columns: list[Column] | None = None
-    """The columns of source and target, by name, or by number in a table without a header: [1, 2]. null takes source
-    and target; of a table of two columns without such a header, the first for the source."""
+    """Columns of source and target, by name, or by number in a table without a header: [1, 2]. null: source and target,
+    or the first and second column of a two-column table without such a header."""
 
-    train_target: Places = None
-    """What to write, line by line, where train holds the sources alone."""
+    train_target: DataPaths = None
+    """File with the targets of train, line by line, if train has the sources only."""
 
-    valid_target: Places = None
-    """The same for valid."""
+    valid_target: DataPaths = None
+    """Like train_target, for valid."""
 
-    test_target: Places = None
-    """The same for test."""
+    test_target: DataPaths = None
+    """Like train_target, for test."""
 
     max_tokens: int = Field(0, ge=0)
-    """Pairs with a side of more tokens are left out of training; 0 trains on all."""
+    """Pairs with more tokens on one side are removed from training; 0: no limit."""
 
     @field_validator("columns")
     @classmethod
@@ -50,7 +50,7 @@ class PairsConfig(DataConfig):
 
 
 class PairCorpus(Corpus):
-    """`pairs(split)` streams pairs; splits, held-out parts and repairs are those of any corpus."""
+    """`pairs(split)` streams pairs; splits, held-out parts and repairs as in any corpus."""
 
     config: PairsConfig
 
@@ -69,7 +69,7 @@ class PairCorpus(Corpus):
         return cast(Iterator[PairDocument], self.documents(split))
 
     def fingerprint(self, split: Split) -> str:
-        """As of any corpus, and with all that decides the targets."""
+        """As in any corpus, plus everything that affects the targets."""
         targets = [self._targets[name].get(source.name) for name in SPLITS for source in self._origin(split)]
         targets += self.language.sources if isinstance(self.language, ReversalLanguage) else []
         facts = [super().fingerprint(split), self.config.columns, [digest(target) for target in targets if target]]
@@ -77,7 +77,7 @@ class PairCorpus(Corpus):
 
     def _read(self, sources: Iterable[Source], repairs: Repairs, passage: int | None = None) -> Iterator[Document]:
         for source in sources:
-            target = next((found[source.name] for found in self._targets.values() if source.name in found), None)
+            target = next((targets[source.name] for targets in self._targets.values() if source.name in targets), None)
             if target is None:
                 columns = self._columns(source, repairs)
                 pairs = pairs_of_columns(source, columns, self.config, repairs)
@@ -90,12 +90,11 @@ class PairCorpus(Corpus):
     def _columns(self, source: Source, repairs: Repairs) -> Columns:
         if self.config.columns:
             return cast(Columns, tuple(self.config.columns))
-        if source.format in ("csv", "tsv"):
-            names = [name.strip().lower() for name in first_row(SourceReader(source, self.config, Repairs()))]
-            if len(names) == 2 and not {*names} & {*COLUMNS}:
-                repairs.add(NO_HEADER, source.name, 0)
-                return 1, 2
-        return COLUMNS
+        if source.format == "text":
+            return COLUMNS
+        return cast(
+            Columns, tuple(columns_without_header(SourceReader(source, self.config, repairs), "source", "target"))
+        )
 
     def _partners(self, split: Split) -> dict[str, Source]:
         sources, targets = self._sources[split], locate(getattr(self.config, f"{split}_target"), "auto", split)

@@ -1,12 +1,12 @@
-"""Pairs of texts: two columns of one table, or two files whose lines belong together."""
+"""Pairs of texts: two columns of records, or two parallel files."""
 
 from collections.abc import Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
-from elman.corpus.config import DataConfig, Places
+from elman.corpus.config import DataConfig, DataPaths
 from elman.corpus.document import Document, Repairs
-from elman.corpus.records import record_documents
+from elman.corpus.records import as_text, read_columns, record_documents
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import Source, locate
 from elman.corpus.text import line_documents
@@ -14,7 +14,6 @@ from elman.errors import DataError
 
 Columns = tuple[str | int, str | int]
 COLUMNS: Columns = ("source", "target")
-APART = ("parquet", "hub")  # read by columns: what is mended in one is not seen in the other
 
 
 class Pair(NamedTuple):
@@ -25,18 +24,18 @@ class Pair(NamedTuple):
 
 
 def read_pairs(
-    source: Places,
-    target: Places = None,
+    source: DataPaths,
+    target: DataPaths = None,
     *,
     columns: Columns = COLUMNS,
     config: DataConfig | None = None,
     repairs: Repairs | None = None,
     split: str = "train",
 ) -> Iterator[Pair]:
-    """Pairs one after another: with a `target`, of files side by side; without, of two columns of records.
+    """Streams pairs: with a `target`, of parallel files; without, of two columns of records.
 
-    Columns of a table without a header are numbers, counted from 1. A pair with an empty side is left out and counted
-    in `repairs`. `config` says how files are read; its `train`, `valid`, `test` and `column` are not looked at.
+    Columns of a table without a header are numbers, counted from 1. Pairs with an empty side are removed and counted in
+    `repairs`. `config` says how files are read; its `train`, `valid`, `test` and `column` are ignored.
     """
     config, repairs = config or DataConfig(), Repairs() if repairs is None else repairs
     sources = locate(source, config.format, split)
@@ -56,25 +55,17 @@ def read_pairs(
 
 
 def pairs_of_columns(place: Source, columns: Columns, config: DataConfig, repairs: Repairs) -> Iterator[Pair]:
-    """The file is read twice side by side, once for each column; lines mended in both readings count once."""
+    """Pairs of two columns of records."""
     if place.format == "text":
         raise DataError(
             "plain text has no columns for source and target",
             file=place.name,
-            remedy="name it .tsv, .csv or .jsonl, set data.format, or give the targets in a file of their own",
+            remedy="name it .tsv, .csv or .jsonl, set data.format, or give the targets in a separate file",
         )
-    found = [Repairs(), Repairs()]
-    readings = [
-        SourceReader(place, config.model_copy(update={"column": column}), counted)
-        for column, counted in zip(columns, found, strict=True)
-    ]
-    for one, other in zip(*map(record_documents, readings), strict=True):
-        yield Pair(one.text, other.text, one.source, one.line)
-    if place.format not in APART:
-        found[1].counts -= found[0].counts
-        found[1].first = {kind: where for kind, where in found[1].first.items() if kind in found[1].counts}
-    for counted in found:
-        repairs.merge(counted)
+    reader = SourceReader(place, config, repairs)
+    for values, line in read_columns(reader, columns):
+        one, other = (as_text(reader, value, line, column) for value, column in zip(values, columns, strict=True))
+        yield Pair(one, other, place.name, line)
 
 
 def pairs_of_files(one: Source, other: Source, config: DataConfig, repairs: Repairs) -> Iterator[Pair]:
@@ -86,23 +77,22 @@ def pairs_of_files(one: Source, other: Source, config: DataConfig, repairs: Repa
             yield Pair(pair[0].text, pair[1].text, one.name, pair[0].line)
     if counts[0] != counts[1]:
         raise DataError(
-            f"{counts[0]} lines, but its targets in {other.name} have {counts[1]}",
+            f"{counts[0]} lines, but {counts[1]} targets in {other.name}",
             file=one.name,
             line=min(counts) + 1,
-            remedy="line by line, the two files must belong together",
+            remedy="both files need the same number of corresponding lines",
         )
 
 
-def _documents(reading: SourceReader) -> Iterator[Document]:
-    return (line_documents if reading.source.format == "text" else record_documents)(reading)
+def _documents(reader: SourceReader) -> Iterator[Document]:
+    return (line_documents if reader.source.format == "text" else record_documents)(reader)
 
 
 def without_empty(pairs: Iterator[Pair], repairs: Repairs) -> Iterator[Pair]:
     for pair in pairs:
-        empty = [
-            side for side, text in (("source", pair.source_text), ("target", pair.target_text)) if not text.strip()
-        ]
+        sides = ("source", pair.source_text), ("target", pair.target_text)
+        empty = [side for side, text in sides if not text.strip()]
         if empty:
-            repairs.add(f"pair left out: empty {' and '.join(empty)}", pair.source, pair.line)
+            repairs.add(f"pair removed: empty {' and '.join(empty)}", pair.source, pair.line)
         else:
             yield pair

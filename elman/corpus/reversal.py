@@ -1,4 +1,4 @@
-"""Noisy reversal: write a text backwards and leave out the noise; where each letter must be looked for is known."""
+"""Noisy reversal: reverse a text and remove the noise; the correct alignment is known."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from elman.config import Config
-from elman.corpus.config import DataConfig, Places
+from elman.corpus.config import DataConfig, DataPaths
 from elman.corpus.document import PairDocument, Repairs
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import locate
@@ -18,17 +18,17 @@ SPLITS = ["train", "valid", "test"]
 
 
 class Reversal(NamedTuple):
-    source: str  # the text, with noise among its letters
-    target: str  # the text backwards
-    places: tuple[int, ...]  # for each letter of the target, its place in the source
+    source: str  # the text with noise characters
+    target: str  # the text reversed
+    places: tuple[int, ...]  # source position of each target character
 
 
 def noisy_reversals(texts: Iterable[str], noise: float = 0.25, seed: int = 0) -> Iterator[Reversal]:
-    """One for each text; before each letter, and at the end, comes a sign of noise with this probability."""
-    dice = np.random.default_rng(seed)
+    """One pair per text; a random digit precedes each letter, and the end, with probability `noise`."""
+    rng = np.random.default_rng(seed)
     for text in texts:
-        before = dice.random(len(text) + 1) < noise
-        signs = dice.integers(len(NOISE), size=len(text) + 1)
+        before = rng.random(len(text) + 1) < noise
+        signs = rng.integers(len(NOISE), size=len(text) + 1)
         pieces = [NOISE[sign] if noisy else "" for noisy, sign in zip(before, signs, strict=True)]
         source = "".join(piece + letter for piece, letter in zip(pieces, [*text, ""], strict=True))
         places = np.arange(len(text)) + before[:-1].cumsum()
@@ -38,36 +38,36 @@ def noisy_reversals(texts: Iterable[str], noise: float = 0.25, seed: int = 0) ->
 def random_words(
     count: int, letters: str = "abcdefgh", shortest: int = 2, longest: int = 6, seed: int = 0
 ) -> list[str]:
-    """Words to reverse where none are given."""
-    dice = np.random.default_rng(seed)
-    sizes = dice.integers(shortest, longest + 1, size=count)
-    return ["".join(dice.choice(list(letters), size=size)) for size in sizes]
+    """Random words to reverse."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(shortest, longest + 1, size=count)
+    return ["".join(rng.choice(list(letters), size=size)) for size in sizes]
 
 
 class ReversalConfig(Config):
-    """Texts to write backwards."""
+    """Settings of the noisy reversal task."""
 
     type: Literal["reversal"] = "reversal"
-    train: Places = None
-    """Texts, one a line; null draws random words."""
-    valid: Places = None
-    """The same, to choose by."""
-    test: Places = None
-    """The same, to report on."""
+    train: DataPaths = None
+    """Training texts, one per line; null: random words."""
+    valid: DataPaths = None
+    """Validation texts."""
+    test: DataPaths = None
+    """Test texts."""
     noise: float = Field(0.25, ge=0, le=1)
-    """Probability of a digit before each letter, and at the end, that is to be left out."""
+    """Probability of a digit before each letter, and at the end, which must be removed."""
     words: int = Field(4000, ge=10)
-    """Random words to train on, where no texts are given; a tenth as many for each of valid and test."""
+    """Number of random training words, if no texts are given; a tenth of it for each of valid and test."""
     shortest: int = Field(2, ge=1)
-    """Letters of the shortest random word."""
+    """Minimum length of random words."""
     longest: int = Field(10, ge=1)
-    """Letters of the longest."""
+    """Maximum length of random words."""
     seed: int = Field(0, ge=0)
-    """Of the dice for words and noise."""
+    """Random seed of words and noise."""
 
 
 class ReversalLanguage:
-    """Pairs of a noisy text and the text backwards, with the places to look at."""
+    """Pairs of a noisy text and its reversal, with their alignment."""
 
     def __init__(self, config: ReversalConfig):
         self.config = config

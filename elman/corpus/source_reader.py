@@ -1,4 +1,4 @@
-"""One pass over one source: its bytes in chunks, checked and unzipped, and every repair that its text takes."""
+"""Reads one source: its bytes in chunks, checked and decompressed, with all repairs of its text."""
 
 import gzip
 import re
@@ -14,8 +14,8 @@ from elman.corpus.file_cache import open_file
 from elman.corpus.sources import Source
 from elman.errors import DataError
 
-CHUNK = 2**18
-BOMB_BYTES, BOMB_RATIO = 100 * 10**6, 200  # text rarely shrinks more than tenfold
+CHUNK = 2**18  # bytes
+BOMB_BYTES, BOMB_RATIO = 100 * 10**6, 200  # limits against zip bombs: text rarely compresses more than tenfold
 NUL_SHARE = 0.3  # Latin text in UTF-16 has one NUL in two bytes; damaged UTF-8 has far fewer
 MAGIC = {
     b"\x1f\x8b": "gzip data without .gz in its name",
@@ -25,15 +25,15 @@ MAGIC = {
     b"\x28\xb5\x2f\xfd": "zstandard data",
     b"PAR1": "a parquet file",
     b"%PDF-": "a PDF document",
-    b"\x89PNG": "a picture",
-    b"\xff\xd8\xff": "a picture",
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
 }
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass
 class SourceReader:
-    """What every reader needs: what it reads, how it is to be read, and where repairs are counted."""
+    """A source, the settings for reading it, and the counter of repairs."""
 
     source: Source
     config: DataConfig
@@ -44,32 +44,36 @@ class SourceReader:
     ) -> DataError:
         return DataError(reason, file=self.source.name, line=line, column=column, remedy=remedy)
 
+    def too_long(self, line: int, hint: str = "") -> DataError:
+        limit = self.config.max_record_bytes
+        return self.error(f"the record is longer than {limit} bytes{hint}", line, remedy="raise data.max_record_bytes")
+
     def repair(self, kind: str, line: int = 0) -> None:
         self.repairs.add(kind, self.source.name, line)
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes of the source, unzipped; an error at the first chunk of what is plainly not UTF-8 text."""
-        given = 0
+        """The decompressed bytes of the source; an error if the first chunk is clearly not UTF-8 text."""
+        total = 0
         try:
             packed = self.source.path.stat().st_size
             with self._open() as file:
                 while chunk := file.read(CHUNK):
-                    if given == 0:
+                    if total == 0:
                         self._check_head(chunk)
-                    given += len(chunk)
-                    if self.source.zipped and given > max(BOMB_BYTES, BOMB_RATIO * packed):
+                    total += len(chunk)
+                    if self.source.zipped and total > max(BOMB_BYTES, BOMB_RATIO * packed):
                         raise self.error(
                             f"unpacks to more than {BOMB_RATIO} times its size",
-                            remedy="unpack it yourself if it is sound",
+                            remedy="decompress it yourself if you trust it",
                         )
                     yield chunk
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise self.error(
-                f"damaged gzip data after {given} bytes: {error}", remedy="fetch or pack it again"
+                f"damaged gzip data after {total} bytes: {error}", remedy="download or compress it again"
             ) from None
         except OSError as error:
             raise self.error(f"cannot be read: {error.strerror or error}") from None
-        if given == 0:
+        if total == 0:
             self.repair("empty file")
 
     def _open(self) -> BufferedIOBase:
@@ -84,10 +88,10 @@ class SourceReader:
             raise self.error(found, remedy="convert it: iconv -f UTF-16 -t UTF-8")
         for magic, kind in MAGIC.items():
             if head.startswith(magic):
-                raise self.error(f"is {kind}, not plain text", remedy="unpack or convert it to UTF-8 text first")
+                raise self.error(f"is {kind}, not plain text", remedy="decompress or convert it to UTF-8 text first")
 
     def decode(self, raw: bytes, line: int) -> str:
-        """One or more lines of UTF-8 as text, mended line by line where they have to be."""
+        """One or more lines of UTF-8 as text, repaired line by line if needed."""
         try:
             if b"\0" not in raw:
                 return raw.decode()
@@ -96,7 +100,7 @@ class SourceReader:
         return "".join(self.mend(part, line + index) for index, part in enumerate(raw.splitlines(keepends=True)))
 
     def mend(self, raw: bytes, line: int) -> str:
-        """What `decode` does, with all of it counted as one line."""
+        """Like `decode`, but counted as one line."""
         try:
             text = raw.decode()
         except UnicodeDecodeError as error:
@@ -105,16 +109,16 @@ class SourceReader:
         return self.clean(text, line)
 
     def clean(self, text: str, line: int) -> str:
-        """Text without what UTF-8 cannot hold (a JSON escape may give half a character) and without NUL."""
+        """Text without NUL and without unpaired surrogates, which JSON escapes can produce."""
         if "\0" in text:
             self._invalid("NUL byte", line, text.index("\0") + 1)
             text = text.replace("\0", "")
-        if half := SURROGATES.search(text):
-            self._invalid("half of a surrogate pair", line, half.start() + 1)
+        if match := SURROGATES.search(text):
+            self._invalid("unpaired surrogate", line, match.start() + 1)
             text = SURROGATES.sub("\ufffd", text)
         return text
 
     def _invalid(self, kind: str, line: int, column: int) -> None:
         if self.config.invalid == "error":
-            raise self.error(kind, line, column, remedy="data.invalid: repair mends and counts these")
+            raise self.error(kind, line, column, remedy="data.invalid: repair replaces and counts these")
         self.repair(kind, line)

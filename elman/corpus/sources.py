@@ -1,4 +1,4 @@
-"""Where text is: a setting such as `data/*.txt` or `hub:owner/name` becomes a list of sources of known format."""
+"""Locates data: a setting such as `data/*.txt` or `hub:owner/name` becomes a list of sources with known format."""
 
 import glob
 import hashlib
@@ -12,30 +12,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from elman.corpus.config import Format, Places
+from elman.corpus.config import DataPaths
 from elman.corpus.file_cache import file_digest
+from elman.corpus.formats import format_of
 from elman.errors import DataError, nearest
 
 STANDARD_INPUT = Path("-")
 HUB = "hub:"
-SUFFIXES: dict[str, Format] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-}
 HUB_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file, standard input or hub data set. `name` is what messages say; `path` is what is opened."""
+    """A file, standard input or hub data set. `name` is used in messages; `path` is opened."""
 
     name: str
     path: Path
-    format: Format
+    format: str
     split: str = ""  # of a hub data set
     config: str | None = None  # of a hub data set
 
@@ -44,24 +37,24 @@ class Source:
         return self.path.suffix.lower() == ".gz"
 
 
-def locate(places: Places, format: Format = "auto", split: str = "train") -> list[Source]:
-    """The sources that a setting names, in a fixed order; whatever is not there is an error."""
+def locate(places: DataPaths, format: str = "auto", split: str = "train") -> list[Source]:
+    """The sources of a setting in a fixed order; a missing one is an error."""
     listed = [places] if isinstance(places, str) else places or []
     return [source for place in listed for source in _locate(place, format, split)]
 
 
-def _locate(place: str, format: Format, split: str) -> Iterator[Source]:
+def _locate(place: str, format: str, split: str) -> Iterator[Source]:
     if place == str(STANDARD_INPUT):
         yield Source("standard input", STANDARD_INPUT, "text" if format == "auto" else format)
     elif place.startswith(HUB) or format == "hub":
         address, _, named = place.removeprefix(HUB).partition("#")
         address, _, config = address.partition("@")
         if not address:
-            raise DataError(f"{place!r} names no data set", remedy="write hub:OWNER/NAME[@CONFIG][#SPLIT]")
+            raise DataError(f"{place!r} is not a data set address", remedy="write hub:OWNER/NAME[@CONFIG][#SPLIT]")
         yield Source(place, Path(address), "hub", named or HUB_SPLITS[split], config or None)
     else:
         for path in _files(place):
-            yield Source(str(path), path, _format(path) if format == "auto" else format)
+            yield Source(str(path), path, format_of(path) if format == "auto" else format)
 
 
 def _files(place: str) -> list[Path]:
@@ -73,13 +66,13 @@ def _files(place: str) -> list[Path]:
         inside = path.rglob("*")
         found = [file for file in inside if _regular(file) and not _hidden(file.relative_to(path))]
         if not found:
-            raise DataError("the folder holds no file to read", file=place, remedy="hidden files are left out")
+            raise DataError("the folder contains no readable file", file=place, remedy="hidden files are ignored")
         return sorted(found)
     if mode:
         raise DataError(
-            "neither a file nor a folder but a pipe or a device",
+            "is a pipe or a device, neither a file nor a folder",
             file=place,
-            remedy="pipes are read as standard input: give -",
+            remedy="use - to read a pipe as standard input",
         )
     if any(sign in place for sign in "*?["):
         matched = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
@@ -95,7 +88,7 @@ def _mode(path: Path) -> int:
         return path.stat().st_mode
     except FileNotFoundError:
         return 0
-    except (OSError, ValueError) as error:  # a name that is too long, holds NUL, or passes a closed folder
+    except (OSError, ValueError) as error:  # name too long, NUL in the name, folder without permission
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise DataError(f"cannot be opened: {reason}", file=str(path)[:200]) from None
 
@@ -115,13 +108,8 @@ def _neighbours(path: Path) -> list[str]:
         return []
 
 
-def _format(path: Path) -> Format:
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
-    return SUFFIXES.get(suffixes[-1], "text") if suffixes else "text"
-
-
 def spool(source: Source, owner: object) -> Source:
-    """Standard input as a file that is removed when its owner goes."""
+    """Copies standard input to a temporary file, which is deleted with its owner."""
     handle, name = tempfile.mkstemp(prefix="elman-")
     path = Path(name)
     weakref.finalize(owner, path.unlink, missing_ok=True)
@@ -131,17 +119,17 @@ def spool(source: Source, owner: object) -> Source:
 
 
 def digest(source: Source) -> str:
-    """A hash of a source's bytes; of a data set on the hub, whose bytes are elsewhere, of its address."""
-    whole = hashlib.sha256()
+    """Hash of a source's bytes, or of the address of a remote data set."""
+    total = hashlib.sha256()
     if source.format == "hub":
-        whole.update(repr((source.split, source.config)).encode())
+        total.update(repr((source.split, source.config)).encode())
         if not source.path.is_dir():
-            whole.update(source.path.as_posix().encode())
-            return whole.hexdigest()
+            total.update(source.path.as_posix().encode())
+            return total.hexdigest()
     files = _files(str(source.path)) if source.path.is_dir() else [source.path]
     for path in files:
         try:
-            whole.update(file_digest(path))
+            total.update(file_digest(path))
         except OSError as error:
             raise DataError(f"cannot be read: {error.strerror}", file=source.name) from None
-    return whole.hexdigest()
+    return total.hexdigest()

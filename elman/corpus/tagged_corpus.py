@@ -1,4 +1,4 @@
-"""A corpus of sentences whose words have tags: CoNLL columns and CoNLL-U, with the splits of any corpus."""
+"""A corpus of tagged sentences: CoNLL columns and CoNLL-U, with the splits of any corpus."""
 
 import hashlib
 import json
@@ -7,36 +7,36 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from elman.corpus.config import DataConfig
-from elman.corpus.conll import ColumnsConfig, Tagged, sentences
+from elman.corpus.conll import ColumnsConfig, TaggedSentence, sentences
 from elman.corpus.corpus import Corpus, Split
 from elman.corpus.document import Document, Repairs
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import Source
-from elman.errors import ConfigError, DataError
+from elman.errors import ConfigError
 
 
 class TaggedConfig(DataConfig):
-    """Where tagged sentences are, and which of their columns count."""
+    """Columns of tagged sentences, and the tagging scheme."""
 
     columns: ColumnsConfig = ColumnsConfig()
-    """Which columns hold words and tags."""
+    """Columns of words and tags."""
 
     scheme: Literal["auto", "none", "iob1", "bio", "bioes"] = "auto"
-    """How tags mark entities, so that no impossible row of tags is given; auto finds out."""
+    """Tagging scheme of entities, which excludes invalid tag sequences; auto: detected from the data."""
 
 
-NOTHING = Tagged(())
+EMPTY = TaggedSentence(())
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence(Document):
-    """The words of a text, and the tag of each."""
+class TaggedDocument(Document):
+    """A text with its words and tags."""
 
-    tagged: Tagged = NOTHING
+    tagged: TaggedSentence = EMPTY
 
 
 class TaggedCorpus(Corpus):
-    """`sentences(split)` streams them; splits, held-out parts and repairs are those of any corpus."""
+    """`sentences(split)` streams tagged sentences; splits, held-out parts and repairs as in any corpus."""
 
     config: TaggedConfig
     names: ClassVar = staticmethod(lambda sentence: sentence.tagged.tags)
@@ -50,18 +50,16 @@ class TaggedCorpus(Corpus):
     def open(cls, **settings: Any) -> Self:
         return cls(TaggedConfig.make(settings, where="data"))
 
-    def sentences(self, split: Split) -> Iterator[Tagged]:
-        return (document.tagged for document in self.documents(split) if isinstance(document, Sentence))
+    def sentences(self, split: Split) -> Iterator[TaggedSentence]:
+        return (document.tagged for document in self.documents(split) if isinstance(document, TaggedDocument))
 
     def fingerprint(self, split: Split) -> str:
-        """As of any corpus, and with all that decides which columns are read."""
+        """As in any corpus, plus the column settings."""
         facts = [super().fingerprint(split), self.config.columns.plain()]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def _read(self, sources: Iterable[Source], repairs: Repairs, passage: int | None = None) -> Iterator[Document]:
         for source in sources:
-            if source.format in ("hub", "parquet", "jsonl"):
-                raise DataError("holds no columns of words and tags", file=source.name, remedy="give a CoNLL file")
-            for found in sentences(SourceReader(source, self.config, repairs), self.config.columns):
-                text = " ".join(found.words)
-                yield Sentence(text, found.source, found.line, len(text.encode()) + 1, tagged=found)
+            for tagged in sentences(SourceReader(source, self.config, repairs), self.config.columns):
+                text = " ".join(tagged.words)
+                yield TaggedDocument(text, tagged.source, tagged.line, len(text.encode()) + 1, tagged=tagged)

@@ -1,4 +1,4 @@
-"""The set of tags, and which may follow which: `B-PER I-PER` is a name, `O I-PER` is none (Ramshaw & Marcus, 1995)."""
+"""Tag sets and legal transitions: `B-PER I-PER` is an entity, `O I-PER` is invalid (Ramshaw & Marcus, 1995)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.corpus.conll import Tagged
+from elman.corpus.conll import TaggedSentence
 from elman.corpus.document import Repairs
 from elman.corpus.entities import OUTSIDE, Entity, entities, split_tag
 from elman.errors import DataError, nearest
 
 Scheme = Literal["none", "iob1", "bio", "bioes"]
-Asked = Scheme | Literal["auto"]
+SchemeSetting = Scheme | Literal["auto"]
 LETTERS: dict[Scheme, set[str]] = {"bioes": set("BIES"), "bio": set("BI"), "iob1": set("BI")}
 
 
-class Legal(NamedTuple):
-    """Which tags may begin a sentence, end it, and follow each other (row, then column)."""
+class LegalTransitions(NamedTuple):
+    """Tags that may start a sentence, end it, and follow each other (row, then column)."""
 
     start: NDArray[np.bool_]
     end: NDArray[np.bool_]
@@ -29,11 +29,11 @@ class Legal(NamedTuple):
 
 
 class TagSet:
-    """Tags by number. `scheme` says which rows of tags are sound; "none" lets everything follow everything."""
+    """Tags by index. `scheme` defines legal transitions; with "none" all are legal."""
 
     def __init__(self, names: Iterable[str], scheme: Scheme = "none"):
         self.names = list(names)
-        assert len(set(self.names)) == len(self.names), "a tag is there once"
+        assert len(set(self.names)) == len(self.names), "duplicate tags"
         self.scheme: Scheme = scheme
         self._numbers = {name: number for number, name in enumerate(self.names)}
 
@@ -41,42 +41,45 @@ class TagSet:
         return len(self.names)
 
     @classmethod
-    def of(cls, sentences: Iterable[Tagged], scheme: Asked = "auto") -> TagSet:
-        """All tags of these sentences, sorted; auto takes the strictest scheme that none of them breaks."""
+    def of(cls, sentences: Iterable[TaggedSentence], scheme: SchemeSetting = "auto") -> TagSet:
+        """All tags of these sentences, sorted; auto takes the strictest scheme without violations."""
         pairs = {pair for sentence in sentences for pair in _pairs(sentence.tags)}
         names = sorted({left for left, _ in pairs if left})
         if not names:
-            raise DataError("there is no tag to learn", remedy="is the right column named?")
+            raise DataError("no tags found", remedy="is the tag column set correctly?")
         return cls(names, _scheme(names, pairs) if scheme == "auto" else scheme)
 
     @classmethod
-    def checked(cls, sentences: Callable[[], Iterable[Tagged]], scheme: Asked, repairs: Repairs) -> TagSet:
-        """The same, but a scheme that most entities break is an error; entities that break the one most keep to count.
+    def checked(
+        cls, sentences: Callable[[], Iterable[TaggedSentence]], scheme: SchemeSetting, repairs: Repairs
+    ) -> TagSet:
+        """Like `of`, but a scheme that most entities violate is an error, and violations of an accepted one are
+        counted.
 
-        `sentences` gives them once more at each call.
+        `sentences` returns a new iterator at each call.
         """
         found = cls.of(sentences(), scheme)
         if not found.marks_entities or (scheme == "auto" and found.scheme != "none"):
             return found
         tally = _Tally(sentences(), LETTERS)
         fits = tally.best()
-        if scheme in LETTERS and tally.broken[scheme] * 2 > tally.entities:
+        if scheme in LETTERS and tally.violations[scheme] * 2 > tally.entities:
             raise tally.error(scheme, fits)
         kept = fits if scheme == "auto" else scheme
-        if kept in LETTERS and tally.broken[kept]:
-            kind = f"entity that breaks the scheme {kept}"
-            kind += ", so that tags may follow each other freely (data.scheme sets one)" if scheme == "auto" else ""
+        if kept in LETTERS and tally.violations[kept]:
+            kind = f"entity that violates the scheme {kept}"
+            kind += ", so all tag transitions are allowed (data.scheme sets a scheme)" if scheme == "auto" else ""
             first = tally.first[kept]
-            repairs.add(kind, first.source, first.line, tally.broken[kept])
+            repairs.add(kind, first.source, first.line, tally.violations[kept])
         return found
 
     @property
     def marks_entities(self) -> bool:
-        """Whether every tag but O says where in which kind of entity a word is, so that entities can be counted."""
+        """Whether every tag but O has a role and a type, so that entities can be evaluated."""
         return _marks_entities(self.names)
 
-    def encode(self, sentence: Tagged) -> NDArray[np.int64]:
-        """The numbers of a sentence's tags; a tag that training never saw is an error."""
+    def encode(self, sentence: TaggedSentence) -> NDArray[np.int64]:
+        """The indices of a sentence's tags; an unknown tag is an error."""
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
             if tag not in self._numbers:
                 raise DataError(
@@ -90,10 +93,10 @@ class TagSet:
     def decode(self, numbers: Iterable[int]) -> tuple[str, ...]:
         return tuple(self.names[number] for number in numbers)
 
-    def legal(self) -> Legal:
-        """As tables, for a search that finds sound rows only."""
+    def legal(self) -> LegalTransitions:
+        """Tables of legal transitions, for decoding."""
         names, scheme = self.names, self.scheme
-        return Legal(
+        return LegalTransitions(
             np.array([_follows(scheme, "", name) for name in names]),
             np.array([_follows(scheme, name, "") for name in names]),
             np.array([[_follows(scheme, name, other) for other in names] for name in names]),
@@ -104,49 +107,49 @@ class TagSet:
 
 
 def _pairs(tags: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Neighbours; before the first and behind the last stands an empty tag."""
+    """Adjacent tags; an empty tag stands for the start and the end."""
     return pairwise(("", *tags, ""))
 
 
 def _follows(scheme: Scheme, before: str, after: str) -> bool:
-    """Whether one tag may stand behind another; the ends of a sentence are as good as O."""
+    """Whether one tag may follow another; sentence boundaries count as O."""
     (left, left_type), (right, right_type) = split_tag(before), split_tag(after)
     inside = left in ("B", "I")
-    goes_on = inside and left_type == right_type
-    if scheme == "iob1":  # B only parts two names of one type that touch
-        return right != "B" or goes_on
+    continues = inside and left_type == right_type
+    if scheme == "iob1":  # B only separates adjacent entities of the same type
+        return right != "B" or continues
     if scheme == "bio":
-        return right != "I" or goes_on
+        return right != "I" or continues
     if scheme == "bioes":
-        return (right in ("I", "E")) == inside and (goes_on or not inside)
+        return (right in ("I", "E")) == inside and (continues or not inside)
     return True
 
 
 class _Tally:
-    """How many entities break each scheme, and where the first does."""
+    """Number of entities that violate each scheme, and the first one."""
 
-    def __init__(self, sentences: Iterable[Tagged], schemes: Iterable[Scheme]):
+    def __init__(self, sentences: Iterable[TaggedSentence], schemes: Iterable[Scheme]):
         self.entities = 0
-        self.broken: Counter[Scheme] = Counter()
-        self.first: dict[Scheme, Tagged] = {}
+        self.violations: Counter[Scheme] = Counter()
+        self.first: dict[Scheme, TaggedSentence] = {}
         for sentence in sentences:
             found = entities(sentence.tags)
             self.entities += len(found)
             for scheme in schemes:
-                broken = sum(not _keeps(scheme, sentence.tags, entity) for entity in found)
-                if broken:
-                    self.broken[scheme] += broken
+                violations = sum(not _obeys(scheme, sentence.tags, entity) for entity in found)
+                if violations:
+                    self.violations[scheme] += violations
                     self.first.setdefault(scheme, sentence)
 
     def best(self) -> Scheme:
-        """The scheme that the fewest entities break; none where that is most of them."""
-        best = min(LETTERS, key=lambda scheme: self.broken[scheme])
-        return best if self.broken[best] * 2 <= self.entities else "none"
+        """The scheme with the fewest violations, or none if most entities violate it."""
+        best = min(LETTERS, key=lambda scheme: self.violations[scheme])
+        return best if self.violations[best] * 2 <= self.entities else "none"
 
     def error(self, scheme: Scheme, fits: Scheme) -> DataError:
         first = self.first[scheme]
         return DataError(
-            f"{self.broken[scheme]} of {self.entities} entities break the scheme {scheme!r} of data.scheme; "
+            f"{self.violations[scheme]} of {self.entities} entities violate the scheme {scheme!r} of data.scheme; "
             f"{fits!r} fits. The first: {' '.join(first.tags[:20])}",
             file=first.source or None,
             line=first.line or None,
@@ -154,12 +157,12 @@ class _Tally:
         )
 
 
-def _keeps(scheme: Scheme, tags: Sequence[str], entity: Entity) -> bool:
-    """Whether an entity is spelled as the scheme has it, after what stands before it and with an end."""
+def _obeys(scheme: Scheme, tags: Sequence[str], entity: Entity) -> bool:
+    """Whether an entity follows the scheme, given the tag before it and the end after it."""
     own = tags[entity.start : entity.end]
     before = tags[entity.start - 1] if entity.start else ""
-    spelled = all(split_tag(tag)[0] in LETTERS[scheme] for tag in own)
-    return spelled and all(_follows(scheme, *pair) for pair in pairwise((before, *own, "")))
+    valid_letters = all(split_tag(tag)[0] in LETTERS[scheme] for tag in own)
+    return valid_letters and all(_follows(scheme, *pair) for pair in pairwise((before, *own, "")))
 
 
 def _marks_entities(names: list[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Judging models: likelihood, scores of single texts, distance to the truth, intervals."""
+"""Evaluation: likelihood, classification, tagging, translation, and their confidence intervals."""
 
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
         resample_interval,
     )
     from elman.evaluation.synthetic import Agreement, Comparison, Excess, agreement, compare, excess
-    from elman.evaluation.tagging import TaggingScore, entities, judge_tags
-    from elman.evaluation.translation import Measure, edit_distance, judge_translations, paired_bleu, why_no_bleu
+    from elman.evaluation.tagging import TaggingScore, entities, score_tags
+    from elman.evaluation.translation import Metric, edit_distance, paired_bleu, score_translations, why_no_bleu
 
 __all__ = [
     "Agreement",
@@ -28,7 +28,7 @@ __all__ = [
     "EvaluationConfig",
     "Excess",
     "Likelihood",
-    "Measure",
+    "Metric",
     "MultiLabel",
     "PerLabel",
     "Score",
@@ -40,15 +40,15 @@ __all__ = [
     "entities",
     "evaluate",
     "excess",
-    "judge_tags",
-    "judge_translations",
     "paired_bleu",
     "paired_difference",
     "paired_scores",
     "resample_interval",
     "score_label_sets",
     "score_labels",
+    "score_tags",
     "score_texts",
+    "score_translations",
     "why_no_bleu",
 ]
 

@@ -1,4 +1,4 @@
-"""How well texts are classified: right answers, F1, who is taken for whom, and whether probabilities are honest."""
+"""Classification metrics: accuracy, F1, confusion matrix and calibration error."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from elman.errors import DataError
 from elman.evaluation.jsonable import jsonable
 from elman.evaluation.significance import resample_interval, share_interval
 
-BINS = 15  # of confidence, equally wide (Guo et al., 2017)
+BINS = 15  # equally wide bins of confidence (Guo et al., 2017)
 Interval = tuple[float, float]
 Array = NDArray[np.float64]
 
@@ -22,28 +22,27 @@ class PerLabel(NamedTuple):
     recall: float
     f1: float
     examples: int
-    """Texts that have this label."""
+    """Support: texts with this true label."""
 
 
 @dataclass(frozen=True)
 class Classification:
-    """Each text has one label. Undefined ratios, of labels never given or never true, are 0."""
+    """Single-label classification. Undefined ratios (labels never predicted or never true) are 0."""
 
     accuracy: float
     accuracy_interval: Interval
-    """Where it would lie on other such texts (95 %), as the next one."""
+    """95 % confidence interval, like the next one."""
     macro_f1: float
-    """Mean of the labels' F1: rare labels count as much as frequent ones. Labels that neither occur nor are answered
-    do not count."""
+    """Mean F1 of the labels that occur or are predicted: rare labels count as much as frequent ones."""
     macro_f1_interval: Interval
     loss: float
-    """Nats of the true label, on average."""
+    """Mean cross-entropy in nats."""
     calibration_error: float
-    """How far confidence is from accuracy, on average over texts, in bins of equal confidence."""
+    """Expected calibration error: mean |confidence - accuracy| over bins of confidence."""
     examples: int
     per_label: list[PerLabel]
     confusion: list[list[int]]
-    """Texts by true label (rows) and answer (columns), in the order of `per_label`."""
+    """Confusion matrix: true label (rows) by predicted label (columns), in the order of `per_label`."""
 
     def plain(self) -> dict[str, Any]:
         return jsonable(self)
@@ -51,20 +50,20 @@ class Classification:
 
 @dataclass(frozen=True)
 class MultiLabel:
-    """Each text has any number of labels; those with a probability above the threshold are the answer."""
+    """Multi-label classification: labels with a probability above the threshold are predicted."""
 
     accuracy: float
-    """Texts with exactly the right labels."""
+    """Subset accuracy: share of texts with exactly the right labels."""
     accuracy_interval: Interval
     micro_f1: float
-    """F1 over all decisions on texts and labels."""
+    """F1 over all (text, label) decisions."""
     micro_f1_interval: Interval
     macro_f1: float
     macro_f1_interval: Interval
     loss: float
-    """Nats of all labels of a text, there or not, on average over texts."""
+    """Binary cross-entropy in nats, summed over labels, mean over texts."""
     calibration_error: float
-    """Over all decisions."""
+    """Over all (text, label) decisions."""
     threshold: float
     examples: int
     per_label: list[PerLabel]
@@ -74,10 +73,10 @@ class MultiLabel:
 
 
 def score_labels(probabilities: ArrayLike, truth: ArrayLike, names: Sequence[str]) -> Classification:
-    """Judge probabilities (texts, labels) by the numbers of the true labels (texts,)."""
+    """Metrics of probabilities (texts, labels) against indices of the true labels (texts,)."""
     chances, right = _given(probabilities, names), np.asarray(truth, dtype=np.int64)
-    assert right.shape == (len(chances),), "one true label for each text"
-    assert ((right >= 0) & (right < len(names))).all(), "true labels are numbers of names"
+    assert right.shape == (len(chances),), "one true label per text"
+    assert ((right >= 0) & (right < len(names))).all(), "true labels are indices into names"
     answers, size = chances.argmax(axis=1), len(names)
     hits = answers == right
     counts = _Counts.of(_one_hot(answers, size), _one_hot(right, size))
@@ -97,9 +96,9 @@ def score_labels(probabilities: ArrayLike, truth: ArrayLike, names: Sequence[str
 def score_label_sets(
     probabilities: ArrayLike, truth: ArrayLike, names: Sequence[str], threshold: float = 0.5
 ) -> MultiLabel:
-    """Judge probabilities (texts, labels) by a one for each true label (texts, labels)."""
+    """Metrics of probabilities (texts, labels) against true labels as a 0/1 matrix (texts, labels)."""
     chances, right = _given(probabilities, names), np.asarray(truth).astype(bool)
-    assert right.shape == chances.shape, "a one or a zero for each text and label"
+    assert right.shape == chances.shape, "0 or 1 for each text and label"
     answers = chances > threshold
     hits = (answers == right).all(axis=1)
     counts = _Counts.of(answers, right)
@@ -119,32 +118,32 @@ def score_label_sets(
 
 
 def label_counts(answers: ArrayLike, truth: ArrayLike) -> NDArray[np.bool_]:
-    """What each text adds to the sums that F1 is made of, by a one for each label answered and each true one."""
+    """Per-text counts (texts, 3 · labels) that sum to those of F1, from 0/1 matrices of predicted and true labels."""
     return _Counts.of(np.asarray(answers).astype(bool), np.asarray(truth).astype(bool)).units
 
 
 def calibration_error(confidence: ArrayLike, right: ArrayLike, bins: int = BINS) -> float:
-    """Expected calibration error (Naeini et al., 2015): |confidence - share that is right| of each bin, by its size."""
+    """Expected calibration error (Naeini et al., 2015): |confidence - accuracy| of each bin, weighted by its size."""
     chances, hits = np.asarray(confidence, dtype=np.float64).ravel(), np.asarray(right, dtype=np.float64).ravel()
-    place = np.clip(np.ceil(chances * bins).astype(np.int64) - 1, 0, bins - 1)  # a bin holds its upper end
-    return float(np.abs(np.bincount(place, chances - hits, minlength=bins)).sum() / len(chances))
+    index = np.clip(np.ceil(chances * bins).astype(np.int64) - 1, 0, bins - 1)  # bins include their upper edge
+    return float(np.abs(np.bincount(index, chances - hits, minlength=bins)).sum() / len(chances))
 
 
 def macro_f1(sums: Array) -> Array:
-    """Mean of the labels' F1 (samples,), by sums (samples, 3 · labels) of right answers, answers and true labels."""
-    both, said, true = np.split(sums, 3, axis=1)
-    there = (said + true) > 0
-    return _ratio(_ratio(2 * both, said + true).sum(axis=1), there.sum(axis=1))
+    """Macro F1 (samples,) from sums (samples, 3 · labels): true positives, predicted and true labels."""
+    hits, predicted, true = np.split(sums, 3, axis=1)
+    present = (predicted + true) > 0
+    return _ratio(_ratio(2 * hits, predicted + true).sum(axis=1), present.sum(axis=1))
 
 
 def micro_f1(sums: Array) -> Array:
-    """F1 over all labels together, by the same sums."""
-    both, said, true = (part.sum(axis=1) for part in np.split(sums, 3, axis=1))
-    return _ratio(2 * both, said + true)
+    """Micro F1 (samples,) from the same sums."""
+    hits, predicted, true = (part.sum(axis=1) for part in np.split(sums, 3, axis=1))
+    return _ratio(2 * hits, predicted + true)
 
 
 class _Counts(NamedTuple):
-    units: NDArray[np.bool_]  # (texts, 3 · labels): whether each label is answered rightly, answered, true
+    units: NDArray[np.bool_]  # (texts, 3 · labels): true positive, predicted, true
 
     @classmethod
     def of(cls, answers: NDArray[np.bool_], right: NDArray[np.bool_]) -> "_Counts":
@@ -157,8 +156,9 @@ class _Counts(NamedTuple):
         return float(statistic(self.sums()[None])[0])
 
     def per_label(self, names: Sequence[str]) -> list[PerLabel]:
-        both, said, true = np.split(self.sums(), 3)
-        columns = _ratio(both, said), _ratio(both, true), _ratio(2 * both, said + true), true.astype(int)
+        hits, predicted, true = np.split(self.sums(), 3)
+        f1 = _ratio(2 * hits, predicted + true)
+        columns = _ratio(hits, predicted), _ratio(hits, true), f1, true.astype(int)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return [PerLabel(name, *row) for name, row in zip(names, rows, strict=True)]
 
@@ -166,8 +166,8 @@ class _Counts(NamedTuple):
 def _given(probabilities: ArrayLike, names: Sequence[str]) -> Array:
     chances = np.asarray(probabilities, dtype=np.float64)
     if not len(chances):
-        raise DataError("no labelled text: there is nothing to judge by")
-    assert chances.shape == (len(chances), len(names)), "a probability for each text and label"
+        raise DataError("no labelled text to evaluate on")
+    assert chances.shape == (len(chances), len(names)), "one probability for each text and label"
     return chances
 
 

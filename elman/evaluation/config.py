@@ -1,4 +1,4 @@
-"""How a model is judged."""
+"""Evaluation settings."""
 
 from pydantic import Field
 
@@ -7,11 +7,11 @@ from elman.config import Config
 
 class EvaluationConfig(Config):
     lanes: int = Field(1, ge=1)
-    """Pieces in which a stream is read at once: 1 keeps all context; more are faster."""
+    """Number of parallel streams that the text is split into: 1 keeps the whole context; more are faster."""
     batch_size: int = Field(64, ge=1)
-    """Documents read at once, where each stands on its own; changes speed only."""
+    """Documents per batch, if documents are independent; affects speed only."""
     choose_by: str = "loss"
-    """Figure of the validation that decides which weights are best and when to stop: loss, or one of the task's own,
-    like accuracy, f1, bleu, exact_match."""
+    """Validation metric for model selection and early stopping: loss, or a metric of the task, such as accuracy, f1,
+    bleu or exact_match."""
     sequence_length: int = Field(256, ge=1)
-    """Positions read at once; changes speed and memory only. Masked models read pieces as long as in training."""
+    """Chunk length in tokens; affects speed and memory only. Masked models use the length of training."""

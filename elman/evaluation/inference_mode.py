@@ -1,4 +1,4 @@
-"""A model held still: evaluation mode and no gradients while it is looked at, everything as before afterwards."""
+"""Evaluation mode without gradients as a context manager that restores the mode of every module."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ from torch import nn
 
 @contextmanager
 def inference_mode(model: Any, gradients: bool = False) -> Iterator[None]:
-    """Evaluation mode inside; outside, each module trains or not as it did before. Counted models have no modes.
+    """Evaluation mode and `torch.inference_mode`, or with `gradients` evaluation mode with autograd.
 
-    With `gradients`, those that are asked for can be had.
+    Afterwards each module is back in its mode. Models that are no torch modules (n-grams) have none.
     """
     training = [module for module in model.modules() if module.training] if isinstance(model, nn.Module) else []
     try:
@@ -27,7 +27,7 @@ def inference_mode(model: Any, gradients: bool = False) -> Iterator[None]:
 
 
 def device_of(model: Any) -> torch.device:
-    """Where the model's numbers are; the CPU for a model that has none."""
+    """The device of the model's parameters or buffers; the CPU for a model without any."""
     if not isinstance(model, nn.Module):
         return torch.device("cpu")
     first = next(chain(model.parameters(), model.buffers()), None)

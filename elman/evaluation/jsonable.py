@@ -1,4 +1,4 @@
-"""Results as JSON knows them: dictionaries, lists, text and numbers, and null for what is not finite."""
+"""Converts results to JSON types; numbers that are not finite become null."""
 
 import math
 from dataclasses import fields, is_dataclass

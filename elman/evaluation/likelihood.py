@@ -1,7 +1,7 @@
-"""How well a model predicts text: loss, perplexity and bits per byte, which compares across vocabularies.
+"""Likelihood of text: loss, perplexity, and bits per byte, which is comparable across vocabularies.
 
-A model without a token for a word says `<unk>`, which is cheap and tells nothing. So bits per byte also count the
-spelling of each unknown word: its bytes and an end mark, one of 257 equally probable signs each.
+A model that predicts `<unk>` for a rare word pays little and says nothing about the word. So bits per byte add the cost
+of spelling each unknown word: its bytes and an end mark, drawn uniformly from 257 symbols.
 """
 
 import math
@@ -17,34 +17,34 @@ from elman.errors import ElmanError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.jsonable import jsonable
 from elman.evaluation.significance import bootstrap_interval
-from elman.models import KINDS, prediction_of
+from elman.models import LIKELIHOOD_OF, prediction_of
 from elman.ops.state import take_rows
 
-SPELLING = math.log(257)  # nats of one byte, or of the end mark, of an unknown word
-FEW = 30  # documents; an interval over fewer is taken over blocks of text instead
+SPELLING = math.log(257)  # nats per byte or end mark of an unknown word
+MIN_DOCUMENTS = 30  # the bootstrap resamples documents, or blocks of text if there are fewer
 
 
-class Facts(Protocol):
-    """What must be known of the text that the tokens came from."""
+class TextCounts(Protocol):
+    """Counts of the tokenized text, as in `batches.store.TextCounts`."""
 
     @property
     def documents(self) -> int: ...
     @property
-    def tokens(self) -> int: ...  # each document's `<eos>` counted
+    def tokens(self) -> int: ...  # including each document's `<eos>`
     @property
-    def bytes(self) -> int: ...  # separators of documents counted
+    def bytes(self) -> int: ...  # including document separators
     @property
-    def characters(self) -> int: ...  # separators not counted
+    def characters(self) -> int: ...  # without document separators
     @property
-    def words(self) -> int: ...  # what stands between white space
+    def words(self) -> int: ...  # separated by whitespace
     @property
-    def unknowns(self) -> int: ...  # tokens that are `<unk>` though the text does not say so
+    def unknowns(self) -> int: ...  # `<unk>` tokens that are not literally in the text
     @property
-    def unknown_bytes(self) -> int: ...  # bytes of the words behind them
+    def unknown_bytes(self) -> int: ...  # bytes of the words that they replace
 
 
 class Span(NamedTuple):
-    """The loss at some positions, counted from 1, both ends included: how much a longer past helps."""
+    """The loss at positions start to end (from 1, inclusive): shows how much longer context helps."""
 
     start: int
     end: int
@@ -55,53 +55,53 @@ class Span(NamedTuple):
 @dataclass(frozen=True)
 class Likelihood:
     loss: float
-    """Nats per token; each document's end is a token."""
+    """Nats per token, end-of-document tokens included."""
     perplexity: float
-    """exp(loss): compares only models with the same tokens."""
+    """exp(loss): comparable only between models with the same tokenizer."""
     bits_per_byte: float
-    """Bits for each byte of the text, the spelling of unknown words included: compares all models."""
+    """Bits per byte of text, including the spelling of unknown words: comparable between all models."""
     tokens: int
     nats: float
-    """Of the whole text, the spelling of unknown words included."""
+    """Total of the text, including the spelling of unknown words."""
     bits_per_byte_unspelled: float
-    """The same, with unknown words for free."""
+    """Bits per byte without the spelling of unknown words."""
     bits_per_character: float
-    """As bits per byte, for each character; a document's end is one."""
+    """Bits per character; the end of a document counts as one."""
     word_perplexity: float
-    """exp(total nats / words between white space), spelling and ends of documents in the total."""
+    """exp(total nats / number of whitespace-separated words); spelling and document ends are in the total."""
     unknowns: int
     unknown_rate: float
-    """Unknowns among all tokens."""
+    """Share of unknown tokens."""
     interval: tuple[float, float] | None
-    """Where the loss would lie on other such text (95 %), by drawing documents, or blocks of long ones, anew."""
+    """95 % bootstrap interval of the loss, resampling documents, or blocks of text if there are few documents."""
     context: str
-    """How much of the past the model saw."""
+    """How much context the model saw."""
     by_position: list[Span]
-    """The loss from the first token that the model saw on: of the document, or of the lane if the state is carried."""
+    """The loss by position in the document, or in the stream if the state is carried."""
     kind: str = "likelihood"
-    """Or pseudo-likelihood, of a model that sees both sides of a token: that compares with its like only."""
+    """Or pseudo-likelihood, of a bidirectional model: comparable only between such models."""
     language: dict[str, Any] | None = None
-    """Beside the true distribution, where that is known."""
+    """Comparison with the true distribution of a synthetic language."""
 
     def plain(self) -> dict[str, Any]:
-        """For JSON, which knows no infinity: null stands for it."""
+        """As JSON types."""
         return jsonable(self)
 
 
 def evaluate(
     model: Any,
     batches: Any,
-    facts: Facts,
+    facts: TextCounts,
     context: str,
     progress: Callable[[int, int], None] | None = None,
     *,
     quick: bool = False,
 ) -> Likelihood:
-    """The score over one epoch of batches that cover the text of `facts`; `progress` hears tokens done and in all.
+    """Likelihood over one epoch of batches that cover the text of `facts`; calls `progress(tokens done, total)`.
 
-    `quick` takes the losses that a model offers for following its training, where the exact ones are dear.
+    `quick` uses the model's cheaper approximate losses for validation during training, if it has them.
     """
-    kind = KINDS[prediction_of(model)]
+    kind = LIKELIHOOD_OF[prediction_of(model)]
     sums = _Sums(alone=kind == "pseudo-likelihood")
     losses_of = getattr(model, "quick_losses", model.losses) if quick else model.losses
     device = device_of(model)
@@ -120,14 +120,14 @@ def evaluate(
 
 
 class _Sums:
-    """Nats and tokens so far: in all by position, by row since it began, and by row of each batch.
+    """Running sums of nats and tokens: by position, by document or stream, and by block (row of a batch).
 
-    With `alone`, every batch is read on its own, and its first position is the first that the model saw.
+    With `alone`, batches are independent, and each one's first position is the first that the model saw.
     """
 
     def __init__(self, alone: bool = False) -> None:
         self.alone, self.position = alone, 0
-        self.nats = np.zeros(64)  # span k holds the positions from 2^k up to 2^(k+1) - 1
+        self.nats = np.zeros(64)  # span k covers positions 2^k to 2^(k+1) - 1
         self.tokens = np.zeros(64, dtype=np.int64)
         self.documents: list[np.ndarray] = []  # each (2, rows): nats and tokens
         self.blocks: list[np.ndarray] = []
@@ -137,11 +137,10 @@ class _Sums:
         real = torch.ones(rows, time, dtype=torch.bool)
         if lengths is not None:
             real = torch.arange(time) < lengths.unsqueeze(1)
-            losses = torch.where(real, losses, 0.0)  # padding may hold anything, NaN too
+            losses = torch.where(real, losses, 0.0)  # losses at padding may be NaN
         if losses.isnan().any():
             raise ElmanError(
-                "the model's loss is not a number: it was trained with too large a learning rate or damaged since; "
-                "try an earlier checkpoint"
+                "the model's loss is NaN: training diverged or the weights are damaged; try an earlier checkpoint"
             )
         self.position = 0 if fresh or self.alone else self.position
         spans = np.log2(np.arange(self.position + 1, self.position + time + 1)).astype(np.int64)
@@ -157,18 +156,18 @@ class _Sums:
 
     def interval(self) -> tuple[float, float] | None:
         documents, blocks = (np.concatenate(parts, axis=1) for parts in (self.documents, self.blocks))
-        units = documents if documents.shape[1] >= FEW else blocks
+        units = documents if documents.shape[1] >= MIN_DOCUMENTS else blocks
         return bootstrap_interval(*units) if units.shape[1] > 1 and np.isfinite(units).all() else None
 
 
-def _score(sums: _Sums, facts: Facts, context: str, kind: str) -> Likelihood:
+def _score(sums: _Sums, facts: TextCounts, context: str, kind: str) -> Likelihood:
     nats, tokens = float(sums.nats.sum()), int(sums.tokens.sum())
     if tokens == 0:
-        raise ElmanError("there is nothing to evaluate on: the batches hold no token")
+        raise ElmanError("nothing to evaluate on: the batches contain no tokens")
     if tokens != facts.tokens:
         raise ElmanError(
-            f"the batches hold {tokens} tokens, but the text has {facts.tokens}: bits per byte need every token once; "
-            "evaluate on batches that drop nothing"
+            f"the batches contain {tokens} tokens, but the text has {facts.tokens}: bits per byte need every token "
+            "once; evaluate on batches that drop none"
         )
     spelled = nats + SPELLING * (facts.unknown_bytes + facts.unknowns)
     return Likelihood(

@@ -1,4 +1,4 @@
-"""How probable is each text? Many at a time, in their order, each from a fresh state."""
+"""Scores the probability of single texts, in batches, each from a fresh state."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -10,24 +10,24 @@ import torch
 from elman.batches.groups import groups
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.likelihood import SPELLING
-from elman.models import KINDS, prediction_of
+from elman.models import LIKELIHOOD_OF, prediction_of
 
-ROWS = 64  # texts read together
-LENGTH = 256  # positions read at once: bounds the memory that a long text takes
+ROWS = 64  # texts per batch
+LENGTH = 256  # chunk length: bounds the memory of long texts
 
 
 @dataclass(frozen=True)
 class Score:
     text: str
     log_prob: float
-    """Natural logarithm of the text's probability, its end counted, unknown words as `<unk>`."""
+    """Natural logarithm of the text's probability, including its end, with unknown words as `<unk>`."""
     tokens: int
-    """The end is one of them."""
+    """Including the end of the text."""
     unknowns: int
     bits_per_byte: float
-    """Over the text's bytes and one for its end, unknown words spelled out."""
+    """Over the text's bytes plus one for its end, including the spelling of unknown words."""
     kind: str = "likelihood"
-    """Or pseudo-likelihood: the probability of each token with both sides in sight, which do not chain."""
+    """Or pseudo-likelihood: the product of each token's probability given all others (no chain rule)."""
 
     def line(self) -> str:
         return f"{self.log_prob:.4f}\t{self.bits_per_byte:.4f}\t{self.text}"
@@ -44,10 +44,10 @@ def score_texts(
     rows: int = ROWS,
     losses: Callable[..., Any] | None = None,
 ) -> Iterator[Score]:
-    """One score for each text, `rows` of them at a time: a stream may be endless.
+    """Yields one score per text, in order, in batches of `rows`; the input may be an endless stream.
 
-    Texts are read in pieces of `length` tokens; to a model without a past, as masked ones are, each stands alone.
-    `losses` may take the place of the model's own.
+    Texts are processed in chunks of `length` tokens; for a model without a state (masked), chunks are independent.
+    `losses` replaces `model.losses`.
     """
     for group in groups(texts, rows):
         yield from _score_group(model, tokenizer, group, length, losses or model.losses)
@@ -79,5 +79,5 @@ def _score_group(
         spelling = SPELLING * sum(len(word.encode("utf-8", "surrogatepass")) + 1 for word in unknown)
         size = len(texts[row].encode("utf-8", "surrogatepass")) + 1
         bits = (total + spelling) / math.log(2) / size
-        kind = KINDS[prediction_of(model)]
+        kind = LIKELIHOOD_OF[prediction_of(model)]
         yield Score(texts[row], -total, len(encoded[row]) + 1, len(unknown), bits, kind)

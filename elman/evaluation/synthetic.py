@@ -1,4 +1,4 @@
-"""Beside the truth: a synthetic language knows its own distribution, so a model's distance to the best is measured."""
+"""Comparison with the true distribution of a synthetic language: excess loss, and subject-verb agreement."""
 
 import math
 from collections import defaultdict
@@ -10,18 +10,18 @@ from elman.corpus.document import Document
 from elman.errors import DataError
 from elman.evaluation.jsonable import jsonable
 from elman.evaluation.likelihood import Likelihood
-from elman.evaluation.word_probabilities import WordProbabilities, read
+from elman.evaluation.word_probabilities import WordProbabilities, word_probabilities
 from elman.models import prediction_of
 
 
 class Language(Protocol):
     @property
-    def entropy(self) -> float: ...  # nats per token, the end of a document counted
-    def log_probs(self, words: Sequence[str]) -> list[float]: ...  # of each word and of the end, natural logarithms
+    def entropy(self) -> float: ...  # nats per token, including the end of a document
+    def log_probs(self, words: Sequence[str]) -> list[float]: ...  # of each word and of the end, in nats
 
 
 class Accuracy(NamedTuple):
-    """How often the right form was more probable than the wrong one, among words with the same `value`."""
+    """Share of marked words whose right form is more probable than the wrong one, among those with equal `value`."""
 
     value: int  # the distance, or the number of attractors
     accuracy: float
@@ -29,7 +29,7 @@ class Accuracy(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Nats at marked words that are equally far from what decides their form."""
+    """Nats at marked words at an equal distance from the word that decides their form."""
 
     distance: int
     loss: float
@@ -44,7 +44,7 @@ class Agreement:
     by_distance: list[Accuracy]
     by_attractors: list[Accuracy]
     skipped: int
-    """Marked words left out, since one of the two forms is not in the vocabulary."""
+    """Marked words with a form that is not in the vocabulary."""
 
     def plain(self) -> dict[str, Any]:
         return jsonable(self)
@@ -53,17 +53,17 @@ class Agreement:
 @dataclass(frozen=True)
 class Excess:
     tokens: int
-    """Words, and the end of each document."""
+    """Words, plus the end of each document."""
     loss: float
-    """The model's nats for each of these, whatever its own tokens are."""
+    """Nats of the model per word or end, whatever its own tokens are."""
     best: float
-    """The same for the true distribution: no model can expect less."""
+    """Nats of the true distribution: no model can have less in expectation."""
     entropy: float
-    """What `best` tends to with more documents."""
+    """Limit of `best` for many documents."""
     excess: float
-    """loss - best, on the same documents: the luck of the sample cancels out."""
+    """loss - best on the same documents, which cancels sampling noise."""
     relative: float
-    """The excess as a share of `best`."""
+    """excess / best."""
 
     def plain(self) -> dict[str, Any]:
         return jsonable(self)
@@ -72,18 +72,18 @@ class Excess:
 @dataclass(frozen=True)
 class Comparison:
     excess: Excess | None
-    """None for a model that sees both sides: the best possible loss is that of reading from left to right."""
+    """None for a bidirectional model: the true distribution is left-to-right."""
     by_distance: list[Loss]
-    """Empty for the same models."""
+    """Empty for a bidirectional model."""
     agreement: Agreement | None
-    """None for languages that mark no words."""
+    """None for languages without marked words."""
 
     def plain(self) -> dict[str, Any]:
         return jsonable(self)
 
 
 def excess(likelihood: Likelihood, language: Language, documents: Iterable[Document]) -> Excess:
-    """How far a score is from the best possible one on the same documents; for models with any tokens."""
+    """Excess of a likelihood over the true distribution on the same documents; works with any tokenizer."""
     tokens, best = 0, 0.0
     for document in documents:
         truth = language.log_probs(document.text.split())
@@ -93,23 +93,23 @@ def excess(likelihood: Likelihood, language: Language, documents: Iterable[Docum
 
 
 def compare(model: Any, tokenizer: Any, language: Language, documents: Iterable[Document]) -> Comparison:
-    """The excess, and what happens at marked words; each document is read on its own. One token for each word only."""
+    """Excess, loss at marked words, and agreement; documents are independent. Needs a word tokenizer."""
     tokens, nats, best = 0, 0.0, 0.0
     at_marks: dict[int, list[tuple[float, float]]] = defaultdict(list)
     tally = _Tally()
-    for reading in read(model, tokenizer, documents):
-        truth = language.log_probs(reading.words)
+    for scored in word_probabilities(model, tokenizer, documents):
+        truth = language.log_probs(scored.words)
         tokens += len(truth)
-        nats -= sum(reading.log_probs)
+        nats -= sum(scored.log_probs)
         best -= sum(truth)
-        for mark in reading.document.marks:
-            at_marks[mark.distance].append((-reading.log_probs[mark.word], -truth[mark.word]))
-        tally.add(reading)
+        for mark in scored.document.marks:
+            at_marks[mark.distance].append((-scored.log_probs[mark.word], -truth[mark.word]))
+        tally.add(scored)
     by_distance = []
     for distance, pairs in sorted(at_marks.items()):
         own, true = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
         by_distance.append(Loss(distance, own, true, len(pairs)))
-    agreement = tally.result() if tally.met else None
+    agreement = tally.result() if tally.marked else None
     if prediction_of(model) != "left-to-right":
         return Comparison(None, [], agreement)
     return Comparison(_excess(nats, best, tokens, language), by_distance, agreement)
@@ -117,7 +117,7 @@ def compare(model: Any, tokenizer: Any, language: Language, documents: Iterable[
 
 def _excess(nats: float, best: float, tokens: int, language: Language) -> Excess:
     if not tokens:
-        raise DataError("there is no document to compare on")
+        raise DataError("no documents to compare on")
     return Excess(
         tokens=tokens,
         loss=nats / tokens,
@@ -129,36 +129,38 @@ def _excess(nats: float, best: float, tokens: int, language: Language) -> Excess
 
 
 def agreement(model: Any, tokenizer: Any, documents: Iterable[Document]) -> Agreement:
-    """At each marked word, given all that the model may see: is the right form more probable than the wrong one?"""
+    """Agreement accuracy: at each marked word, is the right form more probable than the wrong one?"""
     tally = _Tally()
-    for reading in read(model, tokenizer, documents):
-        tally.add(reading)
+    for scored in word_probabilities(model, tokenizer, documents):
+        tally.add(scored)
     return tally.result()
 
 
 class _Tally:
-    """Which marked words were right."""
+    """Counts right and wrong marked words."""
 
     def __init__(self) -> None:
-        self.met: list[tuple[int, int, bool]] = []  # distance, attractors, right
+        self.marked: list[tuple[int, int, bool]] = []  # distance, attractors, right
         self.skipped = 0
 
-    def add(self, reading: WordProbabilities) -> None:
-        for mark, wrong in zip(reading.document.marks, reading.wrong, strict=True):
+    def add(self, scored: WordProbabilities) -> None:
+        for mark, wrong in zip(scored.document.marks, scored.wrong, strict=True):
             if wrong is None:
                 self.skipped += 1
             else:
-                self.met.append((mark.distance, mark.attractors, reading.log_probs[mark.word] > wrong))
+                self.marked.append((mark.distance, mark.attractors, scored.log_probs[mark.word] > wrong))
 
     def result(self) -> Agreement:
-        if not self.met:
-            found = f"{self.skipped} marked words, none of them in the vocabulary" if self.skipped else "no marked word"
-            raise DataError(f"{found}: agreement cannot be measured", remedy="use a language that marks words")
-        right = sum(was_right for *_, was_right in self.met)
-        return Agreement(right / len(self.met), len(self.met), self._by(0), self._by(1), self.skipped)
+        if not self.marked:
+            problem = (
+                f"{self.skipped} marked words, none of them in the vocabulary" if self.skipped else "no marked word"
+            )
+            raise DataError(f"{problem}: agreement cannot be measured", remedy="use a language that marks words")
+        right = sum(was_right for *_, was_right in self.marked)
+        return Agreement(right / len(self.marked), len(self.marked), self._by(0), self._by(1), self.skipped)
 
     def _by(self, key: int) -> list[Accuracy]:
         groups: dict[int, list[bool]] = defaultdict(list)
-        for entry in self.met:
+        for entry in self.marked:
             groups[entry[key]].append(entry[2])
         return [Accuracy(value, sum(rights) / len(rights), len(rights)) for value, rights in sorted(groups.items())]

@@ -1,6 +1,6 @@
-"""How well sentences are tagged: accuracy, and precision, recall and F1 of entities as CoNLL's scorer counts them.
+"""Tagging metrics: accuracy, and entity-level precision, recall and F1 as in the CoNLL scorer.
 
-An entity counts if its first word, its last word and its type are right.
+An entity is correct if its first word, its last word and its type match.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from elman.evaluation.significance import bootstrap_interval
 
 
 class Counts(NamedTuple):
-    """Entities that are there, that were found, and that were found right; what scores are made of."""
+    """Numbers of true, predicted and correctly predicted entities."""
 
     gold: int = 0
     found: int = 0
@@ -38,7 +38,7 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class TaggingScore:
-    """Of a whole test set. `intervals` has, for each score that is one, where it lies if sentences are drawn anew."""
+    """Metrics of a test set. `intervals` are bootstrap intervals over sentences, by metric."""
 
     sentences: int
     words: int
@@ -53,32 +53,32 @@ class TaggingScore:
         return self.right / self.words if self.words else 0.0
 
     def table(self) -> list[tuple[str, float, float, float, int]]:
-        """Type, precision, recall, F1 and entities found: the lines that CoNLL's scorer prints, all types first."""
+        """Type, precision, recall, F1 and predicted entities, as printed by the CoNLL scorer, all types first."""
         lines = {"": self.entities, **self.types}
         return [(name, part.precision, part.recall, part.f1, part.found) for name, part in lines.items()]
 
 
-def judge_tags(
+def score_tags(
     gold: Iterable[Sequence[str]],
     found: Iterable[Sequence[str]],
     level: float = 0.95,
     samples: int = 1000,
     seed: int = 0,
 ) -> TaggingScore:
-    """Compare tags sentence by sentence. Intervals are by sentence, since errors within one go together."""
-    words, right, whole = [], [], []
+    """Compares tags sentence by sentence. Intervals resample sentences, because errors within one are correlated."""
+    words, right, counts = [], [], []
     types: dict[str, Counts] = {}
     for number, (true, guess) in enumerate(_pairs(gold, found), start=1):
         if len(true) != len(guess):
-            raise DataError(f"sentence {number} has {len(true)} words, but {len(guess)} tags were found for it")
+            raise DataError(f"sentence {number} has {len(true)} words, but {len(guess)} predicted tags")
         words.append(len(true))
         right.append(sum(one == other for one, other in zip(true, guess, strict=True)))
-        there, said = set(entities(true)), set(entities(guess))
-        whole.append(Counts(len(there), len(said), len(there & said)))
-        parts = [Counter(entity.type for entity in part) for part in (there, said, there & said)]
+        expected, predicted = set(entities(true)), set(entities(guess))
+        counts.append(Counts(len(expected), len(predicted), len(expected & predicted)))
+        parts = [Counter(entity.type for entity in part) for part in (expected, predicted, expected & predicted)]
         for name in {*parts[0], *parts[1]}:
             types[name] = Counts(*np.add(types.get(name, Counts()), [part[name] for part in parts]).tolist())
-    total = np.array(whole or [Counts()])
+    total = np.array(counts or [Counts()])
     ratios = {
         "accuracy": (np.array(right), np.array(words)),
         "precision": (total[:, 2], total[:, 1]),
@@ -89,13 +89,13 @@ def judge_tags(
         name: bootstrap_interval(part, size, level, samples, seed) for name, (part, size) in ratios.items() if sum(size)
     }
     sums = Counts(*total.sum(0).tolist())
-    return TaggingScore(len(words), sum(words), sum(right), sums, dict(sorted(types.items())), intervals, whole)
+    return TaggingScore(len(words), sum(words), sum(right), sums, dict(sorted(types.items())), intervals, counts)
 
 
 def entity_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """F1 (samples,) by sums (samples, 3) of entities that are there, that were found, and that were found right."""
-    there, found, correct = sums.T
-    return np.divide(2 * correct, there + found, out=np.zeros(len(sums)), where=there + found > 0)
+    """F1 (samples,) from sums (samples, 3) of true, predicted and correctly predicted entities."""
+    gold, found, correct = sums.T
+    return np.divide(2 * correct, gold + found, out=np.zeros(len(sums)), where=gold + found > 0)
 
 
 def _pairs(
@@ -104,4 +104,4 @@ def _pairs(
     try:
         yield from zip(gold, found, strict=True)
     except ValueError:
-        raise DataError("not as many sentences were tagged as there are") from None
+        raise DataError("the numbers of tagged and reference sentences differ") from None

@@ -1,8 +1,7 @@
-"""How good are written sequences, measured against references: BLEU, chrF, exact match and error rates.
+"""Metrics of generated sequences against references: BLEU, chrF, exact match, word and character error rate.
 
-BLEU and chrF are sacrebleu's, with the signature that makes them comparable. Error rates are edit distances over the
-lengths of the references, in words and in characters; where a whole sequence counts as one word, as for
-pronunciations, the error rate of the field is 1 − exact match.
+BLEU and chrF are those of sacrebleu, with their signature. Error rates are edit distances divided by reference length.
+For pronunciations, where a sequence is one word, the usual word error rate is 1 − exact match.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,13 +14,13 @@ from elman.errors import DataError, MissingExtra
 from elman.evaluation.significance import bootstrap_interval, share_interval
 
 Interval = tuple[float, float]
-FEW = 100  # draws of our own, which are dear
-NGRAMS = 4  # BLEU counts rows of up to so many words: where no reference has as many, it is 0 whatever was written
+MAX_OWN_SAMPLES = 100  # of the slow fallback bootstrap
+NGRAMS = 4  # BLEU's longest n-grams: without a reference of this length, BLEU is always 0
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A number, where it lies in 95 of 100 samples drawn anew, and how it was computed."""
+class Metric:
+    """A metric with its 95 % confidence interval and sacrebleu's signature."""
 
     value: float
     interval: Interval
@@ -30,31 +29,31 @@ class Measure:
 
 @dataclass(frozen=True)
 class Paired:
-    """Two scores on the same sentences, and the chance of such a difference between equals."""
+    """Two scores on the same sentences, and the p-value of their difference."""
 
     first: float
     second: float
     p_value: float
 
 
-def judge_translations(
+def score_translations(
     written: Sequence[str], references: Sequence[str], *, bleu: bool = True, samples: int = 1000, seed: int = 0
-) -> dict[str, Measure]:
-    """`exact_match`, `word_error_rate`, `character_error_rate` as shares; `bleu` and `chrf` of 100, as is custom."""
+) -> dict[str, Metric]:
+    """`exact_match`, `word_error_rate`, `character_error_rate` from 0 to 1; `bleu` and `chrf` from 0 to 100."""
     if len(written) != len(references) or not written:
-        raise DataError(f"{len(written)} sequences to be judged by {len(references)} references")
+        raise DataError(f"{len(written)} sequences to evaluate against {len(references)} references")
     exact = np.array([a.strip() == b.strip() for a, b in zip(written, references, strict=True)], dtype=np.float64)
     found = {
-        "exact_match": Measure(float(exact.mean()), share_interval(exact)),
+        "exact_match": Metric(float(exact.mean()), share_interval(exact)),
         "word_error_rate": _error_rate([x.split() for x in written], [x.split() for x in references], samples, seed),
         "character_error_rate": _error_rate(written, references, samples, seed),
     }
-    return found | (sacrebleu_scores(written, references, samples) if bleu and _long(references) else {})
+    return found | (sacrebleu_scores(written, references, samples) if bleu and _has_long_reference(references) else {})
 
 
 def why_no_bleu(references: Iterable[str]) -> str:
-    """Why BLEU, and chrF beside it, cannot tell anything by these references; empty where it can."""
-    if not _long(references):
+    """The reason why BLEU and chrF cannot be computed or are meaningless here, or an empty string."""
+    if not _has_long_reference(references):
         return f"no target has {NGRAMS} words"
     try:
         _sacrebleu()
@@ -63,7 +62,7 @@ def why_no_bleu(references: Iterable[str]) -> str:
     return ""
 
 
-def _long(references: Iterable[str]) -> bool:
+def _has_long_reference(references: Iterable[str]) -> bool:
     return any(len(reference.split()) >= NGRAMS for reference in references)
 
 
@@ -75,33 +74,33 @@ def _sacrebleu() -> Any:
     return sacrebleu.metrics
 
 
-def sacrebleu_scores(written: Sequence[str], references: Sequence[str], samples: int = 1000) -> dict[str, Measure]:
+def sacrebleu_scores(written: Sequence[str], references: Sequence[str], samples: int = 1000) -> dict[str, Metric]:
     """BLEU and chrF over all sequences, with sacrebleu's own bootstrap."""
-    kinds = _sacrebleu()
-    metrics: dict[str, Any] = {"bleu": _bleu(kinds.BLEU), "chrf": kinds.CHRF()}
+    module = _sacrebleu()
+    metrics: dict[str, Any] = {"bleu": _bleu(module.BLEU), "chrf": module.CHRF()}
     found = {}
     for name, metric in metrics.items():
         score = metric.corpus_score(list(written), [list(references)])
-        interval = _drawn_anew(metric, written, references, samples)
-        found[name] = Measure(float(score.score), interval, str(metric.get_signature()))
+        interval = _bootstrap(metric, written, references, samples)
+        found[name] = Metric(float(score.score), interval, str(metric.get_signature()))
     return found
 
 
-def _bleu(kind: Any) -> Any:
-    """As sacrebleu has it, but without its warning, at each score, of texts that were taken apart into words before: as
-    they are learned they are judged, and the signature says how."""
-    return kind(force=True)
+def _bleu(cls: Any) -> Any:
+    """Sacrebleu's BLEU without its warning about tokenized text: the model is evaluated on the form it was trained on,
+    and the signature shows the tokenization."""
+    return cls(force=True)
 
 
-def _drawn_anew(metric: Any, written: Sequence[str], references: Sequence[str], samples: int) -> Interval:
-    """By sacrebleu's own bootstrap. It mixes kinds of numbers, and stops, where some draws have nothing in common with
-    their references: then by a few draws of our own."""
+def _bootstrap(metric: Any, written: Sequence[str], references: Sequence[str], samples: int) -> Interval:
+    """Sacrebleu's bootstrap. It raises TypeError (mixed number types) if some sample has no n-gram in common with its
+    references; then a few samples of our own."""
     try:
         score = metric.corpus_score(list(written), [list(references)], n_bootstrap=max(2, samples))
         return max(0.0, float(score._mean - score._ci)), min(100.0, float(score._mean + score._ci))
     except TypeError:
-        dice = np.random.default_rng(0)
-        draws = [dice.integers(len(written), size=len(written)) for _ in range(min(samples, FEW))]
+        rng = np.random.default_rng(0)
+        draws = [rng.integers(len(written), size=len(written)) for _ in range(min(samples, MAX_OWN_SAMPLES))]
         scores = [
             metric.corpus_score([written[i] for i in draw], [[references[i] for i in draw]]).score for draw in draws
         ]
@@ -110,7 +109,7 @@ def _drawn_anew(metric: Any, written: Sequence[str], references: Sequence[str], 
 
 
 def paired_bleu(first: Sequence[str], second: Sequence[str], references: Sequence[str], samples: int = 1000) -> Paired:
-    """Whether the second is better than the first by more than luck: sacrebleu's paired bootstrap (Koehn, 2004)."""
+    """Significance of a BLEU difference: sacrebleu's paired bootstrap (Koehn, 2004)."""
     try:
         from sacrebleu.metrics import BLEU
         from sacrebleu.significance import PairedTest
@@ -122,24 +121,24 @@ def paired_bleu(first: Sequence[str], second: Sequence[str], references: Sequenc
     return Paired(float(scores[0].score), float(scores[1].score), float(scores[1].p_value))
 
 
-def edit_distance(given: Sequence[Any], wanted: Sequence[Any]) -> int:
-    """The fewest insertions, deletions and replacements that make one of the other."""
-    names = {unit: number for number, unit in enumerate(dict.fromkeys([*given, *wanted]))}
-    units = np.array([names[unit] for unit in wanted], dtype=np.int64)
-    places = np.arange(len(units) + 1)
-    row = places.copy()  # distances of what was read so far to each beginning of `wanted`
-    for unit in given:
-        best = np.minimum(row[1:] + 1, row[:-1] + (units != names[unit]))
+def edit_distance(hypothesis: Sequence[Any], reference: Sequence[Any]) -> int:
+    """Levenshtein distance: the fewest insertions, deletions and substitutions."""
+    ids = {unit: number for number, unit in enumerate(dict.fromkeys([*hypothesis, *reference]))}
+    units = np.array([ids[unit] for unit in reference], dtype=np.int64)
+    columns = np.arange(len(units) + 1)
+    row = columns.copy()  # distances of the prefix of the hypothesis to each prefix of the reference
+    for unit in hypothesis:
+        best = np.minimum(row[1:] + 1, row[:-1] + (units != ids[unit]))
         row = np.concatenate([[row[0] + 1], best])
-        row = np.minimum.accumulate(row - places) + places  # insertions, one after another
+        row = np.minimum.accumulate(row - columns) + columns  # runs of insertions
     return int(row[-1])
 
 
 def _error_rate(
     written: Sequence[Sequence[Any]], references: Sequence[Sequence[Any]], samples: int, seed: int
-) -> Measure:
+) -> Metric:
     errors = np.array([edit_distance(a, b) for a, b in zip(written, references, strict=True)], dtype=np.float64)
     sizes = np.array([len(reference) for reference in references], dtype=np.float64)
     if not sizes.sum():
-        raise DataError("all references are empty: there is nothing to count errors by")
-    return Measure(float(errors.sum() / sizes.sum()), bootstrap_interval(errors, sizes, samples=samples, seed=seed))
+        raise DataError("all references are empty: error rates are undefined")
+    return Metric(float(errors.sum() / sizes.sum()), bootstrap_interval(errors, sizes, samples=samples, seed=seed))

@@ -1,4 +1,4 @@
-"""Documents as a model sees them: the log-probability of each word, and of the wrong form at each mark."""
+"""Log-probabilities of each word of a document, and of the wrong form at each mark."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -12,17 +12,15 @@ from elman.errors import DataError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.models import prediction_of
 
-LOGITS = 2**24  # numbers held at once; decides how many documents are read together
-POOL = 1024  # documents sorted by length together: little padding, little memory
+LOGITS = 2**24  # maximum number of logits per batch
+POOL = 1024  # documents that are sorted by length together
 
 
 class WordProbabilities(NamedTuple):
-    """A document as the model sees it."""
-
     document: Document
     words: list[str]
     log_probs: list[float]  # of each word, and of the end
-    wrong: list[float | None]  # of the wrong form at each mark; None where one of the forms is unknown
+    wrong: list[float | None]  # of the wrong form at each mark; None if one of the forms is unknown
 
 
 class _Encoded(NamedTuple):
@@ -32,8 +30,8 @@ class _Encoded(NamedTuple):
     wrong: list[int]  # the wrong form at each mark
 
 
-def read(model: Any, tokenizer: Any, documents: Iterable[Document]) -> Iterator[WordProbabilities]:
-    """Each document with the model's log-probabilities; similar lengths together, so not in their order."""
+def word_probabilities(model: Any, tokenizer: Any, documents: Iterable[Document]) -> Iterator[WordProbabilities]:
+    """Scores documents in batches of similar length, so not in their order."""
     documents = iter(documents)
     forms: dict[str, int] = {}
     while pool := list(islice(documents, POOL)):
@@ -42,12 +40,12 @@ def read(model: Any, tokenizer: Any, documents: Iterable[Document]) -> Iterator[
         while waiting:
             longest = len(waiting[0].ids) + 1
             rows = max(LOGITS // (longest * tokenizer.vocab_size), 1)
-            yield from _read_batch(model, tokenizer, waiting[:rows])
+            yield from _score_batch(model, tokenizer, waiting[:rows])
             waiting = waiting[rows:]
 
 
 def _encode(tokenizer: Any, document: Document, forms: dict[str, int]) -> _Encoded:
-    """Every word as one token, in the text as on its own; `forms` remembers the words met before."""
+    """Checks that every word is one token, in the text as on its own; `forms` caches the tokens of words."""
     words = document.text.split()
     for word in [*words, *(mark.wrong for mark in document.marks)]:
         if word not in forms:
@@ -63,14 +61,14 @@ def _encode(tokenizer: Any, document: Document, forms: dict[str, int]) -> _Encod
 
 def _not_words(document: Document, reason: str) -> DataError:
     return DataError(
-        f"{reason}, but words are compared as one token each",
+        f"{reason}, but this comparison needs one token per word",
         file=document.source or None,
         line=document.line or None,
         remedy="use the word tokenizer",
     )
 
 
-def _read_batch(model: Any, tokenizer: Any, batch: list[_Encoded]) -> Iterator[WordProbabilities]:
+def _score_batch(model: Any, tokenizer: Any, batch: list[_Encoded]) -> Iterator[WordProbabilities]:
     device, eos, unknown = device_of(model), tokenizer.eos_id, tokenizer.unk_id
     lengths = torch.tensor([len(encoded.ids) + 1 for encoded in batch])
     targets = torch.full((len(batch), int(lengths.max())), eos)
@@ -96,7 +94,7 @@ def _read_batch(model: Any, tokenizer: Any, batch: list[_Encoded]) -> Iterator[W
 
 
 def _logits(model: Any, inputs: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-    """Scores of every token at each target's place, given all that the model may see: its past, or both sides."""
+    """Logits of every token at each target position, given the left context, or both sides in masked models."""
     if prediction_of(model) == "masked":
         return model.masked_logits(targets, lengths)
     return model.forward(inputs, model.initial_state(len(inputs)), lengths)[0]

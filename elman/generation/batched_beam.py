@@ -1,4 +1,4 @@
-"""Beam search over a whole list of sources: batches of similar length, results in the order given."""
+"""Beam search over a list of sources in length-sorted batches."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation.beam import BeamConfig, Hypothesis, beam_search
 
 
-def search_all(
+def beam_search_all(
     model: Any,
     sources: Sequence[Sequence[int]],
     eos_id: int,
@@ -18,12 +18,12 @@ def search_all(
     *,
     batch_size: int = 128,
 ) -> list[list[Hypothesis]]:
-    """For each source, what an encoder-decoder most probably makes of it, the best first."""
-    found = dict(search_each(model, sources, eos_id, config, batch_size=batch_size))
-    return [found[number] for number in range(len(sources))]
+    """The best hypotheses of an encoder-decoder for each source, best first, in the order of the sources."""
+    results = dict(beam_search_batches(model, sources, eos_id, config, batch_size=batch_size))
+    return [results[number] for number in range(len(sources))]
 
 
-def search_each(
+def beam_search_batches(
     model: Any,
     sources: Sequence[Sequence[int]],
     eos_id: int,
@@ -31,16 +31,16 @@ def search_each(
     *,
     batch_size: int = 128,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """The same with the number of each source, as soon as its batch is done: the longest first, so that what does not
-    fit into memory shows at once."""
+    """Yields (index of source, hypotheses) batch by batch: longest sources first, so that running out of memory
+    happens at the start."""
     order = sorted(range(len(sources)), key=lambda number: -len(sources[number]))
     for first in range(0, len(order), batch_size):
         numbers = order[first : first + batch_size]
         source = _ragged([sources[number] for number in numbers], device_of(model))
         with inference_mode(model):
             state = model.start(source)
-        found = beam_search(model, state, eos_id, config, source_lengths=source.lengths)
-        yield from zip(numbers, found.lists(eos_id), strict=True)
+        results = beam_search(model, state, eos_id, config, source_lengths=source.lengths)
+        yield from zip(numbers, results.lists(eos_id), strict=True)
 
 
 def _ragged(rows: list[Sequence[int]], device: torch.device) -> Ragged:

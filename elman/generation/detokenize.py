@@ -1,4 +1,4 @@
-"""From tokens to text that is certain: whole characters only, and nothing that may yet become a stop text."""
+"""Incremental detokenization: yields only complete characters, and no text that may be the start of a stop string."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -9,7 +9,7 @@ Reason = Literal["end", "stop", "length"]
 
 
 class Detokenizer:
-    """The text of one row. `push` and `close` return what became certain; `finished` says why the text is over."""
+    """The text of one row. `push` and `close` return newly final text; `finished` is the reason why it ended."""
 
     finished: Reason | None = None
 
@@ -18,10 +18,10 @@ class Detokenizer:
 
         self.config, self.eos_id = config, tokenizer.eos_id
         self.decoder = StreamDecoder(tokenizer)
-        self.held = ""  # perhaps the beginning of a stop text
-        # The decoder reads the prompt too: whether a space comes first depends on what stands before.
+        self.held = ""  # possibly the start of a stop string
+        # Feed the prompt to the decoder: a leading space depends on the token before.
         read = sum(len(self.decoder.push(token)) for token in prompt)
-        self.skip = max(len(tokenizer.decode(list(prompt))) - read, 0)  # text of the prompt that it still holds
+        self.skip = max(len(tokenizer.decode(list(prompt))) - read, 0)  # characters of the prompt still buffered
 
     def push(self, token: int) -> str:
         assert self.finished is None, f"a token after the {self.finished}"
@@ -29,10 +29,10 @@ class Detokenizer:
             return self._release(self.decoder.push(token))
         if self.config.stop_at_end:
             return self.close("end")
-        return self._release(self.decoder.flush() + "\n")  # flushed, the decoder begins a new text
+        return self._release(self.decoder.flush() + "\n")  # a flushed decoder starts a new text
 
     def close(self, reason: Reason = "length") -> str:
-        """What was held back, now that nothing can follow."""
+        """The rest of the text, once no token can follow."""
         text = self._release(self.decoder.flush())
         if self.finished is None:
             text, self.held, self.finished = text + self.held, "", reason
@@ -51,12 +51,12 @@ class Detokenizer:
 
 
 def find_stop(text: str, stops: Sequence[str]) -> int | None:
-    """Where the stop text begins that is complete first (of several complete at once, the longest)."""
+    """Start of the stop string that is completed first; of several completed at once, the longest."""
     found = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
     return min(found)[1] if found else None
 
 
 def held_back(text: str, stops: Sequence[str]) -> int:
-    """How many characters at the end of the text may be the beginning of a stop text."""
+    """Length of the longest suffix of the text that is a proper prefix of a stop string."""
     lengths = (n for stop in stops for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n]))
     return max(lengths, default=0)

@@ -1,7 +1,7 @@
-"""What takes the steps of a text, and stepping in machine code: when it is used, and how tokens come from it.
+"""Selects the generation engine (torch, compiled CPU steps, CUDA graphs) and runs compiled CPU steps.
 
-The random numbers are those that torch's path would draw, and logits agree to rounding: the texts are the same, unless
-a number falls between two tokens as exactly as that.
+All engines draw the same random numbers and their logits agree to rounding, so they generate the same text, unless a
+random number falls within rounding error of the boundary between two tokens.
 """
 
 import warnings
@@ -19,52 +19,49 @@ from elman.compiler.errors import CannotCompile, NoCompiler
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation import cuda_graph
-from elman.generation.sampling import NOTHING, Begun, Chosen, GenerationConfig, Steps, totals
+from elman.generation.sampling import NO_TOKEN, DecodingInputs, GenerationConfig, SampledToken, Steps, checked_logsumexp
 from elman.ops.state import restore, take_rows, tensors
 from elman.ops.taps import listening
 from elman.shapes import State, Step
 
-WORTH = 2000  # tokens after which a second or two of compiling has paid
-AT_ONCE = 2**26  # bytes that steps read in the time that torch takes for a short line at once
-CHUNK = 16  # tokens between two returns to Python: what a reader who stops may have asked for in vain
+MIN_TOKENS_TO_COMPILE = 2000  # break-even of one to two seconds of compilation
+MAX_BYTES_OF_STEPS = 2**26  # bytes: steps that read more are slower than one parallel forward pass in torch
+CHUNK = 16  # tokens between two returns to Python: the most that are computed in vain after a stop
 
 
 class Engine(NamedTuple):
     name: str
     reason: str
-    write: Callable[[Begun], Steps] | None = None  # none: torch
-    program: Program | None = None  # of the native engine: what known tokens are stepped through with
+    write: Callable[[DecodingInputs], Steps] | None = None  # None: torch
+    program: Program | None = None  # of the native engine; also used for prefill
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
 
 
-class _Made(NamedTuple):
+class _Compiled(NamedTuple):
     program: Program | None
     reason: str
-    versions: list[tuple[int, int]]  # of the weights that were packed
+    versions: list[tuple[int, int]]  # address and version of each packed weight
     shapes: list[torch.Size]
 
 
-_made: WeakKeyDictionary[nn.Module, dict[str, _Made]] = WeakKeyDictionary()
-_written: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+_compiled: WeakKeyDictionary[nn.Module, dict[str, _Compiled]] = WeakKeyDictionary()
+_tokens_requested: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 _warned: set[str] = set()
 
 
 def explain(model: Any, config: GenerationConfig | None = None, rows: int = 1, known: int = 0) -> str:
-    """What would take the steps of such texts, and why: "native: AVX-512, fp32", "captured: a CUDA graph of a step",
-    "torch: a recorder is listening"."""
+    """The engine that would be selected, and why: "native: AVX-512, fp32", "captured: a CUDA graph of a step",
+    "torch: activations are being recorded"."""
     with inference_mode(model):
         return str(find_engine(model, config or GenerationConfig(), rows, known))
 
 
 def find_engine(model: Any, config: GenerationConfig, rows: int = 1, known: int = 0) -> Engine:
-    """What writes the tokens, made if need be, or the reason why torch does.
-
-    With `known` tokens nothing is written: they are stepped through, or read at once by torch.
-    """
+    """The selected engine, compiled if needed. With `known` tokens the task is scoring or prefill, not generation."""
     if config.engine == "torch":
-        return Engine("torch", "as asked")
+        return Engine("torch", "as requested")
     if obstacle := _obstacle(model):
         engine = Engine("torch", obstacle)
     elif config.engine == "captured" or (config.engine == "auto" and device_of(model).type == "cuda"):
@@ -72,66 +69,66 @@ def find_engine(model: Any, config: GenerationConfig, rows: int = 1, known: int 
     else:
         engine = _native(model, config, rows, known)
     if engine.name == "torch" and config.engine != "auto":
-        raise ConfigError(f"generation.engine: {config.engine} cannot run: {engine.reason}; take auto or torch")
+        raise ConfigError(f"generation.engine: {config.engine} cannot run: {engine.reason}; use auto or torch")
     return engine
 
 
 def _captured(model: nn.Module, config: GenerationConfig, known: int = 0) -> Engine:
     if known:
-        return Engine("torch", "tokens that are known are read at once")
+        return Engine("torch", "known tokens are processed in parallel")
     if config.engine == "auto" and config.max_tokens < cuda_graph.CHUNK:
-        return Engine("torch", f"for fewer than {cuda_graph.CHUNK} tokens capturing does not pay")
+        return Engine("torch", f"capturing does not pay off for fewer than {cuda_graph.CHUNK} tokens")
     if obstacle := cuda_graph.obstacle(model):
         return Engine("torch", obstacle)
-    kind = device_of(model).type
-    told = "a CUDA graph of a step" if kind == "cuda" else f"steps as for a graph, but one by one on {kind}"
-    return Engine("captured", told, partial(cuda_graph.write_rows, model))
+    device = device_of(model).type
+    reason = "a CUDA graph of a step" if device == "cuda" else f"the steps of a CUDA graph, run one by one on {device}"
+    return Engine("captured", reason, partial(cuda_graph.generate_rows, model))
 
 
 def _native(model: nn.Module, config: GenerationConfig, rows: int, known: int) -> Engine:
-    kind = device_of(model).type
-    if kind != "cpu":
-        return Engine("torch", f"the model is on {kind}")
+    device = device_of(model).type
+    if device != "cpu":
+        return Engine("torch", f"the model is on {device}")
     if config.engine == "auto" and (drawback := _drawback(model, config, rows, known)):
         return Engine("torch", drawback)
     made = _program(model, config.weights)
     if made.program is None:
         return Engine("torch", made.reason)
-    return Engine("native", made.reason, partial(write_rows, made.program), made.program)
+    return Engine("native", made.reason, partial(generate_rows, made.program), made.program)
 
 
-def read(program: Program, tokens: Sequence[int], state: State) -> tuple[Step, State]:
-    """Known tokens of one text, step by step: the logits after the last, and the state."""
+def prefill_by_steps(program: Program, tokens: Sequence[int], state: State) -> tuple[Step, State]:
+    """Prefill of one prompt with compiled steps: the logits after the last token, and the state."""
     runner = Runner(program, [part for _, part in tensors(state)])
     for token in torch.tensor(tokens).unsqueeze(1):
         runner.step(token)
-    return runner.output, left(runner, state)
+    return runner.output, state_of(runner, state)
 
 
-def left(runner: Runner, state: State) -> State:
-    """What a runner has made of a state."""
+def state_of(runner: Runner, state: State) -> State:
+    """The runner's current state, in the structure of `state`."""
     names = [name for name, _ in tensors(state)]
     return restore(state, dict(zip(names, runner.state, strict=True)))
 
 
-def reads_at_once(model: Any, config: GenerationConfig, known: int) -> bool:
-    """Whether torch is expected to be faster with so many tokens that are known."""
-    return known * _bytes(model, config.weights) > AT_ONCE
+def prefill_is_faster(model: Any, config: GenerationConfig, known: int) -> bool:
+    """Whether one parallel forward pass in torch is expected to be faster for this many known tokens."""
+    return known * _bytes(model, config.weights) > MAX_BYTES_OF_STEPS
 
 
-def write_rows(program: Program, begun: Begun) -> Steps:
-    """By steps in machine code, each text by itself."""
-    logits, state, config, eos_id, start_id, randoms, recent, done = begun
+def generate_rows(program: Program, inputs: DecodingInputs) -> Steps:
+    """Generates with compiled steps, each row on its own."""
+    logits, state, config, eos_id, start_id, generators, recent, done = inputs
     vocab = logits.shape[1]
     rules = Rules(vocab, config.top_k, config.repetition_window, eos_id, start_id, config.stop_at_end)
     rules.temperature, rules.top_p, rules.penalty = config.temperature, config.top_p, config.repetition_penalty
     if recent is None:
-        recent = torch.full((len(logits), config.repetition_window), NOTHING)
+        recent = torch.full((len(logits), config.repetition_window), NO_TOKEN)
     writers = []
-    for row, random in enumerate(randoms):
+    for row, random in enumerate(generators):
         runner = Runner(program, [part for _, part in tensors(take_rows(state, slice(row, row + 1)))])
         runner.output.copy_(logits[row : row + 1])
-        writers.append(_write(runner, rules, random, recent[row].clone(), config.max_tokens))
+        writers.append(_generate_row(runner, rules, random, recent[row].clone(), config.max_tokens))
     while True:
         step = [None if row in done else next(writer, None) for row, writer in enumerate(writers)]
         if not any(step):
@@ -139,59 +136,59 @@ def write_rows(program: Program, begun: Begun) -> Steps:
         yield step
 
 
-def _write(
+def _generate_row(
     runner: Runner, rules: Rules, random: np.random.Generator, recent: Tensor, max_tokens: int
-) -> Iterator[Chosen]:
+) -> Iterator[SampledToken]:
     for start in range(0, max_tokens, CHUNK):
         count = min(CHUNK, max_tokens - start)
         uniforms = torch.from_numpy(random.random(count)) if rules.temperature else torch.zeros(count).double()
         tokens, log_probs = runner.run(rules, uniforms, recent, final=start + count == max_tokens)
-        yield from map(Chosen, tokens, log_probs)
+        yield from map(SampledToken, tokens, log_probs)
         if len(log_probs) > len(tokens):
-            totals(runner.output)  # says what is wrong with them
+            checked_logsumexp(runner.output)  # raises the error about invalid logits
         if len(tokens) < count or (rules.stops and tokens[-1] == rules.end):
             return
 
 
 def _obstacle(model: Any) -> str:
-    """Why torch alone can run, if that is clear before anything is tried."""
+    """The reason why only torch can run, if known in advance, or an empty string."""
     if listening():
-        return "a recorder is listening"
-    return "" if isinstance(model, nn.Module) else "the model is not a network"
+        return "activations are being recorded"
+    return "" if isinstance(model, nn.Module) else "the model is not a torch module"
 
 
 def _drawback(model: nn.Module, config: GenerationConfig, rows: int, known: int) -> str:
-    """Why torch is expected to be faster."""
+    """The reason why torch is expected to be faster, or an empty string."""
     if rows > 1:
-        return f"{rows} texts at once share one reading of the weights"
-    if known and reads_at_once(model, config, known):
-        return "all tokens of a long line share one reading of the weights"
-    if config.weights in _made.get(model, {}):
+        return f"a batch of {rows} reads the weights once per step"
+    if known and prefill_is_faster(model, config, known):
+        return "a parallel forward pass over a long line reads the weights once"
+    if config.weights in _compiled.get(model, {}):
         return ""
-    _written[model] = asked = _written.get(model, 0) + (known or config.max_tokens)
-    if asked < WORTH:
-        return f"for fewer than {WORTH} tokens compiling does not pay"
+    _tokens_requested[model] = asked = _tokens_requested.get(model, 0) + (known or config.max_tokens)
+    if asked < MIN_TOKENS_TO_COMPILE:
+        return f"compilation does not pay off for fewer than {MIN_TOKENS_TO_COMPILE} tokens"
     return ""
 
 
 def _bytes(model: Any, weights: str) -> int:
-    """About so many are read in each step: the weights, and the state."""
+    """Approximate memory traffic of one step: weights and state."""
     size = sum(part.numel() for part in model.parameters()) * (1 if weights == "int8" else 4)
     return size + sum(part.nbytes for _, part in tensors(model.initial_state(1)))
 
 
-def _program(model: nn.Module, weights: str) -> _Made:
-    """Compiled once for each model; packed again where its weights have changed."""
+def _program(model: nn.Module, weights: str) -> _Compiled:
+    """Compiled once per model; weights are repacked when they have changed."""
     own = [*model.parameters(), *model.buffers()]
     versions = [(part.data_ptr(), part._version) for part in own]
-    made = _made.setdefault(model, {}).get(weights)
+    made = _compiled.setdefault(model, {}).get(weights)
     if made is None or (made.versions != versions and made.shapes != [part.shape for part in own]):
-        made = _Made(*_compile(model, weights), versions, [part.shape for part in own])
+        made = _Compiled(*_compile(model, weights), versions, [part.shape for part in own])
     elif made.versions != versions:
         if made.program is not None:
             made.program.renew(own)
         made = made._replace(versions=versions)
-    _made[model][weights] = made
+    _compiled[model][weights] = made
     return made
 
 
@@ -202,7 +199,7 @@ def _compile(model: nn.Module, weights: str) -> tuple[Program | None, str]:
     except CannotCompile as problem:
         if isinstance(problem, NoCompiler) and str(problem) not in _warned:
             _warned.add(str(problem))
-            warnings.warn(f"steps are taken by torch, more slowly: {problem}", stacklevel=2)
+            warnings.warn(f"generation runs in torch, more slowly: {problem}", stacklevel=2)
         return None, str(problem)
-    rounded = weights != "int8" or any(weight.form == "int8" for weight in program.lowered.weights)
-    return program, f"{vectors()}, {weights if rounded else 'fp32: no matrix is large enough for int8'}"
+    quantized = weights != "int8" or any(weight.form == "int8" for weight in program.lowered.weights)
+    return program, f"{vectors()}, {weights if quantized else 'fp32: no matrix is large enough for int8'}"

@@ -1,4 +1,4 @@
-"""Several encoder-decoders as one: the next word has the mean of the probabilities that they give it."""
+"""Ensemble of encoder-decoders: averages their next-token probabilities."""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from elman.batches import Examples, Ragged
 from elman.errors import ConfigError
+from elman.layers.base import at_least_float32
 from elman.shapes import State, Token
 
 
 class Ensemble(nn.Module):
-    """Searched and scored like each of its models; all read and write one vocabulary."""
+    """Has the interface of its models, which share one vocabulary."""
 
     def __init__(self, models: Sequence[Any]):
         super().__init__()
@@ -21,9 +22,9 @@ class Ensemble(nn.Module):
             raise ConfigError("an ensemble needs at least one model")
         kinds = {(model.vocab_size, model.eos_id) for model in models}
         if len(kinds) > 1:
-            told = " and ".join(f"{size} words with the end at {end}" for size, end in sorted(kinds))
+            sizes = " and ".join(f"{size} tokens with end-of-sequence {end}" for size, end in sorted(kinds))
             raise ConfigError(
-                f"an ensemble needs models of one vocabulary, but got {told}; train them on the same data"
+                f"an ensemble needs models of one vocabulary, but got {sizes}; train them on the same data"
             )
         self.models: Any = nn.ModuleList(models)
         ((self.vocab_size, self.eos_id),) = kinds
@@ -32,24 +33,20 @@ class Ensemble(nn.Module):
         return tuple(model.start(source) for model in self.models)
 
     def step(self, token: Token, state: State) -> tuple[Tensor, State]:
-        """Log-probabilities (batch, vocabulary) of the word after `token`, and the new state."""
+        """Log-probabilities (batch, vocabulary) of the next token, and the new state."""
         found = [model.step(token, part) for model, part in zip(self.models, state, strict=True)]
-        log_probs = [_precise(logits).log_softmax(-1) for logits, _ in found]
+        log_probs = [at_least_float32(logits).log_softmax(-1) for logits, _ in found]
         return _mean(log_probs), tuple(part for _, part in found)
 
     def losses(self, source: Ragged, target: Ragged) -> Tensor:
-        """Nats of every word of targets that are known (batch, time); zero at padding."""
+        """Nats of every target token (batch, time) under teacher forcing; zero at padding."""
         return -_mean([-model.losses(source, target) for model in self.models])
 
     def batch_loss(self, batch: Examples, state: None = None) -> tuple[Tensor, None]:
-        """Sum of nats over all words of the targets; for judging, as each model is trained on its own."""
+        """Sum of nats over all target tokens; for evaluation only, as each model is trained on its own."""
         return self.losses(batch.ragged("source"), batch.ragged("target")).sum(), None
 
 
 def _mean(log_probs: list[Tensor]) -> Tensor:
     """The logarithm of the mean of probabilities."""
     return torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs))
-
-
-def _precise(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))

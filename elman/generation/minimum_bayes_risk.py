@@ -1,6 +1,6 @@
-"""The choice of least risk (Kumar and Byrne, 2004): not the most probable text, but the one most like all that are.
+"""Minimum Bayes risk decoding (Kumar and Byrne, 2004): the candidate most similar to all others, by probability.
 
-What shares its words with many others is seldom far off, even where one slip of the search is more probable than each.
+A consensus of many candidates is seldom far off, even if some bad candidate is more probable than each of them.
 """
 
 import math
@@ -9,28 +9,28 @@ from functools import cache
 
 from elman.evaluation import edit_distance
 
-Similarity = Callable[[str, str], float]  # of a text to what is taken for the right one
+Similarity = Callable[[str, str], float]  # of a candidate to a reference
 
 
 def minimum_bayes_risk(
     candidates: Sequence[str], log_probs: Sequence[float], similarity: Similarity | None = None
 ) -> int:
-    """Which candidate has the greatest expected similarity to the right one, if one of them is that with a chance as
-    the model gives it; among equals the first. Without a similarity, chrF where sacrebleu is installed (the extra
-    `metrics`), else that by edit distance."""
+    """Index of the candidate with the highest expected similarity to a reference that is drawn from the candidates by
+    their probabilities; the first among equals. Default similarity: chrF if sacrebleu is installed (the extra
+    `metrics`), else normalized edit distance."""
     assert len(candidates) == len(log_probs) > 0
-    similarity = similarity or usual_similarity()
+    similarity = similarity or default_similarity()
     highest = max(log_probs)
-    chances = [math.exp(log_prob - highest) for log_prob in log_probs]
+    weights = [math.exp(log_prob - highest) for log_prob in log_probs]
     expected = [
-        sum(chance * similarity(text, right) for right, chance in zip(candidates, chances, strict=True))
+        sum(weight * similarity(text, reference) for reference, weight in zip(candidates, weights, strict=True))
         for text in candidates
     ]
     return expected.index(max(expected))
 
 
 @cache
-def usual_similarity() -> Similarity:
+def default_similarity() -> Similarity:
     try:
         from sacrebleu.metrics import CHRF
     except ImportError:
@@ -40,5 +40,5 @@ def usual_similarity() -> Similarity:
 
 
 def edit_similarity(text: str, right: str) -> float:
-    """1 for equal texts, 0 where no character can stay: 1 − edit distance / the greater length."""
+    """1 − edit distance / length of the longer text."""
     return 1 - edit_distance(text, right) / max(len(text), len(right), 1)

@@ -1,5 +1,5 @@
-"""Text from a model, token by token: the prompt in one forward, or in steps where these are faster, then one step for
-each token, in constant memory."""
+"""Streaming generation: prefill of the prompt in one forward pass (or in compiled steps where these are faster), then
+one step per token, in constant memory."""
 
 import secrets
 import warnings
@@ -13,22 +13,31 @@ from torch import Tensor
 
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation.detokenize import Detokenizer, Reason
-from elman.generation.engine import find_engine, read, reads_at_once
-from elman.generation.sampling import NOTHING, Begun, Chosen, GenerationConfig, Steps, choose, random_stream, totals
-from elman.models import cannot_step, prediction_of
+from elman.generation.engine import find_engine, prefill_by_steps, prefill_is_faster
+from elman.generation.sampling import (
+    NO_TOKEN,
+    DecodingInputs,
+    GenerationConfig,
+    SampledToken,
+    Steps,
+    checked_logsumexp,
+    random_stream,
+    sample_tokens,
+)
+from elman.models import masked_model_error, prediction_of
 from elman.ops.state import take_rows
 from elman.ops.taps import stepping
 from elman.shapes import State, Step, Tokens
 
-PREFILL = 512  # positions of a prompt read at once: each brings logits over the whole vocabulary
+PREFILL = 512  # chunk size of prefill: bounds the memory of logits over the whole vocabulary
 
 
 @dataclass(frozen=True)
 class Generated:
-    text: str  # what follows the prompt, up to the end or the stop text
-    tokens: list[int]  # all that were chosen: `<eos>` or those of the stop text come last
-    log_prob: float  # of these tokens, under the model itself, in nats
-    finished: Reason  # the model ended the document, a stop text came, or max_tokens were written
+    text: str  # after the prompt, without end-of-sequence and stop string
+    tokens: list[int]  # all generated tokens, including `<eos>` or the stop string
+    log_prob: float  # of these tokens under the model itself, in nats
+    finished: Reason  # end-of-sequence, stop string or max_tokens
 
 
 @overload
@@ -42,14 +51,14 @@ def generate(
 def generate(
     model: Any, tokenizer: Any, prompts: str | Sequence[str], config: GenerationConfig | None = None
 ) -> str | list[Generated]:
-    """What the model writes after a prompt; for a list of prompts, all at once and with details."""
+    """Generates a continuation of a prompt; for a list of prompts, as one batch and with details."""
     config = config or GenerationConfig()
     if isinstance(prompts, str):
         return "".join(stream(model, tokenizer, prompts, config))
     encoded = [_encode(tokenizer, prompt) for prompt in prompts]
     writers = [Detokenizer(tokenizer, prompt, config) for prompt in encoded]
     texts = [""] * len(encoded)
-    chosen: list[list[Chosen]] = [[] for _ in encoded]
+    chosen: list[list[SampledToken]] = [[] for _ in encoded]
     done: set[int] = set()
     for step in generate_tokens(model, encoded, config, tokenizer.eos_id, tokenizer.start_id, done=done):
         for row, choice in enumerate(step):
@@ -60,15 +69,15 @@ def generate(
                     done.add(row)
     results = []
     for text, writer, choices in zip(texts, writers, chosen, strict=True):
-        whole = text if writer.finished else text + writer.close()
+        complete = text if writer.finished else text + writer.close()
         assert writer.finished is not None
         tokens, log_prob = [choice.token for choice in choices], sum(choice.log_prob for choice in choices)
-        results.append(Generated(whole, tokens, log_prob, writer.finished))
+        results.append(Generated(complete, tokens, log_prob, writer.finished))
     return results
 
 
 def stream(model: Any, tokenizer: Any, prompt: str, config: GenerationConfig | None = None) -> Iterator[str]:
-    """The same text as `generate`, piece by piece as it becomes certain."""
+    """The text of `generate`, piece by piece."""
     config = config or GenerationConfig()
     encoded = _encode(tokenizer, prompt)
     writer = Detokenizer(tokenizer, encoded, config)
@@ -92,56 +101,58 @@ def generate_tokens(
     streams: Sequence[int] | None = None,
     done: Container[int] = (),
 ) -> Steps:
-    """One token for each row at a time, None for rows that are over; a prompt may be empty.
+    """Yields one token per row at a time, None for finished rows; a prompt may be empty.
 
-    `streams` numbers the random streams of the rows (0, 1, 2, …): row and number decide the text, not its company.
-    Rows that the caller puts into `done` get no further tokens. Texts begin with `start_id`, or else with `eos_id`.
+    `streams` numbers the random generators of the rows (default 0, 1, 2, …): a row's text does not depend on the rest
+    of the batch. Rows that the caller adds to `done` stop. Texts start with `start_id`, or else with `eos_id`.
     """
     if prediction_of(model) == "masked":
-        raise cannot_step()
+        raise masked_model_error()
     if not prompts:
         return
     start_id = eos_id if start_id is None else start_id
     seed = secrets.randbits(63) if config.seed is None else config.seed
-    randoms = [random_stream(seed, number) for number in streams or range(len(prompts))]
+    generators = [random_stream(seed, number) for number in streams or range(len(prompts))]
     with inference_mode(model):
         engine = find_engine(model, config, len(prompts))
         if config.weights == "int8" and engine.name != "native":
-            warnings.warn(f"weights are not rounded to int8, which native steps alone do; {engine}", stacklevel=2)
+            warnings.warn(
+                f"weights are not quantized to int8, which only the native engine supports; {engine}", stacklevel=2
+            )
         known = [start_id, *prompts[0]]
-        if engine.program is None or len(prompts) > 1 or reads_at_once(model, config, len(known)):
+        if engine.program is None or len(prompts) > 1 or prefill_is_faster(model, config, len(known)):
             logits, state = prefill(model, prompts, start_id)
         else:
-            logits, state = read(engine.program, known, model.initial_state(1))
+            logits, state = prefill_by_steps(engine.program, known, model.initial_state(1))
         recent = _recent(prompts, config).to(logits.device) if config.repetition_penalty != 1 else None
-    write = engine.write or partial(write_rows, model)
-    yield from write(Begun(logits, state, config, eos_id, start_id, randoms, recent, done))
+    write = engine.write or partial(generate_rows, model)
+    yield from write(DecodingInputs(logits, state, config, eos_id, start_id, generators, recent, done))
 
 
-def write_rows(model: Any, begun: Begun) -> Steps:
-    """By torch's own steps; a row that is over leaves the batch."""
-    logits, state, config, eos_id, start_id, randoms, recent, done = begun
+def generate_rows(model: Any, inputs: DecodingInputs) -> Steps:
+    """Generates with eager torch steps; finished rows leave the batch."""
+    logits, state, config, eos_id, start_id, generators, recent, done = inputs
     count = len(logits)
-    rows = list(range(count))  # those still written
+    rows = list(range(count))  # unfinished rows
     for left in reversed(range(config.max_tokens)):
         with inference_mode(model):
-            sums = totals(logits)
-            tokens = choose(logits, config, randoms, recent)
+            sums = checked_logsumexp(logits)
+            tokens = sample_tokens(logits, config, generators, recent)
             scores = logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
             results = zip(tokens.tolist(), scores.tolist(), sums, strict=True)
-            chosen = [Chosen(token, score - total) for token, score, total in results]
+            chosen = [SampledToken(token, score - total) for token, score, total in results]
         step = dict(zip(rows, chosen, strict=True))
         yield [step.get(row) for row in range(count)]
         ended = [config.stop_at_end and choice.token == eos_id for choice in chosen]
-        going = [index for index, row in enumerate(rows) if row not in done and not ended[index]]
-        if not going or not left:
+        unfinished = [index for index, row in enumerate(rows) if row not in done and not ended[index]]
+        if not unfinished or not left:
             return
         with inference_mode(model):
             if recent is not None:
                 recent = torch.cat([recent[:, 1:], tokens.unsqueeze(1)], dim=1)
-            if len(going) < len(rows):
-                rows, randoms = [rows[index] for index in going], [randoms[index] for index in going]
-                index = torch.tensor(going, device=tokens.device)
+            if len(unfinished) < len(rows):
+                rows, generators = [rows[index] for index in unfinished], [generators[index] for index in unfinished]
+                index = torch.tensor(unfinished, device=tokens.device)
                 tokens, state = tokens[index], take_rows(state, index)
                 recent = None if recent is None else recent[index]
             with stepping():
@@ -149,7 +160,7 @@ def write_rows(model: Any, begun: Begun) -> Steps:
 
 
 def prefill(model: Any, prompts: Sequence[Sequence[int]], start_id: int) -> tuple[Step, State]:
-    """The logits after each prompt, and the state; the start of a document, `<eos>` as a rule, goes before each."""
+    """The logits after each prompt, and the state; the start token, usually `<eos>`, is prepended."""
     lengths = torch.tensor([len(prompt) + 1 for prompt in prompts])
     tokens = torch.full((len(prompts), int(lengths.max())), start_id)
     for row, prompt in enumerate(prompts):
@@ -172,7 +183,7 @@ def _encode(tokenizer: Any, prompt: str) -> list[int]:
 
 
 def _recent(prompts: Sequence[Sequence[int]], config: GenerationConfig) -> Tokens:
-    """The last tokens of each prompt, for the repetition penalty."""
+    """The last tokens of each prompt, left-padded, for the repetition penalty."""
     window = config.repetition_window
     tails = [list(prompt[-window:]) for prompt in prompts]
-    return torch.tensor([[NOTHING] * (window - len(tail)) + tail for tail in tails])
+    return torch.tensor([[NO_TOKEN] * (window - len(tail)) + tail for tail in tails])

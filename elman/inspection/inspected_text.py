@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elman.batches import Ragged, together
+from elman.batches import Ragged, collate
 from elman.evaluation.inference_mode import device_of
 
 CAUTIONS = {
@@ -105,7 +105,7 @@ def inspect_text_reader(
     row = {"text": np.asarray(ids)}
 
     def run(copies: int, pads: int = 0) -> Tensor:
-        text = together([row] * copies).padded(pads).to(device_of(model)).ragged("text")
+        text = collate([row] * copies).padded(pads).to(device_of(model)).ragged("text")
         return scores(model.running_logits(text) if model.causal else model.logits(text).unsqueeze(1))
 
     caution = CAUTIONS.get((model.causal, model.config.every_token), "")

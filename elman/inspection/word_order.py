@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from elman.batches import Buckets, Examples, ExampleStore
-from elman.corpus.labelled_corpus import Labelled
+from elman.corpus.labelled_corpus import LabelledText
 from elman.corpus.labels import LabelSet, label_rows
 from elman.corpus.synthetic.word_order import BAD, GOOD, word_order
 from elman.models import Classifier, ClassifierConfig
@@ -51,7 +51,7 @@ def word_order_table(
     """Train each reader and ask it; `listen` hears its name, the step, how many there will be, and the loss."""
     sentences = {split: word_order(split, pairs, seed) for split, pairs in PAIRS.items()}
     sentences["train"] += phrases()
-    sentences["phrases"] = [Labelled(text, "phrases", 0, labels=(label,)) for text, label in PHRASES.items()]
+    sentences["phrases"] = [LabelledText(text, "phrases", 0, labels=(label,)) for text, label in PHRASES.items()]
     labels, tokenizer = LabelSet.of(sentences["train"]), train_tokenizer("word", [x.text for x in sentences["train"]])
     with tempfile.TemporaryDirectory() as folder:
         stores = {
@@ -74,7 +74,7 @@ def word_order_table(
     return found
 
 
-def phrases() -> Iterator[Labelled]:
+def phrases() -> Iterator[LabelledText]:
     """All short ones but those that will be asked: a word denied, or one of two words of a kind denied."""
     opposite = {"positive": "negative", "negative": "positive"}
     for words, label in ((GOOD, "positive"), (BAD, "negative")):
@@ -82,7 +82,7 @@ def phrases() -> Iterator[Labelled]:
         texts |= {f"{said} , not {denied}": label for said, denied in permutations(words, 2)}
         for number, (text, truth) in enumerate(texts.items(), start=1):
             if text not in PHRASES:
-                yield Labelled(text, "phrases", number, labels=(truth,))
+                yield LabelledText(text, "phrases", number, labels=(truth,))
 
 
 def _all(store: ExampleStore) -> Examples:

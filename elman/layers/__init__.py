@@ -1,4 +1,4 @@
-"""Sequence layers. Importing a file here puts its layers into LAYERS."""
+"""Sequence layers. Importing a module here registers its layers in LAYERS."""
 
 from elman.layers import (  # noqa: F401
     attention,

@@ -1,4 +1,4 @@
-"""Causal self-attention as a sequence layer: its state is the keys and values of the last positions."""
+"""Causal self-attention as a sequence layer: its state is the KV cache of the last positions."""
 
 from typing import ClassVar, NamedTuple
 
@@ -16,28 +16,28 @@ from elman.shapes import Lengths, Sequence, Step
 
 
 class AttentionState(NamedTuple):
-    """The last positions of each row, the newest in the last place; a row that has seen fewer has zeros before."""
+    """KV cache of the last positions of each row, newest last; zeros where a row has seen fewer."""
 
     keys: Tensor  # (batch, kv_heads, places, head_size)
     values: Tensor
-    seen: Tensor  # (batch,): positions since the start, those that fell out included
+    seen: Tensor  # (batch,): positions since the start, including evicted ones
 
     def fixed(self, more: int) -> Ring:
-        """The same past, with room for `more` positions, in memory that steps write to."""
+        """The same cache as a ring buffer with room for `more` positions, updated in place."""
         return ring_of(*self, more)
 
 
 @LAYERS.register("attention")
 class Attention(HeadedLayer):
-    """Every position reads from all it can still see, weighted by how well they fit.
+    """Causal multi-head attention with optional grouped queries, positions and sliding window.
 
-    The state has its full size from the start: a context as long as the training sequences is enough where no state is
-    carried between them.
+    The state has its full size from the start: without carried state, a context as long as the training sequences
+    suffices.
     """
 
     traits: ClassVar = Traits(
-        idea="every position reads from all in reach at once, weighted by how well they fit",
-        limitation="blind beyond its reach and, without positions, to order; a token costs as much as all it sees",
+        idea="every position attends to all positions in its context at once",
+        limitation="no access beyond its context, no order without positions; cost per token grows with the context",
         training="3·stepping; all positions at once",
         stepping="2·head_size·(width·(heads + kv_heads) + heads·min(length, reach)); reach: window or context",
         state="2·(reach − 1)·kv_heads·head_size + 1",
@@ -45,22 +45,20 @@ class Attention(HeadedLayer):
     pace: ClassVar = Pace(0.128, warmup=100)
     sites: ClassVar = {
         **HeadedLayer.sites,
-        "scores": "how well keys fit: (time, heads, context); the last is the position itself, -inf where nothing is",
-        "weights": "share of each position in what is read, laid out like the scores; by_position makes a square (α)",
+        "scores": "attention scores: (time, heads, context); the last is the position itself, -inf where empty",
+        "weights": "attention weights, laid out like the scores; by_position makes a square (α)",
     }
 
     class Config(HeadsConfig):
         context: int = Field(1024, ge=1)
-        """Positions that a token can see, itself included; the state keeps all of them but one."""
+        """Positions that a token can attend to, including itself; the KV cache holds all but one."""
         window: int = Field(0, ge=0)
-        """Sliding window: a shorter context; 0 takes all of it."""
+        """Sliding window attention: a shorter context; 0: the whole context."""
 
         @model_validator(mode="after")
         def _fits(self) -> "Attention.Config":
             if self.window > self.context:
-                raise ValueError(
-                    f"a window of {self.window} positions needs a context as long, but context is {self.context}"
-                )
+                raise ValueError(f"window {self.window} must not exceed context {self.context}")
             return self
 
     def __init__(self, config: Config, input_size: int):
@@ -68,9 +66,9 @@ class Attention(HeadedLayer):
         self.reach = config.window or config.context
 
     def initial_state(self, batch: int) -> AttentionState:
-        """Zeros that take no memory: their places are all the same number."""
-        kind = torch.promote_types(self.slopes.dtype, torch.float32)
-        zero = torch.zeros((), dtype=kind, device=self.slopes.device)
+        """Expanded zeros that take no memory."""
+        dtype = torch.promote_types(self.slopes.dtype, torch.float32)
+        zero = torch.zeros((), dtype=dtype, device=self.slopes.device)
         empty = zero.expand(batch, self.kv_heads, self.reach - 1, self.head_size)
         return AttentionState(empty, empty, torch.zeros(batch, dtype=torch.long, device=zero.device))
 
@@ -97,25 +95,26 @@ class Attention(HeadedLayer):
         return self.join(read), after
 
     def step(self, x: Step, state: AttentionState | Ring) -> tuple[Step, AttentionState | Ring]:
-        whole = x.unsqueeze(1)
+        sequence = x.unsqueeze(1)
         with stepping(False):
-            outputs, after = self._turn(whole, state) if isinstance(state, Ring) else self.forward(whole, state)
+            run = self._step_ring if isinstance(state, Ring) else self.forward
+            outputs, after = run(sequence, state)  # type: ignore[operator]
         return outputs.squeeze(1), after
 
-    def _turn(self, x: Sequence, ring: Ring) -> tuple[Sequence, Ring]:
-        """One position, written to the ring."""
-        assert not listening(), "places of a ring are in no order that could be shown"
+    def _step_ring(self, x: Sequence, ring: Ring) -> tuple[Sequence, Ring]:
+        """One position, written to the ring buffer."""
+        assert not listening(), "a ring buffer is not in order, so it cannot be recorded"
         query, key, value = self.project(x, ring.seen)
         distances = ring.distances()
         bias = 0.0 if self.by_distance is None else -self.by_distance.view(1, -1, 1, 1) * distances
-        bias = torch.where(distances <= ring.seen.view(-1, 1, 1, 1), bias, -torch.inf)  # each sees itself at least
+        bias = torch.where(distances <= ring.seen.view(-1, 1, 1, 1), bias, -torch.inf)  # each sees at least itself
         ring.write(key, value)
         keys, values = ring.keys.to(query.dtype), ring.values.to(query.dtype)
         return self.join(attend(query, keys, values, None, self.score, bias=bias)), ring
 
 
 def _filled(state: AttentionState) -> int:
-    """How many of the last places can hold something; zeros without memory (stride 0) hold nothing for sure."""
+    """Number of last cache positions that can be non-empty; expanded zeros (stride 0) are certainly empty."""
     places = state.keys.shape[2]
     if answers_at_once(state.seen):
         return min(places, int(state.seen.max())) if len(state.seen) else 0
@@ -123,16 +122,16 @@ def _filled(state: AttentionState) -> int:
 
 
 def _join(old: Tensor, new: Tensor, filled: int) -> tuple[Tensor, Tensor]:
-    """What can be seen, and all places followed by the new ones, in the precision of the state."""
+    """The visible keys or values, and the whole cache followed by the new ones in the precision of the state."""
     whole = torch.cat([old, new.to(old.dtype)], 2)
     return new if filled == 0 else whole[:, :, old.shape[2] - filled :].to(new.dtype), whole
 
 
 def _after(state: AttentionState, keys: Tensor, values: Tensor, new: int | Tensor) -> AttentionState:
-    """The last places of each row after its `new` real positions."""
+    """The last cache positions of each row after its `new` real positions."""
     places = state.keys.shape[2]
     if isinstance(new, int):
-        # a part of what was just built, without a copy, unless most of that would be kept alive for nothing
+        # a view of the concatenation, or a copy where a view would keep much unused memory alive
         last = [part[:, :, new:] if new <= places else part[:, :, new:].clone() for part in (keys, values)]
     else:
         index = (new.unsqueeze(1) + torch.arange(places, device=new.device))[:, None, :, None]

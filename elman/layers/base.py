@@ -1,4 +1,4 @@
-"""The one idea: a sequence layer is a causal map that carries its past as an explicit value, the state."""
+"""The sequence layer: a causal map from sequence to sequence with an explicit state."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, NoReturn
@@ -13,22 +13,22 @@ from elman.shapes import Lengths, Sequence, State, Step
 
 
 class SequenceLayer(nn.Module, ABC):
-    """Two forms that always agree: `forward` takes a whole sequence, `step` one token at constant cost.
+    """Two equivalent forms: `forward` takes a whole sequence, `step` one token at constant cost.
 
-    Built as `Layer(config, input_size)`; `output_size` says how wide its output is.
+    Constructed as `Layer(config, input_size)`; `output_size` is the width of its output.
     """
 
     name: ClassVar[str]
     traits: ClassVar[Traits | None] = None
-    """Core idea, limitation and costs; every layer of this package tells them."""
+    """Core idea, limitation and costs; every layer of this package has them."""
     causal: bool = True
-    """Whether an output depends on its past alone. The laws of causal layers skip those that say no."""
+    """Whether outputs depend on the past only. The laws of causal layers skip the others."""
     wrapped: ClassVar[bool] = True
-    """Whether a stack puts its norm, dropout and shortcut around it."""
+    """Whether a stack adds norm, dropout and residual connection around it."""
     no_decay: ClassVar[tuple[str, ...]] = ()
-    """Matrices among its own parameters that weight decay would spoil: rates, not products."""
+    """Names of own matrix parameters exempt from weight decay: rates, not weights of products."""
     pace: ClassVar[Pace | None] = None
-    """Where a recipe leaves the learning rate open; a layer without one bears what is usual."""
+    """Suggested learning rate if the recipe sets none; None: the default."""
     input_size: int
     output_size: int
 
@@ -43,24 +43,24 @@ class SequenceLayer(nn.Module, ABC):
     def forward(
         self, x: Sequence, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Sequence, State]:
-        """The whole sequence, fast. With `lengths`, each row's final state is the one after its last real position."""
+        """The whole sequence in parallel form. With `lengths`, the final state of each row is that after its last real
+        position."""
 
     @abstractmethod
     def step(self, x: Step, state: State) -> tuple[Step, State]:
-        """One token. Never changes the state it was given."""
+        """One token. Never modifies its input state."""
 
     def zeros(self, *shape: int) -> Tensor:
-        """One part of an initial state, in float32 at least: bfloat16 would lose small updates to a large state."""
+        """A part of an initial state, in at least float32: bfloat16 would lose small updates of a large state."""
         weight = next(self.parameters())
-        kind = torch.promote_types(weight.dtype, torch.float32)
-        return torch.zeros(*shape, dtype=kind, device=weight.device)
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        return torch.zeros(*shape, dtype=dtype, device=weight.device)
 
 
 class TwoWayLayer(SequenceLayer):
-    """A layer whose outputs see both sides of their position: it has no step form, and cutting a text changes it.
+    """A bidirectional layer: no step form, and splitting a text changes its outputs.
 
-    Its state is where each direction ended, for whoever needs a summary; it is no past that a next piece could go on
-    from.
+    Its state is the final state of each direction, as a summary; a later chunk cannot continue from it.
     """
 
     causal = False
@@ -73,9 +73,14 @@ LAYERS: Registry[SequenceLayer] = Registry("layer")
 
 
 def two_way(name: str) -> ConfigError:
-    """What to raise where a layer that is not `causal` stands in a model that reads from left to right."""
+    """The error for a bidirectional layer in a left-to-right model."""
     causal = ", ".join(name for name in LAYERS if LAYERS[name].causal)
     return ConfigError(
-        f"layer {name!r} sees both sides of each position, so a model that reads from left to right cannot use it and "
-        f"it cannot go step by step; use it in a model that has the whole text, like masked, or take one of {causal}"
+        f"layer {name!r} is bidirectional, so a left-to-right model cannot use it and it has no step form; use it in a "
+        f"model that sees the whole text, such as masked, or use one of {causal}"
     )
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Half precision to float32; float64 stays."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

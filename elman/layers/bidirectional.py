@@ -1,4 +1,4 @@
-"""Two causal layers over one text, one from each end: every output sees both sides (Schuster & Paliwal, 1997)."""
+"""Bidirectional layer: two causal layers, one from each end (Schuster & Paliwal, 1997)."""
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -19,7 +19,7 @@ from elman.shapes import Lengths, Sequence, State
 
 
 class Ends(NamedTuple):
-    """Where each direction ended (or begins): `forward` at a row's last real position, `backward` at its first."""
+    """Final (or initial) states: `forward` at the last real position of a row, `backward` at its first."""
 
     forward: State
     backward: State
@@ -27,15 +27,15 @@ class Ends(NamedTuple):
 
 @LAYERS.register("bidirectional")
 class Bidirectional(TwoWayLayer):
-    """Two causal layers of any kind, one from each end of the text, joined (Schuster & Paliwal, 1997).
+    """Two causal layers of any type, one from each end of the text, joined (Schuster & Paliwal, 1997).
 
-    With `lengths` each row's way back starts at its own end. What is recorded under `backward` stands in the order of
-    reading, last position first; `reverse` turns it round.
+    With `lengths`, the backward pass of each row starts at its own end. Recordings under `backward` are in reading
+    order, last position first; `reverse` restores text order.
     """
 
     traits: ClassVar = Traits(
-        idea="each output knows what comes before and what comes after",
-        limitation="it needs the whole text: no steps, no streaming, no left-to-right model",
+        idea="each output depends on both the left and the right context",
+        limitation="needs the whole text: no step form, no streaming, no left-to-right model",
         training="inside",
         stepping="none; it has no step form",
         state="inside; where each direction ended",
@@ -44,20 +44,20 @@ class Bidirectional(TwoWayLayer):
 
     class Config(settings.Config):
         layer: str | dict[str, Any] = "lstm"
-        """A causal layer by name, or with its settings: {gru: {reset: before}}."""
+        """A causal layer by name, or with settings: {gru: {reset: before}}."""
         hidden_size: int = Field(0, ge=0)
-        """Width of each direction; 0 takes the model's hidden_size."""
+        """Width of each direction; 0: the model's hidden_size."""
         weight_dropout: float = Field(0.0, ge=0, lt=1)
-        """Share of recurrent weights dropped in training, if the inner layer knows it."""
+        """Weight dropout of the inner layer, if it supports it."""
         join: Literal["concat", "sum"] = "concat"
-        """Put both directions side by side (twice as wide) or add them."""
+        """Concatenate both directions (twice as wide) or add them."""
 
         @field_validator("layer")
         @classmethod
         def _causal(cls, layer: str | dict[str, Any]) -> str | dict[str, Any]:
             name, _ = named(LAYERS, layer)
             if not LAYERS[name].causal:
-                raise _twice(name)
+                raise _not_causal(name)
             return layer
 
     def __init__(self, config: Config, input_size: int):
@@ -73,10 +73,10 @@ class Bidirectional(TwoWayLayer):
         self.output_size = self.ahead.output_size * (2 if config.join == "concat" else 1)
 
     def _layer(self, inner: settings.Config, input_size: int) -> SequenceLayer:
-        kind: Any = LAYERS[self.inner]
-        layer: SequenceLayer = kind(inner, input_size)
+        cls: Any = LAYERS[self.inner]
+        layer: SequenceLayer = cls(inner, input_size)
         if not layer.causal:
-            raise _twice(self.inner)
+            raise _not_causal(self.inner)
         return layer
 
     def initial_state(self, batch: int) -> Ends:
@@ -98,13 +98,14 @@ class Bidirectional(TwoWayLayer):
         return taps.tap("joined", joined), Ends(last, first)
 
     def _cells(self) -> tuple[Cell, Cell] | None:
-        """Those of both directions, where each is one cell over time."""
+        """The cells of both directions, if each is a single recurrent layer."""
         if isinstance(self.ahead, Recurrent) and isinstance(self.back, Recurrent):
             return self.ahead.cell, self.back.cell
         return None
 
     def explain(self, batch: int, time: int, ragged: bool = False) -> str:
-        """Which form the inner layers would take, and why; of kernels that can, whether both share a launch."""
+        """The selected implementation of the inner layers, and why; for kernels, whether both directions share a
+        launch."""
         if cells := self._cells():
             return f"both ways: {explain_both(*cells, *example(self.ahead, batch, time, ragged))}"
         inner: Any = getattr(self.ahead, "explain", None)
@@ -112,7 +113,7 @@ class Bidirectional(TwoWayLayer):
 
 
 def reverse(x: Tensor, lengths: Lengths | None = None) -> Tensor:
-    """Each row's real positions (batch, time, ...) in opposite order; its padding stays where it is."""
+    """Reverses the real positions of each row (batch, time, ...); padding stays in place."""
     if lengths is None:
         return x.flip(1)
     places = torch.arange(x.shape[1], device=x.device)
@@ -121,6 +122,6 @@ def reverse(x: Tensor, lengths: Lengths | None = None) -> Tensor:
     return x[torch.arange(len(x), device=x.device).unsqueeze(1), places]
 
 
-def _twice(name: str) -> ConfigError:
+def _not_causal(name: str) -> ConfigError:
     causal = ", ".join(name for name in LAYERS if LAYERS[name].causal)
-    return ConfigError(f"bidirectional: layer {name!r} already sees both sides; it is built from one of {causal}")
+    return ConfigError(f"bidirectional: layer {name!r} is already bidirectional; use one of {causal}")

@@ -1,4 +1,4 @@
-"""Causal convolution over time: plain, dilated (a stack of them is a TCN, Bai et al., 2018), gated (Dauphin et al.)."""
+"""Causal convolution over time: plain, dilated (TCN; Bai et al., 2018), gated (GLU; Dauphin et al., 2017)."""
 
 from typing import ClassVar, Literal
 
@@ -18,36 +18,37 @@ ACTIVATIONS = {"linear": lambda x: x, "relu": torch.relu, "gelu": nn.functional.
 
 @LAYERS.register("convolution")
 class Convolution(PastInputs):
-    """Causal convolution over time, dilated and gated if asked (TCN, gated convolutional network).
+    """Causal convolution over time, optionally dilated and gated (TCN, gated convolutional network).
 
-    A stack with dilation 1, 2, 4, ... and `residual: true` sees twice as far with each layer (Bai et al., 2018).
+    In a stack with dilation 1, 2, 4, ... and `residual: true`, the receptive field doubles with each layer (Bai et al.,
+    2018).
     """
 
     traits: ClassVar = Traits(
-        idea="an output is the same function of its last few inputs everywhere, so all times are computed at once",
-        limitation="what lies further back than kernel_size and dilation reach is not seen at all",
+        idea="the same function of the last few inputs at every position, so all positions are computed in parallel",
+        limitation="sees nothing beyond its receptive field, kernel_size and dilation",
         training="3·stepping; all positions at once",
         stepping="kernel_size·input·width; twice if gated",
         state="(kernel_size − 1)·dilation·input",
     )
     sites: ClassVar = {
-        "gate": "share of the value that is let through; if gated",
+        "gate": "gate of the value; if gated",
         "hidden": "the output",
     }
 
     class Config(settings.Config):
         hidden_size: int = Field(0, ge=0)
-        """Width of the output; 0 takes the model's hidden_size."""
+        """Width of the output; 0: the model's hidden_size."""
         kernel_size: int = Field(3, ge=1)
-        """How many inputs an output sees, its own among them."""
+        """Kernel size: inputs per output, including its own."""
         dilation: int = Field(1, ge=1)
-        """How far apart these inputs are."""
+        """Distance between these inputs."""
         gated: bool = False
-        """Multiply by a gate of the same inputs (GLU; Dauphin et al., 2017)."""
+        """Gated linear unit: multiply by a sigmoid gate of the same inputs (GLU; Dauphin et al., 2017)."""
         activation: Literal["linear", "relu", "gelu", "tanh"] | None = None
-        """What bends the convolved value; null is relu, or linear where there is a gate."""
+        """Activation of the convolved value; null: relu, or linear with a gate."""
         bias: bool = True
-        """Whether a bias vector is added."""
+        """Add a bias."""
 
     def __init__(self, config: Config, input_size: int):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Attention over another sequence: each position reads from a source, whose keys and values are the state."""
+"""Cross-attention: each position attends to a source, whose keys and values are the state."""
 
 from typing import ClassVar, NamedTuple
 
@@ -14,32 +14,32 @@ from elman.shapes import Lengths, Sequence, Step
 
 
 class Source(NamedTuple):
-    """What can be read, the same for all positions of a row; padding gives nothing."""
+    """Keys and values of the source, the same for all positions of a row."""
 
     keys: Tensor  # (batch, kv_heads, places, head_size)
     values: Tensor
-    lengths: Tensor  # (batch,): real places
+    lengths: Tensor  # (batch,): real positions
 
     def fixed(self, more: int) -> "Source":
-        """A copy of it, with padding up to a power of two, so that sources of similar length share one graph."""
+        """A copy padded to a power of two, so that sources of similar length share one CUDA graph."""
         places = self.keys.shape[2]
         padding = (0, 0, 0, (1 << (places - 1).bit_length()) - places)
         return Source(F.pad(self.keys, padding), F.pad(self.values, padding), self.lengths.clone())
 
 
 class CrossAttention(HeadedLayer):
-    """Every position reads from a source, weighted by how well its places fit (Bahdanau et al., 2015).
+    """Attention over a source sequence (Bahdanau et al., 2015).
 
-    The source is as wide as the input. `read` makes a state of it, which no position changes: so all laws of a sequence
-    layer hold, and rows of the state can be taken like those of any other. The initial state is a source of nothing.
-    Not in LAYERS, since only decoders have a source.
+    The source is as wide as the input. `read` makes a state of it, which steps do not change, so the laws of a sequence
+    layer hold and rows of the state can be selected. The initial state is an empty source. Not in LAYERS, because only
+    decoders have a source.
     """
 
     name: ClassVar = "cross-attention"
     sites: ClassVar = {
         **HeadedLayer.sites,
-        "scores": "how well places of the source fit: (time, heads, places), -inf at padding",
-        "weights": "share of each place of the source in what is read, laid out like the scores (α)",
+        "scores": "attention scores of source positions: (time, heads, places), -inf at padding",
+        "weights": "attention weights of source positions, laid out like the scores (α)",
     }
 
     class Config(HeadsConfig):
@@ -47,8 +47,8 @@ class CrossAttention(HeadedLayer):
         def _no_positions(self) -> "CrossAttention.Config":
             if self.positions != "none":
                 raise ValueError(
-                    f"positions {self.positions} tell distances within one sequence, and a source is another; "
-                    "leave them out here and give them to encoder and decoder"
+                    f"positions {self.positions} encode distances within one sequence, but the source is another; "
+                    "remove them here and set them in encoder and decoder"
                 )
             return self
 
@@ -58,22 +58,22 @@ class CrossAttention(HeadedLayer):
         return Source(places, places, torch.zeros(batch, dtype=torch.long, device=places.device))
 
     def read(self, source: Sequence, lengths: Lengths | None = None) -> Source:
-        """The state in which every position sees this source."""
+        """The state for a source: its keys and values."""
         batch, places, _ = source.shape
         if places == 0:
             return self.initial_state(batch)
         lengths = torch.full((batch,), places) if lengths is None else lengths
         lengths = lengths.to(source.device)
         if self.config.projections:
-            together = self._part(source, slice(self.heads * self.head_size, None))
-            key, value = together.unflatten(-1, (-1, self.head_size)).chunk(2, 2)
+            projected = self._part(source, slice(self.heads * self.head_size, None))
+            key, value = projected.unflatten(-1, (-1, self.head_size)).chunk(2, 2)
         else:
             key = value = source.unsqueeze(2)
         if self.config.query_key_norm:
             key = self.key_norm(key).to(key.dtype)
         key, value = tap("key", key), tap("value", value)
         real = torch.arange(places, device=source.device) < lengths.unsqueeze(1)
-        value = value.masked_fill(~real[:, :, None, None], 0)  # a row without a source looks at padding, in vain
+        value = value.masked_fill(~real[:, :, None, None], 0)  # rows with an empty source attend to zeros
         return Source(key.transpose(1, 2), value.transpose(1, 2), lengths)
 
     def forward(
@@ -99,6 +99,6 @@ class CrossAttention(HeadedLayer):
         return outputs.squeeze(1), state
 
     def _part(self, x: Tensor, rows: slice) -> Tensor:
-        """Queries are made of the input, keys and values of the source, by parts of one matrix."""
+        """Queries project the input, keys and values the source, with parts of one weight matrix."""
         weight, bias = self.from_input.weight, self.from_input.bias
         return F.linear(x, weight[rows], None if bias is None else bias[rows])

@@ -1,4 +1,4 @@
-"""Mixture of experts: a router sends each token through a few of many feed-forward networks."""
+"""Mixture of experts (MoE): a router sends each token to a few of many feed-forward networks."""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from elman import config as settings
-from elman.layers.base import LAYERS
+from elman.layers.base import LAYERS, at_least_float32
 from elman.layers.feedforward import FeedForward, Network, Pointwise, SwiGLU
 from elman.ops.host_sync import may_sync, traced
 from elman.ops.taps import tap
@@ -20,35 +20,35 @@ from elman.shapes import Lengths, Sequence
 
 @LAYERS.register("experts")
 class Experts(Pointwise):
-    """Each token is worked on by the few experts that a router chooses (Jiang et al., 2024).
+    """Mixture of experts with top-k routing (Jiang et al., 2024).
 
-    No expert is ever full: no token is dropped.
+    Experts have no capacity limit, so no token is dropped.
     """
 
     traits: ClassVar = Traits(
-        idea="knows as much as all experts, and costs as much as the few that a router chooses",
-        limitation="it sees no other position; experts that nobody chooses learn nothing but for the balance loss",
+        idea="capacity of all experts at the cost of the few that the router selects",
+        limitation="no mixing over time; unselected experts do not learn, except through the balancing loss",
         training="experts_per_token·inside/num_experts + 3·width·num_experts",
         stepping="experts_per_token·inside/num_experts + width·num_experts",
         state="0",
     )
     sites: ClassVar = {
-        "router.probabilities": "how much the router favours each expert: (time, num_experts)",
-        "router.choices": "numbers of the chosen experts, the best first: (time, experts_per_token)",
-        "router.shares": "share of each chosen expert in the output; they sum to one",
+        "router.probabilities": "routing probabilities: (time, num_experts)",
+        "router.choices": "indices of the selected experts, best first: (time, experts_per_token)",
+        "router.shares": "weights of the selected experts in the output; they sum to one",
     }
 
     class Config(settings.Config):
         num_experts: int = Field(8, ge=1)
-        """How many networks there are."""
+        """Number of experts."""
         experts_per_token: int = Field(2, ge=1)
-        """How many of them work on each token."""
+        """Number of experts per token (top-k)."""
         expert: Literal["swiglu", "feedforward"] = "swiglu"
-        """What an expert is."""
+        """Type of the experts."""
         inner_size: int = Field(0, ge=0)
-        """Inner units of each expert; 0 takes what its kind does."""
+        """Inner units of each expert; 0: the default of its type."""
         balance_weight: float = Field(0.01, ge=0)
-        """Weight of the balance loss in `auxiliary_loss`."""
+        """Weight of the load balancing loss in `auxiliary_loss`."""
 
         @model_validator(mode="after")
         def _enough(self) -> "Experts.Config":
@@ -64,23 +64,24 @@ class Experts(Pointwise):
         self.config = config
         self.input_size = self.output_size = input_size
         self.router = nn.Linear(input_size, config.num_experts, bias=False)
-        kind: Callable[..., Network] = {"swiglu": SwiGLU, "feedforward": FeedForward}[config.expert]
-        inner = kind.Config(inner_size=config.inner_size)  # type: ignore[attr-defined]
-        self.experts = nn.ModuleList(kind(inner, input_size) for _ in range(config.num_experts))
+        cls: Callable[..., Network] = {"swiglu": SwiGLU, "feedforward": FeedForward}[config.expert]
+        inner = cls.Config(inner_size=config.inner_size)  # type: ignore[attr-defined]
+        self.experts = nn.ModuleList(cls(inner, input_size) for _ in range(config.num_experts))
         self.balance_loss: Tensor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "balance_loss": None}  # a copy has no graph to go back through
+        return {**self.__dict__, "balance_loss": None}  # a copy has no autograd graph
 
     @property
     def auxiliary_loss(self) -> Tensor | None:
-        """To be added to the mean loss of a token, after a forward pass in training; else nothing."""
+        """Weighted load balancing loss of the last training forward pass, to be added to the mean token loss; else
+        None."""
         return None if self.balance_loss is None else self.config.balance_weight * self.balance_loss
 
     def forward(
         self, x: Sequence, state: Tensor | None = None, lengths: Lengths | None = None
     ) -> tuple[Sequence, Tensor]:
-        """Also leaves `balance_loss` of the real positions, in training."""
+        """In training it also sets `balance_loss` over real positions."""
         probabilities, choices = self.route(x)
         self.balance_loss = None
         if self.training and torch.is_grad_enabled():
@@ -91,22 +92,23 @@ class Experts(Pointwise):
         return self._mix(x, *self.route(x))
 
     def route(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Probabilities (..., num_experts), in float32 at least, and the chosen experts (..., experts_per_token)."""
-        logits = self.router(x)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        probabilities = tap("router.probabilities", logits.softmax(-1))
+        """Routing probabilities (..., num_experts), in at least float32, and the selected experts (...,
+        experts_per_token)."""
+        probabilities = tap("router.probabilities", at_least_float32(self.router(x)).softmax(-1))
         choices = probabilities.topk(self.config.experts_per_token, dim=-1).indices
         return probabilities, tap("router.choices", choices)
 
     def _mix(self, x: Tensor, probabilities: Tensor, choices: Tensor) -> Tensor:
         shares = probabilities.gather(-1, choices)
         shares = tap("router.shares", shares / shares.sum(-1, keepdim=True))
-        way = self._by_number if traced() else self._by_chosen if may_sync() else self._by_all
-        outputs = way(x, choices)
+        compute = (
+            self._by_gathered_weights if traced() else self._by_sorted_tokens if may_sync() else self._by_dense_experts
+        )
+        outputs = compute(x, choices)
         return (outputs * shares.unsqueeze(-1).to(outputs.dtype)).sum(-2)
 
-    def _by_chosen(self, x: Tensor, choices: Tensor) -> Tensor:
-        """Tokens sorted by expert, each expert over its own, and all put back in place."""
+    def _by_sorted_tokens(self, x: Tensor, choices: Tensor) -> Tensor:
+        """Sorts tokens by expert, runs each expert on its own tokens, and restores the order."""
         order = choices.flatten().argsort(stable=True)
         counts = choices.flatten().bincount(minlength=len(self.experts)).tolist()
         sorted_tokens = x.flatten(0, -2)[order // choices.shape[-1]]
@@ -114,13 +116,13 @@ class Experts(Pointwise):
         outputs = torch.cat([expert.to_output(expert.inner(part)) for expert, part in parts])  # type: ignore[operator]
         return outputs[order.argsort()].view(*choices.shape, self.output_size)
 
-    def _by_all(self, x: Tensor, choices: Tensor) -> Tensor:
-        """The same, each expert over every token: more work, but nobody has to wait for the choices."""
+    def _by_dense_experts(self, x: Tensor, choices: Tensor) -> Tensor:
+        """Runs each expert on every token: more work, but no host synchronization."""
         outputs = torch.stack([expert.to_output(expert.inner(x)) for expert in self.experts], -2)  # type: ignore[operator]
         return outputs.gather(-2, choices.unsqueeze(-1).expand(*choices.shape, self.output_size))
 
-    def _by_number(self, x: Tensor, choices: Tensor) -> Tensor:
-        """The same whoever is chosen, as a tracer needs it: weights picked by number from a table of all experts'."""
+    def _by_gathered_weights(self, x: Tensor, choices: Tensor) -> Tensor:
+        """Form for tracing: gathers weights from stacked tables of all experts, independent of the routing."""
         first: Any = self.experts[0]
         names = [name for name, _ in first.named_parameters()]
         tables = {name: torch.stack([attrgetter(name)(expert) for expert in self.experts]) for name in names}
@@ -131,9 +133,10 @@ class Experts(Pointwise):
 
 
 def balance(probabilities: Tensor, choices: Tensor, lengths: Lengths | None = None) -> Tensor:
-    """experts × Σ (share of tokens sent to an expert) × (mean probability of it), over real positions.
+    """Load balancing loss: experts × Σ (share of tokens sent to an expert) × (its mean probability), over real
+    positions.
 
-    As in Switch (Fedus et al., 2022) and Mixtral: it is `experts_per_token` where all are used alike, and more else.
+    As in Switch (Fedus et al., 2022) and Mixtral: `experts_per_token` if all experts are used equally, else more.
     """
     experts = probabilities.shape[-1]
     sent = nn.functional.one_hot(choices, experts).sum(-2).to(probabilities.dtype)
@@ -146,7 +149,7 @@ def balance(probabilities: Tensor, choices: Tensor, lengths: Lengths | None = No
 
 
 def auxiliary_loss(model: nn.Module) -> Tensor | None:
-    """The sum over all mixtures of experts inside, each with its own weight; nothing where there are none."""
+    """Sum of the weighted auxiliary losses of all mixtures of experts in a model; None if there are none."""
     losses = [layer.auxiliary_loss for layer in model.modules() if isinstance(layer, Experts)]
     found = [loss for loss in losses if loss is not None]
     return torch.stack(found).sum() if found else None

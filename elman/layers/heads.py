@@ -1,4 +1,4 @@
-"""What every attention layer has: heads with queries, keys and values, a score between them, and positions."""
+"""Base of attention layers: projections to heads, score, positions."""
 
 from typing import ClassVar, Literal
 
@@ -15,49 +15,50 @@ from elman.ops.positions import alibi_slopes, rotary_angles, rotate
 from elman.ops.taps import tap
 from elman.shapes import Sequence
 
-USUAL_SIZE = 64  # units of a head where nothing else is asked
+DEFAULT_SIZE = 64  # units per head
 
 
 class HeadsConfig(settings.Config):
     num_heads: int = Field(0, ge=0)
-    """Heads that look on their own; 0 takes as many of at least 64 units as split the width."""
+    """Number of query heads; 0: as many of at least 64 units as divide the width."""
     kv_heads: int = Field(0, ge=0)
-    """Heads of keys and values, each shared by several that look (grouped attention); 0 takes num_heads."""
+    """Number of key-value heads, shared by groups of query heads (grouped-query attention); 0: num_heads."""
     head_size: int = Field(0, ge=0)
-    """Units of a head; 0 takes width / num_heads."""
+    """Units per head; 0: width / num_heads."""
     score: ScoreKind = "scaled"
-    """How a key is compared with a query: q·k, q·k / √size, bilinear q·W·k or additive v·tanh(W q + U k)."""
+    """Score of query and key: q·k, q·k / √size, bilinear q·W·k or additive v·tanh(W q + U k)."""
     positions: Literal["none", "rotary", "alibi"] = "none"
-    """How order shows: not at all, by rotating queries and keys, or by taking from scores with distance."""
+    """Position encoding: none, rotary embeddings (RoPE), or linear biases by distance (ALiBi)."""
     rotary_base: float = Field(10_000.0, gt=1)
-    """The slowest pair of units turns once in about 2π times this many positions."""
+    """Base of rotary embeddings: the slowest pair of units has a period of about 2π times this many positions."""
     bias: bool = False
-    """Whether the projections have bias vectors."""
+    """Bias of the projections."""
     query_key_norm: bool = False
-    """Bring queries and keys of each head to one length (RMS norm) before they are compared."""
+    """Query-key normalization: RMS norm of the queries and keys of each head."""
     projections: bool = True
-    """Learned queries, keys, values and output; false takes the input for all, in one head: Σ softmax(x·x') x'."""
+    """Learned query, key, value and output projections; false: plain attention over inputs with one head, Σ
+    softmax(x·x') x'."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Share of the weights dropped in training."""
+    """Dropout on attention weights."""
 
     @model_validator(mode="after")
     def _plain_has_one_head(self) -> "HeadsConfig":
         if not self.projections and (self.num_heads > 1 or self.kv_heads > 1 or self.head_size or self.bias):
             raise ValueError(
-                "without projections attention has one head as wide as its input and no biases; "
-                "leave out num_heads, kv_heads, head_size and bias, or set projections: true"
+                "attention without projections has one head as wide as its input and no biases; "
+                "remove num_heads, kv_heads, head_size and bias, or set projections: true"
             )
         return self
 
 
 class HeadedLayer(SequenceLayer):
-    """Projects to heads and back; a subclass says who sees whom."""
+    """Projections to heads and back; subclasses define the attention pattern."""
 
     sites: ClassVar = {
-        "query": "what each head looks for: (time, heads, size), as scored (q)",
-        "key": "what each position offers: (time, kv_heads, size), as scored (k)",
-        "value": "what each position gives (v)",
-        "read": "what each head reads: (time, heads, size)",
+        "query": "queries: (time, heads, size), after norm and rotation (q)",
+        "key": "keys: (time, kv_heads, size), after norm and rotation (k)",
+        "value": "values (v)",
+        "read": "outputs of the heads: (time, heads, size)",
     }
 
     def __init__(self, config: HeadsConfig, input_size: int):
@@ -66,13 +67,13 @@ class HeadedLayer(SequenceLayer):
         self.input_size = self.output_size = input_size
         self.heads, self.kv_heads, self.head_size = head_sizes(config, input_size)
         if config.projections:
-            together = (self.heads + 2 * self.kv_heads) * self.head_size
-            self.from_input = nn.Linear(input_size, together, bias=config.bias)
+            width = (self.heads + 2 * self.kv_heads) * self.head_size
+            self.from_input = nn.Linear(input_size, width, bias=config.bias)
             self.to_output = nn.Linear(self.heads * self.head_size, input_size, bias=config.bias)
         self.score = Score(config.score, self.heads, self.head_size)
         if config.query_key_norm:
             self.query_norm, self.key_norm = RMSNorm(self.head_size), RMSNorm(self.head_size)
-        # also tells device and precision of the layer, which may have no parameters
+        # a buffer, because the layer may have no parameters but needs a device and dtype
         slopes = alibi_slopes(self.heads) if config.positions == "alibi" else torch.zeros(())
         self.register_buffer("slopes", slopes, persistent=False)
         self.slopes: Tensor
@@ -88,7 +89,7 @@ class HeadedLayer(SequenceLayer):
             query, key = self.query_norm(query).to(query.dtype), self.key_norm(key).to(key.dtype)
         if self.config.positions == "rotary":
             if answers_at_once(seen) and bool((seen == seen[:1]).all()):
-                seen = seen[:1]  # one row of angles does for all
+                seen = seen[:1]  # one row of angles for all
             places = seen.unsqueeze(1) + torch.arange(x.shape[1], device=x.device)
             angles = rotary_angles(places.unsqueeze(2), self.head_size, self.config.rotary_base)
             query, key = rotate(query, *angles), rotate(key, *angles)
@@ -96,13 +97,13 @@ class HeadedLayer(SequenceLayer):
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 
     def join(self, read: Tensor) -> Sequence:
-        """What the heads read, (batch, heads, time, size), as the output."""
+        """The layer's output from the heads' outputs (batch, heads, time, size)."""
         read = tap("read", read.transpose(1, 2)).flatten(2)
         return self.to_output(read) if self.config.projections else read
 
     @property
     def by_distance(self) -> Tensor | None:
-        """What each head takes from a score for a step of distance, if order shows that way."""
+        """ALiBi slopes, if enabled."""
         return self.slopes if self.config.positions == "alibi" else None
 
     @property
@@ -110,12 +111,12 @@ class HeadedLayer(SequenceLayer):
         return self.config.dropout if self.training else 0.0
 
     def explain(self, batch: int, time: int, ragged: bool = False) -> str:
-        """Which form of attention such a batch would take, and why; rows of unequal length change nothing."""
+        """The selected implementation of attention, and why; padding does not matter."""
         return explain(self.slopes.new_empty(batch, self.heads, time, self.head_size), self.score)
 
 
 def head_sizes(config: HeadsConfig, width: int) -> tuple[int, int, int]:
-    """Heads that look, heads of keys and values, and units of each; or an error that says what would work."""
+    """Number of query heads, number of key-value heads, units per head; or an error with valid values."""
     even = config.positions == "rotary"
     shared = config.kv_heads or 1
     if not config.projections or config.head_size:
@@ -124,22 +125,24 @@ def head_sizes(config: HeadsConfig, width: int) -> tuple[int, int, int]:
     else:
         works = [n for n in range(1, width + 1) if width % n == 0 and n % shared == 0 and not (even and width // n % 2)]
         some = (
-            f"num_heads of {', '.join(map(str, works[:12]))} would do, or set head_size" if works else "set head_size"
+            f"num_heads of {', '.join(map(str, works[:12]))} is possible, or set head_size"
+            if works
+            else "set head_size"
         )
-        heads = config.num_heads or max((n for n in works if n <= width // USUAL_SIZE), default=min(works, default=1))
+        heads = config.num_heads or max((n for n in works if n <= width // DEFAULT_SIZE), default=min(works, default=1))
         if width % heads:
             raise ConfigError(f"attention: width {width} does not split into {heads} heads of even size; {some}")
         size = width // heads
         if even and size % 2:
             raise ConfigError(
-                f"attention: rotary positions turn pairs of units, but width {width} in {heads} heads gives {size} "
+                f"attention: rotary positions rotate pairs of units, but width {width} in {heads} heads gives {size} "
                 f"units each; {some}"
             )
     if even and size % 2:
-        raise ConfigError(f"attention: rotary positions turn pairs of units, so {size} units of a head must be even")
+        raise ConfigError(f"attention: rotary positions rotate pairs of units, so head_size {size} must be even")
     if heads % shared:
         raise ConfigError(
-            f"attention: {heads} heads do not share {shared} heads of keys and values evenly; "
-            f"kv_heads of {', '.join(str(n) for n in range(1, heads + 1) if heads % n == 0)} would do"
+            f"attention: {heads} query heads cannot share {shared} key-value heads evenly; "
+            f"kv_heads of {', '.join(str(n) for n in range(1, heads + 1) if heads % n == 0)} is possible"
         )
     return heads, config.kv_heads or heads, size

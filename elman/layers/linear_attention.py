@@ -1,7 +1,7 @@
-"""Linear attention with decay: attention without softmax, whose whole past is one fading matrix for each head.
+"""Linear attention with decay: attention without softmax, whose state is one matrix per head.
 
-Fixed decays are retention (Sun et al., 2023); decays chosen from the input are gated retention (one number for each
-head, as in Mamba-2; gated linear attention, Yang et al., 2024, has one for each key).
+Fixed decays give retention (RetNet; Sun et al., 2023); input-dependent decays give gated retention (one decay per head,
+as in Mamba-2; gated linear attention, Yang et al., 2024, has one per key dimension).
 """
 
 from typing import ClassVar, Literal
@@ -13,49 +13,49 @@ from torch.nn import functional as F
 
 from elman import config as settings
 from elman.errors import ConfigError
-from elman.layers.base import LAYERS
-from elman.layers.scanned import ScanLayer, wide
+from elman.layers.base import LAYERS, at_least_float32
+from elman.layers.scanned import ScanLayer
 from elman.ops.linear_attention import linear_attention
 from elman.ops.taps import tap
 from elman.recurrence import reference
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
 
-SLOWLY = 16  # the input's decay is a sigmoid's 16th root: half open still keeps a state for dozens of steps
+DECAY_ROOT = 16  # decay = sigmoid^(1/16): a half-open gate still remembers dozens of steps
 
 
 @LAYERS.register("linear-attention")
 class LinearAttention(ScanLayer):
-    """Attention without softmax (retention, gated linear attention): each head's past is one fading matrix."""
+    """Linear attention with decay (retention, gated linear attention): one decaying matrix per head."""
 
     traits: ClassVar = Traits(
-        idea="keys write values into a matrix and queries read from it: attention whose past has a fixed size",
-        limitation="a matrix keeps about as many exact associations as keys are wide; older ones blur",
+        idea="keys write values into a matrix and queries read from it: attention with a fixed-size state",
+        limitation="a matrix holds about as many exact associations as the key width; more interfere",
         training="3·heads·head_size·(4·input + width + 2·min(length, chunk_size) + 2·head_size); chunks at once",
         stepping="heads·head_size·(4·input + width + 3·head_size)",
         state="heads·head_size²",
     )
     sites: ClassVar = {
-        "query": "what each head looks for (q)",
-        "key": "where each head writes (k)",
-        "value": "what each head writes (v)",
-        "decay": "share of each head's matrix that is kept (γ)",
+        "query": "queries (q)",
+        "key": "keys (k)",
+        "value": "values (v)",
+        "decay": "decay of each head's matrix (γ)",
         "state": "each head's matrix (S)",
-        "gate": "share of each head's answer let out, after SiLU (g)",
+        "gate": "output gate of each head, after SiLU (g)",
         "output": "the layer's output",
     }
 
     class Config(settings.Config):
         hidden_size: int = Field(0, ge=0)
-        """Width of the output; 0 takes the model's hidden_size."""
+        """Width of the output; 0: the model's hidden_size."""
         num_heads: int = Field(4, ge=1)
-        """Independent matrices, each with a decay of its own."""
+        """Number of heads, each with its own decay."""
         head_size: int = Field(0, ge=0)
-        """Width of each head's queries, keys and values; 0 takes hidden_size / num_heads."""
+        """Width of queries, keys and values per head; 0: hidden_size / num_heads."""
         decay: Literal["fixed", "input"] = "input"
-        """One constant for each head (1 − 2⁻⁵, 1 − 2⁻⁶, …), or chosen from the input at each step."""
+        """Decay per head: fixed (1 − 2⁻⁵, 1 − 2⁻⁶, …), or computed from the input at each step."""
         chunk_size: int = Field(64, ge=1)
-        """Steps attended to at once: changes speed and memory, not the result."""
+        """Chunk size of the parallel form: affects speed and memory, not the result."""
 
     def __init__(self, config: Config, input_size: int):
         super().__init__()
@@ -78,7 +78,7 @@ class LinearAttention(ScanLayer):
 
     def parallel(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
         query, key, value, gate, log_decay = self._parts(x)
-        if lengths is not None:  # nothing written and nothing faded leaves the state as it is
+        if lengths is not None:  # zero keys and decay 1 leave the state unchanged at padding
             real = torch.arange(x.shape[1], device=x.device) < lengths.to(x.device).unsqueeze(1)
             key = torch.where(real[..., None, None], key, 0)
             log_decay = torch.where(real.unsqueeze(-1), log_decay, 0)
@@ -92,7 +92,7 @@ class LinearAttention(ScanLayer):
         return tap("output", self._out(x, y, tap("gate", gate))), state
 
     def walk(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
-        """As `advance`, but only the state step by step: all else depends on the input alone."""
+        """Like `advance` for a sequence: only the state is updated step by step."""
         query, key, value, gate, decay = self._tapped(x)
         drive = torch.cat([query, key, value, decay.unsqueeze(-1)], -1)
         y, state = reference.run(_Matrices(self.head_size), drive, state, lengths)
@@ -104,29 +104,31 @@ class LinearAttention(ScanLayer):
         return query, key, value, gate, tap("decay", log_decay.exp())
 
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Query, key, value and gate (..., heads, head size), logarithm of the decay (..., heads)."""
+        """Query, key, value and gate (..., heads, head size), log decay (..., heads)."""
         query, key, value, gate = self.enter(x).unflatten(-1, (4, self.heads, self.head_size)).unbind(-3)
         if self.fade is None:
             each = 1 - 2.0 ** -(5 + torch.arange(self.heads, dtype=torch.float64, device=x.device))
-            log_decay = each.log().to(wide(x).dtype).expand(*x.shape[:-1], -1)
+            log_decay = each.log().to(at_least_float32(x).dtype).expand(*x.shape[:-1], -1)
         else:
-            log_decay = F.logsigmoid(wide(self.fade(x))) / SLOWLY
-        return wide(query) * self.head_size**-0.5, wide(key), wide(value), F.silu(gate), log_decay
+            log_decay = F.logsigmoid(at_least_float32(self.fade(x))) / DECAY_ROOT
+        query, key, value = (at_least_float32(part) for part in (query, key, value))
+        return query * self.head_size**-0.5, key, value, F.silu(gate), log_decay
 
     def _out(self, x: Tensor, y: Tensor, gate: Tensor) -> Tensor:
-        """Each head's answer with its size taken out: it would grow with the number of tokens that were not faded."""
+        """Normalizes each head's output, whose scale would grow with the number of tokens in the state, and
+        projects."""
         answers = F.rms_norm(y, (self.head_size,), eps=1e-5).to(x.dtype)
         return self.leave((answers * gate).flatten(-2))
 
 
 def fade_and_write(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """One step of all heads: what the query reads from the new state, and that state."""
+    """One step of all heads: the read-out for the query, and the new state."""
     state = tap("state", decay[..., None, None] * state + key.unsqueeze(-1) * value.unsqueeze(-2))
     return (state * query.unsqueeze(-1)).sum(-2), state
 
 
 class _Matrices:
-    """The plain loop over the heads' matrices; its drive holds query, key, value and decay one after the other."""
+    """The reference loop over the heads' matrices; its input concatenates query, key, value and decay."""
 
     def __init__(self, hidden_size: int):
         self.hidden_size = hidden_size

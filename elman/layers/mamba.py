@@ -1,4 +1,4 @@
-"""Mamba (Gu & Dao, 2023): a state space that chooses, at each step, what to write, what to keep and what to read.
+"""Mamba (Gu & Dao, 2023): a selective state space, whose step size, write and read depend on the input.
 
 | word | symbol | name in Hugging Face's MambaMixer |
 |---|---|---|
@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman import config as settings
-from elman.layers.base import LAYERS
-from elman.layers.scanned import LinearState, ScanLayer, wide
+from elman.layers.base import LAYERS, at_least_float32
+from elman.layers.scanned import LinearState, ScanLayer
 from elman.ops.selective import FORMS, Selection, selective_scan
 from elman.ops.short_convolution import short_convolution
 from elman.ops.taps import tap
@@ -37,7 +37,7 @@ HUGGING_FACE = {
     "D": "skip",
     "out_proj": "leave",
 }
-"""Their names of parameters (or the modules that hold them) and ours; shapes are equal."""
+"""Their parameter (or module) names and ours; shapes are equal."""
 
 
 class MambaState(NamedTuple):
@@ -47,14 +47,14 @@ class MambaState(NamedTuple):
 
 @LAYERS.register("mamba")
 class Mamba(ScanLayer):
-    """Selective state space (Gu & Dao, 2023): step size, write and read depend on the input; a gate on the way out.
+    """Selective state space (Gu & Dao, 2023): input-dependent step size, write and read, with an output gate.
 
-    Training computes states twice, so as not to keep them.
+    Training recomputes states in the backward pass instead of storing them.
     """
 
     traits: ClassVar = Traits(
-        idea="a linear state that chooses from the input what to write, keep and read, so time is one parallel scan",
-        limitation="the past is squeezed into a fixed size: it cannot look up what it did not choose to keep",
+        idea="a linear recurrence with input-dependent write, decay and read, so time is one parallel scan",
+        limitation="a fixed-size state: it cannot look up what it did not keep",
         training="3·inner·(2·input + width + kernel_size + 2·rank + 8·state_size); all positions at once",
         stepping="inner·(2·input + width + kernel_size + 2·rank + 6·state_size); inner is expand·width, rank step_rank",
         state="inner·(state_size + kernel_size − 1)",
@@ -63,34 +63,34 @@ class Mamba(ScanLayer):
     forms = FORMS
     sites: ClassVar = {
         "convolved": "input after the short convolution (x)",
-        "delta": "step size, chosen from the input: large writes, small keeps (Δ)",
-        "write": "how the input enters the state, shared by all channels (B)",
-        "read": "how the output is read from the state, shared by all channels (C)",
-        "decay": "share of the state that is kept (exp ΔA)",
+        "delta": "input-dependent step size: large values write, small values keep (Δ)",
+        "write": "input vector of the state space, shared by all channels (B)",
+        "read": "output vector of the state space, shared by all channels (C)",
+        "decay": "decay of the state (exp ΔA)",
         "state": "the state space's state (h)",
-        "gate": "share of the response let out, after SiLU (z)",
+        "gate": "output gate, after SiLU (z)",
         "output": "the layer's output",
     }
 
     class Config(settings.Config):
         hidden_size: int = Field(0, ge=0)
-        """Width of the output; 0 takes the model's hidden_size."""
+        """Width of the output; 0: the model's hidden_size."""
         expand: int = Field(2, ge=1)
-        """How many times wider the inside is (d_inner = expand × hidden_size)."""
+        """Expansion factor (d_inner = expand × hidden_size)."""
         state_size: int = Field(16, ge=1)
-        """Numbers that each inner channel remembers (d_state)."""
+        """State size per inner channel (d_state)."""
         kernel_size: int = Field(4, ge=1)
-        """Steps that the short convolution sees (d_conv)."""
+        """Kernel size of the short convolution (d_conv)."""
         step_rank: int = Field(0, ge=0)
-        """Rank of the map from the input to the step sizes (dt_rank); 0 takes hidden_size / 16, rounded up."""
+        """Rank of the projection to step sizes (dt_rank); 0: hidden_size / 16, rounded up."""
         bias: bool = False
-        """Whether the ways in and out have bias vectors."""
+        """Bias of the input and output projections."""
         convolution_bias: bool = True
-        """Whether the short convolution has one."""
+        """Bias of the short convolution."""
         min_delta: float = Field(0.001, gt=0)
-        """Smallest step size at the start."""
+        """Smallest initial step size."""
         max_delta: float = Field(0.1, gt=0)
-        """Largest step size at the start."""
+        """Largest initial step size."""
 
     def __init__(self, config: Config, input_size: int):
         super().__init__()
@@ -110,7 +110,7 @@ class Mamba(ScanLayer):
         self.leave = nn.Linear(self.inner, width, bias=config.bias)
         nn.init.uniform_(self.step_size.weight, -(self.rank**-0.5), self.rank**-0.5)
         low, high = sorted((math.log(config.min_delta), math.log(config.max_delta)))
-        with torch.no_grad():  # softplus of the bias is spread between the smallest and the largest step size
+        with torch.no_grad():  # softplus(bias) is log-uniform between the step sizes
             self.step_size.bias.copy_(torch.empty(self.inner).uniform_(low, high).exp().expm1().log())
 
     def initial_state(self, batch: int) -> MambaState:
@@ -122,12 +122,12 @@ class Mamba(ScanLayer):
     def parallel(self, x: Sequence, state: MambaState, lengths: Lengths | None) -> tuple[Sequence, MambaState]:
         u, gate, seen = self._convolve(x, state)
         chosen = self._choose(u)
-        if lengths is not None:  # a step of size 0 leaves the state as it is
+        if lengths is not None:  # step size 0 leaves the state unchanged at padding
             lengths = lengths.to(x.device)
             real = torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1)
             chosen = chosen._replace(delta=torch.where(real.unsqueeze(-1), chosen.delta, 0))
         with torch.autocast(x.device.type, enabled=False):
-            y, memory = selective_scan(u, chosen, self._rate(), state.memory, wide(self.skip), gate)
+            y, memory = selective_scan(u, chosen, self._rate(), state.memory, at_least_float32(self.skip), gate)
         return self.leave(y.to(x.dtype)), MambaState(self._window(seen, lengths, state.window), memory)
 
     def advance(self, x: Step, state: MambaState) -> tuple[Step, MambaState]:
@@ -137,46 +137,47 @@ class Mamba(ScanLayer):
         delta, write, read = self._choose(u)
         delta, write, read = tap("delta", delta), tap("write", write), tap("read", read)
         decay = tap("decay", (delta.unsqueeze(-1) * self._rate()).exp())
-        memory = tap("state", decay * state.memory + (delta * wide(u)).unsqueeze(-1) * write.unsqueeze(1))
+        memory = tap("state", decay * state.memory + (delta * at_least_float32(u)).unsqueeze(-1) * write.unsqueeze(1))
         y = (memory * read.unsqueeze(1)).sum(-1)
         y = tap("output", self._out(x, u, y, tap("gate", F.silu(gate))))
         return y, MambaState(self._window(seen, None, state.window), memory)
 
     def walk(self, x: Sequence, state: MambaState, lengths: Lengths | None) -> tuple[Sequence, MambaState]:
-        """As `advance`, but only the state step by step: all else depends on the input alone."""
+        """Like `advance` for a sequence: only the state is updated step by step."""
         u, gate, seen = self._convolve(x, state)
         u = tap("convolved", u)
         delta, write, read = (tap(name, part) for name, part in self._choose(u)._asdict().items())
         decay = tap("decay", (delta.unsqueeze(-1) * self._rate()).exp())
-        new = (delta * wide(u)).unsqueeze(-1) * write.unsqueeze(2)
+        new = (delta * at_least_float32(u)).unsqueeze(-1) * write.unsqueeze(2)
         history, memory = reference.run(LinearState(self.inner), torch.stack([decay, new], 2), state.memory, lengths)
         y = (history @ read.unsqueeze(-1)).squeeze(-1)
         y = tap("output", self._out(x, u, y, tap("gate", F.silu(gate))))
         return y, MambaState(self._window(seen, lengths, state.window), memory)
 
     def _convolve(self, x: Sequence, state: MambaState) -> tuple[Sequence, Sequence, Tensor]:
-        """What enters the state space, the gate before SiLU, and all inputs of the convolution."""
+        """The input of the state space, the gate before SiLU, and all inputs of the convolution."""
         u, gate = self.enter(x).chunk(2, dim=-1)
         seen = torch.cat([state.window.to(u.dtype), u], 1)
         u = F.silu(short_convolution(seen, self.convolution.weight, self.convolution.bias))
         return u, gate, seen
 
     def _choose(self, u: Tensor) -> Selection:
-        """Step sizes (..., inner), write and read (..., state_size), in float32 at least."""
+        """Step sizes (..., inner), write and read (..., state_size), in at least float32."""
         size = self.config.state_size
         delta, write, read = self.select(u).split([self.rank, size, size], dim=-1)
-        return Selection(F.softplus(wide(self.step_size(delta))), wide(write), wide(read))
+        delta = F.softplus(at_least_float32(self.step_size(delta)))
+        return Selection(delta, at_least_float32(write), at_least_float32(read))
 
     def _rate(self) -> Tensor:
-        return -wide(self.log_rate).exp()
+        return -at_least_float32(self.log_rate).exp()
 
     def _out(self, x: Tensor, u: Tensor, y: Tensor, gate: Tensor) -> Tensor:
-        return self.leave(((y + wide(self.skip) * wide(u)) * gate).to(x.dtype))
+        return self.leave(((y + at_least_float32(self.skip) * at_least_float32(u)) * gate).to(x.dtype))
 
     def _window(self, seen: Tensor, lengths: Lengths | None, like: Tensor) -> Tensor:
-        """The last inputs that are real, of each row."""
+        """The last real inputs of each row."""
         size = like.shape[1]
         if lengths is None:
-            return seen[:, seen.shape[1] - size :].to(like.dtype, copy=True)  # a view would keep all inputs alive
+            return seen[:, seen.shape[1] - size :].to(like.dtype, copy=True)  # a view would keep all inputs in memory
         places = lengths.to(seen.device).unsqueeze(1) + torch.arange(size, device=seen.device)
         return seen.gather(1, places.unsqueeze(-1).expand(-1, -1, seen.shape[-1])).to(like.dtype)

@@ -1,4 +1,4 @@
-"""Minimal recurrent layers (Feng et al., 2024): gates see the input alone, so all of time is one parallel scan."""
+"""Minimal recurrent layers (Feng et al., 2024): gates depend on the input only, so time is one parallel scan."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -16,17 +16,17 @@ from elman.ops.taps import tap
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
 
-EXACT = 40.0  # from here on softplus(x) is x, to the last digit of float64
+EXACT = 40.0  # above it, softplus(x) == x in float64
 
 
 class Minimal(SequenceLayer):
-    """h' = keep · h + (1 - keep) · candidate, keep and candidate being functions of the input."""
+    """h' = keep · h + (1 - keep) · candidate, where keep and candidate are functions of the input."""
 
     class Config(settings.Config):
         hidden_size: int = Field(0, ge=0)
-        """Width of the state; 0 takes the model's hidden_size."""
+        """Width of the state; 0: the model's hidden_size."""
         bias: bool = True
-        """Whether the equations have bias vectors."""
+        """Use bias vectors."""
 
     parts: ClassVar[int]
 
@@ -37,7 +37,7 @@ class Minimal(SequenceLayer):
 
     @abstractmethod
     def transition(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What is kept of each unit, and what is added to it; any leading axes."""
+        """Decay and increment of each unit; any leading dimensions."""
 
     def initial_state(self, batch: int) -> Tensor:
         return self.zeros(batch, self.output_size)
@@ -50,7 +50,7 @@ class Minimal(SequenceLayer):
         return tap("hidden", history), final
 
     def explain(self, batch: int, time: int, ragged: bool = False) -> str:
-        """Which form of the scan a whole sequence would take, and why; rows of unequal length change nothing."""
+        """The selected form of the scan, and why; padding does not matter."""
         return explain(self.from_input.weight.new_empty(batch, time, self.output_size))
 
     def step(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
@@ -62,11 +62,11 @@ class Minimal(SequenceLayer):
 
 @LAYERS.register("mingru")
 class MinGRU(Minimal):
-    """minGRU (Feng et al., 2024): an update gate that does not see the past, trained by parallel scan."""
+    """minGRU (Feng et al., 2024): an update gate without recurrent input, trained by parallel scan."""
 
     traits: ClassVar = Traits(
-        idea="without the past in its gate the state is linear in itself, so all of time is one parallel scan",
-        limitation="no gate decides by what is remembered; no depth tracks parity at any length (Grazzi et al., 2024)",
+        idea="gates do not depend on the state, so the recurrence is linear and time is one parallel scan",
+        limitation="gates do not see the memory; no depth tracks parity at any length (Grazzi et al., 2024)",
         training="3·stepping; all positions at once",
         stepping="2·width·(input + 1)",
         state="width",
@@ -74,7 +74,7 @@ class MinGRU(Minimal):
     sites: ClassVar = {
         "gate.update": "share of the state that is kept (1 - z in the paper)",
         "candidate": "proposed new state (h̃)",
-        "hidden": "the state as it is shown: the output (h)",
+        "hidden": "the state, and the output (h)",
     }
     parts = 2
 
@@ -86,26 +86,26 @@ class MinGRU(Minimal):
 
 @LAYERS.register("minlstm")
 class MinLSTM(Minimal):
-    """minLSTM (Feng et al., 2024): forget and input gate that do not see the past and share one whole."""
+    """minLSTM (Feng et al., 2024): forget and input gates without recurrent input, normalized to sum to one."""
 
     traits: ClassVar = Traits(
-        idea="as minGRU, with two gates divided by their sum, so that the state keeps its scale at any length",
-        limitation="no gate decides by what is remembered; no depth tracks parity at any length (Grazzi et al., 2024)",
+        idea="minGRU with forget and input gates normalized by their sum, so that the state keeps its scale",
+        limitation="gates do not see the memory; no depth tracks parity at any length (Grazzi et al., 2024)",
         training="3·stepping; all positions at once",
         stepping="width·(3·input + 2)",
         state="width",
     )
     sites: ClassVar = {
-        "gate.forget": "share of the state that is kept, after division (f')",
-        "gate.input": "share of the candidate that is written, after division (i')",
+        "gate.forget": "normalized forget gate (f')",
+        "gate.input": "normalized input gate (i')",
         "candidate": "proposed new state (h̃)",
-        "hidden": "the state as it is shown: the output (h)",
+        "hidden": "the state, and the output (h)",
     }
     parts = 3
 
     class Config(Minimal.Config):
         forget_bias: float = 1.0
-        """Added to the forget gate's bias at the start: above 0 the state is kept until something is learned."""
+        """Added to the initial bias of the forget gate: values above 0 keep the state at first."""
 
     def __init__(self, config: Config, input_size: int):
         super().__init__(config, input_size)
@@ -115,7 +115,7 @@ class MinLSTM(Minimal):
 
     def transition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         keep, write, candidate = self.from_input(x).chunk(3, dim=-1)
-        # log f/i, also where both are too small to divide; softplus is -log of a sigmoid, without logsigmoid's copies
+        # log f/i without underflow; softplus is -log sigmoid, without logsigmoid's copies
         odds = F.softplus(-write, threshold=EXACT) - F.softplus(-keep, threshold=EXACT)
         share = torch.sigmoid(odds)  # f / (f + i)
         keep, write = tap("gate.forget", share), tap("gate.input", 1 - share)

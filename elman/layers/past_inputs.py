@@ -1,4 +1,4 @@
-"""Layers that remember only their last few inputs: the state is these inputs, as they were."""
+"""Layers whose state is their last few inputs."""
 
 from abc import abstractmethod
 
@@ -11,13 +11,13 @@ from elman.shapes import Lengths, Sequence, Step
 
 
 class PastInputs(SequenceLayer):
-    """`read` says what an output makes of its own input and the `reach` before it; before the start there are zeros."""
+    """`read` computes an output from its own input and the `reach` inputs before it, zero-padded at the start."""
 
     reach: int
 
     @abstractmethod
     def read(self, inputs: Tensor) -> Sequence:
-        """From (batch, reach + time, input_size) to (batch, time, output_size), with at least one step of time."""
+        """From (batch, reach + time, input_size) to (batch, time, output_size), time ≥ 1."""
 
     def initial_state(self, batch: int) -> Tensor:
         return self.zeros(batch, self.reach, self.input_size)

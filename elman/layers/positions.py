@@ -1,4 +1,4 @@
-"""Positions added to the input, for layers that do not see order by themselves."""
+"""Position embeddings added to the input, for layers that are insensitive to order."""
 
 from typing import ClassVar, Literal
 
@@ -16,26 +16,26 @@ from elman.shapes import Lengths, Sequence, Step
 
 @LAYERS.register("positions")
 class Positions(SequenceLayer):
-    """Adds to each token a vector that tells its place in the row."""
+    """Adds a position embedding to each token."""
 
     traits: ClassVar = Traits(
-        idea="adds to each token a vector that tells its place, for layers that do not see order",
-        limitation="learned places begin again after `context` of them; sinusoids never end",
+        idea="adds a position embedding to each token, for layers that are insensitive to order",
+        limitation="learned positions wrap around after `context`; sinusoids are unlimited",
         training="0; learned; 2·width for sinusoids",
         stepping="0; learned; 2·width for sinusoids",
         state="1",
     )
-    wrapped: ClassVar = False  # norm and shortcut are for what it is added to
-    sites: ClassVar = {"position": "the vector added for the place (p)"}
+    wrapped: ClassVar = False  # no norm and residual connection around it
+    sites: ClassVar = {"position": "position embedding (p)"}
 
     class Config(settings.Config):
         kind: Literal["learned", "sinusoidal"] = "learned"
-        """A table of vectors, or sines and cosines of falling frequency."""
+        """Learned table, or sinusoidal positions."""
         context: int = Field(1024, ge=1)
-        """Places in the table of learned positions; after the last comes the first again."""
+        """Size of the table of learned positions; longer sequences wrap around."""
         scale: float = Field(0.0, ge=0)
-        """Size of the sinusoids, and of learned vectors at first; 0 takes 1 / √width, which fits word vectors of length
-        one."""
+        """Amplitude of the sinusoids, or initial scale of learned vectors; 0: 1 / √width, which fits word embeddings of
+        length one."""
 
     def __init__(self, config: Config, input_size: int):
         super().__init__()
@@ -45,12 +45,12 @@ class Positions(SequenceLayer):
         if config.kind == "learned":
             self.table = nn.Embedding(config.context, input_size)
             nn.init.normal_(self.table.weight, std=scale)
-        # tells the device of the layer, which may have no parameters
+        # a buffer, because the layer may have no parameters but needs a device
         self.register_buffer("scale", torch.tensor(scale), persistent=False)
         self.scale: Tensor
 
     def initial_state(self, batch: int) -> Tensor:
-        """Tokens that each row has seen: none."""
+        """The number of tokens seen by each row: zero."""
         return torch.zeros(batch, dtype=torch.long, device=self.scale.device)
 
     def forward(

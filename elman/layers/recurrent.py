@@ -1,4 +1,4 @@
-"""A recurrent network is one generic layer around a cell; every cell is a layer of its own name."""
+"""The generic recurrent layer around a cell; every registered cell becomes a layer of the same name."""
 
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from elman.shapes import Lengths, Sequence, State, Step
 
 
 class Recurrent(SequenceLayer):
-    """One cell over time. Its subclasses, one for each cell, are made when the cell is registered."""
+    """A cell over time. A subclass is created for each registered cell."""
 
     cell_class: ClassVar[type[Cell]]
 
@@ -40,12 +40,12 @@ class Recurrent(SequenceLayer):
             return self.cell.step(self.cell.drive(x), state)
 
     def explain(self, batch: int, time: int, ragged: bool = False) -> str:
-        """Which form of the recurrence such a batch would take, and why."""
+        """The selected form of the recurrence for such a batch, and why."""
         return explain(self.cell, *example(self, batch, time, ragged))
 
 
 def example(layer: SequenceLayer, batch: int, time: int, ragged: bool) -> tuple[Sequence, Lengths | None]:
-    """A batch to ask about: its numbers do not matter; if ragged, its rows are not all full."""
+    """An example batch for `explain`; ragged: with padding."""
     x = next(layer.parameters()).new_empty(batch, time, layer.input_size)
     return x, torch.full((batch,), time - 1) if ragged else None
 

@@ -1,4 +1,4 @@
-"""Several recurrent layers of one kind as one layer: any cell by name, dropout in between."""
+"""Several recurrent layers of one cell as one layer, with dropout in between."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -19,11 +19,11 @@ from elman.shapes import Lengths, Sequence, State, Step
 
 @LAYERS.register("recurrent")
 class RecurrentStack(SequenceLayer):
-    """Any cell, one or more layers of it, with dropout in between."""
+    """One or more layers of any cell, with dropout in between."""
 
     traits: ClassVar = Traits(
-        idea="several layers of one cell as one layer: each reads what the one below has made of the text",
-        limitation="as its cell; layers wait for each other",
+        idea="several layers of one cell as one layer",
+        limitation="as its cell; layers run one after another",
         training="inside; one step after another",
         stepping="inside",
         state="inside",
@@ -31,13 +31,13 @@ class RecurrentStack(SequenceLayer):
 
     class Config(settings.Config):
         cell: str | dict[str, Any] = "lstm"
-        """A cell by name, or with its settings: {gru: {reset: before}}."""
+        """A cell by name, or with settings: {gru: {reset: before}}."""
         hidden_size: int = Field(0, ge=0)
-        """Width of the state; 0 takes the model's hidden_size."""
+        """Width of the state; 0: the model's hidden_size."""
         num_layers: int = Field(1, ge=1)
-        """How many layers stand on each other."""
+        """Number of layers."""
         dropout: float = Field(0.0, ge=0, lt=1)
-        """Share of units dropped between layers in training, the same ones at all times of a row."""
+        """Locked (variational) dropout between layers: one mask per row for all time steps."""
 
         @field_validator("cell")
         @classmethod

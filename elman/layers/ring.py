@@ -1,7 +1,7 @@
-"""Attention's past in memory that stays where it is: each step writes over what has just fallen out of sight.
+"""KV cache as a ring buffer, updated in place: each step overwrites the oldest position.
 
-A plain state is a value, so each step builds the next one anew. That is right for training, branching and storing; a
-captured graph needs the same addresses at each step, and a long text would copy its whole past for every token.
+Other states are immutable values, so each step creates a new one, which suits training, branching and storing. A CUDA
+graph needs fixed addresses, and long generation should not copy the cache for every token.
 """
 
 from typing import NamedTuple
@@ -11,37 +11,37 @@ from torch import Tensor
 
 
 class Ring(NamedTuple):
-    """The last positions of each row, at the same places in all rows. A step changes it, unlike any other state."""
+    """KV cache of the last positions, at the same index in all rows. Unlike other states, steps modify it."""
 
     keys: Tensor  # (batch, kv_heads, places, head_size)
     values: Tensor
     seen: Tensor  # (batch,): positions since the start
-    place: Tensor  # (batch,): where the next position goes, one number for all rows
+    place: Tensor  # (batch,): slot of the next position, equal in all rows
 
     def write(self, key: Tensor, value: Tensor) -> None:
-        """One position more (batch, kv_heads, 1, head_size)."""
-        for whole, new in ((self.keys, key), (self.values, value)):
-            whole.index_copy_(2, self.place[:1], new.to(whole.dtype))
+        """Appends one position (batch, kv_heads, 1, head_size)."""
+        for buffer, new in ((self.keys, key), (self.values, value)):
+            buffer.index_copy_(2, self.place[:1], new.to(buffer.dtype))
         self.seen.add_(1)
         self.place.add_(1).remainder_(self.keys.shape[2])
 
     def distances(self) -> Tensor:
-        """How far each place (places,) lies behind the one that comes next, which itself is at 0."""
+        """Distance of each slot (places,) from the next position, whose own slot has distance 0."""
         places = self.keys.shape[2]
         return (self.place[:1] - torch.arange(places, device=self.place.device)) % places
 
 
 def ring_of(keys: Tensor, values: Tensor, seen: Tensor, more: int) -> Ring:
-    """Of the last positions, the newest in the last place, with room for `more` of them.
+    """A ring buffer from the last positions (newest last), with room for `more`.
 
-    Where all that can be seen does not fit, places are a power of two: texts of similar length then share one graph.
+    If not everything visible fits, its size is a power of two, so that texts of similar length share one CUDA graph.
     """
     batch, _, past, _ = keys.shape
     needed = int(seen.max() if batch else 0) + more
     places = min(past + 1, 1 << (needed - 1).bit_length())
     parts = []
     for part in (keys, values):
-        whole = part.new_zeros(*part.shape[:2], places, part.shape[3])
-        whole[:, :, : places - 1] = part[:, :, past - places + 1 :]
-        parts.append(whole)
+        buffer = part.new_zeros(*part.shape[:2], places, part.shape[3])
+        buffer[:, :, : places - 1] = part[:, :, past - places + 1 :]
+        parts.append(buffer)
     return Ring(parts[0], parts[1], seen.clone(), torch.full_like(seen, places - 1))

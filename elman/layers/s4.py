@@ -1,16 +1,16 @@
-"""Structured state spaces: many slow, damped oscillators for each channel, each remembering at its own pace.
+"""Structured state spaces (S4, S4D): linear systems of damped oscillators in each channel.
 
     h' = A h + B u,   y = C h + D u      in continuous time, sampled with a learned step size Δ
 
 | word | symbol |
 |---|---|
 | delta | Δ |
-| rate, frequency | −Re λ, Im λ: how fast an oscillator fades and turns, λ an eigenvalue of A (of its diagonal part) |
+| rate, frequency | −Re λ, Im λ: decay rate and frequency, λ an eigenvalue of A (of its diagonal part) |
 | low_rank | P, in A = Λ − P P* |
 | write, read, skip | B, C, D |
 
-Eigenvalues come in conjugate pairs of which one is kept: twice the real part stands for both. Parameters and states
-are real: complex numbers are stored as pairs.
+Eigenvalues come in conjugate pairs; one of each is stored, and twice the real part stands for both. Parameters and
+states are real: complex numbers are stored as pairs.
 """
 
 import math
@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman import config as settings
-from elman.layers.base import LAYERS
-from elman.layers.scanned import ScanLayer, wide
+from elman.layers.base import LAYERS, at_least_float32
+from elman.layers.scanned import ScanLayer
 from elman.ops.lti_scan import FORMS, Dense, Diagonal, System, invariant_scan
 from elman.ops.taps import listening, tap
 from elman.recurrence import reference
@@ -33,13 +33,13 @@ from elman.shapes import Lengths, Sequence, Step
 
 
 class StateSpace(ScanLayer):
-    """What S4 and S4D share: the clock, the way in and out, and both forms; a subclass says how the state moves."""
+    """Common part of S4 and S4D: step sizes, input, output and both forms; subclasses define the state transition."""
 
     sites: ClassVar = {
-        "delta": "step size of each channel's clock (Δ)",
+        "delta": "step size of each channel (Δ)",
         "state": "oscillators of each channel, as pairs of real and imaginary part (h)",
-        "response": "what is read from the state, with the skip connection (y)",
-        "output": "after nonlinearity and mixing of the channels",
+        "response": "output of the state space, with the skip connection (y)",
+        "output": "after activation and channel mixing",
     }
 
     no_decay: ClassVar = ("log_rate", "frequency", "low_rank", "write")
@@ -47,23 +47,23 @@ class StateSpace(ScanLayer):
 
     class Config(settings.Config):
         hidden_size: int = Field(0, ge=0)
-        """Number of channels; 0 takes the model's hidden_size."""
+        """Number of channels; 0: the model's hidden_size."""
         state_size: int = Field(64, ge=2, multiple_of=2)
-        """Size N of each channel's state: N/2 conjugate pairs."""
+        """State size N per channel: N/2 conjugate pairs."""
         min_delta: float = Field(0.001, gt=0)
-        """Smallest step size at the start: 1/Δ is about how many steps a channel sees at once."""
+        """Smallest initial step size: 1/Δ is about the number of steps that a channel remembers."""
         max_delta: float = Field(0.1, gt=0)
-        """Largest step size at the start."""
+        """Largest initial step size."""
         mixing: Literal["glu", "linear", "none"] = "glu"
-        """How channels are mixed after the state space: gated linear unit, linear, or not at all."""
+        """Mixing of channels after the state space: gated linear unit, linear, or none."""
         chunk_size: int = Field(64, ge=1)
-        """Steps convolved at once, a power of two: changes speed and memory, not the result."""
+        """Chunk size of the convolution, a power of two: affects speed and memory, not the result."""
 
         @field_validator("chunk_size")
         @classmethod
         def _power_of_two(cls, size: int) -> int:
             if size & (size - 1):
-                raise ValueError(f"a chunk's size is a power of two, like {1 << size.bit_length() - 1}")
+                raise ValueError(f"chunk_size must be a power of two, like {1 << size.bit_length() - 1}")
             return size
 
     def __init__(self, config: "StateSpace.Config", input_size: int):
@@ -81,7 +81,7 @@ class StateSpace(ScanLayer):
 
     @abstractmethod
     def discretise(self, delta: Tensor) -> tuple[Tensor, ...]:
-        """What a step needs to know of step sizes (..., channels): complex (..., channels, pairs)."""
+        """Discretization for step sizes (..., channels): complex tensors (..., channels, pairs)."""
 
     @abstractmethod
     def move(self, sampled: tuple[Tensor, ...], state: Tensor, u: Tensor) -> Tensor:
@@ -89,35 +89,35 @@ class StateSpace(ScanLayer):
 
     @abstractmethod
     def system(self) -> System:
-        """All of it as ready matrices, for the convolution."""
+        """The discrete system as matrices, for the convolutional form."""
 
     def initial_state(self, batch: int) -> Tensor:
         return self.zeros(batch, self.hidden_size, self.pairs, 2)
 
     def parallel(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
-        u = wide(self.enter(x))
+        u = at_least_float32(self.enter(x))
         y, final = invariant_scan(self.system(), u, state.flatten(-2), lengths, self.config.chunk_size)
         return self._leave(x, u, y), final.unflatten(-1, (-1, 2))
 
     def advance(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
-        u = wide(self.enter(x))
+        u = at_least_float32(self.enter(x))
         y, state = self.oscillate(u, state)
         return self._leave(x, u, y), state
 
     def walk(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
-        u = wide(self.enter(x))
+        u = at_least_float32(self.enter(x))
         y, state = reference.run(_Oscillators(self), u, state, lengths)
         return self._leave(x, u, y), state
 
     def oscillate(
-        self, u: Tensor, state: Tensor, clock: Tensor | None = None, sampled: tuple[Tensor, ...] | None = None
+        self, u: Tensor, state: Tensor, step_size: Tensor | None = None, sampled: tuple[Tensor, ...] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One step of the state space: what is read, and its state; the clock and what follows from it may be given."""
-        clock = wide(self.log_delta).exp() if clock is None else clock
-        shown = tap("delta", clock.expand(len(u), -1))
-        if listening() and shown.data_ptr() != clock.data_ptr():  # someone has changed it
+        """One step of the state space: output and new state; step sizes and discretization can be precomputed."""
+        step_size = at_least_float32(self.log_delta).exp() if step_size is None else step_size
+        shown = tap("delta", step_size.expand(len(u), -1))
+        if listening() and shown.data_ptr() != step_size.data_ptr():  # edited through a tap
             sampled = self.discretise(shown)
-        moved = self.move(sampled or self.discretise(clock), torch.view_as_complex(state), u)
+        moved = self.move(sampled or self.discretise(step_size), torch.view_as_complex(state), u)
         state = tap("state", torch.view_as_real(moved))
         return 2 * (torch.view_as_complex(state) * self._complex(self.read)).real.sum(-1), state
 
@@ -130,27 +130,27 @@ class StateSpace(ScanLayer):
 
     @staticmethod
     def _complex(pairs: Tensor) -> Tensor:
-        return torch.view_as_complex(wide(pairs))
+        return torch.view_as_complex(at_least_float32(pairs))
 
     def _ready(self, transition: Diagonal | Dense, write: Tensor) -> System:
-        # twice the real part of a product is the product of pairs, one of them conjugated
+        # twice the real part of a product equals a real product of pairs, one of them conjugated
         read = torch.view_as_real(2 * self._complex(self.read).conj().resolve_conj())
         return System(transition, torch.view_as_real(write).flatten(-2), read.flatten(-2))
 
 
 class _Oscillators:
-    """The plain loop over a state space: what all steps share is computed once."""
+    """The reference loop over a state space; the discretization is computed once."""
 
     def __init__(self, layer: StateSpace):
         self.layer, self.hidden_size = layer, layer.hidden_size
-        self.clock = wide(layer.log_delta).exp()
-        self.sampled = layer.discretise(self.clock)
+        self.step_size = at_least_float32(layer.log_delta).exp()
+        self.sampled = layer.discretise(self.step_size)
 
     def drive(self, u: Tensor) -> Tensor:
         return u
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        return self.layer.oscillate(u, state, self.clock, self.sampled)
+        return self.layer.oscillate(u, state, self.step_size, self.sampled)
 
 
 @LAYERS.register("s4d")
@@ -158,8 +158,8 @@ class S4D(StateSpace):
     """Diagonal state space (Gu et al., 2022): damped oscillators in each channel, trained as a convolution."""
 
     traits: ClassVar = Traits(
-        idea="each oscillator remembers at its own pace, and a whole sequence is a convolution",
-        limitation="decays do not depend on the input, so it cannot choose what to keep or to drop",
+        idea="oscillators with different time scales; a whole sequence is a convolution",
+        limitation="decays do not depend on the input, so it cannot select what to keep",
         training="3·width·(2·width + chunk_size + 2·state_size + 5·chunk_size·state_size/length); chunks at once",
         stepping="2·width·(width + 4·state_size); 2·width² is the mixing",
         state="width·state_size",
@@ -167,9 +167,9 @@ class S4D(StateSpace):
 
     class Config(StateSpace.Config):
         start: Literal["lin", "inv", "legs"] = "legs"
-        """Frequencies at the start: evenly spaced, inversely spaced, or HiPPO-LegS without its low-rank part."""
+        """Initial frequencies: linear, inverse, or HiPPO-LegS without its low-rank part."""
         discretisation: Literal["zoh", "bilinear"] = "zoh"
-        """How the continuous system is sampled: input held over the step (zero-order hold), or trapezoid (bilinear)."""
+        """Discretization: zero-order hold (zoh) or bilinear (trapezoidal)."""
 
     def __init__(self, config: Config, input_size: int):
         super().__init__(config, input_size)
@@ -180,7 +180,7 @@ class S4D(StateSpace):
         self.frequency = nn.Parameter(frequencies.to(self.log_rate.dtype).repeat(size, 1))
 
     def discretise(self, delta: Tensor) -> tuple[Tensor, ...]:
-        rate = torch.complex(-wide(self.log_rate).exp(), wide(self.frequency))
+        rate = torch.complex(-at_least_float32(self.log_rate).exp(), at_least_float32(self.frequency))
         delta = delta.unsqueeze(-1)
         if self.zero_order_hold:
             decay = torch.polar((rate.real * delta).exp(), rate.imag * delta)
@@ -193,17 +193,17 @@ class S4D(StateSpace):
         return decay * state + write * u.unsqueeze(-1)
 
     def system(self) -> System:
-        decay, write = self.discretise(wide(self.log_delta).exp())
+        decay, write = self.discretise(at_least_float32(self.log_delta).exp())
         return self._ready(Diagonal(decay), write)
 
 
 @LAYERS.register("s4")
 class S4(StateSpace):
-    """Structured state space (Gu et al., 2021): HiPPO's memory of the whole past, diagonal plus low rank."""
+    """Structured state space (Gu et al., 2021): HiPPO memory, diagonal plus low rank."""
 
     traits: ClassVar = Traits(
-        idea="starts as the optimal memory of the whole past in polynomials (HiPPO), and learns from there",
-        limitation="decays do not depend on the input; the low-rank part costs more than S4D and seldom gains much",
+        idea="initialized as the optimal polynomial memory of the whole past (HiPPO)",
+        limitation="decays do not depend on the input; costs more than S4D and seldom gains much",
         training="3·width·(2·width + chunk_size + 2·state_size + state_size²/chunk_size"
         " + (2·chunk_size·state_size² + log2(chunk_size)·state_size³)/length); chunks at once",
         stepping="2·width·(width + 12·state_size); 2·width² is the mixing",
@@ -214,15 +214,15 @@ class S4(StateSpace):
         super().__init__(config, input_size)
         legs = hippo(config.state_size)
         shape = (self.hidden_size, 1, 1)
-        kind = self.log_delta.dtype
+        dtype = self.log_delta.dtype
         self.log_rate = nn.Parameter(torch.full((self.hidden_size, self.pairs), math.log(0.5)))
-        self.frequency = nn.Parameter(legs.frequency.to(kind).repeat(*shape[:2]))
-        self.low_rank = nn.Parameter(torch.view_as_real(legs.low_rank).to(kind).repeat(*shape))
-        self.write = nn.Parameter(torch.view_as_real(legs.write).to(kind).repeat(*shape))
+        self.frequency = nn.Parameter(legs.frequency.to(dtype).repeat(*shape[:2]))
+        self.low_rank = nn.Parameter(torch.view_as_real(legs.low_rank).to(dtype).repeat(*shape))
+        self.write = nn.Parameter(torch.view_as_real(legs.write).to(dtype).repeat(*shape))
 
     def discretise(self, delta: Tensor) -> tuple[Tensor, ...]:
-        """For the trapezoid (2/Δ − A)⁻¹ (2/Δ + A), whose inverse Woodbury's identity reduces to numbers."""
-        rate = torch.complex(-wide(self.log_rate).exp(), wide(self.frequency))
+        """Bilinear (2/Δ − A)⁻¹ (2/Δ + A), inverted with the Woodbury identity."""
+        rate = torch.complex(-at_least_float32(self.log_rate).exp(), at_least_float32(self.frequency))
         twice = (2 / delta).unsqueeze(-1)
         inverse, low_rank = 1 / (twice - rate), self._complex(self.low_rank)
         return twice + rate, inverse, inverse * low_rank / (1 + _dot(low_rank, inverse * low_rank))
@@ -234,25 +234,25 @@ class S4(StateSpace):
         return inverse * pushed - correction * _dot(low_rank, inverse * pushed)
 
     def system(self) -> System:
-        """The same step, taken by each unit vector: its results are the columns of the matrix."""
-        size, sampled = 2 * self.pairs, self.discretise(wide(self.log_delta).exp())
+        """Applies one step to each unit vector: the results are the columns of the transition matrix."""
+        size, sampled = 2 * self.pairs, self.discretise(at_least_float32(self.log_delta).exp())
         units = torch.eye(size, dtype=sampled[0].real.dtype, device=sampled[0].device)
         units = torch.view_as_complex(units.view(size, 1, self.pairs, 2))
-        silence = units.real.new_zeros(self.hidden_size)
-        columns = torch.view_as_real(self.move(sampled, units, silence)).flatten(-2)
-        write = self.move(sampled, torch.zeros_like(units[0]), silence + 1)
+        no_input = units.real.new_zeros(self.hidden_size)
+        columns = torch.view_as_real(self.move(sampled, units, no_input)).flatten(-2)
+        write = self.move(sampled, torch.zeros_like(units[0]), no_input + 1)
         return self._ready(Dense(columns.permute(1, 2, 0)), write)
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """a* b over all conjugate pairs: a real number."""
+    """a* b over all conjugate pairs: real."""
     return 2 * (a.conj() * b).real.sum(-1, keepdim=True)
 
 
 class Hippo(NamedTuple):
-    """HiPPO-LegS, which remembers the whole past as Legendre polynomials, in the basis where A = Λ − P P*."""
+    """HiPPO-LegS (memory of the past in Legendre polynomials), in the basis where A = Λ − P P*."""
 
-    frequency: Tensor  # of Λ, one of each conjugate pair; all its real parts are −1/2
+    frequency: Tensor  # imaginary parts of Λ, one of each conjugate pair; all real parts are −1/2
     low_rank: Tensor
     write: Tensor
 
@@ -268,7 +268,7 @@ def hippo(size: int) -> Hippo:
 
 
 def starting_frequencies(start: str, size: int) -> Tensor:
-    """One of each conjugate pair, in radians per unit of time."""
+    """One frequency of each conjugate pair, in radians per unit of time."""
     index = torch.arange(size // 2, dtype=torch.float64)
     if start == "lin":
         return math.pi * index

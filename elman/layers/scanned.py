@@ -1,9 +1,8 @@
-"""What layers that are linear in their state share: all positions at once, or step by step while someone looks."""
+"""Base of layers with a linear recurrence: a parallel form, and a step-by-step form for recording."""
 
 from abc import abstractmethod
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from elman import config as settings
@@ -15,12 +14,12 @@ from elman.shapes import Lengths, Sequence, State, Step
 
 
 class ScanLayer(SequenceLayer):
-    """A layer gives `parallel` for whole sequences and `advance` for one step; taps stand in `advance`."""
+    """Subclasses define `parallel` for whole sequences and `advance` for one step; taps are in `advance`."""
 
     sites: ClassVar[dict[str, str]] = {}
     """Each tapped quantity with its meaning and symbol."""
     forms: ClassVar[Forms] = scan.FORMS
-    """Of the operation that `parallel` is made of."""
+    """Implementations of the operation in `parallel`."""
     hidden_size: int
 
     class Config(settings.Config):
@@ -28,7 +27,7 @@ class ScanLayer(SequenceLayer):
 
     @abstractmethod
     def parallel(self, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
-        """At least one position, all at once."""
+        """At least one position, in parallel."""
 
     @abstractmethod
     def advance(self, x: Step, state: State) -> tuple[Step, State]:
@@ -45,7 +44,7 @@ class ScanLayer(SequenceLayer):
         return self.parallel(x, state, lengths)
 
     def walk(self, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
-        """At least one position, one after the other; a layer whose steps share work does that once."""
+        """At least one position, step by step; subclasses compute what steps share only once."""
         return reference.run(self, x, state, lengths)
 
     def step(self, x: Step, state: State) -> tuple[Step, State]:
@@ -53,21 +52,16 @@ class ScanLayer(SequenceLayer):
             return self.advance(x, state)
 
     def drive(self, x: Sequence) -> Sequence:
-        """Nothing is prepared for the plain loop: `advance` does it all."""
+        """The reference loop passes inputs to `advance` unchanged."""
         return x
 
     def explain(self, batch: int, time: int, ragged: bool = False) -> str:
-        """Which form a whole sequence would take, and why; rows of unequal length change nothing."""
+        """The selected implementation, and why; padding does not matter."""
         return self.forms.explain(next(self.parameters()).new_empty(batch, time, self.hidden_size))
-
-    def zeros(self, *shape: int) -> Tensor:
-        """One part of an initial state, in float32 at least: bfloat16 would lose small updates to a large state."""
-        weight = next(self.parameters())
-        return torch.zeros(shape, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
 
 
 class LinearState:
-    """The plain loop over a state that is kept in part and added to: its drive holds the share and what is new."""
+    """The reference loop over a linear recurrence; its input stacks decay and increment."""
 
     def __init__(self, hidden_size: int):
         self.hidden_size = hidden_size
@@ -79,8 +73,3 @@ class LinearState:
         keep, new = both.unbind(1)
         state = taps.tap("state", keep * state + new)
         return state, state
-
-
-def wide(x: Tensor) -> Tensor:
-    """In float32 at least, as states are."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))

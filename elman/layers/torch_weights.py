@@ -1,4 +1,4 @@
-"""Weights from torch's own recurrent modules and back, with the same outputs, states and gradients."""
+"""Converts weights of torch's recurrent modules to our layers and back."""
 
 from collections.abc import Iterable
 
@@ -18,9 +18,9 @@ TORCH_MODULES = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN, "rnn_relu":
 
 
 def from_torch(module: nn.RNNBase) -> list[Recurrent]:
-    """One layer for each of the module's; its dropout between layers is left to whoever stacks them."""
+    """One layer per layer of the module; its dropout is not converted."""
     if module.bidirectional or module.proj_size:
-        raise ConfigError(f"{module}: only one-directional modules without projection become layers")
+        raise ConfigError(f"{module}: only unidirectional modules without projection can be converted")
     name = {nn.LSTM: "lstm", nn.GRU: "gru", nn.RNN: "rnn"}[type(module)]
     options = {"nonlinearity": module.nonlinearity} if isinstance(module, nn.RNN) else {}
     layers = []
@@ -42,7 +42,7 @@ def _fill(cell: RNN | GRU | LSTM, input_weight: Tensor, past_weight: Tensor, *bi
     if biases:
         cell.from_input.bias.copy_(biases[0] + biases[1])
         if isinstance(cell, GRU) and cell.past_bias is not None:
-            # The candidate's second bias is inside the reset's reach, so the two do not add up to one.
+            # The reset gate multiplies the candidate's recurrent bias, so the two biases cannot be merged.
             candidate = slice(2 * cell.hidden_size, None)
             cell.from_input.bias[candidate] = biases[0][candidate]
             cell.past_bias.copy_(biases[1][candidate])
@@ -50,19 +50,19 @@ def _fill(cell: RNN | GRU | LSTM, input_weight: Tensor, past_weight: Tensor, *bi
 
 @torch.no_grad()
 def to_torch(layers: Iterable[Recurrent]) -> nn.RNNBase:
-    """A torch module (batch first) of layers that stand on each other."""
+    """A torch module (batch first) from stacked layers."""
     layers = list(layers)
     cells = [layer.cell for layer in layers]
     calls = []
     for cell in cells:
         call = cell.vendor()
         if isinstance(call, str):
-            raise ConfigError(f"no module of torch computes this: {call}")
+            raise ConfigError(f"no torch module computes this: {call}")
         calls.append(call)
     shapes = {(call.kernel, len(call.weights), cell.hidden_size) for call, cell in zip(calls, cells, strict=True)}
     widths = [cell.input_size for cell in cells[1:]]
     if len(shapes) != 1 or any(width != cells[0].hidden_size for width in widths):
-        raise ConfigError(f"a module of torch has layers of one kind and width that fit, not {sorted(shapes)}")
+        raise ConfigError(f"a torch module needs layers of one type and width, not {sorted(shapes)}")
     return _module(calls, cells[0])
 
 

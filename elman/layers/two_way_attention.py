@@ -1,4 +1,4 @@
-"""Self-attention to both sides: every position reads from all of its row (Vaswani et al., 2017, the encoder)."""
+"""Bidirectional self-attention: every position attends to its whole row (Vaswani et al., 2017, the encoder)."""
 
 from typing import ClassVar
 
@@ -15,14 +15,14 @@ from elman.shapes import Lengths, Sequence
 
 @LAYERS.register("two-way-attention")
 class TwoWayAttention(HeadedLayer, TwoWayLayer):
-    """Every position reads from all positions of its row, before and after it, weighted by how well they fit.
+    """Bidirectional multi-head self-attention.
 
-    A window makes it see less, not cost less.
+    A window limits what a position sees, but not the cost.
     """
 
     traits: ClassVar = Traits(
-        idea="every position reads from all of its row, before and after it, weighted by how well they fit",
-        limitation="needs the whole text, so it cannot go step by step; without positions blind to order",
+        idea="every position attends to its whole row, before and after it",
+        limitation="needs the whole text: no step form; insensitive to order without positions",
         training="6·head_size·(width·(heads + kv_heads) + heads·length); all positions at once",
         stepping="none; it has no step form",
         state="0",
@@ -30,13 +30,13 @@ class TwoWayAttention(HeadedLayer, TwoWayLayer):
     pace: ClassVar = Pace(0.128, warmup=100)
     sites: ClassVar = {
         **HeadedLayer.sites,
-        "scores": "how well keys fit: (time, heads, time), -inf where a position is not seen",
-        "weights": "share of each position in what is read, laid out like the scores (α)",
+        "scores": "attention scores: (time, heads, time), -inf where masked",
+        "weights": "attention weights, laid out like the scores (α)",
     }
 
     class Config(HeadsConfig):
         window: int = Field(0, ge=0)
-        """Positions that a token can see to each side, itself counted; 0 lets it see all."""
+        """Positions that a token can attend to on each side, including itself; 0: all."""
 
     config: Config
 

@@ -1,4 +1,4 @@
-"""The feed-forward language model as a layer (Bengio et al., 2003): a hidden layer over the last few word vectors."""
+"""Feed-forward n-gram layer (Bengio et al., 2003): a hidden layer over the last few inputs."""
 
 from typing import ClassVar
 
@@ -16,29 +16,29 @@ from elman.shapes import Sequence
 
 @LAYERS.register("window")
 class Window(PastInputs):
-    """Feed-forward network over the last few inputs (Bengio et al., 2003): y = tanh(H w + d), w being the window."""
+    """Feed-forward network over the last few inputs (Bengio et al., 2003): y = tanh(H w + d), where w is the window."""
 
     traits: ClassVar = Traits(
-        idea="an n-gram model whose words are vectors: similar contexts give similar outputs, seen or not",
-        limitation="what lies before the window is not seen, and each place in it has weights of its own",
+        idea="a neural n-gram model: similar contexts give similar outputs, also unseen ones",
+        limitation="sees nothing before the window, and each position in it has its own weights",
         training="3·stepping; all positions at once",
         stepping="context·input·width; twice if direct",
         state="(context − 1)·input",
     )
     sites: ClassVar = {
-        "hidden": "what the hidden layer makes of the window",
-        "direct": "what goes past the hidden layer; if direct",
+        "hidden": "output of the hidden layer",
+        "direct": "output of the direct connections; if direct",
     }
 
     class Config(settings.Config):
         hidden_size: int = Field(0, ge=0)
-        """Width of the hidden layer, and of the output; 0 takes the model's hidden_size."""
+        """Width of the hidden layer and of the output; 0: the model's hidden_size."""
         context: int = Field(4, ge=1)
-        """How many inputs the window holds, the current one among them."""
+        """Number of inputs in the window, including the current one."""
         direct: bool = False
-        """Add a linear map of the window to the output, past the hidden layer."""
+        """Direct connections: add a linear map of the window to the output."""
         bias: bool = True
-        """Whether the hidden layer has a bias vector."""
+        """Bias of the hidden layer."""
 
     def __init__(self, config: Config, input_size: int):
         super().__init__()

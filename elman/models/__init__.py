@@ -1,15 +1,15 @@
-"""Models: stacks of layers with something to predict."""
+"""Models: stacks of layers with an input embedding and an output head, and n-grams."""
 
 from elman.models.base import (
     CLASSIFIERS,
-    KINDS,
+    LIKELIHOOD_OF,
     MODELS,
     TAGGERS,
     TRANSLATORS,
     Prediction,
     SequenceModel,
-    cannot_step,
     is_masked,
+    masked_model_error,
     prediction_of,
 )
 from elman.models.classifier import Classifier, ClassifierConfig
@@ -24,7 +24,7 @@ from elman.models.text_reader import TextReader, TextReaderConfig
 
 __all__ = [
     "CLASSIFIERS",
-    "KINDS",
+    "LIKELIHOOD_OF",
     "MODELS",
     "TAGGERS",
     "TRANSLATORS",
@@ -48,7 +48,7 @@ __all__ = [
     "TextReaderConfig",
     "Transducer",
     "TransducerConfig",
-    "cannot_step",
     "is_masked",
+    "masked_model_error",
     "prediction_of",
 ]

@@ -1,4 +1,4 @@
-"""What every language model offers, counted or trained, and the names they go by."""
+"""The interface of language models, neural or count-based, and the registries of models."""
 
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -10,14 +10,14 @@ from elman.registry import Registry
 from elman.shapes import Lengths, State, Token, Tokens
 
 Prediction = Literal["left-to-right", "masked"]
-"""What a model sees of a text when it predicts a token: all before it, or all but it."""
-KINDS: dict[Prediction, str] = {"left-to-right": "likelihood", "masked": "pseudo-likelihood"}
-"""What the sum of its losses then is."""
+"""The context of a predicted token: everything before it, or everything but it."""
+LIKELIHOOD_OF: dict[Prediction, str] = {"left-to-right": "likelihood", "masked": "pseudo-likelihood"}
+"""What the sum of token log-probabilities of such a model is."""
 
 
 @runtime_checkable
 class SequenceModel(Protocol):
-    """A distribution over the next token that carries its past as a value."""
+    """A distribution over the next token, with an explicit state."""
 
     vocab_size: int
 
@@ -35,7 +35,7 @@ class SequenceModel(Protocol):
 
 
 class ModelClass(Protocol):
-    """Built as `Model(config, vocab_size)`; its `Config` holds every default."""
+    """Constructed as `Model(config, vocab_size)`; its `Config` holds every default."""
 
     name: ClassVar[str]
     Config: ClassVar[type[Config]]
@@ -47,11 +47,11 @@ MODELS: Registry[Any] = Registry("model")
 CLASSIFIERS: Registry[Any] = Registry("classifier")
 TAGGERS: Registry[Any] = Registry("tagger")
 TRANSLATORS: Registry[Any] = Registry("translator")
-"""Models of other tasks: they are built from what a task learns of its data, such as labels and tags."""
+"""Models of other tasks, constructed with what the task knows: tokens, labels, tags."""
 
 
 def prediction_of(model: Any) -> Prediction:
-    """A model, or its class, that does not say predicts from left to right."""
+    """The prediction type of a model or model class; the default is left-to-right."""
     return getattr(model, "prediction", "left-to-right")
 
 
@@ -60,10 +60,9 @@ def is_masked(model: Any) -> bool:
     return prediction_of(model) == "masked"
 
 
-def cannot_step() -> ConfigError:
-    """What to raise where a masked model is asked for what comes next."""
+def masked_model_error() -> ConfigError:
+    """The error for asking a masked model for the next token."""
     return ConfigError(
-        "a masked model fills gaps with both sides in sight: it has no steps and writes no text from left to right. "
-        "It can judge text (elman score, elman eval); to generate, train a model that reads from left to right, "
-        "like --model lstm"
+        "a masked model predicts tokens from both sides and cannot generate from left to right. It can score text "
+        "(elman score, elman eval); to generate, train a left-to-right model, such as --model lstm"
     )

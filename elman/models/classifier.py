@@ -1,4 +1,4 @@
-"""Classifier: a score for each label, from one vector of the text."""
+"""Text classifier: a linear output over labels on one vector of the text."""
 
 from typing import Literal
 
@@ -8,26 +8,28 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elman.batches.examples import Examples, Ragged
+from elman.layers.base import at_least_float32
 from elman.models.base import CLASSIFIERS
-from elman.models.text_reader import TextReader, TextReaderConfig, at_least_float32
+from elman.models.text_reader import TextReader, TextReaderConfig
 from elman.shapes import State
 
 
 class ClassifierConfig(TextReaderConfig):
-    """A stack that reads the whole text, and how it comes to a verdict."""
+    """Settings of the classifier: a stack over the whole text, pooling and output."""
 
     type: Literal["classifier"] = "classifier"  # type: ignore[assignment]
-    """Kind of model: a stack that tells which labels a text has."""
+    """Model type: a stack that classifies texts."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Share of the truth that training spreads evenly over all labels (Szegedy et al., 2016)."""
+    """Label smoothing: share of the target distribution that is spread evenly over all labels (Szegedy et al.,
+    2016)."""
     class_weights: Literal["none", "balanced"] | dict[str, float] = "none"
-    """What training multiplies the loss of each label by: by name, others 1; or balanced, as if all were equally
-    frequent. Of several labels, the loss of those a text has."""
+    """Weight of each label in the training loss, by name (others 1); balanced: inverse to the label's frequency. In
+    multi-label tasks it weights the positive labels."""
 
 
 @CLASSIFIERS.register("classifier")
 class Classifier(TextReader):
-    """Reads `text`, answers with `label`: a number, or a one for each of `several` that the text has."""
+    """Classifies `text` as `label`: an index, or with `several` a 0/1 vector of labels."""
 
     Config = ClassifierConfig
     config: ClassifierConfig
@@ -48,22 +50,22 @@ class Classifier(TextReader):
         self.register_buffer("class_weights", weights.to(self.output.weight.dtype))
 
     def batch_loss(self, batch: Examples, state: State | None = None) -> tuple[Tensor, None]:
-        """Nats summed over examples, or over positions with `every_token`; of several labels, over these too.
+        """Sum of nats over examples, or with `every_token` over positions; multi-label: also over labels.
 
-        Smoothing and weights are for training: in evaluation these are the nats of the truth.
+        Label smoothing and class weights apply in training only.
         """
-        return self._nats(*self.trained_logits(batch.ragged("text"), self._truth(batch))), None
+        return self._nats(*self.training_logits(batch.ragged("text"), self._truth(batch))), None
 
     @torch.no_grad()
     def probabilities(self, batch: Examples) -> Tensor:
-        """Of each label (batch, labels): shares of one, or each for itself where a text can have several."""
+        """Probability of each label (batch, labels): softmax, or with `several` sigmoid."""
         return self._probabilities(self.logits(batch.ragged("text")))
 
     @torch.no_grad()
     def verdicts(self, batch: Examples) -> Tensor:
-        """The same after each token (batch, time, labels); padding gives rubbish.
+        """Label probabilities after each token (batch, time, labels); undefined at padding.
 
-        Where layers see both sides, each beginning of the text is read anew.
+        With bidirectional layers, each prefix is processed separately.
         """
         text = batch.ragged("text")
         if self.causal:

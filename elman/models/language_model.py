@@ -1,4 +1,4 @@
-"""Left-to-right language model: word vectors, a stack of sequence layers, and a distribution over the next word."""
+"""Left-to-right language model: token embeddings, a stack of sequence layers, and a softmax over the next token."""
 
 from typing import Any, ClassVar
 
@@ -18,13 +18,13 @@ from elman.shapes import Lengths, State, Token, Tokens
 
 @MODELS.register("stack")
 class LanguageModel(nn.Module):
-    """Embedding, stack of layers, head: any sequence layers, trained by maximum likelihood."""
+    """Embedding, stack of layers, output layer; trained by maximum likelihood."""
 
     Config = StackConfig
     sites: ClassVar = {
-        "embedding": "word vectors of the input, before dropout (x)",
-        "position": "what is added to a word vector for its place, with model.positions (p)",
-        "output.logits": "scores of every possible next token, before the softmax",
+        "embedding": "token embeddings of the input, before dropout (x)",
+        "position": "position embedding added to each token, with model.positions (p)",
+        "output.logits": "logits of the next token, before the softmax",
     }
 
     def __init__(self, config: StackConfig, vocab_size: int):
@@ -36,8 +36,8 @@ class LanguageModel(nn.Module):
         self.stack = Stack(config, width)
         if config.tied_embeddings and self.stack.output_size != width:
             raise ConfigError(
-                "tied embeddings need the top layer as wide as the word vectors, but they are "
-                f"{self.stack.output_size} and {width} wide; set model.tied_embeddings: false, or the last layer's "
+                "tied embeddings need a top layer as wide as the embeddings, but the widths are "
+                f"{self.stack.output_size} and {width}; set model.tied_embeddings: false, or the last layer's "
                 f"hidden_size to {width}"
             )
         self.output = None if config.tied_embeddings else nn.Linear(self.stack.output_size, vocab_size, bias=False)
@@ -63,7 +63,7 @@ class LanguageModel(nn.Module):
     def losses(
         self, inputs: Tokens, targets: Tokens, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Tensor, State]:
-        """Nats of every target, without gradients and without all logits at once; padding gives rubbish."""
+        """Nats of every target, without gradients and without materializing all logits; undefined at padding."""
         features, state = self.features(inputs, state, lengths)
         nats = cross_entropy_each(features.flatten(0, 1), self.output_weight, self.output_bias, targets.flatten())
         return nats.view(targets.shape), state
@@ -71,7 +71,7 @@ class LanguageModel(nn.Module):
     def total_loss(
         self, inputs: Tokens, targets: Tokens, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Tensor, State]:
-        """Sum of nats over real positions: what training divides by the number of tokens."""
+        """Sum of nats over real positions, which training divides by the number of tokens."""
         features, state = self.features(inputs, state, lengths)
         if lengths is None:
             features, targets = features.flatten(0, 1), targets.flatten()
@@ -85,12 +85,10 @@ class LanguageModel(nn.Module):
         return self.total_loss(batch.inputs, batch.targets, state, batch.lengths)
 
     def features(self, tokens: Tokens, state: State | None, lengths: Lengths | None) -> tuple[Tensor, State]:
-        """The top layer's output, ready for the vocabulary."""
-        config, stack = self.config, self.stack
-        x = tap("embedding", self._embed(tokens))
-        x = stack.drop(x, config.dropout if config.input_dropout is None else config.input_dropout)
-        x, state = stack(x, state, lengths)
-        return stack.drop(x, config.dropout if config.output_dropout is None else config.output_dropout), state
+        """The top layer's output, the input of the output projection."""
+        x = self.stack.drop_input(tap("embedding", self._embed(tokens)))
+        x, state = self.stack(x, state, lengths)
+        return self.stack.drop_output(x), state
 
     def explain(self, batch: int, time: int, ragged: bool = False) -> list[str]:
         """For each layer, which implementation runs such a batch, and why."""

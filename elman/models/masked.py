@@ -1,8 +1,8 @@
-"""Masked language model (Devlin et al., 2019): some tokens are hidden, and both sides tell what they were.
+"""Masked language model (Devlin et al., 2019): predicts masked tokens from both sides.
 
-It gives no probability of a text, for its predictions do not chain. What it gives instead is the pseudo-likelihood
-(Salazar et al., 2020): each token's probability with all others in sight. That compares masked models with each other
-only: a token's right side tells much about it, and the end of a document is no secret where the last place is seen.
+Its predictions do not chain into the probability of a text. It gives the pseudo-likelihood instead (Salazar et al.,
+2020): each token's probability given all others. That is comparable between masked models only, because the right
+context says much about a token.
 """
 
 from collections.abc import Iterator
@@ -14,54 +14,54 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman.errors import ConfigError
-from elman.models.base import MODELS, cannot_step
+from elman.models.base import MODELS, masked_model_error
 from elman.models.language_model import LanguageModel
-from elman.models.stack import Entry, StackConfig, make_norm
+from elman.models.stack import LayerSpec, StackConfig, make_norm
 from elman.ops.cross_entropy import cross_entropy_each, cross_entropy_sum
 from elman.shapes import Lengths, State, Token, Tokens
 
-POSITIONS = 2**15  # read at once where tokens are masked in turn: bounds the memory that a long text takes
-BLOCK: list[Entry] = [{"two-way-attention": {}}, {"feedforward": {}}]
+POSITIONS = 2**15  # maximum positions per forward pass of `losses`: bounds memory
+BLOCK: list[LayerSpec] = [{"two-way-attention": {}}, {"feedforward": {}}]
 
 
 class MaskedConfig(StackConfig):
-    """A stack that sees both sides, and what is hidden from it."""
+    """Settings of a bidirectional stack and of masking."""
 
     both_sides: ClassVar[bool] = True
 
     type: Literal["masked"] = "masked"  # type: ignore[assignment]
-    """Kind of model: a stack that fills gaps, with both sides in sight."""
-    pattern: list[Entry] = Field(default_factory=lambda: [*BLOCK, *BLOCK])
-    """Layers from bottom to top, as in a stack; those that see both sides may be among them."""
+    """Model type: a stack that predicts masked tokens from both sides."""
+    pattern: list[LayerSpec] = Field(default_factory=lambda: [*BLOCK, *BLOCK])
+    """Layers from bottom to top, as in a stack; bidirectional layers are allowed."""
     positions: Literal["none", "learned", "sinusoidal"] = "learned"
-    """What is added to the word vectors to tell their place."""
+    """Position embeddings added to the token embeddings."""
     residual: bool = True
-    """Add each layer's input to its output."""
+    """Residual connections around layers."""
     norm: Literal["none", "pre", "post"] = "pre"
-    """Norm before each layer (and once at the top), after it, or not at all."""
+    """Normalization before each layer (and once at the top), after it, or none."""
     mask_share: float = Field(0.15, gt=0, le=1)
-    """Share of the tokens that are hidden in training and have to be found."""
+    """Share of tokens that are selected for prediction in training."""
     keep_share: float = Field(0.1, ge=0, le=1)
-    """Share of the hidden ones that stay in sight after all: so the model keeps an eye on tokens it can see."""
+    """Share of the selected tokens that stay unmasked."""
     random_share: float = Field(0.1, ge=0, le=1)
-    """Share of the hidden ones that are replaced by any token instead of the mask."""
+    """Share of the selected tokens that are replaced by a random token instead of the mask."""
     mask_id: int | None = Field(None, ge=0)
-    """The token that is the mask, where the vocabulary has one; null adds one more word vector for it."""
+    """Id of the mask token in the vocabulary; null adds an embedding for it."""
     head: Literal["none", "dense"] = "none"
-    """What stands between stack and vocabulary: nothing, or a dense layer with GELU and norm, as BERT has."""
+    """Prediction head between stack and output projection: none, or dense with GELU and layer norm, as in BERT."""
 
     @model_validator(mode="after")
     def _shares(self) -> "MaskedConfig":
         if self.keep_share + self.random_share > 1:
             raise ValueError(
-                f"keep_share and random_share are parts of what is hidden, but {self.keep_share} and "
-                f"{self.random_share} are more than all of it"
+                f"keep_share and random_share are shares of the selected tokens, but {self.keep_share} + "
+                f"{self.random_share} is more than 1"
             )
         return self
 
 
-class Found(NamedTuple):
-    """Where tokens were masked, and what the model makes of these places."""
+class MaskedFeatures(NamedTuple):
+    """Masked positions and their features."""
 
     rows: Tensor
     places: Tensor
@@ -70,14 +70,14 @@ class Found(NamedTuple):
 
 @MODELS.register("masked")
 class Masked(LanguageModel):
-    """Fills gaps with both sides in sight: a stack of any layers, trained to find hidden tokens."""
+    """Bidirectional stack of any layers, trained to predict masked tokens."""
 
     Config = MaskedConfig
     prediction: ClassVar = "masked"
     sites: ClassVar = {
-        "embedding": "word vectors of the text, before dropout (x)",
-        "position": "what is added to a word vector for its place, with model.positions (p)",
-        "output.logits": "scores of every possible token at its own place, before the softmax",
+        "embedding": "token embeddings of the text, before dropout (x)",
+        "position": "position embedding added to each token, with model.positions (p)",
+        "output.logits": "logits of the token at each position, before the softmax",
     }
     config: MaskedConfig
 
@@ -88,111 +88,112 @@ class Masked(LanguageModel):
         if config.mask_id is None:
             self.embedding = nn.Embedding(words + 1, width)
             nn.init.normal_(self.embedding.weight, std=width**-0.5)
-        elif config.mask_id >= words and not self.embedding.weight.is_meta:  # there, no vocabulary is known yet
+        elif config.mask_id >= words and not self.embedding.weight.is_meta:  # on meta, the vocabulary is not known yet
             raise ConfigError(
                 f"model.mask_id is {config.mask_id}, but the vocabulary has the ids 0 to {words - 1}; "
-                "leave it out where no token is a mask"
+                "leave it out if no token is a mask"
             )
-        self.head = _Dense(config, self.stack.output_size) if config.head == "dense" else None
+        self.head = _PredictionHead(config, self.stack.output_size) if config.head == "dense" else None
 
     def initial_state(self, batch: int) -> Tensor:
-        """Rows without numbers: every piece of text stands alone."""
+        """An empty state: chunks of text are independent."""
         return self.embedding.weight.new_zeros(batch, 0)
 
     def step(self, token: Token, state: State) -> NoReturn:
-        raise cannot_step()
+        raise masked_model_error()
 
     def losses(
         self, inputs: Tokens, targets: Tokens, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Tensor, State]:
-        """Nats of every target with all others in sight, each masked in its turn: as many passes as positions.
+        """Nats of every target given all others, one masked position per forward pass.
 
-        Their sum is the negative pseudo-log-likelihood. The text is `targets`; `inputs`, which is the same moved by
-        one, is not looked at.
+        Their sum is the negative pseudo-log-likelihood. The text is `targets`; `inputs`, the same shifted by one, is
+        unused.
         """
         return self._nats(targets, lengths, apart=max(1, targets.shape[1])), self.initial_state(len(targets))
 
     def quick_losses(
         self, inputs: Tokens, targets: Tokens, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Tensor, State]:
-        """The same in few passes: about as many tokens are masked at once as in training, evenly spread.
+        """Approximate losses in few passes: masks as many tokens at once as training does, evenly spaced.
 
-        No dice: the n-th position is always masked in the same company, so one number follows a whole training.
+        Deterministic: every position is always masked together with the same others, so values are comparable during
+        training.
         """
         return self._nats(targets, lengths, round(1 / self.config.mask_share)), self.initial_state(len(targets))
 
     def total_loss(
         self, inputs: Tokens, targets: Tokens, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Tensor, State]:
-        """Nats summed over the tokens that were hidden, times real positions over hidden ones.
+        """Nats summed over masked tokens, times real positions over masked ones.
 
-        So training, which divides by all real positions, gets the mean over hidden tokens. The text is `targets`; what
-        is hidden is drawn from torch's own dice.
+        Training divides by the number of real positions and so gets the mean over masked tokens. The text is `targets`;
+        masks are drawn from torch's generator.
         """
         real = _real(targets, lengths)
-        given, hidden = self.hide(targets, real)
-        features, state = self.features(given, state, lengths)
-        nats = cross_entropy_sum(features[hidden], self.output_weight, self.output_bias, targets[hidden])
-        return nats * (real.sum() / hidden.sum().clamp(min=1)), state
+        inputs, masked = self.hide(targets, real)
+        features, state = self.features(inputs, state, lengths)
+        nats = cross_entropy_sum(features[masked], self.output_weight, self.output_bias, targets[masked])
+        return nats * (real.sum() / masked.sum().clamp(min=1)), state
 
     def hide(self, tokens: Tokens, real: Tensor) -> tuple[Tokens, Tensor]:
-        """The text with some real tokens hidden, and where they are: one at least, lest a loss of zero tell lies."""
+        """The text with some tokens masked, and where; at least one token is masked, so that the loss is defined."""
         config = self.config
-        dice = torch.rand(tokens.shape, device=tokens.device)
-        hidden = real & (dice <= dice.masked_fill(~real, 1.0).min().clamp(min=config.mask_share))
-        how = torch.rand(tokens.shape, device=tokens.device)
-        anything = torch.randint_like(tokens, self.vocab_size)
-        instead = torch.where(how < config.keep_share + config.random_share, anything, self.mask_id)
-        instead = torch.where(how < config.keep_share, tokens, instead)
-        return torch.where(hidden, instead, tokens), hidden
+        uniform = torch.rand(tokens.shape, device=tokens.device)
+        masked = real & (uniform <= uniform.masked_fill(~real, 1.0).min().clamp(min=config.mask_share))
+        treatment = torch.rand(tokens.shape, device=tokens.device)
+        random = torch.randint_like(tokens, self.vocab_size)
+        replacement = torch.where(treatment < config.keep_share + config.random_share, random, self.mask_id)
+        replacement = torch.where(treatment < config.keep_share, tokens, replacement)
+        return torch.where(masked, replacement, tokens), masked
 
     @torch.no_grad()
     def masked_logits(self, tokens: Tokens, lengths: Lengths | None = None) -> Tensor:
-        """Logits (batch, time, vocabulary) of each position, masked in its turn; zeros at padding."""
+        """Logits (batch, time, vocabulary) of each position, masked in turn; zeros at padding."""
         logits = self.output_weight.new_zeros(*tokens.shape, self.vocab_size)
         for rows, places, features in self._in_turn(tokens, lengths, max(1, tokens.shape[1])):
             logits[rows, places] = self.logits(features).to(logits.dtype)
         return logits
 
     def features(self, tokens: Tokens, state: State | None, lengths: Lengths | None) -> tuple[Tensor, State]:
-        """The top layer's output, ready for the vocabulary; no piece of text goes on from another."""
+        """The input of the output projection; the state is always empty."""
         features, _ = super().features(tokens, None, lengths)
         return features if self.head is None else self.head(features), self.initial_state(len(tokens))
 
     @property
     def output_weight(self) -> Tensor:
-        return super().output_weight[: self.vocab_size]  # an added mask is never the answer
+        return super().output_weight[: self.vocab_size]  # an added mask is never predicted
 
     @torch.no_grad()
     def _nats(self, tokens: Tokens, lengths: Lengths | None, apart: int) -> Tensor:
-        kind = torch.promote_types(self.embedding.weight.dtype, torch.float32)
-        nats = torch.zeros(tokens.shape, dtype=kind, device=tokens.device)
+        dtype = torch.promote_types(self.embedding.weight.dtype, torch.float32)
+        nats = torch.zeros(tokens.shape, dtype=dtype, device=tokens.device)
         for rows, places, features in self._in_turn(tokens, lengths, apart):
             found = cross_entropy_each(features, self.output_weight, self.output_bias, tokens[rows, places])
-            nats[rows, places] = found.to(kind)
+            nats[rows, places] = found.to(dtype)
         return nats
 
-    def _in_turn(self, tokens: Tokens, lengths: Lengths | None, apart: int) -> Iterator[Found]:
-        """Every real position once, masked together with those `apart`, 2 × `apart`, … from it.
+    def _in_turn(self, tokens: Tokens, lengths: Lengths | None, apart: int) -> Iterator[MaskedFeatures]:
+        """Masks every real position once, together with those at distances `apart`, 2 · `apart`, …
 
-        A copy of a row for each of its turns; as many copies at a time as memory shall hold, no longer than needed.
+        Processes one copy of a row per offset, in batches bounded by memory and trimmed to their longest row.
         """
         real = _real(tokens, lengths)
         sizes, places = real.sum(1), torch.arange(tokens.shape[1], device=tokens.device)
-        todo = real[:, :apart].nonzero()
-        for copies in todo.split(max(1, POSITIONS // max(1, tokens.shape[1]))) if len(todo) else ():
-            rows, turns = copies.unbind(1)
+        pairs = real[:, :apart].nonzero()  # (row, offset)
+        for copies in pairs.split(max(1, POSITIONS // max(1, tokens.shape[1]))) if len(pairs) else ():
+            rows, offsets = copies.unbind(1)
             here = sizes[rows]
             span = int(here.max())
-            masked = (places[:span] % apart == turns.unsqueeze(1)) & real[rows, :span]
+            masked = (places[:span] % apart == offsets.unsqueeze(1)) & real[rows, :span]
             given = tokens[rows, :span].masked_fill(masked, self.mask_id)
             features, _ = self.features(given, None, here if bool((here < span).any()) else None)
             copy, place = masked.nonzero().unbind(1)
-            yield Found(rows[copy], place, features[masked])
+            yield MaskedFeatures(rows[copy], place, features[masked])
 
 
-class _Dense(nn.Module):
-    """A last look before the vocabulary, as in BERT's head."""
+class _PredictionHead(nn.Module):
+    """BERT's prediction head: dense, GELU, layer norm."""
 
     def __init__(self, config: StackConfig, width: int):
         super().__init__()

@@ -1,7 +1,7 @@
-"""From one vector for each position to one for the text: the last, the mean, the largest values, or a learned mix.
+"""Pooling over time: last, mean, max or attention.
 
-All but the largest values are a weighted mean: each position has a share, and its weight is its share of all shares.
-So the running form, which has read only the positions up to each, is the same with sums that grow.
+All but max are weighted means: the weight of a position is its score divided by the sum of scores. So the running form
+over prefixes uses the same scores with cumulative sums.
 """
 
 from typing import Literal
@@ -9,23 +9,24 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from elman.layers.base import at_least_float32
 from elman.ops.taps import stepping, tap
 from elman.shapes import Sequence
 
-Kind = Literal["last", "mean", "max", "attention"]
+PoolingType = Literal["last", "mean", "max", "attention"]
 
 
 class Pooling(nn.Module):
     """`forward` gives (batch, width), `running` (batch, time, width); a text without tokens gives zeros."""
 
-    def __init__(self, kind: Kind, width: int):
+    def __init__(self, kind: PoolingType, width: int):
         super().__init__()
         self.kind = kind
         score = (nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1, bias=False)) if kind == "attention" else ()
         self.to_score = nn.Sequential(*score)
 
     def forward(self, x: Sequence, real: Tensor) -> Tensor:
-        x = _only(x, real)
+        x = _masked(x, real)
         if self.kind == "max":
             pooled = x.masked_fill(~real.unsqueeze(-1), -torch.inf).amax(1) if x.shape[1] else x.sum(1)
             pooled = pooled.masked_fill(~real.any(1, keepdim=True), 0.0)
@@ -33,12 +34,12 @@ class Pooling(nn.Module):
             shares = self._shares(x, real)
             weights = tap("pooling.weights", shares / shares.sum(1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny))
             pooled = (weights.unsqueeze(1) @ x).squeeze(1)
-        with stepping():  # the text as a whole is one step
+        with stepping():  # the whole text is one step
             return tap("pooling.vector", pooled)
 
     def running(self, x: Sequence, real: Tensor) -> Sequence:
-        """What `forward` gives for the text up to each position; padding gives anything finite."""
-        x = _only(x, real)
+        """The pooled vector of each prefix; finite but undefined at padding."""
+        x = _masked(x, real)
         if self.kind == "last":
             pooled = x
         elif self.kind == "max":
@@ -49,7 +50,7 @@ class Pooling(nn.Module):
         return tap("pooling.vector", pooled)
 
     def _shares(self, x: Sequence, real: Tensor) -> Tensor:
-        """What part each position has (batch, time), up to a factor."""
+        """Unnormalized weights (batch, time)."""
         if self.kind == "last":
             places = torch.arange(real.shape[1], device=real.device)
             return ((places == real.sum(1, keepdim=True) - 1) & real).to(x.dtype)
@@ -60,6 +61,6 @@ class Pooling(nn.Module):
         return (scores - largest.detach().clamp(min=torch.finfo(x.dtype).min)).exp()
 
 
-def _only(x: Sequence, real: Tensor) -> Sequence:
-    """Real positions in float32 at least, zeros elsewhere: what stands at padding is not specified."""
-    return x.to(torch.promote_types(x.dtype, torch.float32)).masked_fill(~real.unsqueeze(-1), 0.0)
+def _masked(x: Sequence, real: Tensor) -> Sequence:
+    """Real positions in at least float32, zeros at padding, whose contents are undefined."""
+    return at_least_float32(x).masked_fill(~real.unsqueeze(-1), 0.0)

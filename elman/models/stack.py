@@ -1,4 +1,4 @@
-"""A stack of sequence layers: the classical deep recurrent network and the modern residual block are both recipes."""
+"""A stack of sequence layers: deep recurrent networks and residual blocks (Transformer style) from one config."""
 
 from collections.abc import Iterable
 from itertools import cycle, islice
@@ -18,101 +18,101 @@ from elman.ops.taps import listening, scope
 from elman.registry import Registry
 from elman.shapes import Lengths, Sequence, State, Step
 
-Entry = dict[str, dict[str, Any]]  # {layer name: its settings}
-DRAWS = {Tensor.normal_, Tensor.uniform_}
+LayerSpec = dict[str, dict[str, Any]]  # {layer name: its settings}
+RANDOM_INIT = {Tensor.normal_, Tensor.uniform_}
 
 
 class StackConfig(Config):
-    """What a stack of layers needs to know; a language model adds its words."""
+    """Settings of a stack of layers with token embeddings."""
 
-    both_sides: ClassVar[bool] = False  # whether layers that see both sides of a position may stand in it
-    known: ClassVar[Registry[SequenceLayer]] = LAYERS  # the layers that may stand in it, by name
+    both_sides: ClassVar[bool] = False  # whether bidirectional layers are allowed
+    known: ClassVar[Registry[SequenceLayer]] = LAYERS  # registry of the allowed layers
 
     type: Literal["stack"] = "stack"
-    """Kind of model: a stack of sequence layers."""
-    pattern: list[Entry] = Field(default_factory=lambda: list[Entry]([{"lstm": {}}]))
-    """Layers from bottom to top, by name, each with its own settings if any: [lstm, {gru: {reset: before}}]."""
+    """Model type: a stack of sequence layers."""
+    pattern: list[LayerSpec] = Field(default_factory=lambda: list[LayerSpec]([{"lstm": {}}]))
+    """Layers from bottom to top, by name, with settings if needed: [lstm, {gru: {reset: before}}]."""
     num_layers: int = Field(0, ge=0)
-    """How many layers: the pattern is repeated until there are that many; 0 takes the pattern once."""
+    """Number of layers: the pattern is repeated to this length; 0 uses it once."""
     hidden_size: int = Field(256, ge=1)
     """Width of every layer that does not set its own."""
     embedding_size: int = Field(0, ge=0)
-    """Width of the word vectors; 0 takes hidden_size."""
+    """Width of the token embeddings; 0: hidden_size."""
     embedding_scale: float = Field(1.0, ge=0)
-    """What word vectors are multiplied by on their way in; 0 takes √width, so that tied vectors, which are small for
-    the sake of the output, enter with units of about one (Vaswani et al., 2017)."""
+    """Factor on token embeddings at the input; 0: √width, which gives tied embeddings, initialized small for the output
+    layer, units of about one (Vaswani et al., 2017)."""
     tied_embeddings: bool = True
-    """Use the word vectors as output weights too (Press and Wolf, 2017); needs the top as wide as the embedding."""
+    """Use the embeddings as output weights too (Press and Wolf, 2017); needs a top layer as wide as the embeddings."""
     output_bias: bool = True
-    """Whether each word has a bias in the output."""
+    """Bias of each token in the output layer."""
     residual: bool = False
-    """Add each layer's input to its output."""
+    """Residual connections around layers."""
     norm: Literal["none", "pre", "post"] = "none"
-    """Norm before each layer (and once at the top), after it, or not at all."""
+    """Normalization before each layer (and once at the top), after it, or none."""
     norm_type: Literal["layer", "rms"] = "layer"
-    """Layer norm, or root-mean-square norm: without mean and bias."""
+    """Layer norm, or RMS norm (root mean square, without mean and bias)."""
     norm_epsilon: float = Field(1e-5, gt=0)
-    """What keeps a norm from dividing by nothing."""
+    """Epsilon in the denominator of norms."""
     positions: Literal["none", "learned", "sinusoidal"] = "none"
-    """What is added to the word vectors to tell their place; attention can also see places by its own settings."""
+    """Position embeddings added to the token embeddings; attention layers have positional settings of their own."""
     max_positions: int = Field(1024, ge=1)
-    """Places in the table of learned positions; after the last comes the first again."""
+    """Size of the table of learned positions; longer sequences wrap around."""
     embedding_norm: bool = False
-    """A norm on the word vectors, after their positions are added."""
+    """Normalize the token embeddings, after positions are added."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Share of units dropped between layers; with residual, of what each layer adds."""
+    """Dropout between layers; with residual connections, on each layer's output before it is added."""
     input_dropout: float | None = Field(None, ge=0, lt=1)
-    """Share dropped from the word vectors; null takes dropout."""
+    """Dropout on the token embeddings; null: dropout."""
     output_dropout: float | None = Field(None, ge=0, lt=1)
-    """Share dropped from the top layer's output; null takes dropout."""
+    """Dropout on the top layer's output; null: dropout."""
     embedding_dropout: float = Field(0.0, ge=0, lt=1)
-    """Share of words whose whole vector is dropped (Gal and Ghahramani, 2016)."""
+    """Embedding dropout: share of words whose whole embedding is dropped (Gal and Ghahramani, 2016)."""
     weight_dropout: float = Field(0.0, ge=0, lt=1)
-    """Share of recurrent weights dropped for each sequence (Merity et al., 2018)."""
+    """Weight dropout (DropConnect) on recurrent weights, per sequence (Merity et al., 2018)."""
     locked_dropout: bool = True
-    """One dropout mask for all time steps (variational), instead of a new one at each."""
+    """Locked (variational) dropout: one mask for all time steps instead of one per step."""
 
     @field_validator("pattern", mode="before")
     @classmethod
-    def _entries(cls, pattern: Any) -> list[Entry]:
+    def _entries(cls, pattern: Any) -> list[LayerSpec]:
         pattern = [pattern] if isinstance(pattern, str | dict) else pattern
         if not isinstance(pattern, list) or not pattern:
             raise ValueError("a pattern is a list of layer names, like [lstm, lstm]")
         return [cls._entry(item) for item in pattern]
 
     @classmethod
-    def _entry(cls, item: Any) -> Entry:
+    def _entry(cls, item: Any) -> LayerSpec:
         name, config = named(cls.known, item, where="model.pattern")
         if not cls.known[name].causal and not cls.both_sides:
             raise two_way(name)
         return {name: config.model_dump(mode="json", exclude_unset=True)}
 
     def layers(self) -> list[tuple[str, Config]]:
-        """Every layer from bottom to top, with its own settings completed by the stack's."""
+        """Every layer from bottom to top, its settings completed by the stack's."""
         result: list[tuple[str, Config]] = []
         for entry in islice(cycle(self.pattern), self.num_layers or len(self.pattern)):
             ((name, settings),) = entry.items()
             known = self.known[name].Config.model_fields
             settings = {"weight_dropout": self.weight_dropout, **settings}
-            settings["hidden_size"] = settings.get("hidden_size") or self.hidden_size  # 0 is written for the stack's
+            settings["hidden_size"] = settings.get("hidden_size") or self.hidden_size  # 0: the stack's width
             settings = {key: value for key, value in settings.items() if key in known}
             result.append((name, self.known[name].Config.make(settings, where=f"model.pattern.{name}")))
         if self.weight_dropout and not any(hasattr(config, "weight_dropout") for _, config in result):
             names = ", ".join(dict.fromkeys(name for name, _ in result))
             raise ConfigError(
-                f"model.weight_dropout: {names} takes none; use a cell as layer, like pattern: [lstm], or give the "
-                "cell its own: {recurrent: {cell: {lstm: {weight_dropout: 0.5}}}}"
+                f"model.weight_dropout: {names} does not support it; use a cell as layer, like pattern: [lstm], or set "
+                "it on the cell: {recurrent: {cell: {lstm: {weight_dropout: 0.5}}}}"
             )
         return result
 
 
 def make_norm(config: StackConfig, width: int) -> nn.Module:
-    kind = RMSNorm if config.norm_type == "rms" else nn.LayerNorm
-    return kind(width, eps=config.norm_epsilon)
+    cls = RMSNorm if config.norm_type == "rms" else nn.LayerNorm
+    return cls(width, eps=config.norm_epsilon)
 
 
 class Block(nn.Module):
-    """A layer with the norm and the shortcut around it."""
+    """A layer with its norm and residual connection."""
 
     def __init__(self, name: str, layer: SequenceLayer, config: StackConfig):
         super().__init__()
@@ -122,8 +122,8 @@ class Block(nn.Module):
         self.norm = make_norm(config, width) if config.norm != "none" and layer.wrapped else None
         if self.residual and layer.input_size != layer.output_size:
             raise ConfigError(
-                f"residual needs layers as wide as their input, but {name} maps {layer.input_size} to "
-                f"{layer.output_size}; give word vectors (model.embedding_size) and all layers one width"
+                f"residual connections need layers as wide as their input, but {name} maps {layer.input_size} to "
+                f"{layer.output_size}; give embeddings (model.embedding_size) and all layers the same width"
             )
 
     def before(self, x: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers one above the other; its state is the tuple of theirs. Obeys the laws of a sequence layer."""
+    """Layers on top of each other; the state is the tuple of their states. Obeys the laws of a sequence layer."""
 
     def __init__(self, config: StackConfig, input_size: int):
         super().__init__()
@@ -165,7 +165,7 @@ class Stack(nn.Module):
                 x = self.drop(x, self.config.dropout)
             y, part = _scoped(index, block, block.layer, block.before(x), state[index], lengths)
             if block.residual:
-                y = self.drop(y, self.config.dropout)  # the shortcut stays whole
+                y = self.drop(y, self.config.dropout)  # not on the residual branch
             x = block.after(x, y)
             new.append(part)
         return self._top(x), tuple(new)
@@ -178,13 +178,22 @@ class Stack(nn.Module):
             new.append(part)
         return self._top(x), tuple(new)
 
+    def drop_input(self, x: Sequence) -> Sequence:
+        """Dropout on the embeddings."""
+        return self.drop(x, self.config.dropout if self.config.input_dropout is None else self.config.input_dropout)
+
+    def drop_output(self, x: Sequence) -> Sequence:
+        """Dropout on the top layer's output."""
+        return self.drop(x, self.config.dropout if self.config.output_dropout is None else self.config.output_dropout)
+
     def drop(self, x: Sequence, share: float) -> Sequence:
         if self.config.locked_dropout:
             return locked_dropout(x, share, self.training)
         return nn.functional.dropout(x, share, self.training)
 
     def _bottom(self, x: Tensor, state: State, *lengths: Lengths | None) -> tuple[Tensor, State, list[State]]:
-        """What comes before the layers; gives their states, and a list that begins with its own new one."""
+        """Position embeddings and bottom norm; returns the layers' states, and a list that starts with the new position
+        state."""
         new: list[State] = []
         if self.positions is not None:
             x, place = (self.positions if lengths else self.positions.step)(x, state[0], *lengths)
@@ -195,16 +204,16 @@ class Stack(nn.Module):
         return x if self.top_norm is None else self.top_norm(x)
 
     def blocks(self) -> Iterable[Block]:
-        """Layers with what is around them, from bottom to top."""
+        """The blocks from bottom to top."""
         return self.layers  # type: ignore[return-value]
 
 
 def _positions(config: StackConfig, width: int) -> Any:
     if config.positions == "none":
         return None
-    kind: Any = LAYERS["positions"]
-    scale = (config.embedding_scale or width**0.5) * width**-0.5  # as large as the word vectors they are added to
-    return kind(kind.Config(kind=config.positions, context=config.max_positions, scale=scale), width)
+    layer: Any = LAYERS["positions"]
+    scale = (config.embedding_scale or width**0.5) * width**-0.5  # the scale of the token embeddings
+    return layer(layer.Config(kind=config.positions, context=config.max_positions, scale=scale), width)
 
 
 def _scoped(index: int, block: Block, function: Any, *arguments: Any) -> tuple[Tensor, State]:
@@ -219,16 +228,16 @@ def count_parameters(module: nn.Module) -> int:
 
 
 def on_meta(build: Any) -> Any:
-    """Build without memory: for counting parameters before deciding."""
-    with torch.device("meta"), _Undrawn():
+    """Build on the meta device, without memory: to count parameters or infer shapes."""
+    with torch.device("meta"), _SkipRandomInit():
         return build()
 
 
-class _Undrawn(TorchFunctionMode):
-    """Initial values are left out: where no memory is, torch would ask its compiler about each, and import it."""
+class _SkipRandomInit(TorchFunctionMode):
+    """Skips random initialization on the meta device, where torch would import its compiler for each call."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if function in DRAWS or getattr(function, "__module__", "") == nn.init.__name__:
+        if function in RANDOM_INIT or getattr(function, "__module__", "") == nn.init.__name__:
             return kwargs["tensor"] if "tensor" in kwargs else args[0]
         return function(*args, **kwargs)

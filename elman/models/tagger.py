@@ -1,4 +1,5 @@
-"""Tagger: a tag for every word, from the word, its characters and both sides of it (Lample et al., 2016).
+"""Sequence tagger: word and character embeddings, a bidirectional stack, and a CRF or softmax output (Lample et al.,
+2016).
 
 A batch has the fields of `batches/tagging`: words, characters, word_lengths and, for the loss, tags.
 """
@@ -13,62 +14,66 @@ from torch.nn import functional as F
 from elman.batches import Examples, Ragged
 from elman.batches.tagging import UNKNOWN
 from elman.config import named
-from elman.corpus.tags import Legal
+from elman.corpus.tags import LegalTransitions
 from elman.layers import LAYERS
+from elman.layers.base import at_least_float32
 from elman.models.base import TAGGERS
-from elman.models.stack import Entry, Stack, StackConfig
+from elman.models.stack import LayerSpec, Stack, StackConfig
 from elman.ops.crf import Chain, best_path, log_partition, marginals, path_score
 from elman.ops.dropout import embedded
 from elman.ops.taps import listening, scope, tap
 from elman.shapes import Lengths, Sequence, Tokens
 
-GROUPS = 4  # of words by length, each padded for itself: few words are as long as the longest
+GROUPS = 4  # length groups of distinct words, each padded on its own
 
 
 class TaggerConfig(StackConfig):
-    """A stack that sees both sides, what it sees of each word, and how tags depend on each other."""
+    """Settings of the tagger: stack, character encoder and output."""
 
     both_sides: ClassVar[bool] = True
 
     type: Literal["tagger"] = "tagger"  # type: ignore[assignment]
-    """Kind of model: a stack that gives every word a tag."""
-    pattern: list[Entry] = Field(default_factory=lambda: list[Entry]([{"bidirectional": {}}]))
-    """Layers from bottom to top, as in a stack; those that see both sides may be among them."""
+    """Model type: a stack that tags every word."""
+    pattern: list[LayerSpec] = Field(default_factory=lambda: list[LayerSpec]([{"bidirectional": {}}]))
+    """Layers from bottom to top, as in a stack; bidirectional layers are allowed."""
     hidden_size: int = Field(200, ge=1)
-    """Width of every layer that does not set its own; of each direction, where there are two."""
+    """Width of every layer that does not set its own; of each direction in bidirectional layers."""
     embedding_size: int = Field(100, ge=0)
-    """Width of the word vectors; 0 takes hidden_size."""
+    """Width of the word embeddings; 0: hidden_size."""
     tied_embeddings: Literal[False] = False
-    """Tags are no words: there is nothing to tie."""
+    """No effect: tags have no embeddings to tie."""
     dropout: float = Field(0.33, ge=0, lt=1)
-    """Share of units dropped between layers; with residual, of what each layer adds."""
+    """Dropout between layers; with residual connections, on each layer's output before it is added."""
     word_dropout: float = Field(0.1, ge=0, lt=1)
-    """Share of words that training takes for unknown, so that the unknown is known, and characters have to help."""
-    characters: Entry | None = Field(default_factory=lambda: {"bidirectional": {"layer": "lstm", "hidden_size": 50}})
-    """Layer that reads the characters of each word: bidirectional, lstm, convolution, ...; null reads none."""
+    """Word dropout: share of words replaced by the unknown word in training, which trains its embedding and the
+    characters."""
+    characters: LayerSpec | None = Field(
+        default_factory=lambda: {"bidirectional": {"layer": "lstm", "hidden_size": 50}}
+    )
+    """Layer of the character encoder: bidirectional, lstm, convolution, ...; null: no characters."""
     character_size: int = Field(50, ge=1)
-    """Width of the character vectors, and of the layer over them if it does not set its own."""
+    """Width of the character embeddings, and of the character encoder if it does not set its own."""
     character_pooling: Literal["ends", "max"] = "ends"
-    """What is kept of a word's characters: the layer's output at the last one (and at the first, if the layer sees
-    both sides), or the highest value of each unit, as is usual with convolution."""
+    """Pooling over a word's characters: the output at the last one (and the first, for bidirectional layers), or the
+    maximum of each unit, as is usual with convolution."""
     head: Literal["crf", "softmax"] = "crf"
-    """Whether a tag's score also depends on its neighbours (conditional random field), or on the words alone."""
+    """Output: conditional random field (CRF) over the tag sequence, or independent softmax per word."""
 
     @field_validator("characters", mode="before")
     @classmethod
-    def _reader(cls, layer: Any) -> Entry | None:
+    def _reader(cls, layer: Any) -> LayerSpec | None:
         return None if layer is None else cls._entry(layer)
 
 
 @TAGGERS.register("tagger")
 class Tagger(nn.Module):
-    """Word vectors and characters, a stack of layers, and for each word one tag."""
+    """Word and character embeddings, a stack of layers, and one tag for each word."""
 
     Config = TaggerConfig
     no_decay: ClassVar = ("between",)
     sites: ClassVar = {
-        "embedding": "vector of each word, from table and characters, before dropout (x)",
-        "output.scores": "scores of every tag for each word, before neighbours have a say",
+        "embedding": "embedding of each word and its characters, before dropout (x)",
+        "output.scores": "emission scores of every tag for each word, before the CRF",
     }
 
     illegal_start: Tensor | None
@@ -76,26 +81,31 @@ class Tagger(nn.Module):
     illegal_between: Tensor | None
 
     def __init__(
-        self, config: TaggerConfig, vocab_size: int, character_count: int, tag_count: int, legal: Legal | None = None
+        self,
+        config: TaggerConfig,
+        vocab_size: int,
+        character_count: int,
+        tag_count: int,
+        legal: LegalTransitions | None = None,
     ):
         super().__init__()
         self.config, self.tag_count = config, tag_count
         width = config.embedding_size or config.hidden_size
         self.embedding = nn.Embedding(vocab_size, width)
         self.scale = config.embedding_scale or width**0.5
-        self.characters = None if config.characters is None else CharacterReader(config, character_count)
+        self.characters = None if config.characters is None else CharacterEncoder(config, character_count)
         self.stack = Stack(config, width + (self.characters.output_size if self.characters else 0))
         self.output = nn.Linear(self.stack.output_size, tag_count, bias=config.output_bias)
         if config.head == "crf":
             self.start, self.end = nn.Parameter(torch.zeros(tag_count)), nn.Parameter(torch.zeros(tag_count))
             self.between = nn.Parameter(torch.zeros(tag_count, tag_count))
-        for name in Legal._fields:
+        for name in LegalTransitions._fields:
             table = None if legal is None else torch.from_numpy(~getattr(legal, name))
             self.register_buffer(f"illegal_{name}", table, persistent=False)
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
 
     def forward(self, batch: Examples) -> Sequence:
-        """Scores (batch, time, tags) of every word's own tag."""
+        """Emission scores (batch, time, tags) of every word."""
         config, (words, lengths) = self.config, batch.ragged("words")
         if self.training and config.word_dropout:
             words = words.masked_fill(torch.rand(words.shape, device=words.device) < config.word_dropout, UNKNOWN)
@@ -103,25 +113,23 @@ class Tagger(nn.Module):
         if self.characters is not None:
             x = torch.cat([x, self.characters(batch)], -1)
         x = tap("embedding", x)
-        x = self.stack.drop(x, config.dropout if config.input_dropout is None else config.input_dropout)
-        x, _ = self.stack(x, None, lengths)
-        x = self.stack.drop(x, config.dropout if config.output_dropout is None else config.output_dropout)
-        return tap("output.scores", self.output(x))
+        x, _ = self.stack(self.stack.drop_input(x), None, lengths)
+        return tap("output.scores", self.output(self.stack.drop_output(x)))
 
     def batch_loss(self, batch: Examples, state: None = None) -> tuple[Tensor, None]:
-        """Nats of the true tags, summed. Legality has no say here: whatever the data does can be learnt."""
+        """Sum of nats of the true tags. Illegal transitions are allowed here, because training data may contain
+        them."""
         scores, tags = self(batch), batch.ragged("tags")
         if self.config.head == "softmax":
             real = tags.mask()
-            wide = scores[real].to(torch.promote_types(scores.dtype, torch.float32))
-            return F.cross_entropy(wide, tags.values[real], reduction="sum"), None
+            return F.cross_entropy(at_least_float32(scores[real]), tags.values[real], reduction="sum"), None
         chain = self.chain()
         total = log_partition(scores, chain, tags.lengths)
         return (total - path_score(scores, chain, tags.values, tags.lengths)).sum(), None
 
     @torch.no_grad()
     def best_tags(self, batch: Examples) -> Ragged:
-        """The best legal row of tags for each sentence, one tag for each word; illegal only if no other exists."""
+        """The best legal tag sequence of each sentence (Viterbi); an illegal one only if no legal one exists."""
         scores, lengths = self(batch), batch.ragged("words").lengths
         best = best_path(scores, self.chain(legal=True), lengths)
         if (lost := best.score == -torch.inf).any():
@@ -131,7 +139,7 @@ class Tagger(nn.Module):
 
     @torch.no_grad()
     def marginals(self, batch: Examples) -> Tensor:
-        """Probability (batch, time, tags) of each tag of each word, among legal rows; 0 at padding."""
+        """Marginal probability (batch, time, tags) of each tag of each word among legal sequences; 0 at padding."""
         scores, lengths = self(batch), batch.ragged("words").lengths
         chain = self.chain(legal=True)
         lost = log_partition(scores, chain, lengths) == -torch.inf
@@ -141,25 +149,25 @@ class Tagger(nn.Module):
         )
 
     def chain(self, legal: bool = False) -> Chain:
-        """What tags have to do with each other: nothing but legality, without a random field."""
+        """Transition scores between tags: those of the CRF, or zeros with a softmax output; -inf for illegal ones."""
         if self.config.head == "crf":
             chain = Chain(self.start, self.end, self.between)
         else:
             count, new = self.tag_count, self.output.weight.new_zeros
             chain = Chain(new(count), new(count), new(count, count))
-        barred = self.illegal_start, self.illegal_end, self.illegal_between
+        illegal = self.illegal_start, self.illegal_end, self.illegal_between
         if not legal:
             return chain
         return Chain(
             *(
-                part if bar is None else part.masked_fill(bar, -torch.inf)
-                for part, bar in zip(chain, barred, strict=True)
+                part if mask is None else part.masked_fill(mask, -torch.inf)
+                for part, mask in zip(chain, illegal, strict=True)
             )
         )
 
 
-class CharacterReader(nn.Module):
-    """What the characters of each word say of it."""
+class CharacterEncoder(nn.Module):
+    """Character encoder: one vector per word from its characters."""
 
     def __init__(self, config: TaggerConfig, count: int):
         super().__init__()
@@ -168,8 +176,8 @@ class CharacterReader(nn.Module):
         if "hidden_size" in type(settings).model_fields and not settings.hidden_size:  # type: ignore[attr-defined]
             settings = settings.model_copy(update={"hidden_size": config.character_size})
         self.embedding = nn.Embedding(count, config.character_size)
-        kind: Any = LAYERS[self.kind]
-        self.layer = kind(settings, config.character_size)
+        cls: Any = LAYERS[self.kind]
+        self.layer = cls(settings, config.character_size)
         self.pooling = config.character_pooling
         both = self.pooling == "ends" and not self.layer.causal
         self.output_size = self.layer.output_size * (2 if both else 1)
@@ -184,7 +192,7 @@ class CharacterReader(nn.Module):
             return vectors
         spelled, lengths, which = distinct_words(characters, per_word)
         with scope(f"characters.{self.kind}"):
-            groups = 1 if listening() else GROUPS  # a recording is of one batch
+            groups = 1 if listening() else GROUPS  # a recording covers one batch
             parts = zip(spelled.chunk(groups), lengths.chunk(groups), strict=True)
             found = torch.cat([self._read(part[:, : int(sizes.max())], sizes) for part, sizes in parts])
         return vectors.to(found.dtype).masked_scatter(real.unsqueeze(2), found[which])
@@ -202,8 +210,8 @@ class CharacterReader(nn.Module):
 
 
 def distinct_words(characters: Ragged, per_word: Ragged) -> tuple[Tensor, Tensor, Tensor]:
-    """The characters of every word of the batch once, shortest words first: (words, longest), how many each has, and
-    for each word of the batch, row after row, which of them it is."""
+    """The characters of each distinct word of the batch (words, longest), shortest first; their lengths; and for each
+    word of the batch, row by row, the index of its distinct word."""
     flat, lengths = characters.values[characters.mask()], per_word.values[per_word.mask()]
     starts = lengths.cumsum(0) - lengths
     places = torch.arange(int(lengths.max()), device=flat.device)

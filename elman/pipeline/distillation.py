@@ -16,7 +16,7 @@ from elman.pipeline.recipe import Recipe, read_recipe
 from elman.pipeline.resume import CHOSEN
 from elman.pipeline.trained_model import TrainedModel, load
 from elman.runs import Run, atomic_write
-from elman.training.suggested_rate import settled
+from elman.training.suggested_rate import with_suggested_rate
 
 Listener = Callable[[int, int], None]
 
@@ -116,7 +116,9 @@ def student_recipe(teacher: str | Path, data: str | Path, overrides: dict[str, A
 def _reopened_rate(trained: TrainedModel) -> dict[str, Any]:
     """Of the learning rate and the warm-up, those that were chosen to suit the teacher: the student has its own."""
     training = trained.recipe.training
-    suits = settled(training.model_copy(update=dict.fromkeys(CHOSEN)), trained.model, training.max_steps or 10**9)
+    suits = with_suggested_rate(
+        training.model_copy(update=dict.fromkeys(CHOSEN)), trained.model, training.max_steps or 10**9
+    )
     return {key: None for key in CHOSEN if getattr(training, key) == getattr(suits, key)}
 
 

@@ -11,11 +11,11 @@ from tokenizers import processors
 
 from elman.errors import RunError
 from elman.models import prediction_of
-from elman.models.hugging_face import to_contents
+from elman.models.hugging_face import export_contents
 from elman.pipeline.trained_model import TrainedModel, load
 from elman.registry import Registry
 from elman.runs import files
-from elman.tokenizers import Imported, Numbers, Tokenizer
+from elman.tokenizers import IdTokenizer, Imported, Tokenizer
 
 MASK = "<mask>"
 Format = Callable[[TrainedModel], tuple[dict[str, bytes], list[str]]]
@@ -32,7 +32,7 @@ def export_run(run: str | Path, to: str | Path, format: str = "hugging-face") ->
         raise RunError(f"{target}: is there already; give another --to")
     contents, notes = FORMATS[format](load(run, "cpu"))
     files.make_folder(target.parent)
-    beside = files.aside(target)
+    beside = files.temporary_path(target)
     try:
         files.make_folder(beside)
         for name, data in contents.items():
@@ -48,7 +48,7 @@ def export_run(run: str | Path, to: str | Path, format: str = "hugging-face") ->
 
 def hugging_face(trained: TrainedModel) -> tuple[dict[str, bytes], list[str]]:
     """The files that `from_pretrained` of transformers reads."""
-    family, config, tensors = to_contents(trained.model)
+    family, config, tensors = export_contents(trained.model)
     tokenizer = trained.tokenizer
     marks = {"bos_token_id": tokenizer.start_id, "eos_token_id": tokenizer.eos_id}
     contents = {
@@ -58,7 +58,7 @@ def hugging_face(trained: TrainedModel) -> tuple[dict[str, bytes], list[str]]:
     if prediction_of(trained.model) == "left-to-right":
         contents["generation_config.json"] = _json(marks)
     notes = [f'transformers.{family.loader}.from_pretrained("{{folder}}") loads the model']
-    if isinstance(tokenizer, Numbers):
+    if isinstance(tokenizer, IdTokenizer):
         notes.append(f"there is no tokenizer: texts are ids, the first of them {tokenizer.start_id}")
     else:
         contents |= _tokenizer(tokenizer, getattr(trained.model, "mask_id", None))

@@ -15,7 +15,7 @@ from elman.pipeline.recipe import Recipe, write_recipe
 from elman.pipeline.tasks.files import save_tokenizer
 from elman.runs import Checkpoint, Run, environment
 from elman.runs.files import discard
-from elman.tokenizers import Imported, Numbers, Tokenizer
+from elman.tokenizers import IdTokenizer, Imported, Tokenizer
 
 PIECE = 128  # tokens per piece on which a masked model is evaluated, if it has that many positions
 NO_DATA: dict[str, Any] = {"train": []}  # an imported run has no text of its own
@@ -98,7 +98,7 @@ def _tokenizer(folder: Path, library: hf.Tokenizer | None, vocab_size: int, note
     given = {"vocab_size": vocab_size, "eos_id": end, "start_id": start if start != end else None}
     if library is None:
         notes.append('there is no tokenizer.json, so texts are ids: "12 7 99"')
-        return Numbers.make(**given)
+        return IdTokenizer.make(**given)
     return Imported(Imported.Config.make(given, where="tokenizer"), library)
 
 

@@ -23,11 +23,11 @@ from elman.pipeline.resume import agreed, chosen_rate, source_of
 from elman.pipeline.sizes import fit_size
 from elman.pipeline.tasks.base import check_metric, data_changed
 from elman.pipeline.tasks.position_checks import order_warning
-from elman.runs import Checkpoint, Metrics, Run, atomic_write, environment
+from elman.runs import Checkpoint, MetricsLog, Run, atomic_write, environment
 from elman.runs.files import discard
-from elman.training import Counting, Report, Trainer, Validation, World, joined
+from elman.training import CountTrainer, Report, Trainer, Validation, World, joined
 from elman.training.loop import INTERRUPTED
-from elman.training.suggested_rate import told
+from elman.training.suggested_rate import suggested_rate_notes
 
 Listener = Callable[[Report], None]
 LOGGED = ("step", "validation")  # reports that are deterministic
@@ -101,15 +101,15 @@ class Session:
         torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # other dropout masks in each process
         batches, training = task.data.training_batches(self.prepared, self.recipe), self.recipe.training
         validate = self._validate if "valid" in self.prepared.stores else None
-        kind: Any = Counting if getattr(self.model, "fits_by_counting", False) else Trainer
-        self.trainer = kind(self.model, batches, training, device=self.device, world=world, validate=validate)
+        trainer_class: Any = CountTrainer if getattr(self.model, "fits_by_counting", False) else Trainer
+        self.trainer = trainer_class(self.model, batches, training, device=self.device, world=world, validate=validate)
         self.recipe = self.recipe.model_copy(update={"training": chosen_rate(training, self.trainer.config)})
         world.lead(lambda: atomic_write(self.run.config, write_recipe(self.recipe).encode()))
         self.best, self.last = self.run.best, self.run.last
-        self.metrics = Metrics(self.run.metrics) if world.leads else None
+        self.metrics = MetricsLog(self.run.metrics) if world.leads else None
         self.best_so_far: Checkpoint | None = None  # the best weights so far, not on disk yet
         self.notes += order_warning(self.model)
-        self.notes += told(training, self.trainer.config)
+        self.notes += suggested_rate_notes(training, self.trainer.config)
         self.notes += task.data.notes(batches, self.prepared, self.recipe)
         self.notes += task.data.length_warnings(self.model, self.prepared, self.recipe)
 

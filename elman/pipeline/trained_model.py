@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from elman.config import read_yaml
 from elman.errors import ConfigError, RunError
 from elman.generation.sampling import GenerationConfig
-from elman.models import KINDS, EncoderDecoder, cannot_step, is_masked, prediction_of
+from elman.models import LIKELIHOOD_OF, EncoderDecoder, is_masked, masked_model_error, prediction_of
 from elman.ops import taps
 from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.recipe import Recipe, read_recipe
@@ -114,7 +114,7 @@ class TrainedModel:
     @property
     def kind(self) -> str:
         """What its scores are: likelihood, or pseudo-likelihood, which compares with its like only."""
-        return KINDS[prediction_of(self.model)]
+        return LIKELIHOOD_OF[prediction_of(self.model)]
 
     def generate(self, prompt: str = "", **settings: Any) -> str:
         """What the model writes after the prompt; settings as in the recipe's section `generation`."""
@@ -205,5 +205,5 @@ class TrainedModel:
 
     def _generation(self, settings: Mapping[str, Any]) -> GenerationConfig:
         if is_masked(self.model):
-            raise cannot_step()
+            raise masked_model_error()
         return GenerationConfig.make({**self.recipe.generation.plain(), **settings}, where="generation")

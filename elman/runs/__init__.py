@@ -1,9 +1,18 @@
-"""Run folders: everything one training leaves behind, whole after any crash."""
+"""Run folders: the files of one training run, crash-safe."""
 
-from elman.runs.checkpoint import Checkpoint, Shelf
+from elman.runs.checkpoint import Checkpoint, CheckpointFolder
 from elman.runs.environment import environment
 from elman.runs.files import RunWarning, atomic_write
-from elman.runs.metrics import Metrics, read_metrics
+from elman.runs.metrics import MetricsLog, read_metrics
 from elman.runs.run import Run
 
-__all__ = ["Checkpoint", "Metrics", "Run", "RunWarning", "Shelf", "atomic_write", "environment", "read_metrics"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointFolder",
+    "MetricsLog",
+    "Run",
+    "RunWarning",
+    "atomic_write",
+    "environment",
+    "read_metrics",
+]

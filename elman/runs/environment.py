@@ -1,4 +1,4 @@
-"""What a run was made with: versions and hardware, and nothing about who or where."""
+"""Versions and hardware of a run, without user or host names."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ PACKAGES = ("elman", "torch", "numpy", "tokenizers", "safetensors")
 
 
 def environment() -> dict[str, Any]:
-    """Plain JSON. The start time is in UTC."""
+    """As JSON types; times are in UTC."""
     import torch
 
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

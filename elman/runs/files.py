@@ -1,7 +1,7 @@
-"""The only writer of what must survive a crash: a few operations, each behind one hook, each failure told in full.
+"""Crash-safe file operations, each behind one test hook and with full error messages.
 
-Whatever appears under its final name is complete: it is written aside, synced, renamed, and the folder is synced.
-An interrupted write leaves only names that begin with `ASIDE`, which the next holder of the run's lock removes.
+A file under its final name is complete: it is written to a temporary name, fsynced, renamed, and the folder is fsynced.
+An interrupted write leaves only names that start with `ASIDE`, which the next holder of the run's lock removes.
 """
 
 import errno
@@ -22,11 +22,11 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class RunWarning(UserWarning):
-    """Something in a run folder was not as it should be, and was worked around."""
+    """A problem in a run folder that was worked around."""
 
 
 def hook(operation: str, *paths: Path) -> None:
-    """Called before each operation; tests put their own in its place, to fail, to exit, or to keep a log."""
+    """Called before each operation; tests replace it to fail, to exit or to log."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def _operation(name: str, *paths: Path, needed: int = 0) -> Iterator[None]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """A new file, its bytes on the disk when this returns."""
+    """Writes a new file and fsyncs it."""
     with _operation("create", path), open(path, "xb", buffering=0) as file:
         _write(file, path, data)
         with _operation("sync", path):
@@ -50,13 +50,13 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def append(path: Path, data: bytes) -> None:
-    """More bytes at the end of a file, handed to the system but not yet synced."""
+    """Appends to a file without fsync."""
     with _operation("open", path), open(path, "ab", buffering=0) as file:
         _write(file, path, data)
 
 
 def truncate(path: Path, size: int) -> None:
-    """Cut a file back to `size` bytes, on the disk when this returns."""
+    """Truncates a file and fsyncs it."""
     with _operation("open", path), open(path, "r+b", buffering=0) as file:
         with _operation("truncate", path):
             os.ftruncate(file.fileno(), size)
@@ -81,7 +81,7 @@ def sync_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """With its parents, each new one synced into the one above it."""
+    """Creates a folder with its parents, and fsyncs the parent of each new one."""
     if not path.is_dir():
         make_folder(path.parent)
         with _operation("make", path):
@@ -95,7 +95,7 @@ def rename(source: Path, target: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """A file, or a folder with all that is in it; links are removed, never followed."""
+    """Removes a file or a folder tree; does not follow links."""
     if path.is_dir() and not path.is_symlink():
         with _operation("list", path):
             inside = sorted(path.iterdir())
@@ -108,46 +108,46 @@ def remove(path: Path) -> None:
             path.unlink()
 
 
-def aside(path: Path) -> Path:
-    """A name beside `path` that nobody else uses."""
+def temporary_path(path: Path) -> Path:
+    """A unique temporary name in the same folder."""
     return path.with_name(f"{ASIDE}{uuid.uuid4().hex}-{path.name}")
 
 
 def atomic_write(path: Path, data: bytes) -> None:
-    """The whole file or none of it: what was under this name stays until the new bytes are safe."""
-    beside = aside(path)
+    """Writes a file atomically: the old contents stay until the new ones are durable."""
+    temporary = temporary_path(path)
     try:
-        write_file(beside, data)
-        rename(beside, path)
+        write_file(temporary, data)
+        rename(temporary, path)
     except BaseException:
-        discard(beside)
+        discard(temporary)
         raise
     sync_folder(path.parent)
 
 
 def discard(path: Path) -> None:
-    """Try to remove what a failed write left; the failure itself is the news, so this stays quiet."""
+    """Removes the remains of a failed write; suppresses errors, because the original failure matters more."""
     if os.path.lexists(path):
         with suppress(RunError):
             remove(path)
 
 
 def clean_leftovers(folder: Path) -> list[Path]:
-    """Remove what interrupted writes left in `folder`. Only for the holder of the run's lock: it is the only writer."""
+    """Removes the remains of interrupted writes. Only for the holder of the run's lock, the only writer."""
     leftovers = sorted(folder.glob(f"{ASIDE}*"))
     for path in leftovers:
         discard(path)
         if os.path.lexists(path):
-            warnings.warn(f"{path}: the leftover of an interrupted write cannot be removed", RunWarning, stacklevel=2)
+            warnings.warn(f"{path}: cannot remove the remains of an interrupted write", RunWarning, stacklevel=2)
     return leftovers
 
 
 def require_space(folder: Path, needed: int) -> None:
-    """Fail before writing anything when the disk cannot hold it."""
+    """Fails before writing if the disk has too little space."""
     with _operation("measure the free space of", folder):
         free = shutil.disk_usage(folder).free
     if free < needed:
-        raise RunError(f"{folder}: the disk is too full ({needed} bytes needed, {free} bytes free)")
+        raise RunError(f"{folder}: disk full ({needed} bytes needed, {free} bytes free)")
 
 
 def _write(file: FileIO, path: Path, data: bytes) -> None:

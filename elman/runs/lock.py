@@ -1,4 +1,4 @@
-"""One writer per run folder: a lock that the system drops with the process, however it ends."""
+"""One writer per run folder: an advisory file lock that the operating system releases with the process."""
 
 import os
 import warnings
@@ -17,43 +17,43 @@ except ImportError:  # Windows
 _held: set[int] = set()
 
 
-def _leave_to_the_parent() -> None:
+def _release_in_child() -> None:
     """A forked worker that outlives a killed trainer must not keep its lock."""
     while _held:
         os.close(_held.pop())
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_the_parent)
+    os.register_at_fork(after_in_child=_release_in_child)
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[bool]:
-    """Hold the lock file, or raise RunError naming the process that does. False where files cannot be locked at all."""
+def file_lock(path: Path) -> Iterator[bool]:
+    """Holds the lock file; RunError names the process that holds it. Yields False if locking is not supported."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise RunError(f"{path}: cannot open the lock: {error.strerror}") from error
     _held.add(descriptor)
     try:
-        yield _take(descriptor, path)
+        yield _acquire(descriptor, path)
     finally:
         if descriptor in _held:
             _held.remove(descriptor)
             os.close(descriptor)
 
 
-def _take(descriptor: int, path: Path) -> bool:
+def _acquire(descriptor: int, path: Path) -> bool:
     try:
         if fcntl is None:
             raise OSError("no fcntl")
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.read(descriptor, 20).decode("ascii", "replace").strip() or "unknown"
-        raise RunError(f"{path.parent}: in use by process {holder}; stop it, or give another --run") from None
+        raise RunError(f"{path.parent}: in use by process {holder}; stop it, or use another --run") from None
     except OSError:
         warnings.warn(
-            f"{path.parent}: cannot be locked here; do not train in it twice at once", RunWarning, stacklevel=5
+            f"{path.parent}: no file locking here; do not train in it twice at the same time", RunWarning, stacklevel=5
         )
         return False
     os.ftruncate(descriptor, 0)

@@ -1,4 +1,4 @@
-"""A folder that proves itself: a manifest with the length and SHA-256 of each file, and of its own text."""
+"""Self-verifying folders: a manifest with size and SHA-256 of each file, and of itself."""
 
 import json
 import os
@@ -12,27 +12,27 @@ from elman.errors import CheckpointError
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
-LONGEST = 2**16  # bytes of a manifest; ours take a few hundred
+MAX_BYTES = 2**16  # of a manifest; ours have a few hundred
 
 
 class NewerSchema(CheckpointError):
-    """Whole, but from a later version: to be refused by name, never skipped as if it were damaged."""
+    """Valid, but from a later version: an error, unlike damage, which is skipped."""
 
 
-def seal(step: int, contents: dict[str, bytes]) -> bytes:
+def make_manifest(step: int, contents: dict[str, bytes]) -> bytes:
     """The manifest of these files."""
     files = {name: {"bytes": len(data), "sha256": sha256(data).hexdigest()} for name, data in contents.items()}
     return _text({"schema": SCHEMA, "step": step, "files": files})
 
 
-def verified(folder: Path, step: int, allowed: Collection[str]) -> dict[str, bytes]:
-    """Every file of the folder, manifest included, read once and checked; CheckpointError says what is wrong."""
+def read_verified(folder: Path, step: int, allowed: Collection[str]) -> dict[str, bytes]:
+    """Reads and verifies every file of the folder, including the manifest; CheckpointError describes the problem."""
     if not stat.S_ISDIR(_status(folder).st_mode):
         raise CheckpointError(f"{folder}: not a folder")
-    text = _read(folder / MANIFEST, at_most=LONGEST)
+    text = _read(folder / MANIFEST, at_most=MAX_BYTES)
     manifest = _parse(text, folder / MANIFEST)
     if manifest.get("step") != step:
-        raise CheckpointError(f"{folder}: holds step {manifest.get('step')}, so it was renamed or swapped")
+        raise CheckpointError(f"{folder}: contains step {manifest.get('step')}: it was renamed or swapped")
     files = manifest.get("files")
     if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
         raise CheckpointError(f"{folder / MANIFEST}: lists no files")
@@ -42,7 +42,7 @@ def verified(folder: Path, step: int, allowed: Collection[str]) -> dict[str, byt
             raise CheckpointError(f"{folder / MANIFEST}: lists {name!r}, which is none of {', '.join(sorted(allowed))}")
         contents[name] = _read(folder / name, exactly=entry.get("bytes"))
         if sha256(contents[name]).hexdigest() != entry.get("sha256"):
-            raise CheckpointError(f"{folder / name}: its SHA-256 is not the one in the manifest")
+            raise CheckpointError(f"{folder / name}: SHA-256 differs from the manifest")
     return contents | {MANIFEST: text}
 
 
@@ -55,11 +55,11 @@ def _parse(text: bytes, path: Path) -> dict[str, Any]:
     try:
         body = json.loads(text)
         body.pop("sha256")
-        whole = _text(body) == text
+        valid = _text(body) == text
     except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
-        whole = False
-    if not whole:
-        raise CheckpointError(f"{path}: torn or changed")
+        valid = False
+    if not valid:
+        raise CheckpointError(f"{path}: incomplete or modified")
     schema = body.get("schema")
     if isinstance(schema, int) and schema > SCHEMA:
         raise NewerSchema(f"{path}: schema {schema}, but this version reads {SCHEMA}: pip install --upgrade elman")
@@ -76,17 +76,17 @@ def _status(path: Path) -> os.stat_result:
 
 
 def _read(path: Path, *, exactly: Any = None, at_most: int | None = None) -> bytes:
-    """The bytes of a regular file whose length is known before any are read; links, pipes and devices are refused."""
+    """Reads a regular file of known size; rejects links, pipes and devices."""
     if not stat.S_ISREG(_status(path).st_mode):
         raise CheckpointError(f"{path}: not a regular file")
-    careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        with open(os.open(path, os.O_RDONLY | careful), "rb") as file:
-            status = os.fstat(file.fileno())  # again: the name may have been given to something else meanwhile
+        with open(os.open(path, os.O_RDONLY | flags), "rb") as file:
+            status = os.fstat(file.fileno())  # again: the file may have been replaced meanwhile
             if not stat.S_ISREG(status.st_mode):
                 raise CheckpointError(f"{path}: not a regular file")
             if at_most is not None and status.st_size > at_most:
-                raise CheckpointError(f"{path}: {status.st_size} bytes, more than any manifest has")
+                raise CheckpointError(f"{path}: {status.st_size} bytes, too large for a manifest")
             if at_most is None and status.st_size != exactly:
                 raise CheckpointError(f"{path}: {status.st_size} bytes, but the manifest says {exactly}")
             return file.read(status.st_size)

@@ -1,4 +1,4 @@
-"""The log of a run: one JSON object per line, only ever added to, cut back when a resumed run goes over old ground."""
+"""The metrics log of a run: append-only JSON lines, truncated when a resumed run goes back to a checkpoint."""
 
 import json
 import math
@@ -13,8 +13,8 @@ from elman.runs import files
 from elman.runs.files import RunWarning
 
 
-class Metrics:
-    """Appends to the log at `path`; a last line torn by a crash is dropped on opening."""
+class MetricsLog:
+    """Appends to the log at `path`; removes an incomplete last line on opening."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
@@ -22,32 +22,32 @@ class Metrics:
             files.append(self.path, b"")
             files.sync_folder(self.path.parent)
         data = _read(self.path)
-        whole = _whole(data)
-        if whole < len(data):
-            files.truncate(self.path, whole)
+        complete = _complete(data)
+        if complete < len(data):
+            files.truncate(self.path, complete)
 
     def write(self, record: dict[str, Any]) -> None:
-        """One line, handed to the system at once. Numbers that are not finite become null: JSON has none."""
+        """Appends one line, unbuffered. Numbers that are not finite become null."""
         before = self._size()
         try:
             files.append(self.path, (json.dumps(_plain(record), allow_nan=False) + "\n").encode())
         except RunError:
             with suppress(RunError):
-                files.truncate(self.path, before)  # else the next line would be glued to half of this one
+                files.truncate(self.path, before)  # else the next line would be appended to an incomplete one
             raise
 
     def position(self) -> int:
-        """Bytes so far, synced, so that a checkpoint never knows more than the log."""
+        """Size in bytes, fsynced, so that a checkpoint is never ahead of the log."""
         files.sync_file(self.path)
         return self._size()
 
     def truncate_to(self, position: int) -> None:
-        """Forget what came after a checkpoint, so that a resumed run's log equals that of an uninterrupted one."""
+        """Removes lines after a checkpoint, so that the log of a resumed run equals that of an uninterrupted one."""
         before = _read(self.path)[:position]
-        if _whole(before) < position:
+        if _complete(before) < position:
             raise RunError(
                 f"{self.path}: the checkpoint was saved at byte {position}, which is not the end of a line here; "
-                "the log was changed: put it back, or start another --run"
+                "the log was modified: restore it, or use another --run"
             )
         files.truncate(self.path, position)
 
@@ -56,12 +56,12 @@ class Metrics:
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """All records. A torn last line is left out with a `RunWarning`; anything else that is wrong is a RunError."""
+    """All records. An incomplete last line is skipped with a `RunWarning`; other problems are a RunError."""
     path = Path(path)
     data = _read(path)
-    whole = _whole(data)
+    complete = _complete(data)
     records = []
-    for number, line in enumerate(data[:whole].split(b"\n")[:-1], start=1):
+    for number, line in enumerate(data[:complete].split(b"\n")[:-1], start=1):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -69,8 +69,8 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
         if not isinstance(record, dict):
             raise RunError(f"{path}, line {number}: a record is a JSON object, not {type(record).__name__}")
         records.append(record)
-    if whole < len(data):
-        warnings.warn(f"{path}: the last line is torn and was left out", RunWarning, stacklevel=2)
+    if complete < len(data):
+        warnings.warn(f"{path}: skipped an incomplete last line", RunWarning, stacklevel=2)
     return records
 
 
@@ -81,8 +81,8 @@ def _read(path: Path) -> bytes:
         raise RunError(f"{path}: cannot read the metrics: {error.strerror}") from error
 
 
-def _whole(data: bytes) -> int:
-    """How many bytes are complete lines."""
+def _complete(data: bytes) -> int:
+    """Number of bytes in complete lines."""
     return data.rfind(b"\n") + 1
 
 

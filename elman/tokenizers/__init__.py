@@ -1,4 +1,4 @@
-"""Text to ids and back: byte, character, word and bpe, and what an imported model brings."""
+"""Tokenizers: byte, character, word, byte-level BPE, and those of imported models."""
 
 from elman.tokenizers.base import (
     EOS,
@@ -13,7 +13,7 @@ from elman.tokenizers.base import (
 from elman.tokenizers.bpe import BPE
 from elman.tokenizers.byte import Byte
 from elman.tokenizers.character import Character
-from elman.tokenizers.ids import Numbers
+from elman.tokenizers.ids import IdTokenizer
 from elman.tokenizers.imported import Imported
 from elman.tokenizers.report import UnknownReport, report
 from elman.tokenizers.stream import StreamDecoder
@@ -28,8 +28,8 @@ __all__ = [
     "UNK_ID",
     "Byte",
     "Character",
+    "IdTokenizer",
     "Imported",
-    "Numbers",
     "StreamDecoder",
     "Tokenizer",
     "UnknownReport",

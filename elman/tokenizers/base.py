@@ -1,4 +1,4 @@
-"""What a tokenizer is: a map from text to ids and back, kept in the file format of the `tokenizers` library."""
+"""The interface of tokenizers, stored in the file format of the `tokenizers` library."""
 
 import json
 from abc import ABC, abstractmethod
@@ -17,23 +17,24 @@ from elman.registry import Registry
 
 EOS, UNK = "<eos>", "<unk>"
 EOS_ID, UNK_ID = 0, 1
-FACTS = "elman"  # our key in the file's "model" section, where the library overlooks what it does not know
+SETTINGS = "elman"  # our key in the file's "model" section, where the library ignores unknown keys
 
 Ids = NDArray[np.int32]
 
 
 class Tokenizer(ABC):
-    """Built by `train_tokenizer` or `load_tokenizer`. Its own schemes have `<eos>` at 0; no text is encoded to it."""
+    """Created by `train_tokenizer` or `load_tokenizer`. In elman's own schemes `<eos>` is 0; no text is encoded to
+    it."""
 
     name: ClassVar[str]
     lossless: ClassVar[bool]
-    """Whether decoding gives back every text exactly."""
+    """Whether decoding restores every text exactly."""
     eos_id: int = EOS_ID
     unk_id: int | None = None
     separator: ClassVar[bytes] = b""
-    """What stands between the pieces of a decoded text."""
+    """Separator of tokens in decoded text."""
     leading: bytes = b""
-    """One byte that a decoded text loses where it would begin with it."""
+    """A byte that is removed at the start of decoded text."""
 
     class Config(Config):
         pass
@@ -47,7 +48,7 @@ class Tokenizer(ABC):
     @classmethod
     @abstractmethod
     def train(cls, config: Any, texts: Iterable[str]) -> Self:
-        """Learn the vocabulary from a stream of texts."""
+        """Learns the vocabulary from a stream of texts."""
 
     @abstractmethod
     def encode(self, text: str) -> Ids:
@@ -57,18 +58,18 @@ class Tokenizer(ABC):
         return [self.encode(text) for text in texts]
 
     def decode(self, ids: ArrayLike) -> str:
-        """The text of any ids; bytes that are no UTF-8 become U+FFFD, `<eos>` and `<unk>` stand as written."""
+        """The text of any ids; invalid UTF-8 becomes U+FFFD, `<eos>` and `<unk>` are literal."""
         numbers = np.asarray(ids, dtype=np.int64).tolist()
-        assert min(numbers, default=0) >= 0, "an id is never negative"
-        whole = self.separator.join([self.spellings[number] for number in numbers])
-        return whole.removeprefix(self.leading).decode("utf-8", "replace")
+        assert min(numbers, default=0) >= 0, "ids are not negative"
+        text = self.separator.join([self.spellings[number] for number in numbers])
+        return text.removeprefix(self.leading).decode("utf-8", "replace")
 
     def unknowns(self, text: str) -> list[str]:
-        """The parts of a text that are encoded to `<unk>` though they do not read "<unk>"."""
+        """The parts of a text that are encoded to `<unk>`, except a literal "<unk>"."""
         return []
 
     def spell(self, token: str) -> bytes:
-        """The bytes that a token of the vocabulary stands for."""
+        """The bytes of a token."""
         return token.encode("utf-8")
 
     @property
@@ -77,25 +78,25 @@ class Tokenizer(ABC):
 
     @property
     def start_id(self) -> int:
-        """What a model reads before the first token of a text."""
+        """The input before the first token of a text."""
         return self.eos_id
 
     def token(self, id: int) -> str:
-        """The token as the vocabulary writes it."""
+        """The token as in the vocabulary."""
         return self._texts[id]
 
     def id(self, token: str) -> int | None:
         return self.vocabulary.get(token)
 
     def ordered(self) -> bool:
-        """Whether ids count up from `<eos>`, as in every file that was saved here."""
+        """Whether ids count up from `<eos>`, as in every saved file."""
         first = [EOS] if self.unk_id is None else [EOS, UNK]
         ids = [self.id(token) for token in first] + sorted(self.vocabulary.values())[len(first) :]
         return ids == list(range(self.vocab_size))
 
     def save(self, path: str | Path) -> None:
         content = json.loads(self.library.to_str())
-        content["model"][FACTS] = {"type": self.name, **self.config.plain()}
+        content["model"][SETTINGS] = {"type": self.name, **self.config.plain()}
         Path(path).write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
@@ -103,58 +104,58 @@ TOKENIZERS: Registry[Tokenizer] = Registry("tokenizer")
 
 
 def train_tokenizer(settings: Mapping[str, Any] | str, texts: Iterable[str]) -> Tokenizer:
-    """`"word"` or `{"type": "word", "vocab_size": 10000}`, and the texts to learn from."""
-    scheme, config = _choose({"type": settings} if isinstance(settings, str) else settings)
+    """`"word"` or `{"type": "word", "vocab_size": 10000}`, and training texts."""
+    scheme, config = _scheme_and_config({"type": settings} if isinstance(settings, str) else settings)
     return scheme.train(config, texts)
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
     try:
         text = Path(path).read_text(encoding="utf-8")
-        facts = json.loads(text)["model"].get(FACTS)
+        settings = json.loads(text)["model"].get(SETTINGS)
     except FileNotFoundError:
         raise DataError("no such tokenizer", file=path) from None
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"cannot be read as a tokenizer: {error}", file=path) from None
-    if facts is None:
+    if settings is None:
         raise DataError(
-            "not a tokenizer of elman", file=path, remedy="train one from your texts, or `elman import` its model"
+            "not an elman tokenizer", file=path, remedy="train one on your texts, or `elman import` its model"
         )
     try:
-        scheme, config = _choose(facts, where=str(path))
+        scheme, config = _scheme_and_config(settings, where=str(path))
         tokenizer = scheme(config, hf.Tokenizer.from_str(text))
     except ConfigError:
         raise
-    except Exception as error:  # the library raises nothing more precise
+    except Exception as error:  # the library raises plain Exceptions
         raise DataError(f"damaged tokenizer: {error}", file=path) from None
     if not tokenizer.ordered():
         raise DataError(f"damaged tokenizer: its ids do not count up from {EOS} = 0", file=path)
     return tokenizer
 
 
-def _choose(settings: Mapping[str, Any], where: str = "tokenizer") -> tuple[type[Tokenizer], Any]:
+def _scheme_and_config(settings: Mapping[str, Any], where: str = "tokenizer") -> tuple[type[Tokenizer], Any]:
     if not isinstance(settings, Mapping) or not isinstance(settings.get("type"), str):
-        raise ConfigError(f"{where}: needs a type, one of {', '.join(TOKENIZERS)}, but got {settings!r}")
+        raise ConfigError(f"{where}: needs a type: {', '.join(TOKENIZERS)}, but got {settings!r}")
     scheme = TOKENIZERS[settings["type"]]
     return scheme, scheme.Config.make({key: value for key, value in settings.items() if key != "type"}, where)
 
 
 def by_frequency(counts: Counter[str], min_frequency: int, size: int = 0) -> dict[str, int]:
-    """Ids after `<eos>` and `<unk>`, most frequent first and ties by text; a `size` of 0 keeps all."""
+    """Ids after `<eos>` and `<unk>`, most frequent first, ties in text order; `size` 0: no limit."""
     kept = [item for item, count in counts.items() if count >= min_frequency and item not in (EOS, UNK)]
     if not kept:
-        raise DataError(f"nothing to learn a vocabulary from: no item occurs {max(min_frequency, 1)} times or more")
+        raise DataError(f"empty vocabulary: no item occurs at least {max(min_frequency, 1)} times")
     kept.sort(key=lambda item: (-counts[item], item))
     return {item: id for id, item in enumerate([EOS, UNK, *kept][: size or None])}
 
 
 def checked(text: str) -> bytes:
-    """The UTF-8 of a text, or an error that tells what is wrong with it."""
+    """The UTF-8 of a text, or an error for unpaired surrogates."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
         found = text[error.start]
         raise DataError(
-            f"character {error.start} of a text is {found!r}, half of a surrogate pair",
-            remedy="such text is not Unicode; remove it or decode its source as UTF-8",
+            f"character {error.start} of a text is the unpaired surrogate {found!r}",
+            remedy="this is not valid Unicode; remove it or decode its source as UTF-8",
         ) from None

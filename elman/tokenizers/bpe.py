@@ -1,4 +1,4 @@
-"""Byte pair encoding (Gage, 1994; Sennrich et al., 2016) on bytes: frequent pieces get ids, nothing is unknown."""
+"""Byte-level byte pair encoding (BPE; Gage, 1994; Sennrich et al., 2016): no unknown tokens."""
 
 from collections.abc import Iterable
 from typing import Any, Self
@@ -15,24 +15,24 @@ from elman.tokenizers.byte import LETTERS, Byte
 
 @TOKENIZERS.register("bpe")
 class BPE(Byte):
-    """Pieces of words, learnt by joining the most frequent pairs of bytes."""
+    """Subwords, learned by merging the most frequent pairs of bytes."""
 
     class Config(settings.Config):
         vocab_size: int = Field(8000, ge=257)
-        """Tokens to learn, `<eos>` and the 256 bytes included."""
+        """Vocabulary size, including `<eos>` and the 256 bytes."""
 
     @classmethod
     def train(cls, config: Any, texts: Iterable[str] = ()) -> Self:
-        learner = cls.pipeline(models.BPE(), words=True)
+        library = cls.pipeline(models.BPE(), words=True)
         trainer = trainers.BpeTrainer(
             vocab_size=config.vocab_size,
-            min_frequency=2,  # a pair seen once teaches nothing
+            min_frequency=2,  # a pair seen once is not merged
             special_tokens=[EOS],
             initial_alphabet=list(LETTERS.values()),
             show_progress=False,
         )
-        learner.train_from_iterator((checked(text).decode() for text in texts), trainer)
-        return cls(config, cls.pipeline(learner.model, words=True))
+        library.train_from_iterator((checked(text).decode() for text in texts), trainer)
+        return cls(config, cls.pipeline(library.model, words=True))
 
     def encode(self, text: str) -> Ids:
         return self.encode_batch([text])[0]

@@ -1,4 +1,4 @@
-"""Bytes: 256 tokens and `<eos>`; every text of every language, nothing unknown, nothing to learn."""
+"""Byte tokenizer: 256 tokens and `<eos>`; encodes any text without training."""
 
 from collections.abc import Iterable
 from typing import Any, Self
@@ -12,7 +12,7 @@ from elman.tokenizers.base import EOS, TOKENIZERS, Ids, Tokenizer, checked
 _visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _hidden = [byte for byte in range(256) if byte not in _visible]
 LETTERS = {byte: chr(byte) for byte in _visible} | {byte: chr(256 + place) for place, byte in enumerate(_hidden)}
-"""How the library writes each byte in a vocabulary: as one visible character."""
+"""The library's visible character for each byte."""
 BYTES = {letter: byte for byte, letter in LETTERS.items()}
 
 
@@ -29,7 +29,7 @@ class Byte(Tokenizer):
 
     @staticmethod
     def pipeline(model: models.Model, words: bool) -> hf.Tokenizer:
-        """`<eos>` is in the model's vocabulary but no added token: the library finds those in the text."""
+        """`<eos>` is in the vocabulary but not an added token, because the library would match it in text."""
         library = hf.Tokenizer(model)
         library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=words)
         library.decoder = decoders.ByteLevel()

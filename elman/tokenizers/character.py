@@ -1,4 +1,4 @@
-"""Characters: one token per Unicode code point that the training text holds."""
+"""Character tokenizer: one token per Unicode code point of the training text."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -17,17 +17,17 @@ _NORMALIZERS = {"none": None, "nfc": normalizers.NFC(), "nfd": normalizers.NFD()
 
 @TOKENIZERS.register("character")
 class Character(Tokenizer):
-    """One token per character; a character never seen in training is unknown."""
+    """One token per character; characters not seen in training are unknown."""
 
     lossless = False
     unk_id = UNK_ID
 
     class Config(settings.Config):
         min_frequency: int = Field(1, ge=1)
-        """Characters seen less often become `<unk>`."""
+        """Rarer characters become `<unk>`."""
         normalize: Literal["none", "nfc", "nfd"] = "none"
-        """Take text as it is, with each letter and its marks as one character (nfc), or taken apart (nfd): é as e and
-        its accent, a Korean syllable as its two or three letters. What is decoded stays so, canonically the same."""
+        """Unicode normalization: none, composed (nfc), or decomposed (nfd: é as e and its accent, a Korean syllable as
+        its letters). Decoded text stays normalized."""
 
     @classmethod
     def train(cls, config: Any, texts: Iterable[str]) -> Self:
@@ -36,7 +36,7 @@ class Character(Tokenizer):
             counts.update(_normalized(text, _NORMALIZERS[config.normalize]))
         vocabulary = by_frequency(counts, config.min_frequency)
         checked("".join(vocabulary))
-        library = hf.Tokenizer(models.BPE(vocabulary, [], unk_token=UNK))  # pairs are never joined: characters stay
+        library = hf.Tokenizer(models.BPE(vocabulary, [], unk_token=UNK))  # no merges: single characters
         library.decoder = decoders.Fuse()
         if normalizer := _NORMALIZERS[config.normalize]:
             library.normalizer = normalizer
@@ -45,9 +45,7 @@ class Character(Tokenizer):
     def __init__(self, config: Any, library: hf.Tokenizer):
         super().__init__(config, library)
         known = {ord(token): id for token, id in self.vocabulary.items() if token not in (EOS, UNK)}
-        self._table = np.full(
-            max(known, default=0) + 2, UNK_ID, dtype=np.int32
-        )  # the last entry: all code points above
+        self._table = np.full(max(known, default=0) + 2, UNK_ID, dtype=np.int32)  # last entry: all higher code points
         self._table[list(known)] = list(known.values())
 
     def encode(self, text: str) -> Ids:
@@ -65,4 +63,4 @@ def _normalized(text: str, normalizer: Any) -> str:
     if normalizer is None or text.isascii():
         return text
     checked(text)
-    return normalizer.normalize_str(text)  # not Python's: its tables may be of another version of Unicode
+    return normalizer.normalize_str(text)  # not Python's, whose Unicode version may differ

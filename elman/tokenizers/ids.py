@@ -1,4 +1,4 @@
-"""Numbers for text: "12 7 99" stands for itself, for models that came without a tokenizer."""
+"""Numeric tokenizer: "12 7 99" are token ids, for models imported without a tokenizer."""
 
 from collections.abc import Iterable
 from typing import Any, NoReturn
@@ -11,30 +11,30 @@ from tokenizers import models, pre_tokenizers
 from elman import config as settings
 from elman.errors import DataError
 from elman.tokenizers.base import TOKENIZERS, Ids, Tokenizer
-from elman.tokenizers.imported import comes_with_its_model
+from elman.tokenizers.imported import not_trainable
 
 
 @TOKENIZERS.register("ids")
-class Numbers(Tokenizer):
-    """The ids themselves, written as numbers with spaces between. Made by `elman import` alone."""
+class IdTokenizer(Tokenizer):
+    """Token ids as space-separated numbers. Created by `elman import` only."""
 
     lossless = False
     separator = b" "
 
     class Config(settings.Config):
         vocab_size: int = Field(1, ge=1)
-        """Ids that the model knows."""
+        """Vocabulary size of the model."""
         eos_id: int = Field(0, ge=0)
-        """The id that ends a text."""
+        """Id of end-of-text."""
         start_id: int | None = Field(None, ge=0)
-        """The id that a text begins with; null takes eos_id."""
+        """Id of start-of-text; null: eos_id."""
 
     @classmethod
     def train(cls, config: Any, texts: Iterable[str]) -> NoReturn:
-        raise comes_with_its_model(cls.name)
+        raise not_trainable(cls.name)
 
     @classmethod
-    def make(cls, **given: Any) -> "Numbers":
+    def make(cls, **given: Any) -> "IdTokenizer":
         config = cls.Config.make(given, where="tokenizer")
         library = hf.Tokenizer(models.WordLevel({str(id): id for id in range(config.vocab_size)}, unk_token="0"))
         library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -52,16 +52,16 @@ class Numbers(Tokenizer):
         return np.array([self._number(word) for word in text.split()], dtype=np.int32)
 
     def ordered(self) -> bool:
-        whole = self._texts == [str(id) for id in range(self.config.vocab_size)]
-        return whole and max(self.eos_id, self.start_id) < self.vocab_size
+        sequential = self._texts == [str(id) for id in range(self.config.vocab_size)]
+        return sequential and max(self.eos_id, self.start_id) < self.vocab_size
 
     def _number(self, word: str) -> int:
         id = self.vocabulary.get(word)
         if id is None:
             raise DataError(
-                f"{word[:40]!r} is no id from 0 to {self.vocab_size - 1}",
-                remedy="the model came without a tokenizer.json, so its texts are ids: 12 7 99",
+                f"{word[:40]!r} is not an id from 0 to {self.vocab_size - 1}",
+                remedy="the model was imported without a tokenizer.json, so texts are ids: 12 7 99",
             )
         if id == self.eos_id:
-            raise DataError(f"{word} ends texts and cannot be in one", remedy="leave it out; each text gets its own")
+            raise DataError(f"{word} is the end-of-text id, which is added automatically", remedy="remove it")
         return id

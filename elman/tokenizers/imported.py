@@ -1,4 +1,4 @@
-"""The tokenizer that an imported model brings along: kept as it is, with its own mark for the end of a text."""
+"""The tokenizer of an imported model, unchanged, with its own end-of-text token."""
 
 import json
 import re
@@ -14,31 +14,31 @@ from elman.errors import ConfigError, DataError
 from elman.tokenizers.base import TOKENIZERS, Ids, Tokenizer, checked
 from elman.tokenizers.byte import BYTES
 
-RAW = re.compile(r"<0x([0-9A-F]{2})>")  # how vocabularies with byte fallback write a byte
+RAW = re.compile(r"<0x([0-9A-F]{2})>")  # a byte in vocabularies with byte fallback
 
 
 @TOKENIZERS.register("imported")
 class Imported(Tokenizer):
-    """What came with an imported model; texts come back as far as they do there. Made by `elman import` alone."""
+    """An imported tokenizer; lossless only as far as the original. Created by `elman import` only."""
 
     lossless = False
 
     class Config(settings.Config):
         vocab_size: int = Field(0, ge=0)
-        """Ids that the model knows: often a few more than the tokenizer has; 0 takes those of the tokenizer."""
+        """Vocabulary size of the model, often larger than the tokenizer's; 0: the tokenizer's."""
         eos_id: int = Field(0, ge=0)
-        """The id that ends a text."""
+        """Id of end-of-text."""
         start_id: int | None = Field(None, ge=0)
-        """The id that a text begins with; null takes eos_id."""
+        """Id of start-of-text; null: eos_id."""
 
     @classmethod
     def train(cls, config: Any, texts: Iterable[str]) -> NoReturn:
-        raise comes_with_its_model(cls.name)
+        raise not_trainable(cls.name)
 
     def __init__(self, config: Any, library: hf.Tokenizer):
         library.no_truncation()
         library.no_padding()
-        library.encode_special_tokens = True  # a text that spells a mark shall not make one
+        library.encode_special_tokens = True  # special tokens in a text are encoded as plain text
         self.config, self.library = config, library
         self.eos_id = config.eos_id
         self.vocabulary: dict[str, int] = library.get_vocab()
@@ -48,7 +48,7 @@ class Imported(Tokenizer):
             if id < size:
                 self._texts[id] = text
         model = json.loads(library.to_str())["model"]
-        unknown = model.get("unk_token") or model.get("unk_id")  # a text, or for unigrams a number
+        unknown = model.get("unk_token") or model.get("unk_id")  # a token, or for unigram models an id
         self.unk_id = self.vocabulary.get(unknown) if isinstance(unknown, str) else unknown
         self.spellings, self.leading = _spellings(library, self._texts, self.vocabulary)
 
@@ -67,8 +67,8 @@ class Imported(Tokenizer):
 
     def unknowns(self, text: str) -> list[str]:
         encoding = self.library.encode(text, add_special_tokens=False)
-        places = zip(encoding.ids, encoding.offsets, strict=True)
-        return [text[start:end] for id, (start, end) in places if id == self.unk_id]
+        spans = zip(encoding.ids, encoding.offsets, strict=True)
+        return [text[start:end] for id, (start, end) in spans if id == self.unk_id]
 
     def ordered(self) -> bool:
         return max(self.eos_id, self.start_id) < self.vocab_size
@@ -76,24 +76,22 @@ class Imported(Tokenizer):
     def _within(self, ids: Ids) -> Ids:
         if len(ids) and ids.max() >= self.vocab_size:
             raise DataError(
-                f"a text holds {self.library.id_to_token(int(ids.max()))!r}, token {ids.max()}, but the model knows "
-                f"{self.vocab_size} tokens only"
+                f"a text contains {self.library.id_to_token(int(ids.max()))!r}, token {ids.max()}, but the model has "
+                f"only {self.vocab_size} tokens"
             )
         if (ids == self.eos_id).any():
             if self.unk_id is None:
-                raise DataError(f"a text holds {self._texts[self.eos_id]!r}, which ends texts and cannot be in one")
+                raise DataError(f"a text contains the end-of-text token {self._texts[self.eos_id]!r}")
             ids = np.where(ids == self.eos_id, np.int32(self.unk_id), ids)
         return ids
 
 
-def comes_with_its_model(name: str) -> ConfigError:
-    return ConfigError(
-        f"tokenizer: {name!r} comes with an imported model and learns nothing from text; use bpe or word"
-    )
+def not_trainable(name: str) -> ConfigError:
+    return ConfigError(f"tokenizer: {name!r} belongs to imported models and cannot be trained; use bpe or word")
 
 
 def _spellings(library: hf.Tokenizer, texts: list[str], vocabulary: dict[str, int]) -> tuple[list[bytes], bytes]:
-    """The bytes of each token inside a text, and the space that the first of a text loses, if it does."""
+    """The bytes of each token inside a text, and the space that is removed at the start of a text, if any."""
     content = json.loads(library.to_str())
     added = {entry["content"] for entry in content["added_tokens"]}
     if '"ByteLevel"' in json.dumps(content["decoder"]):

@@ -1,4 +1,4 @@
-"""How well a tokenizer fits some texts: how much is unknown, and how many tokens a word and a byte take."""
+"""Fit of a tokenizer to texts: unknown tokens, tokens per word and per byte."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,9 +10,9 @@ from elman.tokenizers.base import Tokenizer, checked
 @dataclass(frozen=True)
 class UnknownReport:
     tokens: int
-    words: int  # what stands between white space
+    words: int  # separated by whitespace
     bytes: int
-    unknowns: int  # tokens that are `<unk>` where the text does not say so itself
+    unknowns: int  # `<unk>` tokens that are not literally in the text
     most_frequent: tuple[tuple[str, int], ...]  # unknown words (or characters) with their counts
 
     @property

@@ -1,4 +1,4 @@
-"""Decoding one id at a time: text appears as soon as it is certain."""
+"""Incremental decoding: text is emitted once it is complete."""
 
 import codecs
 
@@ -6,7 +6,7 @@ from elman.tokenizers.base import Tokenizer
 
 
 class StreamDecoder:
-    """What `push` and at last `flush` return, put together, is what `decode` gives for all ids."""
+    """The concatenated outputs of `push` and `flush` equal `decode` of all ids."""
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
@@ -14,7 +14,7 @@ class StreamDecoder:
         self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, id: int) -> str:
-        """The text that became certain: never half a character."""
+        """The newly completed text; never an incomplete character."""
         assert id >= 0, "an id is never negative"
         spelling = self._before + self._tokenizer.spellings[id]
         self._before = self._tokenizer.separator
@@ -23,7 +23,7 @@ class StreamDecoder:
         return self._bytes.decode(spelling)
 
     def flush(self) -> str:
-        """What was held back, as far as it can be read; the next push begins a new text."""
+        """The rest of the text; the next push starts a new text."""
         rest = self._bytes.decode(b"", final=True)
         self._before, self._first = b"", True
         return rest

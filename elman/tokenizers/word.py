@@ -1,4 +1,4 @@
-"""Words: what stands between white space, as data sets that come cut into tokens expect."""
+"""Word tokenizer: whitespace-separated words, as in pre-tokenized data sets."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers
 from elman.config import Config
 from elman.tokenizers.base import EOS, TOKENIZERS, UNK, UNK_ID, Ids, Tokenizer, by_frequency, checked
 
-SPACE = "".join(character for character in map(chr, range(0x3001)) if character.isspace())  # where str.split cuts
+SPACE = "".join(character for character in map(chr, range(0x3001)) if character.isspace())  # as in str.split
 
 
 class _Lookup(dict[str, int]):
@@ -29,7 +29,7 @@ class _Pieces(NamedTuple):
 
 @TOKENIZERS.register("word")
 class Word(Tokenizer):
-    """One token per word; words outside the vocabulary are unknown; decoded words stand one space apart."""
+    """One token per word; words outside the vocabulary are unknown; decoded words are separated by one space."""
 
     lossless = False
     unk_id = UNK_ID
@@ -37,19 +37,19 @@ class Word(Tokenizer):
 
     class Config(Config):
         vocab_size: int = Field(0, ge=0)
-        """Most frequent words to keep, `<eos>` and `<unk>` included; 0 keeps all."""
+        """Maximum vocabulary size, including `<eos>` and `<unk>`; 0: no limit."""
         min_frequency: int = Field(1, ge=1)
-        """Words seen less often become `<unk>`."""
+        """Rarer words become `<unk>`."""
         lowercase: bool = False
-        """Whether case is thrown away."""
+        """Lower-case all text."""
         split: Literal["whitespace", "punctuation"] = "whitespace"
-        """Where words end: at white space only, or also around each punctuation mark and symbol."""
+        """Split at whitespace only, or also around each punctuation mark and symbol."""
 
         @field_validator("vocab_size")
         @classmethod
-        def room_for_words(cls, value: int) -> int:
+        def _not_too_small(cls, value: int) -> int:
             if value in (1, 2):
-                raise ValueError(f"is 0 (all words) or at least 3, as {EOS} and {UNK} take two")
+                raise ValueError(f"must be 0 (no limit) or at least 3, including {EOS} and {UNK}")
             return value
 
     @classmethod
@@ -67,19 +67,19 @@ class Word(Tokenizer):
 
     def __init__(self, config: Any, library: hf.Tokenizer):
         super().__init__(config, library)
-        self._whole = config.split == "whitespace" and not config.lowercase  # a chunk is a word as it stands
+        self._plain = config.split == "whitespace" and not config.lowercase  # every chunk is a word
         self._lookup = _Lookup({word: id for word, id in self.vocabulary.items() if word != EOS})
-        self._pieces = lru_cache(2**17)(self._pieces_of)  # words repeat: the library sees most of them once
+        self._pieces = lru_cache(2**17)(self._pieces_of)  # caches repeated words
 
     def encode(self, text: str) -> Ids:
         chunks = text.split()
-        if self._whole:
+        if self._plain:
             return np.array(list(map(self._lookup.__getitem__, chunks)), dtype=np.int32)
         return np.array(list(chain.from_iterable(self._pieces(chunk).ids for chunk in chunks)), dtype=np.int32)
 
     def unknowns(self, text: str) -> list[str]:
         chunks = text.split()
-        if self._whole:
+        if self._plain:
             return [chunk for chunk in chunks if chunk not in self._lookup]
         return list(chain.from_iterable(self._pieces(chunk).unknowns for chunk in chunks))
 
@@ -94,9 +94,9 @@ class Word(Tokenizer):
 
 def _pipeline(config: Word.Config, vocabulary: dict[str, int]) -> hf.Tokenizer:
     library = hf.Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
-    never_a_boundary = normalizers.Replace(Regex(f"(?<![^{SPACE}]){EOS}(?![^{SPACE}])"), UNK)
+    escape_eos = normalizers.Replace(Regex(f"(?<![^{SPACE}]){EOS}(?![^{SPACE}])"), UNK)
     lower = [normalizers.Lowercase()] if config.lowercase else []
-    library.normalizer = normalizers.Sequence([*lower, never_a_boundary])
+    library.normalizer = normalizers.Sequence([*lower, escape_eos])
     marks = (
         [pre_tokenizers.Split(Regex(rf"{UNK}|[\p{{P}}\p{{S}}]"), "isolated")] if config.split == "punctuation" else []
     )

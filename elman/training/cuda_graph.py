@@ -1,9 +1,9 @@
-"""Updates on a GPU as one captured graph: forward, backward and the rule's step, at addresses that never change.
+"""Training updates as CUDA graphs: forward, backward and optimizer step in one launch.
 
-A plain update launches hundreds of kernels, and the GPU waits for the host. Here the first updates of a kind (so many
-rows of such a length) run plainly, for practice; then one is captured, and each that follows is a copy of its words and
-one launch. Weights and moments stay where they are; words, learning rate, carried states and the norm get places of
-their own. All graphs use the same memory, one after another.
+An eager update launches hundreds of kernels, and the GPU waits for the host. Here the first updates of each batch shape
+run eagerly as warm-up; then one is captured, and each later update copies its tokens into static buffers and replays
+the graph. Weights and optimizer moments are captured at their addresses; tokens, learning rate, carried states and the
+gradient norm have static buffers. All graphs share one memory pool.
 """
 
 import warnings
@@ -32,68 +32,68 @@ from elman.shapes import State
 if TYPE_CHECKING:
     from elman.training.update import Updater
 
-WARM = 3  # plain updates of one kind before it is captured, in which libraries choose and allocate what they need
-MOST = 64  # graphs: with training.jitter nearly all batches have one of so many lengths
+WARMUP_UPDATES = 3  # eager updates per batch shape before capture: libraries select kernels and allocate workspaces
+MAX_GRAPHS = 64  # with training.jitter nearly all batches have one of this many lengths
 DEVICES = ("cuda",)
 
 _warned: set[str] = set()
 
 
 def obstacle(updater: "Updater") -> str:
-    """Why no update of this training can be captured; nothing if some can."""
+    """The reason why no update of this training can be captured, or an empty string."""
     config, device = updater.config, updater.device.type
-    found = {
+    reasons = {
         f"the model is on {device}": device not in DEVICES,
         "several processes exchange gradients": updater.world.size > 1,
         "a batch is computed in several pieces": config.micro_batches > 1,
-        "which words are hidden is looked up by the host": prediction_of(updater.model) != "left-to-right",
-        "how many words an expert gets is looked up by the host": any(
+        "the host reads which tokens are masked": prediction_of(updater.model) != "left-to-right",
+        "the host reads how many tokens each expert gets": any(
             isinstance(layer, Experts) for layer in updater.model.modules()
         ),
-        "the update rule has no fused form here": not all(group["fused"] for group in updater.optimizer.param_groups),
+        "the optimizer has no fused form here": not all(group["fused"] for group in updater.optimizer.param_groups),
     }
-    return next((reason for reason, holds in found.items() if holds), "")
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
-def captured_updates(updater: "Updater") -> "Captured | None":
-    """None where nothing is to be captured or can be; who has asked for it is told why."""
-    asked, reason = updater.config.captured, obstacle(updater)
-    if asked and reason:
-        _tell(reason)
-    if asked is False or reason or (asked is None and foreign(updater.model)):
+def make_captured_updates(updater: "Updater") -> "CapturedUpdates | None":
+    """None if capture is off or impossible; warns with the reason if it was requested explicitly."""
+    requested, reason = updater.config.captured, obstacle(updater)
+    if requested and reason:
+        _warn_once(reason)
+    if requested is False or reason or (requested is None and foreign(updater.model)):
         return None
-    return Captured(updater)
+    return CapturedUpdates(updater)
 
 
 @dataclass
 class StaticBuffers:
-    """All that the updates of one kind read and write besides weights and moments, and their graph."""
+    """Inputs and outputs of one graph besides weights and moments, at fixed addresses."""
 
     batch: Batch
     state: State | None
     norm: Tensor
     graph: Any = None
 
-    def change(self, updater: "Updater") -> None:
-        """What is captured."""
+    def run(self, updater: "Updater") -> None:
+        """The captured work."""
         with without_host_sync():
             updater.carried = [self.state]
-            updater.change(self.batch)
+            updater.compute_update(self.batch)
             if updater.carried[0] is not None and self.state is not None:
                 keep(self.state, updater.carried[0])
             self.norm.copy_(updater.norm)
 
     def replay(self, updater: "Updater", batch: Batch) -> None:
-        _put(self.batch.inputs, batch.inputs)
-        _put(self.batch.targets, batch.targets)
+        _copy_in(self.batch.inputs, batch.inputs)
+        _copy_in(self.batch.targets, batch.targets)
         if self.state is not None and updater.carried[0] is not self.state:
             keep(self.state, updater.carried[0])
         self.graph.replay()
         updater.carried, updater.norm = [self.state], self.norm
 
 
-class Captured:
-    """The graphs of all kinds of updates that came often enough."""
+class CapturedUpdates:
+    """One graph for each batch shape that came often enough."""
 
     def __init__(self, updater: "Updater"):
         self.rate = torch.zeros((), device=updater.device)
@@ -101,49 +101,49 @@ class Captured:
         on_gpu = self.device.type == "cuda"
         self.stream = torch.cuda.Stream(self.device) if on_gpu else None
         self.pool = torch.cuda.graph_pool_handle() if on_gpu else None
-        self.failed, self.scarce, self.asked = False, False, updater.config.captured is not None
+        self.failed, self.memory_low, self.requested = False, False, updater.config.captured is not None
         self.forget()
 
     def forget(self) -> None:
-        """All graphs, since moments or sums are no longer where they were."""
-        self.kinds: dict[Any, StaticBuffers] = {}
-        self.times: Counter[Any] = Counter()
+        """Drop all graphs: the addresses of moments or sums have changed."""
+        self.graphs: dict[Any, StaticBuffers] = {}
+        self.counts: Counter[Any] = Counter()
 
     def __call__(self, updater: "Updater", batch: Batch | Examples, rate: float) -> None:
         self.rate.fill_(rate)
         if not self._replay(updater, batch):
-            with self._aside():
-                updater.plainly(batch, self.rate)
+            with self._on_capture_stream():
+                updater.update_eagerly(batch, self.rate)
 
     def _replay(self, updater: "Updater", batch: Batch | Examples) -> bool:
-        """Make the update if a graph can; whether it did."""
+        """Run the update as a graph if possible; returns whether it did."""
         if self.failed or listening():
             return False
         if not isinstance(batch, Batch) or batch.lengths is not None:
-            if self.asked:
-                _tell("rows differ in length")
+            if self.requested:
+                _warn_once("rows differ in length")
             return False
-        kind = _kind(batch, updater.carried[0])
-        if kind not in self.kinds:
-            self.times[kind] += 1
-            if self.times[kind] <= WARM or self._full():
+        key = _graph_key(batch, updater.carried[0])
+        if key not in self.graphs:
+            self.counts[key] += 1
+            if self.counts[key] <= WARMUP_UPDATES or self._no_more_graphs():
                 return False
-            places = self._capture(updater, batch)
-            if places is None:
+            buffers = self._capture(updater, batch)
+            if buffers is None:
                 return False
-            self.kinds[kind] = places
+            self.graphs[key] = buffers
         self._check()
-        self.kinds[kind].replay(updater, batch)
+        self.graphs[key].replay(updater, batch)
         return True
 
-    def _full(self) -> bool:
-        """Whether there is room for no more graphs, of which only who has asked for them takes the last."""
-        self.scarce = self.scarce or not (self.asked or _roomy(self.device))
-        return self.scarce or len(self.kinds) == MOST
+    def _no_more_graphs(self) -> bool:
+        """Whether the maximum number of graphs is reached or, unless capture was requested, memory is short."""
+        self.memory_low = self.memory_low or not (self.requested or _enough_memory(self.device))
+        return self.memory_low or len(self.graphs) == MAX_GRAPHS
 
     @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """Plain updates on the stream of captures: what autograd and libraries keep for a stream is then there."""
+    def _on_capture_stream(self) -> Iterator[None]:
+        """Run eager updates on the capture stream, so that per-stream state of autograd and libraries is warm."""
         if self.stream is None:
             yield
             return
@@ -154,39 +154,39 @@ class Captured:
         main.wait_stream(self.stream)
 
     def _capture(self, updater: "Updater", batch: Batch) -> StaticBuffers | None:
-        """A graph for batches of this kind. Nothing is computed here; where it fails, all is as before."""
+        """Capture a graph for this batch shape. Capture computes nothing; if it fails, all state is restored."""
         before = carried, norm = updater.carried, updater.norm
         inputs, targets = (part.to(self.device, copy=True) for part in (batch.inputs, batch.targets))
         state = None if carried[0] is None else map_state(torch.clone, carried[0])
-        places = StaticBuffers(Batch(inputs, targets, None, batch.fresh), state, norm.clone())
-        kernel_timeout.of(self.device)  # pinned memory cannot be had during a capture
-        updater.optimizer.zero_grad(set_to_none=True)  # gradients get places in the graph's own memory
+        buffers = StaticBuffers(Batch(inputs, targets, None, batch.fresh), state, norm.clone())
+        kernel_timeout.of(self.device)  # pinned memory cannot be allocated during capture
+        updater.optimizer.zero_grad(set_to_none=True)  # gradients are allocated in the graph's memory pool
         try:
-            with _dice(self.device), _capturable(updater.optimizer):
-                places.graph = graph_of(partial(places.change, updater), self.stream, self.pool)
+            with _rng_restored_on_failure(self.device), _capturable(updater.optimizer):
+                buffers.graph = graph_of(partial(buffers.run, updater), self.stream, self.pool)
         except ElmanError:
             raise
         except Exception as problem:  # of torch, a driver or a compiler
-            _tell(f"capturing one failed: {_cause(problem)}")
+            _warn_once(f"capturing one failed: {_root_cause(problem)}")
             self.failed = True
             updater.optimizer.zero_grad(set_to_none=True)
             updater.renew_scaler()
         finally:
             updater.carried, updater.norm = before
-        return None if self.failed else places
+        return None if self.failed else buffers
 
     def _check(self) -> None:
-        """What kernels do before each launch."""
+        """Check the timeout flag, as kernels do before each launch."""
         try:
             kernel_timeout.check(self.device)
         except ElmanError:
-            self.forget()  # graphs would write to an alarm that is gone
+            self.forget()  # the graphs would write to a flag that was freed
             raise
 
 
-def _roomy(device: torch.device) -> bool:
-    """Whether there is twice as much memory left as was ever taken: graphs keep to themselves what an update takes, and
-    all that runs beside them, like a validation, needs as much again."""
+def _enough_memory(device: torch.device) -> bool:
+    """Whether free memory is at least twice the peak so far: the graphs' pool holds as much as an eager update, and
+    eager work beside the graphs, such as validation, needs as much again."""
     if device.type != "cuda":
         return True
     free, total = torch.cuda.mem_get_info(device)
@@ -195,8 +195,8 @@ def _roomy(device: torch.device) -> bool:
 
 
 @contextmanager
-def _dice(device: torch.device) -> Iterator[None]:
-    """A capture that fails leaves torch's generator in the midst of it, where no dice can be thrown any more."""
+def _rng_restored_on_failure(device: torch.device) -> Iterator[None]:
+    """Restores the CUDA generator after a failed capture, which would leave it unusable in capture mode."""
     if device.type != "cuda":
         yield
         return
@@ -211,7 +211,8 @@ def _dice(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Adam wants to be told; and warns if it is told for updates that are not captured. Fused, it does the same."""
+    """Sets Adam's `capturable` flag during capture only: it warns if eager updates have it. Fused Adam computes the
+    same either way."""
     groups = [group for group in optimizer.param_groups if "capturable" in group]
     for group in groups:
         group["capturable"] = True
@@ -222,26 +223,26 @@ def _capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
             group["capturable"] = False
 
 
-def _kind(batch: Batch, carried: State | None) -> Any:
+def _graph_key(batch: Batch, carried: State | None) -> Any:
     parts = () if carried is None else tuple((part.shape, part.dtype) for _, part in tensors(carried))
     return batch.inputs.shape, batch.fresh, parts
 
 
-def _put(place: Tensor, values: Tensor) -> None:
-    """From pinned memory, since else the host would wait for all updates under way."""
-    if place.is_cuda and not values.is_cuda:
+def _copy_in(buffer: Tensor, values: Tensor) -> None:
+    """Copies from pinned memory: from pageable memory, the host would wait for all queued updates."""
+    if buffer.is_cuda and not values.is_cuda:
         values = values.pin_memory()
-    place.copy_(values, non_blocking=True)
+    buffer.copy_(values, non_blocking=True)
 
 
-def _cause(problem: BaseException) -> str:
-    """What came first: ending a broken capture fails once more."""
+def _root_cause(problem: BaseException) -> str:
+    """The first exception of the chain: ending a failed capture raises a second one."""
     while problem.__context__ is not None:
         problem = problem.__context__
     return str(problem).strip().partition("\n")[0] or type(problem).__name__
 
 
-def _tell(reason: str) -> None:
+def _warn_once(reason: str) -> None:
     if reason not in _warned:
         _warned.add(reason)
-        warnings.warn(f"updates are made without a captured graph, more slowly: {reason}", stacklevel=3)
+        warnings.warn(f"updates run without a CUDA graph, more slowly: {reason}", stacklevel=3)

@@ -1,13 +1,13 @@
-"""Several processes as one: started by torchrun, each takes every world-th row of the global batch.
+"""Data-parallel training: processes started by torchrun, each takes every world-th row of the global batch.
 
     torchrun --nproc-per-node 2 -m -- elman train recipe.yaml --run runs/two --resume
 
-(The lone -- keeps torchrun from taking --run for one of its own options.) With --max-restarts, a job that loses a
-process goes on from the last checkpoint. Gradients travel over NCCL or gloo, decisions and files over gloo.
+(The separate -- keeps torchrun from parsing --run as its own option.) With --max-restarts, a job that loses a process
+resumes from the last checkpoint. Gradients use NCCL or gloo; control messages and files use gloo.
 
-Who listens where, as found with torch 2.13: the workers' gloo sockets on the interface that the machine's name resolves
-to, so where all processes are on one machine they are told to use loopback. torchrun's own meeting point listens on all
-interfaces, whatever --rdzv-endpoint or --master-addr say: keep it behind a firewall.
+Open ports (torch 2.13): gloo sockets bind to the interface of the host name; if all processes run on one machine, they
+bind to loopback instead. torchrun's rendezvous listens on all interfaces, whatever --rdzv-endpoint or --master-addr
+say: keep it behind a firewall.
 """
 
 import os
@@ -25,35 +25,33 @@ from torch import Tensor
 
 from elman.errors import TrainingError
 
-LOST = timedelta(minutes=2)  # an update that takes longer has lost a peer
-PATIENCE = timedelta(
-    days=1
-)  # the leader may prepare or validate for long; should it die, the closed line tells at once
+GRADIENT_TIMEOUT = timedelta(minutes=2)  # a longer all-reduce means a lost peer
+CONTROL_TIMEOUT = timedelta(days=1)  # rank 0 may prepare or validate for long; if it dies, the closed socket shows it
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class World:
-    """Which process this is, of how many."""
+    """Rank of this process, world size, and collectives for control decisions."""
 
     rank: int = 0
     size: int = 1
-    control: Any = None  # the group for decisions and files
+    control: Any = None  # gloo process group for decisions and files
 
     @property
     def leads(self) -> bool:
         return self.rank == 0
 
     def total(self, value: Tensor) -> Tensor:
-        """The sum over all processes."""
+        """All-reduce: the sum over all processes."""
         if self.size > 1:
             value = value.clone()
             dist.all_reduce(value)
         return value
 
     def from_leader(self, value: float) -> float:
-        """The leader's number, on every process: so that all take the same decision."""
+        """Broadcast from rank 0, so that all processes take the same decision."""
         if self.size == 1:
             return value
         box = torch.tensor([value], dtype=torch.float64)
@@ -61,7 +59,7 @@ class World:
         return float(box.item())
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so for some process."""
+        """Whether the flag is set in any process."""
         if self.size == 1:
             return flag
         box = torch.tensor([int(flag)])
@@ -69,7 +67,7 @@ class World:
         return bool(box.item())
 
     def lead(self, work: Callable[[], Result]) -> Result | None:
-        """The leader does it while the others wait; where it fails, all fail. Its result, for the leader."""
+        """Run `work` on rank 0 while the others wait; if it fails, all fail. Returns its result on rank 0 only."""
         result, failed = None, True
         try:
             if self.leads:
@@ -77,16 +75,16 @@ class World:
         finally:
             failed = bool(self.from_leader(failed))
         if failed:
-            raise TrainingError("the first process failed, and says why")
+            raise TrainingError("rank 0 failed; its error message has the reason")
         return result
 
     def leader_first(self, work: Callable[[], Result]) -> Result:
-        """Everyone does it, the leader alone at first: the others find what it left on the disk."""
+        """Run `work` on rank 0 first, then on the others, which find its files on disk."""
         result = self.lead(work)
         return work() if result is None else result
 
     def gather(self, data: bytes) -> list[bytes]:
-        """Every process's bytes, in order of rank."""
+        """All-gather of bytes, in order of rank."""
         if self.size == 1:
             return [data]
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
@@ -98,7 +96,7 @@ class World:
         return [part.numpy()[: int(size)].tobytes() for part, size in zip(parts, sizes, strict=True)]
 
     def gather_tensors(self, own: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Every process's tensors, named `process.<rank>.<name>`."""
+        """All-gather of tensors, named `process.<rank>.<name>`."""
         if self.size == 1:
             return {f"process.0.{name}": value for name, value in own.items()}
         everyone = self.gather(save({name: value.detach().cpu().contiguous() for name, value in own.items()}))
@@ -109,7 +107,7 @@ class World:
 
 @contextmanager
 def joined() -> Iterator[World]:
-    """The world that torchrun set up, or a world of one."""
+    """The process group that torchrun set up, or a world of size 1."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 or not dist.is_available():
         yield World()
@@ -117,19 +115,19 @@ def joined() -> Iterator[World]:
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     if backend == "nccl":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    store, rank, size = next(dist.rendezvous("env://", timeout=LOST))
+    store, rank, size = next(dist.rendezvous("env://", timeout=GRADIENT_TIMEOUT))
     if os.environ.get("LOCAL_WORLD_SIZE") == str(size):  # all on this machine
         if sys.platform == "linux":
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        # torchrun keeps its store over restarts, and a new process must not call at the address of a dead one.
+        # torchrun keeps its store across restarts: without a prefix, new processes would find addresses of dead ones.
         store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LOST)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=GRADIENT_TIMEOUT)
     try:
-        yield World(rank, size, dist.new_group(backend="gloo", timeout=PATIENCE))
+        yield World(rank, size, dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT))
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):
             raise TrainingError(
-                "another process of the job is gone; with --resume it goes on from the last checkpoint"
+                "lost another process of the job; start it again with --resume to continue from the last checkpoint"
             ) from error
         raise
     finally:

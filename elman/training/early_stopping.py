@@ -1,4 +1,4 @@
-"""What a validation loss decides: is it the best, is the rate divided, does averaging begin, is it time to stop."""
+"""Early stopping, learning rate reduction on plateau, and the trigger of weight averaging."""
 
 import math
 from dataclasses import dataclass, field
@@ -9,18 +9,18 @@ from elman.training.config import TrainingConfig
 
 @dataclass
 class EarlyStopping:
-    """Hears every validation loss in turn; its fields are its whole memory."""
+    """Tracks validation losses; its fields are its whole state."""
 
     config: TrainingConfig
     best: float = math.inf
-    stale: int = 0  # validations since the best
+    stale: int = 0  # validations since the best loss
     divisions: int = 0  # of the learning rate
     since_division: int = 0
     averaging: bool = False
     history: list[float] = field(default_factory=list)
 
-    def hear(self, loss: float) -> bool:
-        """Whether this is an improvement."""
+    def update(self, loss: float) -> bool:
+        """Record one validation loss; returns whether it is an improvement."""
         loss = loss if math.isfinite(loss) else math.inf
         improved = loss < self.best - self.config.tolerance
         self.best = min(self.best, loss) if improved else self.best
@@ -35,15 +35,15 @@ class EarlyStopping:
         return improved
 
     @property
-    def rate(self) -> float:
-        """What is left of the learning rate after the divisions."""
+    def rate_factor(self) -> float:
+        """Factor on the scheduled learning rate after all divisions."""
         return self.config.plateau_divide**-self.divisions
 
     @property
-    def verdict(self) -> str | None:
-        """Why to stop, or None."""
+    def stop_reason(self) -> str | None:
+        """Why training should stop, or None."""
         if self.config.patience and self.stale >= self.config.patience:
-            return f"validation has not improved for {self.stale} times"
+            return f"early stopping: no improvement in {self.stale} validations"
         return None
 
     def facts(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class EarlyStopping:
 
 
 def _finite(loss: float) -> float | None:
-    """JSON has no infinity."""
+    """None for infinity, which JSON cannot represent."""
     return None if math.isinf(loss) else loss
 
 

@@ -1,4 +1,4 @@
-"""Training by counting: one pass, one validation, one save; with the reports and handles of the loop."""
+"""Fits count-based models (n-grams): one pass, one validation, one save, with the interface of `Trainer`."""
 
 import math
 import time
@@ -11,11 +11,11 @@ from torch import Tensor
 from elman.training.config import TrainingConfig
 from elman.training.distributed import World
 from elman.training.loop import INTERRUPTED
-from elman.training.reports import Kind, Report, Validation
+from elman.training.reports import Report, ReportKind, Validation
 
 
-class Counting:
-    """Takes the place of a `Trainer` for a model that `fits_by_counting`: the whole fit is one step."""
+class CountTrainer:
+    """Replaces `Trainer` for a model that `fits_by_counting`: the whole fit is one step."""
 
     total_steps = 1
 
@@ -46,7 +46,7 @@ class Counting:
         yield self._report("end", reason=self.ended)
 
     def stop(self, reason: str = INTERRUPTED) -> None:
-        """Ask for an end; what is not counted to the end is not kept."""
+        """Request a stop; an unfinished count is discarded."""
         self.asked = self.asked or reason
 
     def weights(self) -> dict[str, Tensor]:
@@ -77,6 +77,6 @@ class Counting:
             figures = {f"valid_{name}": value for name, value in found.figures.items()}
             yield self._report("validation", valid_loss=loss, **figures, improved=math.isfinite(loss))
 
-    def _report(self, kind: Kind, **values: Any) -> Report:
+    def _report(self, kind: ReportKind, **values: Any) -> Report:
         clock = {"seconds": round(time.monotonic() - self._started, 3)}
         return Report(kind, self.step, float(self.step), self.tokens, values, clock)

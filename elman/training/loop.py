@@ -1,4 +1,4 @@
-"""The training loop: an iterator of reports over a state that can be stored and restored to the bit."""
+"""The training loop: an iterator of reports, with bit-exact checkpointing and resumption."""
 
 import math
 import time
@@ -12,17 +12,17 @@ from elman.errors import TrainingError
 from elman.training.config import TrainingConfig
 from elman.training.distributed import World
 from elman.training.early_stopping import EarlyStopping
-from elman.training.reports import Kind, Report, Validation
+from elman.training.reports import Report, ReportKind, Validation
 from elman.training.schedules import learning_rate
-from elman.training.suggested_rate import settled
+from elman.training.suggested_rate import with_suggested_rate
 from elman.training.update import Updater
 
 INTERRUPTED = "interrupted; the run can be resumed"
-SAVING_SHARE = 20  # a checkpoint after a validation waits until training took so many times what the last one took
+SAVE_COST_RATIO = 20  # a validation saves only if the time since the last save is this multiple of what it took
 
 
 class Trainer:
-    """Iterate over it to train. Whenever it has just given a report, its `tensors` and `facts` are complete."""
+    """Iterate over it to train. After each report, `tensors` and `facts` are a complete, consistent checkpoint."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class Trainer:
         self.device, self.validate = torch.device(device), validate
         self.step = self.epoch = self.index = self.tokens = 0
         self.total_steps = self._total_steps()
-        self.config = config = settled(config, model, self.total_steps)
-        self.update, self.judge = Updater(self.model, config, self.device, world), EarlyStopping(config)
-        self.asked: str | None = None  # from outside, to stop
+        self.config = config = with_suggested_rate(config, model, self.total_steps)
+        self.update, self.early_stopping = Updater(self.model, config, self.device, world), EarlyStopping(config)
+        self.asked: str | None = None  # reason of a requested stop
         self.ended: str | None = None
 
     def __iter__(self) -> Iterator[Report]:
@@ -49,11 +49,11 @@ class Trainer:
         yield self._report("start", total_steps=self.total_steps)
         if self.step >= self.total_steps:
             self._end("the planned steps are done")
-        elif self.judge.verdict:
-            self._end(self.judge.verdict)
+        elif self.early_stopping.stop_reason:
+            self._end(self.early_stopping.stop_reason)
         while self.ended is None:
             for batch in self.batches.epoch(self.epoch, self.index):
-                rate = learning_rate(self.config, self.step, self.total_steps) * self.judge.rate
+                rate = learning_rate(self.config, self.step, self.total_steps) * self.early_stopping.rate_factor
                 self.update(batch, rate)
                 yield from self._after(batch.real, rate)
                 if self.ended is not None:
@@ -61,41 +61,41 @@ class Trainer:
         yield self._report("end", reason=self.ended)
 
     def stop(self, reason: str = INTERRUPTED) -> None:
-        """Ask for an orderly end after the update in progress, with a save. One of several processes asks for all."""
+        """Request a stop with a checkpoint after the current update. A request in any process stops all."""
         self.asked = self.asked or reason
 
     def weights(self) -> dict[str, Tensor]:
-        """A copy of the weights to keep: their average once there is one."""
+        """A copy of the weights, or of their running average once there is one."""
         return {
             name: self.update.average.mean.get(name, value).detach().clone()
             for name, value in self.model.state_dict().items()
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """With the weights themselves, all the tensors that going on exactly needs. Every process must call it."""
+        """All tensors besides the weights that exact resumption needs. Collective: every process must call it."""
         return self.update.tensors()
 
     def facts(self) -> dict[str, Any]:
         names = ("step", "epoch", "index", "tokens", "total_steps")
         counters = {name: getattr(self, name) for name in names}
-        return {**counters, "judge": self.judge.facts(), "update": self.update.facts()}
+        return {**counters, "judge": self.early_stopping.facts(), "update": self.update.facts()}
 
     def restore(self, stored: dict[str, Tensor], facts: dict[str, Any]) -> bool:
-        """Go on from there (the weights are the caller's); whether it will be exact."""
+        """Restore all state but the weights; returns whether resumption is exact."""
         for name in ("step", "epoch", "index", "tokens"):
             setattr(self, name, facts[name])
-        self.judge.restore(facts["judge"])
+        self.early_stopping.restore(facts["judge"])
         return self.update.restore(stored, facts["update"])
 
     def _after(self, real: int, rate: float) -> Iterator[Report]:
-        """Log, validate, save: in this order, after the counters, so that a stored state begins with the next batch."""
+        """Advance the counters, then log, validate and save, so that a checkpoint resumes at the next batch."""
         self.step, self.index, self.tokens = self.step + 1, self.index + 1, self.tokens + real
         epoch_done = self.index >= self.batches.length_of(self.epoch)
         if epoch_done:
             self.epoch, self.index = self.epoch + 1, 0
         last = self.step >= self.total_steps
         log = last or self.step % self.config.log_every == 0
-        if log or self.device.type == "cpu":  # on an accelerator a look at the counter would hold up the queue
+        if log or self.device.type == "cpu":  # on an accelerator, reading the counter synchronizes with the host
             self._check_skips()
         if log:
             yield self._log(rate)
@@ -122,9 +122,8 @@ class Trainer:
         if in_row >= limit:
             times = f"{in_row} times in a row " if limit > 1 else ""
             raise TrainingError(
-                f"loss or gradient was {times}not a finite number at step {self.step}; the last checkpoint "
-                "is untouched. Try a lower training.learning_rate, a smaller training.clip_grad_norm, "
-                "or training.precision: fp32"
+                f"non-finite loss or gradient {times}at step {self.step}; the last checkpoint is intact. Try a lower "
+                "training.learning_rate, a smaller training.clip_grad_norm, or training.precision: fp32"
             )
 
     def _log(self, rate: float) -> Report:
@@ -145,43 +144,43 @@ class Trainer:
         loss, choice = self.world.from_leader(found.loss), self.world.from_leader(found.choice)
         if averaged:
             self.update.average.swap()
-        improved = self.judge.hear(choice)
-        if self.judge.averaging and not averaged:
+        improved = self.early_stopping.update(choice)
+        if self.early_stopping.averaging and not averaged:
             self.update.average.update()
-        if self.judge.verdict:
-            self._end(self.judge.verdict)
-        self._logged += time.monotonic() - began  # validation is not training time
+        if self.early_stopping.stop_reason:
+            self._end(self.early_stopping.stop_reason)
+        self._logged += time.monotonic() - began  # throughput excludes validation
         figures: dict[str, Any] = {f"valid_{name}": value for name, value in found.figures.items()}
         return self._report("validation", valid_loss=loss, **figures, improved=improved)
 
     def _check_clock(self) -> None:
         limit, minutes = self.config.max_minutes, (time.monotonic() - self._started) / 60
         if limit and self.world.from_leader(minutes) >= limit:
-            self._end(f"the time of {limit:g} minutes is up")
+            self._end(f"the time limit of {limit:g} minutes is reached")
 
     def _end(self, reason: str) -> None:
         self.ended = self.ended or reason
 
     def _save_due(self, log: bool, validated: bool) -> bool:
-        """By steps if asked; else by the clock, and after a validation unless saving would take over the run."""
+        """By steps if configured; else by time, and after validations unless saving would take too much time."""
         if self.config.save_every:
             return self.step % self.config.save_every == 0
         waited = time.monotonic() - self._saved
-        due = waited >= 60 * self.config.save_minutes or (validated and waited >= SAVING_SHARE * self._save_cost)
+        due = waited >= 60 * self.config.save_minutes or (validated and waited >= SAVE_COST_RATIO * self._save_cost)
         return (log or validated) and bool(self.world.from_leader(float(due)))
 
     def _total_steps(self) -> int:
         epochs = sum(self.batches.length_of(epoch) for epoch in range(self.config.max_epochs))
         if not epochs:
-            raise TrainingError("the training data gives no batch; give more text, or a smaller training.batch_size")
+            raise TrainingError("the training data yields no batch; use more text, or a smaller training.batch_size")
         return min(epochs, self.config.max_steps or epochs)
 
-    def _report(self, kind: Kind, clock: dict[str, float] | None = None, **values: Any) -> Report:
+    def _report(self, kind: ReportKind, clock: dict[str, float] | None = None, **values: Any) -> Report:
         seconds = {"seconds": round(time.monotonic() - self._started, 3)}
         epoch = self.epoch + self.index / max(1, self.batches.length_of(self.epoch))
         return Report(kind, self.step, epoch, self.tokens, values, (clock or {}) | seconds)
 
 
 def perplexity(loss: float) -> float:
-    """e to the nats per token; infinite where that is past all numbers."""
+    """exp(nats per token); infinite on overflow."""
     return math.exp(loss) if loss < 700 else math.inf

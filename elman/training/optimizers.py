@@ -1,4 +1,4 @@
-"""Update rules: torch's own, in their fused form, and their state as plain tensors."""
+"""Fused torch optimizers, their state as a flat dictionary of tensors, and weight averaging."""
 
 import math
 from typing import Any
@@ -8,39 +8,39 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from elman.training.config import TrainingConfig
-from elman.training.schedules import RATE
+from elman.training.schedules import DEFAULT_LEARNING_RATE
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = _groups(model, parameters) if config.weight_decay else parameters
-    common = {"lr": config.learning_rate or RATE, "weight_decay": config.weight_decay, "fused": True}
+    common = {"lr": config.learning_rate or DEFAULT_LEARNING_RATE, "weight_decay": config.weight_decay, "fused": True}
     if any(parameter.device.type not in ("cpu", "cuda", "mps") for parameter in parameters):
         common["fused"] = False
     if config.optimizer == "sgd":
-        rule = SGD(groups, momentum=config.momentum, **common)  # type: ignore[arg-type]
-        if config.momentum:  # torch begins them with the first gradient, also where that update is left out
-            rule.state.update({parameter: {"momentum_buffer": torch.zeros_like(parameter)} for parameter in parameters})
-        return rule
-    kind = Adam if config.optimizer == "adam" else AdamW
-    return kind(groups, betas=config.betas, **common)  # type: ignore[arg-type]
+        sgd = SGD(groups, momentum=config.momentum, **common)  # type: ignore[arg-type]
+        if config.momentum:  # torch initializes the buffers with the first gradient, even if that update is skipped
+            sgd.state.update({parameter: {"momentum_buffer": torch.zeros_like(parameter)} for parameter in parameters})
+        return sgd
+    cls = Adam if config.optimizer == "adam" else AdamW
+    return cls(groups, betas=config.betas, **common)  # type: ignore[arg-type]
 
 
 def _groups(model: nn.Module, parameters: list[nn.Parameter]) -> list[dict[str, Any]]:
-    """Only products decay: biases, gains and rates would be pulled away from what they mean."""
+    """Parameter groups: weight decay applies to matrices only, not to biases, gains and decay rates."""
     decaying = {
         id(parameter)
         for module in model.modules()
         for name, parameter in module.named_parameters(recurse=False)
         if parameter.ndim > 1 and name not in getattr(module, "no_decay", ())
     }
-    held = [parameter for parameter in parameters if id(parameter) not in decaying]
-    rest = [parameter for parameter in parameters if id(parameter) in decaying]
-    return [{"params": rest}, {"params": held, "weight_decay": 0.0}] if held else [{"params": rest}]
+    exempt = [parameter for parameter in parameters if id(parameter) not in decaying]
+    decayed = [parameter for parameter in parameters if id(parameter) in decaying]
+    return [{"params": decayed}, {"params": exempt, "weight_decay": 0.0}] if exempt else [{"params": decayed}]
 
 
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """Moments and counters by parameter number: what a checkpoint stores."""
+    """Moments and step counters, named `<parameter index>.<name>` for a checkpoint."""
     state = optimizer.state_dict()["state"]
     return {
         f"{index}.{name}": value
@@ -58,10 +58,10 @@ def restore_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-class Average:
-    """Running mean of the weights, begun when asked; `swap()` puts it in their place for a while.
+class WeightAverage:
+    """Running mean of the weights, or with a finite `span` their exponential moving average (EMA).
 
-    With a span it forgets: after so many updates each new one counts for 1 part in `span`.
+    Update n has weight 1 / min(n, span).
     """
 
     def __init__(self, model: nn.Module, span: float = math.inf):
@@ -74,11 +74,11 @@ class Average:
         if self.count == 1:
             self.mean = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
             return
-        weights = [self.parameters[name].detach() for name in self.mean]  # a restored mean has its names in any order
+        weights = [self.parameters[name].detach() for name in self.mean]  # a restored mean may have another order
         torch._foreach_lerp_(list(self.mean.values()), weights, 1 / min(self.count, self.span))
 
     def swap(self) -> None:
-        """Exchange weights and mean; a second call puts everything back."""
+        """Exchange weights and mean; a second call undoes it."""
         with torch.no_grad():
             for name, mean in self.mean.items():
                 parameter = self.parameters[name]

@@ -1,32 +1,32 @@
-"""What training tells whoever listens."""
+"""Events that training yields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-Kind = Literal["start", "step", "validation", "save", "note", "end", "result"]
+ReportKind = Literal["start", "step", "validation", "save", "note", "end", "result"]
 
 
 class Validation(NamedTuple):
-    """What a look at held-out data gave."""
+    """Result of one validation."""
 
     loss: float
     choice: float
-    """What decides which weights are best: the lower, the better. The loss as a rule."""
+    """Model selection criterion, lower is better; usually the loss."""
     figures: Mapping[str, float] = {}
-    """More to tell."""
+    """Further metrics to report."""
 
     @classmethod
-    def of(cls, found: "float | Validation") -> "Validation":
-        """A bare loss is also what is chosen by."""
-        return found if isinstance(found, Validation) else cls(found, found)
+    def of(cls, result: "float | Validation") -> "Validation":
+        """A bare loss is its own selection criterion."""
+        return result if isinstance(result, Validation) else cls(result, result)
 
 
 @dataclass(frozen=True)
 class Report:
-    """One event. `values` are the same in every repetition of a run; `clock` is what differs."""
+    """One event. `values` are reproducible; `clock` holds wall-clock times and throughput."""
 
-    kind: Kind
+    kind: ReportKind
     step: int
     epoch: float = 0.0
     tokens: int = 0
@@ -34,7 +34,7 @@ class Report:
     clock: dict[str, float] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
-        """As a line of the metrics file."""
+        """The event as a line of the metrics file."""
         line = {
             "kind": self.kind,
             "step": self.step,

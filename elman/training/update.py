@@ -1,7 +1,7 @@
-"""One update of the weights, the same whichever way the batch is split.
+"""One optimizer update, independent of how the batch is split into processes and micro-batches.
 
-The rows of a batch go to the processes in turn, and within a process to its micro-batches in turn. Each part gives the
-sum of its nats over the number of tokens of the whole batch, so all parts together give the whole batch's gradient.
+The rows of a batch go to the processes in turn, and within a process to its micro-batches in turn. Each part divides
+the sum of its nats by the token count of the whole batch, so the gradients of all parts sum to the batch's gradient.
 """
 
 import math
@@ -17,66 +17,66 @@ from elman.layers import auxiliary_loss
 from elman.ops.state import detach, map_state, restore, take_rows, tensors
 from elman.shapes import State
 from elman.training.config import TrainingConfig
-from elman.training.cuda_graph import captured_updates
+from elman.training.cuda_graph import make_captured_updates
 from elman.training.distributed import World
-from elman.training.optimizers import Average, make_optimizer, optimizer_tensors, restore_optimizer
+from elman.training.optimizers import WeightAverage, make_optimizer, optimizer_tensors, restore_optimizer
 
 AnyBatch = Batch | Examples
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Updater:
-    """Everything that changes with an update: weights, moments, carried states, sums for the log."""
+    """Everything that an update changes: weights, optimizer state, carried states, running sums for the log."""
 
     def __init__(self, model: Any, config: TrainingConfig, device: torch.device, world: World):
         self.model, self.config, self.device, self.world = model, config, device, world
         self.optimizer = make_optimizer(model, config)
         self.scaler = self._scaler()
         self.moving = config.averaging == "moving"
-        self.average = Average(model, config.averaging_steps if self.moving else math.inf)
+        self.average = WeightAverage(model, config.averaging_steps if self.moving else math.inf)
         self.loss: nn.Module = _TotalLoss(model)
         if world.size > 1:
             self.loss = DistributedDataParallel(self.loss)
         self.carried: list[State | None] = [None] * config.micro_batches
         self.sums = torch.zeros(3, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
-        self.in_row = torch.zeros((), device=device)  # updates left out one after another
+        self.in_row = torch.zeros((), device=device)  # consecutive skipped updates
         self.norm = torch.zeros((), device=device)
         torch.set_float32_matmul_precision("highest" if config.precision == "fp32" else "high")
         torch.backends.cudnn.allow_tf32 = config.precision != "fp32"
-        self.captured = captured_updates(self)
+        self.captured = make_captured_updates(self)
 
     def __call__(self, batch: AnyBatch, rate: float) -> None:
         self.model.train()
         if self.captured is None:
-            self.plainly(batch, rate)
+            self.update_eagerly(batch, rate)
         else:
             self.captured(self, batch, rate)
         if self.average.count or self.moving:
             self.average.update()
 
-    def plainly(self, batch: AnyBatch, rate: float | Tensor) -> None:
+    def update_eagerly(self, batch: AnyBatch, rate: float | Tensor) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.change(batch)
+        self.compute_update(batch)
 
-    def change(self, batch: AnyBatch) -> None:
-        """All of an update that a GPU can do without the host."""
+    def compute_update(self, batch: AnyBatch) -> None:
+        """The part of an update that needs no host synchronization and can be captured as a CUDA graph."""
         self.optimizer.zero_grad(set_to_none=True)
         nats = self._gradients(batch)
         self.scaler.unscale_(self.optimizer)
         self.norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_grad_norm or math.inf)
         bad = ~torch.isfinite(nats) if self.scaler.is_enabled() else ~torch.isfinite(nats + self.norm)
         bad = self.world.total(bad.float()) > 0
-        if self.scaler.is_enabled():  # overflowing gradients are the scaler's own business
+        if self.scaler.is_enabled():  # the gradient scaler handles overflowing gradients itself
             self.scaler.step(self.optimizer)
             self.scaler.update()
         else:
-            self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]  # fused rules then change nothing
+            self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]  # fused optimizers then skip the step
             self.optimizer.step()
-        self._account(bad, nats, batch.real)
+        self._accumulate(bad, nats, batch.real)
 
     def _gradients(self, batch: AnyBatch) -> Tensor:
-        """Gradients of the whole batch's mean loss; returns the nats of this process's rows."""
+        """Accumulates gradients of the whole batch's mean loss; returns the nats of this process's rows."""
         mine = batch.rows(slice(self.world.rank, None, self.world.size))
         nats = torch.zeros((), device=self.device)
         for number in range(self.config.micro_batches):
@@ -88,7 +88,7 @@ class Updater:
                 self.carried[number] = None
                 if not (together and last):
                     continue
-                piece, share = batch.rows(slice(0, 1)), 0.0  # all processes take part in the exchange of gradients
+                piece, share = batch.rows(slice(0, 1)), 0.0  # every process must take part in the all-reduce
             real, piece = piece.real, piece.to(self.device)
             state = self._state_for(piece, self.carried[number])
             with self.loss.no_sync() if together and not last else nullcontext():  # type: ignore[operator]
@@ -102,8 +102,8 @@ class Updater:
     def _state_for(self, piece: AnyBatch, carried: State | None) -> State | None:
         return None if piece.fresh or carried is None else take_rows(carried, slice(piece.size))
 
-    def _account(self, bad: Tensor, nats: Tensor, real: int) -> None:
-        """Sums for the log; after a bad update nothing of it may live on, the carried states included."""
+    def _accumulate(self, bad: Tensor, nats: Tensor, real: int) -> None:
+        """Running sums for the log; a skipped update leaves no trace, so its carried states are reset."""
         self.in_row.add_(1).mul_(bad)
         good = (~bad).double().to(self.sums.device)
         counted = nats.double().nan_to_num(0, 0, 0).to(self.sums.device)
@@ -114,22 +114,22 @@ class Updater:
                 self.carried[number] = map_state(lambda new, old: torch.where(bad, new, old), start, state)
 
     def drain(self) -> tuple[float, int, int]:
-        """Nats per token, tokens and left-out updates since the last call, over all processes."""
+        """Nats per token, tokens and skipped updates since the last call, over all processes."""
         nats, tokens, skipped = self.sums.tolist()
         nats = float(self.world.total(self.sums[:1]).item())
         self.sums.zero_()
         return nats / tokens if tokens else math.nan, int(tokens), int(skipped)
 
     def renew_scaler(self) -> None:
-        """The same scale, but nothing of an update that was broken off."""
-        facts, self.scaler = self.scaler.state_dict(), self._scaler()
-        self.scaler.load_state_dict(facts)
+        """A new gradient scaler with the same scale, without the state of an aborted update."""
+        state, self.scaler = self.scaler.state_dict(), self._scaler()
+        self.scaler.load_state_dict(state)
 
     def _scaler(self) -> torch.amp.GradScaler:
         return torch.amp.GradScaler(self.device.type, enabled=self.config.precision == "fp16")
 
     def tensors(self) -> dict[str, Tensor]:
-        """What must survive besides the weights: shared by all processes, then each process's own."""
+        """Checkpoint tensors besides the weights: those shared by all processes, then each process's own."""
         shared = {f"optimizer.{name}": value for name, value in optimizer_tensors(self.optimizer).items()}
         shared |= {f"average.{name}": value for name, value in self.average.mean.items()}
         own = {"in_row": self.in_row, "sums": self.sums, "rng.cpu": torch.get_rng_state()}
@@ -144,7 +144,7 @@ class Updater:
         return {"averaged": self.average.count, "scaler": self.scaler.state_dict(), "processes": self.world.size}
 
     def restore(self, stored: dict[str, Tensor], facts: dict[str, Any]) -> bool:
-        """Whether the restored state is exact: with another number of processes states and dice start anew."""
+        """Returns whether resumption is exact: with another world size, carried states and generators start fresh."""
         if self.captured is not None:
             self.captured.forget()
         restore_optimizer(self.optimizer, _under(stored, "optimizer."))
@@ -167,14 +167,14 @@ class Updater:
 
 
 class _TotalLoss(nn.Module):
-    """The model's loss as a forward pass, since that is what distributed training wraps."""
+    """The model's loss as a forward pass, because DistributedDataParallel wraps `forward`."""
 
     def __init__(self, model: Any):
         super().__init__()
         self.model = model
 
     def forward(self, batch: AnyBatch, state: State | None, real: int) -> tuple[Tensor, Tensor, State | None]:
-        """What to descend on, the nats in it, and the state; layers may ask for more than a good prediction."""
+        """The objective (nats plus auxiliary losses of layers), the nats alone, and the final state."""
         nats, state = self.model.batch_loss(batch, state)
         extra = auxiliary_loss(self.model)
         if extra is None:

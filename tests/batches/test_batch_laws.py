@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elman.batches import Batch, Documents, Lanes, Stream, TokenStore
+from elman.batches import Batch, Documents, ParallelStreams, Stream, TokenStore
 from elman.corpus.document import Document
 from elman.errors import ConfigError, DataError
 from elman.tokenizers import train_tokenizer
@@ -100,7 +100,7 @@ def test_lanes_of_a_stream_are_the_tokens_in_order(*, sizes, batch_size, length,
 @given(sizes=sizes, lanes=st.integers(1, 40), length=small)
 def test_evaluation_lanes_score_every_token_once_in_order(sizes, lanes, length):
     store = make_store(sizes)
-    batches = Lanes(store, lanes, length)
+    batches = ParallelStreams(store, lanes, length)
     for batch in batches.epoch(0):
         check_form(batch)
     rows = histories(batches.epoch(0))
@@ -133,7 +133,7 @@ def all_kinds(store, batch_size, length, seed):
     batch_size = min(batch_size, len(store.tokens))
     yield Stream(store, batch_size, length, seed)
     yield Stream(store, batch_size, length, seed, jitter=True, shift=False)
-    yield Lanes(store, batch_size, length)
+    yield ParallelStreams(store, batch_size, length)
     yield Documents(store, batch_size, length, seed, pool=2)
     yield Documents(store, batch_size, length, seed, shuffle=False)
 
@@ -226,14 +226,18 @@ def test_masks_and_counts_follow_the_lengths():
 
 def test_what_cannot_be_cut_into_batches_is_refused():
     store = make_store([1, 1])
-    with pytest.raises(DataError, match="4 tokens cannot fill 5 lanes"):
+    with pytest.raises(DataError, match="4 tokens are too few for 5 parallel streams"):
         Stream(store, 5, 3, 0)
     with pytest.raises(ConfigError, match="length must be at least 1, but got 0"):
         Documents(store, 5, 0, 0)
     with pytest.raises(ConfigError, match="batch_size must be at least 1"):
-        Lanes(store, 0, 3)
+        ParallelStreams(store, 0, 3)
     with tempfile.TemporaryDirectory() as folder:
         empty = TokenStore.build([], train_tokenizer("byte", []), Path(folder), "none")
-    for kind in (lambda: Documents(empty, 2, 3, 0), lambda: Lanes(empty, 2, 3), lambda: Stream(empty, 2, 3, 0)):
-        with pytest.raises(DataError, match="nothing to make batches of"):
+    for kind in (
+        lambda: Documents(empty, 2, 3, 0),
+        lambda: ParallelStreams(empty, 2, 3),
+        lambda: Stream(empty, 2, 3, 0),
+    ):
+        with pytest.raises(DataError, match="contains no .* to make batches of"):
             kind()

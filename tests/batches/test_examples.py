@@ -70,7 +70,7 @@ def test_a_damaged_store_is_refused(tmp_path, damage):
         np.save(tmp_path / "train.text.ends.npy", np.array([5, 4]))
     else:
         (tmp_path / "train.text.npy").unlink()
-    with pytest.raises(DataError, match="store of examples"):
+    with pytest.raises(DataError, match="example store"):
         ExampleStore(tmp_path, "train")
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from elman.cells import CELLS, Cell, PastProduct
 from elman.cells.lstm import LSTMState
-from elman.cells.residual import CALM
+from elman.cells.residual import INIT_SCALE
 from elman.errors import ConfigError
 from elman.ops.state import map_state, tensors
 
@@ -109,7 +109,7 @@ def test_all_parameters_start_within_the_uniform_bounds(name: str, settings: dic
         if "norm" in part:  # a norm starts as one that changes nothing
             assert torch.equal(parameter, torch.full_like(parameter, "weight" in part))
             continue
-        share = CALM if (name, part) == ("residual", "from_past.weight") else 1
+        share = INIT_SCALE if (name, part) == ("residual", "from_past.weight") else 1
         assert 0.7 * share / math.sqrt(64) < parameter.abs().max() <= share / math.sqrt(64)
 
 

@@ -100,7 +100,7 @@ def test_without_sight_a_peephole_lstm_is_an_lstm(form: str) -> None:
     two.load_state_dict(one.state_dict(), strict=False)
     x = torch.randn(2, 6, 3)
     torch.testing.assert_close(one(x), two(x))
-    assert one.explain(2, 6).endswith("no vendor kernel knows peepholes")
+    assert one.explain(2, 6).endswith("no vendor kernel supports peepholes")
 
 
 def test_full_peepholes_drop_their_weights_too() -> None:

@@ -115,7 +115,7 @@ def test_an_imported_run_says_what_it_cannot_do(elman, bare, tmp_path):
     ended = elman("eval", tmp_path / "run")
     assert (ended.code, "give one with --data" in ended.err) == (2, True)
     ended = elman("import", bare, "--run", tmp_path / "run")
-    assert (ended.code, "holds a run already" in ended.err) == (1, True)
+    assert (ended.code, "contains a run already" in ended.err) == (1, True)
     ended = elman("generate", bare)
     assert (ended.code, f"elman import {bare}" in ended.err) == (1, True)
     ended = elman("import", tmp_path / "nothing")

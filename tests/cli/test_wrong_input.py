@@ -10,7 +10,7 @@ WRONG = {
     "missing file": (1, "train --data texd.txt", "texd.txt: no such file or folder (did you mean 'text.txt'?)"),
     "empty file": (1, "train --data empty.txt", "empty.txt"),
     "blank file": (1, "train --data blank.txt", "blank.txt"),
-    "folder without text": (1, "train --data nothing", "nothing: the folder holds no file to read"),
+    "folder without text": (1, "train --data nothing", "nothing: the folder contains no readable file"),
     "missing column": (1, "train --data table.csv --data.column story", "did you mean"),
     "one line": (1, "train --data one.txt", "data.valid"),
     "unknown model": (2, "train --model lstn", "unknown model 'lstn' (did you mean 'lstm'?)"),
@@ -24,10 +24,10 @@ WRONG = {
     "broken value": (2, "train --model.pattern [lstm", "not valid YAML"),
     "unknown device": (2, "eval {run} --device gpu", "'gpu' is none of auto, cpu, cuda, mps"),
     "no such run": (1, "eval nowhere", "nowhere: no such run folder"),
-    "not a run": (1, "generate nothing", "nothing: not a run folder, since it has no config.yaml"),
-    "a run in the way": (1, "train --data text.txt --run {run}", "holds a run already; continue it with --resume"),
+    "not a run": (1, "generate nothing", "nothing: not a run folder: it has no config.yaml"),
+    "a run in the way": (1, "train --data text.txt --run {run}", "contains a run already; continue it with --resume"),
     "things in the way": (1, "train --data text.txt --run full", "full: not empty (thesis.txt) and not a run"),
-    "unreadable recipe": (2, "train text.txt", "a recipe is a list of `key: value` lines"),
+    "unreadable recipe": (2, "train text.txt", "a recipe consists of `key: value` lines"),
     "missing recipe": (2, "train nowhere.yaml", "nowhere.yaml: no such recipe"),
     "broken recipe": (2, "check broken.yaml", "broken.yaml: not valid YAML"),
     "recipe is a folder": (2, "train nothing", "nothing: cannot be read as a recipe"),
@@ -102,7 +102,7 @@ def test_a_damaged_checkpoint(elman, copy, verb):
     for file in copy.glob("best/*/weights.safetensors"):
         file.write_bytes(file.read_bytes()[:-1] + b"?")
     ended = elman(verb, copy)
-    assert (ended.code, "no checkpoint is whole" in ended.err) == (1, True)
+    assert (ended.code, "no checkpoint is valid" in ended.err) == (1, True)
     assert ended.err.count("\n") == 1
 
 

@@ -113,7 +113,7 @@ def test_standard_input_is_read_again_and_again_and_leaves_nothing(monkeypatch):
     del corpus
     gc.collect()
     assert not path.exists()
-    with pytest.raises(ConfigError, match="once only"):
+    with pytest.raises(ConfigError, match="used only once"):
         open_corpus(DataConfig(train="-", valid="-"))
 
 

@@ -44,7 +44,7 @@ def test_repairs_are_told(tmp_path):
 
 
 def test_words_beyond_the_limit_are_admitted(tmp_path, monkeypatch):
-    monkeypatch.setattr(description, "MOST_TYPES", 5)
+    monkeypatch.setattr(description, "MAX_TYPES", 5)
     found = described(tmp_path)
     assert not found.splits["train"].all_words_counted
     assert found.splits["train"].words == 12

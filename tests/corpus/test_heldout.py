@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.corpus import DataConfig, Document, Labelled, LabelledCorpus, TaggedCorpus, open_corpus
-from elman.corpus.hash_split import FEW, KEPT, HeldOut, hold_out, position
+from elman.corpus import DataConfig, Document, LabelledCorpus, LabelledText, TaggedCorpus, open_corpus
+from elman.corpus.hash_split import FEW, KEPT, HashSplit, hash_position, make_hash_split
 from elman.errors import DataError
 
 LINES = st.lists(st.text("abc ", max_size=3), min_size=1, max_size=60)
@@ -56,8 +56,8 @@ def test_a_line_keeps_its_split_when_files_change_places_or_grow(tmp_path):
 
 
 def test_these_hashes_are_the_same_on_every_machine():
-    assert position("held out") == position(" held out \n") == pytest.approx(0.4294041950815388)
-    assert position(" ") is None
+    assert hash_position("held out") == hash_position(" held out \n") == pytest.approx(0.4294041950815388)
+    assert hash_position(" ") is None
 
 
 def test_a_novel_in_one_file_gives_passages_with_boundaries_only_at_gaps(tmp_path):
@@ -97,7 +97,7 @@ def test_a_file_of_one_endless_line_is_held_out_in_passages(tmp_path):
 @pytest.mark.parametrize(("valid", "test"), [(1e-9, 0.0), (0.0, 1e-9), (1e-9, 1e-9), (0.3, 1e-9)])
 def test_with_many_units_a_split_left_empty_takes_just_one(valid, test):
     units = [Document(f"unit {number}") for number in range(FEW * 2)]
-    held_out = hold_out(units, valid, test, "here")
+    held_out = make_hash_split(units, valid, test, "here")
     counts = {split: len(list(held_out.only(split, units))) for split in ("valid", "test")}
     assert counts["test"] == bool(test)
     assert counts["valid"] == (bool(valid) if valid < 0.1 else pytest.approx(0.3 * len(units), rel=0.2))
@@ -107,12 +107,12 @@ def test_with_many_units_a_split_left_empty_takes_just_one(valid, test):
 def test_with_few_units_no_split_stays_empty(count):
     for number in range(50):
         units = [Document(f"{number} {unit}") for unit in range(count)]
-        held_out = hold_out(units, 0.5, 0.4, "here")
+        held_out = make_hash_split(units, 0.5, 0.4, "here")
         assert {held_out.split(unit) for unit in units} == {"train", "valid", "test"}
 
 
 def test_too_little_text_to_hold_out_says_what_to_do(tmp_path):
-    with pytest.raises(DataError, match=r"too few to hold some out \(give data.valid"):
+    with pytest.raises(DataError, match=r"too few to hold some out \(set data.valid"):
         texts(corpus_of(tmp_path / "a.txt", b"same\nsame\n"), "train")
 
 
@@ -143,7 +143,7 @@ def test_training_has_every_label_and_tag(tmp_path, kind):
     assert names["valid"] | names["test"] <= names["train"]
     assert {"a", "b"} <= names["valid"] & names["test"]
     rare = [one for one in found["train"] if {*corpus.names(one)} & {f"rare{number}" for number in range(30)}]
-    natural = HeldOut(0.1, 0.9)
+    natural = HashSplit(0.1, 0.9)
     kept = [one for one in rare if natural.split(one) != "train"]
     assert 0 < len(kept) < 30
     assert corpus.repairs.counts[KEPT] == len(kept)
@@ -152,13 +152,13 @@ def test_training_has_every_label_and_tag(tmp_path, kind):
 
 def test_of_a_name_in_several_texts_the_same_one_is_kept_in_any_order():
     """Planted: the last one that is read kept."""
-    units = [Labelled(f"text {number}", labels=("a",)) for number in range(40)]
-    natural = HeldOut(0.1, 0.9)
+    units = [LabelledText(f"text {number}", labels=("a",)) for number in range(40)]
+    natural = HashSplit(0.1, 0.9)
     lost = [replace(unit, labels=("b",)) if natural.split(unit) != "train" else unit for unit in units]
     one, other = (natural.keeping(order, lambda unit: unit.labels) for order in (lost, lost[::-1]))
     assert one == other
     assert len(one.kept) == 1
-    twice = [*lost, replace(next(unit for unit in lost if position(unit.text) in one.kept), labels=("a",))]
+    twice = [*lost, replace(next(unit for unit in lost if hash_position(unit.text) in one.kept), labels=("a",))]
     assert one.split(twice[-1]) == "train"  # equal texts never part
 
 
@@ -166,5 +166,7 @@ def test_where_every_text_has_its_own_label_nothing_can_be_held_out(tmp_path):
     """Planted: an error without what would work."""
     (tmp_path / "a.tsv").write_text("label\ttext\n" + "".join(f"{n}\ttext {n}\n" for n in range(40)))
     corpus = LabelledCorpus.open(train=str(tmp_path / "a.tsv"))
-    with pytest.raises(DataError, match=r"no documents for valid: \d+ × not held out.*give data.valid a file"):
+    with pytest.raises(
+        DataError, match=r"no documents for valid: \d+ × kept in training.*set data.valid to a separate file"
+    ):
         list(corpus.texts("valid"))

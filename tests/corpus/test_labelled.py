@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.batches.examples import Buckets, ExampleStore
-from elman.corpus import Labelled, LabelledConfig, LabelledCorpus, LabelSet, Repairs, label_rows
-from elman.corpus.labelled_corpus import NO_HEADER
+from elman.corpus import LabelledConfig, LabelledCorpus, LabelledText, LabelSet, Repairs, label_rows
+from elman.corpus.delimited import no_header
 from elman.corpus.labels import CUT, UNSEEN
 from elman.errors import ConfigError, DataError
 
@@ -44,7 +44,7 @@ def as_parquet(pairs):
 def read(tmp_path_factory):
     folder = tmp_path_factory.mktemp("labelled")
 
-    def read(data: bytes, name: str, **settings) -> tuple[list[Labelled], LabelledCorpus]:
+    def read(data: bytes, name: str, **settings) -> tuple[list[LabelledText], LabelledCorpus]:
         (folder / name).write_bytes(data)
         corpus = LabelledCorpus.open(train=str(folder / name), valid_fraction=0, **settings)
         return list(corpus.texts("train")), corpus
@@ -69,7 +69,7 @@ def test_a_table_of_two_columns_without_header_has_its_label_first_and_says_so(r
         (("1",), 'a "fine" film', 1),
         (("0",), "a dull one", 3),
     ]
-    assert corpus.repairs.counts == {NO_HEADER: 1, "empty text": 1}
+    assert corpus.repairs.counts == {no_header("label", "text"): 1, "empty text": 1}
 
 
 def test_columns_are_chosen_by_name_or_number(read):
@@ -120,14 +120,14 @@ def test_a_part_is_held_out_by_what_the_text_says(read):
 
 
 WRONG = {
-    "ragged": ("a.tsv", b"1\ta\n0\tb\tc\n", r"a\.tsv, line 2: 3 fields where the first row has 2"),
+    "ragged": ("a.tsv", b"1\ta\n0\tb\tc\n", r"a\.tsv, line 2: 3 fields, but the first row has 2"),
     "half a header": ("a.tsv", b"sentence\tlabel\na\t1\n", r"a\.tsv, line 1, column 'text': no such column"),
     "three columns": ("a.csv", b"a,b,c\n", r"line 1, column 'label': no such column.*columns: 'a', 'b', 'c'"),
     "missing label": ("a.tsv", b"label\ttext\n1\ta\n \tb\n", r"a\.tsv, line 3, column 'label': missing label"),
     "null label": ("a.jsonl", b'{"label": null, "text": "a"}', r"line 1, column 'label': missing label"),
-    "odd label": ("a.jsonl", b'{"label": 0.5, "text": "a"}', r"line 1, column 'label': holds float '0.5'"),
-    "odd text": ("a.jsonl", b'{"label": 1, "text": 5}', r"line 1, column 'text': holds int '5', not text"),
-    "plain text": ("a.txt", b"some text\n", r"says nothing of labels \(give a table"),
+    "odd label": ("a.jsonl", b'{"label": 0.5, "text": "a"}', r"line 1, column 'label': is float '0.5'"),
+    "odd text": ("a.jsonl", b'{"label": 1, "text": 5}', r"line 1, column 'text': is int '5', not text"),
+    "plain text": ("a.txt", b"some text\n", r"has no labels \(give a table"),
     "nothing": ("a.tsv", b"", r"no documents for train"),
 }
 
@@ -150,8 +150,8 @@ def test_two_columns_must_be_named(columns):
         LabelledConfig.make({"train": "a.tsv", "columns": columns}, where="data")
 
 
-def texts_of(*labels: tuple[str, ...]) -> list[Labelled]:
-    return [Labelled("a b c", "x.tsv", line, labels=given) for line, given in enumerate(labels, start=1)]
+def texts_of(*labels: tuple[str, ...]) -> list[LabelledText]:
+    return [LabelledText("a b c", "x.tsv", line, labels=given) for line, given in enumerate(labels, start=1)]
 
 
 @given(st.lists(st.lists(WORDS, max_size=3, unique=True).map(tuple), min_size=1))
@@ -159,7 +159,7 @@ def test_labels_and_numbers_go_both_ways_and_survive_a_file(tmp_path_factory, la
     """Seen to fail with the names in order of arrival and the counts sorted."""
     texts = texts_of(*labels)
     if len({*sum(labels, ())}) < (1 if any(len(given) != 1 for given in labels) else 2):
-        with pytest.raises(DataError, match="nothing to tell apart"):
+        with pytest.raises(DataError, match="nothing to classify"):
             LabelSet.of(texts)
         return
     known = LabelSet.of(texts)
@@ -178,7 +178,7 @@ def test_labels_and_numbers_go_both_ways_and_survive_a_file(tmp_path_factory, la
 @pytest.mark.parametrize("content", ["", "[]", '{"names": ["a"], "counts": [], "examples": 1, "several": false}'])
 def test_a_damaged_file_of_labels_is_refused(tmp_path, content):
     (tmp_path / "labels.json").write_text(content)
-    with pytest.raises(DataError, match="not a set of labels"):
+    with pytest.raises(DataError, match="not a label set"):
         LabelSet.load(tmp_path / "labels.json")
     with pytest.raises(DataError, match="cannot be read"):
         LabelSet.load(tmp_path / "none.json")
@@ -198,7 +198,7 @@ def test_an_unseen_label_is_an_error_with_its_place_or_counted():
     rows = list(label_rows(unseen, known, encode, unseen="count", repairs=repairs))
     assert [row["label"] for row in rows] == [0]
     assert repairs.counts == {UNSEEN: 1}
-    with pytest.raises(DataError, match=r"x\.tsv, line 1: 2 labels, where each text in training has one"):
+    with pytest.raises(DataError, match=r"x\.tsv, line 1: 2 labels, but each training text has one"):
         list(label_rows(texts_of(("good", "bad")), known, encode))
 
 

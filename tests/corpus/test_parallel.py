@@ -74,7 +74,7 @@ def test_files_of_unequal_length_are_refused_with_both_counts(
     if sizes[0] == sizes[1]:
         assert len(list(read_pairs(str(one), str(other)))) == sizes[0]
         return
-    with pytest.raises(DataError, match=rf"a, line {min(sizes) + 1}: {sizes[0]} lines, .*b have {sizes[1]}"):
+    with pytest.raises(DataError, match=rf"a, line {min(sizes) + 1}: {sizes[0]} lines, but {sizes[1]} targets in .*b"):
         list(read_pairs(str(one), str(other)))
 
 
@@ -84,11 +84,11 @@ def test_an_empty_side_is_left_out_and_counted(tmp_path: Path) -> None:
     repairs = Repairs()
     assert [pair.line for pair in read_pairs(str(path), repairs=repairs)] == [4]
     assert repairs.counts == {
-        "pair left out: empty target": 2,
-        "pair left out: empty source": 1,
-        "pair left out: empty source and target": 2,
+        "pair removed: empty target": 2,
+        "pair removed: empty source": 1,
+        "pair removed: empty source and target": 2,
     }
-    assert repairs.first["pair left out: empty target"] == f"{path}, line 2"
+    assert repairs.first["pair removed: empty target"] == f"{path}, line 2"
 
 
 def test_repairs_of_a_line_count_once_though_it_is_read_twice(tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_repairs_of_a_line_count_once_though_it_is_read_twice(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "name", "complaint"),
     [
-        ("source\ttarget\na\tb\nc\n", "x.tsv", "line 3: 1 fields where the first row has 2"),
+        ("source\ttarget\na\tb\nc\n", "x.tsv", "line 3: 1 fields, but the first row has 2"),
         ("source\ttarged\na\tb\n", "x.tsv", "'target'.*did you mean 'targed'"),
         ('{"source": "a"}\n', "x.jsonl", "line 1, column 'target': no such column"),
-        ('{"source": "a", "target": 3}\n', "x.jsonl", "line 1.*holds int '3', not text"),
+        ('{"source": "a", "target": 3}\n', "x.jsonl", "line 1.*is int '3', not text"),
         ("a b\n", "x.txt", "no columns for source and target"),
     ],
 )

@@ -66,7 +66,7 @@ def test_a_quoted_field_may_span_lines_and_exceed_what_the_csv_module_allows(rea
 def test_a_lone_surrogate_and_a_nul_from_json_escapes_are_mended(read):
     documents, corpus = read(rb'{"text": "a\ud800b\u0000c"}', "a.jsonl")
     assert documents[0].text == "a\ufffdbc"
-    assert set(corpus.repairs.counts) == {"half of a surrogate pair", "NUL byte"}
+    assert set(corpus.repairs.counts) == {"unpaired surrogate", "NUL byte"}
 
 
 def test_dictionary_columns_and_nulls_of_parquet_are_read(read):
@@ -84,18 +84,18 @@ WRONG = {
         r"line 2, column 'text': no such column \(",
     ),
     "columns listed": ("a.jsonl", b'{"id": 1}', r"columns: 'id'"),
-    "wrong type": ("a.jsonl", b'{"text": 5}', r"line 1, column 'text': holds int '5', not text"),
+    "wrong type": ("a.jsonl", b'{"text": 5}', r"line 1, column 'text': is int '5', not text"),
     "deep": ("a.jsonl", DEEP, r"line 1"),
     "not an object": ("a.jsonl", b'{"text": "a"}\n[1]', r"line 2: a JSON list, not an object \(give one object"),
     "not JSON": ("a.jsonl", b'{"text": "a"', r"line 1, column 13: not valid JSON"),
-    "huge number": ("a.jsonl", b"9" * 5000, r"line 1: JSON that cannot be read"),
+    "huge number": ("a.jsonl", b"9" * 5000, r"line 1: unreadable JSON"),
     "csv column": ("a.csv", b"id,texd\n1,a\n", r"did you mean 'texd'\?\); columns: 'id', 'texd'"),
     "column twice": ("a.csv", b"text,text\na,b\n", r"occurs more than once"),
     "open quote": ("a.csv", b'text\na\n"b\nc\n', r"line 3: not a valid table: unexpected end of data"),
-    "ragged": ("a.csv", b"id,text\n1,a\n2\n", r"line 3: 1 fields where the first row has 2"),
+    "ragged": ("a.csv", b"id,text\n1,a\n2\n", r"line 3: 1 fields, but the first row has 2"),
     "only a header": ("a.csv", b"id,text\n", r"no documents for train"),
     "parquet": ("a.parquet", b"PAR1 not really", r"cannot be read as parquet"),
-    "parquet type": ("a.parquet", as_parquet([1], pyarrow.int64()), r"line 1, column 'text': holds int '1', not text"),
+    "parquet type": ("a.parquet", as_parquet([1], pyarrow.int64()), r"line 1, column 'text': is int '1', not text"),
     "parquet column": ("a.parquet", as_parquet(["a"]).replace(b"text", b"texd"), r"a.parquet"),
 }
 

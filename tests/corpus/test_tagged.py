@@ -114,8 +114,8 @@ def test_zipped_files_and_folders_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("a X\n\nb Y\nc\n", 4, "1 fields (separated by spaces) where line 1 has 2"),
-        ("a\tX\nb Y\n", 2, "1 fields (separated by tabs) where line 1 has 2"),
+        ("a X\n\nb Y\nc\n", 4, "1 fields (separated by spaces), but line 1 has 2"),
+        ("a\tX\nb Y\n", 2, "1 fields (separated by tabs), but line 1 has 2"),
         ("a X\nb Y Z\n", 2, "3 fields"),
         ("a\tX\n\tY\n", 2, "column 1: is empty"),
         ("a\tX\nb\t\n", 2, "column -1: is empty"),
@@ -133,7 +133,7 @@ def test_ragged_columns_are_told_with_their_line(tmp_path, text, line, message):
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
-        ("2\tnos\t", "2\tnos\t\t", 5, "11 fields"),
+        ("2\tnos\t", "2\tnos\t\t", 5, "11 tab-separated fields"),
         ("2\tnos", "7\tnos", 5, "id '7' where 2"),
         ("2\tnos", "two\tnos", 5, "id 'two'"),
         ("5\tmar\tmar\tNOUN", "5\tmar\tmar\t", 10, "is empty"),
@@ -161,5 +161,5 @@ def test_wrong_settings_say_what_would_work(tmp_path):
 
 def test_a_sentence_without_end_is_refused_before_memory_is_full(tmp_path):
     place = written(tmp_path, "a X\n" * 100)
-    with pytest.raises(DataError, match="blank line ends a sentence"):
+    with pytest.raises(DataError, match="end sentences with a blank line"):
         list(read_tagged(place, data=DataConfig(max_record_bytes=100)))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.corpus import Repairs, Tagged, TagSet
+from elman.corpus import Repairs, TaggedSentence, TagSet
 from elman.errors import DataError
 
 # What entities look like in each scheme: of one word, of two, of three; and beside one of its own type.
@@ -14,7 +14,7 @@ ALONE = {"bio": ["B", "BI", "BII"], "bioes": ["S", "BE", "BIE"], "iob1": ["I", "
 
 
 def sentence(tags):
-    return Tagged(tuple("w" for _ in tags), tuple(tags), "a.conll", 7)
+    return TaggedSentence(tuple("w" for _ in tags), tuple(tags), "a.conll", 7)
 
 
 def spelled(scheme, entities):
@@ -97,7 +97,7 @@ def test_a_tag_unseen_in_training_is_told_with_its_place():
     assert known.decode(known.encode(sentence(["VERB", "NOUN"]))) == ("VERB", "NOUN")
     with pytest.raises(DataError, match=r"a\.conll, line 7: tag 'NOUNS' of 'w'.*did you mean 'NOUN'"):
         known.encode(sentence(["VERB", "NOUNS"]))
-    with pytest.raises(DataError, match="no tag to learn"):
+    with pytest.raises(DataError, match="no tags found"):
         TagSet.of([])
 
 
@@ -130,8 +130,8 @@ def test_few_entities_that_break_the_scheme_are_counted():
     rows = ["B-X I-X O B-X", "I-X O I-Y", "B-X I-Y", *["B-X O B-Y"] * 4]
     found, told = checked("bio", *rows)
     assert found.scheme == "bio"
-    assert told == ["3 × entity that breaks the scheme bio (first: a.conll, line 7)"]
+    assert told == ["3 × entity that violates the scheme bio (first: a.conll, line 7)"]
     found, told = checked("auto", *rows)
     assert found.scheme == "none"
-    assert told[0].startswith("3 × entity that breaks the scheme bio, so that tags may follow each other freely")
+    assert told[0].startswith("3 × entity that violates the scheme bio, so all tag transitions are allowed")
     assert checked("none", *rows)[1] == checked("auto", *rows[:1])[1] == checked("bio", "NOUN VERB")[1] == []

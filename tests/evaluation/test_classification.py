@@ -150,7 +150,7 @@ def test_a_result_is_json():
 
 
 def test_no_text_and_no_label_at_all():
-    with pytest.raises(DataError, match="nothing to judge by"):
+    with pytest.raises(DataError, match="no labelled text"):
         score_labels(np.zeros((0, 2)), [], ["a", "b"])
     nothing = score_label_sets(np.zeros((3, 2)), np.zeros((3, 2)), ["a", "b"])
     assert (nothing.accuracy, nothing.micro_f1, nothing.macro_f1, nothing.loss) == (1, 0, 0, 0)

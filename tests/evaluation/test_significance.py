@@ -5,7 +5,7 @@ import pytest
 
 from elman.evaluation.classification import label_counts, macro_f1
 from elman.evaluation.significance import (
-    UNITS,
+    MAX_UNITS,
     bootstrap_interval,
     paired_difference,
     paired_scores,
@@ -63,7 +63,7 @@ def test_a_score_of_sums_is_compared_as_a_ratio_is():
     sums = paired_scores(np.stack([first, sizes], 1), np.stack([second, sizes], 1), ratio)
     assert sums.difference == pytest.approx(plain.difference)
     assert sums.interval == pytest.approx(plain.interval, rel=0.1)
-    many = [np.repeat(np.stack([part, sizes], 1), UNITS // 100, axis=0) for part in (first, second)]
+    many = [np.repeat(np.stack([part, sizes], 1), MAX_UNITS // 100, axis=0) for part in (first, second)]
     assert paired_scores(*many, ratio).difference == pytest.approx(plain.difference)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from elman.corpus.entities import Entity
 from elman.errors import DataError
-from elman.evaluation import entities, judge_tags
+from elman.evaluation import entities, score_tags
 from elman.evaluation.tagging import Counts, entity_f1
 
 
@@ -70,7 +70,7 @@ def test_counts_are_those_of_the_scorers_own_way_to_count(rows):
     """Seen to fail with entities that reach over the end of a sentence."""
     gold = [[one for one, _, _ in row] for row in rows]
     found = [[one if same else other for one, other, same in row] for row in rows]
-    score = judge_tags(gold, found, samples=2)
+    score = score_tags(gold, found, samples=2)
     assert score.entities == scored(gold, found)
     assert Counts(*(sum(part) for part in zip((0, 0, 0), *score.types.values(), strict=True))) == score.entities
 
@@ -81,7 +81,7 @@ def test_scores_are_those_of_seqeval(rows):
     metrics = pytest.importorskip("seqeval.metrics")
     gold = [[one for one, _, _ in row] for row in rows]
     found = [[one if same else other for one, other, same in row] for row in rows]
-    score = judge_tags(gold, found, samples=2).entities
+    score = score_tags(gold, found, samples=2).entities
     for name in ("precision", "recall", "f1"):
         assert getattr(score, name) == pytest.approx(getattr(metrics, f"{name}_score")(gold, found, zero_division=0))
 
@@ -89,7 +89,7 @@ def test_scores_are_those_of_seqeval(rows):
 def test_scores_by_hand():
     gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-PER"]]
     found = [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "B-PER"]]
-    score = judge_tags(gold, found)
+    score = score_tags(gold, found)
     assert (score.sentences, score.words, score.accuracy) == (2, 6, 4 / 6)
     assert score.entities == Counts(gold=3, found=4, correct=2)
     assert score.types == {"LOC": Counts(1, 1, 0), "PER": Counts(2, 3, 2)}
@@ -106,7 +106,7 @@ def test_intervals_are_around_the_score_and_narrow_with_sentences():
     found = [["B-X", "O", "O"], ["O", "B-X", "B-X"], ["B-X", "O", "O"]] * 20
     widths = []
     for size in (6, 60):
-        score = judge_tags(gold[:size], found[:size], seed=1)
+        score = score_tags(gold[:size], found[:size], seed=1)
         values = {"accuracy": score.accuracy, **{name: getattr(score.entities, name) for name in ("precision", "f1")}}
         for name, value in values.items():
             low, high = score.intervals[name]
@@ -116,16 +116,16 @@ def test_intervals_are_around_the_score_and_narrow_with_sentences():
 
 
 def test_without_entities_there_is_accuracy_alone():
-    score = judge_tags([["NOUN", "VERB"]], [["NOUN", "NOUN"]])
+    score = score_tags([["NOUN", "VERB"]], [["NOUN", "NOUN"]])
     assert (score.accuracy, score.entities.f1, list(score.intervals)) == (0.5, 0.0, ["accuracy"])
-    assert judge_tags([], []).accuracy == 0.0
+    assert score_tags([], []).accuracy == 0.0
 
 
 def test_rows_that_do_not_match_are_refused():
-    with pytest.raises(DataError, match="sentence 2 has 1 words, but 2 tags"):
-        judge_tags([["O"], ["O"]], [["O"], ["O", "O"]])
+    with pytest.raises(DataError, match="sentence 2 has 1 words, but 2 predicted tags"):
+        score_tags([["O"], ["O"]], [["O"], ["O", "O"]])
     with pytest.raises(DataError, match="not as many sentences"):
-        judge_tags([["O"], ["O"]], [["O"]])
+        score_tags([["O"], ["O"]], [["O"]])
 
 
 def test_f1_of_sums_is_that_of_counts():

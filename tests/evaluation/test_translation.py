@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.errors import DataError, MissingExtra
-from elman.evaluation.translation import edit_distance, judge_translations, paired_bleu, sacrebleu_scores, why_no_bleu
+from elman.evaluation.translation import edit_distance, paired_bleu, sacrebleu_scores, score_translations, why_no_bleu
 
 WRITTEN = ["the cat sat on the mat", "a dog barks loudly", "nothing at all", "it rains"]
 REFERENCES = ["the cat sat on a mat", "a dog barks loudly", "something else", "it is raining"]
@@ -32,7 +32,7 @@ def test_the_edit_distance_is_the_one_by_definition(given: str, wanted: str) -> 
 
 def test_rates_are_over_all_units_and_not_means_of_rows() -> None:
     """Planted: divided by what was written; the mean of the rows' rates."""
-    found = judge_translations(["a b", "x"], ["a c d e", "x"], bleu=False)
+    found = score_translations(["a b", "x"], ["a c d e", "x"], bleu=False)
     assert found["exact_match"].value == 0.5
     assert found["word_error_rate"].value == 3 / 5
     assert found["character_error_rate"].value == 5 / 8
@@ -41,17 +41,17 @@ def test_rates_are_over_all_units_and_not_means_of_rows() -> None:
 
 
 def test_perfect_is_perfect() -> None:
-    found = judge_translations(REFERENCES, REFERENCES, bleu=False)
+    found = score_translations(REFERENCES, REFERENCES, bleu=False)
     assert [measure.value for measure in found.values()] == [1, 0, 0]
     low, high = found["exact_match"].interval
     assert low < high == 1
 
 
 def test_unequal_numbers_and_empty_references_are_refused() -> None:
-    with pytest.raises(DataError, match="1 sequences to be judged by 2"):
-        judge_translations(["a"], ["a", "b"])
+    with pytest.raises(DataError, match="1 sequences to evaluate against 2"):
+        score_translations(["a"], ["a", "b"])
     with pytest.raises(DataError, match="all references are empty"):
-        judge_translations(["a"], [""], bleu=False)
+        score_translations(["a"], [""], bleu=False)
 
 
 def test_bleu_and_chrf_are_sacrebleus_with_their_signatures() -> None:
@@ -62,13 +62,13 @@ def test_bleu_and_chrf_are_sacrebleus_with_their_signatures() -> None:
     assert "tok:13a" in found["bleu"].signature
     assert "version:" in found["chrf"].signature
     assert found["bleu"].interval[0] < found["bleu"].value < found["bleu"].interval[1]
-    assert judge_translations(WRITTEN, REFERENCES, samples=50)["bleu"] == found["bleu"]
+    assert score_translations(WRITTEN, REFERENCES, samples=50)["bleu"] == found["bleu"]
 
 
 def test_without_sacrebleu_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(MissingExtra, match=r"elman\[metrics\]"):
-        judge_translations(WRITTEN, REFERENCES)
+        score_translations(WRITTEN, REFERENCES)
     assert "elman[metrics]" in why_no_bleu(REFERENCES)
 
 
@@ -82,7 +82,7 @@ def test_a_translation_with_almost_nothing_right_still_has_an_interval() -> None
     """sacrebleu's own bootstrap stops with a TypeError where some draws share nothing with their references."""
     references = [f"word{i} other{i} third{i} fourth{i} fifth{i}" for i in range(40)]
     written = ["nothing at all of it"] * 39 + [references[-1]]
-    found = judge_translations(written, references, samples=50)
+    found = score_translations(written, references, samples=50)
     low, high = found["bleu"].interval
     assert 0 <= low <= high <= 100
 

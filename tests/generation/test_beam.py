@@ -271,7 +271,7 @@ def test_fewer_sequences_than_beams_leave_empty_places() -> None:
 def test_broken_logits_are_refused() -> None:
     tree = Tree(3, 0)
     tree.table[:] = torch.nan
-    with pytest.raises(ElmanError, match="not numbers"):
+    with pytest.raises(ElmanError, match="logits are NaN"):
         beam_search(tree, tree.start(1), EOS)
 
 
@@ -329,7 +329,7 @@ def test_one_beam_finds_the_same_by_captured_steps(
         given_model = model(seed, **decoder).eval()
         with monkeypatch.context() as patch:
             expected = beam_search(given_model, given_model.start(source), EOS, config, source_lengths=source.lengths)
-            patch.setattr(beam, "_goes_by_graph", lambda *given: True)
+            patch.setattr(beam, "_can_use_cuda_graph", lambda *given: True)
             found = beam_search(given_model, given_model.start(source), EOS, config, source_lengths=source.lengths)
         for ours, theirs in zip(found, expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
@@ -375,5 +375,5 @@ def test_coverage_takes_what_was_not_looked_at_from_the_score(heads: int, seed: 
 
 def test_coverage_needs_attention() -> None:
     blind = model(attention=None).eval()
-    with pytest.raises(ConfigError, match="no attention over a source"):
+    with pytest.raises(ConfigError, match="no cross-attention"):
         beam_search(blind, blind.start(SOURCE), EOS, BeamConfig(coverage_penalty=0.1))

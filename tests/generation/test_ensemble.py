@@ -8,7 +8,7 @@ from torch import Tensor
 
 from elman.batches import Ragged
 from elman.errors import ConfigError
-from elman.generation import BeamConfig, Ensemble, forced_log_probs, search_all
+from elman.generation import BeamConfig, Ensemble, beam_search_all, forced_log_probs
 from elman.models import EncoderDecoder, EncoderDecoderConfig, Transducer, TransducerConfig
 
 EOS = 0
@@ -31,7 +31,7 @@ def model(seed: int, words: int = 7) -> EncoderDecoder:
 
 
 def written(ensemble: EncoderDecoder | Ensemble) -> list[list[list[int]]]:
-    return [[one.tokens for one in row] for row in search_all(ensemble, SOURCES, EOS, SEARCH)]
+    return [[one.tokens for one in row] for row in beam_search_all(ensemble, SOURCES, EOS, SEARCH)]
 
 
 def probabilities(ensemble: EncoderDecoder | Ensemble) -> Tensor:
@@ -69,7 +69,7 @@ def test_order_does_not_matter() -> None:
 
 def test_what_is_searched_has_the_probability_that_forcing_gives_it() -> None:
     ensemble = Ensemble([model(0), model(1)])
-    (best, *_), *_ = search_all(ensemble, [[1, 2, 3]], EOS, SEARCH)
+    (best, *_), *_ = beam_search_all(ensemble, [[1, 2, 3]], EOS, SEARCH)
     target = torch.tensor([[*best.tokens, EOS]])
     source = Ragged(SOURCE.values[:1], SOURCE.lengths[:1])
     forced = forced_log_probs(ensemble, source, Ragged(target, torch.tensor([target.shape[1]])))
@@ -78,7 +78,7 @@ def test_what_is_searched_has_the_probability_that_forcing_gives_it() -> None:
 
 
 def test_models_of_two_vocabularies_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"one vocabulary, but got 7 words .* and 8 words"):
+    with pytest.raises(ConfigError, match=r"one vocabulary, but got 7 tokens .* and 8 tokens"):
         Ensemble([model(0), model(0, words=8)])
     with pytest.raises(ConfigError, match="at least one"):
         Ensemble([])

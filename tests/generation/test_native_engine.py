@@ -18,7 +18,7 @@ from elman.compiler.cpu import build
 from elman.compiler.cpu.step import Rules, Runner
 from elman.errors import ConfigError, ElmanError
 from elman.generation import engine
-from elman.generation.engine import CHUNK, WORTH, explain
+from elman.generation.engine import CHUNK, MIN_TOKENS_TO_COMPILE, explain
 from elman.generation.sampling import GenerationConfig
 from elman.generation.stream import generate_tokens
 from elman.ops.taps import record
@@ -97,13 +97,13 @@ def plain():
 def test_choices_among_equals_and_impossible_tokens_are_those_of_torch(
     plain, logits, top_k, top_p, temperature, penalty, uniform, recent
 ):
-    from elman.generation.sampling import sample, shape_logits
+    from elman.generation.sampling import process_logits, sample
 
     logits = torch.tensor([logits])
     if not logits.isfinite().any():
         return
     config = GenerationConfig(temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=penalty)
-    shaped = shape_logits(logits, config, torch.tensor([recent]))
+    shaped = process_logits(logits, config, torch.tensor([recent]))
     near = {
         int(sample(shaped, torch.tensor([place]).double().clamp(0, 1))) for place in (uniform - 1e-6, uniform + 1e-6)
     }
@@ -133,10 +133,10 @@ def test_a_peak_is_found_wherever_it_stands():
 
 def test_auto_takes_it_for_long_texts_one_at_a_time(fake):
     model = fake.TinyModel()
-    long = GenerationConfig(max_tokens=WORTH)
-    assert explain(model) == f"torch: for fewer than {WORTH} tokens compiling does not pay"
-    assert explain(model, long, rows=2) == "torch: 2 texts at once share one reading of the weights"
-    assert explain(model, long.model_copy(update={"engine": "torch"})) == "torch: as asked"
+    long = GenerationConfig(max_tokens=MIN_TOKENS_TO_COMPILE)
+    assert explain(model) == f"torch: compilation does not pay off for fewer than {MIN_TOKENS_TO_COMPILE} tokens"
+    assert explain(model, long, rows=2) == "torch: a batch of 2 reads the weights once per step"
+    assert explain(model, long.model_copy(update={"engine": "torch"})) == "torch: as requested"
     assert explain(model, long) == f"native: {build.vectors()}, fp32"
     assert explain(model).startswith("native")  # now that there is a program
     steps = len(model.rows_seen)
@@ -155,7 +155,7 @@ def test_a_short_prompt_is_stepped_through_and_a_long_one_read_at_once(fake, mon
     expected = tokens("torch")
     each = engine._bytes(model, "fp32")
     for known, stepped in ((len(prompt), False), (len(prompt) + 1, True)):  # the start of the text is known too
-        monkeypatch.setattr(engine, "AT_ONCE", known * each)
+        monkeypatch.setattr(engine, "MAX_BYTES_OF_STEPS", known * each)
         steps = len(model.rows_seen)
         assert tokens("native") == expected
         assert (len(model.rows_seen) == steps) == stepped
@@ -163,9 +163,12 @@ def test_a_short_prompt_is_stepped_through_and_a_long_one_read_at_once(fake, mon
 
 def test_recording_goes_through_torch(model):
     with record("*") as _:
-        assert explain(model, GenerationConfig(max_tokens=WORTH)) == "torch: a recorder is listening"
+        assert (
+            explain(model, GenerationConfig(max_tokens=MIN_TOKENS_TO_COMPILE))
+            == "torch: activations are being recorded"
+        )
         torch_only = GenerationConfig(engine="native")
-        with pytest.raises(ConfigError, match="native cannot run: a recorder is listening; take auto or torch"):
+        with pytest.raises(ConfigError, match="native cannot run: activations are being recorded; use auto or torch"):
             explain(model, torch_only)
         from elman.ops.taps import tap
 
@@ -179,20 +182,22 @@ def test_what_has_no_machine_code_stays_with_torch_and_says_why(fake):
             return logits.cumsum(-1), state
 
     odd = Odd()
-    assert explain(odd, GenerationConfig(max_tokens=WORTH)) == "torch: operation cumsum is not known"
+    assert explain(odd, GenerationConfig(max_tokens=MIN_TOKENS_TO_COMPILE)) == "torch: operation cumsum is not known"
     assert written(odd, {}, max_tokens=5) == written(odd, {}, max_tokens=5, engine="torch")
     with pytest.raises(ConfigError, match="cumsum is not known"):
         written(odd, {}, engine="native")
-    assert explain(fake.TableModel(torch.zeros(3, 3))) == "torch: the model is not a network"
+    assert explain(fake.TableModel(torch.zeros(3, 3))) == "torch: the model is not a torch module"
 
 
 def test_without_a_compiler_torch_steps_and_a_warning_comes_once(fake, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     build.compiler.cache_clear()
     try:
-        with pytest.warns(UserWarning, match="by torch, more slowly: there is no C\\+\\+ compiler"):
-            explain(fake.TinyModel(), GenerationConfig(max_tokens=WORTH))
-        assert explain(fake.TinyModel(), GenerationConfig(max_tokens=WORTH)).startswith("torch: there is no C++")
+        with pytest.warns(UserWarning, match="in torch, more slowly: there is no C\\+\\+ compiler"):
+            explain(fake.TinyModel(), GenerationConfig(max_tokens=MIN_TOKENS_TO_COMPILE))
+        assert explain(fake.TinyModel(), GenerationConfig(max_tokens=MIN_TOKENS_TO_COMPILE)).startswith(
+            "torch: there is no C++"
+        )
     finally:
         build.compiler.cache_clear()
 
@@ -214,7 +219,7 @@ def test_broken_logits_are_told_as_torch_tells_them(fake):
         model.cell.weight_hh[:, 0] = 0
     texts = []
     for kind in ("torch", "native"):
-        with pytest.raises(ElmanError, match="the model's logits are broken in row 0") as told:
+        with pytest.raises(ElmanError, match="invalid logits in row 0") as told:
             written(model, {}, prompts=[()], engine=kind)
         texts.append(str(told.value))
     assert texts[0] == texts[1]
@@ -242,7 +247,7 @@ def test_a_long_text_takes_no_more_memory_than_a_short_one(model):
 def test_a_model_that_is_gone_takes_its_program_with_it(fake):
     model = fake.TinyModel()
     written(model, {}, engine="native")
-    gone, program = weakref.ref(model), weakref.ref(engine._made[model]["fp32"].program)
+    gone, program = weakref.ref(model), weakref.ref(engine._compiled[model]["fp32"].program)
     del model
     gc.collect()
     assert gone() is None
@@ -254,5 +259,5 @@ def test_it_is_told_where_weights_are_not_rounded(fake):
     model = fake.TinyModel()
     told = explain(model, GenerationConfig(engine="native", weights="int8"))
     assert told == f"native: {build.vectors()}, fp32: no matrix is large enough for int8"
-    with pytest.warns(UserWarning, match="not rounded to int8.*torch: as asked"):
+    with pytest.warns(UserWarning, match="not quantized to int8.*torch: as requested"):
         written(model, {"temperature": 0}, engine="torch", weights="int8")

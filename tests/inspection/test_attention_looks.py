@@ -8,7 +8,7 @@ import torch
 from reading_cases import classifier, language
 
 from elman import recurrence
-from elman.batches import together
+from elman.batches import collate
 from elman.errors import ConfigError
 from elman.inspection.attention import attention_figure, by_distance, entropy, looks, mass
 from elman.inspection.inspected_text import InspectedText
@@ -96,7 +96,7 @@ def test_a_transducer_shows_where_each_word_is_written() -> None:
     torch.manual_seed(0)
     small = {"hidden_size": 8}
     model = Transducer(TransducerConfig.make({"encoder": small, "decoder": small}), 6, 7, 0).eval()
-    batch = together([{"source": np.array([1, 2, 3]), "target": np.array([4, 5, 0])}])
+    batch = collate([{"source": np.array([1, 2, 3]), "target": np.array([4, 5, 0])}])
     tokens = {"decoder": ["<eos>", "d", "e"], "encoder": ["a", "b", "c"]}
 
     def run(copies: int, pads: int = 0) -> torch.Tensor:

@@ -86,7 +86,7 @@ def test_no_layer_needs_the_host_in_an_update(stand_in: None, settings: dict[str
 def test_a_cuda_graph_trains_every_layer_as_torch_does(settings: dict[str, Any]) -> None:
     updater, ours = trained(settings, "cuda", captured=True, optimizer="sgd")
     assert updater.captured is not None
-    assert updater.captured.kinds
+    assert updater.captured.graphs
     _, theirs = trained(settings, "cuda", optimizer="sgd")
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

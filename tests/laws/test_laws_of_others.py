@@ -212,5 +212,5 @@ def test_a_cell_that_cannot_be_built_is_named(registered: Any, kind: str) -> Non
 
 def test_a_name_is_given_once(registered: Any) -> None:
     registered(Tanh)
-    with pytest.raises(ConfigError, match="there is a cell called 'tanh' already"):
+    with pytest.raises(ConfigError, match="a cell named 'tanh' already exists"):
         registered(Tanh)

@@ -258,13 +258,17 @@ def test_heads_are_found_for_every_width(width: int, settings, expected) -> None
 @pytest.mark.parametrize(
     ("width", "settings", "message"),
     [
-        (10, {"num_heads": 4}, r"width 10 does not split into 4 heads of even size; num_heads of 1, 2, 5, 10 would do"),
-        (6, {"num_heads": 2, "positions": "rotary"}, r"width 6 in 2 heads gives 3 units each; num_heads of 1, 3 would"),
+        (
+            10,
+            {"num_heads": 4},
+            r"width 10 does not split into 4 heads of even size; num_heads of 1, 2, 5, 10 is possible",
+        ),
+        (6, {"num_heads": 2, "positions": "rotary"}, r"width 6 in 2 heads gives 3 units each; num_heads of 1, 3 is"),
         (7, {"positions": "rotary"}, r"width 7 in 1 heads gives 7 units each; set head_size"),
-        (8, {"head_size": 3, "positions": "rotary"}, "3 units of a head must be even"),
-        (8, {"num_heads": 4, "kv_heads": 3}, r"4 heads do not share 3 .*kv_heads of 1, 2, 4 would do"),
-        (8, {"window": 9, "context": 8}, "window of 9 positions needs a context as long"),
-        (8, {"projections": False, "num_heads": 2}, "without projections attention has one head"),
+        (8, {"head_size": 3, "positions": "rotary"}, "head_size 3 must be even"),
+        (8, {"num_heads": 4, "kv_heads": 3}, r"4 query heads cannot share 3 .*kv_heads of 1, 2, 4 is possible"),
+        (8, {"window": 9, "context": 8}, "window 9 must not exceed context 8"),
+        (8, {"projections": False, "num_heads": 2}, "attention without projections has one head"),
         (8, {"score": "cosine"}, "dot"),
         (8, {"context": 0}, "context"),
     ],

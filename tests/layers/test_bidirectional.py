@@ -100,7 +100,7 @@ def test_sizes_and_settings_reach_the_inner_layers() -> None:
 def test_an_inner_layer_that_cannot_be_is_refused_when_the_settings_are_read() -> None:
     """Planted: the check was left to the building of the layer."""
     make = Bidirectional.Config.make
-    with pytest.raises(ConfigError, match=r"'bidirectional' already sees both sides.*lstm"):
+    with pytest.raises(ConfigError, match=r"'bidirectional' is already bidirectional.*lstm"):
         make({"layer": {"bidirectional": {}}})
     with pytest.raises(UnknownName, match="did you mean 'lstm'"):
         make({"layer": "lstn"})
@@ -116,7 +116,7 @@ def test_a_layer_whose_settings_make_it_two_way_is_refused_when_it_is_built(monk
     window = LAYERS["window"]
     monkeypatch.setattr(window, "causal", property(lambda layer: layer.direct is None))
     assert build(layer="window").output_size == 8
-    with pytest.raises(ConfigError, match="'window' already sees both sides"):
+    with pytest.raises(ConfigError, match="'window' is already bidirectional"):
         build(layer={"window": {"direct": True}})
 
 

@@ -136,7 +136,7 @@ def test_parameters_are_real_and_the_layer_can_be_built_without_memory(name: str
 
 
 def test_settings_that_cannot_work_are_refused() -> None:
-    with pytest.raises(ConfigError, match="chunk_size: a chunk's size is a power of two, like 32"):
+    with pytest.raises(ConfigError, match="chunk_size: chunk_size must be a power of two, like 32"):
         build("s4d", chunk_size=48)
     with pytest.raises(ConfigError, match="multiple of 2"):
         build("s4", state_size=5)

@@ -77,7 +77,7 @@ def test_there_and_back_is_the_same(kind: type[nn.RNNBase], options: dict, bias:
 
 def test_what_does_not_fit_is_refused() -> None:
     for options in ({"bidirectional": True}, {"proj_size": 2}):
-        with pytest.raises(ConfigError, match="one-directional"):
+        with pytest.raises(ConfigError, match="only unidirectional"):
             from_torch(nn.LSTM(3, 4, **options))
     gru = LAYERS["gru"]
     with pytest.raises(ConfigError, match="reset before"):

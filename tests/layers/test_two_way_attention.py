@@ -139,8 +139,12 @@ def test_weights_are_dropped_in_training_only() -> None:
 @pytest.mark.parametrize(
     ("width", "settings", "message"),
     [
-        (10, {"num_heads": 4}, r"width 10 does not split into 4 heads of even size; num_heads of 1, 2, 5, 10 would do"),
-        (8, {"projections": False, "num_heads": 2}, "without projections attention has one head"),
+        (
+            10,
+            {"num_heads": 4},
+            r"width 10 does not split into 4 heads of even size; num_heads of 1, 2, 5, 10 is possible",
+        ),
+        (8, {"projections": False, "num_heads": 2}, "attention without projections has one head"),
         (8, {"context": 5}, "unknown key 'context'"),
     ],
 )

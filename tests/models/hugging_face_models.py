@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 
 from elman.models import MODELS
-from elman.models.hugging_face import to_contents
+from elman.models.hugging_face import export_contents
 
 VOCAB = 61
 RESIDUAL = {"residual": True, "norm": "pre", "output_bias": False, "hidden_size": 32}
@@ -70,7 +70,7 @@ def make_ours(name: str, **more: Any) -> Any:
 
 
 def write_folder(folder: Path, model: Any) -> Any:
-    family, config, tensors = to_contents(model)
+    family, config, tensors = export_contents(model)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})

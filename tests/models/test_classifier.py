@@ -205,9 +205,9 @@ def test_weights_of_labels_are_kept_with_the_model():
 
 
 def test_what_cannot_be_built_is_refused():
-    with pytest.raises(ConfigError, match=r"every_token: .* but bidirectional does"):
+    with pytest.raises(ConfigError, match=r"every_token: .* but bidirectional is bidirectional"):
         build("both sides", every_token=True)
-    with pytest.raises(ConfigError, match="names no layer to repeat"):
+    with pytest.raises(ConfigError, match="the pattern is empty"):
         build("bag of words", num_layers=2)
     with pytest.raises(ConfigError, match="did you mean 'lstm'"):
         ClassifierConfig.make({"pattern": ["lsdm"]})

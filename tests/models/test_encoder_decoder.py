@@ -206,7 +206,7 @@ def test_agreement_is_refused_where_two_readings_are_the_same(settings: dict[str
     if differ:
         assert build(**settings, agreement=5.0)
     else:
-        with pytest.raises(ConfigError, match="without any they are the same"):
+        with pytest.raises(ConfigError, match="two passes with different dropout"):
             build(**settings, agreement=5.0)
 
 
@@ -220,7 +220,7 @@ def test_scheduled_sampling_gives_the_models_own_words_in_training(recipe: str) 
         model = build(recipe, decoder={**settings, "scheduled_sampling": share})
         assert torch.equal(model(SOURCE, TARGET), build(recipe)(SOURCE, TARGET)), "in evaluation"
         seen: list[Tensor] = []
-        model.decoder._given = lambda x, own=model.decoder._given, seen=seen: (seen.append(x), own(x))[1]
+        model.decoder._embedded = lambda x, own=model.decoder._embedded, seen=seen: (seen.append(x), own(x))[1]
         model.train().batch_loss(Examples({"source": ragged([1, 2, EOS]), "target": target}, unit="target"))
         given.append(torch.cat(seen, 1)[0])
     truth = torch.cat([torch.tensor([EOS]), target.values[0, :-1]])
@@ -257,16 +257,16 @@ def test_dropout_and_feeding_train_together() -> None:
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"decoder": PLAIN}, "sees nothing of the source"),
-        ({"decoder": {"pattern": ["convolution"]}}, "recurrent layers, and the decoder has none"),
+        ({"decoder": PLAIN}, "no access to the source"),
+        ({"decoder": {"pattern": ["convolution"]}}, "recurrent layers, but the decoder has none"),
         ({"decoder": {"attention": {"positions": "rotary"}}}, "a source is another"),
         ({"decoder": {"pattern": ["bidirectional"]}}, "sees both sides"),
         ({"decoder": {"pattern": ["cros-attention"]}}, "did you mean 'cross-attention'"),
         ({"encoder": {"pattern": ["cross-attention"]}}, "unknown layer 'cross-attention'"),
-        ({"encoder": {"embedding_size": 3}, "shared_embeddings": True}, "needs one table"),
+        ({"encoder": {"embedding_size": 3}, "shared_embeddings": True}, "needs equal tables"),
         ({"decoder": {"attention": {"num_heads": 3}}}, "does not split into 3 heads"),
         ({"decoder": {"pattern": [{"cross-attention": {}}, {"gru": {"hidden_size": 5}}], "tied_embeddings": False}},
-         "layers of one width"),
+         "layers of equal width"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_built_says_why(settings: dict[str, Any], complaint: str) -> None:

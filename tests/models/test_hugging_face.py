@@ -9,8 +9,8 @@ from hugging_face_models import OURS, VOCAB, make_ours, scatter, write_folder
 
 from elman.errors import ConfigError
 from elman.models import MODELS, prediction_of
-from elman.models.hugging_face import FAMILIES, from_folder, to_contents
-from elman.models.hugging_face.config_reader import Given
+from elman.models.hugging_face import FAMILIES, export_contents, from_folder
+from elman.models.hugging_face.config_reader import ConfigReader
 
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 TRANSFORMER = {
@@ -123,7 +123,7 @@ def test_what_goes_out_comes_back(name, tmp_path):
 @pytest.mark.parametrize("name", [*OURS])
 def test_every_key_that_they_write_has_been_thought_of(transformers, name):
     config = transformers.AutoConfig.for_model(name).to_dict()
-    given = Given(config)
+    given = ConfigReader(config)
     settings = FAMILIES[name]().settings(given)
     given.finish()
     assert MODELS[FAMILIES[name].model].Config.make(settings).pattern
@@ -131,7 +131,11 @@ def test_every_key_that_they_write_has_been_thought_of(transformers, name):
 
 ATTENTION, SWIGLU = {"positions": "rotary", "num_heads": 4, "context": 80}, {"swiglu": {}}
 CANNOT = [
-    ("llama", {"output_bias": True}, "model.output_bias is True, which a llama folder cannot say: there it is False"),
+    (
+        "llama",
+        {"output_bias": True},
+        "model.output_bias is True, which a llama folder cannot express .there it is False",
+    ),
     ("llama", {"residual": False}, "model.residual is False"),
     ("llama", {"norm": "post"}, "model.norm is 'post'"),
     ("llama", {"norm_type": "layer"}, "model.norm_type is 'layer'"),
@@ -146,23 +150,27 @@ CANNOT = [
         {"pattern": [{"attention": ATTENTION}, SWIGLU, {"attention": {**ATTENTION, "rotary_base": 99.0}}, SWIGLU]},
         "layers.2.attention.rotary_base is 99.0",
     ),
-    ("llama", {"pattern": ["lstm"], "num_layers": 0}, r"no Hugging Face architecture repeats \[lstm\].*\[mamba\]"),
+    (
+        "llama",
+        {"pattern": ["lstm"], "num_layers": 0},
+        r"no supported Hugging Face architecture has the block \[lstm\].*\[mamba\]",
+    ),
     ("gpt2", {"max_positions": 2000}, "layers.0.attention.context is 1024.*there it is 2000"),
     ("gpt2", {"pattern": [{"attention": {}}, "feedforward"]}, "attention.bias is False"),
     ("mixtral", {"pattern": [{"attention": ATTENTION}, {"experts": {"expert": "feedforward"}}]}, "experts.expert is"),
     ("mamba", {"norm": "none"}, "model.norm is 'none'"),
     ("bert", {"head": "none"}, "model.head is 'none'"),
     ("bert", {"norm": "pre"}, "model.norm is 'pre'"),
-    ("bert", {"type": "masked", "pattern": ["lstm"]}, r"repeats \[lstm\]"),
+    ("bert", {"type": "masked", "pattern": ["lstm"]}, r"block \[lstm\]"),
 ]
 
 
 @pytest.mark.parametrize(("name", "settings", "says"), CANNOT)
 def test_a_model_that_they_cannot_say_is_refused_by_its_first_setting(name, settings, says):
     with pytest.raises(ConfigError, match=says):
-        to_contents(make_ours(name, **settings))
+        export_contents(make_ours(name, **settings))
 
 
 def test_counted_models_are_refused():
-    with pytest.raises(ConfigError, match=r"no Hugging Face architecture repeats \[ngram\]"):
-        to_contents(MODELS["ngram"](MODELS["ngram"].Config(), VOCAB))
+    with pytest.raises(ConfigError, match=r"no supported Hugging Face architecture has the block \[ngram\]"):
+        export_contents(MODELS["ngram"](MODELS["ngram"].Config(), VOCAB))

@@ -153,11 +153,11 @@ def test_targets_without_any_word_have_a_length_all_the_same(training: bool, smo
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"decoder": {"pattern": ["two-way-attention"]}}, "sees nothing of the source"),
+        ({"decoder": {"pattern": ["two-way-attention"]}}, "no access to the source"),
         ({"decoder": {"input_feeding": True}}, "input_feeding"),
         ({"decoder": {"scheduled_sampling": 0.1}}, "scheduled_sampling"),
         ({"decoder": {"pattern": ["cros-attention"]}}, "did you mean 'cross-attention'"),
-        ({"encoder": {"embedding_size": 3, "residual": False}, "shared_embeddings": True}, "needs one table"),
+        ({"encoder": {"embedding_size": 3, "residual": False}, "shared_embeddings": True}, "needs equal tables"),
         ({"length_range": 0}, "length_range"),
         ({"type": "encoder-decoder"}, "type"),
     ],

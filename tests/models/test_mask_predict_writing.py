@@ -14,7 +14,7 @@ from torch import nn
 from elman.batches import Examples, Ragged
 from elman.errors import ConfigError
 from elman.models import MaskPredict, MaskPredictConfig
-from elman.models.mask_predict import Written
+from elman.models.mask_predict import DecodedTargets
 from elman.ops.taps import record
 
 
@@ -89,7 +89,7 @@ def test_a_target_has_one_word_at_least_and_an_empty_batch_none() -> None:
     none = model.write(Ragged(torch.zeros(0, 4, dtype=torch.long), torch.zeros(0, dtype=torch.long)))
     assert none.tokens.values.shape == none.log_probs.shape == (0, 0)
     for wrong in ((0, 5), (10, 0)):
-        with pytest.raises(ConfigError, match=r"must be 1 or more"):
+        with pytest.raises(ConfigError, match=r"must be at least 1"):
             model.write(SOURCE, *wrong)
 
 
@@ -165,7 +165,7 @@ def taught(
     return model, pairs, unseen.ragged("source"), [*losses, judged()]
 
 
-def texts(written: Written) -> list[list[int]]:
+def texts(written: DecodedTargets) -> list[list[int]]:
     rows = zip(written.tokens.values.tolist(), written.tokens.lengths.tolist(), strict=True)
     return [row[:length] for row, length in rows]
 

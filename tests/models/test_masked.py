@@ -257,17 +257,17 @@ def test_looking_inside_changes_nothing_and_every_site_is_told() -> None:
 
 def test_there_is_no_step_and_a_reason() -> None:
     model = build()
-    with pytest.raises(ConfigError, match=r"no steps.*elman score.*reads from left to right, like --model lstm"):
+    with pytest.raises(ConfigError, match=r"cannot generate.*elman score.*left-to-right model, such as --model lstm"):
         model.step(torch.zeros(1, dtype=torch.long), model.initial_state(1))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"keep_share": 0.7, "random_share": 0.4}, "0.7 and 0.4 are more than all of it"),
+        ({"keep_share": 0.7, "random_share": 0.4}, "0.7 . 0.4 is more than 1"),
         ({"mask_share": 0}, "mask_share"),
         ({"head": "wide"}, "head"),
-        ({"pattern": ["bidirectional"]}, "residual needs layers as wide as their input"),
+        ({"pattern": ["bidirectional"]}, "residual connections need layers as wide as their input"),
         ({"pattern": ["two-way-atention"]}, "did you mean 'two-way-attention'"),
     ],
 )

@@ -82,10 +82,10 @@ def test_residuals_and_norms_are_what_they_say() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"embedding_size": 4}, r"6 and 4 wide; set model.tied_embeddings: false, or the last .* hidden_size to 4"),
+        ({"embedding_size": 4}, r"6 and 4; set model.tied_embeddings: false, or the last .* hidden_size to 4"),
         (
             {"embedding_size": 4, "residual": True, "tied_embeddings": False},
-            r"lstm maps 4 to 6; give word .* one width",
+            r"lstm maps 4 to 6; give embeddings .* the same width",
         ),
         ({"pattern": [{"gru": {"hidden_size": 8}}], "residual": True}, r"gru maps 6 to 8; .* \(model.embedding_size\)"),
         ({"pattern": ["lstn"]}, r"unknown layer 'lstn' \(did you mean 'lstm'\?\); known: attention, "),
@@ -99,7 +99,7 @@ def test_residuals_and_norms_are_what_they_say() -> None:
         ({"pattern": [{"lstm": {}, "gru": {}}]}, r"one name with its settings"),
         (
             {"pattern": ["recurrent"], "weight_dropout": 0.5},
-            r"weight_dropout: recurrent takes none; .*pattern: \[lstm\]",
+            r"weight_dropout: recurrent does not support it; .*pattern: \[lstm\]",
         ),
         ({"norm": "before"}, r"model.norm: .*'none', 'pre' or 'post'"),
         ({"drpout": 0.1}, r"unknown key 'drpout' in section 'model' \(did you mean 'dropout'\?\)"),
@@ -151,7 +151,7 @@ def test_every_causal_layer_is_a_model_by_its_name(name: str) -> None:
         ({"type": "attention", "num_heads": 7, "hidden_size": 64}, "does not split into 7 heads .* num_heads of 1, 2"),
         ({"pattern": [{"attention": {"kv_heads": 3}}], "hidden_size": 64}, "kv_heads|num_heads|head_size"),
         ({"pattern": [{"gru": {"hidden_size": 8}}], "residual": True}, "gru maps 256 to 8"),
-        ({"pattern": [{"gru": {"hidden_size": 8}}]}, "tied embeddings need the top layer as wide"),
+        ({"pattern": [{"gru": {"hidden_size": 8}}]}, "tied embeddings need a top layer as wide"),
         ("atention", "did you mean 'attention'"),
     ],
     ids=str,

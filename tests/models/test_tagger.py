@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.batches import Buckets, ExampleStore, Ragged, WordsConfig, WordTable
-from elman.corpus import Tagged, TagSet
+from elman.corpus import TaggedSentence, TagSet
 from elman.errors import ConfigError
 from elman.models import Tagger, TaggerConfig
 from elman.models.tagger import distinct_words
@@ -24,9 +24,9 @@ WAYS = {
     "attention": {"pattern": [{"two-way-attention": {"num_heads": 2}}, "feedforward"], "residual": True, "norm": "pre"},
 }
 SENTENCES = [
-    Tagged(("The", "cat", "of", "Mary-Ann", "the"), ("O", "O", "O", "B-X", "I-X")),
-    Tagged(("Cat",), ("B-Y",)),
-    Tagged(("a", "THE", "Zürich"), ("I-X", "O", "B-Y")),
+    TaggedSentence(("The", "cat", "of", "Mary-Ann", "the"), ("O", "O", "O", "B-X", "I-X")),
+    TaggedSentence(("Cat",), ("B-Y",)),
+    TaggedSentence(("a", "THE", "Zürich"), ("I-X", "O", "B-Y")),
 ]
 TABLE = WordTable.of(SENTENCES, WordsConfig(min_count=1))
 
@@ -53,15 +53,15 @@ def test_words_are_looked_up_in_lower_case_and_characters_as_they_are():
     """Seen to fail with characters of the lower-cased word."""
     table = WordTable.of(SENTENCES, WordsConfig(min_count=2, max_characters=4))
     assert table.words == ["the", "cat"]
-    example = table.encode(Tagged(("the", "The", "dog", "catcatcat")))
+    example = table.encode(TaggedSentence(("the", "The", "dog", "catcatcat")))
     assert example["words"].tolist() == [1, 1, 0, 0]
     assert example["word_lengths"].tolist() == [5, 5, 5, 6]
     signs = np.split(example["characters"], np.cumsum(example["word_lengths"]))
     assert (signs[0][2:] == signs[1][2:]).all()
     assert signs[0][1] != signs[1][1]
-    assert signs[2].tolist() == [1, 0, table.encode(Tagged(("o",)))["characters"][1], 0, 1]
+    assert signs[2].tolist() == [1, 0, table.encode(TaggedSentence(("o",)))["characters"][1], 0, 1]
     assert [table.characters[sign - 2] for sign in signs[3][1:-1]] == ["c", "a", "a", "t"]
-    assert table.unknowns(Tagged(("The", "dog"))) == 1
+    assert table.unknowns(TaggedSentence(("The", "dog"))) == 1
     again = WordTable.from_plain(table.plain())
     assert all((again.encode(one)[name] == table.encode(one)[name]).all() for one in SENTENCES for name in example)
 
@@ -113,7 +113,7 @@ def test_a_batch_gives_what_its_sentences_give_alone(way, tmp_path_factory):
 )
 def test_every_word_gets_one_tag_and_every_row_is_legal(tmp_path_factory, rows, head):
     """Seen to fail with tags chosen one by one."""
-    batch = batch_of(tmp_path_factory, [Tagged(tuple(row)) for row in rows], tags=None)
+    batch = batch_of(tmp_path_factory, [TaggedSentence(tuple(row)) for row in rows], tags=None)
     best = tagger(head=head).best_tags(batch)
     assert best.lengths.tolist() == [len(row) for row in rows]
     for numbers, row in zip(best.values, rows, strict=True):
@@ -186,7 +186,7 @@ def test_what_neighbours_and_endings_tell_is_learnt(head, tmp_path):
             denied = bool(dice.random() < 0.3)
             words += ["no"] * denied + [stem + ending]
             tags += ["N"] * denied + ["Z" if denied else ending]
-        return Tagged(tuple(words), tuple(tags))
+        return TaggedSentence(tuple(words), tuple(tags))
 
     train, test = [sentence() for _ in range(200)], [sentence() for _ in range(50)]
     tags, table = TagSet.of(train), WordTable.of(train)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from elman.batches import Examples, Ragged
-from elman.generation import BeamConfig, search_all
+from elman.generation import BeamConfig, beam_search_all
 from elman.models import Transducer, TransducerConfig
 from elman.models.encoder_decoder.transducer import TransducerDecoder
 from elman.ops.taps import record
@@ -119,7 +119,7 @@ def test_all_targets_together_have_all_the_probability() -> None:
 def test_nothing_but_the_end_follows_an_empty_source() -> None:
     model = build()
     assert model.losses(SOURCE, TARGET)[2].sum() == pytest.approx(0, abs=1e-9)
-    assert search_all(model, [[]], EOS)[0][0].tokens == []
+    assert beam_search_all(model, [[]], EOS)[0][0].tokens == []
 
 
 def test_a_batch_gives_what_its_rows_give_alone() -> None:
@@ -175,5 +175,5 @@ def test_a_transducer_learns_to_double_letters() -> None:
         (loss / 32).backward()
         optimizer.step()
     sources = [[1, 2, 3], [5, 5], [4, 1, 2, 3, 5, 4]]
-    found = search_all(model, sources, EOS, BeamConfig(beam_size=3, max_tokens=30))
+    found = beam_search_all(model, sources, EOS, BeamConfig(beam_size=3, max_tokens=30))
     assert [row[0].tokens for row in found] == [[w for w in row for _ in range(2)] for row in sources]

@@ -12,8 +12,8 @@ from elman.models.stack import Stack, StackConfig, count_parameters
 from elman.pipeline import synthetic_tasks
 from elman.pipeline.families import fitted
 from elman.pipeline.synthetic_tasks import FAMILIES, SIZES, carry_out, plan, read_records, summary, verdict
-from elman.training.attempt import Solver, attempt
 from elman.training.config import TrainingConfig
+from elman.training.synthetic_tasks import TaskModel, train_on_task
 
 CPU = torch.device("cpu")
 TINY = TrainingConfig(batch_size=4, max_steps=2, evaluate_every=1, optimizer="adam")
@@ -36,7 +36,7 @@ def test_an_rnn_learns_parity_and_holds_it_at_lengths_it_never_saw():
     training = TrainingConfig(
         batch_size=32, max_steps=600, learning_rate=5e-3, evaluate_every=50, optimizer="adam", warmup_steps=20
     )
-    outcome = attempt(
+    _, outcome = train_on_task(
         make("parity", train_length=16, test_length=100),
         fitted("rnn", 4000),
         training,
@@ -54,7 +54,7 @@ def test_an_rnn_learns_parity_and_holds_it_at_lengths_it_never_saw():
 def test_every_task_can_be_attempted_and_an_attempt_repeats_itself(name):
     task = make(name, **TASKS[name].quick)
     state = torch.get_rng_state()
-    first, second = (attempt(task, fitted("gru", 500), TINY, 3, CPU, lambda *at: None) for _ in range(2))
+    first, second = (train_on_task(task, fitted("gru", 500), TINY, 3, CPU)[1] for _ in range(2))
     assert first._replace(seconds=0) == second._replace(seconds=0)
     assert math.isfinite(first.score)
     assert first.steps == 2
@@ -70,7 +70,7 @@ def test_families_are_about_equally_large_and_answer_both_kinds_of_input(family)
         task = make(name)
         inputs = torch.from_numpy(task.examples("train", 0, 2).inputs)
         inputs = inputs.float() if task.channels else inputs
-        assert Solver(task, small)(inputs).shape == (*inputs.shape[:2], max(1, task.answers))
+        assert TaskModel(task, small)(inputs).shape == (*inputs.shape[:2], max(1, task.answers))
 
 
 def test_the_convolution_sees_the_whole_row_of_every_task_it_is_said_to_solve():
@@ -89,7 +89,9 @@ def test_what_is_finished_is_not_run_again(tiny, tmp_path, monkeypatch):
     path = tmp_path / "new" / "results.jsonl"
     some = list(carry_out(tiny[:3], path, CPU))
     ran = []
-    monkeypatch.setattr(synthetic_tasks.records, "attempt", lambda *given: ran.append(given[3]) or attempt(*given))
+    monkeypatch.setattr(
+        synthetic_tasks.records, "train_on_task", lambda *args: ran.append(args[3]) or train_on_task(*args)
+    )
     records = list(carry_out(tiny, path, CPU))
     assert len(ran) == len(tiny) - 3
     assert records[:3] == some

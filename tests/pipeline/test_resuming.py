@@ -18,7 +18,7 @@ from whole_runs import ENVIRONMENT, at_step, left, notes, run
 import elman
 from elman.errors import ConfigError, DataError, RunError, TrainingError
 from elman.pipeline.resume import agreed
-from elman.runs import Run, Shelf
+from elman.runs import CheckpointFolder, Run
 
 
 def test_a_run_broken_off_goes_on_to_the_same_bits(folder, recipe):
@@ -32,7 +32,7 @@ def test_a_run_broken_off_goes_on_to_the_same_bits(folder, recipe):
 def test_a_run_broken_off_before_any_of_its_saves_goes_on_to_the_same_bits(folder, recipe, monkeypatch):
     """Seen to fail with the best saved after the last: the best of all may then be lost."""
     recipe["training"] |= {"max_steps": 10, "evaluate_every": 2, "save_every": 2}
-    count, save = 0, Shelf.save
+    count, save = 0, CheckpointFolder.save
 
     def breaking(self, checkpoint):
         nonlocal count
@@ -41,7 +41,7 @@ def test_a_run_broken_off_before_any_of_its_saves_goes_on_to_the_same_bits(folde
             raise SystemExit
         return save(self, checkpoint)
 
-    monkeypatch.setattr(Shelf, "save", breaking)
+    monkeypatch.setattr(CheckpointFolder, "save", breaking)
     at = 0
     run(recipe, "peaceful")
     saves = count
@@ -224,7 +224,7 @@ def test_no_number_that_is_not_finite_reaches_a_checkpoint(folder, recipe, monke
     recipe["training"] |= {"save_every": 1, "max_epochs": 3, "log_every": 1}
     with monkeypatch.context() as patch:
         patch.setattr(LanguageModel, "total_loss", sometimes_nan)
-        with pytest.raises(TrainingError, match="3 times in a row not a finite number"):
+        with pytest.raises(TrainingError, match="non-finite loss or gradient 3 times in a row"):
             run(recipe)
     checkpoint = Run("run").last.load()
     assert checkpoint.step >= 12

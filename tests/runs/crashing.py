@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from elman.runs import files
-from elman.runs.checkpoint import Checkpoint, Shelf
+from elman.runs.checkpoint import Checkpoint, CheckpointFolder
 
 
 def make(step: int, seed: int = 0, size: int = 40) -> Checkpoint:
@@ -30,7 +30,7 @@ def same(one: Checkpoint, other: Checkpoint) -> bool:
     return plain and equal(one.weights, other.weights) and equal(one.training, other.training)
 
 
-def load_quietly(shelf: Shelf) -> Checkpoint | None:
+def load_quietly(shelf: CheckpointFolder) -> Checkpoint | None:
     """What the shelf holds; None when it is empty (a shelf with only damaged checkpoints still raises)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", files.RunWarning)

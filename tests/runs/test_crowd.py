@@ -11,7 +11,7 @@ from crashing import deadline, in_child, kill, leftovers, start_child
 
 from elman.errors import RunError
 from elman.runs import files, lock
-from elman.runs.checkpoint import Checkpoint, Shelf
+from elman.runs.checkpoint import Checkpoint, CheckpointFolder
 from elman.runs.run import Run
 
 
@@ -39,7 +39,7 @@ def run(tmp_path):
 
 def test_a_second_trainer_is_told_who_holds_the_run(run):
     def second() -> None:
-        with pytest.raises(RunError, match=rf"in use by process {holder}; stop it, or give another --run"), run.lock():
+        with pytest.raises(RunError, match=rf"in use by process {holder}; stop it, or use another --run"), run.lock():
             pass
 
     holder = os.getpid()
@@ -81,14 +81,14 @@ def test_without_file_locks_there_is_a_warning_and_nothing_is_cleaned(run, monke
     leftover = run.last.folder / f"{files.ASIDE}somebody"
     leftover.mkdir()
     monkeypatch.setattr(lock, "fcntl", None)
-    with pytest.warns(files.RunWarning, match="cannot be locked here"), run.lock():
+    with pytest.warns(files.RunWarning, match="no file locking here"), run.lock():
         assert leftover.exists()
 
 
 @pytest.mark.parametrize("keep", [1, 2])
 def test_a_reader_never_sees_half_a_checkpoint(tmp_path, keep, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # faster saves collide more often
-    shelf = Shelf(tmp_path, keep)
+    shelf = CheckpointFolder(tmp_path, keep)
     shelf.save(uniform(0))
 
     def writer() -> None:

@@ -12,9 +12,9 @@ import pytest
 from crashing import deadline, make, same
 
 from elman.errors import CheckpointError
-from elman.runs.checkpoint import Shelf
+from elman.runs.checkpoint import CheckpointFolder
 from elman.runs.files import RunWarning
-from elman.runs.manifest import verified
+from elman.runs.manifest import read_verified
 
 NAMES = ["weights.safetensors", "training.safetensors", "facts.json", "manifest.json"]
 files_of_a_checkpoint = pytest.mark.parametrize("name", NAMES)
@@ -22,7 +22,7 @@ files_of_a_checkpoint = pytest.mark.parametrize("name", NAMES)
 
 @pytest.fixture
 def shelf(tmp_path):
-    shelf = Shelf(tmp_path / "last")
+    shelf = CheckpointFolder(tmp_path / "last")
     shelf.save(make(1))
     shelf.save(make(2))
     return shelf
@@ -34,9 +34,9 @@ def no_hanging():
         yield
 
 
-def falls_back(shelf: Shelf, reason: str = "") -> None:
+def falls_back(shelf: CheckpointFolder, reason: str = "") -> None:
     """For the full and the short load alike: the same checkpoint is chosen."""
-    with pytest.warns(RunWarning, match=rf"took .*step-00000001, since newer ones are damaged: .*{reason}"):
+    with pytest.warns(RunWarning, match=rf"took .*step-00000001, because newer ones are damaged: .*{reason}"):
         assert same(shelf.load(), make(1))
     with pytest.warns(RunWarning):
         assert shelf.load(training=False).step == 1
@@ -64,7 +64,7 @@ def test_every_single_bit_of_the_manifest_counts(shelf):
         flipped[place // 8] ^= 1 << place % 8
         path.write_bytes(flipped)
         with pytest.raises(CheckpointError) as raised:
-            verified(path.parent, 2, NAMES)
+            read_verified(path.parent, 2, NAMES)
         assert raised.type is CheckpointError  # not taken for one of a later version, which would stop the search
 
 
@@ -108,7 +108,7 @@ def test_a_shelf_without_a_whole_checkpoint_says_what_is_wrong_with_each(shelf):
         (folder / "facts.json").unlink()
     for look in (shelf.load, shelf.newest):
         with pytest.raises(
-            CheckpointError, match=r"no checkpoint is whole: .*step-00000002/facts.*step-00000001/facts"
+            CheckpointError, match=r"no checkpoint is valid: .*step-00000002/facts.*step-00000001/facts"
         ):
             look()
 
@@ -181,12 +181,12 @@ def test_a_manifest_with_wrong_entries_is_refused(shelf, entry):
 @pytest.mark.parametrize("text", [b"[" * 60_000, b"{}", b"[]", b"null", b"\xff\xfe", b"1" * 5000, b'"a"'])
 def test_a_manifest_that_is_no_manifest_is_refused(shelf, text):
     (shelf.newest() / "manifest.json").write_bytes(text)
-    falls_back(shelf, "manifest.json: torn or changed")
+    falls_back(shelf, "manifest.json: incomplete or modified")
 
 
 def test_a_huge_manifest_is_not_even_read(shelf):
     os.truncate(shelf.newest() / "manifest.json", 2**24)
-    falls_back(shelf, "more than any manifest has")
+    falls_back(shelf, "too large for a manifest")
 
 
 @pytest.mark.parametrize(

@@ -12,38 +12,38 @@ from crashing import At, fail, hooked, in_child, leftovers, load_quietly, make, 
 
 from elman.errors import CheckpointError
 from elman.runs import files
-from elman.runs.checkpoint import Checkpoint, Shelf
+from elman.runs.checkpoint import Checkpoint, CheckpointFolder
 from elman.runs.run import Run
 
 
-def first(shelf: Shelf) -> Checkpoint:
+def first(shelf: CheckpointFolder) -> Checkpoint:
     return make(1)
 
 
-def second(shelf: Shelf) -> Checkpoint:
+def second(shelf: CheckpointFolder) -> Checkpoint:
     shelf.save(make(1))
     return make(2)
 
 
-def rotating(shelf: Shelf) -> Checkpoint:
+def rotating(shelf: CheckpointFolder) -> Checkpoint:
     shelf.keep = 1
     shelf.save(make(1))
     return make(2)
 
 
-def again(shelf: Shelf) -> Checkpoint:
+def again(shelf: CheckpointFolder) -> Checkpoint:
     shelf.save(make(1))
     shelf.save(make(2))
     return make(2, seed=1)
 
 
-def back(shelf: Shelf) -> Checkpoint:
+def back(shelf: CheckpointFolder) -> Checkpoint:
     shelf.save(make(1))
     shelf.save(make(9))
     return make(5)
 
 
-def over_damage(shelf: Shelf) -> Checkpoint:
+def over_damage(shelf: CheckpointFolder) -> Checkpoint:
     shelf.keep = 1
     shelf.save(make(1))
     shelf.keep = 2
@@ -63,7 +63,9 @@ def many_small_operations(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sweep(
-    tmp_path: Path, scene: Callable[[Shelf], Checkpoint], attempt: Callable[[Shelf, Checkpoint, int], bool | str]
+    tmp_path: Path,
+    scene: Callable[[CheckpointFolder], Checkpoint],
+    attempt: Callable[[CheckpointFolder, Checkpoint, int], bool | str],
 ) -> int:
     """Attempt the scene's save with trouble at k = 1, 2, ... until one goes through; the number of operations."""
     for k in count(1):
@@ -142,7 +144,7 @@ def test_death_at_any_operation_leaves_the_old_or_the_new_state(tmp_path, scene)
 
 def test_a_failed_save_clears_up_after_itself(tmp_path):
     for k in count(1):
-        shelf = Shelf(tmp_path / str(k))
+        shelf = CheckpointFolder(tmp_path / str(k))
         shelf.save(make(1))
         hook = At(k, fail(OSError(errno.ENOSPC, "full")))
         with hooked(hook):

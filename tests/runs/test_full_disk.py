@@ -11,7 +11,7 @@ from crashing import hooked, in_child, leftovers, make, same
 
 from elman.errors import CheckpointError, RunError
 from elman.runs import files
-from elman.runs.checkpoint import Shelf
+from elman.runs.checkpoint import CheckpointFolder
 from elman.runs.run import Run
 
 SIZE = 4000  # rows: files of 64 kB
@@ -19,7 +19,7 @@ SIZE = 4000  # rows: files of 64 kB
 
 @pytest.fixture
 def shelf(tmp_path):
-    shelf = Shelf(tmp_path / "last", keep=1)
+    shelf = CheckpointFolder(tmp_path / "last", keep=1)
     shelf.save(make(1, size=SIZE))
     return shelf
 
@@ -72,7 +72,7 @@ def test_too_little_space_is_found_before_anything_is_written(shelf, monkeypatch
     operations = []
     with (
         hooked(lambda name, *paths: operations.append(name)),
-        pytest.raises(CheckpointError, match=r"the disk is too full \(\d{6} bytes needed, 5000 bytes free\)"),
+        pytest.raises(CheckpointError, match=r"disk full \(\d{6} bytes needed, 5000 bytes free\)"),
     ):
         shelf.save(make(2, size=SIZE))
     assert not {"create", "write", "make", "remove"} & set(operations)
@@ -95,6 +95,6 @@ def test_a_read_only_folder_is_a_clear_error(shelf):
 def test_a_file_in_the_place_of_a_folder_is_a_clear_error(tmp_path):
     (tmp_path / "last").write_text("")
     with pytest.raises(CheckpointError, match="last: cannot make: File exists"):
-        Shelf(tmp_path / "last").save(make(1))
+        CheckpointFolder(tmp_path / "last").save(make(1))
     with pytest.raises(RunError, match="cannot make"):
         Run.create(tmp_path / "last", "", {})

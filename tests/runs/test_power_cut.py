@@ -15,7 +15,7 @@ import pytest
 from crashing import hooked, load_quietly, make, same
 
 from elman.runs import files
-from elman.runs.checkpoint import Shelf
+from elman.runs.checkpoint import CheckpointFolder
 
 
 class File:
@@ -145,7 +145,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_after_a_power_cut_the_shelf_holds_the_old_or_the_new_state(tmp_path, keep, before, new):
     root = tmp_path / "shelf"
     root.mkdir()
-    shelf = Shelf(root, keep)
+    shelf = CheckpointFolder(root, keep)
     for which in before:
         shelf.save(make(*which))
     with warnings.catch_warnings():
@@ -156,14 +156,14 @@ def test_after_a_power_cut_the_shelf_holds_the_old_or_the_new_state(tmp_path, ke
     new_ones = 0
     for number, state in enumerate(states):
         lay_out(state, tmp_path / str(number))
-        found = load_quietly(Shelf(tmp_path / str(number)))
+        found = load_quietly(CheckpointFolder(tmp_path / str(number)))
         is_new = found is not None and same(found, make(*new))
         new_ones += is_new
         assert is_new or (same(found, make(*before[-1])) if before and found else not before and not found)
     assert 0 < new_ones < len(states)
     for number, state in enumerate(disk.after_a_cut()):  # the save has returned: only the new one will do
         lay_out(state, tmp_path / f"after-{number}")
-        assert same(load_quietly(Shelf(tmp_path / f"after-{number}")), make(*new))
+        assert same(load_quietly(CheckpointFolder(tmp_path / f"after-{number}")), make(*new))
 
 
 def test_after_a_power_cut_a_file_is_old_or_new(tmp_path):
@@ -177,7 +177,7 @@ def test_after_a_power_cut_a_file_is_old_or_new(tmp_path):
 
 
 def test_each_file_is_synced_before_the_rename_and_the_folder_after(tmp_path):
-    shelf = Shelf(tmp_path)
+    shelf = CheckpointFolder(tmp_path)
     _, log = log_of(lambda: shelf.save(make(3)), tmp_path)
     told = [(operation, *paths) for operation, paths, _ in log]
     rename = next(index for index, entry in enumerate(told) if entry[0] == "rename")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from elman.errors import RunError
 from elman.runs.environment import environment
 from elman.runs.files import RunWarning
-from elman.runs.metrics import Metrics, read_metrics
+from elman.runs.metrics import MetricsLog, read_metrics
 from elman.runs.run import Run
 
 
@@ -32,7 +32,7 @@ def test_a_new_run_has_its_places(tmp_path):
 
 def test_a_used_folder_is_refused_untouched(tmp_path):
     run = Run.create(tmp_path / "run", "model: gru\n", {})
-    with pytest.raises(RunError, match="holds a run already; continue it with --resume, or give another --run"):
+    with pytest.raises(RunError, match="contains a run already; continue it with --resume, or use another --run"):
         Run.create(run.folder, "model: lstm\n", {})
     assert run.config.read_text() == "model: gru\n"
 
@@ -42,7 +42,7 @@ def test_a_folder_with_other_things_is_refused_untouched(tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(RunError, match=r"not empty .* and not a run; give another --run"):
+    with pytest.raises(RunError, match=r"not empty .* and not a run; use another --run"):
         Run.create(tmp_path, "", {})
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -53,7 +53,7 @@ def test_of_two_who_create_the_same_run_one_is_refused(tmp_path):
             with hooked(lambda *_: None):
                 Run.create(tmp_path / "run", "first\n", {})
 
-    with hooked(other_is_first), pytest.raises(RunError, match="holds a run already"):
+    with hooked(other_is_first), pytest.raises(RunError, match="contains a run already"):
         Run.create(tmp_path / "run", "second\n", {})
     assert Run.open(tmp_path / "run").config.read_text() == "first\n"
 
@@ -65,13 +65,13 @@ def test_an_empty_folder_may_become_a_run(tmp_path):
 def test_only_a_run_folder_can_be_opened(tmp_path):
     with pytest.raises(RunError, match="no such run folder"):
         Run.open(tmp_path / "missing")
-    with pytest.raises(RunError, match=r"not a run folder, since it has no config\.yaml"):
+    with pytest.raises(RunError, match=r"not a run folder: it has no config\.yaml"):
         Run.open(tmp_path)
 
 
 def test_the_log_of_a_resumed_run_equals_that_of_an_uninterrupted_one(tmp_path):
     records = [{"step": step, "loss": 1 / (step + 1), "text": "ä\n"} for step in range(10)]
-    straight, broken = Metrics(tmp_path / "a.jsonl"), Metrics(tmp_path / "b.jsonl")
+    straight, broken = MetricsLog(tmp_path / "a.jsonl"), MetricsLog(tmp_path / "b.jsonl")
     for record in records:
         straight.write(record)
     for record in records[:4]:
@@ -81,7 +81,7 @@ def test_the_log_of_a_resumed_run_equals_that_of_an_uninterrupted_one(tmp_path):
         broken.write(record)
     with open(broken.path, "ab") as file:
         file.write(b'{"step": 7, "lo')
-    broken = Metrics(broken.path)
+    broken = MetricsLog(broken.path)
     broken.truncate_to(position)
     for record in records[4:]:
         broken.write(record)
@@ -91,14 +91,14 @@ def test_the_log_of_a_resumed_run_equals_that_of_an_uninterrupted_one(tmp_path):
 
 
 def test_each_line_can_be_read_at_once(tmp_path):
-    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics = MetricsLog(tmp_path / "metrics.jsonl")
     for step in range(3):
         metrics.write({"step": step})
         assert len(read_metrics(metrics.path)) == step + 1
 
 
 def test_numbers_that_are_not_finite_become_null(tmp_path):
-    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics = MetricsLog(tmp_path / "metrics.jsonl")
     metrics.write({"loss": math.nan, "inner": {"norms": [1.0, math.inf]}})
     assert read_metrics(metrics.path) == [{"loss": None, "inner": {"norms": [1.0, None]}}]
 
@@ -106,7 +106,7 @@ def test_numbers_that_are_not_finite_become_null(tmp_path):
 @given(cut=st.integers(0, 60))
 def test_a_log_may_be_torn_anywhere(tmp_path_factory, cut):
     path = tmp_path_factory.mktemp("log") / "metrics.jsonl"
-    metrics = Metrics(path)
+    metrics = MetricsLog(path)
     for step in range(4):
         metrics.write({"step": step})
     data = path.read_bytes()[:cut]
@@ -116,7 +116,7 @@ def test_a_log_may_be_torn_anywhere(tmp_path_factory, cut):
         records = read_metrics(path)
     assert records == [{"step": step} for step in range(data.count(b"\n"))]
     assert [warning.category for warning in told] == ([] if data.endswith(b"\n") or not data else [RunWarning])
-    Metrics(path).write({"step": 99})
+    MetricsLog(path).write({"step": 99})
     assert read_metrics(path) == [*records, {"step": 99}]
 
 
@@ -130,7 +130,7 @@ def test_a_bad_line_in_the_middle_is_an_error_with_its_number(tmp_path, line):
 
 @pytest.mark.parametrize("position", [3, 1000])
 def test_a_position_that_does_not_fit_the_log_is_refused(tmp_path, position):
-    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics = MetricsLog(tmp_path / "metrics.jsonl")
     metrics.write({"step": 1})
     with pytest.raises(RunError, match=f"saved at byte {position}"):
         metrics.truncate_to(position)
@@ -139,7 +139,7 @@ def test_a_position_that_does_not_fit_the_log_is_refused(tmp_path, position):
 
 def test_a_failed_line_leaves_no_half_behind(tmp_path, monkeypatch):
     monkeypatch.setattr("elman.runs.files.CHUNK", 5)
-    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics = MetricsLog(tmp_path / "metrics.jsonl")
     metrics.write({"step": 1})
     with hooked(At(3, fail(OSError(errno.ENOSPC, "full")))), pytest.raises(RunError, match="bytes free"):
         metrics.write({"step": 2, "loss": 3.0})
@@ -154,7 +154,7 @@ def test_a_missing_log_is_an_error(tmp_path):
 
 def test_a_position_is_synced_before_it_is_told(tmp_path):
     operations = []
-    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics = MetricsLog(tmp_path / "metrics.jsonl")
     metrics.write({"step": 1})
     with hooked(lambda name, *paths: operations.append((name, *paths))):
         metrics.position()

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.errors import CheckpointError, RunError
-from elman.runs.checkpoint import Checkpoint, Shelf
+from elman.runs.checkpoint import Checkpoint, CheckpointFolder
 from elman.runs.files import RunWarning
 
 
-def names(shelf: Shelf) -> list[str]:
+def names(shelf: CheckpointFolder) -> list[str]:
     return sorted(path.name for path in shelf.folder.iterdir())
 
 
 def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
-    shelf = Shelf(tmp_path / "runs" / "last")
+    shelf = CheckpointFolder(tmp_path / "runs" / "last")
     path = shelf.save(make(100))
     assert path == shelf.newest() == tmp_path / "runs" / "last" / "step-00000100"
     assert same(shelf.load(), make(100))
@@ -49,7 +49,7 @@ def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
 def test_any_tensors_and_facts_come_back(tmp_path_factory, tensors, facts, step):
     values = {name: torch.randint(0, 2, shape).to(dtype) for name, (dtype, shape) in tensors.items()}
     saved = Checkpoint(step, values, values, facts)
-    shelf = Shelf(tmp_path_factory.mktemp("shelf"))
+    shelf = CheckpointFolder(tmp_path_factory.mktemp("shelf"))
     shelf.save(saved)
     assert same(shelf.load(), saved)
 
@@ -57,15 +57,15 @@ def test_any_tensors_and_facts_come_back(tmp_path_factory, tensors, facts, step)
 def test_tied_strided_and_trained_tensors_are_stored_as_values(tmp_path):
     table = torch.nn.Parameter(torch.arange(12.0).reshape(3, 4))
     weights = {"in": table, "out": table, "turned": table.T, "part": table[:, 1], "wide": torch.ones(1).expand(5)}
-    Shelf(tmp_path).save(Checkpoint(1, weights))
-    loaded = Shelf(tmp_path).load().weights
+    CheckpointFolder(tmp_path).save(Checkpoint(1, weights))
+    loaded = CheckpointFolder(tmp_path).load().weights
     assert all(loaded[name].equal(tensor) and not loaded[name].requires_grad for name, tensor in weights.items())
     loaded["in"].zero_()
     assert loaded["out"].equal(table)
 
 
 def test_a_loaded_checkpoint_does_not_hang_on_its_files(tmp_path):
-    shelf = Shelf(tmp_path)
+    shelf = CheckpointFolder(tmp_path)
     file = shelf.save(make(1)) / "weights.safetensors"
     loaded = shelf.load()
     file.write_bytes(b"\0" * file.stat().st_size)
@@ -73,7 +73,7 @@ def test_a_loaded_checkpoint_does_not_hang_on_its_files(tmp_path):
 
 
 def test_training_state_may_be_absent_or_left_out(tmp_path):
-    shelf = Shelf(tmp_path)
+    shelf = CheckpointFolder(tmp_path)
     shelf.save(make(1))
     assert shelf.load(training=False).training == {}
     path = shelf.save(Checkpoint(2, {"bias": torch.zeros(2)}))
@@ -83,21 +83,21 @@ def test_training_state_may_be_absent_or_left_out(tmp_path):
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
 def test_only_the_newest_are_kept(tmp_path, keep):
-    shelf = Shelf(tmp_path, keep)
+    shelf = CheckpointFolder(tmp_path, keep)
     for step in range(1, 6):
         shelf.save(make(step))
     assert names(shelf) == [f"step-{step:08d}" for step in range(6 - keep, 6)]
 
 
 def test_steps_beyond_eight_digits_still_sort(tmp_path):
-    shelf = Shelf(tmp_path)
+    shelf = CheckpointFolder(tmp_path)
     shelf.save(make(99_999_999))
     shelf.save(make(100_000_000))
     assert shelf.load().step == 100_000_000
 
 
 def test_a_damaged_one_does_not_count_as_kept(tmp_path):
-    shelf = Shelf(tmp_path, keep=2)
+    shelf = CheckpointFolder(tmp_path, keep=2)
     shelf.save(make(1))
     damaged = shelf.save(make(2))
     (damaged / "facts.json").unlink()
@@ -106,7 +106,7 @@ def test_a_damaged_one_does_not_count_as_kept(tmp_path):
 
 
 def test_saving_the_same_again_changes_nothing(tmp_path):
-    shelf = Shelf(tmp_path)
+    shelf = CheckpointFolder(tmp_path)
     shelf.save(make(1))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     assert shelf.save(make(1)).name == "step-00000001"
@@ -114,7 +114,7 @@ def test_saving_the_same_again_changes_nothing(tmp_path):
 
 
 def test_other_contents_of_the_same_step_get_a_new_name_and_win(tmp_path):
-    shelf = Shelf(tmp_path)
+    shelf = CheckpointFolder(tmp_path)
     for seed in range(12):
         shelf.save(make(1, seed))
     assert names(shelf) == ["step-00000001.10", "step-00000001.11"]
@@ -122,7 +122,7 @@ def test_other_contents_of_the_same_step_get_a_new_name_and_win(tmp_path):
 
 
 def test_a_damaged_step_is_saved_anew_beside_it(tmp_path):
-    shelf = Shelf(tmp_path)
+    shelf = CheckpointFolder(tmp_path)
     damaged = shelf.save(make(1))
     (damaged / "manifest.json").write_bytes(b"")
     assert shelf.save(make(1)).name == "step-00000001.1"
@@ -130,10 +130,10 @@ def test_a_damaged_step_is_saved_anew_beside_it(tmp_path):
 
 
 def test_going_back_to_an_earlier_step_leaves_the_abandoned_future_behind(tmp_path):
-    shelf = Shelf(tmp_path)
+    shelf = CheckpointFolder(tmp_path)
     for step in (10, 20, 30):
         shelf.save(make(step))
-    with pytest.warns(RunWarning, match="step-00000030: removed, since the run went back to step-00000025"):
+    with pytest.warns(RunWarning, match="step-00000030: removed, the run went back to step-00000025"):
         shelf.save(make(25))
     assert names(shelf) == ["step-00000020", "step-00000025"]
     assert same(shelf.load(), make(25))
@@ -142,7 +142,7 @@ def test_going_back_to_an_earlier_step_leaves_the_abandoned_future_behind(tmp_pa
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e5m2, torch.complex64])
 def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, bad, dtype):
-    shelf = Shelf(tmp_path)
+    shelf = CheckpointFolder(tmp_path)
     shelf.save(make(1))
     weights = {"fine": torch.ones(3), "layers.0.bias": torch.tensor([1.0, bad]).to(dtype)}
     with pytest.raises(CheckpointError, match=r"step 2 was not saved: weight 'layers\.0\.bias'"):
@@ -153,21 +153,21 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, bad, dtype):
 @pytest.mark.parametrize("facts", [{"best": math.nan}, {"best": math.inf}, {"a": torch.ones(1)}, {1: 2}, {"a": (1, 2)}])
 def test_facts_that_json_would_change_are_refused(tmp_path, facts):
     with pytest.raises(CheckpointError, match="JSON"):
-        Shelf(tmp_path).save(Checkpoint(1, {}, facts=facts))
+        CheckpointFolder(tmp_path).save(Checkpoint(1, {}, facts=facts))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("tensor", [torch.eye(2).to_sparse(), torch.zeros(2, dtype=torch.complex128)])
 def test_tensors_that_cannot_be_stored_are_refused(tmp_path, tensor):
-    with pytest.raises(CheckpointError, match="safetensors cannot hold"):
-        Shelf(tmp_path).save(Checkpoint(1, {}, {"x": tensor}))
+    with pytest.raises(CheckpointError, match="not supported by safetensors"):
+        CheckpointFolder(tmp_path).save(Checkpoint(1, {}, {"x": tensor}))
     with pytest.raises(CheckpointError, match="cannot be parsed"):
-        Shelf(tmp_path).save(Checkpoint(1, {"__metadata__": torch.ones(1)}))
+        CheckpointFolder(tmp_path).save(Checkpoint(1, {"__metadata__": torch.ones(1)}))
     assert not list(tmp_path.iterdir())
 
 
 def test_an_empty_shelf_says_so(tmp_path):
-    for shelf in (Shelf(tmp_path), Shelf(tmp_path / "missing")):
+    for shelf in (CheckpointFolder(tmp_path), CheckpointFolder(tmp_path / "missing")):
         assert shelf.newest() is None
         with pytest.raises(RunError, match="no checkpoint has been saved here") as raised:
             shelf.load()
@@ -175,7 +175,7 @@ def test_an_empty_shelf_says_so(tmp_path):
 
 
 def test_the_files_are_plain_json_and_safetensors(tmp_path):
-    path = Shelf(tmp_path).save(make(7))
+    path = CheckpointFolder(tmp_path).save(make(7))
     manifest = json.loads((path / "manifest.json").read_text())
     assert manifest["schema"] == 1
     assert manifest["step"] == 7

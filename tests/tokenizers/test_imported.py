@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from elman.errors import ConfigError, DataError
-from elman.tokenizers import Imported, Numbers, StreamDecoder, load_tokenizer, train_tokenizer
+from elman.tokenizers import IdTokenizer, Imported, StreamDecoder, load_tokenizer, train_tokenizer
 
 SENTENCES = ["the cat sat on the mat .", "the dog , the DOG ! saw the cats", "naïve café 猫 😀 <a>"] * 3
 
@@ -141,12 +141,12 @@ def test_unknown_parts_are_told():
 
 def test_ids_beyond_the_model_are_refused():
     tokenizer = Imported(Imported.Config(eos_id=0, vocab_size=20), theirs("byte_level"))
-    with pytest.raises(DataError, match="the model knows 20 tokens only"):
+    with pytest.raises(DataError, match="the model has only 20 tokens"):
         tokenizer.encode("the")
 
 
 def test_numbers_stand_for_themselves(tmp_path):
-    tokenizer = Numbers.make(vocab_size=100, eos_id=7, start_id=3)
+    tokenizer = IdTokenizer.make(vocab_size=100, eos_id=7, start_id=3)
     assert tokenizer.encode("12 99  5\n0").tolist() == [12, 99, 5, 0]
     assert tokenizer.decode([12, 99, 5]) == "12 99 5"
     assert (tokenizer.eos_id, tokenizer.start_id, tokenizer.vocab_size) == (7, 3, 100)
@@ -157,15 +157,17 @@ def test_numbers_stand_for_themselves(tmp_path):
     assert (again.eos_id, again.start_id, again.encode("8 9").tolist()) == (7, 3, [8, 9])
 
 
-@pytest.mark.parametrize(("text", "says"), [("1 100", "no id from 0 to 99"), ("one", "no id"), ("7", "ends texts")])
+@pytest.mark.parametrize(
+    ("text", "says"), [("1 100", "not an id from 0 to 99"), ("one", "not an id"), ("7", "end-of-text")]
+)
 def test_what_is_no_number_of_the_model_is_refused(text, says):
     with pytest.raises(DataError, match=says):
-        Numbers.make(vocab_size=100, eos_id=7).encode(text)
+        IdTokenizer.make(vocab_size=100, eos_id=7).encode(text)
 
 
 @pytest.mark.parametrize("scheme", ["imported", "ids"])
 def test_they_learn_nothing(scheme):
-    with pytest.raises(ConfigError, match="comes with an imported model"):
+    with pytest.raises(ConfigError, match="belongs to imported models"):
         train_tokenizer(scheme, ["a"])
 
 

@@ -50,7 +50,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 def test_a_foreign_file_is_named(tmp_path):
     train_tokenizer("bpe", TEXTS).library.save(str(tmp_path / "foreign.json"))
-    with pytest.raises(DataError, match=r"foreign\.json: not a tokenizer of elman"):
+    with pytest.raises(DataError, match=r"foreign\.json: not an elman tokenizer"):
         load_tokenizer(tmp_path / "foreign.json")
 
 

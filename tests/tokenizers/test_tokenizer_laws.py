@@ -229,7 +229,7 @@ def test_an_unknown_scheme_names_the_known_ones():
 
 @pytest.mark.parametrize("scheme", ["word", "character"])
 def test_no_text_gives_no_vocabulary(scheme):
-    with pytest.raises(DataError, match="nothing to learn"):
+    with pytest.raises(DataError, match="empty vocabulary"):
         train_tokenizer(scheme, ["", ""])
 
 

@@ -3,7 +3,7 @@
 Without a GPU a stand-in takes the graph's place: making it runs the update once and takes all numbers back, as a
 capture computes nothing; replaying calls it, and leaves what is in memory, but no names.
 
-Seen to fail: with states, norm, words or rate that did not come to their places or back, a batch of another kind
+Seen to fail: with states, norm, words or rate that did not come to their buffers or back, a batch of another kind
 replayed, sums or counts that moved, a graph kept over a restore, a scaler and states of a capture that failed, an alarm
 not heard, a recorder not heard, and states chosen by the host.
 """
@@ -22,7 +22,7 @@ from elman.ops import kernel_timeout
 from elman.ops.state import map_state
 from elman.ops.taps import record
 from elman.training import Trainer, TrainingConfig, World, cuda_graph
-from elman.training.cuda_graph import WARM, obstacle
+from elman.training.cuda_graph import WARMUP_UPDATES, obstacle
 from elman.training.update import Updater
 
 CPU = torch.device("cpu")
@@ -60,22 +60,24 @@ class Replayed:
             for name, value in numbers(updater, self.own).items():
                 if "carried" not in name:
                     value.copy_(before[name])
-        self.step, self.replays, self.places = step, 0, places(updater, self.own)
+        self.step, self.replays, self.buffers = step, 0, buffers(updater, self.own)
 
     def replay(self):
         self.replays += 1
         (updater,) = self.step.args
-        assert places(updater, self.own) == self.places
+        assert buffers(updater, self.own) == self.buffers
         names = updater.carried, updater.norm
         self.step()
         updater.carried, updater.norm = names
-        assert places(updater, self.own) == self.places
+        assert buffers(updater, self.own) == self.buffers
 
 
-def places(updater, own):
+def buffers(updater, own):
     """Addresses that a graph would have in it."""
-    places = {**numbers(updater, own), "rate": updater.captured.rate, "lr": updater.optimizer.param_groups[0]["lr"]}
-    return {name: value.data_ptr() for name, value in places.items() if "carried" not in name and "average" not in name}
+    buffers = {**numbers(updater, own), "rate": updater.captured.rate, "lr": updater.optimizer.param_groups[0]["lr"]}
+    return {
+        name: value.data_ptr() for name, value in buffers.items() if "carried" not in name and "average" not in name
+    }
 
 
 def numbers(updater, own):
@@ -93,7 +95,7 @@ def numbers(updater, own):
 
 def replays(updater):
     """Of each graph that was made; on a GPU nobody counts them."""
-    return [getattr(places.graph, "replays", None) for places in updater.captured.kinds.values()]
+    return [getattr(buffers.graph, "replays", None) for buffers in updater.captured.graphs.values()]
 
 
 @pytest.fixture
@@ -248,7 +250,7 @@ def test_who_has_not_asked_gets_a_graph_in_silence_where_all_layers_are_ours(sta
 
 
 def test_where_memory_is_scarce_only_who_has_asked_gets_a_graph(stand_in, stream, make_model, monkeypatch):
-    monkeypatch.setattr(cuda_graph, "_roomy", lambda device: False)
+    monkeypatch.setattr(cuda_graph, "_enough_memory", lambda device: False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ours, asked = (updater_of(make_model(), captured=given) for given in (None, True))
@@ -279,12 +281,13 @@ def test_the_graph_is_made_after_some_updates_of_one_kind(stand_in, stream, make
     for batch in stream.epoch(0):
         updater(batch, 0.1)
         graphs.append(replays(updater))
-    assert graphs == [[]] * (WARM + 1) + [[1], [2], [3], [3]]  # the first batch begins anew, the last is shorter
+    # the first batch starts with a fresh state, the last one is shorter
+    assert graphs == [[]] * (WARMUP_UPDATES + 1) + [[1], [2], [3], [3]]
 
 
 def test_each_length_gets_a_graph_of_its_own(stand_in, store, make_model, monkeypatch):
     """The state goes from one to the other. Planted: words of one length in another's place; a state that stays."""
-    monkeypatch.setattr(cuda_graph, "MOST", 3)
+    monkeypatch.setattr(cuda_graph, "MAX_GRAPHS", 3)
     stream = Stream(store, 3, 6, seed=1, jitter=True)
     lengths = {batch.inputs.shape[1] for epoch in range(6) for batch in stream.epoch(epoch)}
     ours, theirs = updater_of(make_model(), captured=True, jitter=True), updater_of(make_model(), jitter=True)
@@ -297,11 +300,11 @@ def test_each_length_gets_a_graph_of_its_own(stand_in, store, make_model, monkey
     ("reason", "settings", "model"),
     [
         ("several pieces", {"micro_batches": 2}, {}),
-        ("an expert gets", {}, {"pattern": [{"experts": {"num_experts": 2}}]}),
+        ("each expert gets", {}, {"pattern": [{"experts": {"num_experts": 2}}]}),
     ],
 )
 def test_who_cannot_be_captured_is_told_once(stand_in, make_model, reason, settings, model):
-    with pytest.warns(UserWarning, match=f"without a captured graph, more slowly: .*{reason}"):
+    with pytest.warns(UserWarning, match=f"without a CUDA graph, more slowly: .*{reason}"):
         updater = updater_of(make_model(**model), captured=True, **settings)
     assert updater.captured is None
     assert updater_of(make_model(**model), captured=True, **settings).captured is None  # in silence
@@ -316,9 +319,9 @@ def test_other_obstacles(make_model):
     assert obstacle(updater) == "several processes exchange gradients"
     updater.world = World()
     updater.optimizer.param_groups[0]["fused"] = False
-    assert obstacle(updater) == "the update rule has no fused form here"
+    assert obstacle(updater) == "the optimizer has no fused form here"
     updater.model.prediction = "masked"
-    assert "hidden" in obstacle(updater)
+    assert "masked" in obstacle(updater)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -81,7 +81,7 @@ def test_no_improvement_ends_it_and_the_best_is_known(batches, make_model):
     trainer = trainer_for(make_model(), batches, lambda: next(losses), **settings)
     reports = [report for report in trainer if report.kind == "validation"]
     assert [report.values["improved"] for report in reports] == [True, True, False, False]
-    assert trainer.judge.best == 2.0
+    assert trainer.early_stopping.best == 2.0
 
 
 def test_asked_to_stop_it_ends_after_the_step_with_a_save(batches, make_model):
@@ -99,8 +99,8 @@ def test_the_plateau_divides_the_rate_and_the_window_starts_the_average():
     judge = EarlyStopping(TrainingConfig.make(settings))
     rates = []
     for loss in [3.0, 2.0, 2.5, 1.9, 2.2, 2.1]:
-        judge.hear(loss)
-        rates.append(judge.rate)
+        judge.update(loss)
+        rates.append(judge.rate_factor)
     assert rates == [1, 1, 1 / 4, 1 / 4, 1 / 16, 1 / 64]
     assert judge.averaging  # 2.2 beats neither 3.0 nor 2.0, the losses before the last two
     twin = EarlyStopping(judge.config)

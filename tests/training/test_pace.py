@@ -5,7 +5,7 @@ import pytest
 from elman.cells import CELLS
 from elman.models import LanguageModel, StackConfig
 from elman.training import Trainer, TrainingConfig
-from elman.training.suggested_rate import settled, told
+from elman.training.suggested_rate import suggested_rate_notes, with_suggested_rate
 
 TRANSFORMER = {"pattern": ["attention", "feedforward"], "residual": True, "norm": "pre"}
 
@@ -30,33 +30,33 @@ def model(**settings: object) -> LanguageModel:
 )
 def test_the_slowest_part_of_a_model_decides(settings: dict[str, object], rate: float, warmup: int) -> None:
     """Planted: the rate of the first part; the warm-up of the last."""
-    found = settled(TrainingConfig(), model(**settings), 5000)
+    found = with_suggested_rate(TrainingConfig(), model(**settings), 5000)
     assert (found.learning_rate, found.warmup_steps) == (rate, warmup)
 
 
 def test_what_is_asked_for_is_taken() -> None:
     """Planted: a warm-up of 0 that was taken for none given."""
     asked = TrainingConfig(learning_rate=0.01, warmup_steps=0)
-    assert settled(asked, model(**TRANSFORMER), 5000) == asked
-    assert told(asked, asked) == []
+    assert with_suggested_rate(asked, model(**TRANSFORMER), 5000) == asked
+    assert suggested_rate_notes(asked, asked) == []
 
 
 def test_a_short_training_warms_up_for_a_tenth() -> None:
-    assert settled(TrainingConfig(), model(**TRANSFORMER), 30).warmup_steps == 3
+    assert with_suggested_rate(TrainingConfig(), model(**TRANSFORMER), 30).warmup_steps == 3
 
 
 def test_rates_of_plain_descent_are_left_alone() -> None:
-    found = settled(TrainingConfig(optimizer="sgd"), model(**{**TRANSFORMER, "hidden_size": 256}), 5000)
+    found = with_suggested_rate(TrainingConfig(optimizer="sgd"), model(**{**TRANSFORMER, "hidden_size": 256}), 5000)
     assert (found.learning_rate, found.warmup_steps) == (2e-3, 0)
 
 
 def test_who_left_it_open_is_told() -> None:
     asked = TrainingConfig()
-    taken = settled(asked, model(**{**TRANSFORMER, "hidden_size": 256}), 5000)
-    (note,) = told(asked, taken)
+    taken = with_suggested_rate(asked, model(**{**TRANSFORMER, "hidden_size": 256}), 5000)
+    (note,) = suggested_rate_notes(asked, taken)
     assert note == "learning rate 0.0005 after 100 steps of warm-up, as suits the model"
-    assert told(asked, settled(asked, model(), 5000)) == []
-    (note,) = told(TrainingConfig(warmup_steps=7), taken)
+    assert suggested_rate_notes(asked, with_suggested_rate(asked, model(), 5000)) == []
+    (note,) = suggested_rate_notes(TrainingConfig(warmup_steps=7), taken)
     assert "learning rate 0.0005, as suits" in note
 
 

@@ -1,4 +1,4 @@
-"""Synthetic languages: data without a download, whose best possible score is known exactly."""
+"""Synthetic languages with exactly known distributions and entropy."""
 
 from collections.abc import Mapping
 from typing import Any

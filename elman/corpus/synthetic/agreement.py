@@ -1,8 +1,8 @@
-"""English-like sentences in which verbs agree with nouns that may stand far before them.
+"""English-like sentences with long-distance subject-verb agreement.
 
-"the old farmer behind the dogs that chase the cat was hungry": the subject decides the form of the main verb, whatever
-stands in between. A relative clause agrees with the noun it belongs to, a clause with a subject of its own with that.
-Each method named after a stage is a rule of the grammar: what may come next, and where it leads.
+"the old farmer behind the dogs that chase the cat was hungry": the subject decides the form of the main verb. A verb in
+a relative clause agrees with the noun before "that", or with the clause's own subject. Each method named after a stage
+is a grammar rule: the possible next words and the following states.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from elman.corpus.synthetic.language import END, LANGUAGES, Language, Transition
 
 Pairs = tuple[tuple[str, str], ...]  # singular and plural
 
-# From frequent to rare: the n-th word of a class is n times rarer than the first.
+# Zipfian: the n-th word of a class is n times rarer than the first.
 DETERMINERS = ("the", "my", "our", "your")
 ADJECTIVES = ("old", "happy", "hungry", "small", "quiet", "young", "tired", "brave", "clever", "proud", "lazy", "shy")
 ADVERBS = ("today", "again", "now", "alone", "outside", "anyway")
@@ -39,36 +39,36 @@ TRANSITIVES: Pairs = (
 
 
 class State(NamedTuple):
-    """What the rest of a sentence depends on; what it no longer depends on is 0 or empty."""
+    """Everything the rest of a sentence depends on; irrelevant fields are 0 or empty."""
 
     stage: str
-    role: str = ""  # of the noun to come: subject, near, inner, deep or object
+    role: str = ""  # of the next noun: subject, near, inner, deep or object
     phrases: int = 0  # so far, between subject and verb
-    subject: int = 0  # 0 singular, 1 plural: of the subject,
-    head: int = 0  # of the noun that a relative clause would belong to,
-    inner: int = 0  # of the subject of a relative clause
+    subject: int = 0  # number of the subject: 0 singular, 1 plural
+    head: int = 0  # number of the noun that a relative clause would modify
+    inner: int = 0  # number of the subject of a relative clause
 
 
-DECIDES = {"phrase": "subject", "relative": "head", "inner": "inner", "clause_end": "inner"}  # the verb of each stage
+DECIDES = {"phrase": "subject", "relative": "head", "inner": "inner", "clause_end": "inner"}  # verb's noun
 
 
 @LANGUAGES.register("agreement")
 class Agreement(Language):
-    """English-like sentences with agreement over a distance: what needs a memory."""
+    """English-like sentences with long-distance agreement: needs memory."""
 
     start = State("determiner", role="subject")
 
     class Config(Language.Config):
         max_phrases: int = Field(default=4, ge=0, le=16)
-        """Phrases and clauses that may stand between the subject and its verb."""
+        """Maximum number of phrases and clauses between the subject and its verb."""
         phrase_ratio: float = Field(default=1.0, ge=0, le=10)
-        """How likely n + 1 of them are, compared to n; with 1 every number up to max_phrases is equally likely."""
+        """Ratio of the probabilities of n + 1 and n of them; 1: uniform from 0 to max_phrases."""
         attractors: float = Field(default=0.5, ge=0, le=1)
-        """Probability that a noun in between has another number than the noun whose verb is still to come."""
+        """Probability that a noun in between has another number than the noun that decides the pending verb."""
         nesting: float = Field(default=0.25, ge=0, le=1)
-        """Probability that the subject of a relative clause is itself parted from its verb by a phrase."""
+        """Probability that the subject of a relative clause is separated from its verb by a phrase."""
         words_per_class: int = Field(default=20, ge=1, le=20)
-        """At most so many nouns, verbs of a class, adjectives and so on."""
+        """Maximum number of words per word class."""
 
     config: Config
 
@@ -95,7 +95,7 @@ class Agreement(Language):
         yield from self._noun(state, 1)
 
     def phrase(self, state: State) -> Iterator[Transition]:
-        """After the subject or a phrase: a further phrase, or the main verb."""
+        """After the subject or a phrase: another phrase, or the main verb."""
         more = self.more[state.phrases]
         yield from self._any(PREPOSITIONS, more / 2, state._replace(stage="determiner", role="near"))
         yield "that", more / 2, state._replace(stage="relative")
@@ -104,7 +104,7 @@ class Agreement(Language):
         yield from self._verb(TRANSITIVES, state.subject, 0.3 * (1 - more), State("determiner", role="object"))
 
     def relative(self, state: State) -> Iterator[Transition]:
-        """After "that": a verb ("that sees the cat"), or a subject of its own ("that the cat sees")."""
+        """After "that": a verb ("that sees the cat"), or a subject ("that the cat sees")."""
         yield from self._verb(TRANSITIVES, state.head, 0.5, state._replace(stage="determiner", role="near"))
         yield from self._any(DETERMINERS, 0.5, state._replace(stage="noun", role="inner"))
 
@@ -154,7 +154,7 @@ class Agreement(Language):
             yield word, chance / (rank * total), after
 
     def marks(self, words: Sequence[str], states: Sequence[language.State]) -> tuple[Mark, ...]:
-        """Each verb, with the noun that decides it: the stage says whose verb it is, the role which noun it was."""
+        """Each verb with the noun that decides it: the stage says whose verb it is, the role which noun it was."""
         marks: list[Mark] = []
         nouns: list[tuple[int, int]] = []  # place and number
         places = {"subject": 0, "head": 0, "inner": 0}

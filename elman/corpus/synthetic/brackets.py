@@ -1,4 +1,4 @@
-"""Nested brackets of several kinds (a Dyck language of bounded depth): each must be closed by its own kind."""
+"""Nested brackets of several types (a Dyck language of bounded depth)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,28 +8,28 @@ from elman.corpus.document import Mark
 from elman.corpus.synthetic.language import END, LANGUAGES, Language, State, Transition
 
 OPENING, CLOSING = "([{<", ")]}>"
-LONGEST = 10_000  # words of a document on average; with likely opening they grow by a factor at each depth
+LONGEST = 10_000  # maximum mean words per document; it grows exponentially with depth
 
 
 @LANGUAGES.register("brackets")
 class Brackets(Language):
-    """Nested brackets of several kinds: what needs a stack."""
+    """Nested brackets of several types: needs a stack."""
 
-    start: State = None  # unlike "", every bracket closed, it cannot end: no document is empty
+    start: State = None  # unlike "" (all closed), it cannot end: no document is empty
 
     class Config(Language.Config):
         pairs: int = Field(default=3, ge=1, le=len(OPENING))
-        """Kinds of brackets, equally likely."""
+        """Number of bracket types, equally likely."""
         max_depth: int = Field(default=6, ge=1, le=100)
-        """Brackets that may be open at once."""
+        """Maximum nesting depth."""
         opening: float = Field(default=0.5, ge=0, le=0.95)
-        """Probability, inside a bracket, to open a further one rather than to close."""
+        """Probability to open another bracket rather than close one, inside a bracket."""
         mean_groups: float = Field(default=2, ge=1, le=10_000)
-        """Outermost brackets of a document on average; their number is geometric, at least 1."""
+        """Mean number of outermost brackets of a document (geometric, at least 1)."""
 
         @model_validator(mode="after")
         def _ends(self) -> "Brackets.Config":
-            inside = self.opening / (1 - self.opening)  # brackets directly inside one
+            inside = self.opening / (1 - self.opening)  # expected brackets directly inside one
             words = 2 * self.mean_groups * sum(inside**depth for depth in range(self.max_depth))
             if words > LONGEST:
                 raise ValueError(
@@ -44,10 +44,10 @@ class Brackets(Language):
         return sorted(OPENING[: self.config.pairs] + CLOSING[: self.config.pairs])
 
     def kind(self, state: State) -> State:
-        return len(state) if isinstance(state, str) else state  # which brackets are open changes no probability
+        return len(state) if isinstance(state, str) else state  # probabilities depend on the depth only
 
     def transitions(self, state: State) -> Iterator[Transition]:
-        """A state is the text of the open brackets."""
+        """A state is the string of open brackets."""
         if not state:
             stop = 0.0 if state is None else 1 / self.config.mean_groups
             yield END, stop, state
@@ -63,7 +63,7 @@ class Brackets(Language):
             yield bracket, chance / self.config.pairs, state + bracket
 
     def marks(self, words: Sequence[str], states: Sequence[State]) -> tuple[Mark, ...]:
-        """Each closing bracket, against the next kind; an attractor is a bracket of that kind in between."""
+        """Each closing bracket, against the next type; attractors are brackets of that type in between."""
         marks: list[Mark] = []
         opened: list[int] = []
         for place, word in enumerate(words):

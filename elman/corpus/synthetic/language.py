@@ -1,7 +1,7 @@
-"""A synthetic language: a deterministic automaton whose next-word distribution is known exactly.
+"""Synthetic languages: deterministic automata with exactly known next-word distributions.
 
-From each state some words may follow, each with its probability and the one state it leads to. So a prefix leaves no
-doubt about the state, the distribution after it is a look-up, and the entropy is a sum over expected visits to states.
+From each state, each possible word has a probability and leads to one state. So a prefix determines the state, its
+next-word distribution is a lookup, and the entropy is a sum over expected visits to states.
 """
 
 import math
@@ -22,14 +22,14 @@ from elman.registry import Registry
 
 END = "<eos>"
 SPLITS = ("train", "valid", "test")
-CACHED = 2**16  # rows kept; deep brackets have more states than memory should hold
+CACHED = 2**16  # cached rows; deep brackets have very many states
 
 State: TypeAlias = Hashable
-Transition: TypeAlias = tuple[str, float, State]  # a word, its probability, the state after it (of END: any)
+Transition: TypeAlias = tuple[str, float, State]  # word, probability, next state (any for END)
 
 
 class Row(NamedTuple):
-    """What may follow in one state; `place` finds a word in the lists."""
+    """The next-word distribution of a state; `place` maps words to indices."""
 
     words: list[str]
     probabilities: list[float]
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
 
 class MinimalPair(NamedTuple):
-    """One prefix, two next words, of which the language allows only the right one."""
+    """A prefix with two next words, one of them ungrammatical."""
 
     prefix: tuple[str, ...]
     right: str
@@ -55,20 +55,20 @@ class MinimalPair(NamedTuple):
 
 
 class Language(ABC):
-    """Built as `Language(config)`; a subclass gives `start` and `transitions`, the rest follows."""
+    """Constructed as `Language(config)`; subclasses define `start` and `transitions`."""
 
     name: ClassVar[str]
     start: State
 
     class Config(Config):
         seed: int = Field(default=0, ge=0)
-        """Decides every document, and the language's own tables where they are drawn."""
+        """Random seed of all documents, and of the language's own tables."""
         train_documents: int = Field(default=20_000, ge=0)
-        """Documents to train on."""
+        """Number of training documents."""
         valid_documents: int = Field(default=1_000, ge=0)
-        """Documents to choose by."""
+        """Number of validation documents."""
         test_documents: int = Field(default=1_000, ge=0)
-        """Documents to report on."""
+        """Number of test documents."""
 
     def __init__(self, config: Config):
         self.config = config
@@ -76,45 +76,46 @@ class Language(ABC):
 
     @abstractmethod
     def transitions(self, state: State) -> Iterator[Transition]:
-        """Each word that may follow, once, with its probability and the state after it."""
+        """Each possible next word once, with its probability and the state after it."""
 
     def marks(self, words: Sequence[str], states: Sequence[State]) -> tuple[Mark, ...]:
-        """The words whose form an earlier word decides; `states` are those before each word."""
+        """The words whose form an earlier word decides; `states` are the states before each word."""
         return ()
 
     def kind(self, state: State) -> State:
-        """States of one kind differ only in which words (of equal length) they use: entropy needs one of each kind."""
+        """Equivalence class of a state: members differ only in their words (of equal length), so entropy needs one of
+        each."""
         return state
 
     # Documents
 
     def split(self, name: str) -> Iterator[Document]:
-        """The documents of train, valid or test: the same every time, each split from a stream of its own."""
+        """The documents of train, valid or test; reproducible, each split with its own random generator."""
         if name not in SPLITS:
             raise UnknownName("split", name, SPLITS)
         return self._documents(name, getattr(self.config, f"{name}_documents"))
 
     def minimal_pairs(self, split: str, limit: int | None = None) -> Iterator[MinimalPair]:
-        """The first `limit` marked words of a split, each with what stood before it and its wrong form."""
+        """The first `limit` marked words of a split, each with its prefix and its wrong form."""
         return islice(self._pairs(self.split(split)), limit)
 
     def random(self, stream: int) -> np.random.Generator:
-        """Stream 0 is for tables, the following ones for the splits."""
+        """Random generators: stream 0 for tables, the following ones for splits."""
         return np.random.default_rng(np.random.SeedSequence(self.config.seed, spawn_key=(stream,)))
 
     def _documents(self, split: str, count: int) -> Iterator[Document]:
-        dice = _dice(self.random(1 + SPLITS.index(split)))
+        rng = _uniforms(self.random(1 + SPLITS.index(split)))
         source = f"{self.name}/{split}"
         for line in range(1, count + 1):
-            words, states = self._sample(dice)
+            words, states = self._sample(rng)
             text = " ".join(words)
             yield Document(text, source, line, len(text.encode()) + 1, self.marks(words, states))
 
-    def _sample(self, dice: Iterator[float]) -> tuple[list[str], list[State]]:
+    def _sample(self, rng: Iterator[float]) -> tuple[list[str], list[State]]:
         words: list[str] = []
         states: list[State] = []
         state = self.start
-        for chance in dice:
+        for chance in rng:
             row = self._row(state)
             choice = bisect(row.cumulative, chance)
             word = row.words[choice]
@@ -132,10 +133,10 @@ class Language(ABC):
                 prefix, right = tuple(words[: mark.word]), words[mark.word]
                 yield MinimalPair(prefix, right, mark.wrong, mark.distance, mark.attractors)
 
-    # The best possible prediction
+    # The true distribution
 
     def distribution(self, words: Sequence[str]) -> dict[str, float]:
-        """The probability of each next word, END included, after the beginning of a document."""
+        """The probability of each next word, including END, after a prefix of a document."""
         state = self.start
         for position, word in enumerate(words):
             row = self._row(state)
@@ -143,7 +144,7 @@ class Language(ABC):
         return self._row(state).distribution()
 
     def log_probs(self, words: Sequence[str]) -> list[float]:
-        """The natural logarithm of the probability of each word of a document, and finally of END."""
+        """Log-probability (nats) of each word of a document, and of END."""
         result: list[float] = []
         state = self.start
         for position, word in enumerate([*words, END]):
@@ -162,21 +163,21 @@ class Language(ABC):
             )
         return row.place[word]
 
-    # What is known of the language as a whole
+    # Statistics of the language
 
     @cached_property
     def entropy(self) -> float:
-        """Nats per token, END counted: expected nats of a document over its expected tokens."""
+        """Nats per token, including END: expected nats of a document over its expected tokens."""
         return math.fsum(visits * row.entropy() for visits, row in self._visits) / self.expected_tokens
 
     @cached_property
     def expected_tokens(self) -> float:
-        """Words of a document and its END, on average."""
+        """Mean number of words of a document, plus END."""
         return math.fsum(visits for visits, _ in self._visits)
 
     @cached_property
     def expected_bytes(self) -> float:
-        """Bytes of a document and its newline, on average: each word takes one more for what follows it."""
+        """Mean number of bytes of a document with its newline: each word is followed by a space or newline."""
         return math.fsum(
             visits * p * (len(word.encode()) + 1)
             for visits, row in self._visits
@@ -186,17 +187,17 @@ class Language(ABC):
 
     @property
     def bits_per_byte(self) -> float:
-        """The entropy in the unit that compares across tokenizers."""
+        """The entropy in bits per byte."""
         return self.entropy * self.expected_tokens / self.expected_bytes / math.log(2)
 
     @cached_property
     def vocabulary(self) -> list[str]:
-        """Every word, sorted; END is none."""
+        """All words, sorted, without END."""
         return sorted({word for _, row in self._visits for word in row.words} - {END})
 
     @cached_property
     def states(self) -> list[State]:
-        """One state of each kind that a document can pass, `start` first."""
+        """One reachable state of each equivalence class, `start` first."""
         found = {self.kind(self.start): self.start}
         waiting = [self.start]
         while waiting:
@@ -209,7 +210,7 @@ class Language(ABC):
 
     @cached_property
     def _visits(self) -> list[tuple[float, Row]]:
-        """How often a document passes each state on average: its start, and what flows in from states before."""
+        """Expected visits per document of each state, from the linear system of the Markov chain."""
         rows = [self._row(state) for state in self.states]
         index = {self.kind(state): number for number, state in enumerate(self.states)}
         flow = np.eye(len(rows))
@@ -238,14 +239,14 @@ def _make_row(transitions: Iterator[Transition]) -> Row:
     possible = [transition for transition in transitions if transition[1] > 0]
     words = [word for word, _, _ in possible]
     probabilities = [p for _, p, _ in possible]
-    assert len(set(words)) == len(words), "a word leads to one state only"
+    assert len(set(words)) == len(words), "duplicate next word"
     assert abs(math.fsum(probabilities) - 1) < 1e-9, "probabilities sum to one"
     cumulative = list(accumulate(probabilities))
-    cumulative[-1] = 1.0  # rounding must not leave a gap at the end
+    cumulative[-1] = 1.0  # despite rounding
     place = {word: number for number, word in enumerate(words)}
     return Row(words, probabilities, [target for _, _, target in possible], cumulative, place)
 
 
-def _dice(random: np.random.Generator) -> Iterator[float]:
+def _uniforms(random: np.random.Generator) -> Iterator[float]:
     while True:
         yield from random.random(4096).tolist()

@@ -1,4 +1,4 @@
-"""A Markov chain: each symbol depends on the last few, by a table drawn from the seed."""
+"""A Markov chain over letters with a random transition table."""
 
 from collections.abc import Iterator
 from string import ascii_letters
@@ -7,24 +7,24 @@ from pydantic import Field, model_validator
 
 from elman.corpus.synthetic.language import END, LANGUAGES, Language, State, Transition
 
-LARGEST = 5000  # contexts; the entropy solves a dense system of this size
+LARGEST = 5000  # contexts; the entropy solves a dense linear system of this size
 
 
 @LANGUAGES.register("markov")
 class Markov(Language):
-    """Letters that depend on the last few letters: what an n-gram model learns perfectly."""
+    """Letters that depend on the last few letters: an n-gram model fits it perfectly."""
 
     start: State = ""
 
     class Config(Language.Config):
         order: int = Field(default=2, ge=1, le=12)
-        """How many symbols back a symbol depends on."""
+        """Order of the chain."""
         symbols: int = Field(default=16, ge=1, le=len(ascii_letters))
-        """How many different symbols there are."""
+        """Number of distinct symbols."""
         concentration: float = Field(default=0.2, ge=0.01, le=1000)
-        """Of the Dirichlet draw of each row: small makes few symbols likely, large makes all alike."""
+        """Concentration of the Dirichlet distribution of each row: small values make few symbols likely."""
         mean_length: float = Field(default=32, ge=1, le=10_000)
-        """Symbols of a document on average; lengths are geometric, at least 1."""
+        """Mean length of a document (geometric, at least 1)."""
 
         @model_validator(mode="after")
         def _fits(self) -> "Markov.Config":
@@ -44,7 +44,7 @@ class Markov(Language):
         self.table = self.random(0).dirichlet([config.concentration] * config.symbols, size=config.contexts)
 
     def transitions(self, state: State) -> Iterator[Transition]:
-        """A state is the text of the last symbols; at the start of a document it is shorter."""
+        """A state is the string of the last symbols, shorter at the start of a document."""
         assert isinstance(state, str)
         stop = 1 / self.config.mean_length if state else 0.0
         yield END, stop, state
@@ -52,7 +52,7 @@ class Markov(Language):
             yield letter, (1 - stop) * p, (state + letter)[-self.config.order :]
 
     def _number(self, context: str) -> int:
-        """Contexts counted from the shortest: each one has its own row."""
+        """Index of a context in the table, shortest contexts first."""
         number = 0
         for letter in context:
             number = number * self.config.symbols + self.letters.index(letter) + 1

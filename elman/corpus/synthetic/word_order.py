@@ -1,13 +1,13 @@
-"""A probe of word order: pairs of sentences of the same words that say the opposite: good, not bad; bad, not good.
+"""A word order probe: pairs of sentences with the same words and opposite meaning: good, not bad; bad, not good.
 
-Whoever counts words alone gives both sentences of a pair the same answer, and so is right half of the time, exactly.
+A bag-of-words model gives both sentences of a pair the same label, so its accuracy is exactly one half.
 """
 
 from itertools import product
 
 import numpy as np
 
-from elman.corpus.labelled_corpus import Labelled
+from elman.corpus.labelled_corpus import LabelledText
 from elman.errors import ConfigError, UnknownName
 
 GOOD = ("good", "great", "funny", "clever", "moving", "fresh", "tender", "brilliant")
@@ -20,21 +20,21 @@ FRAMES = (
     "not {denied} at all , {thing} is {said}",
     "far from {denied} , {thing} is {said}",
 )
-SPLITS = {"train": (2, 3, 4), "valid": (1,), "test": (0,)}  # fifths of all pairs: no pair is in two splits
+SPLITS = {"train": (2, 3, 4), "valid": (1,), "test": (0,)}  # fifths of all pairs
 
 
-def word_order(split: str = "test", pairs: int = 200, seed: int = 0) -> list[Labelled]:
-    """Twice as many sentences, labelled `positive` and `negative` in turn: the two of a pair stand together."""
+def word_order(split: str = "test", pairs: int = 200, seed: int = 0) -> list[LabelledText]:
+    """`pairs` pairs of adjacent sentences, labelled `positive` and `negative`."""
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
     every = list(product(THINGS, FRAMES, GOOD, BAD))
     order = np.random.default_rng(seed).permutation(len(every))
-    mine = [every[number] for place, number in enumerate(order) if place % 5 in SPLITS[split]]
-    if not 0 < pairs <= len(mine):
-        raise ConfigError(f"word order: the {split} split has {len(mine)} pairs, but {pairs} were asked for")
-    sentences: list[Labelled] = []
-    for thing, frame, good, bad in mine[:pairs]:
+    own = [every[number] for place, number in enumerate(order) if place % 5 in SPLITS[split]]
+    if not 0 < pairs <= len(own):
+        raise ConfigError(f"word order: the {split} split has {len(own)} pairs, but {pairs} were requested")
+    sentences: list[LabelledText] = []
+    for thing, frame, good, bad in own[:pairs]:
         for said, denied, label in ((good, bad, "positive"), (bad, good, "negative")):
             text = frame.format(thing=thing, said=said, denied=denied)
-            sentences.append(Labelled(text, "word order", len(sentences) + 1, labels=(label,)))
+            sentences.append(LabelledText(text, "word order", len(sentences) + 1, labels=(label,)))
     return sentences

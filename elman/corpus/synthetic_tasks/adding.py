@@ -1,20 +1,20 @@
-"""The adding problem (Hochreiter & Schmidhuber, 1997): two numbers to remember over a long time."""
+"""The adding problem (Hochreiter & Schmidhuber, 1997): sum of two numbers over a long distance."""
 
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from elman.corpus.synthetic_tasks.base import TASKS, Claim, Examples, SyntheticTask
+from elman.corpus.synthetic_tasks.base import TASKS, Claim, SyntheticExamples, SyntheticTask
 
 
 @TASKS.register("adding")
 class Adding(SyntheticTask):
-    """Numbers between 0 and 1, one marked in each half: at the end, the sum of the two marked ones.
+    """Random numbers in [0, 1), one marked in each half; the target at the end is the sum of the marked ones.
 
-    Published: saying 1 always gives a squared error of 1/6. Simple recurrent networks stay there at 200 steps, since
-    the gradient over so many fades away; gated ones and dilated convolutions learn it (Hochreiter & Schmidhuber, 1997;
-    Le et al., 2015; Bai et al., 2018).
+    Published: the constant 1 has a squared error of 1/6. Simple recurrent networks stay there at 200 steps because of
+    vanishing gradients; gated networks and dilated convolutions learn it (Hochreiter & Schmidhuber, 1997; Le et al.,
+    2015; Bai et al., 2018).
     """
 
     measure = "squared error"
@@ -30,15 +30,15 @@ class Adding(SyntheticTask):
 
     class Config(SyntheticTask.Config):
         length: int = Field(200, ge=2)
-        """Numbers in a row."""
+        """Sequence length."""
 
     config: Config
 
-    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> Examples:
+    def draw(self, rng: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
         length, half = self.config.length, self.config.length // 2
-        numbers, marks = dice.random((rows, length)), np.zeros((rows, length))
-        places = np.stack([dice.integers(0, half, rows), dice.integers(half, length, rows)], axis=1)
+        numbers, marks = rng.random((rows, length)), np.zeros((rows, length))
+        places = np.stack([rng.integers(0, half, rows), rng.integers(half, length, rows)], axis=1)
         np.put_along_axis(marks, places, 1.0, axis=1)
-        targets, asked = np.zeros((rows, length)), np.zeros((rows, length), dtype=bool)
-        targets[:, -1], asked[:, -1] = np.take_along_axis(numbers, places, axis=1).sum(axis=1), True
-        return Examples(np.stack([numbers, marks], axis=2), targets, asked)
+        targets, mask = np.zeros((rows, length)), np.zeros((rows, length), dtype=bool)
+        targets[:, -1], mask[:, -1] = np.take_along_axis(numbers, places, axis=1).sum(axis=1), True
+        return SyntheticExamples(np.stack([numbers, marks], axis=2), targets, mask)

@@ -1,4 +1,4 @@
-"""A task: endless examples of one question whose answers are known, and what was published about who can answer it."""
+"""The interface of synthetic tasks: endless examples with known answers, and published claims about model families."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -6,25 +6,25 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from elman import config as settings
+from elman import config as base_config
 from elman.errors import UnknownName
 from elman.registry import Registry
 
 SPLITS = ("train", "valid", "test")
-NEAR = 0.2  # up to this share of the way from chance to perfect, a score is "about chance"
-CLEARLY = 0.05  # a lead below this share of the way could be luck
+NEAR = 0.2  # up to this progress from chance to perfect, a score is "about chance"
+CLEARLY = 0.05  # a smaller lead in progress could be noise
 
 
-class Examples(NamedTuple):
-    """Rows side by side. Models read from left to right, so `asked` is all that padding needs too."""
+class SyntheticExamples(NamedTuple):
+    """A batch of rows. Models are causal, so `mask` also covers padding."""
 
-    inputs: np.ndarray  # (rows, time) numbers of symbols, or (rows, time, channels) values
-    targets: np.ndarray  # (rows, time) numbers of answers, or values
-    asked: np.ndarray  # (rows, time): where the answer counts
+    inputs: np.ndarray  # (rows, time) symbol ids, or (rows, time, channels) values
+    targets: np.ndarray  # (rows, time) class ids, or values
+    mask: np.ndarray  # (rows, time) bool: positions that count
 
 
 class Claim(NamedTuple):
-    """What the literature found of one family, or of one beside another."""
+    """A published result about a family, or about two."""
 
     family: str
     does: Literal["solves", "fails", "beats"]
@@ -37,43 +37,43 @@ class Check(NamedTuple):
 
 
 class SyntheticTask(ABC):
-    """Built as `Task(config)`; a subclass gives `draw` and the numbers below."""
+    """Constructed as `Task(config)`; subclasses define `draw` and the class variables below."""
 
     name: ClassVar[str]
     measure: ClassVar[Literal["accuracy", "squared error", "nats"]] = "accuracy"
-    """What a score is: share of right answers, or mean loss; the loss is always over asked positions."""
+    """The score: accuracy or mean loss over positions in the mask."""
     solved: float
     """The score from which the task counts as solved."""
     chance: float
-    """The score of whoever remembers nothing."""
+    """The score of a model without memory."""
     symbols: int
-    """Different symbols of the input; 0 where it is values."""
+    """Number of input symbols; 0 if inputs are real values."""
     channels: int = 0
-    """Values at each time; 0 where the input is symbols."""
+    """Number of input values per time step; 0 if inputs are symbols."""
     answers: int
-    """Different answers; 0 where the answer is a value."""
+    """Number of output classes; 0 if outputs are real values."""
     claims: ClassVar[list[Claim]]
     quick: ClassVar[dict[str, Any]] = {}
-    """Settings for a small version, which two cores can train."""
+    """Settings of a small version that trains on two CPU cores."""
 
-    class Config(settings.Config):
+    class Config(base_config.Config):
         pass
 
     def __init__(self, config: Config):
         self.config = config
 
     @abstractmethod
-    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> Examples:
-        """Fresh examples; training and validation draw alike, a test may be harder."""
+    def draw(self, rng: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
+        """Random examples; training and validation have the same distribution, test may be harder."""
 
-    def examples(self, split: str, number: int, rows: int, seed: int = 1) -> Examples:
-        """Batch `number` of a split: the same for the same arguments, and no two alike."""
+    def examples(self, split: str, number: int, rows: int, seed: int = 1) -> SyntheticExamples:
+        """Batch `number` of a split: reproducible, and different for every number."""
         if split not in SPLITS:
             raise UnknownName("split", split, SPLITS)
         return self.draw(np.random.default_rng([seed, SPLITS.index(split), number]), rows, split == "test")
 
     def progress(self, score: float) -> float:
-        """The share of the way from chance, 0, to perfect, 1."""
+        """Linear rescaling of a score from chance (0) to perfect (1)."""
         perfect = 1.0 if self.measure == "accuracy" else 0.0
         return (score - self.chance) / (perfect - self.chance)
 
@@ -81,11 +81,11 @@ class SyntheticTask(ABC):
         return self.progress(score) >= self.progress(self.solved)
 
     def show(self, score: float) -> str:
-        """A score as people write it."""
+        """A score as text."""
         return f"{100 * score:.3g} %" if self.measure == "accuracy" else f"{score:.3g}"
 
     def expected(self, scores: Mapping[str, float]) -> list[Check]:
-        """The published claims about the families that have a score, and whether these scores bear them out."""
+        """Checks of the published claims about families that have a score."""
         return [self._check(claim, scores) for claim in self.claims if {claim.family, claim.other} - {""} <= {*scores}]
 
     def _check(self, claim: Claim, scores: Mapping[str, float]) -> Check:
@@ -104,6 +104,6 @@ class SyntheticTask(ABC):
 TASKS: Registry[SyntheticTask] = Registry("task")
 
 
-def distinct(dice: np.random.Generator, rows: int, among: int, count: int) -> np.ndarray:
-    """In each row, `count` different numbers below `among`, in random order."""
-    return dice.random((rows, among)).argsort(axis=1)[:, :count]
+def distinct(rng: np.random.Generator, rows: int, among: int, count: int) -> np.ndarray:
+    """In each row, `count` distinct numbers below `among`, in random order."""
+    return rng.random((rows, among)).argsort(axis=1)[:, :count]

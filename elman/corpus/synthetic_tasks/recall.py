@@ -1,20 +1,19 @@
-"""Associative recall with many queries (Arora et al., 2023): look up what came after a key."""
+"""Multi-query associative recall (Arora et al., 2023): look up the value of a key."""
 
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from elman.corpus.synthetic_tasks.base import TASKS, Claim, Examples, SyntheticTask, distinct
+from elman.corpus.synthetic_tasks.base import TASKS, Claim, SyntheticExamples, SyntheticTask, distinct
 
 
 @TASKS.register("recall")
 class Recall(SyntheticTask):
-    """Pairs of key and value, then every key once more in another order: at each, its value.
+    """Pairs of key and value, then every key again in random order; the target at each is its value.
 
-    Published: attention looks up any number of pairs at any width; models that squeeze the past into a fixed state
-    can hold only so many, and convolutions that do not depend on the input are worse still (Arora et al., 2023,
-    "Zoology"; Jelassi et al., 2024).
+    Published: attention recalls any number of pairs at any width; models with a fixed-size state have limited capacity,
+    and input-independent convolutions are worse still (Arora et al., 2023, "Zoology"; Jelassi et al., 2024).
     """
 
     solved = 0.95
@@ -29,16 +28,16 @@ class Recall(SyntheticTask):
 
     class Config(SyntheticTask.Config):
         pairs: int = Field(16, ge=1)
-        """Pairs in a row, with different keys."""
+        """Number of pairs, with distinct keys."""
         keys: int = Field(32, ge=1)
-        """Different keys."""
+        """Number of possible keys."""
         values: int = Field(32, ge=2)
-        """Different values; none is also a key."""
+        """Number of possible values, disjoint from the keys."""
 
         @model_validator(mode="after")
         def _fits(self) -> "Recall.Config":
             if self.pairs > self.keys:
-                raise ValueError(f"{self.pairs} pairs need as many different keys, but keys is {self.keys}")
+                raise ValueError(f"{self.pairs} pairs need as many distinct keys, but keys is {self.keys}")
             return self
 
     config: Config
@@ -47,13 +46,13 @@ class Recall(SyntheticTask):
         super().__init__(config)
         self.symbols, self.answers, self.chance = config.keys + config.values, config.values, 1 / config.values
 
-    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> Examples:
+    def draw(self, rng: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
         pairs = self.config.pairs
-        keys = distinct(dice, rows, self.config.keys, pairs)
-        values = dice.integers(0, self.config.values, (rows, pairs))
-        order = distinct(dice, rows, pairs, pairs)
-        told = np.stack([keys, self.config.keys + values], axis=2).reshape(rows, 2 * pairs)
-        inputs = np.concatenate([told, np.take_along_axis(keys, order, axis=1)], axis=1)
-        targets, asked = np.zeros_like(inputs), np.zeros(inputs.shape, dtype=bool)
-        targets[:, 2 * pairs :], asked[:, 2 * pairs :] = np.take_along_axis(values, order, axis=1), True
-        return Examples(inputs, targets, asked)
+        keys = distinct(rng, rows, self.config.keys, pairs)
+        values = rng.integers(0, self.config.values, (rows, pairs))
+        order = distinct(rng, rows, pairs, pairs)
+        shown = np.stack([keys, self.config.keys + values], axis=2).reshape(rows, 2 * pairs)
+        inputs = np.concatenate([shown, np.take_along_axis(keys, order, axis=1)], axis=1)
+        targets, mask = np.zeros_like(inputs), np.zeros(inputs.shape, dtype=bool)
+        targets[:, 2 * pairs :], mask[:, 2 * pairs :] = np.take_along_axis(values, order, axis=1), True
+        return SyntheticExamples(inputs, targets, mask)

@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from elman.corpus.synthetic_tasks.base import Claim, Examples, SyntheticTask
+from elman.corpus.synthetic_tasks.base import Claim, SyntheticExamples, SyntheticTask
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import Lines
 from elman.inspection.labs.lab import Expected, Lab, Listen, Result
 from elman.models import StackConfig
 from elman.training import TrainingConfig
-from elman.training.attempt import Solver, solve
+from elman.training.synthetic_tasks import TaskModel, train_on_task
 
 NOUNS, PREPOSITIONS = 6, 4
 QUESTION = 2 * NOUNS + PREPOSITIONS  # "was or were?"; nouns are 2 · which + number, prepositions come after them
@@ -56,12 +56,12 @@ class Number(SyntheticTask):
 
     config: Config
 
-    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> Examples:
+    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
         phrases = dice.integers(0, PHRASES + 1, rows)
         return sentences(dice, phrases, dice.random((rows, PHRASES)) < self.config.attractors)
 
 
-def sentences(dice: np.random.Generator, phrases: np.ndarray, others: np.ndarray) -> Examples:
+def sentences(dice: np.random.Generator, phrases: np.ndarray, others: np.ndarray) -> SyntheticExamples:
     """With so many phrases each, and nouns in them that have the other number where `others` says so."""
     rows, longest = others.shape
     number = dice.integers(0, 2, (rows, 1))
@@ -71,7 +71,7 @@ def sentences(dice: np.random.Generator, phrases: np.ndarray, others: np.ndarray
     inputs[:, 1:-1:2] = 2 * NOUNS + dice.integers(0, PREPOSITIONS, others.shape)
     asked = np.arange(2 * longest + 2) == (2 * phrases + 1)[:, None]
     inputs[asked] = QUESTION  # what stands after it is never read by who answers
-    return Examples(inputs, np.broadcast_to(number, inputs.shape), asked)
+    return SyntheticExamples(inputs, np.broadcast_to(number, inputs.shape), asked)
 
 
 def experiment(seed: int, listen: Listen) -> Result:
@@ -84,7 +84,7 @@ def experiment(seed: int, listen: Listen) -> Result:
             listen(name, step, TRAINING.max_steps, 1 - right)
 
         config = StackConfig.make({"hidden_size": 32, **stack})
-        model, outcome = solve(Number(Number.Config()), config, TRAINING, seed, torch.device("cpu"), hear)
+        model, outcome = train_on_task(Number(Number.Config()), config, TRAINING, seed, torch.device("cpu"), hear)
         shares = [chances(model, PHRASES, count, seed) for count in range(PHRASES + 1)]
         curves[name] = (np.arange(PHRASES + 1), np.array([(row > 0.5).mean() for row in shares]))
         asked = [chances(model, count, count, seed).mean() for count in range(LONGER + 1)]
@@ -110,7 +110,7 @@ def experiment(seed: int, listen: Listen) -> Result:
     return Result([Figure("Was or were?", [by_count, by_distance])], measured)
 
 
-def chances(model: Solver, phrases: int, attractors: int, seed: int) -> np.ndarray:
+def chances(model: TaskModel, phrases: int, attractors: int, seed: int) -> np.ndarray:
     """The probability of the right form in new sentences that have exactly so many attractors."""
     dice = np.random.default_rng([seed, 3, phrases, attractors])
     others = dice.random((ROWS, phrases)).argsort(axis=1) < attractors

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from elman.corpus.synthetic_tasks.base import Claim, Examples, SyntheticTask
+from elman.corpus.synthetic_tasks.base import Claim, SyntheticExamples, SyntheticTask
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars
 from elman.inspection.labs.lab import Expected, Lab, Listen, Result
 from elman.models import StackConfig
 from elman.training import TrainingConfig
-from elman.training.attempt import solve
+from elman.training.synthetic_tasks import train_on_task
 
 SYMBOLS = 8
 DISTANCES = (5, 20, 50, 100)
@@ -25,7 +25,9 @@ READERS: dict[str, dict[str, Any]] = {
     "s4d": {"pattern": [{"s4d": {"state_size": 8}}]},
     "attention": {"pattern": ["attention"], "positions": "learned"},
 }
-TRAINING = TrainingConfig(max_steps=300, batch_size=32, learning_rate=1e-2, optimizer="adam", evaluate_every=25)
+TRAINING = TrainingConfig(
+    max_steps=300, batch_size=32, learning_rate=1e-2, optimizer="adam", warmup_steps=0, evaluate_every=25
+)
 WIDTH = 32
 
 
@@ -42,12 +44,12 @@ class FirstSymbol(SyntheticTask):
 
     config: Config
 
-    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> Examples:
+    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
         first = dice.integers(0, SYMBOLS, (rows, 1))
         inputs = np.concatenate([first, dice.integers(SYMBOLS, 2 * SYMBOLS, (rows, self.config.distance))], axis=1)
         asked = np.zeros(inputs.shape, dtype=bool)
         asked[:, -1] = True
-        return Examples(inputs, np.broadcast_to(first, inputs.shape), asked)
+        return SyntheticExamples(inputs, np.broadcast_to(first, inputs.shape), asked)
 
 
 def experiment(seed: int, listen: Listen) -> Result:
@@ -74,7 +76,7 @@ def staircase(name: str, seed: int, listen: Listen) -> dict[int, float]:
 
     for distance in DISTANCES:
         task = FirstSymbol(FirstSymbol.Config(distance=distance))
-        steps[distance] = solve(task, config, TRAINING, seed, torch.device("cpu"), hear)[1].score
+        steps[distance] = train_on_task(task, config, TRAINING, seed, torch.device("cpu"), hear)[1].score
         if steps[distance] < FORGOTTEN:
             break
     return steps

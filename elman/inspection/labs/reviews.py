@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from elman.batches import Buckets, ExampleStore
-from elman.corpus.labelled_corpus import Labelled
+from elman.corpus.labelled_corpus import LabelledText
 from elman.corpus.labels import LabelSet, label_rows
 from elman.inspection.inspected_text import InspectedText, inspect_classifier
 from elman.inspection.labs.lab import Listen
@@ -36,7 +36,7 @@ class Reviewer(NamedTuple):
         return inspect_classifier(self.model, ids, text.split(), self.labels.names)
 
 
-def reviews(count: int, seed: int) -> list[Labelled]:
+def reviews(count: int, seed: int) -> list[LabelledText]:
     """A subject, was, perhaps not, up to two adverbs and an adjective."""
     dice = np.random.default_rng(seed)
     found = []
@@ -46,7 +46,7 @@ def reviews(count: int, seed: int) -> list[Labelled]:
         words += [str(word) for word in dice.choice(ADVERBS, int(dice.integers(3)))]
         words.append(str(dice.choice(GOOD if good else BAD)))
         label = "positive" if good != denied else "negative"
-        found.append(Labelled(" ".join(words), "reviews", number + 1, labels=(label,)))
+        found.append(LabelledText(" ".join(words), "reviews", number + 1, labels=(label,)))
     return found
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elman.corpus.synthetic_tasks import TASKS
-from elman.corpus.synthetic_tasks.base import Examples, SyntheticTask
+from elman.corpus.synthetic_tasks.base import SyntheticExamples, SyntheticTask
 from elman.corpus.synthetic_tasks.selective_copying import FIRST, NOISE, NOW, SelectiveCopying
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
@@ -16,7 +16,7 @@ from elman.inspection.labs.lab import Expected, Lab, Listen, Result
 from elman.models import StackConfig
 from elman.ops import taps
 from elman.training import TrainingConfig
-from elman.training.attempt import Solver, solve
+from elman.training.synthetic_tasks import TaskModel, train_on_task
 
 SETTINGS = {"length": 16, "content": 3, "alphabet": 6}
 READERS: dict[str, dict[str, Any]] = {  # two layers each, 17,700 and 17,400 parameters
@@ -39,12 +39,12 @@ ROWS = 128
 class EvenCopying(SelectiveCopying):
     """The same symbols and as much noise, but always at the same places."""
 
-    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> Examples:
+    def draw(self, dice: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
         inputs, targets, asked = super().draw(dice, rows, test)
         length, content = self.config.length, self.config.content
         inputs[:, :length] = NOISE
         inputs[:, : length : length // content][:, :content] = FIRST + targets[:, length:]
-        return Examples(inputs, targets, asked)
+        return SyntheticExamples(inputs, targets, asked)
 
 
 def experiment(seed: int, listen: Listen) -> Result:
@@ -57,7 +57,7 @@ def experiment(seed: int, listen: Listen) -> Result:
         def hear(step: int, right: float, who: str = f"{reader}, {places}") -> None:
             listen(who, step, TRAINING.max_steps, 1 - right)
 
-        model, outcome = solve(task, config, TRAINING, seed, torch.device("cpu"), hear)
+        model, outcome = train_on_task(task, config, TRAINING, seed, torch.device("cpu"), hear)
         scores[reader].append(outcome.score)
     bars = {reader: np.array(shares) for reader, shares in scores.items()}
     measured = {
@@ -81,7 +81,7 @@ def experiment(seed: int, listen: Listen) -> Result:
     )
 
 
-def chosen(model: Solver, examples: Examples) -> dict[str, Tensor]:
+def chosen(model: TaskModel, examples: SyntheticExamples) -> dict[str, Tensor]:
     """What the input decided, at every step of every layer."""
     with inference_mode(model), taps.record("*.convolved", *(f"*.{name}" for name in CHOSEN)) as seen:
         model(torch.from_numpy(examples.inputs))
@@ -102,12 +102,12 @@ def after_symbols(written: Tensor, inputs: np.ndarray) -> float:
     return float(max(means))
 
 
-def frozen(model: Solver, examples: Examples, seen: dict[str, Tensor]) -> float:
+def frozen(model: TaskModel, examples: SyntheticExamples, seen: dict[str, Tensor]) -> float:
     """The share right if step size, write and read are their means at every step, as in a fixed state space."""
     means = {site: part.mean((0, 1), keepdim=True) for site, part in seen.items() if site.rpartition(".")[2] in CHOSEN}
     with inference_mode(model), taps.edit(means):
         answers = model(torch.from_numpy(examples.inputs)).argmax(-1).numpy()
-    return float((answers == examples.targets)[examples.asked].mean())
+    return float((answers == examples.targets)[examples.mask].mean())
 
 
 LAB = Lab(

@@ -3,7 +3,7 @@
 from elman.models.encoder_decoder.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from elman.models.encoder_decoder.decoder import Decoder, DecoderState
 from elman.models.encoder_decoder.encoder import Encoder
-from elman.models.encoder_decoder.model import EncoderDecoder
+from elman.models.encoder_decoder.model import EncoderDecoder, share_embeddings
 from elman.models.encoder_decoder.transducer import Transducer, TransducerConfig
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "EncoderDecoderConfig",
     "Transducer",
     "TransducerConfig",
+    "share_embeddings",
 ]

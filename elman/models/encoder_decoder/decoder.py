@@ -1,4 +1,4 @@
-"""The decoder: a language model of the target that has the source in its state."""
+"""The decoder: a conditional language model with the source in its state."""
 
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
@@ -18,20 +18,20 @@ from elman.shapes import Lengths, Sequence, State, Step, Token, Tokens
 
 
 class DecoderState(NamedTuple):
-    """All that the next word depends on; rows can be taken like those of any state."""
+    """Everything the next token depends on; rows can be selected as in any state."""
 
-    layers: State  # of the stack, with the source that its layers look at
-    source: State  # what the top looks at, or nothing
-    summary: Tensor  # of the source (batch, width); of width 0 where no step needs it
-    fed: Tensor  # what the output layer made of the last step (batch, width); of width 0 without input feeding
+    layers: State  # of the stack, including the encoded source of its cross-attention layers
+    source: State  # encoded source of the top attention, or empty
+    summary: Tensor  # of the source (batch, width); width 0 if unused
+    fed: Tensor  # last output vector (batch, width); width 0 without input feeding
 
 
 class Decoder(LanguageModel):
-    """Word vectors, a causal stack, a look at the source, and a distribution over the next word.
+    """Token embeddings, a causal stack, cross-attention, and a softmax over the next token.
 
     ```
-    word ─┬─► join ─► stack ─► h ─┬─► tanh(W [h; c; s]) ─► logits
-    s ────┤                       └─► look at the source ─► c
+    token ─┬─► join ─► stack ─► h ─┬─► tanh(W [h; c; s]) ─► logits
+    s ─────┤                       └─► attention to the source ─► c
     last tanh(…) (input feeding)
     ```
     """
@@ -39,8 +39,8 @@ class Decoder(LanguageModel):
     Config = DecoderConfig
     sites: ClassVar = {
         **LanguageModel.sites,
-        "readout": "top of the stack and what was read of the source, mixed: what the vocabulary is compared with",
-        "cross-attention.weights": "share of each place of the source in what is read: (time, heads, places) (α)",
+        "readout": "output vector: top of the stack mixed with the attention context",
+        "cross-attention.weights": "attention weight of each source position: (time, heads, places) (α)",
     }
     config: DecoderConfig
 
@@ -48,15 +48,17 @@ class Decoder(LanguageModel):
         super().__init__(config, vocab_size)
         self.source_size, ways = source_size, config.context
         width, top = self.embedding.embedding_dim, self.stack.output_size
-        self.looking = {i: block.layer for i, block in self._numbered() if isinstance(block.layer, CrossAttention)}
-        for layer in self.looking.values():
+        self.cross_attention = {
+            i: block.layer for i, block in self._numbered() if isinstance(block.layer, CrossAttention)
+        }
+        for layer in self.cross_attention.values():
             if layer.input_size != top:
                 raise ConfigError(
-                    f"cross-attention needs layers of one width, but it is {layer.input_size} wide and the top {top}"
+                    f"cross-attention needs layers of equal width, but it is {layer.input_size} wide and the top {top}"
                 )
         self.attention = CrossAttention(config.attention, top) if config.attention else None
-        looks = self.attention is not None or bool(self.looking)
-        self.adapt = nn.Linear(source_size, top, bias=False) if looks and source_size != top else None
+        attends = self.attention is not None or bool(self.cross_attention)
+        self.adapt = nn.Linear(source_size, top, bias=False) if attends and source_size != top else None
         summary = 2 * source_size
         joined = width + summary * ("input" in ways) + top * config.input_feeding
         self.join = nn.Linear(joined, width) if joined > width else None
@@ -65,18 +67,18 @@ class Decoder(LanguageModel):
         self.bridge = self._bridge(summary) if "state" in ways else nn.ModuleDict()
 
     def initial_state(self, batch: int) -> DecoderState:
-        """Before a source without any word."""
+        """The state for an empty source."""
         empty = self.embedding.weight.new_zeros(batch, 0, self.source_size)
         return self.begin(empty, torch.zeros(batch, dtype=torch.long, device=empty.device))
 
     def begin(self, source: Sequence, lengths: Lengths) -> DecoderState:
-        """The state before the first word, with all of the source that will be needed."""
+        """The state before the first token, with everything that is needed of the source."""
         ways, batch = self.config.context, len(source)
         summary = ends(source, lengths)
         places = source if self.adapt is None else self.adapt(source)
         states = list(self.stack.initial_state(batch))
         first = len(states) - len(self.stack.layers)
-        for index, layer in self.looking.items():
+        for index, layer in self.cross_attention.items():
             with scope(f"layers.{index}.{layer.name}"):
                 states[first + index] = layer.read(places, lengths)
         for name, bridge in self.bridge.items():
@@ -92,7 +94,7 @@ class Decoder(LanguageModel):
         return DecoderState(tuple(states), seen, kept, fed)
 
     def step(self, token: Token, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Logits (batch, vocabulary) after one more word, and the new state."""
+        """Logits (batch, vocabulary) after one more token, and the new state."""
         with stepping():
             x = self._joined(tap("embedding", self.embedding(token) * self.scale), state)
             top, layers = self.stack.step(x, state.layers)
@@ -103,45 +105,43 @@ class Decoder(LanguageModel):
     def features(
         self, tokens: Tokens, state: DecoderState | None, lengths: Lengths | None
     ) -> tuple[Tensor, DecoderState]:
-        """What the vocabulary is compared with, at each position of a target that is known."""
-        config, stack = self.config, self.stack
+        """The input of the output projection at each position, under teacher forcing."""
         state = self.initial_state(len(tokens)) if state is None else state
-        drawn = config.scheduled_sampling if self.training else 0.0
-        if config.input_feeding or drawn:
-            features, state = self._one_by_one(tokens, state, lengths, drawn)
+        sampled = self.config.scheduled_sampling if self.training else 0.0
+        if self.config.input_feeding or sampled:
+            features, state = self._one_by_one(tokens, state, lengths, sampled)
         else:
-            top, layers = stack(self._joined(self._given(tokens), state), state.layers, lengths)
+            top, layers = self.stack(self._joined(self._embedded(tokens), state), state.layers, lengths)
             features, state = self._read(top, state), state._replace(layers=layers)
-        return stack.drop(features, config.dropout if config.output_dropout is None else config.output_dropout), state
+        return self.stack.drop_output(features), state
 
     def _one_by_one(
-        self, tokens: Tokens, state: DecoderState, lengths: Lengths | None, drawn: float
+        self, tokens: Tokens, state: DecoderState, lengths: Lengths | None, sampled: float
     ) -> tuple[Tensor, DecoderState]:
-        """Each step needs what the last one gave: the output layer's mix, or a word drawn from its distribution."""
-        found: list[Tensor] = []
+        """Step-by-step decoding for input feeding (needs the last output vector) and scheduled sampling (a sampled
+        token)."""
+        outputs: list[Tensor] = []
         for time in range(tokens.shape[1]):
-            given = tokens[:, time]
-            if drawn and found:
-                own = torch.multinomial(self.logits(found[-1].detach()).float().softmax(-1), 1).squeeze(1)
-                given = torch.where(torch.rand(len(given), device=given.device) < drawn, own, given)
-            x = self._joined(self._given(given.unsqueeze(1)), state)
+            token = tokens[:, time]
+            if sampled and outputs:
+                own = torch.multinomial(self.logits(outputs[-1].detach()).float().softmax(-1), 1).squeeze(1)
+                token = torch.where(torch.rand(len(token), device=token.device) < sampled, own, token)
+            x = self._joined(self._embedded(token.unsqueeze(1)), state)
             top, layers = self.stack(x, state.layers)
             features = self._read(top, state).squeeze(1)
             after = self._after(state, layers, features)
-            state = after if lengths is None else choose(lengths.to(given.device) > time, after, state)
-            found.append(features)
-        if not found:
+            state = after if lengths is None else choose(lengths.to(token.device) > time, after, state)
+            outputs.append(features)
+        if not outputs:
             return self.embedding.weight.new_zeros(*tokens.shape, self.stack.output_size), state
-        return torch.stack(found, 1), state
+        return torch.stack(outputs, 1), state
 
-    def _given(self, tokens: Tokens) -> Sequence:
-        x = tap("embedding", self._embed(tokens))
-        return self.stack.drop(
-            x, self.config.dropout if self.config.input_dropout is None else self.config.input_dropout
-        )
+    def _embedded(self, tokens: Tokens) -> Sequence:
+        return self.stack.drop_input(tap("embedding", self._embed(tokens)))
 
     def _joined(self, x: Tensor, state: DecoderState) -> Tensor:
-        """Word vectors of a sequence or a step with what else comes in at every step."""
+        """Concatenates embeddings of a sequence or a step with source summary and fed-back output, and projects
+        them."""
         if self.join is None:
             return x
         parts = [state.summary] if "input" in self.config.context else []
@@ -149,7 +149,7 @@ class Decoder(LanguageModel):
         return self.join(torch.cat([x, *(_beside(part, x) for part in parts)], -1))
 
     def _read(self, top: Sequence, state: DecoderState) -> Sequence:
-        """The top of the stack, with what it finds in the source."""
+        """The output vector: top of the stack, attention context and source summary, mixed by a tanh layer."""
         parts = [top]
         if self.attention is not None:
             with scope(CrossAttention.name):
@@ -162,13 +162,13 @@ class Decoder(LanguageModel):
         return state._replace(layers=layers, fed=features if self.config.input_feeding else state.fed)
 
     def _bridge(self, summary: int) -> nn.ModuleDict:
-        """For each layer whose state is vectors, what makes its first state of the summary."""
+        """Linear maps from the source summary to the initial state of each recurrent layer."""
         widths = {str(i): _widths(block.layer.initial_state(1)) for i, block in self._numbered()}
         bridges = {name: nn.Linear(summary, sum(found)) for name, found in widths.items() if sum(found)}
         if not bridges:
             raise ConfigError(
-                "decoder.context: state gives the source to recurrent layers, and the decoder has none; "
-                "take lstm or gru, or give it as input, as output, or by attention"
+                "decoder.context: state initializes recurrent layers, but the decoder has none; use lstm or gru, or "
+                "context input or output, or attention"
             )
         return nn.ModuleDict(bridges)
 
@@ -177,7 +177,7 @@ class Decoder(LanguageModel):
 
 
 def _widths(state: State) -> list[int]:
-    """Of each part, if the state is vectors of numbers and nothing else; nothing for caches, windows and counters."""
+    """Widths of the parts of a state, if all are vectors of floats; empty for caches, windows and counters."""
     parts = [part for _, part in tensors(state)]
     return [part.shape[1] for part in parts] if all(p.dim() == 2 and p.is_floating_point() for p in parts) else []
 

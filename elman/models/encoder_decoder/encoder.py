@@ -1,4 +1,4 @@
-"""The encoder: word vectors and a stack of any layers, causal or not, that make a sequence of the source."""
+"""The encoder: token embeddings and a stack of causal or bidirectional layers."""
 
 import torch
 from torch import Tensor, nn
@@ -23,17 +23,14 @@ class Encoder(nn.Module):
 
     def forward(self, tokens: Tokens, lengths: Lengths) -> Sequence:
         """The top layer's output at each position."""
-        config, stack = self.config, self.stack
-        x = embedded(tokens, self.embedding.weight, config.embedding_dropout, self.training)
-        x = tap("embedding", x * self.scale)
-        x = stack.drop(x, config.dropout if config.input_dropout is None else config.input_dropout)
-        x, _ = stack(x, None, lengths)
-        return stack.drop(x, config.dropout if config.output_dropout is None else config.output_dropout)
+        x = embedded(tokens, self.embedding.weight, self.config.embedding_dropout, self.training)
+        x, _ = self.stack(self.stack.drop_input(tap("embedding", x * self.scale)), None, lengths)
+        return self.stack.drop_output(x)
 
 
 def ends(source: Sequence, lengths: Lengths) -> Step:
-    """A summary of each row (batch, 2 · width): its first and its last real position, where two-way layers have read
-    all from one side; zeros for an empty row."""
+    """A summary of each row (batch, 2 · width): its first and last real position, where the backward and forward layers
+    have read the whole row; zeros for an empty row."""
     if source.shape[1] == 0:
         return source.new_zeros(len(source), 2 * source.shape[2])
     rows = torch.arange(len(source), device=source.device)

@@ -1,4 +1,4 @@
-"""Encoder-decoder (Sutskever et al., 2014; Cho et al., 2014): one stack reads, another writes."""
+"""Encoder-decoder (Sutskever et al., 2014; Cho et al., 2014)."""
 
 import torch
 from torch import Tensor, nn
@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from elman.batches import Examples, Ragged
 from elman.errors import ConfigError
+from elman.layers.base import at_least_float32
 from elman.models.base import TRANSLATORS
 from elman.models.encoder_decoder.config import EncoderDecoderConfig
 from elman.models.encoder_decoder.decoder import Decoder, DecoderState
@@ -16,9 +17,9 @@ from elman.shapes import Token, Tokens
 
 @TRANSLATORS.register("encoder-decoder")
 class EncoderDecoder(nn.Module):
-    """Any sequence to any sequence.
+    """Sequence-to-sequence model.
 
-    Batches have the fields `source` and `target`; a target ends in `eos_id`, which is also what its first word follows.
+    Batches have the fields `source` and `target`; a target ends in `eos_id`, which is also the decoder's first input.
     """
 
     Config = EncoderDecoderConfig
@@ -29,17 +30,10 @@ class EncoderDecoder(nn.Module):
         self.encoder = Encoder(config.encoder, source_vocab)
         self.decoder = Decoder(config.decoder, target_vocab, self.encoder.output_size)
         if config.shared_embeddings:
-            mine, others = self.encoder.embedding.weight.shape, self.decoder.embedding.weight.shape
-            if mine != others:
-                raise ConfigError(
-                    f"shared_embeddings needs one table, but the source has {mine[0]} words of width {mine[1]} and the "
-                    f"target {others[0]} of width {others[1]}; train one tokenizer on both, and give both stacks one "
-                    "embedding_size"
-                )
-            self.encoder.embedding = self.decoder.embedding
+            share_embeddings(self.encoder, self.decoder, source_vocab, target_vocab)
 
     def start(self, source: Ragged) -> DecoderState:
-        """The state before the first word of each target: all that is needed of the source."""
+        """Encodes the source: the decoder's state before the first token."""
         tokens, lengths = source.values, source.lengths.to(source.values.device)
         with scope("encoder"):
             encoded = self.encoder(tokens, lengths)
@@ -47,50 +41,60 @@ class EncoderDecoder(nn.Module):
             return self.decoder.begin(encoded, lengths)
 
     def step(self, token: Token, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Logits (batch, vocabulary) of the word after `token`, and the new state; the first token is `eos_id`."""
+        """Logits (batch, vocabulary) of the next token, and the new state; the first input is `eos_id`."""
         with scope("decoder"):
             return self.decoder.step(token, state)
 
     def forward(self, source: Ragged, target: Ragged) -> Tensor:
-        """Logits (batch, time, vocabulary) of every word of targets that are known."""
+        """Logits (batch, time, vocabulary) of every target token under teacher forcing."""
         state = self.start(source)
         with scope("decoder"):
-            logits, _ = self.decoder(self._moved(target.values), state, target.lengths)
+            logits, _ = self.decoder(self._shifted(target.values), state, target.lengths)
         return logits
 
     def losses(self, source: Ragged, target: Ragged) -> Tensor:
-        """Nats of every word of targets that are known (batch, time), without gradients; zero at padding."""
+        """Nats of every target token (batch, time) under teacher forcing, without gradients; zero at padding."""
         with torch.no_grad():
             state = self.start(source)
-            nats, _ = self.decoder.losses(self._moved(target.values), target.values, state, target.lengths)
+            nats, _ = self.decoder.losses(self._shifted(target.values), target.values, state, target.lengths)
         return nats.masked_fill(~target.mask(), 0)
 
     def batch_loss(self, batch: Examples, state: None = None) -> tuple[Tensor, None]:
-        """Sum of nats over all words of the targets, their ends included; in training smoothed, and with what two
-        readings disagree about."""
+        """Sum of nats over all target tokens, end-of-sequence included; in training with label smoothing and R-Drop."""
         source, target = batch.ragged("source"), batch.ragged("target")
         smoothing, agreement = self.config.label_smoothing, self.config.agreement
         twice = self.training and agreement > 0
         if twice:
             source, target = source.repeated(2), target.repeated(2)
-        begun, given = self.start(source), self._moved(target.values)
+        decoder_state, inputs = self.start(source), self._shifted(target.values)
         with scope("decoder"):
             if not (twice or (self.training and smoothing)):
-                return self.decoder.total_loss(given, target.values, begun, target.lengths)[0], None
-            features, _ = self.decoder.features(given, begun, target.lengths)
+                return self.decoder.total_loss(inputs, target.values, decoder_state, target.lengths)[0], None
+            features, _ = self.decoder.features(inputs, decoder_state, target.lengths)
         real = target.mask()
-        logits = self.decoder.logits(features[real])
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = at_least_float32(self.decoder.logits(features[real]))
         loss = F.cross_entropy(logits, target.values[real], reduction="sum", label_smoothing=smoothing)
         if not twice:
             return loss, None
-        return (loss + agreement * _disagreement(*logits.log_softmax(-1).chunk(2))) / 2, None
+        return (loss + agreement * _symmetric_divergence(*logits.log_softmax(-1).chunk(2))) / 2, None
 
-    def _moved(self, target: Tokens) -> Tokens:
-        """What is given at each position: the word before it."""
+    def _shifted(self, target: Tokens) -> Tokens:
+        """Decoder inputs: the target shifted right."""
         return F.pad(target, (1, -1), value=self.eos_id)
 
 
-def _disagreement(one: Tensor, other: Tensor) -> Tensor:
-    """Half the divergence of each of two lots of log probabilities from the other, summed."""
+def share_embeddings(encoder: Encoder, decoder: Decoder, source_vocab: int, target_vocab: int) -> None:
+    """Makes the encoder use the decoder's embedding table."""
+    widths = encoder.embedding.embedding_dim, decoder.embedding.embedding_dim
+    if source_vocab != target_vocab or widths[0] != widths[1]:
+        raise ConfigError(
+            f"shared_embeddings needs equal tables, but the source has {source_vocab} tokens of width {widths[0]} and "
+            f"the target {target_vocab} of width {widths[1]}; train one tokenizer on both, and give both stacks the "
+            "same embedding_size"
+        )
+    encoder.embedding = decoder.embedding
+
+
+def _symmetric_divergence(one: Tensor, other: Tensor) -> Tensor:
+    """Symmetric Kullback-Leibler divergence between two batches of log-probabilities, halved and summed."""
     return ((one.exp() - other.exp()) * (one - other)).sum() / 2

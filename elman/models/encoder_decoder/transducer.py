@@ -1,9 +1,9 @@
-"""Transducers (Graves, 2012): the target is written while the source is read, from left to right and never back.
+"""Transducers (Graves, 2012): strictly monotonic sequence-to-sequence models.
 
-The reader comes to each place of the source in turn, and writes there or passes it; where it wrote, it writes once more
-or goes on. The end stands after the last place and nowhere else. So no end comes early and nothing is read twice:
-made for spelling and sound, not for languages of unlike word order. Which word was written where is not known: all ways
-through the source are summed, exactly.
+At each source position the model emits tokens or moves on; after a token it may emit another one at the same position.
+End-of-sequence is emitted after the last position only, so outputs neither end early nor repeat parts of the source:
+suited to spelling and pronunciation, not to languages with different word order. The alignment is latent: the loss sums
+over all alignments exactly.
 """
 
 from typing import ClassVar, Literal, NamedTuple
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from elman.batches import Examples
 from elman.config import Config
+from elman.layers.base import at_least_float32
 from elman.models.base import TRANSLATORS
 from elman.models.encoder_decoder.config import EncoderConfig
 from elman.models.encoder_decoder.encoder import Encoder
@@ -27,47 +28,48 @@ from elman.shapes import Lengths, Sequence, State, Step, Token, Tokens
 
 
 class TransducerConfig(Config):
-    """From any sequence to one in the same order."""
+    """Settings of a monotonic sequence-to-sequence model."""
 
     type: Literal["transducer"] = "transducer"
-    """Kind of model: writes while it reads, and never goes back."""
+    """Model type: monotonic transducer."""
     encoder: EncoderConfig = Field(default_factory=EncoderConfig)
-    """What reads the source."""
+    """Encoder of the source."""
     decoder: StackConfig = Field(default_factory=StackConfig)
-    """What reads the target that was written so far."""
+    """Prediction network: a stack over the target prefix."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Share of the certainty that training takes from the right word and spreads over all, where it is written."""
+    """Label smoothing: share of the target distribution that is spread evenly over the vocabulary, where the token is
+    emitted."""
 
 
 class TransducerState(NamedTuple):
-    """All that the next word depends on; rows can be taken like those of any state."""
+    """Everything the next token depends on; rows can be selected as in any state."""
 
     layers: State
-    places: Tensor  # (batch, places, width): a start, the source as it is mixed in, and its end
+    places: Tensor  # (batch, places, width): a start position, the projected source, an end position
     lengths: Tensor  # of the source
-    joint: Tensor  # (batch, places, vocabulary): log-probability of the next word, written at this place
+    joint: Tensor  # (batch, places, vocabulary): log-probability of emitting the token here next
 
 
-class _Ways(NamedTuple):
-    """What can happen at each word and place, in logarithms: (batch, time, places, ...)."""
+class _Emissions(NamedTuple):
+    """Log-probabilities of moves and emissions at each target and source position: (batch, time, places, ...)."""
 
     moves: Moves
-    write: Tensor  # (..., vocabulary): this word, if one is written
+    write: Tensor  # (..., vocabulary): the token, given that one is emitted
 
 
 class TransducerDecoder(LanguageModel):
-    """A language model of the target, whose every word is mixed with every place of the source.
+    """Prediction network and joint network: every target prefix is combined with every source position.
 
     ```
-    words so far ─► stack ─► h ─┬─► tanh(W h + U x) ─┬─► write here, write here once more?
-    source ──────────────► x ───┘                    └─► which word
+    target prefix ─► stack ─► h ─┬─► tanh(W h + U x) ─┬─► emit here, emit here again?
+    source ───────────────► x ───┘                    └─► which token
     ```
     """
 
     Config = StackConfig
     sites: ClassVar = {
         **LanguageModel.sites,
-        "alignment": "log-probability that a word is written at each place of the source: (time, places) (log α)",
+        "alignment": "log-probability that the token is emitted at each source position: (time, places) (log α)",
     }
 
     def __init__(self, config: StackConfig, vocab_size: int, source_size: int, eos_id: int):
@@ -75,29 +77,29 @@ class TransducerDecoder(LanguageModel):
         self.eos_id, width = eos_id, self.stack.output_size
         self.from_source = nn.Linear(source_size, width, bias=False)
         self.from_top = nn.Linear(width, width)
-        self.moves = nn.Linear(width, 2)  # stay, if it was here; stop, if not
+        self.moves = nn.Linear(width, 2)  # logits: emit here again; stop here
 
     def initial_state(self, batch: int) -> TransducerState:
-        """Before a source without any word."""
+        """The state for an empty source."""
         empty = self.embedding.weight.new_zeros(batch, 0, self.from_source.in_features)
         return self.begin(empty, torch.zeros(batch, dtype=torch.long, device=empty.device))
 
     def begin(self, source: Sequence, lengths: Lengths) -> TransducerState:
-        """The state before the first word: at the start, whatever word may come before."""
+        """The state before the first token: at the start position."""
         places = F.pad(self.from_source(source), (0, 0, 1, 1))
-        first = _precise(places).new_full((*places.shape[:2], 1), NEVER).index_fill(1, lengths.new_zeros(1), 0)
+        first = at_least_float32(places).new_full((*places.shape[:2], 1), NEVER).index_fill(1, lengths.new_zeros(1), 0)
         joint = first.expand(-1, -1, self.vocab_size)
         return TransducerState(self.stack.initial_state(len(source)), places, lengths, joint)
 
     def forward(
         self, tokens: Tokens, state: TransducerState | None = None, lengths: Lengths | None = None
     ) -> tuple[Tensor, TransducerState]:
-        """Log-probabilities (batch, time, vocabulary) of the word after each position, and the new state."""
+        """Log-probabilities (batch, time, vocabulary) of the token after each position, and the new state."""
         place, write, state = self._known(tokens, state, lengths)
         return tap("output.logits", (place.unsqueeze(3) + write).logsumexp(2)), state
 
     def step(self, token: Token, state: TransducerState) -> tuple[Tensor, TransducerState]:
-        """Log-probabilities (batch, vocabulary) after one more word, and the new state."""
+        """Log-probabilities (batch, vocabulary) after one more token, and the new state."""
         with stepping():
             top, layers = self.stack.step(tap("embedding", self.embedding(token) * self.scale), state.layers)
             ways = self._ways(top.unsqueeze(1), state)
@@ -107,7 +109,7 @@ class TransducerDecoder(LanguageModel):
     def losses(
         self, inputs: Tokens, targets: Tokens, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Tensor, State]:
-        """Nats of every target; padding gives rubbish."""
+        """Nats of every target token; undefined at padding."""
         place, write, state = self._known(inputs, state, lengths)
         return -(place + _of(write, targets)).logsumexp(2), state
 
@@ -134,15 +136,14 @@ class TransducerDecoder(LanguageModel):
     def _known(
         self, tokens: Tokens, state: TransducerState | None, lengths: Lengths | None
     ) -> tuple[Tensor, Tensor, TransducerState]:
-        """For each position of a target that is known, in logarithms: where the next word is written (batch, time,
-        places), and which (..., vocabulary); and the new state."""
+        """Teacher forcing: for each target position, log-probability of each source position emitting the next token
+        (batch, time, places), log-probabilities of the token (..., vocabulary), and the new state."""
         state = self.initial_state(len(tokens)) if state is None else state
-        config, (batch, longest) = self.config, tokens.shape
-        share = config.dropout if config.input_dropout is None else config.input_dropout
-        x = self.stack.drop(tap("embedding", self._embed(tokens)), share)
+        batch, longest = tokens.shape
+        x = self.stack.drop_input(tap("embedding", self._embed(tokens)))
         top, layers = self.stack(x, state.layers, lengths)
         ways = self._ways(top, state)
-        written = _of(ways.write, F.pad(tokens[:, 1:], (0, 1)))  # the word that comes next is known, but for the last
+        written = _of(ways.write, F.pad(tokens[:, 1:], (0, 1)))  # the next token is known, except after the last
         here, places = _after(state.joint, tokens[:, 0]), []
         for time in range(longest):
             places.append(self._next(here, ways, time))
@@ -153,19 +154,18 @@ class TransducerDecoder(LanguageModel):
         joint = place[rows, last - 1].unsqueeze(2) + ways.write[rows, last - 1]
         return place, ways.write, state._replace(layers=layers, joint=joint)
 
-    def _next(self, here: Step, ways: _Ways, time: int) -> Step:
-        """Where the next word is written, from where the last one was."""
+    def _next(self, here: Step, ways: _Emissions, time: int) -> Step:
+        """Distribution over the source position that emits the next token, given that of the last one."""
         with stepping():
             return tap("alignment", advance(here, Moves(*(move[:, time] for move in ways.moves))))
 
-    def _ways(self, top: Sequence, state: TransducerState) -> _Ways:
-        config, lengths = self.config, state.lengths.to(top.device)
+    def _ways(self, top: Sequence, state: TransducerState) -> _Emissions:
+        lengths = state.lengths.to(top.device)
         mixed = torch.tanh(self.from_top(top).unsqueeze(2) + state.places.unsqueeze(1))
-        share = config.dropout if config.output_dropout is None else config.output_dropout
-        mixed = self.stack.drop(mixed.flatten(1, 2), share).view_as(mixed)
+        mixed = self.stack.drop_output(mixed.flatten(1, 2)).view_as(mixed)
         place, last = torch.arange(mixed.shape[2], device=top.device), lengths.view(-1, 1, 1)
         inside, end = (place > 0) & (place <= last), place == last + 1
-        stay, stop = _precise(self.moves(mixed)).unbind(3)
+        stay, stop = at_least_float32(self.moves(mixed)).unbind(3)
         sure, never = stay.new_zeros(()), stay.new_full((), NEVER)
         moves = Moves(
             stay=torch.where(inside, F.logsigmoid(stay), torch.where(end, sure, never)),
@@ -174,13 +174,13 @@ class TransducerDecoder(LanguageModel):
             leave=torch.where(inside, F.logsigmoid(-stop), torch.where(place == 0, sure, never)),
         )
         is_end = torch.arange(self.vocab_size, device=top.device) == self.eos_id
-        words = _precise(self.logits(mixed)).masked_fill(is_end, NEVER).log_softmax(3)
-        return _Ways(moves, torch.where(inside.unsqueeze(3), words, torch.where(is_end, sure, never)))
+        words = at_least_float32(self.logits(mixed)).masked_fill(is_end, NEVER).log_softmax(3)
+        return _Emissions(moves, torch.where(inside.unsqueeze(3), words, torch.where(is_end, sure, never)))
 
 
 @TRANSLATORS.register("transducer")
 class Transducer(EncoderDecoder):
-    """From any sequence to one in the same order (Graves, 2012); batches as those of any encoder-decoder."""
+    """Monotonic sequence-to-sequence model (Graves, 2012), with the batches of an encoder-decoder."""
 
     Config = TransducerConfig  # type: ignore[assignment]
     config: TransducerConfig  # type: ignore[assignment]
@@ -192,26 +192,21 @@ class Transducer(EncoderDecoder):
         self.decoder = TransducerDecoder(config.decoder, target_vocab, self.encoder.output_size, eos_id)  # type: ignore
 
     def batch_loss(self, batch: Examples, state: None = None) -> tuple[Tensor, None]:
-        """Sum of nats over all words of the targets, their ends included; smoothed in training only."""
+        """Sum of nats over all target tokens, end-of-sequence included; label smoothing in training only."""
         source, target = batch.ragged("source"), batch.ragged("target")
         smoothing = self.config.label_smoothing if self.training else 0.0
-        begun, given = self.start(source), self._moved(target.values)
+        decoder_state, inputs = self.start(source), self._shifted(target.values)
         with scope("decoder"):
-            loss, _ = self.decoder.total_loss(given, target.values, begun, target.lengths, smoothing)  # type: ignore
+            loss, _ = self.decoder.total_loss(inputs, target.values, decoder_state, target.lengths, smoothing)  # type: ignore
         return loss, None
 
 
 def _of(values: Tensor, words: Tokens) -> Tensor:
-    """Of (batch, time, places, vocabulary), the entries of one word for each time."""
+    """Selects one vocabulary entry per time step from (batch, time, places, vocabulary)."""
     index = words[:, :, None, None].expand(-1, -1, values.shape[2], 1)
     return values.gather(3, index).squeeze(3)
 
 
 def _after(joint: Tensor, token: Token) -> Tensor:
-    """Where the reader stands, knowing which word was written."""
+    """Posterior over source positions, given the emitted token."""
     return _of(joint.unsqueeze(1), token.unsqueeze(1))[:, 0].log_softmax(1)
-
-
-def _precise(x: Tensor) -> Tensor:
-    """Products of many probabilities, in float32 at least."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))

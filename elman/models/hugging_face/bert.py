@@ -1,7 +1,7 @@
-"""BERT (Devlin et al., 2019) for masked prediction: both sides in sight, layer norm after each layer, a dense head.
+"""BERT (Devlin et al., 2019) for masked language modelling: bidirectional attention, post-norm, dense head.
 
-Their token types, of which a text alone has only the first, are folded into the positions; their poolers and heads for
-pairs of sentences have no part in the prediction of words.
+Token type embeddings are folded into the positions (a single text has type 0 only). Poolers and next-sentence heads are
+ignored.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,17 +10,17 @@ from typing import Any
 
 from torch import Tensor
 
-from elman.models.hugging_face.config_reader import Given
+from elman.models.hugging_face.config_reader import ConfigReader
 from elman.models.hugging_face.family import FAMILIES, Family
-from elman.models.hugging_face.weight_map import Row, linear
+from elman.models.hugging_face.weight_map import WeightMapping, linear
 
-TYPES = 2  # token types that an exported folder has, all of them zero
-NEVER = -1e4  # the bias of an added mask, which is no answer here
+TYPES = 2  # token types of an exported folder, with zero embeddings
+NEVER = -1e4  # output bias of an added mask token
 
 
 @dataclass(frozen=True)
-class WithTypes(Row):
-    """The positions and the vector of the first token type, which stands beside all of them."""
+class PositionsWithTokenTypes(WeightMapping):
+    """Position embeddings, plus the embedding of token type 0, which is added at every position."""
 
     def join(self, read: Callable[[str], Tensor]) -> Tensor:
         places, types = map(read, self.theirs)
@@ -32,11 +32,11 @@ class WithTypes(Row):
 
 
 @dataclass(frozen=True)
-class Padded(Row):
-    """Something for each word, where one side may have one word more: a mask that the other has not."""
+class PaddedRows(WeightMapping):
+    """A tensor with a row per token, where one side may have one token more (the mask)."""
 
-    words: tuple[int, int] = (0, 0)  # ours, theirs
-    filling: float = 0.0  # of what they have more
+    words: tuple[int, int] = (0, 0)  # our and their number of tokens
+    filling: float = 0.0  # value of their additional row
 
     def join(self, read: Callable[[str], Tensor]) -> Tensor:
         return _padded(super().join(read), self.words[0], 0.0)
@@ -53,7 +53,7 @@ def _padded(weight: Tensor, rows: int, filling: float) -> Tensor:
 
 @FAMILIES.register("bert")
 class Bert(Family):
-    """BERT and what has its shape, for masked prediction."""
+    """BERT and compatible models, for masked language modelling."""
 
     architecture = "BertForMaskedLM"
     loader = "AutoModelForMaskedLM"
@@ -68,33 +68,33 @@ class Bert(Family):
         ("predictions.decoder.bias", "predictions.bias"),
     )
 
-    def settings(self, given: Given) -> dict[str, Any]:
-        width, heads = given.whole("hidden_size", 768), given.whole("num_attention_heads", 12)
+    def settings(self, reader: ConfigReader) -> dict[str, Any]:
+        width, heads = reader.integer("hidden_size", 768), reader.integer("num_attention_heads", 12)
         attention: dict[str, Any] = {"num_heads": heads, "kv_heads": heads, "bias": True}
-        attention["dropout"] = given.number("attention_probs_dropout_prob", 0.1)
+        attention["dropout"] = reader.number("attention_probs_dropout_prob", 0.1)
         feedforward = {
-            "inner_size": given.whole("intermediate_size", 3072),
-            "activation": given.choice("hidden_act", {"gelu": "gelu"}, "gelu"),  # the head has the same, and only it
+            "inner_size": reader.integer("intermediate_size", 3072),
+            "activation": reader.choice("hidden_act", {"gelu": "gelu"}, "gelu"),  # the head uses it too
         }
-        given.must("position_embedding_type", "absolute")
-        given.must("is_decoder", False)
-        given.ignore("type_vocab_size", "classifier_dropout", "pooler_type")
-        given.ignore("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
+        reader.require("position_embedding_type", "absolute")
+        reader.require("is_decoder", False)
+        reader.ignore("type_vocab_size", "classifier_dropout", "pooler_type")
+        reader.ignore("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
         return {
             "pattern": [{"two-way-attention": attention}, {"feedforward": feedforward}],
-            "num_layers": 2 * given.whole("num_hidden_layers", 12),
+            "num_layers": 2 * reader.integer("num_hidden_layers", 12),
             "hidden_size": width,
             "positions": "learned",
-            "max_positions": given.whole("max_position_embeddings", 512),
+            "max_positions": reader.integer("max_position_embeddings", 512),
             "embedding_norm": True,
             "norm": "post",
-            "norm_epsilon": given.number("layer_norm_eps", 1e-12),
+            "norm_epsilon": reader.number("layer_norm_eps", 1e-12),
             "residual": True,
-            "tied_embeddings": given.flag("tie_word_embeddings", True),
+            "tied_embeddings": reader.boolean("tie_word_embeddings", True),
             "output_bias": True,
             "head": "dense",
-            "mask_id": given.take("mask_token_id"),
-            "dropout": given.number("hidden_dropout_prob", 0.1),
+            "mask_id": reader.get("mask_token_id"),
+            "dropout": reader.number("hidden_dropout_prob", 0.1),
             "output_dropout": 0.0,
             "locked_dropout": False,
         }
@@ -117,12 +117,12 @@ class Bert(Family):
             "attention_probs_dropout_prob": attention.config.dropout,
         }
 
-    def rows(self, model: Any) -> Iterator[Row]:
+    def rows(self, model: Any) -> Iterator[WeightMapping]:
         known, words = model.vocab_size, model.embedding.num_embeddings
         bottom = "bert.embeddings"
-        yield Padded("embedding.weight", (f"{bottom}.word_embeddings.weight",), words=(words, words))
+        yield PaddedRows("embedding.weight", (f"{bottom}.word_embeddings.weight",), words=(words, words))
         places = (f"{bottom}.position_embeddings.weight", f"{bottom}.token_type_embeddings.weight")
-        yield WithTypes("stack.positions.table.weight", places)
+        yield PositionsWithTokenTypes("stack.positions.table.weight", places)
         yield from linear("stack.bottom_norm", f"{bottom}.LayerNorm")
         for index in range(len(model.stack.layers) // 2):
             theirs = f"bert.encoder.layer.{index}"
@@ -137,7 +137,7 @@ class Bert(Family):
         head = "cls.predictions"
         yield from linear("head.dense", f"{head}.transform.dense")
         yield from linear("head.norm", f"{head}.transform.LayerNorm")
-        yield Padded("output_bias", (f"{head}.bias",), words=(known, words), filling=NEVER)
-        if not model.config.tied_embeddings:  # then neither are their two biases, and the decoder's is the one used
-            yield Padded("output_bias", (f"{head}.decoder.bias",), words=(known, words), filling=NEVER)
-            yield Padded("output.weight", (f"{head}.decoder.weight",), words=(known, words))
+        yield PaddedRows("output_bias", (f"{head}.bias",), words=(known, words), filling=NEVER)
+        if not model.config.tied_embeddings:  # then there are two biases, and the decoder's is used
+            yield PaddedRows("output_bias", (f"{head}.decoder.bias",), words=(known, words), filling=NEVER)
+            yield PaddedRows("output.weight", (f"{head}.decoder.weight",), words=(known, words))

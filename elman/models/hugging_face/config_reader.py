@@ -1,4 +1,5 @@
-"""Their settings, read key by key: mapped, seen to be neutral, or known to change nothing; all others are refused."""
+"""Reads config.json key by key: keys are mapped, checked for a neutral value, or known to have no effect; others
+fail."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,9 +19,9 @@ WITHOUT_EFFECT = """
     tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p unk_token_id use_bfloat16
     use_cache vocab_size
 """
-"""Keys of any config.json that change no logit: names, labels, starting values, what to return, how to generate.
+"""Keys of any config.json that do not change logits: names, labels, initialization, outputs, generation defaults.
 
-`vocab_size` and the ids of marks are read where the model is built and the tokenizer is chosen.
+`vocab_size` and special token ids are read where the model and the tokenizer are built.
 """
 NEUTRAL: dict[str, Any] = {
     "add_cross_attention": False,
@@ -30,74 +31,74 @@ NEUTRAL: dict[str, Any] = {
     "quantization_config": None,
     "tie_encoder_decoder": False,
 }
-"""Keys of any config.json that must hold these values, if they are there."""
+"""Keys of any config.json that must have these values, if present."""
 
 
-class Given:
-    """A config.json. Whoever has asked for all that matters calls `finish`, which refuses what nobody asked for."""
+class ConfigReader:
+    """A config.json that tracks which keys were read; `finish` rejects all others."""
 
     def __init__(self, settings: Mapping[str, Any], file: str | Path = "config.json"):
         self.settings, self.file = settings, file
-        self.asked: set[str] = set(WITHOUT_EFFECT.split())
+        self.read: set[str] = set(WITHOUT_EFFECT.split())
         for name, value in NEUTRAL.items():
-            self.must(name, value)
+            self.require(name, value)
 
-    def take(self, name: str, default: Any = None) -> Any:
-        self.asked.add(name)
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
         return self.settings.get(name, default)
 
-    def whole(self, name: str, default: int) -> int:
-        """A positive whole number; null stands for the default too."""
-        value = self.take(name)
+    def integer(self, name: str, default: int) -> int:
+        """A positive integer; null means the default."""
+        value = self.get(name)
         value = default if value is None else value
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.refuse(name, "a positive whole number")
+            raise self.refuse(name, "a positive integer")
         return value
 
     def number(self, name: str, default: float) -> float:
-        value = self.take(name)
+        value = self.get(name)
         value = default if value is None else value
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self.refuse(name, "a number")
         return float(value)
 
-    def flag(self, name: str, default: bool) -> bool:
-        value = self.take(name, default)
+    def boolean(self, name: str, default: bool) -> bool:
+        value = self.get(name, default)
         if not isinstance(value, bool):
             raise self.refuse(name, "true or false")
         return value
 
     def choice(self, name: str, choices: Mapping[str, str], default: str) -> str:
-        """Our word for one of theirs."""
-        value = self.take(name, default)
+        """Maps one of their values to ours."""
+        value = self.get(name, default)
         if not isinstance(value, str) or value not in choices:
             raise self.refuse(name, " or ".join(map(repr, choices)))
         return choices[value]
 
-    def must(self, name: str, *values: Any) -> None:
-        """Any of these values, or none."""
-        if self.take(name, values[0]) not in values:
+    def require(self, name: str, *values: Any) -> None:
+        """The value must be one of these, or absent."""
+        if self.get(name, values[0]) not in values:
             raise self.refuse(name, " or ".join(map(repr, values)))
 
     def ignore(self, *names: str) -> None:
-        """Keys that are known to change no logit of this architecture."""
-        self.asked.update(names)
+        """Keys that do not change logits in this architecture."""
+        self.read.update(names)
 
     def refuse(self, name: str, works: str) -> DataError:
         return DataError(
-            f"{name} is {self.settings.get(name)!r}, which has no counterpart here",
+            f"{name} is {self.settings.get(name)!r}, which is not supported",
             file=self.file,
-            remedy=f"{works} has",
+            remedy=f"supported: {works}",
         )
 
     def finish(self) -> None:
-        unknown = sorted(set(self.settings) - self.asked)
+        unknown = sorted(set(self.settings) - self.read)
         if unknown:
             name = unknown[0]
             more = f" (and {len(unknown) - 1} more unknown keys)" if len(unknown) > 1 else ""
             raise DataError(
-                f"{name} is {self.settings[name]!r}, and what it does to a {self.settings.get('model_type')} model is "
-                f"not known here{more}",
+                f"{name} is {self.settings[name]!r}, whose effect on a {self.settings.get('model_type')} model is "
+                f"unknown{more}",
                 file=self.file,
-                remedy="take it out if it changes no output",
+                remedy="remove it if it does not change outputs",
             )

@@ -1,38 +1,38 @@
-"""What an architecture of theirs must tell, to be read and written."""
+"""The interface of a Hugging Face architecture."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from elman.models.hugging_face.config_reader import Given
-from elman.models.hugging_face.weight_map import Row
+from elman.models.hugging_face.config_reader import ConfigReader
+from elman.models.hugging_face.weight_map import WeightMapping
 from elman.registry import Registry
 
 
 class Family(ABC):
-    """A pure mapping in both directions, without a place for anything that only one side can say."""
+    """A bijective mapping between our settings and weights and theirs."""
 
     name: ClassVar[str]  # their model_type
-    architecture: ClassVar[str]  # their class
+    architecture: ClassVar[str]  # their model class
     loader: ClassVar[str] = "AutoModelForCausalLM"
-    model: ClassVar[str] = "stack"  # our kind of model
-    prefix: ClassVar[str]  # of all names but the head's; folders of the bare network lack it
-    block: ClassVar[tuple[str, ...]]  # our layers that one of theirs is made of
-    buffers: ClassVar[str] = r"(?!)"  # tensors that are computed, not learned, or play no part in the prediction
-    copies: ClassVar[str] = "lm_head.weight"  # of the word vectors, where these are tied; some folders store it
-    older: ClassVar[tuple[tuple[str, str], ...]] = ()  # parts of names, and what they were called before
+    model: ClassVar[str] = "stack"  # our model type
+    prefix: ClassVar[str]  # of all weight names but the head's; missing in folders of base models
+    block: ClassVar[tuple[str, ...]]  # our layers that make up one of their blocks
+    buffers: ClassVar[str] = r"(?!)"  # pattern of tensors that are computed or unused
+    copies: ClassVar[str] = "lm_head.weight"  # name of the copy of tied embeddings, which some folders store
+    older: ClassVar[tuple[tuple[str, str], ...]] = ()  # (current, older) parts of weight names
 
     @abstractmethod
-    def settings(self, given: Given) -> dict[str, Any]:
-        """Settings of our model, all of them spelled out, from their config.json."""
+    def settings(self, reader: ConfigReader) -> dict[str, Any]:
+        """All settings of our model, from their config.json."""
 
     @abstractmethod
     def describe(self, model: Any) -> dict[str, Any]:
-        """Their config.json, as near to our model as it can be; `settings` of it shows what was lost."""
+        """Their config.json for our model; reading it back with `settings` shows what cannot be expressed."""
 
     @abstractmethod
-    def rows(self, model: Any) -> Iterator[Row]:
-        """Every weight of our model."""
+    def rows(self, model: Any) -> Iterator[WeightMapping]:
+        """The mapping of every weight of our model."""
 
 
 FAMILIES: Registry[Family] = Registry("Hugging Face architecture")

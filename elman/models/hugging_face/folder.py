@@ -1,27 +1,27 @@
-"""A Hugging Face folder as it lies on the disk: config.json and safetensors, whole or in shards; never a pickle."""
+"""A Hugging Face folder on disk: config.json and safetensors, single or sharded; pickled weights are rejected."""
 
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from elman.errors import DataError
+from elman.layers.base import at_least_float32
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 
 
 def is_hugging_face(folder: str | Path) -> bool:
-    """Whether a folder looks like one of theirs."""
+    """Whether a folder looks like a Hugging Face model."""
     return (Path(folder) / CONFIG).is_file() and not (Path(folder) / "config.yaml").exists()
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """An object of JSON; an absent file is an error that says so."""
+    """Reads a JSON object; a missing file is a readable error."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -36,30 +36,29 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class Weights(Mapping[str, Tensor]):
-    """The tensors of a folder by their names; each is read when asked for, in float32 at least."""
+    """Lazy mapping from names to the tensors of a folder, in at least float32."""
 
     def __init__(self, folder: Path):
-        self.places: dict[str, Path] = {}
-        files = _files(folder)
-        for path in files:
-            with _opened(path) as file:
-                self.places.update(dict.fromkeys(file.keys(), path))
+        self.files: dict[str, Path] = {}
+        for path in _weight_files(folder):
+            with _open(path) as file:
+                self.files.update(dict.fromkeys(file.keys(), path))
 
     def __getitem__(self, name: str) -> Tensor:
-        with _opened(self.places[name]) as file:
+        with _open(self.files[name]) as file:
             tensor = file.get_tensor(name)
         if not tensor.is_floating_point():
-            raise DataError(f"{name} holds {tensor.dtype}, not numbers with a point", file=self.places[name])
-        return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+            raise DataError(f"{name} has dtype {tensor.dtype}, not a floating-point one", file=self.files[name])
+        return at_least_float32(tensor)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
+        return iter(self.files)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.files)
 
 
-def _files(folder: Path) -> list[Path]:
+def _weight_files(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
@@ -67,22 +66,22 @@ def _files(folder: Path) -> list[Path]:
         names = sorted({str(name) for name in listed.values()}) if isinstance(listed, dict) else []
         for name in names:
             if Path(name).name != name:
-                raise DataError(f"names {name!r}, which is not a file beside it", file=folder / INDEX)
+                raise DataError(f"refers to {name!r}, which is not a file in the same folder", file=folder / INDEX)
             if not (folder / name).is_file():
-                raise DataError("named in the index, but not there", file=folder / name, remedy="copy all shards")
+                raise DataError("missing, but listed in the index", file=folder / name, remedy="copy all shards")
         if names:
             return [folder / name for name in names]
     pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
     if pickled:
         raise DataError(
-            f"holds its weights in {pickled[0]}, and reading such a file can run whatever code is in it",
+            f"has its weights in {pickled[0]}, a pickle file, which can run arbitrary code when loaded",
             file=folder,
             remedy="save it again as safetensors: transformers' from_pretrained, then save_pretrained",
         )
     raise DataError(f"has neither {WEIGHTS} nor {INDEX}", file=folder)
 
 
-def _opened(path: Path) -> Any:
+def _open(path: Path) -> Any:
     try:
         return safe_open(path, framework="pt")
     except (OSError, SafetensorError) as error:

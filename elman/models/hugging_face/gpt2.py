@@ -1,11 +1,11 @@
-"""GPT-2 (Radford et al., 2019): learned positions, attention and feed-forward with biases, layer norm before each."""
+"""GPT-2 (Radford et al., 2019): learned positions, attention and feed-forward with biases, pre-norm."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from elman.models.hugging_face.config_reader import Given
+from elman.models.hugging_face.config_reader import ConfigReader
 from elman.models.hugging_face.family import FAMILIES, Family
-from elman.models.hugging_face.weight_map import Row, linear
+from elman.models.hugging_face.weight_map import WeightMapping, linear
 
 ACTIVATIONS = {
     "gelu_new": "gelu-tanh",
@@ -16,7 +16,7 @@ ACTIVATIONS = {
     "swish": "swish",
     "tanh": "tanh",
 }
-"""Their names and ours; the first for one of ours is the one that is written."""
+"""Their names and ours; on export, the first one for ours is written."""
 
 
 def their_activation(ours: str) -> str:
@@ -25,41 +25,41 @@ def their_activation(ours: str) -> str:
 
 @FAMILIES.register("gpt2")
 class GPT2(Family):
-    """GPT-2 and what has its shape."""
+    """GPT-2 and compatible models."""
 
     architecture = "GPT2LMHeadModel"
     prefix = "transformer."
     block = ("attention", "feedforward")
     buffers = r"h\.\d+\.attn\.(bias|masked_bias)"
 
-    def settings(self, given: Given) -> dict[str, Any]:
-        width, heads = given.whole("n_embd", 768), given.whole("n_head", 12)
-        places = given.whole("n_positions", 1024)
+    def settings(self, reader: ConfigReader) -> dict[str, Any]:
+        width, heads = reader.integer("n_embd", 768), reader.integer("n_head", 12)
+        places = reader.integer("n_positions", 1024)
         attention: dict[str, Any] = {"num_heads": heads, "kv_heads": heads, "context": places, "bias": True}
-        attention["dropout"] = given.number("attn_pdrop", 0.1)
+        attention["dropout"] = reader.number("attn_pdrop", 0.1)
         feedforward = {
-            "inner_size": given.whole("n_inner", 4 * width),
-            "activation": given.choice("activation_function", ACTIVATIONS, "gelu_new"),
+            "inner_size": reader.integer("n_inner", 4 * width),
+            "activation": reader.choice("activation_function", ACTIVATIONS, "gelu_new"),
         }
-        given.must("scale_attn_weights", True)
-        given.must("scale_attn_by_inverse_layer_idx", False)
-        given.must("n_ctx", places)
-        given.ignore("reorder_and_upcast_attn")  # a matter of precision below float32
-        given.ignore("summary_type", "summary_use_proj", "summary_activation", "summary_first_dropout")
-        given.ignore("summary_proj_to_labels")
+        reader.require("scale_attn_weights", True)
+        reader.require("scale_attn_by_inverse_layer_idx", False)
+        reader.require("n_ctx", places)
+        reader.ignore("reorder_and_upcast_attn")  # affects precision below float32 only
+        reader.ignore("summary_type", "summary_use_proj", "summary_activation", "summary_first_dropout")
+        reader.ignore("summary_proj_to_labels")
         return {
             "pattern": [{"attention": attention}, {"feedforward": feedforward}],
-            "num_layers": 2 * given.whole("n_layer", 12),
+            "num_layers": 2 * reader.integer("n_layer", 12),
             "hidden_size": width,
             "positions": "learned",
             "max_positions": places,
             "norm": "pre",
-            "norm_epsilon": given.number("layer_norm_epsilon", 1e-5),
+            "norm_epsilon": reader.number("layer_norm_epsilon", 1e-5),
             "residual": True,
-            "tied_embeddings": given.flag("tie_word_embeddings", True),
+            "tied_embeddings": reader.boolean("tie_word_embeddings", True),
             "output_bias": False,
-            "dropout": given.number("resid_pdrop", 0.1),
-            "input_dropout": given.number("embd_pdrop", 0.1),
+            "dropout": reader.number("resid_pdrop", 0.1),
+            "input_dropout": reader.number("embd_pdrop", 0.1),
             "output_dropout": 0.0,
             "locked_dropout": False,
         }
@@ -80,9 +80,9 @@ class GPT2(Family):
             "attn_pdrop": attention.config.dropout,
         }
 
-    def rows(self, model: Any) -> Iterator[Row]:
-        yield Row("embedding.weight", ("transformer.wte.weight",))
-        yield Row("stack.positions.table.weight", ("transformer.wpe.weight",))
+    def rows(self, model: Any) -> Iterator[WeightMapping]:
+        yield WeightMapping("embedding.weight", ("transformer.wte.weight",))
+        yield WeightMapping("stack.positions.table.weight", ("transformer.wpe.weight",))
         for index in range(len(model.stack.layers) // 2):
             theirs, first, second = (
                 f"transformer.h.{index}",
@@ -97,4 +97,4 @@ class GPT2(Family):
             yield from linear(f"{second}.layer.to_output", f"{theirs}.mlp.c_proj", transposed=True)
         yield from linear("stack.top_norm", "transformer.ln_f")
         if not model.config.tied_embeddings:
-            yield Row("output.weight", ("lm_head.weight",))
+            yield WeightMapping("output.weight", ("lm_head.weight",))

@@ -1,47 +1,47 @@
-"""Llama (Touvron et al., 2023): rotary positions, grouped heads, gated feed-forward, root-mean-square norm."""
+"""Llama (Touvron et al., 2023): rotary positions, grouped-query attention, SwiGLU, RMS norm."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from elman.models.hugging_face.config_reader import Given
+from elman.models.hugging_face.config_reader import ConfigReader
 from elman.models.hugging_face.family import FAMILIES, Family
-from elman.models.hugging_face.weight_map import Row, linear
+from elman.models.hugging_face.weight_map import WeightMapping, linear
 
 
 @FAMILIES.register("llama")
 class Llama(Family):
-    """Llama and what has its shape."""
+    """Llama and compatible models."""
 
     architecture = "LlamaForCausalLM"
     prefix = "model."
     block = ("attention", "swiglu")
     buffers = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
-    theta = 10_000.0  # where config.json has none
+    theta = 10_000.0  # default of config.json
     epsilon = 1e-6
     places = 2048
 
-    def settings(self, given: Given) -> dict[str, Any]:
-        width, heads = given.whole("hidden_size", 4096), given.whole("num_attention_heads", 32)
+    def settings(self, reader: ConfigReader) -> dict[str, Any]:
+        width, heads = reader.integer("hidden_size", 4096), reader.integer("num_attention_heads", 32)
         attention = {
             "num_heads": heads,
-            "kv_heads": given.whole("num_key_value_heads", heads),
-            "head_size": given.whole("head_dim", max(width // heads, 1)),
-            "context": given.whole("max_position_embeddings", self.places),
+            "kv_heads": reader.integer("num_key_value_heads", heads),
+            "head_size": reader.integer("head_dim", max(width // heads, 1)),
+            "context": reader.integer("max_position_embeddings", self.places),
             "positions": "rotary",
-            "rotary_base": self._rotary_base(given),
-            "dropout": given.number("attention_dropout", 0.0),
+            "rotary_base": self._rotary_base(reader),
+            "dropout": reader.number("attention_dropout", 0.0),
         }
-        attention, second = {**attention, **self._attention(given)}, self._second(given)
-        given.must("hidden_act", "silu", "swish")
+        attention, second = {**attention, **self._attention(reader)}, self._second(reader)
+        reader.require("hidden_act", "silu", "swish")
         return {
             "pattern": [{"attention": attention}, {self.block[1]: second}],
-            "num_layers": 2 * given.whole("num_hidden_layers", 32),
+            "num_layers": 2 * reader.integer("num_hidden_layers", 32),
             "hidden_size": width,
             "norm": "pre",
             "norm_type": "rms",
-            "norm_epsilon": given.number("rms_norm_eps", self.epsilon),
+            "norm_epsilon": reader.number("rms_norm_eps", self.epsilon),
             "residual": True,
-            "tied_embeddings": given.flag("tie_word_embeddings", False),
+            "tied_embeddings": reader.boolean("tie_word_embeddings", False),
             "output_bias": False,
         }
 
@@ -62,8 +62,8 @@ class Llama(Family):
             **self._describe(attention, model.stack.layers[1].layer),
         }
 
-    def rows(self, model: Any) -> Iterator[Row]:
-        yield Row("embedding.weight", ("model.embed_tokens.weight",))
+    def rows(self, model: Any) -> Iterator[WeightMapping]:
+        yield WeightMapping("embedding.weight", ("model.embed_tokens.weight",))
         for index in range(len(model.stack.layers) // 2):
             theirs, first, second = (
                 f"model.layers.{index}",
@@ -81,30 +81,30 @@ class Llama(Family):
             yield from self._second_rows(f"{second}.layer", theirs, model.stack.layers[2 * index + 1].layer)
         yield from linear("stack.top_norm", "model.norm", bias=False)
         if not model.config.tied_embeddings:
-            yield Row("output.weight", ("lm_head.weight",))
+            yield WeightMapping("output.weight", ("lm_head.weight",))
 
-    def _rotary_base(self, given: Given) -> float:
-        """Older folders have rope_theta beside the rest, and rope_scaling for what is not plain."""
-        given.must("rope_scaling", None)
-        given.must("partial_rotary_factor", 1.0)
-        beside = given.number("rope_theta", self.theta)
-        given.take("rope_parameters")
-        inside = Given(given.settings.get("rope_parameters") or {}, f"{given.file}: rope_parameters")
-        inside.must("rope_type", "default")
-        inside.must("type", "default")
-        inside.must("partial_rotary_factor", 1.0)
-        base = inside.number("rope_theta", beside)
-        inside.finish()
+    def _rotary_base(self, reader: ConfigReader) -> float:
+        """Older folders have a top-level rope_theta, and rope_scaling for extended contexts."""
+        reader.require("rope_scaling", None)
+        reader.require("partial_rotary_factor", 1.0)
+        outer = reader.number("rope_theta", self.theta)
+        reader.get("rope_parameters")
+        nested = ConfigReader(reader.settings.get("rope_parameters") or {}, f"{reader.file}: rope_parameters")
+        nested.require("rope_type", "default")
+        nested.require("type", "default")
+        nested.require("partial_rotary_factor", 1.0)
+        base = nested.number("rope_theta", outer)
+        nested.finish()
         return base
 
-    def _attention(self, given: Given) -> dict[str, Any]:
-        """Settings of attention that not all of this family share."""
-        given.ignore("pretraining_tp")  # the same product in pieces
-        return {"bias": given.flag("attention_bias", False)}
+    def _attention(self, reader: ConfigReader) -> dict[str, Any]:
+        """Attention settings that differ within this family."""
+        reader.ignore("pretraining_tp")  # computes the same product in slices
+        return {"bias": reader.boolean("attention_bias", False)}
 
-    def _second(self, given: Given) -> dict[str, Any]:
+    def _second(self, reader: ConfigReader) -> dict[str, Any]:
         """Settings of the second layer of a block."""
-        return {"inner_size": given.whole("intermediate_size", 11008), "bias": given.flag("mlp_bias", False)}
+        return {"inner_size": reader.integer("intermediate_size", 11008), "bias": reader.boolean("mlp_bias", False)}
 
     def _describe(self, attention: Any, second: Any) -> dict[str, Any]:
         return {
@@ -113,7 +113,7 @@ class Llama(Family):
             "mlp_bias": second.to_output.bias is not None,
         }
 
-    def _second_rows(self, ours: str, theirs: str, layer: Any) -> Iterator[Row]:
+    def _second_rows(self, ours: str, theirs: str, layer: Any) -> Iterator[WeightMapping]:
         bias = layer.to_output.bias is not None
         yield from linear(f"{ours}.from_input", f"{theirs}.mlp.gate_proj", f"{theirs}.mlp.up_proj", bias=bias)
         yield from linear(f"{ours}.to_output", f"{theirs}.mlp.down_proj", bias=bias)

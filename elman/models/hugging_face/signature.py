@@ -1,4 +1,4 @@
-"""Everything that decides what a model computes, spelled out: equal for two models that compute the same."""
+"""The signature of a model: all settings that affect its outputs, equal for two models that compute the same."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ TRAINING = {
     "random_share",
     "weight_dropout",
 }
-"""Settings that matter in training alone."""
+"""Settings that affect training only."""
 DERIVED = {"type", "pattern", "num_layers", "hidden_size", "embedding_size", "expansion"}
-"""Settings that others are computed from; those are looked at instead."""
+"""Settings from which others are derived; those are compared instead."""
 
 
-def spelled(model: Any) -> dict[str, Any]:
-    """Settings by their places, those left open filled in, those without effect left out."""
+def signature_of(model: Any) -> dict[str, Any]:
+    """Settings by path, with defaults filled in and those without effect removed."""
     config = model.config
     found = {key: value for key, value in config.plain().items() if key not in TRAINING | DERIVED}
     if config.positions != "learned":
@@ -43,7 +43,7 @@ def _filled(name: str, layer: Any, config: Any) -> dict[str, Any]:
     if name == "two-way-attention":
         return {"num_heads": layer.heads, "kv_heads": layer.kv_heads, "head_size": layer.head_size}
     if name == "attention":
-        # a table of places ends before a longer context could be used
+        # a table of learned positions limits the context
         context = min(layer.config.context, config.max_positions if config.positions == "learned" else float("inf"))
         window = layer.config.window if layer.config.window < context else 0
         sizes = {"num_heads": layer.heads, "kv_heads": layer.kv_heads, "head_size": layer.head_size}

@@ -1,4 +1,4 @@
-"""One row for each of our weights: which of theirs it is made of, and how; the same rows serve both directions."""
+"""Maps each of our weights to theirs, in both directions."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Row:
-    """One of ours."""
+class WeightMapping:
+    """One of our weights."""
 
     ours: str
-    theirs: tuple[str, ...]  # joined along the first axis, in this order
-    sizes: tuple[int, ...] = ()  # of these parts; none: all alike
-    transposed: bool = False  # theirs are stored input first
+    theirs: tuple[str, ...]  # concatenated along the first dimension, in this order
+    sizes: tuple[int, ...] = ()  # of the parts; empty: equal
+    transposed: bool = False  # theirs are (input, output)
 
     def join(self, read: Callable[[str], Tensor]) -> Tensor:
-        """Ours from theirs."""
+        """Our weight from theirs."""
         parts = [read(name) for name in self.theirs]
         return torch.cat([part.T if self.transposed else part for part in parts])
 
     def split(self, weight: Tensor) -> dict[str, Tensor]:
-        """Theirs from ours."""
+        """Their weights from ours."""
         parts = weight.split(self.sizes) if self.sizes else weight.chunk(len(self.theirs))
         return {
             name: (part.T if self.transposed else part).contiguous()
@@ -32,8 +32,8 @@ class Row:
 
 def linear(
     ours: str, *theirs: str, bias: bool = True, sizes: tuple[int, ...] = (), transposed: bool = False
-) -> Iterator[Row]:
-    """Weight and bias of a layer, named without their last part."""
-    yield Row(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), sizes, transposed)
+) -> Iterator[WeightMapping]:
+    """Weight and bias of a layer, by the names of the modules."""
+    yield WeightMapping(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), sizes, transposed)
     if bias:
-        yield Row(f"{ours}.bias", tuple(f"{name}.bias" for name in theirs), sizes)
+        yield WeightMapping(f"{ours}.bias", tuple(f"{name}.bias" for name in theirs), sizes)

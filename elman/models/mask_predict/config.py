@@ -1,70 +1,74 @@
-"""The settings of a mask-predict model: those of an encoder-decoder that fills all places of the target at once."""
+"""Settings of a mask-predict model: an encoder-decoder that predicts all target positions in parallel."""
 
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from elman.layers.cross_attention import CrossAttention
-from elman.models.encoder_decoder.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig, Way
-from elman.models.stack import Entry
+from elman.models.encoder_decoder.config import ContextUse, DecoderConfig, EncoderConfig, EncoderDecoderConfig
+from elman.models.stack import LayerSpec
 
 
 class ParallelEncoderConfig(EncoderConfig):
-    """The stack that reads the source: a Transformer's, where nothing else is asked."""
+    """The encoder; by default a Transformer."""
 
-    pattern: list[Entry] = Field(default_factory=lambda: list[Entry]([{"two-way-attention": {}}, {"feedforward": {}}]))
-    """Layers from bottom to top, as in a stack; those that see both sides may be among them."""
+    pattern: list[LayerSpec] = Field(
+        default_factory=lambda: list[LayerSpec]([{"two-way-attention": {}}, {"feedforward": {}}])
+    )
+    """Layers from bottom to top, as in a stack; bidirectional layers are allowed."""
     num_layers: int = Field(6, ge=0)
-    """How many layers: the pattern is repeated until there are that many; 0 takes the pattern once."""
+    """Number of layers: the pattern is repeated to this length; 0 uses it once."""
     positions: Literal["none", "learned", "sinusoidal"] = "learned"
-    """What is added to the word vectors to tell their place."""
+    """Position embeddings added to the token embeddings."""
     residual: bool = True
-    """Add each layer's input to its output."""
+    """Residual connections around layers."""
     norm: Literal["none", "pre", "post"] = "pre"
-    """Norm before each layer (and once at the top), after it, or not at all."""
+    """Normalization before each layer (and once at the top), after it, or none."""
 
 
 class ParallelDecoderConfig(DecoderConfig):
-    """The stack that fills the places of the target, with all of them in sight."""
+    """The bidirectional decoder."""
 
     both_sides: ClassVar[bool] = True
 
-    pattern: list[Entry] = Field(
-        default_factory=lambda: list[Entry]([{"two-way-attention": {}}, {"cross-attention": {}}, {"feedforward": {}}])
+    pattern: list[LayerSpec] = Field(
+        default_factory=lambda: list[LayerSpec](
+            [{"two-way-attention": {}}, {"cross-attention": {}}, {"feedforward": {}}]
+        )
     )
-    """Layers from bottom to top, as in a stack; cross-attention reads from the source, and those that see both sides
-    may be among them."""
+    """Layers from bottom to top, as in a stack; cross-attention reads from the source; bidirectional layers are
+    allowed."""
     num_layers: int = Field(9, ge=0)
-    """How many layers: the pattern is repeated until there are that many; 0 takes the pattern once."""
+    """Number of layers: the pattern is repeated to this length; 0 uses it once."""
     positions: Literal["none", "learned", "sinusoidal"] = "learned"
-    """What is added to the word vectors to tell their place; without it, hidden words are all alike to attention."""
+    """Position embeddings added to the token embeddings; without them attention cannot tell masked positions apart."""
     residual: bool = True
-    """Add each layer's input to its output."""
+    """Residual connections around layers."""
     norm: Literal["none", "pre", "post"] = "pre"
-    """Norm before each layer (and once at the top), after it, or not at all."""
-    context: list[Way] = Field(default_factory=list)
-    """Ways that a summary of the source goes: into the first state of recurrent layers, into every input, into the
-    output layer; any of them, or none."""
+    """Normalization before each layer (and once at the top), after it, or none."""
+    context: list[ContextUse] = Field(default_factory=list)
+    """How a summary of the source is used: as initial state of recurrent layers, as part of every input, or in the
+    output layer."""
     attention: CrossAttention.Config | None = None
-    """How the top of the decoder looks at the source; null where cross-attention stands in the pattern."""
+    """Cross-attention at the top of the decoder; null if cross-attention is in the pattern."""
     input_feeding: Literal[False] = False
-    """No step comes before another here: there is nothing to feed."""
+    """No effect: steps run in parallel."""
     scheduled_sampling: float = Field(0.0, ge=0, le=0)
-    """No step comes before another here: there is nothing to sample."""
+    """No effect: steps run in parallel."""
 
 
 class MaskPredictConfig(EncoderDecoderConfig):
-    """Any sequence to any sequence, all places of the target at once."""
+    """Sequence-to-sequence model that predicts all target positions in parallel."""
 
     type: Literal["mask-predict"] = "mask-predict"  # type: ignore[assignment]
-    """Kind of model: one stack reads a source, another fills all places of the target at once, again and again."""
+    """Model type: encoder-decoder with parallel iterative decoding (mask-predict)."""
     encoder: ParallelEncoderConfig = Field(default_factory=ParallelEncoderConfig)
-    """What reads the source."""
+    """Encoder of the source."""
     decoder: ParallelDecoderConfig = Field(default_factory=ParallelDecoderConfig)
-    """What fills the target."""
+    """Decoder of the target."""
     agreement: float = Field(0.0, ge=0, le=0)
-    """Two readings would hide different words: there is nothing to agree about."""
+    """No effect: two passes would mask different tokens."""
     length_range: int = Field(50, ge=1)
-    """How much longer or shorter than its source a target can be predicted to be."""
+    """Maximum difference between the predicted target length and the source length."""
     length_weight: float = Field(1.0, gt=0)
-    """What the nats of the length count in training, those of a word being 1."""
+    """Weight of the length loss relative to a token's loss."""

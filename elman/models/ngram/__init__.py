@@ -1,4 +1,4 @@
-"""Counting language models: n-grams in sorted arrays, smoothed, with the same step form as any other model."""
+"""N-gram language models: counts in sorted arrays, smoothing, and the step form of any other model."""
 
 from elman.models.ngram.arpa import read_arpa, write_arpa
 from elman.models.ngram.model import NGram, NGramConfig

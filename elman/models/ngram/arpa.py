@@ -1,7 +1,7 @@
-"""ARPA files, which every n-gram tool reads: our tables as text and back.
+"""Reads and writes ARPA files, the common format of n-gram models.
 
-`<eos>` is `<s>` where it is a context and `</s>` where it is a word. White space inside a token, and what would read as
-one of these marks, is written as its code: `\\u{20}`.
+`<eos>` is `<s>` as a context and `</s>` as a word. Whitespace inside a token, and tokens that look like these marks,
+are escaped: `\\u{20}`.
 """
 
 import gzip
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from elman.errors import DataError
 from elman.models.ngram.model import NGram
-from elman.models.ngram.sorting import ranked
+from elman.models.ngram.sorting import sort_with_permutation
 from elman.models.ngram.tables import ZERO
 from elman.tokenizers import EOS, EOS_ID
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
-NEVER = -99.0  # the format's way to write log10 of 0
+NEVER = -99.0  # log10(0) in this format
 ESCAPED = re.compile(r"\\u\{([0-9a-f]+)\}")
 NOT_IN_A_LINE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
@@ -30,7 +30,8 @@ Reals = NDArray[np.float64]
 
 
 def write_arpa(model: NGram, words: Sequence[str], path: str | Path) -> None:
-    """`words` are the texts of all tokens by id, as `[tokenizer.token(id) for id in range(tokenizer.vocab_size)]`."""
+    """`words` are the texts of all tokens by id, such as `[tokenizer.token(id) for id in
+    range(tokenizer.vocab_size)]`."""
     assert len(words) == model.vocab_size, f"{len(words)} words for a vocabulary of {model.vocab_size}"
     with _open(path, "wt") as file:
         file.write("\\data\\\n")
@@ -57,8 +58,8 @@ def write_arpa(model: NGram, words: Sequence[str], path: str | Path) -> None:
 
 
 def read_arpa(path: str | Path, words: Sequence[str] | None = None) -> tuple[NGram, list[str]]:
-    """The model, and the text of each token by id. Given the `words` of a tokenizer, the model speaks its ids, and
-    those that the file does not know get its `<unk>`; otherwise ids follow the file, after `<eos>`."""
+    """The model, and the text of each token by id. With the `words` of a tokenizer, the model uses its ids, and words
+    missing in the file get the probability of `<unk>`; otherwise ids follow the file, after `<eos>`."""
     found: dict[str, int] = {}
     vocabulary: list[str] = []
     model: NGram | None = None
@@ -82,7 +83,7 @@ class _Section(NamedTuple):
     log_prob: Reals
     texts: list[str]
     backoff: Reals
-    line: int  # where it begins in the file
+    line: int  # first line in the file
 
 
 def _unigrams(section: _Section, found: dict[str, int], size: int) -> tuple[Reals, Reals]:
@@ -103,22 +104,22 @@ def _fill(model: NGram, length: int, section: _Section, found: dict[str, int], p
         if len(numbers) != length:
             raise DataError(f"{section.texts[row]!r} is not {length} words", file=path, line=section.line + row)
     ids = torch.tensor(rows, dtype=torch.int64).reshape(-1, length)
-    known = (ids >= 0).all(1)  # the others are of another vocabulary
+    known = (ids >= 0).all(1)  # others are not in the vocabulary
     context = ids[:, 0]
     for table, word in zip(model.tables[1 : length - 1], ids.T[1:-1], strict=True):
         context = table.find(context, word)
     for row in (known & (context < 0)).nonzero().flatten().tolist():
         text = section.texts[row]
         raise DataError(f"the context of {text!r} is not in the file", file=path, line=section.line + row)
-    keys, order = ranked((context * model.vocab_size + ids[:, -1])[known].numpy())
+    keys, order = sort_with_permutation((context * model.vocab_size + ids[:, -1])[known].numpy())
     if (keys[1:] == keys[:-1]).any():
-        raise DataError(f"an n-gram of length {length} stands twice", file=path, line=section.line)
+        raise DataError(f"duplicate n-gram of length {length}", file=path, line=section.line)
     log_prob, backoff = section.log_prob[known.numpy()][order], section.backoff[known.numpy()][order]
     model.tables[length - 1].fill(keys, log_prob, backoff if length < model.order else ())
 
 
 def _sections(path: str | Path) -> Iterator[tuple[int, int, _Section]]:
-    """Each length with the highest one and what the file says of its n-grams, in nats."""
+    """Yields (length, highest length, section) with log-probabilities in nats."""
     with _open(path, "rt") as file:
         lines = enumerate(file, 1)
         sizes: dict[int, int] = {}
@@ -129,12 +130,14 @@ def _sections(path: str | Path) -> Iterator[tuple[int, int, _Section]]:
             elif match := re.fullmatch(r"\\(\d+)-grams:", line):
                 length = int(match[1])
                 if length not in sizes:
-                    raise DataError(f"no size was told for {line}", file=path, line=number)
+                    raise DataError(f"no count given for {line}", file=path, line=number)
                 section = _section(path, number + 1, (next(lines, (0, ""))[1] for _ in range(sizes[length])))
                 yield length, max(sizes), section
             elif line == "\\end\\":
                 return
-        raise DataError("the file ends before \\end\\", file=path, remedy="it was cut off; copy or make it again")
+        raise DataError(
+            "the file ends before \\end\\", file=path, remedy="the file is truncated; copy or create it again"
+        )
 
 
 def _section(path: str | Path, first: int, lines: Iterable[str]) -> _Section:

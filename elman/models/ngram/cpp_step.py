@@ -1,12 +1,12 @@
-"""The step of an n-gram model in C++: what `lookup` finds for many rows, for one, with no tensor in between."""
+"""C++ code of the n-gram step: the computation of `lookup` for one row, without tensors."""
 
 from collections.abc import Sequence
 
-from elman.models.ngram.lookup import NOTHING
+from elman.models.ngram.lookup import NO_TOKEN
 from elman.models.ngram.tables import ZERO
 from elman.tokenizers import EOS_ID
 
-# Of each length, from 1: keys, log-probabilities and backoffs, behind one array that no step reads.
+# `weights` holds, after one unused array, for each length from 1: keys, log-probabilities, back-off weights.
 SOURCE = """
 #include <algorithm>
 #include <limits>
@@ -43,10 +43,10 @@ static int64_t find(const void* const* weights, int length, int64_t context, int
         context[1] = line[place];
         for (int length = 2; length < order; ++length) {{
             const int64_t found = find(weights, length, before[length - 1], line[place]);
-            context[length] = line[place] == end_of_text ? nothing : found;  // as a context, it begins a document
+            context[length] = line[place] == end_of_text ? nothing : found;  // as a context, <eos> starts a document
         }}
     }}
-    float cost[order + 1];  // of what longer contexts leave to n-grams of each length
+    float cost[order + 1];  // sum of back-off weights down to n-grams of each length
     cost[order] = 0;
     for (int length = order - 1; length > 0; --length) {{
         const float* backoff = static_cast<const float*>(weights[3 * length]);
@@ -75,7 +75,7 @@ static int64_t find(const void* const* weights, int length, int64_t context, int
 
 
 def source(signature: str, words: int, known: Sequence[int], given_on: Sequence[int]) -> str:
-    """For tables with so many keys and backoffs of each length."""
-    numbers = {"order": len(known), "words": words, "end": EOS_ID, "nothing": NOTHING, "zero": f"{ZERO / 2}f"}
+    """The code for tables with these numbers of keys and back-off weights per length."""
+    numbers = {"order": len(known), "words": words, "end": EOS_ID, "nothing": NO_TOKEN, "zero": f"{ZERO / 2}f"}
     lists = {"known": ", ".join(map(str, known)), "given_on": ", ".join(map(str, given_on))}
     return SOURCE.format(signature=signature, **numbers, **lists)

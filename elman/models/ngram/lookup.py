@@ -1,7 +1,7 @@
-"""Looking up many positions at once: what each knows of its past, and what a word costs there.
+"""Vectorized n-gram lookup: contexts of many positions, and word probabilities with back-off.
 
-A `line` is (batch, places) of tokens, -1 where nothing is known. A list over lengths 0, 1, 2, … holds for each place
-the number of the n-gram of that length that ends there, or -1.
+`line` is (batch, places) of tokens, -1 if unknown. A list over lengths 0, 1, 2, … has for each place the index of the
+n-gram of that length that ends there, or -1.
 """
 
 import math
@@ -15,37 +15,38 @@ from torch.nn import functional as F
 from elman.models.ngram.tables import ZERO, Table
 from elman.tokenizers import EOS_ID
 
-NOTHING = -1  # before the document, or not known
+NO_TOKEN = -1  # before the document, or unknown
 
 
-class Chosen(NamedTuple):
-    """For each word: the longest known n-gram that ends in it, its log-probability there, and what backing off cost."""
+class BackOff(NamedTuple):
+    """For each word: length of the longest known n-gram that ends in it, its log-probability, and the sum of back-off
+    weights."""
 
     order: Tensor
     log_prob: Tensor
     backoff: Tensor
 
 
-def walk(tables: Sequence[Table], line: Tensor, longest: int) -> tuple[list[Tensor], list[Tensor]]:
-    """At each place the n-grams up to `longest`: as contexts for the next token, and as they end there."""
+def find_ngrams(tables: Sequence[Table], line: Tensor, longest: int) -> tuple[list[Tensor], list[Tensor]]:
+    """N-grams up to `longest` at each place: as contexts of the next token, and as they end there."""
     within = line != EOS_ID
     found = [torch.zeros_like(line), line]
     contexts = [torch.zeros_like(line), line]
     for length in range(2, longest + 1):
-        before = F.pad(contexts[-1], (1, 0), value=NOTHING)[:, :-1]
+        before = F.pad(contexts[-1], (1, 0), value=NO_TOKEN)[:, :-1]
         found.append(tables[length - 1].find(before, line))
-        contexts.append(torch.where(within, found[-1], NOTHING))  # as a context, `<eos>` begins a document
+        contexts.append(torch.where(within, found[-1], NO_TOKEN))  # as a context, `<eos>` starts a document
     return contexts, found
 
 
-def among(tables: Sequence[Table], contexts: list[Tensor], words: Tensor) -> list[Tensor]:
-    """The n-grams that words make with the contexts before them."""
+def extend_contexts(tables: Sequence[Table], contexts: list[Tensor], words: Tensor) -> list[Tensor]:
+    """The n-grams formed by contexts and next words."""
     longer = [table.find(context, words) for table, context in zip(tables[1:], contexts[1:], strict=True)]
     return [torch.zeros_like(words), words, *longer]
 
 
-def choose(tables: Sequence[Table], contexts: list[Tensor], found: list[Tensor]) -> Chosen:
-    """The longest of the n-grams `found` after `contexts`."""
+def back_off(tables: Sequence[Table], contexts: list[Tensor], found: list[Tensor]) -> BackOff:
+    """Back-off: the longest known n-gram of each word."""
     order = (found[1] >= 0).long()
     log_prob = tables[0].log_prob[found[1].clamp(min=0)]
     backoff = torch.zeros_like(log_prob)
@@ -54,11 +55,11 @@ def choose(tables: Sequence[Table], contexts: list[Tensor], found: list[Tensor])
         log_prob = torch.where(hit, _at(tables[length - 1].log_prob, found[length]), log_prob)
         backoff = torch.where(hit, 0.0, backoff + _at(tables[length - 2].backoff, contexts[length - 1]))
         order = torch.where(hit, length, order)
-    return Chosen(order, log_prob, backoff)
+    return BackOff(order, log_prob, backoff)
 
 
 def all_words(tables: Sequence[Table], contexts: list[Tensor]) -> Tensor:
-    """Log-probabilities of all words (batch, time, word): from short contexts first, then what longer ones know."""
+    """Log-probabilities of all words (batch, time, word): short contexts first, overwritten by longer ones."""
     flat = [context.flatten() for context in contexts]
     costs = [torch.zeros(len(flat[0]), dtype=tables[0].log_prob.dtype, device=flat[0].device)]
     for table, context in zip(tables[-2::-1], flat[:0:-1], strict=True):
@@ -71,12 +72,12 @@ def all_words(tables: Sequence[Table], contexts: list[Tensor]) -> Tensor:
 
 
 def with_zeros(log_prob: Tensor) -> Tensor:
-    """What is stored as almost impossible is impossible."""
+    """Maps the stored finite stand-in for log 0 to -inf."""
     return log_prob.masked_fill(log_prob < ZERO / 2, -math.inf)
 
 
 def _at(values: Tensor, numbers: Tensor) -> Tensor:
-    """The value of each number; 0 for -1."""
+    """Values by index; 0 for -1."""
     if not len(values):
         return torch.zeros(numbers.shape, dtype=values.dtype, device=values.device)
     return torch.where(numbers >= 0, values[numbers.clamp(min=0)], 0.0)

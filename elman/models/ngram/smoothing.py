@@ -1,9 +1,9 @@
-"""From counts to probabilities: every smoothing as a mixture of a direct estimate and the next shorter context.
+"""N-gram smoothing: every method as an interpolation of a direct estimate with the next shorter context.
 
-    p(w | h) = direct(h, w) + gamma(h) * p(w | h')       h' is h without its first word; at last p = 1 / vocabulary
+    p(w | h) = direct(h, w) + gamma(h) * p(w | h')       h' is h without its first word; p = 1 / vocabulary at the end
 
-For a pair never seen, direct is 0: so the probability of each seen n-gram and the weight gamma of each context are all
-that needs to be kept. What pruning takes from a context goes to its gamma.
+direct is 0 for unseen pairs, so it suffices to store the probability of each seen n-gram and the back-off weight gamma
+of each context. The mass of pruned n-grams goes to gamma.
 """
 
 from typing import Any, NamedTuple
@@ -13,39 +13,39 @@ from numpy.typing import NDArray
 
 from elman.models.ngram.config import NGramConfig
 from elman.models.ngram.counts import Level
-from elman.models.ngram.sorting import Numbers
+from elman.models.ngram.sorting import Ints
 
 Reals = NDArray[np.float64]
-FALLBACK = (0.5, 1.0, 1.5)  # as KenLM's --discount_fallback: harmless to large counts, fair to small ones
+FALLBACK = (0.5, 1.0, 1.5)  # as KenLM's --discount_fallback
 FALLBACK_SINGLE = 0.75
 TINY = np.finfo(np.float64).tiny
 
 
 class Weights(NamedTuple):
-    """One order smoothed."""
+    """One smoothed order."""
 
-    probabilities: Reals  # of each of its n-grams
+    probabilities: Reals  # of each n-gram
     gammas: Reals  # of each context, an n-gram of the order below
-    discounts: tuple[float, ...]  # for counts 1, 2, and 3 or more; empty where the smoothing has none
-    guessed: bool  # whether the counts of counts were too strange to estimate the discounts from
+    discounts: tuple[float, ...]  # for counts 1, 2, and 3 or more; empty if the method has none
+    guessed: bool  # whether the discounts could not be estimated from counts of counts
 
 
 def smooth(
     level: Level, length: int, below: Reals | None, contexts: int, vocab_size: int, config: NGramConfig
 ) -> Weights:
-    """One order, given the probabilities of the order `below` and how many `contexts` that has."""
+    """Smooths one order, given the probabilities of the order `below` and its number of `contexts`."""
     context = level.keys // vocab_size if length > 1 else np.zeros(len(level.keys), np.int64)
 
     def by_context(values: NDArray[Any]) -> Reals:
         return np.bincount(context, weights=values, minlength=contexts).astype(float)
 
     counts = effective_counts(level, length, config)
-    kept = np.where(level.counts >= config.least(length), counts, 0)
+    kept = np.where(level.counts >= config.min_count(length), counts, 0)
     total = by_context(counts)
     pruned = total - by_context(kept)
     discounts: tuple[float, ...] = ()
     guessed = False
-    taken, added = np.zeros(1), np.zeros(contexts)  # from each n-gram's count; to each context's total
+    taken, added = np.zeros(1), np.zeros(contexts)  # discount of each n-gram; pseudo-counts of each context
     if config.smoothing == "add-k":
         added += config.add_k * vocab_size
     elif config.smoothing == "witten-bell":
@@ -61,9 +61,9 @@ def smooth(
     return Weights(probabilities, gammas, discounts, guessed)
 
 
-def effective_counts(level: Level, length: int, config: NGramConfig) -> Numbers:
-    """What is counted: occurrences; below the highest order of Kneser-Ney, distinct words before (nothing stands before
-    a document, so there occurrences again); for add-k, which has no shorter contexts, only n-grams of full length."""
+def effective_counts(level: Level, length: int, config: NGramConfig) -> Ints:
+    """The counts to smooth: occurrences; below the highest order of Kneser-Ney, continuation counts (distinct preceding
+    words, or occurrences at document starts); for add-k, n-grams of full length only."""
     if length == config.order:
         return level.counts
     if config.smoothing in ("kneser-ney", "modified-kneser-ney"):
@@ -74,9 +74,9 @@ def effective_counts(level: Level, length: int, config: NGramConfig) -> Numbers:
     return level.counts
 
 
-def choose_discounts(counts: Numbers, config: NGramConfig) -> tuple[tuple[float, float, float], bool]:
-    """What to take from counts of 1, 2, and 3 or more, by the numbers of n-grams with each small count (Chen and
-    Goodman, 1999); and whether that failed, as it does on tiny texts and small alphabets, and a fallback is used."""
+def choose_discounts(counts: Ints, config: NGramConfig) -> tuple[tuple[float, float, float], bool]:
+    """Discounts of counts 1, 2, and 3 or more from counts of counts (Chen and Goodman, 1999); and whether this failed,
+    as on tiny texts and small alphabets, and a fallback is used."""
     if config.discount is not None:
         return (config.discount,) * 3, False
     n1, n2, n3, n4 = (int((counts == number).sum()) for number in range(1, 5))

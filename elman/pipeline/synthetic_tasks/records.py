@@ -13,9 +13,9 @@ from elman.corpus.synthetic_tasks import TASKS, SyntheticTask
 from elman.errors import ConfigError, RunError, UnknownName
 from elman.pipeline.families import fitted
 from elman.runs import files
-from elman.runs.metrics import Metrics, read_metrics
-from elman.training.attempt import attempt
+from elman.runs.metrics import MetricsLog, read_metrics
 from elman.training.config import TrainingConfig
+from elman.training.synthetic_tasks import train_on_task
 
 COMMON: dict[str, Any] = {"optimizer": "adam", "schedule": "cosine", "clip_grad_norm": 1.0, "evaluate_every": 100}
 
@@ -80,7 +80,7 @@ class Attempt(NamedTuple):
 
     def run(self, device: torch.device, listen: Callable[[int, float], None]) -> Record:
         stack = fitted(self.family, self.size.parameters)
-        outcome = attempt(self.task, stack, self.size.training, self.seed, device, listen)
+        _, outcome = train_on_task(self.task, stack, self.size.training, self.seed, device, listen)
         return Record(
             task=self.task.name,
             family=self.family,
@@ -118,7 +118,7 @@ def carry_out(
 ) -> Iterator[Record]:
     """The records of all attempts, those of earlier calls read from the file, each new one added when it is done."""
     files.make_folder(path.absolute().parent)
-    log = Metrics(path)
+    log = MetricsLog(path)
     done = {record.key: record for record in read_records([path])}
     for one in attempts:
         if one.key not in done:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.batches import Buckets, Examples, ExampleStore, together
+from elman.batches import Buckets, Examples, ExampleStore, collate
 from elman.batches.groups import groups
 from elman.corpus import Corpus, Repairs
 from elman.errors import DataError
@@ -276,4 +276,4 @@ def length_batches(
     order = sorted(range(len(rows)), key=lambda place: -len(rows[place][by]))
     device = device_of(model)
     for some in chunks(order, size):
-        yield some, together([rows[place] for place in some]).to(device)
+        yield some, collate([rows[place] for place in some]).to(device)

@@ -12,12 +12,12 @@ from elman.batches import Ragged
 from elman.errors import ConfigError
 from elman.generation import (
     BeamConfig,
-    DrawConfig,
     Hypothesis,
+    SamplingConfig,
     beam_search,
-    draw,
     minimum_bayes_risk,
     random_stream,
+    sample_sequences,
 )
 from elman.models import MaskPredict
 from elman.ops.state import take_rows
@@ -26,7 +26,7 @@ from elman.tokenizers import Tokenizer
 Answer = dict[str, Any]
 
 
-class SearchConfig(DrawConfig, BeamConfig):
+class SearchConfig(SamplingConfig, BeamConfig):
     """How targets are searched for."""
 
     choose: Literal["probability", "least-risk", "sample"] = "probability"
@@ -108,7 +108,7 @@ def _sampled(
     streams = [random_stream(search.seed, number, which) for number in numbers for which in range(count)]
     index = torch.arange(len(numbers), device=source.values.device).repeat_interleave(count)
     state, lengths = take_rows(model.start(source), index), source.lengths[index.to(source.lengths.device)]
-    found = draw(model, state, eos_id, search, search, streams, source_lengths=lengths).lists(eos_id)
+    found = sample_sequences(model, state, eos_id, search, search, streams, source_lengths=lengths).lists(eos_id)
     return [[one for (one,) in found[first : first + count]] for first in range(0, len(found), count)]
 
 

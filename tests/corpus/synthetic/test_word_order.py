@@ -36,7 +36,7 @@ def test_splits_share_no_pair_and_a_seed_gives_the_same_again():
 
 
 def test_what_is_not_there_is_refused():
-    with pytest.raises(ConfigError, match="has 384 pairs, but 500 were asked for"):
+    with pytest.raises(ConfigError, match="has 384 pairs, but 500 were requested"):
         word_order("test", 500)
     with pytest.raises(UnknownName, match="split"):
         word_order("tests")

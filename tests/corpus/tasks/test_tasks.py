@@ -104,8 +104,8 @@ def test_examples_follow_from_seed_split_and_number_alone(name):
 @given(train=st.integers(1, 50), test=st.integers(2, 80))
 def test_parity_is_tested_on_lengths_that_were_never_trained(train, test):
     task = make("parity", train_length=train, test_length=test)
-    trained = {int(place) + 1 for place in np.flatnonzero(task.examples("train", 0, 2).asked[0])}
-    judged = {int(place) + 1 for place in np.flatnonzero(task.examples("test", 0, 2).asked[0])}
+    trained = {int(place) + 1 for place in np.flatnonzero(task.examples("train", 0, 2).mask[0])}
+    judged = {int(place) + 1 for place in np.flatnonzero(task.examples("test", 0, 2).mask[0])}
     assert trained == set(range(1, train + 1))
     assert judged == set(range(train + 1, max(test, train + 1) + 1))
 
@@ -179,7 +179,7 @@ def test_a_claim_about_two_needs_a_clear_lead_in_the_direction_of_the_measure():
 @pytest.mark.parametrize(
     ("name", "settings", "remedy"),
     [
-        ("recall", {"pairs": 9, "keys": 8}, "as many different keys"),
+        ("recall", {"pairs": 9, "keys": 8}, "as many distinct keys"),
         ("selective-copying", {"length": 3, "content": 4}, "raise length"),
     ],
 )

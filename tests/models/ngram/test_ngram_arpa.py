@@ -161,11 +161,11 @@ def test_any_token_can_be_written_as_a_word(word: str) -> None:
         (lambda text: text.replace("\\end\\", ""), "ends before"),
         (lambda text: "hello\n", "ends before"),
         (lambda text: "\\data\\\n\\end\\\n", "no section"),
-        (lambda text: text.replace("ngram 2=", "engram 2="), "no size was told"),
+        (lambda text: text.replace("ngram 2=", "engram 2="), "no count given"),
         (lambda text: text.replace("\t", " "), "line 7: .*is not `log10 TAB words"),
         (lambda text: text.replace("\ta b\t", "\ta b c\t"), r"'a b c' is not 2 words"),
         (lambda text: text.replace("\ta b c", "\tc b c"), r"context of 'c b c'"),
-        (lambda text: text.replace("\ta b c", "\t<s> a b"), "stands twice"),
+        (lambda text: text.replace("\ta b c", "\t<s> a b"), "duplicate n-gram"),
         (lambda text: text[: len(text) // 2], "is not `log10 TAB words|ends before"),
     ],
 )

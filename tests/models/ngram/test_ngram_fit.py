@@ -13,20 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ngram_cases import EOS, SMOOTHINGS, fitted, regular, stored
 
-from elman.batches import Lanes, TokenStore
+from elman.batches import ParallelStreams, TokenStore
 from elman.corpus.document import Document
 from elman.errors import ConfigError
 from elman.evaluation import evaluate
 from elman.generation import GenerationConfig
 from elman.generation.stream import generate_tokens
 from elman.models.ngram import NGram, NGramConfig
-from elman.models.ngram.sorting import ranked
+from elman.models.ngram.sorting import sort_with_permutation
 from elman.ops import taps
 from elman.runs import Checkpoint
-from elman.runs.checkpoint import Shelf
+from elman.runs.checkpoint import CheckpointFolder
 from elman.tokenizers import train_tokenizer
 from elman.training import TrainingConfig
-from elman.training.fit_counts import Counting
+from elman.training.fit_counts import CountTrainer
 
 STRANGE = {
     "one token": [[1]],
@@ -81,9 +81,9 @@ def test_a_checkpoint_holds_the_model(tmp_path: Path) -> None:
     """Planted: an infinite log-probability in a table."""
     for smoothing in SMOOTHINGS:
         model = fitted(regular(), order=3, smoothing=smoothing)
-        Shelf(tmp_path / smoothing).save(Checkpoint(1, model.state_dict()))
+        CheckpointFolder(tmp_path / smoothing).save(Checkpoint(1, model.state_dict()))
         again = NGram(model.config, model.vocab_size)
-        again.load_state_dict(Shelf(tmp_path / smoothing).load().weights)
+        again.load_state_dict(CheckpointFolder(tmp_path / smoothing).load().weights)
         tokens = torch.tensor([[EOS, 1, 2, 3, 5]])
         assert torch.equal(again(tokens)[0], model(tokens)[0])
         assert again.facts() == model.facts()
@@ -101,10 +101,10 @@ def test_weights_of_another_model_are_refused() -> None:
     ("settings", "message"),
     [
         ({"order": 0}, "order"),
-        ({"prune": [2, 3]}, "begins with 1"),
-        ({"prune": [1, 3, 2]}, "never falls"),
-        ({"prune": []}, "begins with 1"),
-        ({"discount": 0.5}, "discount is for smoothing absolute or kneser-ney"),
+        ({"prune": [2, 3]}, "must start with 1"),
+        ({"prune": [1, 3, 2]}, "not decrease"),
+        ({"prune": []}, "must start with 1"),
+        ({"discount": 0.5}, "discount applies to smoothing absolute or kneser-ney"),
         ({"smoothing": "kneserney"}, "smoothing"),
         ({"add_k": 0}, "add_k"),
     ],
@@ -130,8 +130,10 @@ def test_counting_reports_as_training_does(tmp_path: Path) -> None:
     """Start, notes, validation, save, end; and a run that had come to its end only says so."""
     store, tokenizer = store_of(["a b c", "a b", "c a b"], tmp_path)
     model = NGram(NGramConfig(order=2), tokenizer.vocab_size)
-    batches = Lanes(store, 1, 8)
-    fit = Counting(model, batches, TrainingConfig(), validate=lambda: evaluate(model, batches, store.facts, "").loss)
+    batches = ParallelStreams(store, 1, 8)
+    fit = CountTrainer(
+        model, batches, TrainingConfig(), validate=lambda: evaluate(model, batches, store.facts, "").loss
+    )
     reports = list(fit)
     kinds = [report.kind for report in reports if report.kind != "note"]
     assert kinds == ["start", "validation", "save", "end"]
@@ -140,14 +142,16 @@ def test_counting_reports_as_training_does(tmp_path: Path) -> None:
     assert validation.values["valid_loss"] < math.log(tokenizer.vocab_size)
     assert (validation.step, validation.tokens) == (1, store.facts.tokens)
     assert fit.ended == reports[-1].values["reason"] == "everything is counted"
-    again = Counting(model, batches, TrainingConfig())
+    again = CountTrainer(model, batches, TrainingConfig())
     assert again.restore(fit.tensors(), fit.facts())
     assert [report.kind for report in again] == ["start", "save", "end"]
 
 
 def test_counting_can_be_interrupted_and_then_keeps_nothing(tmp_path: Path) -> None:
     store, tokenizer = store_of(["a b c"], tmp_path)
-    fit = Counting(NGram(NGramConfig(order=3), tokenizer.vocab_size), Lanes(store, 1, 8), TrainingConfig())
+    fit = CountTrainer(
+        NGram(NGramConfig(order=3), tokenizer.vocab_size), ParallelStreams(store, 1, 8), TrainingConfig()
+    )
     kinds = []
     for report in fit:
         kinds.append(report.kind)
@@ -160,7 +164,7 @@ def test_counting_can_be_interrupted_and_then_keeps_nothing(tmp_path: Path) -> N
 def test_an_impossible_validation_is_no_improvement(tmp_path: Path) -> None:
     store, tokenizer = store_of(["a b c"], tmp_path)
     model = NGram(NGramConfig(order=2, smoothing="maximum-likelihood"), tokenizer.vocab_size)
-    fit = Counting(model, Lanes(store, 1, 8), TrainingConfig(), validate=lambda: math.inf)
+    fit = CountTrainer(model, ParallelStreams(store, 1, 8), TrainingConfig(), validate=lambda: math.inf)
     assert [report.values["improved"] for report in fit if report.kind == "validation"] == [False]
 
 
@@ -184,7 +188,7 @@ def test_large_vocabularies_have_room(kind: Any) -> None:
 def test_keys_are_ranked_with_their_places(keys: list[int]) -> None:
     """Planted: places packed beside keys that leave no room for them."""
     numbers = np.array(keys, dtype=np.int64)
-    rising, places = ranked(numbers)
+    rising, places = sort_with_permutation(numbers)
     assert rising.tolist() == sorted(keys)
     assert numbers[places].tolist() == sorted(keys)
     assert sorted(places.tolist()) == list(range(len(keys)))
@@ -216,5 +220,5 @@ def test_published_perplexities_are_met(
     assert model.facts()["bytes_per_ngram"] <= 16
     for split, perplexity in expected.items():
         held_out, _ = store_of(lines[split], tmp_path / split, tokenizer=tokenizer)
-        found = evaluate(model, Lanes(held_out, 1, 20_000), held_out.facts, "")
+        found = evaluate(model, ParallelStreams(held_out, 1, 20_000), held_out.facts, "")
         assert found.perplexity == pytest.approx(perplexity, rel=1e-3)

@@ -1,4 +1,4 @@
-"""Labelled texts: tokenizer and labels learned from training data, and classifiers built for them."""
+"""LabelledText texts: tokenizer and labels learned from training data, and classifiers built for them."""
 
 from collections.abc import Iterator
 from typing import Any

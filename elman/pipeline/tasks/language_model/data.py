@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from elman.batches import Documents, Lanes, Stream, TokenStore
+from elman.batches import Documents, ParallelStreams, Stream, TokenStore
 from elman.errors import DataError
 from elman.models import MODELS, is_masked
 from elman.pipeline.tasks.base import Models, PreparedData, TaskData, data_changed
@@ -114,7 +114,7 @@ class LanguageData(TaskData):
 
     def evaluation_batches(
         self, prepared: PreparedData, split: str, recipe: "Recipe", quick: bool = False
-    ) -> tuple[Lanes | Documents, str]:
+    ) -> tuple[ParallelStreams | Documents, str]:
         """Every token of a split once, and a sentence on the context it has. `quick` trades context for speed."""
         store, settings, corpus = prepared.stores[split], recipe.evaluation, prepared.corpus
         masked = is_masked(MODELS[recipe.model.type])  # type: ignore[attr-defined]
@@ -127,13 +127,15 @@ class LanguageData(TaskData):
             return batches, f"each {corpus.unit} on its own{cut}"
         if masked:
             lanes = max(1, min(settings.batch_size, store.facts.tokens // length))  # changes speed only
-            return Lanes(store, lanes, length), f"pieces of {length} tokens, each on its own, both sides in sight"
+            return ParallelStreams(
+                store, lanes, length
+            ), f"pieces of {length} tokens, each on its own, both sides in sight"
         lanes = settings.lanes
         if quick:
             longest = store.facts.tokens // (8 * recipe.training.sequence_length)
             lanes = max(1, min(recipe.training.batch_size, longest))
         pieces = "" if lanes == 1 else f", cut into {lanes} lanes that each start afresh"
-        return Lanes(store, lanes, settings.sequence_length), f"one stream, state carried over{pieces}"
+        return ParallelStreams(store, lanes, settings.sequence_length), f"one stream, state carried over{pieces}"
 
 
 class LanguageModels(Models):

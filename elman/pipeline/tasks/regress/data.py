@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from elman.corpus import Labelled, LabelledCorpus
+from elman.corpus import LabelledCorpus, LabelledText
 from elman.corpus.records import as_text
 from elman.errors import DataError
 from elman.pipeline.tasks.files import read_json, save_json
@@ -52,7 +52,7 @@ class TargetScale:
     texts: int
 
     @classmethod
-    def of(cls, texts: Iterable[Labelled]) -> "TargetScale":
+    def of(cls, texts: Iterable[LabelledText]) -> "TargetScale":
         source, numbers = None, list[float]()
         for text in texts:
             source = text.source
@@ -62,7 +62,7 @@ class TargetScale:
             raise DataError(f"{found} in {len(numbers)} texts: there is nothing to tell apart", file=source)
         return cls(float(np.mean(numbers)), float(np.std(numbers)), len(numbers))
 
-    def target(self, text: Labelled) -> float:
+    def target(self, text: LabelledText) -> float:
         return (_number(text) - self.mean) / self.std
 
     def in_unit(self, standardized: Any) -> Any:
@@ -77,7 +77,7 @@ class TargetScale:
         return cls(**read_json(path))
 
 
-def _number(text: Labelled) -> float:
+def _number(text: LabelledText) -> float:
     return number_of(text.labels[0], text.source, text.line or None)
 
 

@@ -5,7 +5,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from elman.batches.examples import Examples
-from elman.models.text_reader import TextReader, TextReaderConfig, at_least_float32
+from elman.layers.base import at_least_float32
+from elman.models.text_reader import TextReader, TextReaderConfig
 from elman.pipeline.tasks.base import Models
 from elman.pipeline.tasks.regress.data import RegressData
 from elman.registry import Registry
@@ -34,7 +35,7 @@ class Regressor(TextReader):
     def batch_loss(self, batch: Examples, state: State | None = None) -> tuple[Tensor, None]:
         """Squared error of the standardized number, summed over texts (over positions with `every_token`)."""
         text, truth = batch.ragged("text"), batch.plain("label")
-        logits, truth = self.trained_logits(text, truth)
+        logits, truth = self.training_logits(text, truth)
         found = at_least_float32(logits.squeeze(-1))
         return (found - truth.to(found.dtype)).square().sum(), None
 

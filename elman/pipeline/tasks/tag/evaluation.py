@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elman.evaluation.inference_mode import inference_mode
-from elman.evaluation.tagging import entity_f1, judge_tags
+from elman.evaluation.tagging import entity_f1, score_tags
 from elman.pipeline.tasks.base import EvaluationResult, Measure, PreparedData, ResampledScore
 from elman.pipeline.tasks.examples import ExampleEvaluation, ExampleRace
 from elman.pipeline.tasks.settings import TRANSFORMER, Settings
@@ -34,7 +34,7 @@ class TagEvaluation(ExampleEvaluation):
                 found += self.data.decode(*model.best_tags(batch))
         order = np.argsort(self.data.order(store, recipe))
         gold, found = [gold[place] for place in order], [found[place] for place in order]
-        score = judge_tags(gold, found)
+        score = score_tags(gold, found)
         scores: Settings = {"accuracy": score.accuracy, "accuracy_interval": score.intervals["accuracy"]}
         if entities:
             for name in OF_ENTITIES:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from elman.batches import together
-from elman.corpus import Tagged
+from elman.batches import collate
+from elman.corpus import TaggedSentence
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.inspection.inspected_text import InspectedText
@@ -23,7 +23,7 @@ class TagPrediction(ExamplePrediction):
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
         for sentences in chunks(numbered(lines, words_of)):
-            rows = [self.data.table.encode(Tagged(tuple(words))) for words in sentences]
+            rows = [self.data.table.encode(TaggedSentence(tuple(words))) for words in sentences]
             self.count_long_lines(model, rows)
             tags: list[tuple[str, ...]] = [()] * len(rows)
             chances: list[Any] = [None] * len(rows)
@@ -68,9 +68,9 @@ class TagInspection(Inspection):
         words = words_of(text)
         if not words:
             raise ConfigError(f"{text!r}: has no word to look at")
-        row = self.data.table.encode(Tagged(tuple(words)))
+        row = self.data.table.encode(TaggedSentence(tuple(words)))
 
         def run(copies: int, pads: int = 0) -> Any:
-            return model(together([row] * copies).padded(pads).to(device_of(model)))
+            return model(collate([row] * copies).padded(pads).to(device_of(model)))
 
         return InspectedText(model, run, {"": words}, "tag", self.data.tags.names.__getitem__)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from elman.batches import together
+from elman.batches import collate
 from elman.corpus import PairCorpus, PairDocument
 from elman.errors import MissingExtra
 from elman.evaluation.inference_mode import device_of
 from elman.evaluation.jsonable import jsonable
-from elman.evaluation.translation import judge_translations, paired_bleu, why_no_bleu
+from elman.evaluation.translation import paired_bleu, score_translations, why_no_bleu
 from elman.inspection.attention_map import alignment, attention_hits, draw_map
 from elman.models import EncoderDecoder
 from elman.pipeline.tasks.base import EvaluationResult, PreparedData
@@ -72,7 +72,7 @@ class TranslateEvaluation(ExampleEvaluation):
         changed = recipe.model_copy(update={"search": search})
         answers = self.prediction.predict(model, (source for source, _ in pairs), changed, False)
         outputs, references = [answer["target"] for answer in answers], [target for _, target in pairs]
-        found = judge_translations(outputs, references, bleu=not why_no_bleu(references), samples=samples)
+        found = score_translations(outputs, references, bleu=not why_no_bleu(references), samples=samples)
         scores: Settings = {}
         for name, measure in found.items():
             scores |= {name: measure.value, f"{name}_interval": measure.interval}
@@ -111,7 +111,7 @@ class TranslateEvaluation(ExampleEvaluation):
         rows = [
             {"source": source.encode(pair.text), "target": np.append(target.encode(pair.target), end)} for pair in pairs
         ]
-        batch = together(rows).to(device_of(model))
+        batch = collate(rows).to(device_of(model))
         return alignment(model, batch.ragged("source"), batch.ragged("target"))
 
     def plots(self, model: Any, prepared: PreparedData, recipe: "Recipe", folder: Path) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elman.batches import together
+from elman.batches import collate
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.inspection.inspected_text import InspectedText
@@ -99,7 +99,7 @@ class TranslateInspection(Inspection):
         }
 
         def run(copies: int, pads: int = 0) -> Any:
-            batch = together([{"source": source, "target": written}] * copies).padded(pads).to(device_of(model))
+            batch = collate([{"source": source, "target": written}] * copies).padded(pads).to(device_of(model))
             return model(batch.ragged("source"), batch.ragged("target"))
 
         return InspectedText(model, run, tokens, "next", tokenizer.token, written.tolist(), "encoder.embedding")

@@ -90,7 +90,7 @@ class Replayed:
     def __init__(self, step, device):
         Replayed.made += 1
         self.replay = step
-        for _ in range(cuda_graph.WARM):
+        for _ in range(cuda_graph.WARMUP_STEPS):
             step()
 
 
@@ -104,7 +104,7 @@ def test_a_graph_is_made_once_for_texts_of_a_kind(fake, monkeypatch):
     for rows in (1, 2, 4):
         written(model, {}, prompts=[()] * rows, engine="captured")
     assert Replayed.made == 4
-    assert len(cuda_graph._free[model]) == cuda_graph.KEPT
+    assert len(cuda_graph._idle[model]) == cuda_graph.CACHED_GRAPHS
     model.head.weight.data = model.head.weight.data.neg()  # elsewhere, where no graph would look
     assert written(model, {}, engine="captured") == written(model, {}, engine="torch")
 
@@ -151,7 +151,7 @@ def test_broken_logits_are_told_as_torch_tells_them(step, temperature):
         config = GenerationConfig(temperature=temperature, seed=1, engine=kind, stop_at_end=False)
         steps = generate_tokens(Fragile(step, 1), [[]] * 3, config, EOS)
         before = []
-        with pytest.raises(ElmanError, match="broken in row 1: 1 NaN and 0 inf among 9") as error:
+        with pytest.raises(ElmanError, match="invalid logits in row 1: 1 NaN and 0 inf among 9") as error:
             before.extend(steps)
         told.append((before, str(error.value)))
     assert told[0] == told[1]
@@ -194,27 +194,29 @@ class Counting(nn.Module):
 def test_a_step_that_needs_the_host_stays_with_torch_and_says_why(disturb, reason):
     model = Counting(disturb)
     assert cuda_graph.obstacle(Counting(lambda token, state: state + token.unsqueeze(1))) == ""
-    with pytest.raises(ConfigError, match=f"captured cannot run: .*({reason}).*; take auto or torch"):
+    with pytest.raises(ConfigError, match=f"captured cannot run: .*({reason}).*; use auto or torch"):
         explain(model, GenerationConfig(engine="captured"))
     assert engine._captured(model, GenerationConfig()).name == "torch"
 
 
 def test_auto_takes_it_on_a_gpu(fake, monkeypatch):
     model = LanguageModel(StackConfig.make({"hidden_size": 4}), 7)
-    assert explain(model, GenerationConfig(engine="captured")).startswith("captured: steps as for a graph, but one by")
-    assert explain(model).startswith("torch: for fewer than")
+    assert explain(model, GenerationConfig(engine="captured")).startswith(
+        "captured: the steps of a CUDA graph, run one by"
+    )
+    assert explain(model).startswith("torch: compilation does not pay off")
     monkeypatch.setattr(engine, "device_of", lambda model: torch.device("cuda"))
     assert explain(model) == "captured: a CUDA graph of a step"
     assert explain(model, rows=64) == "captured: a CUDA graph of a step"
     few = GenerationConfig(max_tokens=CHUNK - 1)
-    assert explain(model, few) == f"torch: for fewer than {CHUNK} tokens capturing does not pay"
-    assert explain(model, GenerationConfig(engine="torch")) == "torch: as asked"
+    assert explain(model, few) == f"torch: capturing does not pay off for fewer than {CHUNK} tokens"
+    assert explain(model, GenerationConfig(engine="torch")) == "torch: as requested"
     with pytest.raises(ConfigError, match="native cannot run: the model is on cuda"):
         explain(model, GenerationConfig(engine="native"))
     with record("*"):
         assert explain(model) == "torch: a recorder is listening"
         model.step(torch.tensor([1]), model.initial_state(1))
-    assert explain(fake.TableModel(torch.zeros(3, 3))) == "torch: the model is not a network"
+    assert explain(fake.TableModel(torch.zeros(3, 3))) == "torch: the model is not a torch module"
 
 
 def test_parts_of_a_state_may_change_places():
@@ -240,13 +242,13 @@ def test_a_graph_sees_weights_that_change_and_goes_with_its_model(fake):
     model = fake.TinyModel(sharpness=1.0).cuda()
     first = written(model, {}, engine="captured")
     assert [*map(tokens_of, first)] == [*map(tokens_of, written(model, {}, engine="torch"))]
-    (stepper,) = cuda_graph._free[model].values()
+    (stepper,) = cuda_graph._idle[model].values()
     with torch.no_grad():
         model.head.weight.neg_()
     again = written(model, {}, engine="captured")
     assert again != first
     assert [*map(tokens_of, again)] == [*map(tokens_of, written(model, {}, engine="torch"))]
-    assert list(cuda_graph._free[model].values()) == [stepper]
+    assert list(cuda_graph._idle[model].values()) == [stepper]
     gone = weakref.ref(model)
     del model
     gc.collect()

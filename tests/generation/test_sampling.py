@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from elman.config import commented_yaml
 from elman.errors import ConfigError
-from elman.generation.sampling import NOTHING, GenerationConfig, choose, penalize, random_stream, sample, shape_logits
+from elman.generation.sampling import (
+    NO_TOKEN,
+    GenerationConfig,
+    penalize,
+    process_logits,
+    random_stream,
+    sample,
+    sample_tokens,
+)
 from elman.ops.host_sync import without_host_sync
 
 rows_of_logits = st.integers(2, 30).flatmap(
@@ -33,19 +41,19 @@ def by_rank(row):
 
 @given(rows_of_logits)
 def test_temperature_zero_takes_the_largest(logits):
-    tokens = choose(torch.tensor(logits), GenerationConfig(temperature=0), [])
+    tokens = sample_tokens(torch.tensor(logits), GenerationConfig(temperature=0), [])
     assert tokens.tolist() == [by_rank(row)[0] for row in logits]
 
 
 @given(rows_of_logits, st.integers(1, 40))
 def test_top_k_keeps_exactly_k_and_the_lower_ids_among_equals(logits, k):
-    shaped = shape_logits(torch.tensor(logits), GenerationConfig(top_k=k))
+    shaped = process_logits(torch.tensor(logits), GenerationConfig(top_k=k))
     assert kept(shaped) == [set(by_rank(row)[:k]) for row in logits]
 
 
 @given(rows_of_logits, st.floats(0.01, 0.99), st.integers(0, 8))
 def test_top_p_keeps_the_fewest_tokens_that_reach_p(logits, p, k):
-    shaped = shape_logits(torch.tensor(logits), GenerationConfig(top_p=p, top_k=k))
+    shaped = process_logits(torch.tensor(logits), GenerationConfig(top_p=p, top_k=k))
     for row, found in zip(logits, kept(shaped), strict=True):
         ranked = by_rank(row)[: k or None]
         weights = [math.exp(row[token]) for token in ranked]
@@ -61,26 +69,26 @@ def test_where_nobody_may_look_the_distribution_is_the_same(logits, p, k, temper
     """Planted: one token fewer in the nucleus; the largest of too few."""
     logits, config = torch.tensor(logits), GenerationConfig(top_k=k, top_p=p, temperature=temperature)
     logits[:, 1] = -torch.inf
-    expected = shape_logits(logits, config)
+    expected = process_logits(logits, config)
     with without_host_sync():
-        assert torch.equal(shape_logits(logits, config), expected)
+        assert torch.equal(process_logits(logits, config), expected)
 
 
 def test_top_p_sees_beyond_its_first_look_at_a_large_vocabulary():
-    shaped = shape_logits(torch.zeros(1, 5000), GenerationConfig(top_p=0.5))
+    shaped = process_logits(torch.zeros(1, 5000), GenerationConfig(top_p=0.5))
     assert kept(shaped) == [set(range(2500))]
     sharp = torch.zeros(2, 5000)
     sharp[1, 4999] = 100.0
-    assert [len(row) for row in kept(shape_logits(sharp, GenerationConfig(top_p=0.5)))] == [2500, 1]
+    assert [len(row) for row in kept(process_logits(sharp, GenerationConfig(top_p=0.5)))] == [2500, 1]
 
 
 def test_a_mass_that_is_exactly_p_is_enough():
-    assert kept(shape_logits(torch.log(torch.tensor([[0.5, 0.4, 0.1]])), GenerationConfig(top_p=0.9))) == [{0, 1}]
+    assert kept(process_logits(torch.log(torch.tensor([[0.5, 0.4, 0.1]])), GenerationConfig(top_p=0.9))) == [{0, 1}]
 
 
 def test_temperature_divides_the_logits():
     logits = torch.randn(3, 11, generator=torch.Generator().manual_seed(1))
-    shaped = shape_logits(logits, GenerationConfig(temperature=0.7))
+    shaped = process_logits(logits, GenerationConfig(temperature=0.7))
     assert torch.allclose(shaped.softmax(-1), (logits.double() / 0.7).softmax(-1))
 
 
@@ -89,7 +97,7 @@ def test_a_vanishing_temperature_is_greedy(temperature):
     logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(2)) * 30
     streams = [random_stream(0, row) for row in range(4)]
     for _ in range(20):
-        assert torch.equal(choose(logits, GenerationConfig(temperature=temperature), streams), logits.argmax(-1))
+        assert torch.equal(sample_tokens(logits, GenerationConfig(temperature=temperature), streams), logits.argmax(-1))
 
 
 @given(rows_of_logits, st.floats(0.5, 3.0), st.data())
@@ -97,7 +105,7 @@ def test_the_penalty_divides_positive_and_multiplies_negative_logits_of_recent_t
     vocab = len(logits[0])
     recent = data.draw(
         st.lists(
-            st.lists(st.integers(NOTHING, vocab - 1), min_size=5, max_size=5),
+            st.lists(st.integers(NO_TOKEN, vocab - 1), min_size=5, max_size=5),
             min_size=len(logits),
             max_size=len(logits),
         )
@@ -116,9 +124,9 @@ def test_frequencies_match_the_distribution(options):
     config = GenerationConfig(**options)
     logits = torch.tensor([1.0, 0.2, -0.5, 2.0, -3.0, 0.0, 1.0, -1.0])
     draws = 20_000
-    expected = shape_logits(logits.unsqueeze(0), config).softmax(-1)[0] * draws
+    expected = process_logits(logits.unsqueeze(0), config).softmax(-1)[0] * draws
     streams = [random_stream(7, row) for row in range(draws)]
-    counts = choose(logits.expand(draws, -1), config, streams).bincount(minlength=len(logits)).double()
+    counts = sample_tokens(logits.expand(draws, -1), config, streams).bincount(minlength=len(logits)).double()
     possible = expected > 0
     assert not counts[~possible].any()
     chi_square = ((counts - expected) ** 2 / expected)[possible].sum()
@@ -153,9 +161,9 @@ def test_each_row_has_its_own_random_stream():
 def test_a_row_chooses_the_same_in_any_company(rows, row):
     logits = torch.randn(6, 40, generator=torch.Generator().manual_seed(5))
     config = GenerationConfig(top_p=0.9, top_k=20)
-    alone = choose(logits[row : row + 1], config, [random_stream(1, row)])
+    alone = sample_tokens(logits[row : row + 1], config, [random_stream(1, row)])
     others = sorted({row, *range(rows)})
-    together = choose(logits[others], config, [random_stream(1, other) for other in others])
+    together = sample_tokens(logits[others], config, [random_stream(1, other) for other in others])
     assert together[others.index(row)] == alone[0]
 
 
@@ -193,5 +201,5 @@ def test_drawing_does_not_touch_the_logits():
     logits = torch.randn(2, 9, generator=torch.Generator().manual_seed(1))
     before = logits.clone()
     config = GenerationConfig(top_k=3, top_p=0.5, repetition_penalty=2.0, temperature=0.5)
-    choose(logits, config, [np.random.default_rng(0)] * 2, torch.tensor([[1], [2]]))
+    sample_tokens(logits, config, [np.random.default_rng(0)] * 2, torch.tensor([[1], [2]]))
     assert torch.equal(logits, before)

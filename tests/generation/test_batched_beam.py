@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elman.batches import Ragged
-from elman.generation import BeamConfig, beam_search, search_all, search_each
+from elman.generation import BeamConfig, beam_search, beam_search_all, beam_search_batches
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 
 EOS = 0
@@ -33,7 +33,7 @@ def test_batches_give_what_each_source_gives_alone(decoder: dict[str, Any], batc
     """In the order given. Planted: results in the order of the batches; limits by the longest source of a batch; the
     source of another row after a row has left."""
     given, config = model(**decoder), BeamConfig(beam_size=3, max_tokens=15, length_ratio=2, length_extra=1)
-    found = search_all(given, SOURCES, EOS, config, batch_size=batch_size)
+    found = beam_search_all(given, SOURCES, EOS, config, batch_size=batch_size)
     for source, row in zip(SOURCES, found, strict=True):
         ragged = Ragged(torch.tensor([source]), torch.tensor([len(source)]))
         state = given.eval().start(ragged)
@@ -46,7 +46,7 @@ def test_batches_give_what_each_source_gives_alone(decoder: dict[str, Any], batc
 
 
 def test_each_comes_with_its_number_longest_first() -> None:
-    numbers = [number for number, _ in search_each(model(), SOURCES, EOS, SHORT, batch_size=2)]
+    numbers = [number for number, _ in beam_search_batches(model(), SOURCES, EOS, SHORT, batch_size=2)]
     assert sorted(numbers) == list(range(len(SOURCES)))
     lengths = [len(SOURCES[number]) for number in numbers]
     assert lengths == sorted(lengths, reverse=True)
@@ -54,6 +54,6 @@ def test_each_comes_with_its_number_longest_first() -> None:
 
 def test_an_empty_source_and_no_source_at_all_are_answered() -> None:
     given = model()
-    assert len(search_all(given, [[], [1]], EOS, SHORT)) == 2
-    assert len(search_all(given, [[]], EOS, SHORT)) == 1
-    assert search_all(given, [], EOS) == []
+    assert len(beam_search_all(given, [[], [1]], EOS, SHORT)) == 2
+    assert len(beam_search_all(given, [[]], EOS, SHORT)) == 1
+    assert beam_search_all(given, [], EOS) == []

@@ -8,7 +8,7 @@ import torch
 
 from elman.errors import ConfigError
 from elman.generation import GenerationConfig, StreamScorer
-from elman.generation.engine import AT_ONCE, WORTH, explain
+from elman.generation.engine import MAX_BYTES_OF_STEPS, MIN_TOKENS_TO_COMPILE, explain
 from elman.models import LanguageModel, StackConfig
 from elman.ops.state import tensors
 from elman.ops.taps import record, tap
@@ -53,10 +53,12 @@ def test_eight_bits_are_almost_as_surprised():
 
 def test_short_lines_are_stepped_through_and_long_ones_read_at_once():
     model = model_of("lstm")
-    few = AT_ONCE // (4 * sum(part.numel() for part in model.parameters()) + 2 * 12 * 4)
-    assert explain(model, known=few + 1) == "torch: all tokens of a long line share one reading of the weights"
-    assert explain(model, known=1) == f"torch: for fewer than {WORTH} tokens compiling does not pay"
-    for _ in range(WORTH // 20):
+    few = MAX_BYTES_OF_STEPS // (4 * sum(part.numel() for part in model.parameters()) + 2 * 12 * 4)
+    assert explain(model, known=few + 1) == "torch: a parallel forward pass over a long line reads the weights once"
+    assert (
+        explain(model, known=1) == f"torch: compilation does not pay off for fewer than {MIN_TOKENS_TO_COMPILE} tokens"
+    )
+    for _ in range(MIN_TOKENS_TO_COMPILE // 20):
         last = explain(model, known=20)
     assert last.startswith("native")
     assert explain(model, known=few + 1).startswith("torch")
@@ -75,7 +77,10 @@ def test_each_reason_is_told_once():
 def test_recording_goes_through_torch_and_refuses_machine_code():
     model = model_of("rnn")
     with record("*") as _:
-        assert explain(model, GenerationConfig(max_tokens=WORTH), known=5) == "torch: a recorder is listening"
-        with pytest.raises(ConfigError, match="native cannot run: a recorder is listening"):
+        assert (
+            explain(model, GenerationConfig(max_tokens=MIN_TOKENS_TO_COMPILE), known=5)
+            == "torch: activations are being recorded"
+        )
+        with pytest.raises(ConfigError, match="native cannot run: activations are being recorded"):
             explain(model, GenerationConfig(engine="native"), known=5)
         tap("something", torch.zeros(1, 1))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.generation.minimum_bayes_risk import edit_similarity, minimum_bayes_risk, usual_similarity
+from elman.generation.minimum_bayes_risk import default_similarity, edit_similarity, minimum_bayes_risk
 
 texts = st.lists(st.text("ab ", max_size=6), min_size=1, max_size=6)
 
@@ -45,15 +45,15 @@ def test_similarity_by_edits_is_symmetric_between_0_and_1_and_1_for_equals_only(
 
 
 def test_without_sacrebleu_edits_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual_similarity.cache_clear()
+    default_similarity.cache_clear()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "sacrebleu.metrics", None)
-        assert usual_similarity() is edit_similarity
-    usual_similarity.cache_clear()
+        assert default_similarity() is edit_similarity
+    default_similarity.cache_clear()
 
 
 def test_with_sacrebleu_its_chrf_is_taken() -> None:
     sacrebleu = pytest.importorskip("sacrebleu")
-    usual_similarity.cache_clear()
+    default_similarity.cache_clear()
     expected = sacrebleu.sentence_chrf("the cat sat", ["a cat sat"]).score / 100
-    assert usual_similarity()("the cat sat", "a cat sat") == pytest.approx(expected)
+    assert default_similarity()("the cat sat", "a cat sat") == pytest.approx(expected)
