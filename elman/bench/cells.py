@@ -28,8 +28,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 def multiplications(cell: Any) -> int:
     """Of one row in one step, the input's product included."""
     made = compiled_cpp.plan(cell)
-    assert isinstance(made, compiled_cpp.Plan)
-    past = sum(len(node.args) for node in made.step.nodes if node.op == "product")
+    assert isinstance(made, compiled_cpp.SequencePlan)
+    past = sum(len(node.args) for node in made.step.nodes if node.op == "matmul")
     return cell.from_input.weight.numel() + past * cell.hidden_size**2
 
 

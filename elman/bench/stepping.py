@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from elman.bench.harness import compare, interleaved, show
-from elman.compiler.cpu.step import Program, Runner, compile_step
+from elman.compiler.cpu.step import CompiledStep, Runner, compile_step
 from elman.generation.sampling import GenerationConfig, random_stream, sample
 from elman.generation.stream import generate_tokens
 from elman.layers import LAYERS
@@ -106,7 +106,7 @@ def model_variants(size: int) -> tuple[dict[str, Any], str]:
     return runs, "torch nn.LSTM, multinomial"
 
 
-def reading(program: Program, times: int) -> Callable[[], Any]:
+def reading(program: CompiledStep, times: int) -> Callable[[], Any]:
     """The least that steps can take: a look at each byte of the packed weights."""
     numbers = torch.zeros_like(program.arena[: program.arena.nbytes // 64 * 64]).view(torch.float32)
     return lambda: [numbers.sum() for _ in range(times)]

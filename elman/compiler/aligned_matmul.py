@@ -1,27 +1,29 @@
-"""Products of all steps at once whose rows begin where a GPU reads many numbers at once: else they take several times
-as long (1150 units: 1.05 instead of 0.27 µs a step)."""
+"""Matmuls of all steps at once with rows padded to 16 bytes, since a GPU is several times slower on unaligned rows.
+
+At 1150 units: 1.05 µs a step without, 0.27 µs with padding.
+"""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-AT_ONCE = 8  # numbers of 16 bytes, or half as many
+ALIGNMENT = 8  # elements: 16 bytes in half precision
 
 
 def misaligned(x: Tensor) -> bool:
-    return x.shape[-1] % AT_ONCE > 0
+    return x.shape[-1] % ALIGNMENT > 0
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`F.linear`, with what is multiplied filled up by zeros."""
-    return F.linear(_filled(x), _filled(weight), bias)
+    """`F.linear` with zero-padded operands."""
+    return F.linear(_padded(x), _padded(weight), bias)
 
 
-def summed_products(left: Tensor, right: Tensor) -> Tensor:
-    """leftᵀ right: for each pair of columns the sum over all rows."""
-    whole = torch.mm(_filled(left).t(), _filled(right))
-    return whole[: left.shape[1], : right.shape[1]]
+def matmul_transposed(left: Tensor, right: Tensor) -> Tensor:
+    """leftᵀ @ right, with zero-padded operands."""
+    product = torch.mm(_padded(left).t(), _padded(right))
+    return product[: left.shape[1], : right.shape[1]]
 
 
-def _filled(x: Tensor) -> Tensor:
-    return F.pad(x, (0, -x.shape[-1] % AT_ONCE)) if misaligned(x) else x
+def _padded(x: Tensor) -> Tensor:
+    return F.pad(x, (0, -x.shape[-1] % ALIGNMENT)) if misaligned(x) else x

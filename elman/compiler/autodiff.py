@@ -1,180 +1,174 @@
-"""The derivative of a unit program, itself a unit program that walks through time the other way.
+"""Reverse-mode automatic differentiation of a StepIR into another StepIR, which runs backwards in time.
 
-Its state is the adjoint of the state; what it loads is the adjoint of the output and those values of the step that are
-kept; what it gives are the adjoints of drive and products, from which all gradients of matrices follow afterwards, in
-one matrix product over all of time. Adjoints of vectors are summed on the way.
+    forward   step t:  state, drive          ->  next state, output
+    backward  step t:  d_state, d_output,        ->  d_state of step t - 1,
+                       saved values of step t        d_drive, d of each matmul,   (+= d_vectors)
+
+The adjoint IR has the adjoint of the state as its state. It returns the adjoints of the drive and of the matmuls; the
+gradients of all matrices follow from these afterwards, in one GEMM over all rows and steps. Gradients of vectors are
+accumulated on the way.
 """
 
 from collections.abc import Container
 from functools import reduce
 from typing import NamedTuple
 
-from elman.compiler.ir import (
-    CONSTANT,
-    HEARD,
-    LEAVES,
-    ROW,
-    UNITS,
-    Builder,
-    Matrix,
-    Program,
-    reached,
-)
-from elman.compiler.pointwise import adjoints
+from elman.compiler.ir import CONSTANT, CROSS_UNIT, LEAVES, ROW, UNITS, IRBuilder, MatrixBlock, StepIR, dependencies
+from elman.compiler.pointwise import vjp
 
 
 class Adjoint(NamedTuple):
-    """`program` gives the adjoints of `drive` parts, then of `products` (nodes of the step); it sums `vectors`.
+    """`program` returns the adjoints of `drive` parts, then of `matmuls` (nodes of the step); it accumulates `vectors`.
 
-    Its loads are ("output", 0) and ("kept", i), the value of node `kept[i]` of the step.
+    Its loads are ("output", 0) and ("saved", i), the value of node `saved[i]` of the step.
     """
 
-    program: Program
+    program: StepIR
     drive: tuple[int, ...]
-    products: tuple[int, ...]
+    matmuls: tuple[int, ...]
     vectors: tuple[tuple[str, int], ...]
-    kept: tuple[int, ...]
+    saved: tuple[int, ...]
 
 
-def derive(program: Program, dear: Container[str] = ()) -> Adjoint:
-    """Reverse mode, node by node from the last to the first. Results of `dear` operations are never computed again."""
-    reverse = _Reverse(program, dear)
-    (output,) = program.given
-    reverse.receive(output, reverse.builder.node("load", detail=("output", 0, UNITS)))
-    for part, node in enumerate(program.carried):
-        reverse.receive(node, reverse.builder.node("state", detail=(part,)))
+def differentiate(program: StepIR, expensive: Container[str] = ()) -> Adjoint:
+    """The adjoint of a step. Results of `expensive` operations are saved, never recomputed."""
+    reverse = _ReverseMode(program, expensive)
+    (output,) = program.outputs
+    reverse.accumulate(output, reverse.builder.node("load", detail=("output", 0, UNITS)))
+    for part, node in enumerate(program.next_state):
+        reverse.accumulate(node, reverse.builder.node("state", detail=(part,)))
     for index in reversed(range(len(program.nodes))):
-        reverse.pass_on(index)
+        reverse.propagate(index)
     return reverse.result()
 
 
-class _Reverse:
-    def __init__(self, program: Program, dear: Container[str]):
-        self.program, self.dear = program, dear
-        self.kinds = program.kinds()
-        self.builder = Builder(program.size)
-        self.received: dict[int, int] = {}
-        self.from_units: dict[int, int] = {}  # what a number shared by all units receives from each of them
-        self.heard: dict[int, list[tuple[int, Matrix]]] = {}  # adjoints of products that took this node's value
-        self.done: dict[int, int] = {}
+class _ReverseMode:
+    def __init__(self, program: StepIR, expensive: Container[str]):
+        self.program, self.expensive = program, expensive
+        self.shapes = program.shapes()
+        self.builder = IRBuilder(program.size)
+        self.partial: dict[int, int] = {}  # node -> sum of the adjoints that reached it so far
+        self.unreduced: dict[
+            int, int
+        ] = {}  # the same for a ROW node read by UNITS nodes: still to be summed over units
+        self.by_matmul: dict[int, list[tuple[int, MatrixBlock]]] = {}  # node -> adjoints of matmuls that read it
+        self.final: dict[int, int] = {}  # node -> its adjoint
 
-    def receive(self, index: int, adjoint: int, kind: str = UNITS) -> None:
-        """Adjoints of one node add up; `kind` is that of the value which they come from."""
-        if self.kinds[index] == CONSTANT:
+    def accumulate(self, index: int, adjoint: int, shape: str = UNITS) -> None:
+        """Adds to the adjoint of a node; `shape` is that of the node which read it."""
+        if self.shapes[index] == CONSTANT:
             return
-        before = self.from_units if self.kinds[index] == ROW and kind != ROW else self.received
-        before[index] = self.builder.add(before[index], adjoint) if index in before else adjoint
+        sums = self.unreduced if self.shapes[index] == ROW and shape != ROW else self.partial
+        sums[index] = self.builder.add(sums[index], adjoint) if index in sums else adjoint
 
     def adjoint(self, index: int) -> int | None:
-        """All that was received, by way of products and from all units too."""
-        found = [self.received[index]] if index in self.received else []
-        if index in self.heard:
-            args, matrices = zip(*self.heard[index], strict=True)
-            found.append(self.builder.node("product", *args, detail=tuple(matrices)))
-        if index in self.from_units:
-            found.append(self.builder.total(self.from_units[index]))
-        return reduce(self.builder.add, found) if found else None
+        """The sum of all adjoints that reached a node; those through matmuls become one matmul."""
+        terms = [self.partial[index]] if index in self.partial else []
+        if index in self.by_matmul:
+            args, blocks = zip(*self.by_matmul[index], strict=True)
+            terms.append(self.builder.node("matmul", *args, detail=tuple(blocks)))
+        if index in self.unreduced:
+            terms.append(self.builder.sum_units(self.unreduced[index]))
+        return reduce(self.builder.add, terms) if terms else None
 
-    def pass_on(self, index: int) -> None:
-        node = self.program.nodes[index]
-        found = self.adjoint(index)
-        if found is None:
+    def propagate(self, index: int) -> None:
+        """Sends the adjoint of a node on to its arguments."""
+        node, adjoint = self.program.nodes[index], self.adjoint(index)
+        if adjoint is None:
             return
-        builder = self.builder
-        if node.op == "product":
-            found = builder.spread(found)
-            for arg, matrix in zip(node.args, node.detail, strict=True):
-                self.heard.setdefault(arg, []).append((found, matrix.transposed()))
-        elif node.op == "total":
-            self.receive(node.args[0], found, ROW)
+        if node.op == "matmul":
+            adjoint = self.builder.broadcast(adjoint)
+            for arg, block in zip(node.args, node.detail, strict=True):
+                self.by_matmul.setdefault(arg, []).append((adjoint, block.transposed()))
+        elif node.op == "sum":
+            self.accumulate(node.args[0], adjoint, ROW)
         elif node.op not in LEAVES:
             args = tuple(self.value(arg) for arg in node.args)
-            for arg, part in zip(node.args, adjoints(builder, node.op, args, self.value(index), found), strict=True):
+            for arg, part in zip(node.args, vjp(self.builder, node.op, args, self.value(index), adjoint), strict=True):
                 if part is not None:
-                    self.receive(arg, part, self.kinds[index])
-        self.done[index] = found
+                    self.accumulate(arg, part, self.shapes[index])
+        self.final[index] = adjoint
 
     def value(self, index: int) -> int:
-        """A value of the step, to be replaced by a load or by its own recipe."""
+        """A value of the forward step: a placeholder load, which `_choose_saved` replaces."""
         node = self.program.nodes[index]
-        if node.op in ("vector", "constant", "going"):
+        if node.op in ("vector", "constant", "active"):
             return self.builder.node(node.op, detail=node.detail)
-        return self.builder.node("load", detail=("value", index, self.kinds[index]))
+        return self.builder.node("load", detail=("value", index, self.shapes[index]))
 
     def result(self) -> Adjoint:
         program, builder = self.program, self.builder
         zero = builder.constant(0)
 
-        def leaves(op: str) -> list[int]:
-            return [index for index, node in enumerate(program.nodes) if node.op == op]
+        def reached_leaves(op: str) -> list[int]:
+            return [index for index, node in enumerate(program.nodes) if node.op == op and index in self.final]
 
-        def given(index: int) -> int:
-            return builder.spread(self.done.get(index, zero))
+        def final(nodes: list[int]) -> list[int]:
+            return [builder.broadcast(self.final[index]) for index in nodes]
 
-        carried = [zero] * len(program.carried)
-        for index in leaves("state"):
-            carried[program.nodes[index].detail[0]] = self.done.get(index, zero)
-        drive = [index for index in leaves("load") if index in self.done]
-        products = [index for index in leaves("product") if index in self.done]
-        vectors = [index for index in leaves("vector") if index in self.done]
-        whole = builder.program(
-            [builder.spread(one) for one in carried],
-            [given(index) for index in (*drive, *products)],
-            [given(index) for index in vectors],
-        )
-        kept, whole = _with_kept(program, whole, self.dear)
+        next_state = [zero] * len(program.next_state)
+        for index in reached_leaves("state"):
+            next_state[program.nodes[index].detail[0]] = self.final[index]
+        drive, matmuls, vectors = map(reached_leaves, ("load", "matmul", "vector"))
+        state = [builder.broadcast(one) for one in next_state]
+        whole = builder.finish(state, final([*drive, *matmuls]), final(vectors))
+        saved, whole = _choose_saved(program, whole, self.expensive)
         parts = tuple(program.nodes[index].detail[1] for index in drive)
         names = tuple(program.nodes[index].detail for index in vectors)
-        return Adjoint(whole, parts, tuple(products), names, kept)
+        return Adjoint(whole, parts, tuple(matmuls), names, saved)
 
 
-def _with_kept(step: Program, adjoint: Program, dear: Container[str]) -> tuple[tuple[int, ...], Program]:
-    """Values of the step become loads of as few nodes as will do, and what follows from these is computed again."""
-    kinds = step.kinds()
-    asked = {node.detail[1] for node in adjoint.nodes if node.op == "load" and node.detail[0] == "value"}
+def _choose_saved(step: StepIR, adjoint: StepIR, expensive: Container[str]) -> tuple[tuple[int, ...], StepIR]:
+    """Chooses which values forward saves (a checkpointing problem), and recomputes the others from them.
 
-    def loads(cut: set[int]) -> set[int]:
-        found, waiting, seen = set(), list(asked), set()
-        while waiting:
-            index = waiting.pop()
+    Greedy: a node is saved if that makes the saved set smaller. Inputs, states, matmuls and sums are never recomputed.
+    """
+    shapes = step.shapes()
+    wanted = {node.detail[1] for node in adjoint.nodes if node.op == "load" and node.detail[0] == "value"}
+
+    def saved_for(cut: set[int]) -> set[int]:
+        """What must be saved if the nodes of `cut` are: the leaves of the recomputation of all wanted values."""
+        found, worklist, seen = set(), list(wanted), set()
+        while worklist:
+            index = worklist.pop()
             if index in seen:
                 continue
             seen.add(index)
             node = step.nodes[index]
-            kept = node.op in dear and kinds[index] in (UNITS, ROW)
-            if kept or index in cut or node.op in ("load", "state", *HEARD):
+            kept = node.op in expensive and shapes[index] in (UNITS, ROW)
+            if kept or index in cut or node.op in ("load", "state", *CROSS_UNIT):
                 found.add(index)
             elif node.op not in LEAVES:
-                waiting += node.args
+                worklist += node.args
         return found
 
     def cost(cut: set[int]) -> float:
-        return sum(1 if kinds[index] == UNITS else 0.1 for index in loads(cut))
+        return sum(1 if shapes[index] == UNITS else 0.1 for index in saved_for(cut))
 
     cut: set[int] = set()
-    for index in sorted(reached(step.nodes, asked)):
+    for index in sorted(dependencies(step.nodes, wanted)):
         node = step.nodes[index]
-        if node.op not in (*LEAVES, *HEARD) and kinds[index] in (UNITS, ROW) and cost(cut | {index}) < cost(cut):
+        if node.op not in (*LEAVES, *CROSS_UNIT) and shapes[index] in (UNITS, ROW) and cost(cut | {index}) < cost(cut):
             cut.add(index)
-    kept = tuple(sorted(loads(cut)))
-    builder = Builder(step.size)
-    place: dict[int, int] = {}
+    saved = tuple(sorted(saved_for(cut)))
+    builder = IRBuilder(step.size)
+    recomputed: dict[int, int] = {}
 
-    def recipe(index: int) -> int:
-        """A node of the step, written into the adjoint."""
-        if index not in place:
+    def recompute(index: int) -> int:
+        """A node of the step as a node of the adjoint: a load if it is saved, else its operation."""
+        if index not in recomputed:
             node = step.nodes[index]
-            if index in kept:
-                place[index] = builder.node("load", detail=("kept", kept.index(index), kinds[index]))
+            if index in saved:
+                recomputed[index] = builder.node("load", detail=("saved", saved.index(index), shapes[index]))
             else:
-                place[index] = builder.node(node.op, *(recipe(arg) for arg in node.args), detail=node.detail)
-        return place[index]
+                recomputed[index] = builder.node(node.op, *(recompute(arg) for arg in node.args), detail=node.detail)
+        return recomputed[index]
 
-    moved: list[int] = []
+    renumbered: list[int] = []
     for node in adjoint.nodes:
         if node.op == "load" and node.detail[0] == "value":
-            moved.append(recipe(node.detail[1]))
+            renumbered.append(recompute(node.detail[1]))
         else:
-            moved.append(builder.node(node.op, *(moved[arg] for arg in node.args), detail=node.detail))
-    results = [[moved[index] for index in part] for part in (adjoint.carried, adjoint.given, adjoint.summed)]
-    return kept, builder.program(*results)
+            renumbered.append(builder.node(node.op, *(renumbered[arg] for arg in node.args), detail=node.detail))
+    results = [[renumbered[i] for i in part] for part in (adjoint.next_state, adjoint.outputs, adjoint.accumulated)]
+    return saved, builder.finish(*results)

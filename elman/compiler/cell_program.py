@@ -1,4 +1,4 @@
-"""What every compiler of steps begins with: a cell's step, read once, and the weights it uses in this sequence."""
+"""The IR of a cell, traced once and cached, and the weights that it reads in the current sequence."""
 
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -6,47 +6,47 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 
 from elman.compiler.errors import CannotCompile
-from elman.compiler.ir import Program, ending
+from elman.compiler.ir import StepIR, mask_finished_rows
 
-_steps: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, bool], Program | str]] = WeakKeyDictionary()
+_cache: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, bool], StepIR | str]] = WeakKeyDictionary()
 
 
-def step_of(cell: Any, ragged: bool = False, careful: bool = False) -> Program | str:
-    """The program of the cell's step, or the reason why it has none; for rows of unequal length if `ragged`."""
-    from elman.compiler.frontend import read  # torch's tracer takes long to import
+def step_ir(cell: Any, ragged: bool = False, two_pass_variance: bool = False) -> StepIR | str:
+    """The IR of the cell's step, or the reason why it has none. `ragged`: for rows of unequal length."""
+    from elman.compiler.frontend import trace_cell  # the tracer takes long to import
 
-    known = _steps.setdefault(cell, {})
-    key = cell.training, ragged, careful
+    known = _cache.setdefault(cell, {})
+    key = cell.training, ragged, two_pass_variance
     if key not in known:
         try:
-            step = read(cell, careful)
-            known[key] = ending(step) if ragged else step
+            step = trace_cell(cell, two_pass_variance)
+            known[key] = mask_finished_rows(step) if ragged else step
         except CannotCompile as reason:
             known[key] = f"{cell.name} cannot be compiled: {reason}"
     return known[key]
 
 
 def first_parameter(module: nn.Module) -> nn.Parameter:
-    """The first of `module.parameters()`, without the look at all modules that it begins with."""
-    waiting = [module]
-    while waiting:
-        one = waiting.pop()
+    """`next(module.parameters())`, without its walk over all modules."""
+    stack = [module]
+    while stack:
+        one = stack.pop()
         for parameter in one._parameters.values():
             if parameter is not None:
                 return parameter
-        waiting += [child for child in reversed(one._modules.values()) if child is not None]
+        stack += [child for child in reversed(one._modules.values()) if child is not None]
     raise AssertionError(f"{type(module).__name__} has no parameters")
 
 
-def names_of(step: Program) -> tuple[str, ...]:
+def parameter_names(step: StepIR) -> tuple[str, ...]:
     """Parameters and buffers that the step reads."""
     vectors = [node.detail[0] for node in step.nodes if node.op == "vector"]
-    matrices = [matrix.parameter for node in step.nodes if node.op == "product" for matrix in node.detail]
+    matrices = [block.parameter for node in step.nodes if node.op == "matmul" for block in node.detail]
     return tuple(dict.fromkeys([*vectors, *matrices]))
 
 
-def in_use(cell: Any, name: str) -> Tensor:
-    """A parameter, or what stands for it in this sequence while weights are dropped."""
+def active_weight(cell: Any, name: str) -> Tensor:
+    """A parameter, or its dropped-out version for this sequence (weight dropout)."""
     *path, leaf = name.split(".")
     owner = cell
     for part in path:

@@ -1,7 +1,7 @@
-"""What composite operations of torch are made of.
+"""Decompositions of composite ATen operations into core operations.
 
-Torch knows it of all, but for the most common ones it asks its compiler about sizes and dtypes, and so imports it: a
-second before the first step. Those are written out here.
+Torch has them all, but those of the most common operations import torch's compiler, which takes a second before the
+first step. These are written out here.
 """
 
 import math
@@ -18,12 +18,12 @@ aten = torch.ops.aten
 
 
 def layer_norm(x: Tensor, shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
-    x = x.contiguous()  # as what torch gives, here and below
+    x = x.contiguous()  # torch's results are contiguous, here and below
     variance, mean = torch.var_mean(x, list(range(x.dim() - len(shape), x.dim())), correction=0, keepdim=True)
     scale = torch.rsqrt(variance + eps)
-    made = (x - mean) * scale
-    made = made if weight is None else made * weight
-    return made if bias is None else made + bias, mean, scale
+    y = (x - mean) * scale
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias, mean, scale
 
 
 def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
@@ -34,8 +34,8 @@ def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
 
 def log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     x = x.contiguous()
-    below = x - x.amax(dim, keepdim=True)
-    return below - below.exp().sum(dim, keepdim=True).log()
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - shifted.exp().sum(dim, keepdim=True).log()
 
 
 def silu(x: Tensor) -> Tensor:
@@ -49,26 +49,26 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
 
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    steep = x if beta == 1 else x * beta
-    soft = torch.log1p(torch.exp(steep))
-    return torch.where(steep > threshold, x, soft if beta == 1 else soft / beta)
+    scaled = x if beta == 1 else x * beta
+    soft = torch.log1p(torch.exp(scaled))
+    return torch.where(scaled > threshold, x, soft if beta == 1 else soft / beta)
 
 
 def glu(x: Tensor, dim: int = -1) -> Tensor:
-    shown, gate = aten.split_with_sizes(x, [x.shape[dim] // 2] * 2, dim)
-    return shown * torch.sigmoid(gate)
+    value, gate = aten.split_with_sizes(x, [x.shape[dim] // 2] * 2, dim)
+    return value * torch.sigmoid(gate)
 
 
 def split(x: Tensor, size: int, dim: int = 0) -> Any:
     length = x.shape[dim]
-    return aten.split_with_sizes(x, [min(size, length - at) for at in range(0, length, size)], dim)
+    return aten.split_with_sizes(x, [min(size, length - start) for start in range(0, length, size)], dim)
 
 
 def stack(tensors: list[Tensor], dim: int = 0) -> Tensor:
     return torch.cat([one.unsqueeze(dim) for one in tensors], dim)
 
 
-PARTS: dict[Any, Callable[..., Any]] = {
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.native_layer_norm.default: layer_norm,
     aten._softmax.default: softmax,
     aten._log_softmax.default: log_softmax,
@@ -79,16 +79,16 @@ PARTS: dict[Any, Callable[..., Any]] = {
     aten.split.Tensor: split,
     aten.stack.default: stack,
 }
-WIDE = (torch.float32, torch.float64)
+FULL_PRECISION = (torch.float32, torch.float64)
 
 
 @cache
-def parts_of_all() -> dict[Any, Callable[..., Any]]:
-    return {**core_aten_decompositions(), **get_decompositions(list(PARTS))}
+def torch_decompositions() -> dict[Any, Callable[..., Any]]:
+    return {**core_aten_decompositions(), **get_decompositions(list(DECOMPOSITIONS))}
 
 
-def parts(operation: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
-    """What stands for the operation at these arguments; what it gives is `NotImplemented` where it has no parts."""
-    if operation in PARTS and pytree.tree_leaves(args)[0].dtype in WIDE:
-        return PARTS[operation]
-    return parts_of_all().get(operation, operation.decompose)
+def decomposition(operation: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
+    """The decomposition of an operation at these arguments; it returns `NotImplemented` for a core operation."""
+    if operation in DECOMPOSITIONS and pytree.tree_leaves(args)[0].dtype in FULL_PRECISION:
+        return DECOMPOSITIONS[operation]
+    return torch_decompositions().get(operation, operation.decompose)

@@ -4,7 +4,7 @@ from elman.errors import ElmanError
 
 
 class CannotCompile(ElmanError):
-    """The step contains something the compiler has no code for; the message names it."""
+    """The step uses an operation or pattern that the compiler does not support; the message names it."""
 
 
 class NoCompiler(CannotCompile):

@@ -1,4 +1,4 @@
-"""Unit programs computed by torch over any leading axes: the judge of kernels, and products of all steps at once."""
+"""Interprets the IR with torch, over any leading axes: the reference for kernels, and matmuls of all steps at once."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import cache
@@ -7,140 +7,140 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from elman.compiler.aligned_matmul import linear, summed_products
-from elman.compiler.ir import Matrix, Program, reached
-from elman.compiler.pointwise import computed
+from elman.compiler.aligned_matmul import linear, matmul_transposed
+from elman.compiler.ir import MatrixBlock, StepIR, dependencies
+from elman.compiler.pointwise import apply
 
 
 def evaluate(
-    program: Program, wanted: Iterable[int], leaf: Callable[[int], Tensor], weights: Mapping[str, Tensor]
+    program: StepIR, wanted: Iterable[int], leaf: Callable[[int], Tensor], weights: Mapping[str, Tensor]
 ) -> dict[int, Tensor]:
-    """The wanted nodes, each (..., H), or (..., 1) where all units share a number.
+    """The values of the wanted nodes: (..., H), or (..., 1) for ROW values.
 
-    `leaf` gives loads, states and `going`; `weights` are the parameters.
+    `leaf` gives loads, states and `active`; `weights` are the parameters.
     """
     values: dict[int, Tensor] = {}
-    groups = together(program)
-    for index in sorted(reached(program.nodes, wanted)):
+    groups = group_matmuls(program)
+    for index in sorted(dependencies(program.nodes, wanted)):
         node = program.nodes[index]
         if index in values:
             continue
-        if node.op in ("load", "state", "going"):
+        if node.op in ("load", "state", "active"):
             values[index] = leaf(index)
         elif node.op == "constant":
             values[index] = torch.tensor(node.detail[0], dtype=torch.float64)
         elif node.op == "vector":
-            values[index] = vector(weights[node.detail[0]], node.detail[1], program.size)
-        elif node.op == "product":
+            values[index] = parameter_vector(weights[node.detail[0]], node.detail[1], program.size)
+        elif node.op == "matmul":
             group = groups[node.args]
-            whole = multiplied(program, group, values.__getitem__, weights)
-            values.update(zip(group, whole.split(program.size, dim=-1), strict=True))
-        elif node.op == "total":
+            products = grouped_matmul(program, group, values.__getitem__, weights)
+            values.update(zip(group, products.split(program.size, dim=-1), strict=True))
+        elif node.op == "sum":
             arg = values[node.args[0]]
             values[index] = arg.expand(*arg.shape[:-1], program.size).sum(-1, keepdim=True)
         else:
-            values[index] = computed(node.op, [values[arg] for arg in node.args])
+            values[index] = apply(node.op, [values[arg] for arg in node.args])
     return {index: values[index] for index in wanted}
 
 
-def settled(program: Program, index: int) -> float:
-    """What a node is that is the same everywhere and always."""
+def fold_constant(program: StepIR, index: int) -> float:
+    """The value of a node of shape CONSTANT (constant folding)."""
     node = program.nodes[index]
     if node.op == "constant":
         return node.detail[0]
-    return float(computed(node.op, [settled(program, arg) for arg in node.args]))
+    return float(apply(node.op, [fold_constant(program, arg) for arg in node.args]))
 
 
-def vector(parameter: Tensor, part: int, size: int) -> Tensor:
+def parameter_vector(parameter: Tensor, part: int, size: int) -> Tensor:
     return parameter.reshape(-1, size)[part]
 
 
-def block(parameter: Tensor, matrix: Matrix, size: int, count: int = 1) -> Tensor:
-    """The block such that its product is `linear(value, block)`, or as many below each other."""
+def view_block(parameter: Tensor, matrix: MatrixBlock, size: int, count: int = 1) -> Tensor:
+    """The weight of `F.linear` for a block, or for `count` blocks below each other."""
     rows, columns = matrix.row * size, matrix.column * size
     if not (rows or columns) and parameter.shape == (count * size, size):
-        found = parameter
+        view = parameter
     else:
-        found = parameter[rows : rows + count * size, columns : columns + size]
-    return found.t() if matrix.flipped else found
+        view = parameter[rows : rows + count * size, columns : columns + size]
+    return view.t() if matrix.flipped else view
 
 
 @cache
-def runs(matrices: tuple[Matrix, ...]) -> list[tuple[Matrix, int]]:
-    """Blocks that stand below each other in a parameter: the first of them, and how many."""
-    found: list[tuple[Matrix, int]] = []
-    for one in matrices:
-        first, count = found[-1] if found else (one, 0)
+def adjacent_blocks(blocks: tuple[MatrixBlock, ...]) -> list[tuple[MatrixBlock, int]]:
+    """Runs of blocks that lie below each other in a parameter: the first of each, and how many."""
+    runs: list[tuple[MatrixBlock, int]] = []
+    for one in blocks:
+        first, count = runs[-1] if runs else (one, 0)
         if count and not one.flipped and one == first._replace(row=first.row + count):
-            found[-1] = first, count + 1
+            runs[-1] = first, count + 1
         else:
-            found.append((one, 1))
-    return found
+            runs.append((one, 1))
+    return runs
 
 
-def together(program: Program, among: Container[int] | None = None) -> dict[tuple[int, ...], list[int]]:
-    """Products of the same values, by these values; only those `among` some nodes."""
+def group_matmuls(program: StepIR, among: Container[int] | None = None) -> dict[tuple[int, ...], list[int]]:
+    """Matmuls by their arguments: those of the same arguments can be one GEMM. Only those `among` some nodes."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, node in enumerate(program.nodes):
-        if node.op == "product" and (among is None or index in among):
+        if node.op == "matmul" and (among is None or index in among):
             groups.setdefault(node.args, []).append(index)
     return groups
 
 
-def multiplied(
-    program: Program, group: list[int], value: Callable[[int], Tensor], weights: Mapping[str, Tensor]
+def grouped_matmul(
+    program: StepIR, group: list[int], value: Callable[[int], Tensor], weights: Mapping[str, Tensor]
 ) -> Tensor:
-    """Products of the same values, side by side."""
+    """The results of a group of matmuls, concatenated (..., m·H)."""
     total: Tensor | None = None
-    for place, arg in enumerate(program.nodes[group[0]].args):
-        joined = stacked(program, group, place, weights)
-        product = linear(value(arg).to(joined.dtype), joined)
+    for position, arg in enumerate(program.nodes[group[0]].args):
+        weight = stacked_weights(program, group, position, weights)
+        product = linear(value(arg).to(weight.dtype), weight)
         total = product if total is None else total + product
     assert total is not None
     return total
 
 
-def stacked(program: Program, group: list[int], place: int, weights: Mapping[str, Tensor]) -> Tensor:
-    """The matrices by which one argument reaches several products, as one (m·H, H)."""
-    matrices = runs(tuple(program.nodes[index].detail[place] for index in group))
-    found = [block(weights[matrix.parameter], matrix, program.size, count) for matrix, count in matrices]
-    return found[0] if len(found) == 1 else torch.cat(found)
+def stacked_weights(program: StepIR, group: list[int], position: int, weights: Mapping[str, Tensor]) -> Tensor:
+    """The blocks that multiply one argument of a group of matmuls, stacked (m·H, H)."""
+    blocks = adjacent_blocks(tuple(program.nodes[index].detail[position] for index in group))
+    views = [view_block(weights[block.parameter], block, program.size, count) for block, count in blocks]
+    return views[0] if len(views) == 1 else torch.cat(views)
 
 
 def matrix_gradients(
-    program: Program,
+    program: StepIR,
     groups: Mapping[tuple[int, ...], list[int]],
     adjoint: Callable[[list[int]], Tensor],
     value: Callable[[int], Tensor],
     weights: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """Gradients of the matrices by which `groups` of products hear, from all rows of all steps at once.
+    """Gradients of the matrices of `groups` of matmuls, from all rows of all steps at once.
 
-    `adjoint` gives those of several products side by side (rows, m·H); `value` a node (rows, H).
+    `adjoint` gives those of several matmuls, concatenated (rows, m·H); `value` the value of a node (rows, H).
     """
     size = program.size
-    found: dict[str, Tensor] = {}
+    gradients: dict[str, Tensor] = {}
     for args, group in groups.items():
-        for place, arg in enumerate(args):
-            matrices = runs(tuple(program.nodes[index].detail[place] for index in group))
-            whole = summed_products(adjoint(group), value(arg))
-            parts = [whole] if len(matrices) == 1 else whole.split([count * size for _, count in matrices])
-            for (matrix, count), part in zip(matrices, parts, strict=True):
-                name, weight = matrix.parameter, weights[matrix.parameter]
-                if name not in found and not matrix.flipped and weight.shape == (count * size, size):
-                    found[name] = part.to(weight.dtype)
+        for position, arg in enumerate(args):
+            blocks = adjacent_blocks(tuple(program.nodes[index].detail[position] for index in group))
+            whole = matmul_transposed(adjoint(group), value(arg))
+            parts = [whole] if len(blocks) == 1 else whole.split([count * size for _, count in blocks])
+            for (block, count), part in zip(blocks, parts, strict=True):
+                name, weight = block.parameter, weights[block.parameter]
+                if name not in gradients and not block.flipped and weight.shape == (count * size, size):
+                    gradients[name] = part.to(weight.dtype)
                     continue
-                if name not in found:
-                    found[name] = torch.zeros_like(weight)
-                block(found[name], matrix, size, count).add_(part)
-    return found
+                if name not in gradients:
+                    gradients[name] = torch.zeros_like(weight)
+                view_block(gradients[name], block, size, count).add_(part)
+    return gradients
 
 
-def joined(whole: Tensor, places: list[int]) -> Tensor:
-    """Some places (batch, time, places, H) side by side; those that lie so already are not copied."""
-    if places == list(range(whole.shape[2])):
-        return whole.flatten(2)
-    borders = [n for n in range(1, len(places)) if places[n] != places[n - 1] + 1]
-    # slices, since a list of places would have to be sent to the device first
-    found = [whole[:, :, places[a] : places[b - 1] + 1] for a, b in pairwise([0, *borders, len(places)])]
+def concat_slots(tensor: Tensor, slots: list[int]) -> Tensor:
+    """Some slots of (batch, time, slots, H), concatenated; adjacent ones are not copied."""
+    if slots == list(range(tensor.shape[2])):
+        return tensor.flatten(2)
+    borders = [n for n in range(1, len(slots)) if slots[n] != slots[n - 1] + 1]
+    # slices, since a list of indices would have to be copied to the device first
+    found = [tensor[:, :, slots[a] : slots[b - 1] + 1] for a, b in pairwise([0, *borders, len(slots)])]
     return (found[0] if len(found) == 1 else torch.cat(found, 2)).flatten(2)

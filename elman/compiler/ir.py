@@ -1,8 +1,21 @@
-"""A cell's step as a unit program: what each hidden unit computes, and what it must hear from the others.
+"""The intermediate representation (IR) of one step of a recurrent cell.
 
-A tensor of width m·H is m parts of width H. A value is a part for each row ("units"), one number for each row ("row"),
-one for each unit ("vector"), or a "constant". Units hear of each other in two ways only: by a product with a matrix,
-and by a total over all units. Whoever writes code for a machine reads this and nothing of the cell.
+    B  rows of the batch        H  hidden units (`size`)        W[i, j]  the H x H block (i, j) of a parameter
+
+The IR is a list of nodes in static single assignment (SSA) form: each node is one value, named by its index, and reads
+nodes before it. A tensor of width m·H is m values of width H. A value has one of four broadcast shapes:
+
+    UNITS (B, H)     ROW (B, 1)     VECTOR (H,)     CONSTANT ()
+
+Values of different units meet in two operations only: `matmul`, and `sum` over the units of a row. All others work
+element by element. Example, the Elman network h' = tanh(x + W h + b), where x is the input projection:
+
+    %0 = load drive[0]      UNITS                    %4 = vector b[0]        VECTOR
+    %1 = state 0            UNITS                    %5 = add %3 %4          UNITS
+    %2 = matmul %1 W[0, 0]  UNITS                    %6 = tanh %5            UNITS
+    %3 = add %0 %2          UNITS                    next_state %6, outputs %6
+
+A back end (`cpu`, `triton`) reads this and nothing else of the cell.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,29 +23,29 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 UNITS, ROW, VECTOR, CONSTANT = "units", "row", "vector", "constant"
-LEAVES = ("load", "state", "vector", "constant", "going")
-HEARD = ("product", "total")  # what takes values of other units
+LEAVES = ("load", "state", "vector", "constant", "active")
+CROSS_UNIT = ("matmul", "sum")  # operations that read values of other units
 
 
-class Matrix(NamedTuple):
-    """A square block of a parameter: value @ blockᵀ, or value @ block if flipped."""
+class MatrixBlock(NamedTuple):
+    """An H x H block of a parameter, as an operand: value @ blockᵀ, or value @ block if `flipped`."""
 
     parameter: str
     row: int
     column: int
     flipped: bool = False
 
-    def transposed(self) -> "Matrix":
+    def transposed(self) -> "MatrixBlock":
         return self._replace(flipped=not self.flipped)
 
 
 class Node(NamedTuple):
-    """One operation.
+    """One SSA value.
 
-    load (source, part, kind): what is given anew at each step. state (part): what was carried from the last step.
-    vector (parameter, part). constant (number). going: whether the row has not ended before this step.
-    product (a matrix for each argument): the sum of all value @ matrixᵀ. total: the sum over all units of a row.
-    All others work on single numbers.
+    Leaves, with their `detail`: load (source, part, shape), an input of this step; state (part), the state before the
+    step; vector (parameter, part); constant (number); active, whether the row has not ended before this step.
+    matmul (a MatrixBlock for each argument): the sum of all value @ blockᵀ. sum: over the units of a row. broadcast: to
+    UNITS. All others are element-wise (`pointwise`).
     """
 
     op: str
@@ -41,150 +54,158 @@ class Node(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Program:
-    """One step. `nodes` stand in an order in which they can be computed; the rest are their numbers.
+class StepIR:
+    """One step. `nodes` are in topological order; results are indices of nodes.
 
-    `carried`: the new value of each part of the state. `given`: what each step hands out. `summed`: what is wanted
-    only as a sum over rows and steps.
+    `next_state`: the new value of each part of the state. `outputs`: what each step returns. `accumulated`: values that
+    are needed only as a sum over rows and steps (gradients of vectors).
     """
 
     size: int
     nodes: tuple[Node, ...]
-    carried: tuple[int, ...]
-    given: tuple[int, ...] = ()
-    summed: tuple[int, ...] = ()
+    next_state: tuple[int, ...]
+    outputs: tuple[int, ...] = ()
+    accumulated: tuple[int, ...] = ()
 
-    def kinds(self) -> list[str]:
-        found: list[str] = []
+    def shapes(self) -> list[str]:
+        """The broadcast shape of each node."""
+        shapes: list[str] = []
         for node in self.nodes:
-            found.append(kind_of(node, [found[arg] for arg in node.args]))
-        return found
+            shapes.append(infer_shape(node, [shapes[arg] for arg in node.args]))
+        return shapes
 
     def results(self) -> tuple[int, ...]:
-        return (*self.carried, *self.given, *self.summed)
+        return (*self.next_state, *self.outputs, *self.accumulated)
 
     def matrices(self) -> set[str]:
-        """Parameters that are used as matrices and never as vectors, whose rows must follow each other."""
+        """Parameters used as matrices and never as vectors; only these may be padded row by row."""
         vectors = {node.detail[0] for node in self.nodes if node.op == "vector"}
-        return {one.parameter for node in self.nodes if node.op == "product" for one in node.detail} - vectors
+        return {block.parameter for node in self.nodes if node.op == "matmul" for block in node.detail} - vectors
 
 
-def kind_of(node: Node, args: list[str]) -> str:
-    if node.op in ("state", "product", "spread"):
+def infer_shape(node: Node, args: list[str]) -> str:
+    """The broadcast shape of a node, from those of its arguments."""
+    if node.op in ("state", "matmul", "broadcast"):
         return UNITS
     if node.op == "load":
         return node.detail[2]
     if node.op in ("vector", "constant"):
         return node.op
-    if node.op in ("total", "going"):
+    if node.op in ("sum", "active"):
         return ROW
-    kinds = set(args) - {CONSTANT}
-    if not kinds:
+    shapes = set(args) - {CONSTANT}
+    if not shapes:
         return CONSTANT
-    return kinds.pop() if len(kinds) == 1 else UNITS
+    return shapes.pop() if len(shapes) == 1 else UNITS
 
 
 @dataclass
-class Builder:
-    """Writes a program; what is written twice is computed once, and sums and products with 0 and 1 are not written."""
+class IRBuilder:
+    """Builds a StepIR with common-subexpression elimination; folds x + 0, x · 0 and x · 1."""
 
     size: int
     nodes: list[Node] = field(default_factory=list)
-    kinds: list[str] = field(default_factory=list)
-    _known: dict[Node, int] = field(default_factory=dict)
+    shapes: list[str] = field(default_factory=list)
+    _numbering: dict[Node, int] = field(default_factory=dict)  # value numbering: equal nodes share an index
 
     def node(self, op: str, *args: int, detail: tuple[Any, ...] = ()) -> int:
         new = Node(op, args, detail)
-        if new not in self._known:
-            self.kinds.append(kind_of(new, [self.kinds[arg] for arg in args]))
+        if new not in self._numbering:
+            self.shapes.append(infer_shape(new, [self.shapes[arg] for arg in args]))
             self.nodes.append(new)
-            self._known[new] = len(self.nodes) - 1
-        return self._known[new]
+            self._numbering[new] = len(self.nodes) - 1
+        return self._numbering[new]
 
     def constant(self, value: int | float) -> int:
         return self.node("constant", detail=(float(value),))
 
-    def number(self, index: int) -> float | None:
+    def constant_value(self, index: int) -> float | None:
         node = self.nodes[index]
         return node.detail[0] if node.op == "constant" else None
 
     def add(self, a: int, b: int) -> int:
-        if self.number(a) == 0.0:
+        if self.constant_value(a) == 0.0:
             return b
-        return a if self.number(b) == 0.0 else self.node("add", a, b)
+        return a if self.constant_value(b) == 0.0 else self.node("add", a, b)
 
     def mul(self, a: int, b: int) -> int:
         for one, other in ((a, b), (b, a)):
-            if self.number(one) == 0.0:
+            if self.constant_value(one) == 0.0:
                 return one
-            if self.number(one) == 1.0:
+            if self.constant_value(one) == 1.0:
                 return other
         return self.node("mul", a, b)
 
-    def times(self, a: int, factor: int | float) -> int:
+    def scale(self, a: int, factor: int | float) -> int:
         return self.mul(a, self.constant(factor))
 
     def sub(self, a: int, b: int) -> int:
-        return a if self.number(b) == 0.0 else self.node("sub", a, b)
+        return a if self.constant_value(b) == 0.0 else self.node("sub", a, b)
 
-    def total(self, a: int) -> int:
-        """The sum over units; of a number that all units share, H times it."""
-        return self.node("total", a) if self.kinds[a] in (UNITS, VECTOR) else self.times(a, self.size)
+    def sum_units(self, a: int) -> int:
+        """The sum over units; for a value that all units share, H times it."""
+        return self.node("sum", a) if self.shapes[a] in (UNITS, VECTOR) else self.scale(a, self.size)
 
-    def spread(self, a: int) -> int:
-        """The same value, written out for each row and unit."""
-        return a if self.kinds[a] == UNITS else self.node("spread", a)
+    def broadcast(self, a: int) -> int:
+        return a if self.shapes[a] == UNITS else self.node("broadcast", a)
 
-    def program(self, carried: Iterable[int], given: Iterable[int] = (), summed: Iterable[int] = ()) -> Program:
-        whole = Program(self.size, tuple(self.nodes), tuple(carried), tuple(given), tuple(summed))
-        return rewritten(whole, {})
+    def finish(self, next_state: Iterable[int], outputs: Iterable[int] = (), accumulated: Iterable[int] = ()) -> StepIR:
+        """The IR with these results, after dead-code elimination."""
+        return rewrite(StepIR(self.size, tuple(self.nodes), tuple(next_state), tuple(outputs), tuple(accumulated)), {})
 
 
-def rewritten(program: Program, replaced: Mapping[int, Node]) -> Program:
-    """The program with some nodes replaced by leaves, and without what nobody needs any more."""
-    nodes = [replaced.get(index, node) for index, node in enumerate(program.nodes)]
-    needed = reached(nodes, program.results())
-    builder = Builder(program.size)
-    place: dict[int, int] = {}
+def rewrite(program: StepIR, leaves: Mapping[int, Node]) -> StepIR:
+    """Replaces some nodes by leaves, then removes dead code."""
+    nodes = [leaves.get(index, node) for index, node in enumerate(program.nodes)]
+    live = dependencies(nodes, program.results())
+    builder = IRBuilder(program.size)
+    renumbered: dict[int, int] = {}
     for index, node in enumerate(nodes):
-        if index in needed:
-            place[index] = builder.node(node.op, *(place[arg] for arg in node.args), detail=node.detail)
-
-    def moved(results: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(place[index] for index in results)
-
-    parts = moved(program.carried), moved(program.given), moved(program.summed)
-    return Program(program.size, tuple(builder.nodes), *parts)
+        if index in live:
+            renumbered[index] = builder.node(node.op, *(renumbered[arg] for arg in node.args), detail=node.detail)
+    results = (program.next_state, program.outputs, program.accumulated)
+    return StepIR(program.size, tuple(builder.nodes), *(tuple(renumbered[index] for index in part) for part in results))
 
 
-def reached(nodes: list[Node] | tuple[Node, ...], wanted: Iterable[int]) -> set[int]:
-    """All that the wanted nodes are computed from, they themselves included."""
-    needed: set[int] = set()
-    waiting = list(wanted)
-    while waiting:
-        index = waiting.pop()
-        if index not in needed:
-            needed.add(index)
-            waiting += nodes[index].args
-    return needed
+def dependencies(nodes: list[Node] | tuple[Node, ...], roots: Iterable[int]) -> set[int]:
+    """All nodes from which the roots are computed, the roots included (a backward slice)."""
+    found: set[int] = set()
+    worklist = list(roots)
+    while worklist:
+        index = worklist.pop()
+        if index not in found:
+            found.add(index)
+            worklist += nodes[index].args
+    return found
 
 
-def ending(program: Program) -> Program:
-    """The same for rows of unequal length: what is carried stays as it was once a row has ended."""
-    builder = Builder(program.size)
+def mask_finished_rows(program: StepIR) -> StepIR:
+    """For rows of unequal length: the state of a row is frozen once the row has ended."""
+    builder = IRBuilder(program.size)
     for node in program.nodes:
         builder.node(node.op, *node.args, detail=node.detail)
-    going = builder.node("going")
-    kept = {}
-    for part, new in enumerate(program.carried):
+    active = builder.node("active")
+    masked = {}
+    for part, new in enumerate(program.next_state):
         old = builder.node("state", detail=(part,))
-        kept[new] = builder.node("where", going, new, old)
-    carried = [kept[new] for new in program.carried]
-    return builder.program(carried, [kept.get(one, one) for one in program.given], program.summed)
+        masked[new] = builder.node("where", active, new, old)
+    next_state = [masked[new] for new in program.next_state]
+    return builder.finish(next_state, [masked.get(one, one) for one in program.outputs], program.accumulated)
 
 
-def described(program: Program) -> str:
-    """The program as lines, for error messages, tests and names of files."""
-    lines = [f"{number} = {op}{args}{detail}" for number, (op, args, detail) in enumerate(program.nodes)]
-    ends = f"carried {program.carried} given {program.given} summed {program.summed}"
-    return "\n".join([f"size {program.size}", *lines, ends])
+def dump(program: StepIR) -> str:
+    """The IR as text, for error messages, tests and docs: `%8 = add %1 %5`."""
+    lines = []
+    for index, node in enumerate(program.nodes):
+        words = [node.op, *(f"%{arg}" for arg in node.args)]
+        if node.op == "matmul":
+            words += [f"{one.parameter}[{one.row}, {one.column}]{'ᵀ' * one.flipped}" for one in node.detail]
+        elif node.op in ("load", "vector"):
+            name, part, *shape = node.detail
+            words += [f"{name}[{part}]", *shape]
+        else:
+            words += map(str, node.detail)
+        lines.append(f"%{index} = {' '.join(words)}")
+    results = (("next_state", program.next_state), ("outputs", program.outputs), ("accumulated", program.accumulated))
+    lines += [" ".join([name, *(f"%{index}" for index in indices)]) for name, indices in results if indices]
+    return "\n".join([f"size {program.size}", *lines])

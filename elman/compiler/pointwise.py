@@ -1,7 +1,7 @@
-"""The operations on single numbers that a unit program may hold: how torch computes each, and its derivatives.
+"""The element-wise operations of the IR: the torch function that computes each, and its vector-Jacobian product (VJP).
 
-A rule of derivation takes a builder, the arguments, the result and the result's adjoint, and gives an adjoint for each
-argument, or None where the result does not change smoothly with it.
+A VJP rule takes a builder, the arguments x, the result y and the adjoint d of y, and writes an adjoint for each
+argument, or None where y is piecewise constant in it.
 """
 
 import math
@@ -11,23 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.compiler.ir import Builder
+from elman.compiler.ir import IRBuilder
 
-Rule = Callable[[Builder, tuple[int, ...], int, int], list[int | None]]
+Rule = Callable[[IRBuilder, tuple[int, ...], int, int], list[int | None]]
 
 
-def _spread(value: Tensor) -> Tensor:
+def _identity(value: Tensor) -> Tensor:
     return value
 
 
-COMPUTED: dict[str, Callable[..., Tensor]] = {
+TORCH_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "add": torch.add,
     "sub": torch.sub,
     "mul": torch.mul,
     "div": torch.div,
     "maximum": torch.maximum,
     "minimum": torch.minimum,
-    "where": lambda condition, one, other: torch.where(condition.bool(), one, other),  # a settled one is a number
+    "where": lambda condition, one, other: torch.where(condition.bool(), one, other),  # a folded constant is a float
     "neg": torch.neg,
     "abs": torch.abs,
     "sign": torch.sign,
@@ -53,71 +53,71 @@ COMPUTED: dict[str, Callable[..., Tensor]] = {
     "logical_and": torch.logical_and,
     "logical_or": torch.logical_or,
     "logical_not": torch.logical_not,
-    "spread": _spread,
+    "broadcast": _identity,
 }
-UNSMOOTH = {"lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not", "sign"}
+NON_DIFFERENTIABLE = {"lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not", "sign"}
 
 
-def adjoints(builder: Builder, op: str, args: tuple[int, ...], result: int, adjoint: int) -> list[int | None]:
-    """What the arguments of a pointwise operation receive."""
-    return [None] * len(args) if op in UNSMOOTH else RULES[op](builder, args, result, adjoint)
+def vjp(builder: IRBuilder, op: str, args: tuple[int, ...], result: int, adjoint: int) -> list[int | None]:
+    """The adjoints of the arguments of an element-wise operation."""
+    return [None] * len(args) if op in NON_DIFFERENTIABLE else VJP_RULES[op](builder, args, result, adjoint)
 
 
-def _chosen(b: Builder, condition: int, d: int) -> list[int | None]:
+def _split_adjoint(b: IRBuilder, condition: int, d: int) -> list[int | None]:
     zero = b.constant(0)
     return [b.node("where", condition, d, zero), b.node("where", condition, zero, d)]
 
 
-def _larger(b: Builder, args: tuple[int, ...], result: int, d: int) -> list[int | None]:
-    return _chosen(b, b.node("ge", *args), d)
+def _maximum(b: IRBuilder, args: tuple[int, ...], result: int, d: int) -> list[int | None]:
+    return _split_adjoint(b, b.node("ge", *args), d)
 
 
-def _smaller(b: Builder, args: tuple[int, ...], result: int, d: int) -> list[int | None]:
-    return _chosen(b, b.node("le", *args), d)
+def _minimum(b: IRBuilder, args: tuple[int, ...], result: int, d: int) -> list[int | None]:
+    return _split_adjoint(b, b.node("le", *args), d)
 
 
-def _div(b: Builder, args: tuple[int, ...], result: int, d: int) -> list[int | None]:
+def _div(b: IRBuilder, args: tuple[int, ...], result: int, d: int) -> list[int | None]:
     share = b.node("div", d, args[1])
     return [share, b.node("neg", b.mul(share, result))]
 
 
-def _slope(slope: Callable[[Builder, int, int], int]) -> Rule:
-    """The rule of a function of one number, from its slope at (argument, result)."""
+def _derivative(slope: Callable[[IRBuilder, int, int], int]) -> Rule:
+    """The VJP of a function of one argument, from its derivative at (x, y)."""
     return lambda b, args, result, d: [b.mul(d, slope(b, args[0], result))]
 
 
-def _one_minus(b: Builder, a: int) -> int:
+def _one_minus(b: IRBuilder, a: int) -> int:
     return b.sub(b.constant(1), a)
 
 
-RULES: dict[str, Rule] = {
+VJP_RULES: dict[str, Rule] = {
     "add": lambda b, args, result, d: [d, d],
     "sub": lambda b, args, result, d: [d, b.node("neg", d)],
     "mul": lambda b, args, result, d: [b.mul(d, args[1]), b.mul(d, args[0])],
     "div": _div,
-    "maximum": _larger,
-    "minimum": _smaller,
-    "where": lambda b, args, result, d: [None, *_chosen(b, args[0], d)],
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "where": lambda b, args, result, d: [None, *_split_adjoint(b, args[0], d)],
     "neg": lambda b, args, result, d: [b.node("neg", d)],
-    "spread": lambda b, args, result, d: [d],
-    "abs": _slope(lambda b, x, y: b.node("sign", x)),
-    "sigmoid": _slope(lambda b, x, y: b.mul(y, _one_minus(b, y))),
-    "tanh": _slope(lambda b, x, y: _one_minus(b, b.mul(y, y))),
+    "broadcast": lambda b, args, result, d: [d],
+    "abs": _derivative(lambda b, x, y: b.node("sign", x)),
+    "sigmoid": _derivative(lambda b, x, y: b.mul(y, _one_minus(b, y))),
+    "tanh": _derivative(lambda b, x, y: _one_minus(b, b.mul(y, y))),
     "relu": lambda b, args, result, d: [b.node("where", b.node("gt", args[0], b.constant(0)), d, b.constant(0))],
-    "exp": _slope(lambda b, x, y: y),
-    "expm1": _slope(lambda b, x, y: b.add(y, b.constant(1))),
+    "exp": _derivative(lambda b, x, y: y),
+    "expm1": _derivative(lambda b, x, y: b.add(y, b.constant(1))),
     "log": lambda b, args, result, d: [b.node("div", d, args[0])],
     "log1p": lambda b, args, result, d: [b.node("div", d, b.add(args[0], b.constant(1)))],
-    "sqrt": lambda b, args, result, d: [b.node("div", b.times(d, 0.5), result)],
-    "rsqrt": _slope(lambda b, x, y: b.times(b.mul(y, b.mul(y, y)), -0.5)),
-    "reciprocal": _slope(lambda b, x, y: b.node("neg", b.mul(y, y))),
-    "sin": _slope(lambda b, x, y: b.node("cos", x)),
-    "cos": _slope(lambda b, x, y: b.node("neg", b.node("sin", x))),
-    "erf": _slope(lambda b, x, y: b.times(b.node("exp", b.node("neg", b.mul(x, x))), 2 / math.sqrt(math.pi))),
+    "sqrt": lambda b, args, result, d: [b.node("div", b.scale(d, 0.5), result)],
+    "rsqrt": _derivative(lambda b, x, y: b.scale(b.mul(y, b.mul(y, y)), -0.5)),
+    "reciprocal": _derivative(lambda b, x, y: b.node("neg", b.mul(y, y))),
+    "sin": _derivative(lambda b, x, y: b.node("cos", x)),
+    "cos": _derivative(lambda b, x, y: b.node("neg", b.node("sin", x))),
+    "erf": _derivative(lambda b, x, y: b.scale(b.node("exp", b.node("neg", b.mul(x, x))), 2 / math.sqrt(math.pi))),
 }
 
 
-def computed(op: str, args: list[Any]) -> Tensor:
-    """By torch; numbers among the arguments become tensors, since not every function takes them."""
-    whole = [arg if isinstance(arg, Tensor) else torch.tensor(arg, dtype=torch.float64) for arg in args]
-    return COMPUTED[op](*whole)
+def apply(op: str, args: list[Any]) -> Tensor:
+    """The operation in torch; Python numbers become tensors, since not every function takes them."""
+    tensors = [arg if isinstance(arg, Tensor) else torch.tensor(arg, dtype=torch.float64) for arg in args]
+    return TORCH_FUNCTIONS[op](*tensors)

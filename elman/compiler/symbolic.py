@@ -1,4 +1,11 @@
-"""Tensors of a traced step as arrays of parts: what views, cuts, sums and products do to them."""
+"""Symbolic tensors: a tensor of the traced step as an array of IR values, one for each part of width H.
+
+    drive (B, 3·H)  ->  SymbolicTensor(nodes=[%0, %1, %2], wide=True, batched=True)
+    drive.chunk(3)  ->  three SymbolicTensors with nodes [%0], [%1] and [%2]
+
+So views, slices, splits and concatenations rearrange node numbers and write no IR. Parameters whose rows and columns
+are multiples of H stay `WeightView`s until a product reads their H x H blocks.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
@@ -6,190 +13,191 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from elman.compiler.errors import CannotCompile
-from elman.compiler.ir import Builder, Matrix
+from elman.compiler.ir import IRBuilder, MatrixBlock
 
-Traced: TypeAlias = Any  # a node of torch's graph, whose arguments may be anything
+Traced: TypeAlias = Any  # an fx.Node, whose arguments may be anything
 
 
-class Parts(NamedTuple):
-    """A tensor as an array of nodes: its shape without the batch, the last axis counted in parts if it is wide."""
+class SymbolicTensor(NamedTuple):
+    """`nodes` has the tensor's shape without the batch axis (`batched`) and with the last axis counted in parts of H
+    (`wide`)."""
 
     nodes: np.ndarray
     wide: bool
     batched: bool
 
 
-class Weight(NamedTuple):
-    """A parameter that may be a matrix of square blocks; `first` is its first block of rows."""
+class WeightView(NamedTuple):
+    """A parameter as a matrix of `blocks` (rows, columns) of H x H, or some rows of blocks of it, from `first` on."""
 
     name: str
     blocks: tuple[int, int]
     first: int = 0
-    flipped: bool = False  # seen from its other side
+    flipped: bool = False  # transposed
 
 
-class Reader:
-    """The values of a traced step so far, and what can be done with parts.
+class SymbolicInterpreter:
+    """Symbolic values of the traced nodes so far, and the operations on them; writes the IR with `builder`.
 
-    `rows` of its example: no other axis is as long. `careful`: digits count more than meetings of those who compute.
+    `rows`: the batch size of the example, which no other axis has.
     """
 
-    def __init__(self, size: int, rows: int, careful: bool = False):
+    def __init__(self, size: int, rows: int, two_pass_variance: bool = False):
         if size < 2:
-            raise CannotCompile(f"a state of width {size} cannot be told from a single number")
-        self.size, self.rows, self.careful = size, rows, careful
-        self.builder = Builder(size)
+            raise CannotCompile(f"a state of width {size} cannot be told from a scalar")
+        self.size, self.rows, self.two_pass_variance = size, rows, two_pass_variance
+        self.builder = IRBuilder(size)
         self.values: dict[Traced, Any] = {}
 
     def parameter(self, node: Traced, name: str) -> None:
         shape = node.meta["val"].shape
         if len(shape) == 2 and shape[0] % self.size == 0 and shape[1] % self.size == 0:
-            self.values[node] = Weight(name, (shape[0] // self.size, shape[1] // self.size))
+            self.values[node] = WeightView(name, (shape[0] // self.size, shape[1] // self.size))
         elif shape and shape[-1] % self.size == 0:
             self.values[node] = self._vectors(name, tuple(shape))
-        else:
-            self.values[node] = f"parameter {name} of shape {tuple(shape)} is not made of parts of width {self.size}"
+        else:  # an error only if it is read
+            self.values[node] = (
+                f"parameter {name} of shape {tuple(shape)} is no multiple of the hidden size {self.size}"
+            )
 
-    def _vectors(self, name: str, shape: tuple[int, ...]) -> Parts:
+    def _vectors(self, name: str, shape: tuple[int, ...]) -> SymbolicTensor:
         counts = (*shape[:-1], shape[-1] // self.size)
-        found = [self.builder.node("vector", detail=(name, part)) for part in range(int(np.prod(counts)))]
-        return Parts(np.array(found).reshape(counts), wide=True, batched=False)
+        nodes = [self.builder.node("vector", detail=(name, part)) for part in range(int(np.prod(counts)))]
+        return SymbolicTensor(np.array(nodes).reshape(counts), wide=True, batched=False)
 
     def drive(self, node: Traced) -> None:
         shape = node.meta["val"].shape
         if len(shape) != 2 or shape[1] % self.size:
-            raise CannotCompile(f"its drive of width {tuple(shape[1:])} is not made of parts of width {self.size}")
-        found = [self.builder.node("load", detail=("drive", part, "units")) for part in range(shape[1] // self.size)]
-        self.values[node] = Parts(np.array(found), wide=True, batched=True)
+            raise CannotCompile(f"its drive of width {tuple(shape[1:])} is no multiple of the hidden size {self.size}")
+        nodes = [self.builder.node("load", detail=("drive", part, "units")) for part in range(shape[1] // self.size)]
+        self.values[node] = SymbolicTensor(np.array(nodes), wide=True, batched=True)
 
-    def state(self, node: Traced, number: int) -> None:
+    def state(self, node: Traced, part: int) -> None:
         if tuple(node.meta["val"].shape) != (self.rows, self.size):
-            raise CannotCompile(f"part {number} of its state has shape (batch, {tuple(node.meta['val'].shape[1:])})")
-        self.values[node] = Parts(np.array([self.builder.node("state", detail=(number,))]), wide=True, batched=True)
+            raise CannotCompile(f"part {part} of its state has shape (batch, {tuple(node.meta['val'].shape[1:])})")
+        index = self.builder.node("state", detail=(part,))
+        self.values[node] = SymbolicTensor(np.array([index]), wide=True, batched=True)
 
-    def single(self, node: Traced) -> int:
-        value = self.parts(node)
+    def result(self, node: Traced) -> int:
+        """The IR value of a result of the step, which must have shape (B, H)."""
+        value = self.tensor(node)
         if not value.wide or value.nodes.shape != (1,):
-            raise CannotCompile(f"its step gives a tensor of shape {tuple(node.meta['val'].shape)}")
-        return self.builder.spread(int(value.nodes[0]))
+            raise CannotCompile(f"its step returns a tensor of shape {tuple(node.meta['val'].shape)}")
+        return self.builder.broadcast(int(value.nodes[0]))
 
-    def parts(self, node: Any) -> Parts:
-        """A value as parts; numbers become constants."""
+    def tensor(self, node: Any) -> SymbolicTensor:
+        """The value of an operand; Python numbers become constants."""
         if isinstance(node, bool | int | float):
-            return Parts(np.array(self.builder.constant(node)), wide=False, batched=False)
+            return SymbolicTensor(np.array(self.builder.constant(node)), wide=False, batched=False)
         value = self.values[node]
         if isinstance(value, str):
             raise CannotCompile(value)
-        if isinstance(value, Weight):
+        if isinstance(value, WeightView):
             if value.flipped or value.first:
-                raise CannotCompile(f"parameter {value.name} is used as a matrix and otherwise")
+                raise CannotCompile(f"parameter {value.name} is used both as a matrix and element by element")
             return self._vectors(value.name, tuple(node.meta["val"].shape))
         if isinstance(value, list):
-            raise CannotCompile("several tensors stand where one should")
+            raise CannotCompile("a list of tensors stands where one tensor should")
         return value
 
-    def pointwise(self, op: str, *args: Any) -> Parts:
-        return self.combined(lambda *nodes: self.builder.node(op, *nodes), *(self.parts(arg) for arg in args))
+    def pointwise(self, op: str, *args: Any) -> SymbolicTensor:
+        return self.map(lambda *nodes: self.builder.node(op, *nodes), *(self.tensor(arg) for arg in args))
 
-    def combined(self, function: Callable[..., int], *values: Parts) -> Parts:
-        """The function at each place, after the shapes are brought together as torch does it."""
+    def map(self, function: Callable[..., int], *values: SymbolicTensor) -> SymbolicTensor:
+        """The function of nodes at each place, after broadcasting as torch does it."""
         wide = any(value.wide for value in values)
         for value in values:
             if wide and not value.wide and value.nodes.shape[-1:] not in ((), (1,)):
-                raise CannotCompile("a tensor whose last axis is not the hidden units meets one whose last axis is")
+                raise CannotCompile("a tensor whose last axis is the hidden units meets one whose last axis is not")
         nodes = np.broadcast_arrays(*(value.nodes for value in values))
-        found = [function(*(int(one) for one in each)) for each in zip(*(one.ravel() for one in nodes), strict=True)]
+        results = [function(*(int(one) for one in each)) for each in zip(*(one.ravel() for one in nodes), strict=True)]
         batched = any(value.batched for value in values)
-        return Parts(np.array(found, dtype=int).reshape(nodes[0].shape), wide, batched)
+        return SymbolicTensor(np.array(results, dtype=int).reshape(nodes[0].shape), wide, batched)
 
-    def axis(self, node: Traced, dim: int) -> tuple[Parts, int]:
-        """A value, and which axis of its array `dim` is."""
-        value = self.parts(node)
-        rank = len(node.meta["val"].shape)
-        place = dim % rank - value.batched
-        if place < 0:
+    def axis(self, node: Traced, dim: int) -> tuple[SymbolicTensor, int]:
+        """A value, and the axis of its `nodes` that corresponds to `dim`."""
+        value = self.tensor(node)
+        axis = dim % len(node.meta["val"].shape) - value.batched
+        if axis < 0:
             raise CannotCompile("its step mixes rows of the batch")
-        return value, place
+        return value, axis
 
-    def border(self, value: Parts, axis: int, place: int) -> int:
+    def _boundary(self, value: SymbolicTensor, axis: int, position: int) -> int:
+        """A position on the axis, in parts where the axis is the wide one."""
         if not value.wide or axis != value.nodes.ndim - 1:
-            return place
-        if place % self.size:
-            raise CannotCompile(f"it cuts a tensor at {place}, between the borders of parts of width {self.size}")
-        return place // self.size
+            return position
+        if position % self.size:
+            raise CannotCompile(
+                f"it slices a tensor at {position}, which is no multiple of the hidden size {self.size}"
+            )
+        return position // self.size
 
-    def cut(self, source: Traced, dim: int, start: int, stop: int) -> Any:
-        """A slice: of a matrix by whole blocks of rows, of all else between parts."""
-        given = self.values[source]
-        if (
-            isinstance(given, Weight)
-            and dim == 0
-            and not given.flipped
-            and not start % self.size
-            and not stop % self.size
-        ):
-            rows = start // self.size, stop // self.size
-            return given._replace(first=given.first + rows[0], blocks=(rows[1] - rows[0], given.blocks[1]))
+    def slice(self, source: Traced, dim: int, start: int, stop: int) -> Any:
+        """source[start:stop] along `dim`: of a matrix by rows of blocks, of others by parts."""
+        view, size = self.values[source], self.size
+        if isinstance(view, WeightView) and dim == 0 and not view.flipped and not start % size and not stop % size:
+            first, last = start // size, stop // size
+            return view._replace(first=view.first + first, blocks=(last - first, view.blocks[1]))
         value, axis = self.axis(source, dim)
-        begin, end = self.border(value, axis, start), self.border(value, axis, stop)
+        begin, end = self._boundary(value, axis, start), self._boundary(value, axis, stop)
         return value._replace(nodes=value.nodes.take(range(begin, end), axis=axis))
 
-    def product(self, past: Traced, weight: Traced) -> Parts:
-        value, matrix = self.parts(past), self.values[weight]
-        if not isinstance(matrix, Weight):
-            raise CannotCompile("it multiplies with a matrix that is no parameter, or not made of square blocks")
+    def matmul(self, past: Traced, weight: Traced) -> SymbolicTensor:
+        value, view = self.tensor(past), self.values[weight]
+        if not isinstance(view, WeightView):
+            raise CannotCompile("it multiplies by a matrix that is no parameter, or no multiple of the hidden size")
         if not (value.wide and value.batched and value.nodes.ndim == 1):
-            raise CannotCompile("it multiplies a matrix with something else than parts of rows")
-        args = [self.builder.spread(int(one)) for one in value.nodes]
-        rows, columns = matrix.blocks
-        found = []
-        for part in range(rows if matrix.flipped else columns):
-            blocks = [_block(matrix, part, heard) for heard in range(len(args))]
-            found.append(self.builder.node("product", *args, detail=tuple(blocks)))
-        return Parts(np.array(found), wide=True, batched=True)
+            raise CannotCompile("it multiplies a matrix by something other than (batch, m · hidden size)")
+        args = [self.builder.broadcast(int(one)) for one in value.nodes]
+        rows, columns = view.blocks
+        nodes = []
+        for part in range(rows if view.flipped else columns):
+            blocks = tuple(_block(view, part, inner) for inner in range(len(args)))
+            nodes.append(self.builder.node("matmul", *args, detail=blocks))
+        return SymbolicTensor(np.array(nodes), wide=True, batched=True)
 
-    def reshaped(self, node: Traced, value: Parts) -> Parts:
-        """The same parts in the same order under another shape."""
+    def reshape(self, node: Traced, value: SymbolicTensor) -> SymbolicTensor:
+        """`value` with the shape that the trace noted for `node`."""
         shape = tuple(node.meta["val"].shape)
         if value.batched and (not shape or shape[0] != self.rows):
             raise CannotCompile("its step mixes rows of the batch")
         shape = shape[1:] if value.batched else shape
         if value.wide:
             if not shape or shape[-1] % self.size:
-                raise CannotCompile(f"it views parts of width {self.size} as {shape}")
+                raise CannotCompile(f"it views hidden units (width {self.size}) as {shape}")
             shape = (*shape[:-1], shape[-1] // self.size)
         return value._replace(nodes=value.nodes.reshape(shape))
 
-    def total(self, value: Parts, axes: list[int]) -> Parts:
+    def sum(self, value: SymbolicTensor, axes: list[int]) -> SymbolicTensor:
         """The sum over some axes, which stay as axes of length 1."""
         nodes = value.nodes
         for axis in axes:
-            nodes = _folded(self.builder, nodes, axis)
+            nodes = _sum_axis(self.builder, nodes, axis)
         if not (value.wide and value.nodes.ndim - 1 in axes):
             return value._replace(nodes=nodes)
-        over_units = [self.builder.total(int(one)) for one in nodes.ravel()]
-        return Parts(np.array(over_units).reshape(nodes.shape), False, value.batched)
+        over_units = [self.builder.sum_units(int(one)) for one in nodes.ravel()]
+        return SymbolicTensor(np.array(over_units).reshape(nodes.shape), False, value.batched)
 
-    def mean(self, value: Parts, axes: list[int]) -> Parts:
+    def mean(self, value: SymbolicTensor, axes: list[int]) -> SymbolicTensor:
         count = np.prod([value.nodes.shape[axis] for axis in axes])
         if value.wide and value.nodes.ndim - 1 in axes:
             count *= self.size
-        return self.combined(lambda one: self.builder.times(one, 1 / float(count)), self.total(value, axes))
+        return self.map(lambda one: self.builder.scale(one, 1 / float(count)), self.sum(value, axes))
 
-    def reduced(self, source: Traced, dims: list[int] | None) -> tuple[Parts, list[int]]:
-        """A value and the axes of its array that a reduction goes over: all but the rows, if none is named."""
+    def reduced(self, source: Traced, dims: list[int] | None) -> tuple[SymbolicTensor, list[int]]:
+        """A value and the axes of its `nodes` that a reduction goes over: all but the batch by default."""
         dims = dims or list(range(1, len(source.meta["val"].shape)))
-        return self.parts(source), [self.axis(source, dim)[1] for dim in dims]
+        return self.tensor(source), [self.axis(source, dim)[1] for dim in dims]
 
 
-def _block(matrix: Weight, part: int, heard: int) -> Matrix:
-    """`linear(value, W)` sees W from its other side: its rows are what is made; `value @ W` has it the other way."""
-    if matrix.flipped:
-        return Matrix(matrix.name, matrix.first + part, heard)
-    return Matrix(matrix.name, matrix.first + heard, part, flipped=True)
+def _block(view: WeightView, part: int, inner: int) -> MatrixBlock:
+    """The block that leads from input part `inner` to output part `part`: of Wᵀ in `linear(x, W)`, of W in `x @ W`."""
+    if view.flipped:
+        return MatrixBlock(view.name, view.first + part, inner)
+    return MatrixBlock(view.name, view.first + inner, part, flipped=True)
 
 
-def _folded(builder: Builder, nodes: np.ndarray, axis: int) -> np.ndarray:
+def _sum_axis(builder: IRBuilder, nodes: np.ndarray, axis: int) -> np.ndarray:
     """The sum along one axis of an array of nodes, which stays as an axis of length 1."""
     first, *others = np.moveaxis(nodes, axis, 0)
     total = np.array(first)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elman.compiler.cpu.step import Program, Rules, Runner, compile_step, vectors
+from elman.compiler.cpu.step import CompiledStep, Rules, Runner, compile_step, vectors
 from elman.compiler.errors import CannotCompile, NoCompiler
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import device_of, inference_mode
@@ -33,14 +33,14 @@ class Engine(NamedTuple):
     name: str
     reason: str
     write: Callable[[DecodingInputs], Steps] | None = None  # None: torch
-    program: Program | None = None  # of the native engine; also used for prefill
+    program: CompiledStep | None = None  # of the native engine; also used for prefill
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
 
 
 class _Compiled(NamedTuple):
-    program: Program | None
+    program: CompiledStep | None
     reason: str
     versions: list[tuple[int, int]]  # address and version of each packed weight
     shapes: list[torch.Size]
@@ -97,7 +97,7 @@ def _native(model: nn.Module, config: GenerationConfig, rows: int, known: int) -
     return Engine("native", made.reason, partial(generate_rows, made.program), made.program)
 
 
-def prefill_by_steps(program: Program, tokens: Sequence[int], state: State) -> tuple[Step, State]:
+def prefill_by_steps(program: CompiledStep, tokens: Sequence[int], state: State) -> tuple[Step, State]:
     """Prefill of one prompt with compiled steps: the logits after the last token, and the state."""
     runner = Runner(program, [part for _, part in tensors(state)])
     for token in torch.tensor(tokens).unsqueeze(1):
@@ -116,7 +116,7 @@ def prefill_is_faster(model: Any, config: GenerationConfig, known: int) -> bool:
     return known * _bytes(model, config.weights) > MAX_BYTES_OF_STEPS
 
 
-def generate_rows(program: Program, inputs: DecodingInputs) -> Steps:
+def generate_rows(program: CompiledStep, inputs: DecodingInputs) -> Steps:
     """Generates with compiled steps, each row on its own."""
     logits, state, config, eos_id, start_id, generators, recent, done = inputs
     vocab = logits.shape[1]
@@ -192,7 +192,7 @@ def _program(model: nn.Module, weights: str) -> _Compiled:
     return made
 
 
-def _compile(model: nn.Module, weights: str) -> tuple[Program | None, str]:
+def _compile(model: nn.Module, weights: str) -> tuple[CompiledStep | None, str]:
     try:
         with torch.inference_mode(False):
             program = compile_step(model, weights)
@@ -201,5 +201,5 @@ def _compile(model: nn.Module, weights: str) -> tuple[Program | None, str]:
             _warned.add(str(problem))
             warnings.warn(f"generation runs in torch, more slowly: {problem}", stacklevel=2)
         return None, str(problem)
-    quantized = weights != "int8" or any(weight.form == "int8" for weight in program.lowered.weights)
+    quantized = weights != "int8" or any(weight.format == "int8" for weight in program.lowered.weights)
     return program, f"{vectors()}, {weights if quantized else 'fp32: no matrix is large enough for int8'}"

@@ -9,7 +9,7 @@ from torch import Tensor
 from elman.layers.base import LAYERS
 from elman.layers.heads import HeadedLayer, HeadsConfig
 from elman.layers.ring import Ring, ring_of
-from elman.ops.attention import answers_at_once, attend, attend_to_past
+from elman.ops.attention import attend, attend_to_past, may_read_values
 from elman.ops.taps import listening, stepping
 from elman.registry import Pace, Traits
 from elman.shapes import Lengths, Sequence, Step
@@ -97,8 +97,9 @@ class Attention(HeadedLayer):
     def step(self, x: Step, state: AttentionState | Ring) -> tuple[Step, AttentionState | Ring]:
         sequence = x.unsqueeze(1)
         with stepping(False):
-            run = self._step_ring if isinstance(state, Ring) else self.forward
-            outputs, after = run(sequence, state)  # type: ignore[operator]
+            outputs, after = (
+                self._step_ring(sequence, state) if isinstance(state, Ring) else self.forward(sequence, state)
+            )
         return outputs.squeeze(1), after
 
     def _step_ring(self, x: Sequence, ring: Ring) -> tuple[Sequence, Ring]:
@@ -116,7 +117,7 @@ class Attention(HeadedLayer):
 def _filled(state: AttentionState) -> int:
     """Number of last cache positions that can be non-empty; expanded zeros (stride 0) are certainly empty."""
     places = state.keys.shape[2]
-    if answers_at_once(state.seen):
+    if may_read_values(state.seen):
         return min(places, int(state.seen.max())) if len(state.seen) else 0
     return 0 if state.keys.stride(2) == 0 else places
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from elman import config as settings
 from elman.errors import ConfigError
 from elman.layers.base import SequenceLayer
-from elman.ops.attention import Score, ScoreKind, answers_at_once, explain
+from elman.ops.attention import Score, ScoreKind, explain, may_read_values
 from elman.ops.norms import RMSNorm
 from elman.ops.positions import alibi_slopes, rotary_angles, rotate
 from elman.ops.taps import tap
@@ -88,7 +88,7 @@ class HeadedLayer(SequenceLayer):
         if self.config.query_key_norm:
             query, key = self.query_norm(query).to(query.dtype), self.key_norm(key).to(key.dtype)
         if self.config.positions == "rotary":
-            if answers_at_once(seen) and bool((seen == seen[:1]).all()):
+            if may_read_values(seen) and bool((seen == seen[:1]).all()):
                 seen = seen[:1]  # one row of angles for all
             places = seen.unsqueeze(1) + torch.arange(x.shape[1], device=x.device)
             angles = rotary_angles(places.unsqueeze(2), self.head_size, self.config.rotary_base)

@@ -1,8 +1,9 @@
-"""Linear-chain conditional random field (Lafferty et al., 2001): a distribution over whole rows of tags.
+"""Linear-chain conditional random field (Lafferty et al., 2001): a distribution over tag sequences.
 
-A row of tags scores the sum of its tags' own scores, of the transitions between neighbours, and of its two ends. All
-sums over the exponentially many rows go tag by tag through time: the forward algorithm adds, Viterbi takes the best.
-A transition of -inf is forbidden. Rows of length 0 have one, empty, row of tags, whose score is 0.
+    score(tags) = start[t_1] + Σ_i scores[i, t_i] + Σ_i between[t_i, t_{i+1}] + end[t_n]
+
+Dynamic programming over time sums over all sequences (forward algorithm) or finds the best (Viterbi). A score of -inf
+forbids a tag or transition. A row of length 0 has one, empty, tag sequence with score 0.
 """
 
 from typing import NamedTuple
@@ -14,26 +15,26 @@ from elman.shapes import Lengths, Sequence, Tokens
 
 
 class Chain(NamedTuple):
-    """Scores that do not depend on the words; -inf forbids."""
+    """Scores that do not depend on the input; -inf forbids."""
 
     start: Tensor  # (tags,): of a first tag
     end: Tensor  # (tags,): of a last tag
-    between: Tensor  # (tags, tags): of the tag in the row followed by the tag in the column
+    between: Tensor  # (tags, tags): of the transition from the row's tag to the column's
 
 
 class Best(NamedTuple):
-    """The best row of tags, 0 at padding, and its score: -inf where every row is forbidden."""
+    """The best tag sequence, 0 at padding, and its score; -inf where every sequence is forbidden."""
 
     tags: Tokens
     score: Tensor
 
 
 def path_score(scores: Sequence, chain: Chain, tags: Tokens, lengths: Lengths | None = None) -> Tensor:
-    """The score (batch,) of these rows of tags."""
+    """The score (batch,) of given tag sequences."""
     scores, lengths, real = _prepare(scores, lengths)
     if scores.shape[1] == 0:
         return scores.new_zeros(len(scores))
-    chain = Chain(*(part.to(scores.dtype) for part in chain))  # sums of bfloat16 would lose the small terms
+    chain = Chain(*(part.to(scores.dtype) for part in chain))  # sums in bfloat16 lose small terms
     tags = tags.masked_fill(~real, 0)
     single = scores.gather(2, tags.unsqueeze(2)).squeeze(2).masked_fill(~real, 0)
     steps = chain.between[tags[:, :-1], tags[:, 1:]].masked_fill(~real[:, 1:], 0)
@@ -42,7 +43,7 @@ def path_score(scores: Sequence, chain: Chain, tags: Tokens, lengths: Lengths | 
 
 
 def log_partition(scores: Sequence, chain: Chain, lengths: Lengths | None = None) -> Tensor:
-    """Log (batch,) of the sum of exp(score) over all rows of tags; -inf where every one is forbidden."""
+    """The log-partition function (batch,): logsumexp of all tag sequences' scores; -inf if all are forbidden."""
     scores, lengths, _ = _prepare(scores, lengths)
     if scores.shape[1] == 0:
         return scores.new_zeros(len(scores))
@@ -51,9 +52,9 @@ def log_partition(scores: Sequence, chain: Chain, lengths: Lengths | None = None
 
 
 def marginals(scores: Sequence, chain: Chain, lengths: Lengths | None = None) -> Tensor:
-    """Probability (batch, time, tags) of each tag at each place, over all rows of tags; 0 at padding.
+    """Marginal probabilities (batch, time, tags) by the forward-backward algorithm; 0 at padding.
 
-    Rows of which nothing is allowed have no probabilities: they give NaN.
+    NaN for rows where every sequence is forbidden.
     """
     scores, lengths, real = _prepare(scores, lengths)
     if scores.shape[1] == 0:
@@ -72,7 +73,7 @@ def marginals(scores: Sequence, chain: Chain, lengths: Lengths | None = None) ->
 
 @torch.no_grad()
 def best_path(scores: Sequence, chain: Chain, lengths: Lengths | None = None) -> Best:
-    """Viterbi: the row of tags with the highest score, exactly."""
+    """Viterbi: the tag sequence with the highest score."""
     scores, lengths, real = _prepare(scores, lengths)
     if scores.shape[1] == 0:
         return Best(real.long(), scores.new_zeros(len(scores)))
@@ -95,7 +96,7 @@ def best_path(scores: Sequence, chain: Chain, lengths: Lengths | None = None) ->
 
 
 def _prepare(scores: Tensor, lengths: Lengths | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores in float32 at least, 0 at padding whatever stood there; lengths; and where real positions are."""
+    """Scores in float32 at least and 0 at padding, lengths, and the mask of real positions."""
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     batch, time, _ = scores.shape
     lengths = torch.full((batch,), time, device=scores.device) if lengths is None else lengths.to(scores.device)
@@ -104,7 +105,7 @@ def _prepare(scores: Tensor, lengths: Lengths | None) -> tuple[Tensor, Tensor, T
 
 
 def _forward(scores: Tensor, chain: Chain) -> Tensor:
-    """Log of the sum over all beginnings that end in a tag at a place (batch, time, tags)."""
+    """Forward variables (batch, time, tags): logsumexp over all prefixes that end in a tag."""
     before = chain.start + scores[:, 0]
     history = [before]
     for time in range(1, scores.shape[1]):
@@ -119,7 +120,7 @@ def _last(values: Tensor, lengths: Lengths) -> Tensor:
 
 
 def _log_sum(x: Tensor, axis: int) -> Tensor:
-    """Log of the sum of exp; where all is -inf the gradient is 0, not NaN as torch.logsumexp has it."""
+    """logsumexp whose gradient is 0 where all arguments are -inf; that of torch.logsumexp is NaN."""
     top = x.detach().amax(axis, keepdim=True)
     top = top.masked_fill(top == -torch.inf, 0)
     total = (x - top).exp().sum(axis)

@@ -1,7 +1,7 @@
-"""The vocabulary layer and its cross-entropy as one operation: the logits of all positions never exist at once.
+"""Fused output layer and cross-entropy: the logits of all positions are never in memory at once.
 
-With a large vocabulary this layer, not the recurrence, takes most of a training step. Walking over the positions in
-chunks, and forming the gradients while a chunk's logits are still in cache, saves both memory and time.
+With a large vocabulary this layer takes most of a training step. Positions are processed in chunks, and gradients are
+computed while a chunk's logits are still in cache, which saves memory and time.
 """
 
 import math
@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-CPU_LOGITS = 7_000_000  # numbers per chunk: few enough for the cache, enough rows for the products
-GPU_LOGITS = 2**28  # on an accelerator: half a gigabyte in half precision
-ALIGNED = {"cuda": 64}
-MANY = 1024  # rows, for which a copy of the weights of a round length pays
+CPU_LOGITS = 7_000_000  # elements per chunk: few enough for the cache, enough rows for the GEMM
+GPU_LOGITS = 2**28  # half a gigabyte in half precision
+ALIGNED = {"cuda": 64}  # the vocabulary is padded to a multiple of
+MIN_PADDED = 1024  # rows from which a padded copy of the weights pays off
 
 
 def cross_entropy_reference(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
@@ -25,15 +25,15 @@ def cross_entropy_reference(features: Tensor, weight: Tensor, bias: Tensor | Non
 
 
 def cross_entropy_sum(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
-    """Equal to the reference in value and gradients; `features` (positions, width), `targets` (positions,)."""
+    """The reference's value and gradients, in chunks; `features` (positions, width), `targets` (positions,)."""
     return _ChunkedCrossEntropy.apply(features, weight, bias, targets)
 
 
 @torch.no_grad()
 def cross_entropy_each(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
-    """Nats of every position, without gradients, in float32."""
+    """Cross-entropy of every position in nats, in float32, without gradients."""
     nats = torch.empty(len(targets), dtype=_at_least_single(features.dtype), device=features.device)
-    if len(features) >= MANY:
+    if len(features) >= MIN_PADDED:
         weight, bias = _aligned(weight, bias, weight.dtype)
     for rows in _chunks(features, weight):
         scores = F.linear(features[rows], weight, bias).to(nats.dtype)
@@ -54,7 +54,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             for_bias = None if bias is None else torch.zeros_like(bias)
             chunks = _chunks(features, weight)
             size = chunks[0].stop if chunks else 0
-            logits = features.new_empty(size, len(narrow_weight), dtype=half)  # memory for all chunks in turn
+            logits = features.new_empty(size, len(narrow_weight), dtype=half)  # reused by all chunks
             in_place = _has_kernel(logits)
             errors = logits if in_place else features.new_empty(logits.shape, dtype=wide)
             ones = features.new_ones(size, dtype=wide)
@@ -82,7 +82,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx, scale):  # type: ignore[no-untyped-def]
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
-            raise RuntimeError("the chunked cross-entropy keeps its gradients for one backward pass only")
+            raise RuntimeError("the chunked cross-entropy supports one backward pass, which frees its gradients")
         return *(None if gradient is None else gradient.mul_(scale) for gradient in gradients), None
 
 
@@ -97,39 +97,39 @@ def _errors_in_place(scores: Tensor, targets: Tensor, wrong: Tensor) -> Tensor:
 
 
 def _errors(scores: Tensor, targets: Tensor, wrong: Tensor) -> Tensor:
-    """Nats of all targets; `wrong` becomes the gradient of the scores."""
-    answers = targets.unsqueeze(1)
+    """The summed cross-entropy in nats; `wrong` is set to the gradient of the logits, softmax - one_hot."""
+    indices = targets.unsqueeze(1)
     log_probs = torch.log_softmax(scores, -1, dtype=wrong.dtype, out=wrong)
-    nats = -log_probs.gather(1, answers).sum()
-    log_probs.exp_().scatter_add_(1, answers, log_probs.new_full(answers.shape, -1.0))
+    nats = -log_probs.gather(1, indices).sum()
+    log_probs.exp_().scatter_add_(1, indices, log_probs.new_full(indices.shape, -1.0))
     return nats
 
 
 def _summed(total: Tensor | None, left: Tensor, right: Tensor, kind: torch.dtype) -> Tensor:
-    """total + left @ right, of this dtype; a total that is there is changed."""
+    """total + left @ right, in this dtype, in place if there is a total."""
     if left.dtype == kind:
         return left @ right if total is None else torch.addmm(total, left, right, out=total)
-    # a GPU sums in float32 anyway
+    # tensor cores accumulate in float32 anyway
     wide = left.device.type == "cuda" and kind == torch.float32
     product = torch.mm(left, right, out_dtype=kind) if wide else left @ right
     return product.to(kind) if total is None else total.add_(product)
 
 
 def _aligned(weight: Tensor, bias: Tensor | None, kind: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """Words that nobody can say make up the number: the GPU's fast products want rows of a round length."""
-    words = len(weight)
-    missing = -words % ALIGNED.get(weight.device.type, 1)
+    """Pads the vocabulary with tokens of logit -inf: tensor cores need aligned rows."""
+    vocab = len(weight)
+    missing = -vocab % ALIGNED.get(weight.device.type, 1)
     if not missing:
         return weight.to(kind), None if bias is None else bias.to(kind)
-    wide = weight.new_empty(words + missing, weight.shape[1], dtype=kind)
-    wide[:words], wide[words:] = weight, 0.0
+    wide = weight.new_empty(vocab + missing, weight.shape[1], dtype=kind)
+    wide[:vocab], wide[vocab:] = weight, 0.0
     long = wide.new_full((len(wide),), -torch.inf)
-    long[:words] = 0.0 if bias is None else bias
+    long[:vocab] = 0.0 if bias is None else bias
     return wide, long
 
 
 def _chunks(features: Tensor, weight: Tensor) -> list[slice]:
-    """Equal parts: a small rest would cost the products as much as a full part."""
+    """Chunks of equal size: a small remainder would cost a GEMM as much as a full chunk."""
     logits = CPU_LOGITS if features.device.type == "cpu" else GPU_LOGITS
     parts = math.ceil(len(features) * len(weight) / logits)
     size = math.ceil(len(features) / max(1, min(parts, len(features))))

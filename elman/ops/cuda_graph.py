@@ -1,4 +1,4 @@
-"""A step as a CUDA graph, and a stream as it was where that fails."""
+"""Captures a step as a CUDA graph; a failed capture leaves the stream and the memory pool clean."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,14 +8,14 @@ import torch
 
 
 def graph_of(step: Callable[[], None], stream: Any, pool: Any = None) -> Any:
-    """The graph of a step that has been practised on this stream. Graphs of one pool use the same memory: then nothing
-    that one of them leaves there is still there after another."""
+    """The graph of a step that was warmed up on this stream. Graphs of one pool share memory: results of one are
+    invalid after another has run."""
     graph, pool = torch.cuda.CUDAGraph(), pool or torch.cuda.graph_pool_handle()
-    try:  # the outer stream, since torch does not leave that of a capture that fails
+    try:  # the outer stream context, since torch stays on the capture stream after a failure
         with torch.cuda.stream(stream), torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
             step()
     except BaseException:
-        with suppress(RuntimeError):  # nor, in some versions, its memory; in others it has
+        with suppress(RuntimeError):  # some torch versions also keep allocating to the pool; others have ended it
             torch._C._cuda_endAllocateToPool(stream.device_index, pool)
         raise
     return graph

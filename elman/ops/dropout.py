@@ -1,4 +1,4 @@
-"""Dropout that keeps its mask: the same units for a whole sequence, or whole words."""
+"""Dropout with a mask shared over time (variational dropout), and dropout of whole words (embedding dropout)."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -7,14 +7,14 @@ from elman.shapes import Sequence, Tokens
 
 
 def locked_dropout(x: Sequence, p: float, training: bool) -> Sequence:
-    """Each row of the batch loses the same units at all its time steps (variational dropout, Gal & Ghahramani 2016)."""
+    """Variational dropout (Gal & Ghahramani, 2016): one mask (batch, 1, width) for all time steps."""
     if not training or p == 0:
         return x
     return x * F.dropout(x.new_ones(x.shape[0], 1, x.shape[2]), p)
 
 
 def embedded(tokens: Tokens, weight: Tensor, p: float, training: bool) -> Sequence:
-    """Rows of a table of embeddings; a dropped word is gone everywhere in the batch (Merity et al. 2018)."""
+    """Embedding lookup with embedding dropout (Merity et al., 2018): a dropped word is zero everywhere in the batch."""
     x = F.embedding(tokens, weight)
     if not training or p == 0:
         return x

@@ -1,4 +1,4 @@
-"""Which form of an operation runs: the first that can and that measurements favour, unless one is asked for."""
+"""Dispatch: an operation has several implementations (forms); the first supported one that is fastest here runs."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -9,19 +9,19 @@ from torch import Tensor
 from elman.errors import ConfigError, UnknownName
 
 
-def never(*given: Any) -> None:
+def never(*args: Any) -> None:
     """No obstacle, no drawback."""
     return None
 
 
 class Form(NamedTuple):
-    """One way to compute an operation; its questions are asked about what the operation was given."""
+    """One implementation of an operation. `obstacle`, `drawback` and `title` take the operation's arguments."""
 
     run: Callable[..., Any]
-    obstacle: Callable[..., str | None]  # why it cannot run
-    drawback: Callable[..., str | None]  # why another is faster
+    obstacle: Callable[..., str | None]  # the reason why it is not supported
+    drawback: Callable[..., str | None]  # the reason why another form is faster
     title: Callable[..., str]
-    device: str | None = None  # where it is at home; elsewhere it runs only if asked for, and nobody speaks of it
+    device: str | None = None  # the device type it is for; on others it runs, and is mentioned, only on request
 
 
 class Choice(NamedTuple):
@@ -33,7 +33,7 @@ class Choice(NamedTuple):
 
 
 class Forms(dict[str, Form]):
-    """The forms of one operation, the favourite first. What stands behind the reference runs on request only."""
+    """The forms of one operation by preference. Those behind the reference run on request only."""
 
     families: ClassVar[list["Forms"]] = []
 
@@ -42,64 +42,64 @@ class Forms(dict[str, Form]):
         self.operation = operation
         self.families.append(self)
 
-    def choose(self, *given: Any) -> Choice:
-        """The form that would be taken here, with the reason: what it is, or why no faster one runs.
+    def choose(self, *args: Any) -> Choice:
+        """The form that runs here, with the reason: its title, or why no faster one is supported.
 
-        A form that is asked for and that this operation does not have leaves it free to choose.
+        A request (`using`) for a form that this operation does not have is ignored.
         """
         if _asked in self:
-            return Choice(self.taken(*given), f"{self[_asked].title(*given)}, as asked")
-        return self.favourite(*given)
+            return Choice(self.taken(*args), f"{self[_asked].title(*args)}, as asked")
+        return self.favourite(*args)
 
-    def taken(self, *given: Any) -> str:
-        """The same without the reason, which takes as long to say."""
+    def taken(self, *args: Any) -> str:
+        """The name of the form that runs; faster than `choose`, which also builds the reason."""
         if _asked not in self:
-            return self._first("", given)[0]
-        problem = self[_asked].obstacle(*given)
+            return self._first("", args)[0]
+        problem = self[_asked].obstacle(*args)
         if problem:
             raise ConfigError(f"the {_asked} form of {self.operation} cannot run: {problem}")
         return _asked
 
-    def favourite(self, *given: Any, but: str = "") -> Choice:
-        """The form that would be taken if none were asked for, `but` a certain one."""
-        name, problems = self._first(but, given)
-        return Choice(name, (name == "reference" and "; ".join(problems)) or self[name].title(*given))
+    def favourite(self, *args: Any, but: str = "") -> Choice:
+        """The form that runs without a request; never `but`."""
+        name, problems = self._first(but, args)
+        return Choice(name, (name == "reference" and "; ".join(problems)) or self[name].title(*args))
 
-    def _first(self, but: str, given: tuple[Any, ...]) -> tuple[str, Iterable[str]]:
-        """The first form without a problem, and the problems of those before it."""
-        device = next(part.device.type for part in given if isinstance(part, Tensor))
+    def _first(self, but: str, args: tuple[Any, ...]) -> tuple[str, Iterable[str]]:
+        """The first form without obstacle or drawback, and the reasons against those before it."""
+        device = next(part.device.type for part in args if isinstance(part, Tensor))
         problems: dict[str, None] = {}
         for name, form in self.items():
             if name == but or form.device not in (None, device):
                 continue
-            problem = form.drawback(*given) or form.obstacle(*given)  # the former is quick to tell
+            problem = form.drawback(*args) or form.obstacle(*args)  # the drawback is cheaper to compute
             if not problem:
                 return name, problems
             problems[problem] = None
         raise AssertionError(f"the reference form of {self.operation} always runs")
 
-    def explain(self, *given: Any) -> str:
+    def explain(self, *args: Any) -> str:
         """Which form runs and why: "vendor: oneDNN LSTM", "reference: a recorder is listening"."""
-        return str(self.choose(*given))
+        return str(self.choose(*args))
 
-    def that_can_run(self, *given: Any) -> list[str]:
-        """What tests and benchmarks compare."""
-        return [name for name, form in self.items() if not form.obstacle(*given)]
+    def that_can_run(self, *args: Any) -> list[str]:
+        """All supported forms, for tests and benchmarks."""
+        return [name for name, form in self.items() if not form.obstacle(*args)]
 
 
 _asked = "auto"
 
 
 def asked() -> str:
-    """The form that `using` asks for: "auto" where nobody does."""
+    """The form that `using` requests; "auto" by default."""
     return _asked
 
 
 @contextmanager
 def using(form: str) -> Iterator[None]:
-    """For tests and benchmarks: this form of every operation that has one of this name, in the whole process.
+    """For tests and benchmarks: runs this form of every operation that has it, in the whole process.
 
-    Where it cannot run, the operation raises an error with the reason.
+    Where it is not supported, the operation raises an error with the reason.
     """
     global _asked  # noqa: PLW0603
     if form != "auto" and not any(form in family for family in Forms.families):

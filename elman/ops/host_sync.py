@@ -1,8 +1,8 @@
-"""Steps in which the host never waits for a value: what a captured graph asks for.
+"""Host synchronisation: code that reads tensor values blocks the host; it cannot be traced or captured as a CUDA graph.
 
-Code that would look at numbers for a shortcut asks `may_wait` first. Whether all of a function keeps to that is found
-by running it once on fake tensors, which have shapes but no numbers: whoever asks for a number, makes a shape of one,
-or brings values from the host, is told by name. No GPU is needed to know.
+Code with a data-dependent shortcut asks `may_sync` first. `find_host_sync` checks a function by running it on fake
+tensors, which have shapes but no values: reading a value, a data-dependent shape or a copy from the host is an error
+there. This needs no GPU.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,24 +21,23 @@ from elman.shapes import State
 FROM_HOST = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
 COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 
-_may_wait: ContextVar[bool] = ContextVar("may_wait", default=True)
+_may_sync: ContextVar[bool] = ContextVar("may_sync", default=True)
 _traced: ContextVar[bool] = ContextVar("traced", default=False)
 
 
 @contextmanager
 def without_host_sync(traced: bool = False) -> Iterator[None]:
-    """Inside, nobody may look at a value: the host runs ahead of the device, or is not there at all. `traced`: what is
-    done is noted, and will be done again with other values."""
-    tokens = _may_wait.set(False), _traced.set(traced)
+    """Inside, `may_sync` is false: values must not be read. `traced`: operations are recorded for other values."""
+    tokens = _may_sync.set(False), _traced.set(traced)
     try:
         yield
     finally:
-        _may_wait.reset(tokens[0])
+        _may_sync.reset(tokens[0])
         _traced.reset(tokens[1])
 
 
 def may_sync() -> bool:
-    return _may_wait.get()
+    return _may_sync.get()
 
 
 def traced() -> bool:
@@ -46,7 +45,7 @@ def traced() -> bool:
 
 
 def find_host_sync(module: nn.Module, function: Callable[..., Any], *states: State) -> str:
-    """Why `function(*states)`, which runs `module`, cannot go on without the host; nothing where it can."""
+    """Where `function(*states)`, which runs `module`, synchronises with the host; empty if nowhere."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -58,15 +57,15 @@ def find_host_sync(module: nn.Module, function: Callable[..., Any], *states: Sta
     weights = {f"module.{name}": fake(part) for name, part in (*module.named_parameters(), *module.named_buffers())}
     given = tuple(map_state(fake, state) for state in states)
     try:
-        with mode, _NothingFromTheHost(), without_host_sync():
-            functional_call(_Calling(module, function), weights, given)
-    except Exception as problem:  # whatever cannot be done without numbers
+        with mode, _RejectHostCopies(), without_host_sync():
+            functional_call(_FunctionModule(module, function), weights, given)
+    except Exception as problem:  # fake tensors raise various errors
         return str(problem).strip().partition("\n")[0][:200] or type(problem).__name__
     return ""
 
 
-class _Calling(nn.Module):
-    """Lets `function` find other weights inside `module`."""
+class _FunctionModule(nn.Module):
+    """Makes `function` run with the replaced weights of `module` (functional_call)."""
 
     def __init__(self, module: nn.Module, function: Callable[..., Any]):
         super().__init__()
@@ -76,12 +75,12 @@ class _Calling(nn.Module):
         return self.function(*states)
 
 
-class _NothingFromTheHost(TorchDispatchMode):
-    """Refuses copies between host and device, which fake tensors allow."""
+class _RejectHostCopies(TorchDispatchMode):
+    """Rejects copies between host and device, which fake tensors allow."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        devices = {part.device.type for part in (*args[:2], found) if isinstance(part, Tensor)}
+        result = func(*args, **(kwargs or {}))
+        devices = {part.device.type for part in (*args[:2], result) if isinstance(part, Tensor)}
         if func in FROM_HOST or (func in COPIES and len(devices) > 1):
-            raise RuntimeError("values are brought from the host at each step, like those of torch.tensor")
-        return found
+            raise RuntimeError("values are copied from the host at each step, as by torch.tensor")
+        return result

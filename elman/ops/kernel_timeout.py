@@ -1,7 +1,7 @@
-"""How programs of a kernel that wait for each other end if one never comes: by an alarm, at which the next call raises.
+"""Timeout of kernels whose thread blocks wait for each other: a flag in device memory, which raises at the next call.
 
-A kernel is given `of(device)[0]`, and looks at most `PATIENCE` times; after the launch comes `send`, before the next
-one `check`, neither of which waits for the device.
+A kernel gets `of(device)[0]` and sets it after polling `PATIENCE` times in vain. `send` follows a launch and `check`
+precedes the next one; neither synchronises with the device.
 """
 
 import torch
@@ -9,8 +9,8 @@ from torch import Tensor
 
 from elman.errors import TrainingError
 
-PATIENCE = 2**22  # looks before a program gives up: some seconds, where a meeting takes a microsecond
-ALARMS: dict[torch.device, tuple[Tensor, Tensor]] = {}  # on the device, and a copy that can be read without waiting
+PATIENCE = 2**22  # polls before a block gives up: some seconds, while a synchronisation takes a microsecond
+ALARMS: dict[torch.device, tuple[Tensor, Tensor]] = {}  # the flag on the device, and a copy in pinned host memory
 
 
 def of(device: torch.device) -> tuple[Tensor, Tensor]:
@@ -26,7 +26,7 @@ def send(device: torch.device) -> None:
 
 
 def check(device: torch.device, wait: bool = False) -> None:
-    """Raises if an earlier kernel gave up. Without `wait`, only if that is already known here."""
+    """Raises if an earlier kernel timed out; `wait` synchronises with the device, else only what was copied is seen."""
     if device not in ALARMS:
         return
     alarm, copy = ALARMS[device]
@@ -34,6 +34,6 @@ def check(device: torch.device, wait: bool = False) -> None:
         return
     del ALARMS[device]
     raise TrainingError(
-        "a kernel waited in vain for its other programs, so its results are not valid: something else holds part of "
-        "the GPU. Give the GPU to this process alone, or run under elman.recurrence.using('reference')"
+        "a kernel timed out waiting for its other thread blocks, so its results are invalid: another process uses part "
+        "of the GPU. Give the GPU to this process alone, or run under elman.recurrence.using('reference')"
     )

@@ -1,4 +1,4 @@
-"""Where a reader stands who only goes forward: distributions over the places of a source, in logarithms."""
+"""Monotonic alignment: distributions over the source positions of a reader that only moves forward, in log space."""
 
 from typing import NamedTuple
 
@@ -6,23 +6,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-NEVER = -1e4  # for log 0: what is impossible shall stay finite, so that gradients do
+NEVER = -1e4  # stands for log 0, so that gradients stay finite
 
 
 class Moves(NamedTuple):
-    """What a reader does at each place (..., places), in log-probabilities; each pair makes up one whole."""
+    """The choices of the reader at each position (..., positions), as log-probabilities; each pair sums to 1."""
 
-    stay: Tensor  # stop once more where it stopped last
-    go: Tensor  # or go on from there
-    stop: Tensor  # of a place it comes to: stop there
+    stay: Tensor  # at the last position: stop there again
+    go: Tensor  # or move on
+    stop: Tensor  # at a position it reaches: stop there
     leave: Tensor  # or pass it
 
 
 def advance(here: Tensor, moves: Moves) -> Tensor:
-    """Where the reader stops next, if it stopped last at `here`: a distribution of the same shape.
+    """The distribution of the next stop, from that of the last stop (`here`).
 
-    p(t) = here(t) · stay(t) + Σ_{s < t} here(s) · go(s) · leave(s + 1) ··· leave(t - 1) · stop(t), for all t at once:
-    the product is that of all places before t over that of all up to s.
+    p(t) = here(t) · stay(t) + Σ_{s < t} here(s) · go(s) · leave(s + 1) ··· leave(t - 1) · stop(t), for all t at once,
+    since the product is a ratio of cumulative products.
     """
     passed = moves.leave.cumsum(-1)
     before = F.pad(passed[..., :-1], (1, 0))

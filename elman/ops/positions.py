@@ -1,7 +1,7 @@
-"""Positions as numbers: waves added to the input, rotations of queries and keys, slopes against distance.
+"""Position encodings: sinusoidal, rotary (RoPE) and linear biases (ALiBi).
 
-All take positions counted from a row's first token, so that a sequence may be cut. Angles are formed in float64:
-in float32 the angle of the millionth position would be wrong in its second digit.
+Positions count from a row's first token, so that a sequence may be processed in chunks. Angles are computed in float64:
+in float32 that of the millionth position is wrong in its second digit.
 """
 
 import torch
@@ -9,21 +9,21 @@ from torch import Tensor
 
 
 def sinusoids(positions: Tensor, width: int, base: float = 10_000.0) -> Tensor:
-    """Sine and cosine by turns at falling frequencies (Vaswani et al., 2017): (..., width) in float32 at least."""
+    """Sinusoidal encoding (Vaswani et al., 2017): sines and cosines alternate (..., width), in float32 at least."""
     angles = _angles(positions, (width + 1) // 2, base)
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., :width]
 
 
 def rotary_angles(positions: Tensor, size: int, base: float = 10_000.0) -> tuple[Tensor, Tensor]:
-    """Cosine and sine (..., size / 2) by which `rotate` turns each pair at these positions."""
+    """Cosine and sine (..., size / 2) of the rotation of each pair at these positions."""
     angles = _angles(positions, size // 2, base)
     return angles.cos(), angles.sin()
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Turn pairs of units, one of the first half with one of the second (Su et al., 2021, in Llama's layout).
+    """Rotary embedding (Su et al., 2021; Llama's layout): rotates pairs of units, one of each half.
 
-    The product of a turned query and a turned key depends on their contents and their distance only.
+    The dot product of a rotated query and key depends on their contents and their distance only.
     """
     first, second = x.chunk(2, dim=-1)
     cosine, sine = (part.to(torch.promote_types(x.dtype, torch.float32)) for part in (cosine, sine))
@@ -31,9 +31,9 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 
 def alibi_slopes(heads: int) -> Tensor:
-    """What each head takes from a score for each step of distance (Press et al., 2022): 1/2 ... 1/256 for 8 heads.
+    """ALiBi slopes (Press et al., 2022): what a head subtracts from a score per step of distance; 1/2 … 1/256 for 8.
 
-    Where the number of heads is no power of two, the rest comes from between the slopes of the next power.
+    If the number of heads is no power of two, the others are interleaved slopes of the next power.
     """
     power = 1 << (heads.bit_length() - 1)
     slopes = [2 ** (-8 * (head + 1) / power) for head in range(power)]
@@ -42,6 +42,6 @@ def alibi_slopes(heads: int) -> Tensor:
 
 
 def _angles(positions: Tensor, count: int, base: float) -> Tensor:
-    kind = torch.float32 if positions.device.type == "mps" else torch.float64  # MPS has no float64
-    speeds = base ** -(torch.arange(count, dtype=kind, device=positions.device) / count)
-    return positions.to(kind).unsqueeze(-1) * speeds
+    dtype = torch.float32 if positions.device.type == "mps" else torch.float64  # MPS has no float64
+    speeds = base ** -(torch.arange(count, dtype=dtype, device=positions.device) / count)
+    return positions.to(dtype).unsqueeze(-1) * speeds

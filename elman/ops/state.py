@@ -1,6 +1,6 @@
-"""State as a plain value: a tensor, or a (named) tuple of states. Batch is always the first axis."""
+"""Functions on states: a state is a tensor or a (named) tuple of states, batch first (a pytree)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -11,52 +11,65 @@ from elman.shapes import State
 
 
 def map_state(function: Callable[..., Tensor], state: State, *others: State) -> State:
-    """Apply `function` to each tensor of a state (and the matching tensors of others), keeping its form."""
+    """Applies `function` to each tensor of a state, and the matching tensors of others (a tree map)."""
     if isinstance(state, Tensor):
         return function(state, *others)
-    parts = [map_state(function, *parts) for parts in zip(state, *others, strict=True)]
+    return _tuple_like(state, [map_state(function, *parts) for parts in zip(state, *others, strict=True)])
+
+
+def leaves(state: State) -> list[Tensor]:
+    """The tensors of a state."""
+    return [state] if isinstance(state, Tensor) else [part for _, part in tensors(state)]
+
+
+def with_leaves(state: State, parts: Iterable[Tensor]) -> State:
+    """A state of the same structure with these tensors."""
+    parts = iter(parts)
+    return map_state(lambda _: next(parts), state)
+
+
+def _tuple_like(state: Any, parts: list[Any]) -> Any:
     return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
 
 
 def fixed(state: State, more: int) -> State:
-    """A copy for `more` steps whose parts keep their size: what would be built anew at each step has room instead."""
+    """A copy with fixed shapes for `more` steps: parts that grow (key/value caches) get preallocated room."""
     if isinstance(state, Tensor):
         return state.clone()
     if hasattr(state, "fixed"):
         return state.fixed(more)
-    parts = [fixed(part, more) for part in state]
-    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+    return _tuple_like(state, [fixed(part, more) for part in state])
 
 
 def detach(state: State) -> State:
-    """The same values, cut from the graph: where truncated backpropagation stops."""
+    """Detaches all tensors from the graph: truncates backpropagation through time."""
     return map_state(Tensor.detach, state)
 
 
 def take_rows(state: State, rows: Any) -> State:
-    """The state of some rows of the batch: a slice, or an index tensor."""
+    """The state of some rows of the batch, by a slice or an index tensor."""
     return map_state(lambda part: part[rows], state)
 
 
 def choose(mask: Tensor, new: State, old: State) -> State:
-    """Row by row: `new` where the mask holds, else `old`."""
+    """Row by row: `new` where the mask is true, else `old`."""
     return map_state(lambda a, b: torch.where(mask.view(-1, *[1] * (a.dim() - 1)), a, b), new, old)
 
 
 def keep(old: State, new: State) -> None:
-    """Put a new state where the old one is; parts that are there already stay."""
+    """Copies a new state into the memory of the old one; parts that are the same tensor are skipped."""
     pairs = [(a, b) for (_, a), (_, b) in zip(tensors(old), tensors(new), strict=True) if a is not b]
     for a, b in pairs:
         if (a.shape, a.dtype) != (b.shape, b.dtype):
-            kinds = " to ".join(f"{tuple(part.shape)} in {part.dtype}" for part in (a, b))
-            raise ValueError(f"a part of the state changes from {kinds}")
-    taken = {part.untyped_storage()._cdata for _, part in tensors(old)}  # written over, maybe, before it is read
+            change = " to ".join(f"{tuple(part.shape)} in {part.dtype}" for part in (a, b))
+            raise ValueError(f"a part of the state changes from {change}")
+    taken = {part.untyped_storage()._cdata for _, part in tensors(old)}  # a part may be overwritten before it is read
     for a, b in [(a, b.clone() if b.untyped_storage()._cdata in taken else b) for a, b in pairs]:
         a.copy_(b)
 
 
 def tensors(state: State, name: str = "state") -> Iterator[tuple[str, Tensor]]:
-    """Every tensor with a name that tells its place: what a checkpoint stores."""
+    """Every tensor with its path as name, for checkpoints."""
     if isinstance(state, Tensor):
         yield name, state
     elif not isinstance(state, tuple | list):
@@ -67,8 +80,7 @@ def tensors(state: State, name: str = "state") -> Iterator[tuple[str, Tensor]]:
 
 
 def restore(like: State, stored: dict[str, Tensor], name: str = "state") -> State:
-    """The inverse of `tensors`: the form of `like`, filled with stored tensors."""
+    """The inverse of `tensors`: a state with the structure of `like`, of stored tensors."""
     if isinstance(like, Tensor):
         return stored[name].to(like.device)
-    parts = [restore(part, stored, f"{name}.{index}") for index, part in enumerate(like)]
-    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+    return _tuple_like(like, [restore(part, stored, f"{name}.{index}") for index, part in enumerate(like)])

@@ -1,10 +1,10 @@
-"""Taps: named places inside a model whose values can be recorded or edited.
+"""Taps: named intermediate values (activation hooks) that can be recorded or edited.
 
-`keep = tap("gate.forget", torch.sigmoid(...))` returns its value unchanged and costs one look-up while nobody listens.
-A site's full name is its scope and its quantity, `layers.0.lstm.gate.forget`, with an optional time: `@5`, `@2:6`.
-Whoever runs a layer gives the scope; whoever walks through time says where it is, so that values of single steps
-are put together along the time axis (batch, time, ...) just like those of whole sequences.
-Listeners hear a value in the order in which they were opened: a recorder inside an edit sees the edited value.
+`keep = tap("gate.forget", torch.sigmoid(...))` returns its value unchanged; without listeners it costs one look-up.
+A site is scope and name, `layers.0.lstm.gate.forget`; a pattern may add times: `@5`, `@2:6`. Models open a scope for
+each layer. Loops over time open `stepping`, so that values of single steps are concatenated along the time axis (batch,
+time, ...) like those of whole sequences. Listeners run in the order in which they were opened: a recorder inside of an
+edit records the edited value.
 """
 
 import warnings
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from elman.errors import RecordingError, nearest
 
-LOUD = 2**30  # bytes recorded before a warning: enough for any lecture, small beside a laptop's memory
+WARN_BYTES = 2**30  # recorded before a warning
 
 _listeners: ContextVar[tuple["_Listener", ...]] = ContextVar("listeners", default=())
 _scope: ContextVar[str] = ContextVar("scope", default="")
@@ -29,24 +29,24 @@ Edit = float | Tensor | Callable[[Tensor], Tensor]
 
 
 def tap(name: str, value: Tensor) -> Tensor:
-    """The value itself, after everyone who listens has seen (or changed) it."""
+    """Passes a value to all listeners and returns it, edited if one edits."""
     listeners = _listeners.get()
     if not listeners:
         return value
     site = f"{_scope.get()}.{name}".lstrip(".")
     for listener in listeners:
-        value = listener.hear(site, value, _stepping.get())
+        value = listener.receive(site, value, _stepping.get())
     return value
 
 
 def listening() -> bool:
-    """Whether anyone records or edits: then only the reference path, which passes every tap, may run."""
+    """Whether anything records or edits: then the reference forms must run, in which every tap fires."""
     return bool(_listeners.get())
 
 
 @contextmanager
 def scope(name: str) -> Iterator[None]:
-    """Everything tapped inside belongs to `name`."""
+    """Prefixes the sites of all taps inside with `name`."""
     token = _scope.set(f"{_scope.get()}.{name}".lstrip("."))
     try:
         yield
@@ -56,7 +56,7 @@ def scope(name: str) -> Iterator[None]:
 
 @contextmanager
 def stepping(on: bool = True) -> Iterator[None]:
-    """Inside, values have no time axis: each tap is one step further. Off again where a step is a sequence of one."""
+    """Inside, values have no time axis and each tap is the next step; `on=False` inside a step that runs a sequence."""
     token = _stepping.set(on)
     try:
         yield
@@ -66,7 +66,7 @@ def stepping(on: bool = True) -> Iterator[None]:
 
 @contextmanager
 def record(*patterns: str) -> Iterator["Recording"]:
-    """Collect the sites that match; a pattern that matched nothing is an error when the block ends well."""
+    """Records matching sites. A pattern that matched nothing is an error at the end of the block, unless it raised."""
     recording = Recording(patterns)
     with _listen(recording):
         yield recording
@@ -75,9 +75,9 @@ def record(*patterns: str) -> Iterator["Recording"]:
 
 @contextmanager
 def edit(changes: Mapping[str, Edit]) -> Iterator[None]:
-    """Replace values: by a number (clamp), a tensor (patch) or a function of the value; times as in `name@3`.
+    """Replaces values by a number (clamp), a tensor (activation patching) or a function of the value, at `name@times`.
 
-    A patch has the shape (batch, time, ...) and begins at the first edited time: what one run recorded fits another.
+    A patch has shape (batch, time, ...) and begins at the first edited time, so a recording of another run fits.
     """
     editing = _Editing(changes)
     with _listen(editing):
@@ -95,7 +95,7 @@ def _listen(listener: "_Listener") -> Iterator[None]:
 
 
 class _Pattern(NamedTuple):
-    """`glob@first:last`: which sites, and which of their times."""
+    """`glob@first:last`: sites and times."""
 
     glob: str
     times: slice | None
@@ -119,7 +119,7 @@ class _Pattern(NamedTuple):
         return self.times is not None and min(self.times.start or 0, self.times.stop or 0) < 0
 
     def inside(self, positions: Tensor, length: int | None = None) -> Tensor:
-        """Which positions are meant; while the length is unknown, all that may be."""
+        """The mask of selected positions; those that may be selected while the length is unknown."""
         if self.times is None or (self.counts_from_the_end and length is None):
             return torch.ones_like(positions, dtype=torch.bool)
         start, stop = self.times.start or 0, self.times.stop
@@ -129,81 +129,83 @@ class _Pattern(NamedTuple):
 
 
 class _Listener:
-    """Shared by recording and editing: which patterns there are, which sites were heard, how far each has come."""
+    """Base of recording and editing: patterns, sites seen so far, and the time each has reached."""
 
     def __init__(self, patterns: tuple[str, ...]):
         self.patterns = {text: _Pattern.parse(text) for text in patterns}
         self.fired: set[str] = set()
-        self.heard: dict[str, int] = {}  # site -> time steps seen so far
-        self._matching: dict[str, list[str]] = {}  # site -> patterns, found once: a long text passes often
+        self.steps: dict[str, int] = {}  # site -> time steps so far
+        self._matching: dict[str, list[str]] = {}  # site -> patterns that match (cached)
 
-    def hear(self, site: str, value: Tensor, step: bool) -> Tensor:
+    def receive(self, site: str, value: Tensor, step: bool) -> Tensor:
         if site not in self._matching:
             known = self.patterns.items()
             self._matching[site] = [text for text, pattern in known if fnmatchcase(site, pattern.glob)]
         matching = self._matching[site]
-        whole = value.unsqueeze(1) if step else value
-        start = self.heard.get(site, 0)
-        self.heard[site] = start + whole.shape[1]
+        sequence = value.unsqueeze(1) if step else value
+        start = self.steps.get(site, 0)
+        self.steps[site] = start + sequence.shape[1]
         if not matching:
             return value
-        whole = self.match(matching, site, whole, start)
-        return whole.squeeze(1) if step else whole
+        sequence = self.match(matching, site, sequence, start)
+        return sequence.squeeze(1) if step else sequence
 
     def match(self, matching: list[str], site: str, value: Tensor, start: int) -> Tensor:
         raise NotImplementedError
 
     def _matched(self, text: str) -> list[str]:
-        return [site for site in sorted(self.heard) if fnmatchcase(site, self.patterns[text].glob)]
+        return [site for site in sorted(self.steps) if fnmatchcase(site, self.patterns[text].glob)]
 
     def finish(self) -> None:
         for text, pattern in self.patterns.items():
             if text not in self.fired:
-                known = sorted(self.heard)
+                known = sorted(self.steps)
                 for site in self._matched(text):
-                    raise RecordingError(f"{text!r}: {site} passed {self.heard[site]} time steps, none of them this")
-                found = f"; sites passed: {', '.join(known)}" if known else "; no site was passed at all"
+                    raise RecordingError(f"{text!r}: {site} has {self.steps[site]} time steps, none of them selected")
+                found = f"; sites seen: {', '.join(known)}" if known else "; no tap fired"
                 raise RecordingError(f"no site matched {text!r}{nearest(pattern.glob, known)}{found}")
 
 
 class Recording(_Listener):
-    """What was seen, by site: tensors (batch, time, ...), detached, on the CPU, in float32. Padding is seen too."""
+    """Recorded values by site: tensors (batch, time, ...), detached, on the CPU, in float32; padding included."""
 
     def __init__(self, patterns: tuple[str, ...]):
         super().__init__(patterns)
         self._pieces: dict[str, list[Tensor]] = {}
-        self._positions: dict[str, list[Tensor]] = {}  # of the pieces of sites of which some times are wanted
+        self._positions: dict[str, list[Tensor]] = {}  # of pieces, for sites recorded at some times only
         self._bytes = 0
 
     def match(self, matching: list[str], site: str, value: Tensor, start: int) -> Tensor:
         pieces = self._pieces.setdefault(site, [])
         if pieces and pieces[0].shape[0] != value.shape[0]:
-            raise RecordingError(f"{site}: a recording holds one batch, but its rows changed to {value.shape[0]}")
+            raise RecordingError(f"{site}: a recording holds one batch, but the batch size changed to {value.shape[0]}")
         whole = value.detach()
         if self._timed(matching):
             positions = torch.arange(start, start + value.shape[1])
-            positions = positions[self._wanted(matching, positions)]
+            positions = positions[self._selected(matching, positions)]
             whole = whole[:, (positions - start).to(value.device)]
             self._positions.setdefault(site, []).append(positions)
         piece = whole.to("cpu", torch.float32, copy=True)
         pieces.append(piece)
         before, self._bytes = self._bytes, self._bytes + piece.nbytes
-        if before < LOUD <= self._bytes:
-            warnings.warn(f"the recording passed {LOUD / 2**30:.0f} GiB; narrow the pattern or the times", stacklevel=2)
+        if before < WARN_BYTES <= self._bytes:
+            warnings.warn(
+                f"the recording passed {WARN_BYTES / 2**30:.0f} GiB; narrow the pattern or the times", stacklevel=2
+            )
         return value
 
     def _timed(self, matching: Iterable[str]) -> bool:
-        """Whether all who want a site want some of its times only."""
+        """Whether all patterns that match a site select times."""
         return all(self.patterns[text].times is not None for text in matching)
 
-    def _wanted(self, matching: Iterable[str], positions: Tensor, length: int | None = None) -> Tensor:
+    def _selected(self, matching: Iterable[str], positions: Tensor, length: int | None = None) -> Tensor:
         masks = [self.patterns[text].inside(positions, length) for text in matching]
         return torch.stack(masks).any(0)
 
     def finish(self) -> None:
         for text in self.patterns:
             for site in self._matched(text):
-                if self._wanted([text], torch.arange(self.heard[site]), self.heard[site]).any():
+                if self._selected([text], torch.arange(self.steps[site]), self.steps[site]).any():
                     self.fired.add(text)
         super().finish()
 
@@ -217,7 +219,7 @@ class Recording(_Listener):
         found = torch.cat(self._pieces[site], dim=1)
         if not self._timed(matching):
             return found
-        return found[:, self._wanted(matching, torch.cat(self._positions[site]), self.heard[site])]
+        return found[:, self._selected(matching, torch.cat(self._positions[site]), self.steps[site])]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._pieces)
@@ -229,7 +231,7 @@ class _Editing(_Listener):
         self.changes = dict(changes)
         for text, pattern in self.patterns.items():
             if pattern.counts_from_the_end:
-                raise RecordingError(f"{text!r}: an edit counts time from the start, since the end is not known yet")
+                raise RecordingError(f"{text!r}: an edit counts time from the start, since the length is not known yet")
 
     def match(self, matching: list[str], site: str, value: Tensor, start: int) -> Tensor:
         positions = torch.arange(start, start + value.shape[1], device=value.device)
@@ -247,11 +249,11 @@ class _Editing(_Listener):
         new = new.to(value.device, value.dtype)
         if not callable(change) and new.dim() == value.dim() and new.shape[1] != 1:
             times = self.patterns[text].times
-            places = positions - (times.start or 0 if times else 0)
-            if places[inside].max() >= new.shape[1]:
+            index = positions - (times.start or 0 if times else 0)
+            if index[inside].max() >= new.shape[1]:
                 last = positions[inside].max()
                 raise RecordingError(f"{text!r}: a patch of {new.shape[1]} time steps ends before time {last}")
-            new = new[:, places.clamp(0, new.shape[1] - 1)]
+            new = new[:, index.clamp(0, new.shape[1] - 1)]
         try:
             return new.expand_as(value)
         except RuntimeError:

@@ -1,7 +1,7 @@
-"""Running a cell over a sequence: one definition, several forms, and a dispatcher that can say which one and why.
+"""Runs a cell over a sequence: a reference loop, faster forms of it, and a dispatcher.
 
-`recur(cell, x, state, lengths)` takes the first form that can run and that measurements favour; `explain` says which.
-Two cells that read one sequence from both ends may share a launch: `apart` says why not, `recur_both` runs them.
+`recur(cell, x, state, lengths)` runs the fastest form that is supported here, by measurements; `explain` names it.
+The two cells of a bidirectional layer may share a kernel launch: `recur_both`, unless `apart` gives a reason.
 """
 
 from typing import Any
@@ -36,21 +36,21 @@ FORMS = Forms(
         ),
         "compiled": Form(compiled_cpp.run, compiled_cpp.obstacle, compiled_cpp.drawback, compiled_cpp.title, "cpu"),
         "vendor": Form(vendor.run, vendor.obstacle, vendor.drawback, vendor.title),
-        "reference": Form(reference.run, never, never, lambda *given: "the plain loop"),
-        "newton": Form(newton.run, newton.obstacle, newton.drawback, newton.title),  # behind it: only on request
+        "reference": Form(reference.run, never, never, lambda *args: "the plain loop"),
+        "newton": Form(newton.run, newton.obstacle, newton.drawback, newton.title),  # on request only
     },
 )
 
 
 def recur(cell: Any, x: Sequence, state: State, lengths: Lengths | None = None) -> tuple[Sequence, State]:
     """Outputs (batch, time, hidden_size) and the state after each row's last real position."""
-    lengths = _unequal(x, lengths)
+    lengths = _ragged(x, lengths)
     return FORMS[FORMS.taken(cell, x, lengths)].run(cell, x, state, lengths)
 
 
 def choose(cell: Any, x: Sequence, lengths: Lengths | None = None) -> Choice:
-    """The form that `recur` would take here, with the reason: whose kernel it is, or why no faster one runs."""
-    return FORMS.choose(cell, x, _unequal(x, lengths))
+    """The form that `recur` would run, with the reason: which kernel it is, or why no faster one is supported."""
+    return FORMS.choose(cell, x, _ragged(x, lengths))
 
 
 def explain(cell: Any, x: Sequence, lengths: Lengths | None = None) -> str:
@@ -59,8 +59,8 @@ def explain(cell: Any, x: Sequence, lengths: Lengths | None = None) -> str:
 
 
 def apart(ahead: Any, back: Any, x: Sequence, lengths: Lengths | None = None) -> str | None:
-    """Why two cells over one sequence, the second from its end, must run one after the other; None if both at once."""
-    lengths = _unequal(x, lengths)
+    """Why the forward and the backward cell of a bidirectional layer need two launches; None if one is enough."""
+    lengths = _ragged(x, lengths)
     for cell in (ahead, back):
         if (form := choose(cell, x, lengths).form) != "generated":
             return f"the {form} form has no kernel for both directions"
@@ -70,16 +70,16 @@ def apart(ahead: Any, back: Any, x: Sequence, lengths: Lengths | None = None) ->
 def recur_both(
     ahead: Any, back: Any, x: Sequence, states: tuple[State, State], lengths: Lengths | None = None
 ) -> tuple[tuple[Sequence, State], tuple[Sequence, State]]:
-    """What each cell gives, in one launch, where nothing keeps them `apart`.
+    """Outputs and final state of both cells, in one launch; only where `apart` gives no reason against it.
 
-    The second begins at each row's last real position; its outputs stand in the order of the sequence.
+    The second cell runs from each row's last real position to its first; its outputs are in the order of the sequence.
     """
-    there, here = compiled_triton.run_both((ahead, back), x, states, _unequal(x, lengths))
-    return there, here
+    forward, backward = compiled_triton.run_both((ahead, back), x, states, _ragged(x, lengths))
+    return forward, backward
 
 
 def explain_both(ahead: Any, back: Any, x: Sequence, lengths: Lengths | None = None) -> str:
-    """Which form runs each of two directions, and why; of generated kernels, whether they share a launch."""
+    """Which form runs each direction, and why; for generated kernels, whether they share a launch."""
     choices = [choose(cell, x, lengths) for cell in (ahead, back)]
     if choices[0].form != choices[1].form:
         return f"{choices[0]}; back {choices[1]}"
@@ -90,12 +90,12 @@ def explain_both(ahead: Any, back: Any, x: Sequence, lengths: Lengths | None = N
 
 
 def forms_that_can_run(cell: Any, x: Sequence, lengths: Lengths | None = None) -> list[str]:
-    """What tests and benchmarks compare."""
+    """All supported forms, for tests and benchmarks."""
     return FORMS.that_can_run(cell, x, lengths)
 
 
-def _unequal(x: Sequence, lengths: Lengths | None) -> Lengths | None:
-    """Nothing if every row is full; lengths on a GPU are not asked, since the answer would have to be waited for."""
+def _ragged(x: Sequence, lengths: Lengths | None) -> Lengths | None:
+    """None if every row is full. Lengths on a GPU are not read, which would synchronise with the device."""
     if lengths is not None and lengths.device.type == "cpu" and bool((lengths == x.shape[1]).all()):
         return None
     return lengths

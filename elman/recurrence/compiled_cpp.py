@@ -1,7 +1,7 @@
-"""The compiled form: C++ written for this very cell, forward and backward, that walks whole sequences on a CPU.
+"""The compiled form: C++ generated for this cell, forward and backward, that runs whole sequences on a CPU.
 
-Forward keeps what the derivative of a step needs, so no gate is computed twice. Backward walks the other way with a
-second function; the gradients of matrices come afterwards from all steps at once, in one product each.
+Forward saves what the derivative of a step needs, so no gate is computed twice. Backward is a second kernel that runs
+from the last step to the first; gradients of matrices follow afterwards, in one GEMM over all steps each.
 """
 
 from typing import Any
@@ -10,64 +10,68 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from elman.compiler.cell_program import first_parameter, in_use, step_of
+from elman.compiler.cell_program import active_weight, first_parameter, step_ir
 from elman.compiler.cpu import build
-from elman.compiler.cpu.autograd import Recurrence
-from elman.compiler.cpu.memory_layout import Plan
+from elman.compiler.cpu.autograd import CompiledRecurrence
+from elman.compiler.cpu.memory_layout import SequencePlan
 from elman.compiler.errors import NoCompiler
-from elman.compiler.input_projection import Driving
+from elman.compiler.input_projection import InputProjection
 from elman.ops import taps
-from elman.ops.state import map_state, tensors
+from elman.ops.state import leaves, with_leaves
 from elman.shapes import Lengths, Sequence, State
 
-KINDS = (torch.float32, torch.float64)
-SHORT = 12  # steps; below, packing the weights takes as long as they save
-WIDE = 512  # units from which on oneDNN's LSTM is slower
-LEAST = 1 << 20  # multiplications by one recurrent matrix in one call: the loop takes some milliseconds more
+DTYPES = (torch.float32, torch.float64)
+MIN_STEPS = 12  # below, packing the weights costs as much as it saves
+ONEDNN_UNITS = 512  # up to which oneDNN's LSTM is as fast
+MIN_WORK = 1 << 20  # multiplications by one recurrent matrix in one call; below, the plain loop loses milliseconds only
 
-_plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, torch.dtype], Plan | str]] = WeakKeyDictionary()
+_plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, torch.dtype], SequencePlan | str]] = WeakKeyDictionary()
 
 
-def plan(cell: Any, ragged: bool = False) -> Plan | str:
-    """The cell's plan, or the reason why it has none; made once."""
-    known, kind = _plans.get(cell), _kind(cell)
+def plan(cell: Any, ragged: bool = False) -> SequencePlan | str:
+    """The cell's plan (cached), or the reason why it has none."""
+    known, dtype = _plans.get(cell), _dtype(cell)
     if known is None:
         known = _plans[cell] = {}
-    made = known.get((cell.training, ragged, kind))
-    if made is None:
-        step = step_of(cell, ragged, careful=True)
-        made = known[cell.training, ragged, kind] = step if isinstance(step, str) else Plan(step, kind, Driving(cell))
-    return made
+    key = cell.training, ragged, dtype
+    found = known.get(key)
+    if found is None:
+        step = step_ir(cell, ragged, two_pass_variance=True)
+        found = known[key] = step if isinstance(step, str) else SequencePlan(step, dtype, InputProjection(cell))
+    return found
 
 
-def _kind(cell: Any) -> torch.dtype:
+def _dtype(cell: Any) -> torch.dtype:
     return first_parameter(cell).dtype
 
 
 def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     """Why this form cannot run."""
-    problem = _unable(cell, x)
-    made = problem or plan(cell, lengths is not None)
-    return made if isinstance(made, str) else None
+    return _unsupported(cell, x) or _without_plan(cell, lengths)
 
 
-def _unable(cell: Any, x: Sequence) -> str | None:
-    """What can be told without a look at the cell's equations."""
-    kind, half = _kind(cell), torch.is_autocast_enabled("cpu")
+def _without_plan(cell: Any, lengths: Lengths | None) -> str | None:
+    found = plan(cell, lengths is not None)
+    return found if isinstance(found, str) else None
+
+
+def _unsupported(cell: Any, x: Sequence) -> str | None:
+    """The obstacles that need no look at the cell's equations."""
+    dtype, autocast = _dtype(cell), torch.is_autocast_enabled("cpu")
     traced = type(x) not in (Tensor, nn.Parameter) or torch.jit.is_tracing() or torch.compiler.is_compiling()
-    watched = torch._C._len_torch_dispatch_stack() > 0  # by a counter of operations, say
-    found = taps.listening(), not x.is_cpu, x.numel() == 0, half, kind not in KINDS, traced, watched
-    if True in found:
+    dispatch_mode = torch._C._len_torch_dispatch_stack() > 0  # a FLOP counter, for example
+    problems = taps.listening(), not x.is_cpu, x.numel() == 0, autocast, dtype not in DTYPES, traced, dispatch_mode
+    if True in problems:
         reasons = (
             "a recorder is listening",
             f"compiled steps need a CPU, not {x.device.type}",
             "the batch is empty",
-            "under autocast steps are not compiled",
-            f"compiled steps do not compute in {str(kind).removeprefix('torch.')}",
+            "steps are not compiled under autocast",
+            f"steps are not compiled for {str(dtype).removeprefix('torch.')}",
             "the model is being traced",
-            "torch's operations are watched, and compiled steps are none of them",
+            "a torch dispatch mode is active, which would not see compiled steps",
         )
-        return reasons[found.index(True)]
+        return reasons[problems.index(True)]
     try:
         build.compiler()
     except NoCompiler as reason:
@@ -78,14 +82,13 @@ def _unable(cell: Any, x: Sequence) -> str | None:
 def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     """Why another form should run.
 
-    It depends on shapes alone, never on what ran before: a run that is resumed must take the same form again.
+    It depends on shapes alone, never on what ran before, since a resumed run must take the same form again.
     """
-    problem = _unable(cell, x) or _slower(cell, x, lengths)
-    made = problem or plan(cell, lengths is not None)
-    if isinstance(made, str):
-        return made
+    problem = _unsupported(cell, x) or _slower(cell, x, lengths) or _without_plan(cell, lengths)
+    if problem:
+        return problem
     try:
-        made.walks  # noqa: B018
+        plan(cell, lengths is not None).kernels  # type: ignore[union-attr]  # noqa: B018
     except NoCompiler as reason:
         return str(reason)
     return None
@@ -93,13 +96,13 @@ def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
 
 def _slower(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     """As measured on one core (elman bench cells)."""
-    if x.shape[0] * x.shape[1] * cell.hidden_size**2 < LEAST:
-        return "so little work is not worth a compiler's time"
-    if x.shape[1] < SHORT:
-        return f"below {SHORT} steps compiled ones are no faster"
+    if x.shape[0] * x.shape[1] * cell.hidden_size**2 < MIN_WORK:
+        return "the sequence is too short to be worth compiling"
+    if x.shape[1] < MIN_STEPS:
+        return f"below {MIN_STEPS} steps compiled ones are no faster"
     call = cell.vendor()
-    if cell.hidden_size < WIDE and lengths is None and not isinstance(call, str) and call.kernel == "lstm":
-        return f"below {WIDE} units the vendor's LSTM is as fast"
+    if cell.hidden_size < ONEDNN_UNITS and lengths is None and not isinstance(call, str) and call.kernel == "lstm":
+        return f"below {ONEDNN_UNITS} units the vendor's LSTM is as fast"
     return None
 
 
@@ -108,12 +111,13 @@ def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
 
 
 def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
-    made = plan(cell, lengths is not None)
-    assert isinstance(made, Plan)
-    heard = made.driving.product(cell, x, made.kind) or (cell.drive(x), None, None)
-    parts = [state] if isinstance(state, Tensor) else [part for _, part in tensors(state)]
-    weights = [in_use(cell, name) for name in made.names]
+    sequence = plan(cell, lengths is not None)
+    assert isinstance(sequence, SequencePlan)
+    inputs = sequence.projection.operands(cell, x, sequence.dtype) or (cell.drive(x), None, None)
+    parts = leaves(state)
+    weights = [active_weight(cell, name) for name in sequence.names]
     ends = None if lengths is None else lengths.to(torch.int64).contiguous()
-    outputs, *finals = Recurrence.apply((made, torch.is_grad_enabled(), ends), *heard, *parts, *weights)
+    settings = sequence, torch.is_grad_enabled(), ends
+    outputs, *finals = CompiledRecurrence.apply(settings, *inputs, *parts, *weights)
     finals = [new if new.dtype == old.dtype else new.to(old.dtype) for new, old in zip(finals, parts, strict=True)]
-    return outputs, finals[0] if isinstance(state, Tensor) else map_state(lambda part: finals.pop(0), state)
+    return outputs, with_leaves(state, finals)

@@ -1,7 +1,7 @@
-"""The generated form: kernels written for this very cell, forward and backward, that run a whole sequence on the GPU.
+"""The generated form: Triton kernels made for one cell, forward and backward, that run a whole sequence in one launch.
 
-A plan knows a cell's step, its derivative and their kernels; `passes` runs them. Two cells of one kind, one from each
-end of the sequence, can share a launch.
+A CompiledCell has a cell's step and its derivative as programs of the IR, and their kernels; compiler.triton.autograd
+runs them. Two cells of one architecture, one for each direction, can share a launch. See docs/compiler.md.
 """
 
 import math
@@ -16,122 +16,126 @@ import torch
 from torch import nn
 
 from elman.compiler.aligned_matmul import linear, misaligned
-from elman.compiler.autodiff import Adjoint, derive
-from elman.compiler.cell_program import first_parameter, in_use, names_of, step_of
-from elman.compiler.input_projection import Driving
-from elman.compiler.ir import Program
-from elman.compiler.triton import partition
-from elman.compiler.triton.autograd import Way, walked
+from elman.compiler.autodiff import Adjoint, differentiate
+from elman.compiler.cell_program import active_weight, first_parameter, parameter_names, step_ir
+from elman.compiler.input_projection import InputProjection
+from elman.compiler.ir import StepIR
+from elman.compiler.triton import search
+from elman.compiler.triton.autograd import DirectionInputs, run_recurrence
 from elman.compiler.triton.launcher import Kernel
 from elman.compiler.triton.partition import Partition
-from elman.compiler.triton.saved_for_backward import Recall
+from elman.compiler.triton.saved_for_backward import SavePlan
 from elman.compiler.triton.triton_ops import interpreted
 from elman.ops import taps
 from elman.shapes import Lengths, Sequence, State
 
-RESERVED = 1024  # bytes of shared memory that a program cannot have
-TRIED = 9  # compute capability: Hopper
-FEW = 64  # units
-SHORT = 32  # steps; below, the host takes longer for ours than the vendor for all
-KINDS = (torch.float32, torch.float16, torch.bfloat16)
-_asked: dict[str, Partition] = {}
+RESERVED = 1024  # bytes of shared memory per thread block that CUDA keeps
+HOPPER = 9  # compute capability: the only one on which kernels were measured
+FEW_UNITS = 64  # units; up to here cuDNN is as fast, except in bf16
+SHORT = 32  # steps; below, launching takes the host longer than cuDNN takes in all
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_forced: dict[str, Partition] = {}
 
 
-class Plan:
-    """A step, its derivative, and the kernels that were made for them."""
+class CompiledCell:
+    """A step and its adjoint, and kernels for each direction, batch size, dtype and device that was asked for."""
 
-    def __init__(self, step: Program):
+    def __init__(self, step: StepIR):
         self.step = step
-        self.names = names_of(step)
-        self.multiplied = {one.parameter for node in step.nodes if node.op == "product" for one in node.detail}
+        self.names = parameter_names(step)
+        self.matmul_weights = {one.parameter for node in step.nodes if node.op == "matmul" for one in node.detail}
         self.kernels: dict[Any, Kernel] = {}
-        self.settled: dict[Any, Kernel] = {}  # the same, by what a call knows
-        self.divisions: dict[Any, Partition | None] = {}  # looking for one takes as long as a short sequence
-        self.driving: Driving | None = None
+        self.kernel_of_call: dict[Any, Kernel] = {}  # the same kernels by arguments of `kernel`, for a quick look-up
+        self.partitions: dict[Any, Partition | None] = {}  # a search takes as long as a short sequence
+        self.driving: InputProjection | None = None
 
     @cached_property
     def adjoint(self) -> Adjoint:
-        return derive(self.step)
+        return differentiate(self.step)
 
     @cached_property
-    def recall(self) -> Recall:
-        return Recall(self.step, self.adjoint)
+    def save_plan(self) -> SavePlan:
+        return SavePlan(self.step, self.adjoint)
 
     def stored(self, saving: bool) -> tuple[int, ...]:
-        """What forward stores, by whether backward will ask for it."""
-        return tuple(dict.fromkeys((*self.step.given, *(self.recall.remembered if saving else ()))))
+        """Nodes that forward stores; `saving`: for a backward pass too."""
+        return tuple(dict.fromkeys((*self.step.outputs, *(self.save_plan.saved if saving else ()))))
 
-    def division(
-        self, direction: str, batch: int, kind: torch.dtype, device: torch.device, ways: int = 1
+    def partition(
+        self, which: str, batch: int, dtype: torch.dtype, device: torch.device, directions: int = 1
     ) -> Partition | None:
-        if direction in _asked:
-            return _asked[direction]
-        key = direction, batch, kind, device, ways
-        if key not in self.divisions:
-            self.divisions[key] = self._divided(direction, batch, kind, device, ways)
-        return self.divisions[key]
+        """Of the "forward" or "backward" kernel; None if nothing fits on the device."""
+        if which in _forced:
+            return _forced[which]
+        key = which, batch, dtype, device, directions
+        if key not in self.partitions:
+            self.partitions[key] = self._search(which, batch, dtype, device, directions)
+        return self.partitions[key]
 
-    def _divided(
-        self, direction: str, batch: int, kind: torch.dtype, device: torch.device, ways: int
+    def _search(
+        self, which: str, batch: int, dtype: torch.dtype, device: torch.device, directions: int
     ) -> Partition | None:
-        if device.type == "cpu":  # the interpreter runs one program after another, so each must be alone
-            return Partition(16, max(16, 1 << (self.step.size - 1).bit_length()), poll="atomic")
+        if device.type == "cpu":  # the interpreter runs one program after another, so one has all units
+            return Partition(16, max(16, 1 << (self.step.size - 1).bit_length()))
         chip = torch.cuda.get_device_properties(device)
-        shared = min(partition.SHARED, getattr(chip, "shared_memory_per_block_optin", math.inf) - RESERVED)
-        processors = chip.multi_processor_count // ways
-        clusters = chip.major == TRIED
-        return partition.partition(self.program(direction), batch, kind.itemsize, processors, shared, clusters)
+        shared = min(search.SHARED, getattr(chip, "shared_memory_per_block_optin", math.inf) - RESERVED)
+        processors = chip.multi_processor_count // directions
+        clusters = chip.major == HOPPER
+        return search.choose_partition(self.program(which), batch, dtype.itemsize, processors, shared, clusters)
 
-    def program(self, direction: str) -> Program:
-        return self.step if direction == "forward" else self.adjoint.program
+    def program(self, which: str) -> StepIR:
+        return self.step if which == "forward" else self.adjoint.program
 
     def kernel(
         self,
-        direction: str,
-        kept: tuple[int, ...],
+        which: str,
+        saved: tuple[int, ...],
         batch: int,
-        kind: torch.dtype,
+        dtype: torch.dtype,
         device: torch.device,
-        downs: tuple[bool, ...],
+        reverse: tuple[bool, ...],
     ) -> Kernel:
-        """`downs`: for each way of the launch, whether it walks down."""
-        precision = "ieee" if _exact(kind) else "tf32"
-        known = direction, kept, batch, kind, device, downs, precision, _asked.get(direction)
-        if known not in self.settled:
-            division = self.division(direction, batch, kind, device, len(downs))
-            assert division is not None
-            assert len(set(downs)) == len(downs)
-            key = direction, kept, division, kind, downs, precision
+        """`reverse`: for each direction of the launch, whether it runs from the last step to the first."""
+        precision = "ieee" if _exact(dtype) else "tf32"
+        call = which, saved, batch, dtype, device, reverse, precision, _forced.get(which)
+        if call not in self.kernel_of_call:
+            part = self.partition(which, batch, dtype, device, len(reverse))
+            assert part is not None
+            assert len(set(reverse)) == len(reverse)
+            key = which, saved, part, dtype, reverse, precision
             if key not in self.kernels:
-                program = self.program(direction)
-                self.kernels[key] = Kernel(program, kept, division, kind, downs[0], precision, len(downs) == 2)
-            self.settled[known] = self.kernels[key]
-        return self.settled[known]
+                bidirectional = len(reverse) == 2
+                self.kernels[key] = Kernel(
+                    self.program(which), saved, part, dtype, reverse[0], precision, bidirectional
+                )
+            self.kernel_of_call[call] = self.kernels[key]
+        return self.kernel_of_call[call]
 
 
-_plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, bool], Plan | str]] = WeakKeyDictionary()
+_compiled: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, bool], CompiledCell | str]] = WeakKeyDictionary()
 
 
-def plan(cell: Any, ragged: bool = False, careful: bool = False) -> Plan | str:
-    """The cell's plan, or the reason why it has none; made once. `careful`: digits count more than time."""
-    known = _plans.setdefault(cell, {})
-    key = cell.training, ragged, careful
+def compiled_cell(cell: Any, ragged: bool = False, exact: bool = False) -> CompiledCell | str:
+    """The compiled cell, made once, or the reason why there is none. `ragged`: for rows of unequal length; `exact`: for
+    float32 without TF32."""
+    known = _compiled.setdefault(cell, {})
+    key = cell.training, ragged, exact
     if key not in known:
-        step = step_of(cell, ragged, careful)
-        known[key] = step if isinstance(step, str) else Plan(step)
+        step = step_ir(cell, ragged, exact)
+        known[key] = step if isinstance(step, str) else CompiledCell(step)
     return known[key]
 
 
 @contextmanager
-def dividing(**partitions: Partition) -> Iterator[None]:
-    """For tests and benchmarks: these divisions of `forward` and `backward` instead of those that would be chosen."""
-    before = dict(_asked)
-    _asked.update(partitions)
+def use_partitions(**partitions: Partition) -> Iterator[None]:
+    """For tests and benchmarks: partitions of `forward` and `backward` kernels instead of the cost model's choice."""
+    before = dict(_forced)
+    _forced.update(partitions)
     try:
         yield
     finally:
-        _asked.clear()
-        _asked.update(before)
+        _forced.clear()
+        _forced.update(before)
 
 
 def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
@@ -144,44 +148,46 @@ def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
         return "triton is not installed"
     if x.numel() == 0:
         return "the batch is empty"
-    kind = _kind(cell, x)
-    if kind not in KINDS:
-        return f"generated kernels do not compute in {str(kind).removeprefix('torch.')}"
-    return _unfit(cell, x, kind, plan(cell, lengths is not None, _exact(kind)))
+    dtype = _dtype(cell, x)
+    if dtype not in DTYPES:
+        return f"generated kernels do not compute in {str(dtype).removeprefix('torch.')}"
+    return _does_not_fit(cell, x, dtype, compiled_cell(cell, lengths is not None, _exact(dtype)))
 
 
-def _unfit(cell: Any, x: Sequence, kind: torch.dtype, made: Plan | str, ways: int = 1) -> str | None:
-    if isinstance(made, str):
-        return made
-    for direction in ("forward", "backward"):
-        if made.division(direction, len(x), kind, x.device, ways) is None:
-            what = f"{'twice ' if ways > 1 else ''}{len(x)} rows and {cell.hidden_size} units of {cell.name}"
+def _does_not_fit(
+    cell: Any, x: Sequence, dtype: torch.dtype, compiled: CompiledCell | str, directions: int = 1
+) -> str | None:
+    if isinstance(compiled, str):
+        return compiled
+    for which in ("forward", "backward"):
+        if compiled.partition(which, len(x), dtype, x.device, directions) is None:
+            what = f"{'twice ' if directions > 1 else ''}{len(x)} rows and {cell.hidden_size} units of {cell.name}"
             return f"{what} do not fit on this GPU at once"
     return None
 
 
 def apart(ahead: Any, back: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     """Why two cells that both have kernels cannot run in one launch."""
-    kind = _kind(ahead, x)
-    made, other = (plan(cell, lengths is not None, _exact(kind)) for cell in (ahead, back))
-    if isinstance(made, str) or isinstance(other, str) or made.step != other.step or kind != _kind(back, x):
-        return "the two cells are not of one kind"
-    return _unfit(ahead, x, kind, made, ways=2)
+    dtype = _dtype(ahead, x)
+    first, second = (compiled_cell(cell, lengths is not None, _exact(dtype)) for cell in (ahead, back))
+    if isinstance(first, str) or isinstance(second, str) or first.step != second.step or dtype != _dtype(back, x):
+        return "the two cells differ in architecture or dtype"
+    return _does_not_fit(ahead, x, dtype, first, directions=2)
 
 
 def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
-    """Why the vendor is as fast or faster, as measured on an H200."""
-    if x.device.type == "cuda" and _capability(x.device) != TRIED:
-        return "its kernels were tried on Hopper GPUs alone, so elsewhere they run only when asked for"
+    """Why cuDNN is as fast or faster, as measured on an H200."""
+    if x.device.type == "cuda" and _capability(x.device) != HOPPER:
+        return "its kernels were measured on Hopper GPUs only, so elsewhere they run on request"
     if isinstance(cell.vendor(), str):
         return None
     if x.shape[1] < SHORT:
         return f"below {SHORT} steps the vendor's kernel is faster"
-    kind = _kind(cell, x)
-    if _exact(kind):
-        return "with all digits of float32 the vendor's kernel is faster"
-    few = kind != torch.bfloat16 and cell.hidden_size <= FEW
-    return f"up to {FEW} units the vendor's kernel is as fast" if few else None
+    dtype = _dtype(cell, x)
+    if _exact(dtype):
+        return "in float32 without TF32 the vendor's kernel is faster"
+    few = dtype != torch.bfloat16 and cell.hidden_size <= FEW_UNITS
+    return f"up to {FEW_UNITS} units the vendor's kernel is as fast" if few else None
 
 
 @cache
@@ -198,53 +204,54 @@ def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
     return f"a kernel generated for {cell.name}"
 
 
-def _kind(cell: Any, x: Sequence) -> torch.dtype:
+def _dtype(cell: Any, x: Sequence) -> torch.dtype:
     device = x.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else first_parameter(cell).dtype
 
 
-def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None, down: bool = False) -> tuple[Sequence, State]:
-    """`down` walks from each row's last real position to its first; outputs stay in their places."""
-    kind = _kind(cell, x)
-    made = _made(cell, lengths, kind)
-    (found,) = walked(made, kind, (down,), lengths, [_way(made, kind, cell, x, state)])
+def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None, reverse: bool = False) -> tuple[Sequence, State]:
+    """`reverse`: from each row's last real position to its first; outputs stay in sequence order."""
+    dtype = _dtype(cell, x)
+    compiled = _compiled_or_fail(cell, lengths, dtype)
+    (found,) = run_recurrence(compiled, dtype, (reverse,), lengths, [_inputs(compiled, dtype, cell, x, state)])
     return found
 
 
 def run_both(
     cells: tuple[Any, Any], x: Sequence, states: tuple[State, State], lengths: Lengths | None
 ) -> list[tuple[Sequence, State]]:
-    """Two cells at once, the first up, the second down, where `apart` says nothing against it."""
-    kind = _kind(cells[0], x)
-    made = _made(cells[0], lengths, kind)
-    ways = [_way(made, kind, cell, x, state) for cell, state in zip(cells, states, strict=True)]
-    return walked(made, kind, (False, True), lengths, ways)
+    """Two cells in one launch, the second in reverse, where `apart` gives no reason against it."""
+    dtype = _dtype(cells[0], x)
+    compiled = _compiled_or_fail(cells[0], lengths, dtype)
+    inputs = [_inputs(compiled, dtype, cell, x, state) for cell, state in zip(cells, states, strict=True)]
+    return run_recurrence(compiled, dtype, (False, True), lengths, inputs)
 
 
-def _exact(kind: torch.dtype) -> bool:
-    """Whether products have all digits of float32."""
-    return kind == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+def _exact(dtype: torch.dtype) -> bool:
+    """Whether products are in full float32, not in TF32."""
+    return dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
 
 
-def _made(cell: Any, lengths: Lengths | None, kind: torch.dtype) -> Plan:
-    made = plan(cell, lengths is not None, _exact(kind))
-    assert isinstance(made, Plan)
-    return made
+def _compiled_or_fail(cell: Any, lengths: Lengths | None, dtype: torch.dtype) -> CompiledCell:
+    compiled = compiled_cell(cell, lengths is not None, _exact(dtype))
+    assert isinstance(compiled, CompiledCell)
+    return compiled
 
 
-def _way(made: Plan, kind: torch.dtype, cell: Any, x: Sequence, state: State) -> Way:
+def _inputs(compiled: CompiledCell, dtype: torch.dtype, cell: Any, x: Sequence, state: State) -> DirectionInputs:
     weights = {}
-    for name in made.names:
-        one = in_use(cell, name)
-        if one.dtype != kind and name in made.multiplied:
-            one = one.to(kind)
+    for name in compiled.names:
+        one = active_weight(cell, name)
+        if one.dtype != dtype and name in compiled.matmul_weights:
+            one = one.to(dtype)
         weights[name] = one if one.is_contiguous() else one.contiguous()
-    return Way(_drive(made, cell, x), state, weights)
+    return DirectionInputs(_drive(compiled, cell, x), state, weights)
 
 
-def _drive(made: Plan, cell: Any, x: Sequence) -> Sequence:
+def _drive(compiled: CompiledCell, cell: Any, x: Sequence) -> Sequence:
+    """The input's part of all steps; rows that are not aligned are padded, for which cuBLAS has faster kernels."""
     if not misaligned(x):
         return cell.drive(x)
-    made.driving = made.driving or Driving(cell)
-    found = made.driving.matrix(cell, x)
+    compiled.driving = compiled.driving or InputProjection(cell)
+    found = compiled.driving.weight_and_bias(cell, x)
     return cell.drive(x) if found is None else linear(x, *found)

@@ -10,20 +10,21 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from elman.ops import taps
+from elman.ops.state import leaves, with_leaves
 from elman.shapes import Lengths, Sequence, State
 
-SHORT = 4  # steps; a call of oneDNN first rearranges all weights, which costs as much as about three steps
+MIN_STEPS = 4  # a call of oneDNN first reorders all weights, which costs as much as about three steps
 
 
 class VendorCall(NamedTuple):
-    """Which kernel of torch computes a cell (`torch.lstm`, ...), and the weights in torch's order."""
+    """The torch function that computes a cell (`torch.lstm`, ...), and the weights in its order."""
 
     kernel: str
     weights: list[Tensor]
 
     @classmethod
     def of(cls, kernel: str, from_input: nn.Linear, from_past: Tensor, past_bias: Tensor | None = None) -> "VendorCall":
-        """Kernels want a bias on both products or on none; ours on the past is zero where the cell has none."""
+        """Kernels take a bias for both products or for neither; the recurrent one is zero if the cell has none."""
         if from_input.bias is None:
             return cls(kernel, [from_input.weight, from_past])
         past_bias = torch.zeros_like(from_input.bias) if past_bias is None else past_bias
@@ -38,11 +39,11 @@ def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     if isinstance(call, str):
         return call
     if x.device.type not in ("cpu", "cuda"):
-        return f"vendor kernels are not trusted on {x.device.type}"
+        return f"vendor kernels are not tested on {x.device.type}"
     if x.numel() == 0:
         return "the batch is empty"
     if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
-        return "under autocast the vendor's CPU kernels would not keep the state in float32"
+        return "under autocast the vendor's CPU kernels do not keep the state in float32"
     return None
 
 
@@ -50,15 +51,15 @@ def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     """Why another form is faster, as measured on one core (batch 1 and 32, width 256 and 512)."""
     if x.device.type != "cpu":
         return None
-    if x.shape[1] < SHORT:
-        return f"below {SHORT} steps the plain loop is faster on a CPU"
+    if x.shape[1] < MIN_STEPS:
+        return f"below {MIN_STEPS} steps the plain loop is faster on a CPU"
     if lengths is not None:
         return "rows of unequal length are faster in the plain loop on a CPU"
     return None
 
 
 def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
-    """Whose kernel it is."""
+    """The library and the kernel."""
     kernel = cell.vendor().kernel
     if x.device.type == "cuda":
         maker = "cuDNN" if torch.backends.cudnn.is_available() and torch.backends.cudnn.enabled else "torch's CUDA"
@@ -69,17 +70,17 @@ def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
 
 
 def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
-    parts = [state] if isinstance(state, Tensor) else list(state)
+    parts = leaves(state)
     if lengths is None:
         outputs, finals = _call(cell, (x,), parts, batch_first=True)
     else:
         outputs, finals = _ragged(cell, x, parts, lengths.cpu())
     finals = [final.to(part.dtype) for final, part in zip(finals, parts, strict=True)]
-    return outputs, finals[0] if isinstance(state, Tensor) else type(state)(*finals)
+    return outputs, with_leaves(state, finals)
 
 
 def _ragged(cell: Any, x: Sequence, parts: list[Tensor], lengths: Tensor) -> tuple[Sequence, list[Tensor]]:
-    """Rows sorted longest first and packed; rows of length 0, which packing does not know, are left as they are."""
+    """Runs a packed sequence; rows of length 0, which packing does not support, keep their state."""
     batch, time, _ = x.shape
     real = int((lengths > 0).sum())
     order = lengths.argsort(descending=True, stable=True)[:real]
@@ -89,28 +90,28 @@ def _ragged(cell: Any, x: Sequence, parts: list[Tensor], lengths: Tensor) -> tup
     packed = pack_padded_sequence(x[rows], lengths[order], batch_first=True)
     outputs, finals = _call(cell, (packed.data, packed.batch_sizes), [part[rows] for part in parts])
     padded, _ = pad_packed_sequence(PackedSequence(outputs, packed.batch_sizes), batch_first=True, total_length=time)
-    whole = padded.new_zeros(batch, *padded.shape[1:]).index_copy(0, rows, padded)
+    outputs = padded.new_zeros(batch, *padded.shape[1:]).index_copy(0, rows, padded)
     finals = [part.index_copy(0, rows, final.to(part.dtype)) for part, final in zip(parts, finals, strict=True)]
-    return whole, finals
+    return outputs, finals
 
 
 def _call(cell: Any, inputs: tuple[Tensor, ...], parts: list[Tensor], **options: bool) -> tuple[Tensor, list[Tensor]]:
     call = cell.vendor()
     x, *sizes = inputs
     device = x.device.type
-    kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else call.weights[0].dtype
-    weights = [weight.to(kind) for weight in call.weights]
-    past = [part.to(kind).unsqueeze(0) for part in parts]
-    with torch.autocast(device, enabled=False), _quiet(device):
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else call.weights[0].dtype
+    weights = [weight.to(dtype) for weight in call.weights]
+    past = [part.to(dtype).unsqueeze(0) for part in parts]
+    with torch.autocast(device, enabled=False), _without_warning(device):
         outputs, *finals = getattr(torch, call.kernel)(
-            x.to(kind),
+            x.to(dtype),
             *sizes,
             past if len(past) > 1 else past[0],
             weights,
             has_biases=len(weights) == 4,
             num_layers=1,
             dropout=0.0,
-            train=torch.is_grad_enabled(),  # cuDNN keeps what the backward pass needs only then
+            train=torch.is_grad_enabled(),  # cuDNN saves for backward only then
             bidirectional=False,
             **options,
         )
@@ -118,8 +119,8 @@ def _call(cell: Any, inputs: tuple[Tensor, ...], parts: list[Tensor], **options:
 
 
 @contextmanager
-def _quiet(device: str) -> Iterator[None]:
-    """cuDNN copies our weights, which do not lie in one piece, and says so on each call."""
+def _without_warning(device: str) -> Iterator[None]:
+    """Suppresses cuDNN's warning, on each call, that it copies weights which are not one contiguous chunk."""
     if device != "cuda":
         yield
         return

@@ -239,5 +239,5 @@ def test_what_cannot_be_cut_into_batches_is_refused():
         lambda: ParallelStreams(empty, 2, 3),
         lambda: Stream(empty, 2, 3, 0),
     ):
-        with pytest.raises(DataError, match="contains no .* to make batches of"):
+        with pytest.raises(DataError, match=r"contains no .* to make batches of"):
             kind()

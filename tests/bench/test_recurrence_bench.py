@@ -219,12 +219,12 @@ def test_a_division_holds_for_the_backward_pass_too() -> None:
     class Noting(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
-            seen.append(dict(compiled_triton._asked))
+            seen.append(dict(compiled_triton._forced))
             return x.clone()
 
         @staticmethod
         def backward(ctx: Any, grad: Tensor) -> Tensor:
-            seen.append(dict(compiled_triton._asked))
+            seen.append(dict(compiled_triton._forced))
             return grad
 
     x = torch.ones(2, requires_grad=True)
@@ -233,7 +233,7 @@ def test_a_division_holds_for_the_backward_pass_too() -> None:
     variant.passes["training"]()
     variant.passes["forward"]()
     assert seen == [divided] * 3
-    assert not compiled_triton._asked
+    assert not compiled_triton._forced
 
 
 def test_a_sweep_without_divisions_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

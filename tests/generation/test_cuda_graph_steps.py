@@ -187,7 +187,7 @@ class Counting(nn.Module):
         (lambda token, state: state + token.max().item(), "item|_local_scalar_dense"),
         (lambda token, state: state + len(token[token > 1]), "nonzero|dynamic|index"),
         (lambda token, state: state + token.tolist()[0], "tolist|item|_local_scalar_dense"),
-        (lambda token, state: state + torch.tensor([[1.0]] * len(token)), "brought from the host"),
+        (lambda token, state: state + torch.tensor([[1.0]] * len(token)), "copied from the host"),
         (lambda token, state: state.new_zeros(len(state), state.shape[1] + 1), r"changes from \(2, 1\)"),
     ],
 )

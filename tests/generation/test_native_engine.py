@@ -182,9 +182,11 @@ def test_what_has_no_machine_code_stays_with_torch_and_says_why(fake):
             return logits.cumsum(-1), state
 
     odd = Odd()
-    assert explain(odd, GenerationConfig(max_tokens=MIN_TOKENS_TO_COMPILE)) == "torch: operation cumsum is not known"
+    assert (
+        explain(odd, GenerationConfig(max_tokens=MIN_TOKENS_TO_COMPILE)) == "torch: operation cumsum is not supported"
+    )
     assert written(odd, {}, max_tokens=5) == written(odd, {}, max_tokens=5, engine="torch")
-    with pytest.raises(ConfigError, match="cumsum is not known"):
+    with pytest.raises(ConfigError, match="cumsum is not supported"):
         written(odd, {}, engine="native")
     assert explain(fake.TableModel(torch.zeros(3, 3))) == "torch: the model is not a torch module"
 

@@ -99,7 +99,7 @@ def test_the_forget_bias_is_added_to_the_forget_gate_only() -> None:
 def test_a_layer_explains_itself(name: str) -> None:
     """Planted: nothing to say, as before."""
     layer = build(name)
-    assert layer.explain(4, 16) == "chunked: chunks side by side in torch"
+    assert layer.explain(4, 16) == "chunked: chunks in parallel, in torch"
     with taps.record("hidden"):
         assert layer.explain(4, 16, ragged=True) == "reference: a recorder is listening"
         layer(torch.zeros(1, 1, layer.input_size))

@@ -38,7 +38,7 @@ def test_values_and_gradients(
     torch.testing.assert_close(*found, rtol=close, atol=close)
 
 
-def test_gradients_that_do_not_lie_side_by_side() -> None:
+def test_strided_gradients() -> None:
     """As a slice of something wider, and one number for all. Planted: the distance of rows taken for their length."""
     x = torch.randn(2, 3, 8, device=DEVICE, requires_grad=True)
     weight = torch.rand(8, device=DEVICE, requires_grad=True)

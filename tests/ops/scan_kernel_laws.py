@@ -20,7 +20,7 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """Several blocks of channels, several stretches of steps, with a rest in both."""
     monkeypatch.setattr(kernel, "PLAN", SMALL)
     monkeypatch.setattr(kernel, "BACK", SMALL)
-    monkeypatch.setattr(kernel, "WIDEST", request.param)
+    monkeypatch.setattr(kernel, "MAX_WINDOW", request.param)
 
 
 def draws(shape: tuple[int, ...], kind: torch.dtype = torch.float64, decay: str = "full") -> list[Tensor]:
@@ -66,17 +66,17 @@ def test_a_kernel_equals_the_definition(batch, time, width, decay, reverse, ragg
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("reverse", [False, True])
-def test_time_may_be_cut_into_windows(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_window_does_not_change_the_result(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: only the last effects of a window that were asked for together counted; effects after the own stretch,
     too."""
-    monkeypatch.setattr(kernel, "WIDEST", min(kernel.WIDEST, 11))
+    monkeypatch.setattr(kernel, "MAX_WINDOW", min(kernel.MAX_WINDOW, 11))
     tensors = draws((2, 45, 3))
     found = everything(linear_scan_kernel, tensors, None, reverse)
     torch.testing.assert_close(found, everything(linear_scan_reference, tensors, None, reverse), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.usefixtures("small")
-def test_half_precision_is_carried_in_float32() -> None:
+def test_the_state_is_float32_for_half_precision_inputs() -> None:
     """Planted: the state kept in the inputs' dtype (stops at 256)."""
     half = torch.bfloat16
     tensors = [torch.ones(1, 300, 1), torch.ones(1, 300, 1), torch.zeros(1, 1)]
@@ -94,7 +94,7 @@ def test_half_precision_is_carried_in_float32() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_what_is_not_needed_is_not_computed() -> None:
+def test_gradients_that_are_not_needed_are_not_computed() -> None:
     decay, inputs, initial = draws((2, 5, 3))
     inputs.requires_grad_()
     linear_scan_kernel(decay, inputs, initial)[0].sum().backward()
@@ -103,10 +103,10 @@ def test_what_is_not_needed_is_not_computed() -> None:
 
 
 @pytest.mark.parametrize("widest", [1, 4])
-def test_a_nan_is_passed_on_as_one(widest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_propagates_between_tiles(widest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the one whose bits mean that nothing was told yet. Planted: told as it is, whereupon others waited."""
     monkeypatch.setattr(kernel, "PLAN", SMALL)
-    monkeypatch.setattr(kernel, "WIDEST", widest)
+    monkeypatch.setattr(kernel, "MAX_WINDOW", widest)
     if DEVICE == "cpu":  # where nobody has to wait
         monkeypatch.setattr(kernel_timeout, "PATIENCE", 10)
     decay, inputs, initial = draws((1, 20, 2))
@@ -119,7 +119,7 @@ def test_a_nan_is_passed_on_as_one(widest: int, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.skipif(DEVICE != "cpu", reason="the interpreter takes another function, the compiler has taken this one")
-def test_a_stretch_that_waits_in_vain_ends_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tile_that_waits_in_vain_times_out_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the alarm not set."""
     from elman.ops.scan import lookback
 
@@ -127,15 +127,15 @@ def test_a_stretch_that_waits_in_vain_ends_and_says_so(monkeypatch: pytest.Monke
     tensors = draws((1, 20, 2))
     with monkeypatch.context() as patch:
         patch.setattr(kernel_timeout, "PATIENCE", 3)
-        patch.setattr(lookback, "tell", lambda place, value, valid: None)
+        patch.setattr(lookback, "publish", lambda place, value, valid: None)
         history, _ = linear_scan_kernel(*tensors)
         assert history[0, 4:].isnan().all()
-        with pytest.raises(TrainingError, match="waited in vain"):
+        with pytest.raises(TrainingError, match="timed out"):
             linear_scan_kernel(*tensors)
     assert not linear_scan_kernel(*tensors)[0].isnan().any()
 
 
-def test_why_the_kernel_does_not_run_is_told() -> None:
+def test_obstacles_of_the_kernel_name_the_reason() -> None:
     x = torch.zeros(2, 3, 4)
     assert kernel.obstacle(x) == "the kernel needs a GPU, not cpu"
     with taps.record("here"):

@@ -60,7 +60,7 @@ def test_the_kernels_equal_the_definition(batch, time, channels, size, skipped, 
 
 
 @pytest.mark.usefixtures("small")
-def test_a_step_of_size_zero_leaves_the_state_as_it_is() -> None:
+def test_a_step_of_size_zero_does_not_change_the_state() -> None:
     """So rows of unequal length need nothing else."""
     tensors = draws(2, 7, 3, 2)
     tensors[1][1, 2:] = 0

@@ -31,7 +31,7 @@ def test_the_kernels_equal_the_definition(batch: int, time: int, channels: int, 
 
 
 @pytest.mark.usefixtures("small")
-def test_narrow_numbers_are_summed_wide() -> None:
+def test_half_precision_is_accumulated_in_float32() -> None:
     assert_like_the_definition(kernel.run, 2, 9, 3, 4, True, torch.bfloat16, device=DEVICE)
 
 

@@ -57,7 +57,7 @@ def test_the_fused_form_equals_the_reference(sizes, heads, kind, sloped, seen) -
 
 
 @given(masked=st.lists(st.booleans(), min_size=6, max_size=6), kind=st.sampled_from(["scaled", "additive"]))
-def test_who_may_look_nowhere_reads_zeros_without_harm_to_gradients(masked, kind) -> None:
+def test_fully_masked_queries_return_zeros_and_finite_gradients(masked, kind) -> None:
     """For a decoder that reads an empty source. Planted: the reference without its second mask."""
     mask = torch.tensor(masked).view(1, 1, 2, 3)
     score = Score(kind, 2, 4).double()
@@ -92,7 +92,7 @@ def test_every_score_is_its_formula() -> None:
             torch.testing.assert_close(found[b, h, i, j], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_attention_is_the_sum_on_the_slide() -> None:
+def test_attention_is_its_formula() -> None:
     x = numbers(1, 1, 4, 3)
     outputs = attend_to_past(x, x, x, Score("dot"), seen=torch.zeros(1, dtype=torch.long), reach=4)
     rows = x[0, 0]
@@ -102,7 +102,7 @@ def test_attention_is_the_sum_on_the_slide() -> None:
 
 
 @given(time=st.integers(1, 7), reach=st.integers(1, 9), past=st.integers(0, 8))
-def test_the_recorded_layout_can_be_undone(time, reach, past) -> None:
+def test_the_banded_layout_is_invertible(time, reach, past) -> None:
     """Planted: the padding of rows shorter by one."""
     past = min(past, reach - 1)
     square = numbers(2, 3, time, past + time)
@@ -118,7 +118,7 @@ def test_the_recorded_layout_can_be_undone(time, reach, past) -> None:
 
 
 @pytest.mark.parametrize("reach", [2, 6, 9])
-def test_recorded_weights_as_a_square_are_rows_that_sum_to_one_below_the_diagonal(reach) -> None:
+def test_recorded_weights_are_lower_triangular_and_sum_to_one(reach) -> None:
     x = numbers(1, 2, 6, 3)
     with taps.record("weights") as recording:
         outputs = attend_to_past(x, x, x, Score("scaled"), seen=torch.zeros(1, dtype=torch.long), reach=reach)
@@ -136,14 +136,14 @@ def test_across_sequences_weights_are_recorded_for_every_key() -> None:
     assert recording["weights"].shape == recording["scores"].shape == (2, 3, 2, 5)
 
 
-def test_edited_weights_are_the_ones_that_read() -> None:
+def test_edited_attention_weights_take_effect() -> None:
     values = numbers(1, 1, 4, 3)
     with taps.edit({"weights": lambda weights: torch.zeros_like(weights).index_fill(-1, torch.tensor([2]), 1.0)}):
         outputs = attend_to_past(values, values, values, Score("dot"), seen=torch.zeros(1, dtype=torch.long), reach=3)
     torch.testing.assert_close(outputs, values)  # each position reads itself
 
 
-def test_a_long_sequence_with_a_short_reach_never_forms_all_pairs() -> None:
+def test_a_short_reach_does_not_compute_all_pairs_of_a_long_sequence() -> None:
     """4096² weights of one head would take 64 MiB in float32 alone."""
     x = torch.randn(1, 1, 4096, 2)
     seen = torch.zeros(1, dtype=torch.long)
@@ -152,7 +152,7 @@ def test_a_long_sequence_with_a_short_reach_never_forms_all_pairs() -> None:
     assert max(event.self_cpu_memory_usage for event in profile.key_averages()) < 8 * 2**20
 
 
-def test_the_form_and_its_reason_are_told() -> None:
+def test_explain_names_the_form_and_its_reason() -> None:
     query = torch.zeros(2, 2, 5, 4)
     assert explain(query, Score("scaled")) == "vendor: torch's fused attention"
     assert explain(query, Score("additive", 2, 4)) == "reference: additive scores have no fused kernel"

@@ -44,7 +44,7 @@ shares = st.sampled_from([0.0, 0.3, 0.6])
 
 
 @given(st.integers(0, 10**6), shapes, st.integers(1, 3), shares)
-def test_sums_and_best_rows_are_those_of_enumeration(seed, lengths, tags, share):
+def test_partition_function_and_viterbi_equal_enumeration(seed, lengths, tags, share):
     """Seen to fail with transitions turned round, the end's scores left out, and the end taken at the padding."""
     scores, chain, sizes = case(seed, lengths, tags, share)
     total, best = log_partition(scores, chain, sizes), best_path(scores, chain, sizes)
@@ -65,7 +65,7 @@ def test_sums_and_best_rows_are_those_of_enumeration(seed, lengths, tags, share)
 
 
 @given(st.integers(0, 10**6), shapes, st.integers(1, 3), shares)
-def test_marginals_are_shares_of_the_sum_and_the_gradient_of_its_log(seed, lengths, tags, share):
+def test_marginals_equal_enumeration_and_the_gradient_of_the_log_partition(seed, lengths, tags, share):
     """Seen to fail with the way back started at the padding's end, and with padding left in the sums."""
     scores, chain, sizes = case(seed, lengths, tags, share)
     found = marginals(scores, chain, sizes)
@@ -98,7 +98,7 @@ def test_gradients_are_right(lengths):
     assert torch.autograd.gradcheck(lambda scores: marginals(scores, chain, lengths), inputs[:1])
 
 
-def test_what_is_forbidden_gives_zero_gradients_and_no_nan():
+def test_forbidden_transitions_have_zero_gradients_and_no_nan():
     """Seen to fail with torch.logsumexp."""
     scores, chain, sizes = case(1, [4, 2], 3)
     chain.between[:, 2] = FORBIDDEN
@@ -112,7 +112,7 @@ def test_what_is_forbidden_gives_zero_gradients_and_no_nan():
     assert (between.grad[:, 2] == 0).all()
 
 
-def test_half_precision_is_summed_in_single():
+def test_half_precision_scores_are_summed_in_float32():
     """Seen to fail with sums in the scores' own type."""
     scores, chain, sizes = case(2, [40, 31], 5)
     scores, chain = scores.nan_to_num().bfloat16(), Chain(*(part.bfloat16() for part in chain))
@@ -125,7 +125,7 @@ def test_half_precision_is_summed_in_single():
         torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-4)
 
 
-def test_a_batch_without_positions_costs_nothing():
+def test_a_batch_without_positions_has_score_zero():
     scores, chain, _ = case(2, [1, 1], 3)
     empty, nothing = scores[:, :0], torch.zeros(2, dtype=torch.float64)
     assert torch.equal(log_partition(empty, chain), nothing)

@@ -35,13 +35,13 @@ def test_chunks_change_neither_value_nor_gradients(positions, width, words, bias
 
 @pytest.mark.parametrize("chunk", [2, 7])
 @pytest.mark.parametrize("bias", [True, False])
-def test_words_added_for_round_numbers_change_nothing(monkeypatch, bias, chunk):
+def test_vocabulary_padding_changes_nothing(monkeypatch, bias, chunk):
     """Planted: added words that had a bias of 0; gradients of added words that were not left out."""
     features, weight, offset, targets = example(7, 4, 10, bias, torch.float64)
     wanted = [tensor for tensor in (features, weight, offset) if tensor is not None]
     expected = cross_entropy_reference(features, weight, offset, targets)
     monkeypatch.setattr(cross_entropy, "ALIGNED", {"cpu": 8})
-    monkeypatch.setattr(cross_entropy, "MANY", 7)
+    monkeypatch.setattr(cross_entropy, "MIN_PADDED", 7)
     monkeypatch.setattr(cross_entropy, "CPU_LOGITS", chunk * 10)
     found = cross_entropy_sum(features, weight, offset, targets)
     torch.testing.assert_close(found, expected)
@@ -55,7 +55,7 @@ def test_very_unlikely_targets_have_a_finite_loss():
     assert cross_entropy_sum(features, weight, None, torch.tensor([1])).item() == pytest.approx(1000)
 
 
-def test_half_precision_products_keep_single_precision_sums():
+def test_half_precision_gemms_accumulate_in_float32():
     features, weight, offset, targets = example(300, 16, 50, True, torch.float32)
     expected = cross_entropy_reference(features, weight, offset, targets)
     with torch.autocast("cpu", torch.bfloat16):
@@ -67,7 +67,7 @@ def test_half_precision_products_keep_single_precision_sums():
     assert (ours - theirs).norm() < 2e-2 * theirs.norm()
 
 
-def test_a_second_backward_pass_is_refused_instead_of_wrong():
+def test_a_second_backward_pass_is_an_error():
     features, weight, offset, targets = example(4, 3, 5, True, torch.float32)
     found = cross_entropy_sum(features, weight, offset, targets)
     found.backward(retain_graph=True)

@@ -6,7 +6,7 @@ import torch
 from elman.ops.dropout import embedded, locked_dropout
 
 
-def test_a_row_loses_the_same_units_at_all_times_and_rows_lose_different_ones() -> None:
+def test_locked_dropout_shares_its_mask_over_time_and_not_over_rows() -> None:
     torch.manual_seed(0)
     x = locked_dropout(torch.ones(8, 5, 100), 0.4, training=True)
     assert (x == x[:, :1]).all()
@@ -15,7 +15,7 @@ def test_a_row_loses_the_same_units_at_all_times_and_rows_lose_different_ones() 
     assert 0.3 < (x == 0).float().mean() < 0.5
 
 
-def test_words_are_dropped_as_whole_rows() -> None:
+def test_embedding_dropout_drops_whole_words() -> None:
     torch.manual_seed(0)
     words = torch.arange(500).expand(2, 500)
     found = embedded(words, torch.ones(500, 6), 0.1, training=True)
@@ -26,7 +26,7 @@ def test_words_are_dropped_as_whole_rows() -> None:
 
 
 @pytest.mark.parametrize(("share", "training"), [(0.5, False), (0.0, True)])
-def test_nothing_is_dropped_outside_training_or_at_zero(share: float, training: bool) -> None:
+def test_dropout_is_the_identity_in_evaluation_or_at_zero(share: float, training: bool) -> None:
     x, table, words = torch.randn(2, 3, 4), torch.randn(5, 4), torch.tensor([[0, 4], [2, 2]])
     assert locked_dropout(x, share, training) is x
     assert torch.equal(embedded(words, table, share, training), table[words])

@@ -7,7 +7,7 @@ from elman.ops.layer_norm import LayerNorm, choose, kernel
 from elman.ops.norms import RMSNorm, rms_norm_reference
 
 
-def test_rms_norm_equals_its_definition_and_gives_vectors_of_one_length() -> None:
+def test_rms_norm_equals_its_definition_and_gives_a_root_mean_square_of_one() -> None:
     """Planted: eps outside the root."""
     norm = RMSNorm(6, eps=0.1).double()
     with torch.no_grad():
@@ -24,7 +24,7 @@ def test_rms_norm_equals_its_definition_and_gives_vectors_of_one_length() -> Non
     torch.testing.assert_close(plain.square().mean(-1), torch.ones(4))
 
 
-def test_half_precision_is_widened() -> None:
+def test_half_precision_is_computed_in_float32_by_rms_norm() -> None:
     x = torch.randn(2, 6)
     norm = RMSNorm(6)
     with torch.autocast("cpu", torch.bfloat16):
@@ -41,7 +41,7 @@ def test_half_precision_is_widened() -> None:
         ("no vectors", (0, 4), (torch.float16, torch.float16)),
     ],
 )
-def test_who_cannot_run_the_kernel_of_layer_norm_says_why(
+def test_obstacles_of_the_layer_norm_kernel_name_the_reason(
     reason: str, shape: tuple[int, int], kinds: tuple[torch.dtype, torch.dtype], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")

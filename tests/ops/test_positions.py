@@ -10,7 +10,7 @@ from elman.ops.positions import alibi_slopes, rotary_angles, rotate, sinusoids
 
 
 @given(near=st.integers(0, 50), distance=st.integers(0, 50), shift=st.integers(0, 10**6), half=st.integers(1, 4))
-def test_a_product_of_rotated_vectors_depends_on_their_distance_only(near, distance, shift, half) -> None:
+def test_the_dot_product_of_rotated_vectors_depends_on_distance_only(near, distance, shift, half) -> None:
     """Also a million positions on: angles in float32 would fail here. Planted: halves exchanged; float32 angles."""
     query, key = torch.randn(2, 2 * half, dtype=torch.float64, generator=torch.Generator().manual_seed(near))
 
@@ -23,7 +23,7 @@ def test_a_product_of_rotated_vectors_depends_on_their_distance_only(near, dista
     torch.testing.assert_close(product(shift), product(0), rtol=1e-8, atol=1e-8)
 
 
-def test_rotation_keeps_length_and_precision_and_leaves_the_first_position() -> None:
+def test_rotation_preserves_norm_and_precision_and_is_the_identity_at_position_0() -> None:
     x = torch.randn(3, 4)
     angles = rotary_angles(torch.arange(3), 4)
     torch.testing.assert_close(rotate(x, *angles).norm(dim=-1), x.norm(dim=-1))
@@ -33,7 +33,7 @@ def test_rotation_keeps_length_and_precision_and_leaves_the_first_position() -> 
     torch.testing.assert_close(second, torch.tensor([math.cos(1), 0, math.sin(1), 0]))
 
 
-def test_sinusoids_are_sine_and_cosine_by_turns() -> None:
+def test_sinusoids_alternate_sine_and_cosine() -> None:
     found = sinusoids(torch.tensor([0, 7]), 5)
     expected = [
         [0, 1, 0, 1, 0],

@@ -21,8 +21,8 @@ def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """Short sequences in several stretches of several chunks, with a rest at the end."""
     if request.param == "short chunks":
         monkeypatch.setattr(chunked, "CPU_STEPS", 3)
-        monkeypatch.setattr(chunked, "CPU_CHUNKS", 2)
-        monkeypatch.setattr(chunked, "CPU_NUMBERS", 24)
+        monkeypatch.setattr(chunked, "CPU_MIN_CHUNKS", 2)
+        monkeypatch.setattr(chunked, "CPU_ELEMENTS", 24)
     elif request.param == "as on a GPU":
         pieces = chunked._pieces
         monkeypatch.setattr(chunked, "_pieces", lambda like: pieces(torch.empty(like.shape, device="meta")))
@@ -116,7 +116,7 @@ def test_the_final_state_is_the_one_after_the_last_real_position(run) -> None:
 
 
 @pytest.mark.parametrize("run", [linear_scan_reference, linear_scan_chunked])
-def test_an_empty_sequence_or_batch_leaves_the_state_as_it_is(run) -> None:
+def test_an_empty_sequence_or_batch_does_not_change_the_state(run) -> None:
     for batch, steps in ((2, 0), (0, 3), (0, 0)):
         history, final = run(torch.ones(4), torch.zeros(batch, steps, 4), torch.ones(batch, 4))
         assert history.shape == (batch, steps, 4)
@@ -124,21 +124,21 @@ def test_an_empty_sequence_or_batch_leaves_the_state_as_it_is(run) -> None:
 
 
 @pytest.mark.parametrize("run", [linear_scan_reference, linear_scan_chunked])
-def test_small_kinds_are_computed_in_float32(run) -> None:
+def test_half_precision_is_computed_in_float32(run) -> None:
     half = torch.bfloat16
     history, final = run(torch.ones(4, dtype=half), torch.ones(1, 600, 4, dtype=half), torch.zeros(1, 4, dtype=half))
     assert history.dtype == final.dtype == torch.float32
     assert final.tolist() == [[600.0] * 4]
 
 
-def test_which_form_runs_can_be_asked_for_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_can_be_requested_and_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
     for name, form in list(scan.FORMS.items()):
         monkeypatch.setitem(
             scan.FORMS, name, form._replace(run=lambda *given, name=name: (taken.append(name), given[1:3])[1])
         )
     tensors = torch.rand(4), torch.rand(2, 5, 4), torch.rand(2, 4)
-    assert scan.explain(tensors[1]) == "chunked: chunks side by side in torch"
+    assert scan.explain(tensors[1]) == "chunked: chunks in parallel, in torch"
     linear_scan(*tensors)
     with recurrence.using("reference"):
         assert scan.explain(tensors[1]) == "reference: the plain loop, as asked"
@@ -159,7 +159,7 @@ def test_which_form_runs_can_be_asked_for_and_is_told(monkeypatch: pytest.Monkey
     ragged=st.booleans(),
     form=st.sampled_from(["chunked", "reference"]),
 )
-def test_in_reverse_it_is_the_scan_of_each_row_turned_round(batch, steps, decay, ragged, form) -> None:
+def test_a_reverse_scan_is_the_scan_of_each_reversed_row(batch, steps, decay, ragged, form) -> None:
     """Planted: padding was walked through; the final state taken from the end."""
     decays, inputs, initial = draws((batch, steps, 2), torch.float64, decay)
     lengths = torch.tensor([steps // 2, steps, 0])[:batch] if ragged else torch.full((batch,), steps)
@@ -174,13 +174,13 @@ def test_in_reverse_it_is_the_scan_of_each_row_turned_round(batch, steps, decay,
 
 
 @pytest.mark.parametrize("shape", [(2, 4), (2, 2), (3, 3), (2,), (2, 1, 3)])
-def test_a_state_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+def test_an_initial_state_of_another_shape_is_an_error(shape: tuple[int, ...]) -> None:
     """Planted: one that is too short, behind which a kernel would read on."""
-    with pytest.raises(ConfigError, match=r"inputs of shape \(2, 5, 3\) begins with a state of \(2, 3\), not"):
+    with pytest.raises(ConfigError, match=r"inputs of shape \(2, 5, 3\) needs an initial state of shape \(2, 3\), not"):
         linear_scan(torch.rand(2, 5, 3), torch.rand(2, 5, 3), torch.rand(shape))
 
 
-def test_inputs_are_not_changed() -> None:
+def test_inputs_are_not_modified() -> None:
     tensors = draws((2, 300, 3), torch.float64)
     kept = [tensor.clone() for tensor in tensors]
     everything(linear_scan_chunked, tensors, None)

@@ -23,7 +23,7 @@ def compare(run, judge, given) -> None:
 
 
 @given(time=st.integers(1, 20), states=st.sampled_from([1, 40, 100, 2**20]), seed=st.integers(0, 100))
-def test_the_selective_scan_is_its_equation_however_time_is_cut(time: int, states: int, seed: int) -> None:
+def test_the_selective_scan_is_its_equation_for_any_tiling_of_time(time: int, states: int, seed: int) -> None:
     """Planted: each stretch began at zero; the input was not multiplied by the step size."""
     generator = torch.Generator().manual_seed(seed)
 

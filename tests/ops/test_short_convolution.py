@@ -20,7 +20,7 @@ def test_shifted_products_equal_the_definition(batch: int, time: int, channels: 
     assert_like_the_definition(shifted.run, batch, time, channels, taps, bias)
 
 
-def test_narrow_numbers_are_summed_wide() -> None:
+def test_half_precision_is_accumulated_in_float32() -> None:
     """Planted: products added up in bfloat16."""
     assert_like_the_definition(shifted.run, 2, 50, 3, 4, True, torch.bfloat16)
 
@@ -29,7 +29,7 @@ def test_the_short_convolution_is_the_equation() -> None:
     seen, weight = torch.tensor([[[1.0], [2.0], [4.0]]]), torch.tensor([[[10.0, 1.0]]])
     torch.testing.assert_close(short_convolution(seen, weight, None), torch.tensor([[[12.0], [24.0]]]))
     torch.testing.assert_close(short_convolution(seen, weight, torch.ones(1)), torch.tensor([[[13.0], [25.0]]]))
-    assert explain(seen) == "shifted: shifted products in torch"
+    assert explain(seen) == "shifted: shifted multiply-adds in torch"
 
 
 def test_gradients_of_gradients_are_right() -> None:

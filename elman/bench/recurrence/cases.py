@@ -1,4 +1,4 @@
-"""What is measured, the most telling first: one shape of each kind, then the other shapes, then ways of dividing."""
+"""What is measured, the most telling first: one shape of each kind, then the other shapes, then partitions to sweep."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from elman.cells import CELLS, Cell
-from elman.compiler.triton.partition import PROCESSORS, tuning
+from elman.compiler.triton.search import PROCESSORS, tuning
 from elman.layers import LAYERS
 from elman.layers.recurrent import Recurrent
 from elman.recurrence import compiled_triton
@@ -100,7 +100,7 @@ def divisions(case: Case) -> list[dict[str, Any]]:
     """What to try forward and backward, the most promising first."""
     batch, _, size = case.shape
     kind: Any = CELLS[case.cell]
-    made: Any = compiled_triton.plan(kind(kind.Config(hidden_size=size, **dict(case.settings)), size))
+    made: Any = compiled_triton.compiled_cell(kind(kind.Config(hidden_size=size, **dict(case.settings)), size))
     ways = {way: tuning(made.program(way), batch, 2, PROCESSORS) for way in ("forward", "backward")}
     count = max(map(len, ways.values()))
     return [{way: asdict(parts[min(n, len(parts) - 1)]) for way, parts in ways.items()} for n in range(count)]

@@ -16,7 +16,7 @@ from elman.layers.recurrent import Recurrent
 from elman.ops import kernel_timeout
 from elman.ops.state import tensors
 from elman.recurrence import compiled_triton, forms_that_can_run, using
-from elman.recurrence.compiled_triton import dividing
+from elman.recurrence.compiled_triton import use_partitions
 
 LENGTH = 48  # steps: enough to go wrong, at the very sizes that are timed, so that everything is compiled by then
 ALLOWED = 1.5  # times torch's own error: right
@@ -36,7 +36,7 @@ def check(case: Case, kind: str, device: str, form: str, partition: dict[str, An
         lengths = torch.randint(0, x.shape[1] + 1, (batch,), device=device) if case.form == "ragged" else None
         expected = trained(deepcopy(layer).double(), x, lengths, "reference")
         began = time.perf_counter()
-        with dividing(**given):
+        with use_partitions(**given):
             ours.append(errors(trained(layer, x, lengths, form), expected))
         times.append(time.perf_counter() - began)
         if device == "cuda":
@@ -95,12 +95,12 @@ def cell_of(layer: Any) -> Any:
 def _divided(layer: Any, x: Tensor, lengths: Tensor | None) -> dict[str, Any]:
     """How generated kernels share the work of this layer, where there are any."""
     cell = cell_of(layer)
-    made = compiled_triton.plan(cell, lengths is not None, torch.get_float32_matmul_precision() == "highest")
+    made = compiled_triton.compiled_cell(cell, lengths is not None, torch.get_float32_matmul_precision() == "highest")
     if isinstance(made, str) or x.device.type != "cuda":
         return {}
     at_once = isinstance(layer, Bidirectional) and not compiled_triton.apart(cell, layer.back.cell, x, lengths)
     found = {}
     for way in ("forward", "backward"):
-        part = made.division(way, len(x), x.dtype, x.device, 2 if at_once else 1)
+        part = made.partition(way, len(x), x.dtype, x.device, 2 if at_once else 1)
         found[way] = None if part is None else asdict(part)
     return found

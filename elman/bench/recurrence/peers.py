@@ -11,7 +11,7 @@ from elman.bench.recurrence.cases import KINDS, Case, build
 from elman.compiler.triton.partition import Partition
 from elman.layers.bidirectional import Bidirectional
 from elman.recurrence import compiled_triton, using
-from elman.recurrence.compiled_triton import dividing
+from elman.recurrence.compiled_triton import use_partitions
 
 LOOP = 64  # steps of our own loop, which is the same at each
 
@@ -30,13 +30,13 @@ class Variant:
         self.passes: dict[str, Callable[[], Any]] = {"forward": self.forward, "training": self.training}
 
     def forward(self) -> None:
-        with torch.no_grad(), dividing(**self.divided):
+        with torch.no_grad(), use_partitions(**self.divided):
             self.outputs()
 
     def training(self) -> None:
         for leaf in self.leaves:
             leaf.grad = None
-        with dividing(**self.divided):  # backward asks for its own when it runs
+        with use_partitions(**self.divided):  # backward asks for its own when it runs
             outputs = self.outputs()
             outputs.backward(torch.ones_like(outputs))
 
@@ -93,7 +93,7 @@ def _in_turn(case: Case, kind: str, x: Tensor) -> Variant:
 
     def forward() -> Tensor:
         ahead, _ = compiled_triton.run(cells[0], x, states[0], None)
-        back, _ = compiled_triton.run(cells[1], x, states[1], None, down=True)
+        back, _ = compiled_triton.run(cells[1], x, states[1], None, reverse=True)
         return torch.cat([ahead, back], -1)
 
     return Variant(forward, [x, *layer.parameters()], x.shape[1])

@@ -1,4 +1,4 @@
-"""C++ to machine code: compiled once on each kind of machine, kept in the user's cache, loaded from there."""
+"""Compiles C++ into shared libraries, cached in the user's cache folder by source, flags, compiler and CPU."""
 
 import ctypes
 import hashlib
@@ -15,30 +15,30 @@ from elman.errors import ConfigError
 from elman.ops.cache import cache_folder
 
 FLAGS = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"]
-# What -ffast-math allows, but for infinities; that flag itself would change how the whole process rounds.
+# -ffast-math without -ffinite-math-only; that flag itself would change the rounding mode of the whole process.
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math"]
 HERE = Path(__file__).parent
 
 
 @cache
 def runtime() -> ctypes.CDLL:
-    """What all programs share: the loop that chooses tokens, and the threads that share a product."""
-    found = library("".join((HERE / name).read_text() for name in ("step/sampling.h", "pool.h")))
-    found.run.restype = ctypes.c_int64
-    return found
+    """Code shared by all single-step programs: the sampling loop and the thread pool."""
+    shared = library("".join((HERE / name).read_text() for name in ("step/sampling.h", "thread_pool.h")))
+    shared.run.restype = ctypes.c_int64
+    return shared
 
 
 def use_threads(count: int) -> None:
-    """So many threads work on each large product, in this process; one is the default."""
+    """Sets the number of threads of each large matrix-vector product, for this process; the default is one."""
     if count < 1:
-        raise ConfigError(f"{count} threads cannot work; at least one is needed")
+        raise ConfigError(f"cannot use {count} threads; at least 1 is needed")
     runtime().use_threads(ctypes.c_int64(count))
 
 
 def library(source: str, *heads: str) -> ctypes.CDLL:
-    """C++ after these heads (our kernels, unless others are given), loaded.
+    """Compiles and loads C++ source after these header files (by default those of single-step programs).
 
-    Two processes may build it at once: only whole files get the final name.
+    Two processes may build the same library at once: a file gets its final name only when it is complete.
     """
     path = built(source, *heads)
     if not path.exists():
@@ -47,14 +47,14 @@ def library(source: str, *heads: str) -> ctypes.CDLL:
 
 
 def built(source: str, *heads: str) -> Path:
-    """Where the machine code of this source is or will be."""
+    """The path in the cache of the library for this source."""
     parts = [source, head(*heads), *FLAGS, compiler(), processor()]
     return cache_folder("native") / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}.so"
 
 
 @cache
 def head(*names: str) -> str:
-    return "".join((HERE / name).read_text() for name in names or ("numbers.h", "step/kernels.h"))
+    return "".join((HERE / name).read_text() for name in names or ("scalar_math.h", "step/kernels.h"))
 
 
 @cache
@@ -69,7 +69,7 @@ def compiler() -> str:
 
 @cache
 def processor() -> str:
-    """What tells one kind of machine from another: code for one may not run on the next."""
+    """The CPU's instruction set (-march=native): code for one CPU may not run on another."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
@@ -78,7 +78,7 @@ def processor() -> str:
 
 @cache
 def vectors() -> str:
-    """The vector instructions that compiled code uses here, for explanations."""
+    """The SIMD instruction set that compiled code uses here, for explanations."""
     flags = processor().split()
     wide = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else platform.machine()
     return f"{wide} with VNNI" if "avx512_vnni" in flags else wide
@@ -87,8 +87,8 @@ def vectors() -> str:
 def _compile(source: str, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as aside:
-            text, result = Path(aside) / "step.cpp", Path(aside) / "step.so"
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            text, result = Path(folder) / "step.cpp", Path(folder) / "step.so"
             text.write_text(source)
             command = [*(os.environ.get("CXX") or "c++").split(), *FLAGS, str(text), "-o", str(result)]
             found = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -96,4 +96,4 @@ def _compile(source: str, path: Path) -> None:
                 raise NoCompiler(f"the compiler failed: {found.stderr.strip()[-500:]}")
             result.replace(path)
     except OSError as error:
-        raise NoCompiler(f"machine code cannot be kept in {path.parent}: {error.strerror}") from error
+        raise NoCompiler(f"compiled code cannot be written to {path.parent}: {error.strerror}") from error

@@ -1,8 +1,19 @@
-"""A unit program as C++: one function that walks its rows through all steps, with one loop over units for each phase.
+"""Emits a StepIR as C++: one function that runs its rows through all steps.
 
-It is given, for each tensor, the address of its first number and how far apart its rows and its steps lie; a slot is
-what one row and step of a tensor holds for one purpose. Values are named by their nodes: v12 in a loop, m12 in memory;
-p3 is where slot 3 holds the row and step at hand.
+    v12  the value of node 12, in a register; m12 in memory         w0, y0  packed panels and result of GEMM 0
+    p3   the address of slot 3 at this row and step                 state, next  (parts, rows, pitch)
+
+    pack all weights into panels w
+    for each step t:
+      for each region (LoopSchedule):
+        gemm(w, state or m, y)               the matmuls that this region reads, all rows at once
+        for each row r:                      the epilogue, while the row is in the nearest cache
+          for each loop of the region:
+            for each unit u:  v = f(...)     one vectorised loop; reductions over units end it
+      swap(state, next)
+
+A function gets, for each tensor, a descriptor: the address of its first element, and the strides of its rows and steps,
+in elements. A slot is what one row and step of a tensor holds for one purpose (`Slot`).
 """
 
 import math
@@ -12,246 +23,253 @@ from typing import Any, NamedTuple
 
 import torch
 
-from elman.compiler.cpu.loop_schedule import Phases
-from elman.compiler.cpu.step.aten import COMPARISONS, FORMULAS
-from elman.compiler.cpu.step.buffers import c_type
-from elman.compiler.interpreter import settled, together
-from elman.compiler.ir import CONSTANT, ROW, UNITS, VECTOR, Program
+from elman.compiler.cpu.c_source import COMPARISONS, EXPRESSIONS, c_type
+from elman.compiler.cpu.loop_schedule import LoopSchedule
+from elman.compiler.interpreter import fold_constant, group_matmuls
+from elman.compiler.ir import CONSTANT, ROW, UNITS, VECTOR, StepIR
 
 HEAD = """
-typedef {kind} T;
-typedef void (*Multiply)(const T*, const T* const*, int64_t, int64_t, int64_t, int64_t, T*, int64_t, int64_t);
+typedef {dtype} T;
+typedef void (*Gemm)(const T*, const T* const*, int64_t, int64_t, int64_t, int64_t, T*, int64_t, int64_t);
 typedef void (*Pack)(
     const T*, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, T*);
-static int64_t whole(int64_t columns) {{ return (columns + 15) / 16 * 16 + 16; }}  // so that rows share no cache sets
+static int64_t padded(int64_t columns) {{ return (columns + 15) / 16 * 16 + 16; }}  // so that rows share no cache sets
 """
 FUNCTION = """
-extern "C" void {name}(int64_t from, int64_t to, const int64_t* given) {{
-const NoTinyNumbers quick;
-const int64_t time = given[0], size = given[1], down = given[2];
-const int64_t* const lengths = (const int64_t*)given[3];
-const Multiply multiply = (Multiply)given[4];
-const Pack pack = (Pack)given[5];
-const int64_t* const places = given + 6;
-const int64_t rows = to - from, wide = whole(size);
+extern "C" void {name}(int64_t from, int64_t to, const int64_t* args) {{
+const FlushDenormals flush;
+const int64_t time = args[0], size = args[1], reverse = args[2];
+const int64_t* const lengths = (const int64_t*)args[3];
+const Gemm gemm = (Gemm)args[4];
+const Pack pack = (Pack)args[5];
+const int64_t* const descriptors = args + 6;
+const int64_t rows = to - from, pitch = padded(size);
 """
-ROWS = "for (int64_t r = 0; r < rows; ++r) {"
-UNITS_OF_ROW = "#pragma GCC ivdep\nfor (int64_t u = 0; u < size; ++u) {"
-WRITTEN = {
-    "spread": "{0}",
+ROW_LOOP = "for (int64_t r = 0; r < rows; ++r) {"
+UNIT_LOOP = "#pragma GCC ivdep\nfor (int64_t u = 0; u < size; ++u) {"
+OPERATIONS = {
+    "broadcast": "{0}",
     "sign": "(({0} > 0) - ({0} < 0))",
-    **{str(op).removeprefix("aten."): text for op, text in FORMULAS.items()},
-    **{str(op).removeprefix("aten."): f"({{0}} {sign} {{1}})" for op, sign in COMPARISONS.items()},
+    **EXPRESSIONS,
+    **{op: f"({{0}} {sign} {{1}})" for op, sign in COMPARISONS.items()},
 }
 
 
-class Place(NamedTuple):
-    """Where a slot lies: in which tensor, and after how many times H numbers, and how many more, of a row and step."""
+class TensorOffset(NamedTuple):
+    """Where a slot lies in its tensor: `vectors` · H + `scalars` elements after the beginning of a row and step."""
 
     tensor: int
-    parts: int = 0
-    more: int = 0
+    vectors: int = 0
+    scalars: int = 0
 
 
 Slot = tuple[str, Any]
-"""("load", (source, part)), ("initial", part), ("final", part), ("stored", place), ("sums", place) and, among weights,
+"""("load", (source, part)), ("initial", part), ("final", part), ("result", n), ("accumulated", n), and in weights
 ("vector", (parameter, part))."""
 
 
-class Emitted(NamedTuple):
-    """A function of C++ that walks."""
-
+class CppFunction(NamedTuple):
     name: str
     text: str
 
 
 def emit(
-    name: str, program: Program, stored: tuple[int, ...], places: Mapping[Slot, Place], weights: tuple[str, ...]
-) -> Emitted:
-    """`stored` are the nodes that are handed out at each step. Weights come first among tensors."""
-    return _Emitter(program, stored, places, weights).emitted(name)
+    name: str, program: StepIR, results: tuple[int, ...], offsets: Mapping[Slot, TensorOffset], weights: tuple[str, ...]
+) -> CppFunction:
+    """`results`: nodes stored at each step. Weights come first among the tensors; `offsets` count the others."""
+    return _Emitter(program, results, offsets, weights).function(name)
 
 
-def source(kind: torch.dtype, functions: Iterable[Emitted]) -> str:
-    return HEAD.format(kind=c_type(kind)) + "".join(function.text for function in functions)
+def source(dtype: torch.dtype, functions: Iterable[CppFunction]) -> str:
+    return HEAD.format(dtype=c_type(dtype)) + "".join(function.text for function in functions)
 
 
 class _Emitter:
     def __init__(
-        self, program: Program, stored: tuple[int, ...], places: Mapping[Slot, Place], weights: tuple[str, ...]
+        self, program: StepIR, results: tuple[int, ...], offsets: Mapping[Slot, TensorOffset], weights: tuple[str, ...]
     ):
-        self.program, self.places, self.weights = program, places, weights
-        self.nodes, self.kinds = program.nodes, program.kinds()
-        self.plan = Phases(program)
-        self.groups = list(together(program).values())
+        self.program, self.offsets, self.weights = program, offsets, weights
+        self.nodes, self.shapes = program.nodes, program.shapes()
+        self.schedule = LoopSchedule(program)
+        self.gemms = list(group_matmuls(program).values())
         self.slots: list[Slot] = []
         self.sizes: list[str] = []
-        self.results = ("stored", "=", stored), ("fresh", "=", program.carried), ("sums", "+=", program.summed)
+        self.stores = (
+            ("result", "=", results),
+            ("next", "=", program.next_state),
+            ("accumulated", "+=", program.accumulated),
+        )
 
-    def emitted(self, name: str) -> Emitted:
-        parts = range(len(self.program.carried))
-        rooms = [self.room(name, f"{len(parts)} * rows * wide") for name in ("old", "fresh")]
-        rooms += [self.room(f"y{n}", f"rows * whole({len(group)} * size)") for n, group in enumerate(self.groups)]
-        for index, stays in self.plan.outliving.items():
-            size = "whole(rows)" if self.kinds[index] == ROW else "rows * wide" if stays else "wide"
-            rooms.append(self.room(f"m{index}", size))
-        rooms += [self.room(f"m{index}", "wide") for index in self.plan.vectors]
-        rooms += [self.room(f"w{n}", self.panels(group)) for n, group in enumerate(self.groups)]
-        lines = [line for n, group in enumerate(self.groups) for line in self.packed(n, group)]
-        lines += [f"for (int64_t u = 0; u < size; ++u) m{i}[u] = {self.formula(i)};" for i in self.plan.vectors]
-        lines += [ROWS, *(self.copied("initial", part) for part in parts)]
-        lines += [*(self.cleared(place) for place in range(len(self.program.summed))), "}"]
+    def function(self, name: str) -> CppFunction:
+        schedule, parts = self.schedule, range(len(self.program.next_state))
+        buffers = [self.buffer(name, f"{len(parts)} * rows * pitch") for name in ("state", "next")]
+        buffers += [self.buffer(f"y{n}", f"rows * padded({len(gemm)} * size)") for n, gemm in enumerate(self.gemms)]
+        for index, all_rows in schedule.spilled.items():
+            size = "padded(rows)" if self.shapes[index] == ROW else "rows * pitch" if all_rows else "pitch"
+            buffers.append(self.buffer(f"m{index}", size))
+        buffers += [self.buffer(f"m{index}", "pitch") for index in schedule.vectors]
+        buffers += [self.buffer(f"w{n}", self.panel_size(gemm)) for n, gemm in enumerate(self.gemms)]
+        lines = [line for n, gemm in enumerate(self.gemms) for line in self.pack(n, gemm)]
+        lines += [f"for (int64_t u = 0; u < size; ++u) m{i}[u] = {self.expression(i)};" for i in schedule.vectors]
+        lines += [ROW_LOOP, *(self.copy_state("initial", part) for part in parts)]
+        lines += [*(self.zero_accumulator(n) for n in range(len(self.program.accumulated))), "}"]
         lines += ["for (int64_t step = 0; step < time; ++step) {"]
-        lines += ["const int64_t t = down ? time - 1 - step : step;"]
-        stages = sorted({0, *self.plan.starts, self.plan.last + 1})
-        for start, end in pairwise(stages):
-            lines += [*self.products(start), *self.stage(range(start, end))]
-        lines += ["std::swap(old, fresh);", "}", ROWS, *(self.copied("final", part) for part in parts), "}"]
+        lines += ["const int64_t t = reverse ? time - 1 - step : step;"]
+        for start, end in pairwise(sorted({0, *schedule.starts, schedule.last + 1})):
+            lines += [*self.gemm_calls(start), *self.region(range(start, end))]
+        lines += ["std::swap(state, next);", "}", ROW_LOOP, *(self.copy_state("final", part) for part in parts), "}"]
         memory = f"T* const memory = (T*)std::aligned_alloc(64, ({' + '.join(self.sizes)}) * sizeof(T));"
-        text = [FUNCTION.format(name=name), *self.given_slots(), memory, *rooms, *lines, "std::free(memory);", "}\n"]
-        return Emitted(name, "\n".join(text))
+        text = [FUNCTION.format(name=name), *self.slot_tables(), memory, *buffers, *lines, "std::free(memory);", "}\n"]
+        return CppFunction(name, "\n".join(text))
 
-    def given_slots(self) -> list[str]:
-        """Where each slot lies, and how far apart its rows and steps do."""
-        where = []
+    def slot_tables(self) -> list[str]:
+        """Tables of all slots: the address of each, and the strides of its rows and steps."""
+        offsets = []
         for what, which in self.slots:
-            place = Place(self.weights.index(which[0]), which[1]) if what == "vector" else None
-            place = place or (found := self.places[what, which])._replace(tensor=len(self.weights) + found.tensor)
-            where.append(place)
-        firsts = [f"(T*)places[{3 * tensor}] + {parts} * size + {more}" for tensor, parts, more in where]
-        apart = [f"places[{3 * place.tensor + axis}]" for place in where for axis in (1, 2)]
-        return [f"T* const tensors[] = {{{', '.join(firsts)}}};", f"const int64_t strides[] = {{{', '.join(apart)}}};"]
+            if what == "vector":
+                offsets.append(TensorOffset(self.weights.index(which[0]), which[1]))
+            else:
+                offset = self.offsets[what, which]
+                offsets.append(offset._replace(tensor=len(self.weights) + offset.tensor))
+        firsts = [
+            f"(T*)descriptors[{3 * tensor}] + {vectors} * size + {scalars}" for tensor, vectors, scalars in offsets
+        ]
+        strides = [f"descriptors[{3 * offset.tensor + axis}]" for offset in offsets for axis in (1, 2)]
+        return [
+            f"T* const tensors[] = {{{', '.join(firsts)}}};",
+            f"const int64_t strides[] = {{{', '.join(strides)}}};",
+        ]
 
     def slot(self, what: str, which: Any) -> int:
         if (what, which) not in self.slots:
             self.slots.append((what, which))
         return self.slots.index((what, which))
 
-    def room(self, name: str, size: str) -> str:
-        before = " + ".join(["memory", *self.sizes])
+    def buffer(self, name: str, size: str) -> str:
+        """A region of the function's scratch memory."""
+        start = " + ".join(["memory", *self.sizes])
         self.sizes.append(size)
-        return f"T* {name} = {before};"
+        return f"T* {name} = {start};"
 
-    def copied(self, what: str, part: int) -> str:
-        """A part of the state, from or to the outside."""
+    def copy_state(self, what: str, part: int) -> str:
+        """Copies a part of the state in ("initial") or out ("final")."""
         n = self.slot(what, part)
-        given, own = f"tensors[{n}] + (from + r) * strides[{2 * n}]", f"old + ({part} * rows + r) * wide"
-        return f"std::memcpy({', '.join((own, given) if what == 'initial' else (given, own))}, size * sizeof(T));"
+        outside, own = f"tensors[{n}] + (from + r) * strides[{2 * n}]", f"state + ({part} * rows + r) * pitch"
+        return f"std::memcpy({', '.join((own, outside) if what == 'initial' else (outside, own))}, size * sizeof(T));"
 
-    def cleared(self, place: int) -> str:
-        n = self.slot("sums", place)
+    def zero_accumulator(self, n: int) -> str:
+        n = self.slot("accumulated", n)
         return f"std::memset(tensors[{n}] + (from + r) * strides[{2 * n}], 0, size * sizeof(T));"
 
-    def panels(self, group: list[int]) -> str:
-        """How many numbers the matrix takes by which all arguments reach all products of a group."""
-        return f"({len(group)} * size + 15) / 16 * 16 * {len(self.nodes[group[0]].args)} * size"
+    def panel_size(self, gemm: list[int]) -> str:
+        """Elements of the packed matrix that maps all arguments of a GEMM to all of its results."""
+        return f"({len(gemm)} * size + 15) / 16 * 16 * {len(self.nodes[gemm[0]].args)} * size"
 
-    def packed(self, n: int, group: list[int]) -> Iterator[str]:
-        depth = f"{len(self.nodes[group[0]].args)} * size"
-        for number, index in enumerate(group):
-            for place, matrix in enumerate(self.nodes[index].detail):
-                weight = 3 * self.weights.index(matrix.parameter)
-                first = f"(T*)places[{weight}] + ({matrix.row} * places[{weight + 1}] + {matrix.column}) * size"
-                apart = f"1, places[{weight + 1}]" if matrix.flipped else f"places[{weight + 1}], 1"
-                columns = f"{number} * size, {len(group)} * size"
-                yield f"pack({first}, {apart}, size, size, {columns}, {place} * size, {depth}, w{n});"
+    def pack(self, n: int, gemm: list[int]) -> Iterator[str]:
+        depth = f"{len(self.nodes[gemm[0]].args)} * size"
+        for column, index in enumerate(gemm):
+            for row, block in enumerate(self.nodes[index].detail):
+                weight = 3 * self.weights.index(block.parameter)
+                first = f"(T*)descriptors[{weight}] + ({block.row} * descriptors[{weight + 1}] + {block.column}) * size"
+                strides = f"1, descriptors[{weight + 1}]" if block.flipped else f"descriptors[{weight + 1}], 1"
+                columns = f"{column} * size, {len(gemm)} * size"
+                yield f"pack({first}, {strides}, size, size, {columns}, {row} * size, {depth}, w{n});"
 
-    def products(self, phase: int) -> list[str]:
+    def gemm_calls(self, loop: int) -> list[str]:
+        """Calls of the GEMMs whose results are first read in this loop."""
         lines = []
-        for n, group in enumerate(self.groups):
-            if self.plan.place[group[0]] == phase:
-                args = self.nodes[group[0]].args
-                heard = ", ".join(self.heard(arg) for arg in args)
-                columns = f"{len(group)} * size"
-                given = f"w{n}, x, {len(args)}, size, wide, rows, y{n}"
+        for n, gemm in enumerate(self.gemms):
+            if self.schedule.loop[gemm[0]] == loop:
+                args = self.nodes[gemm[0]].args
+                operands = ", ".join(self.gemm_operand(arg) for arg in args)
+                columns = f"{len(gemm)} * size"
                 lines += [
-                    f"{{ const T* const x[] = {{{heard}}};",
-                    f"multiply({given}, whole({columns}), {columns}); }}",
+                    f"{{ const T* const x[] = {{{operands}}};",
+                    f"gemm(w{n}, x, {len(args)}, size, pitch, rows, y{n}, padded({columns}), {columns}); }}",
                 ]
         return lines
 
-    def heard(self, index: int) -> str:
-        """Where a product finds the value of all rows."""
+    def gemm_operand(self, index: int) -> str:
+        """The address of a value of all rows."""
         node = self.nodes[index]
-        return f"old + {node.detail[0]} * rows * wide" if node.op == "state" else f"m{index}"
+        return f"state + {node.detail[0]} * rows * pitch" if node.op == "state" else f"m{index}"
 
-    def stage(self, phases: range) -> list[str]:
-        """Phases without products between them, for one row after another."""
+    def region(self, loops: range) -> list[str]:
+        """Loops without a GEMM between them, for one row after another."""
         self.addresses: dict[str, str] = {"row": "const int64_t row = from + r;"}
-        lines = [line for phase in phases for line in self.phase(phase)]
-        return [ROWS, *self.addresses.values(), *lines, "}"] if lines else []
+        lines = [line for loop in loops for line in self.unit_loop(loop)]
+        return [ROW_LOOP, *self.addresses.values(), *lines, "}"] if lines else []
 
-    def phase(self, phase: int) -> list[str]:
+    def unit_loop(self, loop: int) -> list[str]:
+        """One loop over units, with the ROW values computed before and stored after it."""
         before: list[str] = []
         inside: list[str] = []
         after: list[str] = []
-        for index in self.plan.made:
-            if self.plan.place[index] != phase:
+        for index in self.schedule.computed:
+            if self.schedule.loop[index] != loop:
                 continue
-            wide = self.kinds[index] == UNITS
-            if self.nodes[index].op == "total":
+            wide = self.shapes[index] == UNITS
+            if self.nodes[index].op == "sum":
                 before.append(f"T v{index} = 0;")
-                inside.append(f"v{index} += {self.value(self.nodes[index].args[0], phase)};")
+                inside.append(f"v{index} += {self.value(self.nodes[index].args[0], loop)};")
             else:
-                (inside if wide else before).append(f"const T v{index} = {self.formula(index)};")
-            if index in self.plan.outliving:
+                (inside if wide else before).append(f"const T v{index} = {self.expression(index)};")
+            if index in self.schedule.spilled:
                 (inside if wide else after).append(f"{self.memory(index)} = v{index};")
-        for what, sign, indices in self.results:
+        for what, sign, indices in self.stores:
             for n, index in enumerate(indices):
-                if self.plan.written(index) == phase:
-                    place = self.state(what, n) if what == "fresh" else self.given(what, n)
-                    where, unit = (after, 0) if self.kinds[index] == ROW else (inside, "u")
-                    where.append(f"{place}[{unit}] {sign} {self.value(index, phase)};")
-        loop = [UNITS_OF_ROW, *inside, "}"] if inside else []
-        return [*before, *loop, *after]
+                if self.schedule.store_loop(index) == loop:
+                    address = self.state_address(what, n) if what == "next" else self.slot_address(what, n)
+                    lines, unit = (after, 0) if self.shapes[index] == ROW else (inside, "u")
+                    lines.append(f"{address}[{unit}] {sign} {self.value(index, loop)};")
+        return [*before, *([UNIT_LOOP, *inside, "}"] if inside else []), *after]
 
-    def formula(self, index: int) -> str:
+    def expression(self, index: int) -> str:
         node = self.nodes[index]
-        return WRITTEN[node.op].format(*(self.value(arg, self.plan.place[index]) for arg in node.args))
+        return OPERATIONS[node.op].format(*(self.value(arg, self.schedule.loop[index]) for arg in node.args))
 
-    def value(self, index: int, phase: int) -> str:
-        """How a node is read in a phase."""
-        node, kind = self.nodes[index], self.kinds[index]
-        if kind == CONSTANT:
-            return _literal(settled(self.program, index))
+    def value(self, index: int, loop: int) -> str:
+        """How a loop reads a node: a literal, a register, or memory."""
+        node, shape = self.nodes[index], self.shapes[index]
+        if shape == CONSTANT:
+            return _literal(fold_constant(self.program, index))
         if node.op == "load":
-            return f"{self.given('load', node.detail[:2])}[{'u' if kind == UNITS else 0}]"
-        if node.op in ("state", "going", "vector", "product"):
+            return f"{self.slot_address('load', node.detail[:2])}[{'u' if shape == UNITS else 0}]"
+        if node.op in ("state", "active", "vector", "matmul"):
             return self.leaf(index)
-        if kind == VECTOR:
+        if shape == VECTOR:
             return f"m{index}[u]"
-        made = self.plan.place[index]
-        near = made == phase if kind == UNITS else self.plan.stage(made) == self.plan.stage(phase)
-        return f"v{index}" if near else self.memory(index)
+        own, region = self.schedule.loop[index], self.schedule.region
+        in_register = own == loop if shape == UNITS else region(own) == region(loop)
+        return f"v{index}" if in_register else self.memory(index)
 
     def leaf(self, index: int) -> str:
-        """What lies in memory in any case."""
         node = self.nodes[index]
         if node.op == "state":
-            return f"{self.state('old', node.detail[0])}[u]"
-        if node.op == "going":
+            return f"{self.state_address('state', node.detail[0])}[u]"
+        if node.op == "active":
             return "(t < lengths[row])"
         if node.op == "vector":
             return f"tensors[{self.slot('vector', node.detail)}][u]"
-        n = next(n for n, group in enumerate(self.groups) if index in group)
-        start = f"y{n} + r * whole({len(self.groups[n])} * size) + {self.groups[n].index(index)} * size"
+        n = next(n for n, gemm in enumerate(self.gemms) if index in gemm)
+        start = f"y{n} + r * padded({len(self.gemms[n])} * size) + {self.gemms[n].index(index)} * size"
         return f"{self.address(f'y{index}_', start)}[u]"
 
     def memory(self, index: int) -> str:
-        if self.kinds[index] == ROW:
+        if self.shapes[index] == ROW:
             return f"m{index}[r]"
-        start = f"m{index} + r * wide" if self.plan.outliving[index] else f"m{index}"
+        start = f"m{index} + r * pitch" if self.schedule.spilled[index] else f"m{index}"
         return f"{self.address(f'm{index}_', start)}[u]"
 
-    def given(self, what: str, which: Any) -> str:
-        """Where a slot holds this row and step."""
+    def slot_address(self, what: str, which: Any) -> str:
         n = self.slot(what, which)
         return self.address(f"p{n}", f"tensors[{n}] + row * strides[{2 * n}] + t * strides[{2 * n + 1}]")
 
-    def state(self, name: str, part: int) -> str:
-        return self.address(f"{name}{part}", f"{name} + ({part} * rows + r) * wide")
+    def state_address(self, name: str, part: int) -> str:
+        return self.address(f"{name}{part}", f"{name} + ({part} * rows + r) * pitch")
 
     def address(self, name: str, start: str) -> str:
+        """Declares a pointer for the current row, once, at the beginning of the region."""
         self.addresses[name] = f"T* __restrict {name} = {start};"
         return name
 

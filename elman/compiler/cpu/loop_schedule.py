@@ -1,73 +1,73 @@
-"""A step as loops over units: where each value is made when one processor owns all units of its rows.
+"""Schedules an IR as loops over units, for a thread that owns all units of its rows.
 
-Products need all rows' values, totals all units' of a row, so both end a loop: a phase is one loop over the units of
-a row, and a stage is what lies between products. Products, totals and results come as early as they can, all else as
-late, so that few values outlive their phase.
+A matmul reads all rows' values and a sum reads all units of a row, so both end a loop. A loop goes over the units of a
+row; a region is the loops between two GEMMs. Matmuls, sums and results are scheduled as early as possible (ASAP), all
+else as late as possible (ALAP), so that few values are live across loops.
 """
 
 from functools import cached_property
 
-from elman.compiler.ir import HEARD, LEAVES, ROW, UNITS, VECTOR, Program, reached
+from elman.compiler.ir import CROSS_UNIT, LEAVES, ROW, UNITS, VECTOR, StepIR, dependencies
 
 
-class Phases:
-    """`place`: the phase that makes a node; products are made before it, totals are known after it."""
+class LoopSchedule:
+    """`loop`: the loop that computes each node; matmuls are computed before it, sums are complete after it."""
 
-    def __init__(self, program: Program):
-        self.program, self.kinds = program, program.kinds()
+    def __init__(self, program: StepIR):
+        self.program, self.shapes = program, program.shapes()
         nodes = program.nodes
-        self.live = sorted(reached(nodes, program.results()))
-        early: dict[int, int] = {}
+        self.live = sorted(dependencies(nodes, program.results()))
+        earliest: dict[int, int] = {}
         for index in self.live:
             op, args = nodes[index].op, nodes[index].args
-            known = (early[arg] + (nodes[arg].op == "total") for arg in args)
-            early[index] = max(known, default=0) + (op == "product")
-        self.last = max(early.values())
+            ready = (earliest[arg] + (nodes[arg].op == "sum") for arg in args)
+            earliest[index] = max(ready, default=0) + (op == "matmul")
+        self.last = max(earliest.values())
         results = program.results()
-        now = [index for index in self.live if nodes[index].op in HEARD or index in results]
-        self.place = {**dict.fromkeys(self.live, self.last), **{index: early[index] for index in now}}
+        early = [index for index in self.live if nodes[index].op in CROSS_UNIT or index in results]
+        self.loop = {**dict.fromkeys(self.live, self.last), **{index: earliest[index] for index in early}}
         for index in reversed(self.live):
-            latest = self.place[index] - (nodes[index].op == "product")
+            latest = self.loop[index] - (nodes[index].op == "matmul")
             for arg in nodes[index].args:
-                if nodes[arg].op not in HEARD:
-                    self.place[arg] = min(self.place[arg], latest)
+                if nodes[arg].op not in CROSS_UNIT:
+                    self.loop[arg] = min(self.loop[arg], latest)
 
     @cached_property
-    def made(self) -> list[int]:
-        """What some phase computes."""
+    def computed(self) -> list[int]:
+        """Nodes computed inside loops."""
         nodes = self.program.nodes
-        found = [index for index in self.live if nodes[index].op not in (*LEAVES, "product")]
-        return [index for index in found if self.kinds[index] in (UNITS, ROW)]
+        found = [index for index in self.live if nodes[index].op not in (*LEAVES, "matmul")]
+        return [index for index in found if self.shapes[index] in (UNITS, ROW)]
 
     @cached_property
     def vectors(self) -> list[int]:
-        """The same for all rows and steps: made once, before the first."""
-        return [i for i in self.live if self.kinds[i] == VECTOR and self.program.nodes[i].op != "vector"]
+        """Loop-invariant nodes: the same for all rows and steps, computed once before the first step."""
+        return [i for i in self.live if self.shapes[i] == VECTOR and self.program.nodes[i].op != "vector"]
 
     @cached_property
     def starts(self) -> list[int]:
-        """Phases before which products are made: the beginnings of stages."""
-        return sorted({self.place[index] for index in self.live if self.program.nodes[index].op == "product"})
+        """First loops of regions: those before which GEMMs run."""
+        return sorted({self.loop[index] for index in self.live if self.program.nodes[index].op == "matmul"})
 
-    def stage(self, phase: int) -> int:
-        return sum(start <= phase for start in self.starts)
+    def region(self, loop: int) -> int:
+        return sum(start <= loop for start in self.starts)
 
     @cached_property
-    def outliving(self) -> dict[int, bool]:
-        """What must lie in memory: values of units that a later phase reads, and of rows that a later stage does.
+    def spilled(self) -> dict[int, bool]:
+        """Nodes stored in memory: UNITS values that a later loop reads, and ROW values that a later region reads.
 
-        With each, whether it must for all rows: else its stage has read it before it comes to the next row.
+        For each, whether it is stored for all rows; else its row's region reads it before the next row begins.
         """
         nodes = self.program.nodes
         found: dict[int, bool] = {}
         for index in self.live:
-            for arg in set(nodes[index].args) & set(self.made):
-                before, after = self.place[arg], self.place[index]
-                stays = self.stage(before) < self.stage(after)
-                if stays or (before < after and self.kinds[arg] == UNITS):
-                    found[arg] = found.get(arg, False) or stays
+            for arg in set(nodes[index].args) & set(self.computed):
+                before, after = self.loop[arg], self.loop[index]
+                all_rows = self.region(before) < self.region(after)
+                if all_rows or (before < after and self.shapes[arg] == UNITS):
+                    found[arg] = found.get(arg, False) or all_rows
         return found
 
-    def written(self, index: int) -> int:
-        """The phase that hands out a result: that which makes it; the last, if it lies in memory until then."""
-        return self.place[index] if index in self.made else self.last
+    def store_loop(self, index: int) -> int:
+        """The loop that stores a result: the one that computes it; the last, if it is a leaf or loop-invariant."""
+        return self.loop[index] if index in self.computed else self.last

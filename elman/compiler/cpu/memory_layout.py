@@ -1,8 +1,11 @@
-"""A step, its derivative, the functions that were made for them, and where all their numbers lie.
+"""The plan of a compiled sequence: IR, adjoint, machine code, and where each value lies in memory.
 
-All that depends on the equations alone is settled here, once, so that a call does little but allocate and walk. What
-forward keeps of a step is one record; what backward writes for a step is another: adjoints of products that are not
-adjoints of the drive, then those of all parts of the drive.
+All that depends on the equations alone is computed here, once; a call only allocates tensors and runs the kernels.
+Per row and step, forward saves a record and backward writes one (k, m, n: numbers of parts; H units):
+
+    saved    [ saved and matmul-input values: k·H | ROW values, padded to 16 ]
+    adjoints [ adjoints of matmuls that are no adjoint of the drive: m·H | adjoints of the drive: n·H ]
+                                                                        ^ d_drive
 """
 
 from collections.abc import Iterator
@@ -11,133 +14,141 @@ from typing import NamedTuple
 
 import torch
 
-from elman.compiler.autodiff import Adjoint, derive
-from elman.compiler.cell_program import names_of
-from elman.compiler.cpu.emit import Place, Slot, emit
-from elman.compiler.cpu.runtime import Walk, load
-from elman.compiler.input_projection import Driving
-from elman.compiler.interpreter import together
-from elman.compiler.ir import ROW, Program
+from elman.compiler.autodiff import Adjoint, differentiate
+from elman.compiler.cell_program import parameter_names
+from elman.compiler.cpu.emit import CppFunction, Slot, TensorOffset, emit
+from elman.compiler.cpu.runtime import SequenceKernel, load_kernels
+from elman.compiler.input_projection import InputProjection
+from elman.compiler.interpreter import group_matmuls
+from elman.compiler.ir import ROW, StepIR
 
-DEAR = {"sigmoid", "tanh", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "erf"}
-# The tensors of both walks, behind parts of the state before and after; in backward the first two are adjoints.
-DRIVE, OUTPUT, KEPT, SUMS = range(4)
+EXPENSIVE = {"sigmoid", "tanh", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "erf"}
+# The tensors of both kernels, behind the parts of the initial and final state (in backward: their adjoints).
+DRIVE, OUTPUT, SAVED, SUMS = range(4)
 
 
-class Gradient(NamedTuple):
-    """A product over all rows of all steps: some `blocks` below each other of a parameter's gradient, or one block
-    seen from the other side."""
+class MatrixGradient(NamedTuple):
+    """One GEMM over all rows and steps: the gradient of `blocks` below each other of a parameter, or of a flipped one.
+
+    `adjoint` and `value` are offsets into the records that backward wrote and forward saved.
+    """
 
     parameter: int
     row: int
     column: int
     blocks: int
     flipped: bool
-    adjoint: int  # where it begins in what backward writes
-    value: int  # where what was multiplied begins in what forward kept
+    adjoint: int
+    value: int
 
-    def next(self, size: int) -> "Gradient":
-        """The one block that would go on below."""
+    def next(self, size: int) -> "MatrixGradient":
+        """The block that would extend this GEMM downwards."""
         row, adjoint = self.row + self.blocks, self.adjoint + self.blocks * size
         return self._replace(row=row, adjoint=adjoint, blocks=1)
 
 
-class Sum(NamedTuple):
-    """Where sums for a parameter begin, and of which of its vectors they are."""
+class VectorGradient(NamedTuple):
+    """Where the accumulated gradients of a parameter's vectors begin, and which of its vectors they are."""
 
     parameter: int
     start: int
     parts: list[int]
 
 
-class Plan:
-    def __init__(self, step: Program, kind: torch.dtype, driving: Driving):
-        self.step, self.kind, self.driving = step, kind, driving
-        self.names = names_of(step)
-        self.zeros = torch.zeros(step.size, dtype=kind)
-        """What stands for an adjoint that nobody gave."""
-
-    @cached_property
-    def summed(self) -> int:
-        """Numbers that backward sums for each row."""
-        return len(self.adjoint.vectors) * self.step.size
+class SequencePlan:
+    def __init__(self, step: StepIR, dtype: torch.dtype, projection: InputProjection):
+        self.step, self.dtype, self.projection = step, dtype, projection
+        self.names = parameter_names(step)
+        self.zeros = torch.zeros(step.size, dtype=dtype)
+        """Stands for an adjoint that autograd does not give."""
 
     @cached_property
     def adjoint(self) -> Adjoint:
-        return derive(self.step, DEAR)
+        return differentiate(self.step, EXPENSIVE)
 
     @cached_property
-    def kept(self) -> dict[int, Place]:
-        """What backward reads of each step, for the adjoint and for the gradients of matrices: where it is kept.
+    def accumulated(self) -> int:
+        """Elements per row of the accumulated vector gradients."""
+        return len(self.adjoint.vectors) * self.step.size
 
-        What all units of a row share comes last, so that the rest stays aligned.
+    @cached_property
+    def saved(self) -> dict[int, TensorOffset]:
+        """Nodes that backward reads, for the adjoint and for matrix gradients, and their offsets in the saved record.
+
+        ROW values come last, so that the others stay aligned.
         """
-        heard = [arg for product in self.adjoint.products for arg in self.step.nodes[product].args]
-        kinds = self.step.kinds()
-        found = sorted({*self.adjoint.kept, *heard}, key=lambda index: kinds[index] == ROW)
-        wide = sum(kinds[index] != ROW for index in found)
-        return {index: Place(KEPT, min(n, wide), max(0, n - wide)) for n, index in enumerate(found)}
+        operands = [arg for matmul in self.adjoint.matmuls for arg in self.step.nodes[matmul].args]
+        shapes = self.step.shapes()
+        nodes = sorted({*self.adjoint.saved, *operands}, key=lambda index: shapes[index] == ROW)
+        wide = sum(shapes[index] != ROW for index in nodes)
+        return {index: TensorOffset(SAVED, min(n, wide), max(0, n - wide)) for n, index in enumerate(nodes)}
 
     @cached_property
     def record(self) -> int:
-        """Numbers kept of a step."""
-        shared = sum(self.step.kinds()[index] == ROW for index in self.kept)
-        return (len(self.kept) - shared) * self.step.size + -(-shared // 16) * 16
+        """Elements of the saved record of one row and step."""
+        scalars = sum(self.step.shapes()[index] == ROW for index in self.saved)
+        return (len(self.saved) - scalars) * self.step.size + -(-scalars // 16) * 16
 
     @cached_property
-    def extras(self) -> list[int]:
-        """Adjoints of products that are not adjoints of the drive."""
-        given, count = self.adjoint.program.given, len(self.adjoint.drive)
-        return list(dict.fromkeys(node for node in given[count:] if node not in given[:count]))
+    def extra_adjoints(self) -> list[int]:
+        """Adjoints of matmuls that are not also adjoints of the drive."""
+        outputs, count = self.adjoint.program.outputs, len(self.adjoint.drive)
+        return list(dict.fromkeys(node for node in outputs[count:] if node not in outputs[:count]))
 
     @cached_property
     def d_drive(self) -> int:
-        """Where the adjoint of the drive begins in what backward writes."""
-        return len(self.extras) * self.step.size
+        """Where the adjoint of the drive begins in the record that backward writes."""
+        return len(self.extra_adjoints) * self.step.size
 
     @cached_property
-    def walks(self) -> list[Walk]:
-        """Forward and backward."""
+    def functions(self) -> list[tuple[StepIR, CppFunction]]:
+        """Forward and backward in C++."""
         step, adjoint = self.step, self.adjoint.program
-        written = *adjoint.given[: len(self.adjoint.drive)], *self.extras
-        forward = emit("forward", step, (*step.given, *self.kept), self._forward(), self.names)
-        backward = emit("backward", adjoint, written, self._backward(), self.names)
-        return load(self.kind, [(step, forward), (adjoint, backward)])
-
-    def _forward(self) -> dict[Slot, Place]:
-        loads = [node.detail[:2] for node in self.step.nodes if node.op == "load"]
-        places: dict[Slot, Place] = {("load", load): Place(DRIVE, load[1]) for load in loads}
-        for number, place in enumerate((Place(OUTPUT), *self.kept.values())):
-            places["stored", number] = place
-        return _behind_states(self.step, places)
-
-    def _backward(self) -> dict[Slot, Place]:
-        places: dict[Slot, Place] = {("load", ("output", 0)): Place(OUTPUT)}
-        for number, index in enumerate(self.adjoint.kept):
-            places["load", ("kept", number)] = self.kept[index]
-        extras = len(self.extras)
-        for number, part in enumerate((*(extras + part for part in self.adjoint.drive), *range(extras))):
-            places["stored", number] = Place(DRIVE, part)
-        order = sorted(self.adjoint.vectors)
-        for number, vector in enumerate(self.adjoint.vectors):
-            places["sums", number] = Place(SUMS, order.index(vector))
-        return _behind_states(self.adjoint.program, places)
+        written = *adjoint.outputs[: len(self.adjoint.drive)], *self.extra_adjoints
+        forward = emit("forward", step, (*step.outputs, *self.saved), self._forward_offsets(), self.names)
+        backward = emit("backward", adjoint, written, self._backward_offsets(), self.names)
+        return [(step, forward), (adjoint, backward)]
 
     @cached_property
-    def sums(self) -> list[Sum]:
-        """They lie in the order of names and parts."""
+    def kernels(self) -> list[SequenceKernel]:
+        """Forward and backward, compiled."""
+        return load_kernels(self.dtype, self.functions)
+
+    def _forward_offsets(self) -> dict[Slot, TensorOffset]:
+        loads = [node.detail[:2] for node in self.step.nodes if node.op == "load"]
+        offsets: dict[Slot, TensorOffset] = {("load", load): TensorOffset(DRIVE, load[1]) for load in loads}
+        for n, offset in enumerate((TensorOffset(OUTPUT), *self.saved.values())):
+            offsets["result", n] = offset
+        return _after_states(self.step, offsets)
+
+    def _backward_offsets(self) -> dict[Slot, TensorOffset]:
+        offsets: dict[Slot, TensorOffset] = {("load", ("output", 0)): TensorOffset(OUTPUT)}
+        for n, index in enumerate(self.adjoint.saved):
+            offsets["load", ("saved", n)] = self.saved[index]
+        extras = len(self.extra_adjoints)
+        for n, part in enumerate((*(extras + part for part in self.adjoint.drive), *range(extras))):
+            offsets["result", n] = TensorOffset(DRIVE, part)
+        order = sorted(self.adjoint.vectors)
+        for n, vector in enumerate(self.adjoint.vectors):
+            offsets["accumulated", n] = TensorOffset(SUMS, order.index(vector))
+        return _after_states(self.adjoint.program, offsets)
+
+    @cached_property
+    def vector_gradients(self) -> list[VectorGradient]:
+        """In the order of names and parts, as they lie in memory."""
         order = sorted(self.adjoint.vectors)
         found = []
         for name in dict.fromkeys(name for name, _ in order):
             start = next(n for n, vector in enumerate(order) if vector[0] == name) * self.step.size
-            found.append(Sum(self.names.index(name), start, [part for other, part in order if other == name]))
+            parts = [part for other, part in order if other == name]
+            found.append(VectorGradient(self.names.index(name), start, parts))
         return found
 
     @cached_property
-    def gradients(self) -> list[Gradient]:
-        """Of all matrices. Products whose adjoints and blocks both follow each other are one."""
-        found: list[Gradient] = []
-        for one in self._single_gradients():
+    def matrix_gradients(self) -> list[MatrixGradient]:
+        """Blocks whose adjoints and rows both follow each other are merged into one GEMM."""
+        found: list[MatrixGradient] = []
+        for one in self._block_gradients():
             last = found[-1] if found else None
             if last and one == last.next(self.step.size):
                 found[-1] = last._replace(blocks=last.blocks + 1)
@@ -145,21 +156,22 @@ class Plan:
                 found.append(one)
         return found
 
-    def _single_gradients(self) -> Iterator[Gradient]:
+    def _block_gradients(self) -> Iterator[MatrixGradient]:
         size, adjoint = self.step.size, self.adjoint
-        given, count = adjoint.program.given, len(adjoint.drive)
-        place = {node: n * size for n, node in enumerate(self.extras)}
-        place |= {node: self.d_drive + part * size for node, part in zip(given, adjoint.drive, strict=False)}
-        products = {product: place[node] for product, node in zip(adjoint.products, given[count:], strict=True)}
-        for args, group in together(self.step).items():
-            for number, arg in enumerate(args):
-                for index in (index for index in group if index in products):
-                    name, row, column, flipped = self.step.nodes[index].detail[number]
-                    where = self.names.index(name), row, column, 1, flipped
-                    yield Gradient(*where, products[index], self.kept[arg].parts * size)
+        outputs, count = adjoint.program.outputs, len(adjoint.drive)
+        start = {node: n * size for n, node in enumerate(self.extra_adjoints)}
+        start |= {node: self.d_drive + part * size for node, part in zip(outputs, adjoint.drive, strict=False)}
+        adjoints = {matmul: start[node] for matmul, node in zip(adjoint.matmuls, outputs[count:], strict=True)}
+        for args, group in group_matmuls(self.step, among=adjoints).items():
+            for position, arg in enumerate(args):
+                for index in group:
+                    name, row, column, flipped = self.step.nodes[index].detail[position]
+                    block = self.names.index(name), row, column, 1, flipped
+                    yield MatrixGradient(*block, adjoints[index], self.saved[arg].vectors * size)
 
 
-def _behind_states(program: Program, places: dict[Slot, Place]) -> dict[Slot, Place]:
-    slots: list[Slot] = [(what, part) for what in ("initial", "final") for part in range(len(program.carried))]
-    moved = {slot: place._replace(tensor=len(slots) + place.tensor) for slot, place in places.items()}
-    return moved | {slot: Place(number) for number, slot in enumerate(slots)}
+def _after_states(program: StepIR, offsets: dict[Slot, TensorOffset]) -> dict[Slot, TensorOffset]:
+    """Puts the initial and final states before the other tensors."""
+    states: list[Slot] = [(what, part) for what in ("initial", "final") for part in range(len(program.next_state))]
+    moved = {slot: offset._replace(tensor=len(states) + offset.tensor) for slot, offset in offsets.items()}
+    return moved | {slot: TensorOffset(n) for n, slot in enumerate(states)}

@@ -1,4 +1,4 @@
-"""A unit program in machine code, ready to run: its library loaded, its rows shared by threads."""
+"""Loads the machine code of a StepIR and launches it, with the rows of a batch divided among threads."""
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
@@ -10,23 +10,23 @@ import torch
 from torch import Tensor
 
 from elman.compiler.cpu import build
-from elman.compiler.cpu.emit import Emitted, source
-from elman.compiler.cpu.step.buffers import c_type
-from elman.compiler.ir import Program
+from elman.compiler.cpu.c_source import c_type
+from elman.compiler.cpu.emit import CppFunction, source
+from elman.compiler.ir import StepIR
 
-WORTH_A_THREAD = 1 << 25  # multiplications of a thread's rows: below, waking it takes as long
-Address, Number = ctypes.c_void_p, ctypes.c_int64
+MIN_THREAD_WORK = 1 << 25  # multiplications of a thread; below, waking it takes as long
+Address, Integer = ctypes.c_void_p, ctypes.c_int64
 
 
-class Walk:
-    """One program and its function `run`, for any number of rows and steps."""
+class SequenceKernel:
+    """A compiled function (`emit`) for any number of rows and steps."""
 
-    def __init__(self, program: Program, kind: torch.dtype, run: Any):
-        self.size, self.run = program.size, run
-        library = panels(kind)
-        self.products = [ctypes.cast(one, Address).value or 0 for one in (library.multiply, library.pack)]
-        products = [node for node in program.nodes if node.op == "product"]
-        self.multiplications = program.size**2 * sum(len(node.args) for node in products)  # of one row in one step
+    def __init__(self, program: StepIR, dtype: torch.dtype, function: Any):
+        self.size, self.function = program.size, function
+        library = gemm_library(dtype)
+        self.callbacks = [ctypes.cast(one, Address).value or 0 for one in (library.gemm, library.pack)]
+        matmuls = [node for node in program.nodes if node.op == "matmul"]
+        self.multiplications = program.size**2 * sum(len(node.args) for node in matmuls)  # of one row in one step
 
     def __call__(
         self,
@@ -34,45 +34,45 @@ class Walk:
         time: int,
         tensors: list[tuple[int, int, int]],
         lengths: Tensor | None = None,
-        down: bool = False,
+        reverse: bool = False,
     ) -> None:
-        """Tensors in the order of their places, weights first: the address, and how far apart rows and steps lie."""
-        numbers = [time, self.size, down, 0 if lengths is None else lengths.data_ptr(), *self.products]
+        """`tensors`, weights first: the address of each, and the strides of its rows and steps in elements."""
+        args = [time, self.size, reverse, 0 if lengths is None else lengths.data_ptr(), *self.callbacks]
         for tensor in tensors:
-            numbers += tensor
-        _shared(self.run, batch, time * self.multiplications, (Number * len(numbers))(*numbers))
+            args += tensor
+        _parallel_rows(self.function, batch, time * self.multiplications, (Integer * len(args))(*args))
 
 
-def _shared(run: Any, batch: int, each: int, given: Any) -> None:
-    """Rows know nothing of each other, so threads never wait; they end with the call, for a process that forks."""
-    threads = min(torch.get_num_threads(), batch, batch * each // WORTH_A_THREAD)
+def _parallel_rows(function: Any, batch: int, row_work: int, args: Any) -> None:
+    """Rows are independent. The threads end with the call, since a forked process would not have them."""
+    threads = min(torch.get_num_threads(), batch, batch * row_work // MIN_THREAD_WORK)
     if threads < 2:
-        return run(0, batch, given)
+        return function(0, batch, args)
     bounds = [batch * n // threads for n in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda start, end: run(start, end, given), bounds, bounds[1:]))
+        list(pool.map(lambda start, end: function(start, end, args), bounds, bounds[1:]))
 
 
-def load(kind: torch.dtype, functions: list[tuple[Program, Emitted]]) -> list[Walk]:
-    """All of them from one library."""
-    library = _library(source(kind, [emitted for _, emitted in functions]))
-    walks = []
+def load_kernels(dtype: torch.dtype, functions: list[tuple[StepIR, CppFunction]]) -> list[SequenceKernel]:
+    """All of them compiled into one library."""
+    library = _library(source(dtype, [emitted for _, emitted in functions]))
+    kernels = []
     for program, emitted in functions:
-        run = library[emitted.name]
-        run.argtypes, run.restype = [Number, Number, Address], None
-        walks.append(Walk(program, kind, run))
-    return walks
+        function = library[emitted.name]
+        function.argtypes, function.restype = [Integer, Integer, Address], None
+        kernels.append(SequenceKernel(program, dtype, function))
+    return kernels
 
 
 @cache
 def _library(text: str) -> ctypes.CDLL:
-    return build.library(text, "numbers.h")
+    return build.library(text, "scalar_math.h")
 
 
 @cache
-def panels(kind: torch.dtype) -> ctypes.CDLL:
-    """Packing and multiplying, the same for all programs."""
-    text = (Path(__file__).parent / "panels.h").read_text()
-    library = _library(f"typedef {c_type(kind)} T;\n{text}")
-    library.products.argtypes, library.products.restype = [Address, Number], None
+def gemm_library(dtype: torch.dtype) -> ctypes.CDLL:
+    """Packing and GEMM, shared by all programs of a dtype."""
+    text = (Path(__file__).parent / "gemm.h").read_text()
+    library = _library(f"typedef {c_type(dtype)} T;\n{text}")
+    library.small_gemms.argtypes, library.small_gemms.restype = [Address, Integer], None
     return library

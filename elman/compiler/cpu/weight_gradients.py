@@ -1,90 +1,95 @@
-"""Gradients of input and matrices: products over all rows of all steps at once, none in the walk through time."""
+"""Gradients of the input and of all matrices: GEMMs over all rows and steps, after backward has run through time."""
 
 import torch
 from torch import Tensor
 
-from elman.compiler.cpu.memory_layout import Plan
-from elman.compiler.cpu.small_matmul import ADDED, FRESH, multiply, small
+from elman.compiler.cpu.memory_layout import SequencePlan
+from elman.compiler.cpu.small_matmul import ACCUMULATE, OVERWRITE, is_small, run_gemms
 
-Found = list[Tensor | None]
+Gradients = list[Tensor | None]
 
 
-class Past:
-    """What forward `kept` of each step, what backward has `written` for it, and which gradients are asked for."""
+class WeightGradients:
+    """From what forward `saved` of each step and the `adjoints` that backward wrote for it (B, T, record)."""
 
-    def __init__(self, made: Plan, kept: Tensor, written: Tensor):
-        self.made, self.kept, self.written = made, kept, written
-        batch, time, self.wide = written.shape
-        self.rows, self.size, self.width = batch * time, made.step.size, self.wide - made.d_drive
+    def __init__(self, plan: SequencePlan, saved: Tensor, adjoints: Tensor):
+        self.plan, self.saved, self.adjoints = plan, saved, adjoints
+        batch, time, self.record = adjoints.shape
+        self.rows, self.size, self.width = batch * time, plan.step.size, self.record - plan.d_drive
 
-    def gradients(
-        self, x: Tensor, matrix: Tensor, weights: list[Tensor], needed: tuple[bool, ...]
-    ) -> tuple[Found, Found]:
-        """Of input, its matrix and its bias; of matrices among weights, by the plan's names."""
-        if small(x, self.rows, max(x.shape[2], self.size), self.width):
-            return self._small(x, matrix, weights, needed)
-        return self.of_input(x, matrix, needed), self.of_weights(weights, needed[3:])
+    def of_all(
+        self, x: Tensor, weight: Tensor, weights: list[Tensor], needed: tuple[bool, ...]
+    ) -> tuple[Gradients, Gradients]:
+        """Of the input, the input projection's weight and bias; and of the matrices among `weights`."""
+        if is_small(x, self.rows, max(x.shape[2], self.size), self.width):
+            return self._small(x, weight, weights, needed)
+        return self.of_input(x, weight, needed), self.of_weights(weights, needed[3:])
 
-    def of_input(self, x: Tensor, matrix: Tensor, needed: tuple[bool, ...]) -> Found:
-        d_drive = _columns(self.written.view(self.rows, -1), self.made.d_drive, self.width)
-        d_x = torch.mm(d_drive, matrix).view(x.shape) if needed[0] else None
-        d_matrix = torch.mm(d_drive.t(), x.reshape(self.rows, -1)) if needed[1] else None
-        return [d_x, d_matrix, d_drive.sum(0) if needed[2] else None]
+    def of_input(self, x: Tensor, weight: Tensor, needed: tuple[bool, ...]) -> Gradients:
+        d_drive = _columns(self.adjoints.view(self.rows, -1), self.plan.d_drive, self.width)
+        d_x = torch.mm(d_drive, weight).view(x.shape) if needed[0] else None
+        d_weight = torch.mm(d_drive.t(), x.reshape(self.rows, -1)) if needed[1] else None
+        return [d_x, d_weight, d_drive.sum(0) if needed[2] else None]
 
-    def of_weights(self, weights: list[Tensor], needed: tuple[bool, ...]) -> Found:
-        size, written, kept = self.size, self.written.view(self.rows, -1), self.kept.view(self.rows, -1)
-        found: Found = [None] * len(weights)
-        for number, row, column, count, flipped, start, place in self.made.gradients:
-            if not needed[number]:
+    def of_weights(self, weights: list[Tensor], needed: tuple[bool, ...]) -> Gradients:
+        size, adjoints, saved = self.size, self.adjoints.view(self.rows, -1), self.saved.view(self.rows, -1)
+        gradients: Gradients = [None] * len(weights)
+        for n, row, column, count, flipped, adjoint_start, value_start in self.plan.matrix_gradients:
+            if not needed[n]:
                 continue
-            adjoint, value = _columns(written, start, count * size), _columns(kept, place, size)
+            adjoint, value = _columns(adjoints, adjoint_start, count * size), _columns(saved, value_start, size)
             factors = (value.t(), adjoint) if flipped else (adjoint.t(), value)
-            gradient = found[number]
-            if gradient is None and weights[number].numel() == count * size**2:
-                found[number] = torch.mm(*factors)
+            gradient = gradients[n]
+            if gradient is None and weights[n].numel() == count * size**2:
+                gradients[n] = torch.mm(*factors)
                 continue
             if gradient is None:
-                found[number] = gradient = torch.zeros_like(weights[number])
+                gradients[n] = gradient = torch.zeros_like(weights[n])
             gradient.narrow(0, row * size, count * size).narrow(1, column * size, size).addmm_(*factors)
-        return found
+        return gradients
 
-    def _small(self, x: Tensor, matrix: Tensor, weights: list[Tensor], needed: tuple[bool, ...]) -> tuple[Found, Found]:
-        """The same by our C++."""
-        rows, size, wide, width, inputs, one = self.rows, self.size, self.wide, self.width, x.shape[2], x.element_size()
-        written, kept, record = self.written.data_ptr(), self.kept.data_ptr(), self.made.record
-        d_drive = written + self.made.d_drive * one
-        of_input: Found = [None, None, None]
+    def _small(
+        self, x: Tensor, weight: Tensor, weights: list[Tensor], needed: tuple[bool, ...]
+    ) -> tuple[Gradients, Gradients]:
+        """The same as one batch of small GEMMs (`run_gemms`)."""
+        rows, size, pitch, width = self.rows, self.size, self.record, self.width
+        inputs, itemsize, record = x.shape[2], x.element_size(), self.plan.record
+        adjoints, saved = self.adjoints.data_ptr(), self.saved.data_ptr()
+        d_drive = adjoints + self.plan.d_drive * itemsize
+        of_input: Gradients = [None, None, None]
         jobs: list[int] = []
         if needed[0]:
             of_input[0] = d_x = torch.empty_like(x)
-            jobs += d_drive, wide, 1, rows, matrix.data_ptr(), inputs, 1, inputs, width, d_x.data_ptr(), inputs, FRESH
+            jobs += d_drive, pitch, 1, rows, weight.data_ptr(), inputs, 1, inputs, width
+            jobs += d_x.data_ptr(), inputs, OVERWRITE
         if needed[1]:
-            of_input[1] = found = torch.empty_like(matrix)
-            jobs += d_drive, 1, wide, width, x.data_ptr(), inputs, 1, inputs, rows, found.data_ptr(), inputs, FRESH
+            of_input[1] = d_weight = torch.empty_like(weight)
+            jobs += d_drive, 1, pitch, width, x.data_ptr(), inputs, 1, inputs, rows
+            jobs += d_weight.data_ptr(), inputs, OVERWRITE
         if needed[2]:
-            of_input[2] = found = x.new_empty(width)
-            jobs += 0, 0, 0, 1, d_drive, wide, 1, width, rows, found.data_ptr(), width, FRESH
-        of_weights: Found = [None] * len(weights)
-        for number, row, column, count, flipped, start, place in self.made.gradients:
-            if not needed[3 + number]:
+            of_input[2] = d_bias = x.new_empty(width)
+            jobs += 0, 0, 0, 1, d_drive, pitch, 1, width, rows, d_bias.data_ptr(), width, OVERWRITE
+        of_weights: Gradients = [None] * len(weights)
+        for n, row, column, count, flipped, adjoint_start, value_start in self.plan.matrix_gradients:
+            if not needed[3 + n]:
                 continue
-            gradient, before = of_weights[number], ADDED
-            if gradient is None and weights[number].numel() == count * size**2:
-                of_weights[number] = gradient = torch.empty_like(weights[number])
-                before = FRESH
+            gradient, mode = of_weights[n], ACCUMULATE
+            if gradient is None and weights[n].numel() == count * size**2:
+                of_weights[n] = gradient = torch.empty_like(weights[n])
+                mode = OVERWRITE
             elif gradient is None:
-                of_weights[number] = gradient = torch.zeros_like(weights[number])
-            below = gradient.shape[1]
-            to = gradient.data_ptr() + (row * below + column) * size * one
-            adjoint, value = written + start * one, kept + place * one
+                of_weights[n] = gradient = torch.zeros_like(weights[n])
+            stride = gradient.shape[1]
+            target = gradient.data_ptr() + (row * stride + column) * size * itemsize
+            adjoint, value = adjoints + adjoint_start * itemsize, saved + value_start * itemsize
             if flipped:
-                jobs += value, 1, record, size, adjoint, wide, 1, size, rows, to, below, before
+                jobs += value, 1, record, size, adjoint, pitch, 1, size, rows, target, stride, mode
             else:
-                jobs += adjoint, 1, wide, count * size, value, record, 1, size, rows, to, below, before
-        multiply(jobs, x.dtype)
+                jobs += adjoint, 1, pitch, count * size, value, record, 1, size, rows, target, stride, mode
+        run_gemms(jobs, x.dtype)
         return of_input, of_weights
 
 
 def _columns(matrix: Tensor, start: int, count: int) -> Tensor:
-    """Some of them; torch takes long to find that they are all."""
+    """`matrix.narrow(1, start, count)`, which is slow even where it selects all columns."""
     return matrix if count == matrix.shape[1] else matrix.narrow(1, start, count)

@@ -1,1 +1,1 @@
-"""Triton kernels for GPUs: emitters, synchronization between thread blocks, the cost model, and launching."""
+"""The GPU back end: an IR program as a persistent Triton kernel. docs/compiler.md lists its files in reading order."""

@@ -1,7 +1,8 @@
-"""The two passes of the generated form, a launch each, for one way through a sequence or for both at once.
+"""The autograd function of a compiled recurrence: one launch forward, one backward, for one direction or for both.
 
-Forward stores the states and what the derivative of a step needs of products. Backward walks back with a second kernel,
-then takes the gradients of matrices from all steps at once.
+forward   kernel of the step, t = 0 .. T-1; stores states, and what backward needs (saved_for_backward)
+backward  recompute kernel, if anything was not stored; kernel of the step's adjoint, t = T-1 .. 0, which stores the
+          gradients of the drive and of products; then weight gradients as one matmul over all B · T positions
 """
 
 from typing import Any, NamedTuple
@@ -11,105 +12,113 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elman.compiler.autodiff import Adjoint
-from elman.compiler.interpreter import joined, matrix_gradients
+from elman.compiler.interpreter import concat_slots, matrix_gradients
 from elman.compiler.triton.launcher import Kernel
-from elman.compiler.triton.saved_for_backward import Look, Values
+from elman.compiler.triton.saved_for_backward import SavedHistory, StepValues
 from elman.ops.state import map_state, tensors
 from elman.shapes import Lengths, Sequence, State
 
-Results = list[tuple[Sequence, State]]
 
-
-class Way(NamedTuple):
-    """What one walk through a sequence is given."""
+class DirectionInputs(NamedTuple):
+    """Of one direction. `drive`: the input's part of all steps, (B, T, parts · H)."""
 
     drive: Tensor
     state: State
     weights: dict[str, Tensor]
 
 
-def walked(made: Any, kind: torch.dtype, downs: tuple[bool, ...], lengths: Lengths | None, ways: list[Way]) -> Results:
-    """Each way's outputs and last state, from a plan; `downs` says of each way whether it walks down."""
-    given = [[way.drive, *_parts(way.state), *way.weights.values()] for way in ways]
-    every = [one for own in given for one in own]
-    saving = torch.is_grad_enabled() and any(one.requires_grad for one in every)
-    settings = made, kind, downs, lengths
-    results = iter(_Passes.apply(settings, *every) if saving else _forward(settings, given, saving=False).results)
-    return [(next(results), map_state(lambda part: _as(next(results), part.dtype), way.state)) for way in ways]
+def run_recurrence(
+    compiled: Any,
+    dtype: torch.dtype,
+    reverse: tuple[bool, ...],
+    lengths: Lengths | None,
+    directions: list[DirectionInputs],
+) -> list[tuple[Sequence, State]]:
+    """Outputs and last state of each direction; `compiled` is a CompiledCell, `reverse` says of each direction whether
+    it runs from the last step to the first."""
+    inputs = [[own.drive, *_parts(own.state), *own.weights.values()] for own in directions]
+    flat = [tensor for own in inputs for tensor in own]
+    saving = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in flat)
+    call = compiled, dtype, reverse, lengths
+    results = iter(_Recurrence.apply(call, *flat) if saving else _forward(call, inputs, saving=False).results)
+    return [(next(results), map_state(lambda part: _as(next(results), part.dtype), own.state)) for own in directions]
 
 
-class _Walked(NamedTuple):
-    results: list[Tensor]  # outputs and last state, way after way
+class _Forward(NamedTuple):
+    results: list[Tensor]  # outputs and last state, direction after direction
     history: Tensor
     stored: tuple[int, ...]
-    drives: list[Tensor]  # as they were read
+    drives: list[Tensor]  # contiguous along rows
 
 
-def _forward(settings: Any, given: list[list[Tensor]], saving: bool) -> _Walked:
-    made, kind, downs, lengths = settings
-    step, parts = made.step, 1 + len(made.step.carried)
-    drives = [_rows(own[0]) for own in given]
+def _forward(call: Any, inputs: list[list[Tensor]], saving: bool) -> _Forward:
+    compiled, dtype, reverse, lengths = call
+    step, parts = compiled.step, 1 + len(compiled.step.next_state)
+    drives = [_contiguous_rows(own[0]) for own in inputs]
     batch, time, width = drives[0].shape
-    kernel = made.kernel("forward", made.stored(saving), batch, kind, drives[0].device, downs)
+    kernel = compiled.kernel("forward", compiled.stored(saving), batch, dtype, drives[0].device, reverse)
     stored = kernel.emitted.stored
-    shape = len(downs), len(stored), kernel.rows(batch), time + 1, kernel.width
-    history = torch.empty(shape, dtype=kind, device=drives[0].device)
+    shape = len(reverse), len(stored), kernel.rows(batch), time + 1, kernel.width
+    history = torch.empty(shape, dtype=dtype, device=drives[0].device)
     loads = [{("drive", part): one for part, one in enumerate(drive.chunk(width // step.size, -1))} for drive in drives]
-    weights = [dict(zip(made.names, own[parts:], strict=True)) for own in given]
-    final, _ = kernel(history, loads, [own[1:parts] for own in given], weights, lengths)
+    weights = [dict(zip(compiled.names, own[parts:], strict=True)) for own in inputs]
+    final, _ = kernel(history, loads, [own[1:parts] for own in inputs], weights, lengths)
     found = []
-    for way, (down, last) in enumerate(zip(downs, _by_way(final.unbind(), downs), strict=True)):
-        found += [Look(step, stored, history, way, batch, down).at(step.given[0]), *last]
-    return _Walked(found, history, stored, drives)
+    for direction, (back, last) in enumerate(zip(reverse, _by_direction(final.unbind(), reverse), strict=True)):
+        found += [SavedHistory(step, stored, history, direction, batch, back).node(step.outputs[0]), *last]
+    return _Forward(found, history, stored, drives)
 
 
-class _Passes(torch.autograd.Function):
-    """Knows only tensors: for each way the drive, the parts of the state and the weights; outputs and last state."""
+class _Recurrence(torch.autograd.Function):
+    """Tensor arguments: for each direction drive, parts of the state, weights. Results: outputs, last state."""
 
     @staticmethod
-    def forward(ctx: Any, settings: Any, *tensors: Tensor) -> Any:
-        made, _, downs, _ = settings
-        parts = 1 + len(made.step.carried)
-        given = _by_way(tensors, downs)
-        found, history, stored, drives = _forward(settings, given, saving=True)
-        ctx.settings, ctx.stored, ctx.kinds = settings, stored, [[part.dtype for part in own[1:parts]] for own in given]
-        if not made.recall.reads_drive:  # what nobody reads needs no memory
+    def forward(ctx: Any, call: Any, *flat: Tensor) -> Any:
+        compiled, _, reverse, _ = call
+        parts = 1 + len(compiled.step.next_state)
+        inputs = _by_direction(flat, reverse)
+        found, history, stored, drives = _forward(call, inputs, saving=True)
+        ctx.call, ctx.stored, ctx.dtypes = call, stored, [[part.dtype for part in own[1:parts]] for own in inputs]
+        if not compiled.save_plan.reads_inputs:  # free the memory
             drives = [one.new_empty(()).expand(one.shape) for one in drives]
-        ctx.save_for_backward(history, *drives, *(one for own in given for one in own[parts:]))
+        ctx.save_for_backward(history, *drives, *(one for own in inputs for one in own[parts:]))
         ctx.set_materialize_grads(False)
         return tuple(found)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *wanted: Tensor | None) -> Any:
-        made, kind, downs, lengths = ctx.settings
-        step, adjoint = made.step, made.adjoint
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        compiled, dtype, reverse, lengths = ctx.call
+        step, adjoint = compiled.step, compiled.adjoint
         history, *rest = ctx.saved_tensors
-        drives = rest[: len(downs)]
-        weights = [dict(zip(made.names, own, strict=True)) for own in _by_way(rest[len(downs) :], downs)]
+        drives = rest[: len(reverse)]
+        weights = [dict(zip(compiled.names, own, strict=True)) for own in _by_direction(rest[len(reverse) :], reverse)]
         batch, time, _ = drives[0].shape
         device, stored = history.device, ctx.stored
-        opposite = tuple(not down for down in downs)
-        kernel = made.kernel("backward", adjoint.program.given, batch, kind, device, opposite)
-        shape = len(downs), kernel.rows(batch), time, len(kernel.emitted.stored), kernel.width
-        written = torch.empty(shape, dtype=kind, device=device)
-        nothing = torch.zeros(step.size, device=device) if any(one is None for one in wanted) else None
+        opposite = tuple(not back for back in reverse)
+        kernel = compiled.kernel("backward", adjoint.program.outputs, batch, dtype, device, opposite)
+        shape = len(reverse), kernel.rows(batch), time, len(kernel.emitted.stored), kernel.width
+        written = torch.empty(shape, dtype=dtype, device=device)
+        zeros = torch.zeros(step.size, device=device) if any(one is None for one in gradients) else None
         values, loads, d_final = [], [], []
-        for way, (down, (d_output, *d_last)) in enumerate(zip(downs, _by_way(wanted, downs), strict=True)):
-            look = Look(step, stored, history, way, batch, down)
-            values.append(Values(made.recall, look, drives[way], weights[way], lengths))
-            loads.append({("kept", place): value for place, value in enumerate(values[way].kept())})
-            loads[way]["output", 0] = nothing.expand(batch, time, -1) if d_output is None else _rows(d_output)
-            d_final.append([nothing.expand(batch, -1) if one is None else one for one in d_last])
+        per_direction = _by_direction(gradients, reverse)
+        for direction, (back, (d_output, *d_last)) in enumerate(zip(reverse, per_direction, strict=True)):
+            saved = SavedHistory(step, stored, history, direction, batch, back)
+            own = StepValues(compiled.save_plan, saved, drives[direction], weights[direction], lengths)
+            values.append(own)
+            loads.append({("saved", place): value for place, value in enumerate(own.kept())})
+            d_rows = zeros.expand(batch, time, -1) if d_output is None else _contiguous_rows(d_output)
+            loads[-1]["output", 0] = d_rows
+            d_final.append([zeros.expand(batch, -1) if one is None else one for one in d_last])
         d_initial, sums = kernel(written.permute(0, 3, 1, 2, 4), loads, d_final, weights, lengths)
         found: list[Any] = [None]
-        d_initial = _by_way(d_initial.unbind(), downs)
-        sums = _by_way(sums.unbind() if adjoint.vectors else (), downs)
-        for way, own in enumerate(values):
-            whole = written[way, :batch, :, :, : step.size]
-            found.append(_drive_gradient(whole, adjoint, kernel, own.drive))
-            found += [_as(part, kind) for part, kind in zip(d_initial[way], ctx.kinds[way], strict=True)]
-            found += _weight_gradients(whole, adjoint, kernel, own, sums[way])
+        d_initial = _by_direction(d_initial.unbind(), reverse)
+        sums = _by_direction(sums.unbind() if adjoint.vectors else (), reverse)
+        for direction, own in enumerate(values):
+            d_nodes = written[direction, :batch, :, :, : step.size]
+            found.append(_drive_gradient(d_nodes, adjoint, kernel, own.drive))
+            found += [_as(part, kind) for part, kind in zip(d_initial[direction], ctx.dtypes[direction], strict=True)]
+            found += _weight_gradients(d_nodes, adjoint, kernel, own, sums[direction])
         return tuple(found)
 
 
@@ -117,41 +126,44 @@ def _parts(state: State) -> list[Tensor]:
     return [part for _, part in tensors(state)]
 
 
-def _as(tensor: Tensor, kind: torch.dtype) -> Tensor:
-    return tensor if tensor.dtype == kind else tensor.to(kind)
+def _as(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
 
-def _by_way(tensors: Any, downs: tuple[bool, ...]) -> list[list[Tensor]]:
-    """As many tensors for each way."""
-    count = len(tensors) // len(downs)
-    return [list(tensors[way * count : (way + 1) * count]) for way in range(len(downs))]
+def _by_direction(tensors: Any, reverse: tuple[bool, ...]) -> list[list[Tensor]]:
+    """Splits a flat list evenly among the directions."""
+    count = len(tensors) // len(reverse)
+    return [list(tensors[n * count : (n + 1) * count]) for n in range(len(reverse))]
 
 
-def _rows(tensor: Tensor) -> Tensor:
+def _contiguous_rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def _weight_gradients(
-    whole: Tensor, adjoint: Adjoint, kernel: Kernel, values: Values, sums: list[Tensor]
+    d_nodes: Tensor, adjoint: Adjoint, kernel: Kernel, values: StepValues, sums: list[Tensor]
 ) -> list[Tensor]:
-    place = dict(zip(adjoint.products, map(kernel.place, adjoint.program.given[len(adjoint.drive) :]), strict=True))
-    rows = whole.shape[0] * whole.shape[1]
+    """`d_nodes`: gradients that the backward kernel stored, (B, T, nodes, H)."""
+    outputs = adjoint.program.outputs[len(adjoint.drive) :]
+    slots = dict(zip(adjoint.matmuls, map(kernel.slot, outputs), strict=True))
+    positions = d_nodes.shape[0] * d_nodes.shape[1]
 
     def side_by_side(products: list[int]) -> Tensor:
-        return joined(whole, [place[index] for index in products]).reshape(rows, -1)
+        return concat_slots(d_nodes, [slots[index] for index in products]).reshape(positions, -1)
 
-    found = matrix_gradients(values.step, values.recall.heard, side_by_side, values.flat, values.weights)
+    found = matrix_gradients(values.step, values.plan.products, side_by_side, values.product_input, values.weights)
     gradients = {name: found[name] if name in found else torch.zeros_like(one) for name, one in values.weights.items()}
     for (name, part), total in zip(adjoint.vectors, sums, strict=True):
         gradients[name].view(-1, values.step.size)[part] += total.sum(0).to(gradients[name].dtype)
     return list(gradients.values())
 
 
-def _drive_gradient(whole: Tensor, adjoint: Adjoint, kernel: Kernel, drive: Tensor) -> Tensor:
-    parts = drive.shape[-1] // whole.shape[-1]
-    places = dict(zip(adjoint.drive, map(kernel.place, adjoint.program.given), strict=False))
-    if len(places) == parts:
-        return joined(whole, [places[part] for part in range(parts)]).to(drive.dtype)
-    zero = torch.zeros_like(whole[:, :, 0])
-    found = [whole[:, :, places[part]] if part in places else zero for part in range(parts)]
-    return torch.cat(found, -1).to(drive.dtype)
+def _drive_gradient(d_nodes: Tensor, adjoint: Adjoint, kernel: Kernel, drive: Tensor) -> Tensor:
+    parts = drive.shape[-1] // d_nodes.shape[-1]
+    slots = dict(zip(adjoint.drive, map(kernel.slot, adjoint.program.outputs), strict=False))
+    if len(slots) == parts:
+        return concat_slots(d_nodes, [slots[part] for part in range(parts)]).to(drive.dtype)
+    zero = torch.zeros_like(d_nodes[:, :, 0])
+    return torch.cat([d_nodes[:, :, slots[part]] if part in slots else zero for part in range(parts)], -1).to(
+        drive.dtype
+    )

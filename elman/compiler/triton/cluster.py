@@ -1,26 +1,35 @@
-"""Programs that are neighbours: a cluster of processors that meet at a barrier of their own, where nobody can wait in
-vain, and write their shares of totals into each other's shared memory.
+"""Thread block clusters: launch, cluster barrier, and all-reduce of partial sums in distributed shared memory.
 
-What is written lies in a mailbox at the end of each program's shared memory. It has two halves that steps use in turn:
-whoever writes into a half has met the others since they read it. Numbers of all units stay in the memory that all
-processors see, since into sixteen mailboxes they would take longer, unless they come by post.
+A total over all H units (as in layer norm) is a sum of P partial sums, one per program. Each program writes its own to
+the exchange buffer of every program (mapa, st.shared::cluster), and each adds all P up:
+
+    rank 0: s0 --+--> [s0 s1 .. sP-1] of rank 0 -> total
+    rank 1: s1 --+--> [s0 s1 .. sP-1] of rank 1 -> total      one slot of the buffer per row, total and program
+        ...
+
+The buffer lies behind the shared memory that Triton allocates, and has two halves that steps use in turn: who writes to
+a half has synchronized with all others since they read it. Layout: 2 halves of (stage, row, program, total) float32,
+then the buffers of `cluster_exchange.AsyncExchange`. Values of all units are exchanged there or through global memory:
+stored to all programs word by word they took longer (docs/compiler.md).
 """
 
 import ctypes
 from typing import Any, NamedTuple
 
-from elman.compiler.triton.cluster_exchange import LINE, Post, assembly
-from elman.compiler.triton.spin_loads import PATIENT, ended, patient
+from elman.compiler.triton.cluster_exchange import LINE, AsyncExchange
+from elman.compiler.triton.spin_loads import SPIN_REGISTERS, spin_again, spin_end
+from elman.compiler.triton.triton_ops import asm_function
 
-MOST = 8  # programs of a cluster on every GPU that has clusters
-LARGE = 16  # on Hopper, when asked for
-AT_ONCE = 32  # shares that a thread reads before the first is added
-FREE = 48 * 1024  # bytes of shared memory that need no asking
-DYNAMIC = 8  # what the driver calls the most shared memory that a launch may ask for
+PORTABLE_CLUSTER = 8  # programs; the largest cluster that every GPU with clusters can launch
+LARGE_CLUSTER = 16  # programs; on Hopper, as a non-portable size
+SUMS_IN_FLIGHT = 32  # partial sums that a thread loads before it adds the first
+DEFAULT_SHARED = 48 * 1024  # bytes of dynamic shared memory that a launch may ask for without an attribute
+MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+POLLS_PER_CHECK = 1024  # polls of shared memory between two loads of the timeout flag
 
 FUNCTIONS = """
 @triton.jit
-def mailbox(x):
+def exchange_base(x):
     return tl.inline_asm_elementwise(
         "{{.reg .b32 size; mov.u32 size, %dynamic_smem_size; mov.u32 $0, global_smem; "
         "add.u32 $0, $0, size; sub.u32 $0, $0, {size};}}",
@@ -28,138 +37,135 @@ def mailbox(x):
 
 
 @triton.jit
-def arrive(x):
+def cluster_arrive(x):
     return tl.inline_asm_elementwise(
         "barrier.cluster.arrive.release.aligned; mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit
-def depart(x):
+def cluster_wait(x):
     return tl.inline_asm_elementwise(
         "barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit
-def passed(x):
+def ordered(x):
     return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
 """
 
 
-class Mailbox(NamedTuple):
-    """For shares of totals of some rows. `stages`: how many totals are made at once, stage by stage."""
+class ExchangeBuffer(NamedTuple):
+    """Layout and device functions. `stages`: how many totals each stage with totals has. `polled`: programs poll for
+    partial sums that are the sentinel until written, instead of waiting at the cluster barrier."""
 
     rows: int
     programs: int
     stages: tuple[int, ...]
-    looking: bool = False
-    """Whether shares are looked at until they are there."""
-    post: Post | None = None
-    """For values of all units, behind the shares."""
+    polled: bool = False
+    values: AsyncExchange | None = None
 
     @property
-    def half(self) -> int:
-        """Bytes."""
-        return -(-sum(self.rows * self.stride(count) for count in self.stages) // LINE) * LINE
+    def half_bytes(self) -> int:
+        return -(-sum(self.rows * self.row_bytes(totals) for totals in self.stages) // LINE) * LINE
 
     @property
-    def size(self) -> int:
-        return 2 * self.half + (self.post.size if self.post else 0)
+    def total_bytes(self) -> int:
+        return 2 * self.half_bytes + (self.values.total_bytes if self.values else 0)
 
-    def stride(self, count: int) -> int:
-        """Bytes from one row to the next; what pads it lets rows be read side by side."""
-        return -(-self.programs * _room(count) // 4) * 16 + 16
+    def row_bytes(self, totals: int) -> int:
+        """Of all programs' partial sums of a row; 16 bytes of padding avoid bank conflicts between rows."""
+        return -(-self.programs * _slots(totals) // 4) * 16 + 16
 
-    def slot(self, stage: int, half: str, program: str) -> str:
-        """Where a program's shares of a stage's totals lie, side by side."""
-        before = sum(self.rows * self.stride(count) for count in self.stages[:stage])
-        each = _room(self.stages[stage]) * 4
-        return f"{half} + {before} + local * {self.stride(self.stages[stage])} + {program} * {each}"
+    def address(self, stage: int, half: str, program: str) -> str:
+        """Triton text: where a program's partial sums of a stage lie, side by side."""
+        before = sum(self.rows * self.row_bytes(totals) for totals in self.stages[:stage])
+        slot_bytes = _slots(self.stages[stage]) * 4
+        return f"{half} + {before} + local_row * {self.row_bytes(self.stages[stage])} + {program} * {slot_bytes}"
 
     def functions(self) -> str:
-        found = FUNCTIONS.format(size=self.size)
-        for count in sorted(set(self.stages)):
-            found += self._tell(count) + self._emptied(count) + self._told(count)
-        return found + (self.post.functions() if self.post else "")
+        found = FUNCTIONS.format(size=self.total_bytes)
+        for totals in sorted(set(self.stages)):
+            found += self._send_sums(totals) + self._clear_sums(totals) + self._add_sums(totals)
+        return found + (self.values.functions() if self.values else "")
 
-    def _tell(self, count: int) -> str:
-        """Shares into the mailbox of each program, by a lane for each."""
-        words = [f"w{number}" for number in range(count)]
-        lines = [".reg .pred one;", ".reg .b32 far;", f"setp.lt.u32 one, $2, {self.programs};"]
-        lines.append("mapa.shared::cluster.u32 far, $1, $2;")
-        for first, many in _vectors(count):
-            lines.append(
-                f"@one st.shared::cluster{_together('far', first, [f'${3 + first + n}' for n in range(many)])}"
-            )
-        kinds = ["=r", *["r"] * (2 + count)]
-        given = ["place", "whom", *(f"{word}.to(tl.int32, bitcast=True)" for word in words)]
-        return assembly(f"tell{count}", ["place", "whom", *words], [*lines, "mov.b32 $0, $2;"], kinds, given)
+    def _send_sums(self, totals: int) -> str:
+        """Partial sums into the buffer of each program; lane q writes to program q."""
+        words = [f"w{number}" for number in range(totals)]
+        lines = [".reg .pred one;", ".reg .b32 remote;", f"setp.lt.u32 one, $2, {self.programs};"]
+        lines.append("mapa.shared::cluster.u32 remote, $1, $2;")
+        for first, count in _vectors(totals):
+            registers = [f"${3 + first + n}" for n in range(count)]
+            lines.append(f"@one st.shared::cluster{_vector_operands('remote', first, registers)}")
+        constraints = ["=r", *["r"] * (2 + totals)]
+        arguments = ["address", "peer", *(f"{word}.to(tl.int32, bitcast=True)" for word in words)]
+        name, parameters = f"send_sums{totals}", ["address", "peer", *words]
+        return asm_function(name, parameters, [*lines, "mov.b32 $0, $2;"], constraints, arguments)
 
-    def _emptied(self, count: int) -> str:
-        """Where shares are looked at they are missing before."""
+    def _clear_sums(self, totals: int) -> str:
+        """The sentinel into slots that will be polled."""
         lines = [".reg .pred one;", f"setp.lt.u32 one, $2, {self.programs};"]
-        for first, many in _vectors(count):
-            lines.append(f"@one st.shared{_together('$1', first, ['-1'] * many)}")
-        return assembly(
-            f"emptied{count}", ["place", "whom"], [*lines, "mov.b32 $0, $2;"], ["=r", "r", "r"], ["place", "whom"]
-        )
+        for first, count in _vectors(totals):
+            lines.append(f"@one st.shared{_vector_operands('$1', first, ['-1'] * count)}")
+        names = ["address", "peer"]
+        return asm_function(f"clear_sums{totals}", names, [*lines, "mov.b32 $0, $2;"], ["=r", "r", "r"], names)
 
-    def _told(self, count: int) -> str:
-        """The sums of all programs' shares; if they are looked at, once nothing is missing."""
-        room = _room(count)
-        some = max(4 // room, AT_ONCE // room)
-        lines = [f".reg .b32 {', '.join(f'w{n}' for n in range(some * room))};", ".reg .pred absent;"]
-        lines += [".reg .b32 most;", *PATIENT]
-        place, alarm, limit = (f"${count + n}" for n in range(3))
-        load = "ld.volatile.shared" if self.looking else "ld.shared"
-        for begin in range(0, self.programs, some):
-            programs = range(min(some, self.programs - begin))
+    def _add_sums(self, totals: int) -> str:
+        """The totals of a row: all programs' partial sums, added; polled until none is the sentinel if `polled`."""
+        slots = _slots(totals)
+        chunk = max(4 // slots, SUMS_IN_FLIGHT // slots)  # programs whose sums are loaded at once
+        lines = [f".reg .b32 {', '.join(f'w{n}' for n in range(chunk * slots))};", ".reg .pred absent;"]
+        lines += [".reg .b32 most;", *SPIN_REGISTERS]
+        address, flag, limit = (f"${totals + n}" for n in range(3))
+        load = "ld.volatile.shared" if self.polled else "ld.shared"
+        for begin in range(0, self.programs, chunk):
+            programs = range(min(chunk, self.programs - begin))
             lines.append(f"again{begin}:")
-            for first in range(0, len(programs) * room, 4):
+            for first in range(0, len(programs) * slots, 4):
                 words = ", ".join(f"w{first + n}" for n in range(4))
-                lines.append(f"{load}.v4.b32 {{{words}}}, [{place}+{(begin * room + first) * 4}];")
-            taken = [[f"w{one * room + number}" for one in programs] for number in range(count)]
-            if self.looking:
-                lines += ["mov.u32 most, 0;", *(f"max.u32 most, most, {word};" for own in taken for word in own)]
+                lines.append(f"{load}.v4.b32 {{{words}}}, [{address}+{(begin * slots + first) * 4}];")
+            sums = [[f"w{one * slots + number}" for one in programs] for number in range(totals)]
+            if self.polled:
+                lines += ["mov.u32 most, 0;", *(f"max.u32 most, most, {word};" for own in sums for word in own)]
                 lines += ["setp.eq.u32 absent, most, -1;", "vote.sync.any.pred absent, absent, 0xffffffff;"]
                 lines.append(f"@!absent bra here{begin};")
-                lines += [*patient(f"again{begin}", alarm, limit, 1024), f"here{begin}:"]
-            for number, own in enumerate(taken):
-                lines += _summed(own)
-                lines.append(
-                    f"{'add.f32' if begin else 'mov.b32'} ${number}, {f'${number}, ' if begin else ''}{own[0]};"
-                )
-        if self.looking:
-            lines += ["bra done;", *ended(alarm)]
-        kinds = [*["=&r"] * count, "r", "l", "r"]
-        made = f"({', '.join(['tl.float32'] * count)})" if count > 1 else "tl.float32"
-        given = ["place", "alarm.to(tl.int64)", "limit"]
-        return assembly(f"told{count}", ["place", "alarm", "limit"], lines, kinds, given, made, pure=True)
+                lines += [*spin_again(f"again{begin}", flag, limit, POLLS_PER_CHECK), f"here{begin}:"]
+            for number, own in enumerate(sums):
+                lines += _tree_sum(own)
+                op, left = ("add.f32", f"${number}, ") if begin else ("mov.b32", "")
+                lines.append(f"{op} ${number}, {left}{own[0]};")
+        if self.polled:
+            lines += ["bra done;", *spin_end(flag)]
+        constraints = [*["=&r"] * totals, "r", "l", "r"]
+        result = f"({', '.join(['tl.float32'] * totals)})" if totals > 1 else "tl.float32"
+        arguments = ["address", "timeout_flag.to(tl.int64)", "max_spins"]
+        parameters = ["address", "timeout_flag", "max_spins"]
+        return asm_function(f"add_sums{totals}", parameters, lines, constraints, arguments, result, pure=True)
 
 
-def _room(count: int) -> int:
-    """Numbers that a program's shares take, so that vectors begin where they may."""
-    return 1 << (count - 1).bit_length()
+def _slots(totals: int) -> int:
+    """float32 slots for a program's sums of a stage: a power of two, so that vector accesses are aligned."""
+    return 1 << (totals - 1).bit_length()
 
 
 def _vectors(count: int) -> list[tuple[int, int]]:
-    """So many numbers in vectors of four, two and one: first, and how many."""
+    """Words split into vectors of four, two and one: (first word, number of words)."""
     found, first = [], 0
     while first < count:
-        many = 4 if count - first >= 4 else 2 if count - first >= 2 else 1
-        found.append((first, many))
-        first += many
+        words = 4 if count - first >= 4 else 2 if count - first >= 2 else 1
+        found.append((first, words))
+        first += words
     return found
 
 
-def _together(place: str, first: int, words: list[str]) -> str:
-    """The end of an instruction that stores numbers side by side."""
+def _vector_operands(address: str, first: int, words: list[str]) -> str:
+    """PTX: type and operands of a vector store."""
     if len(words) == 1:
-        return f".b32 [{place}+{first * 4}], {words[0]};"
-    return f".v{len(words)}.b32 [{place}+{first * 4}], {{{', '.join(words)}}};"
+        return f".b32 [{address}+{first * 4}], {words[0]};"
+    return f".v{len(words)}.b32 [{address}+{first * 4}], {{{', '.join(words)}}};"
 
 
-def _summed(words: list[str]) -> list[str]:
-    """Assembly: the sum in the first of them, by halves, so that few additions wait for another."""
+def _tree_sum(words: list[str]) -> list[str]:
+    """PTX: the sum into the first register, pairwise, for short dependency chains."""
     lines, left = [], list(words)
     while len(left) > 1:
         lines += [f"add.f32 {one}, {one}, {other};" for one, other in zip(left[::2], left[1::2], strict=False)]
@@ -167,18 +173,19 @@ def _summed(words: list[str]) -> list[str]:
     return lines
 
 
-def clustered(compiled: Any, programs: int, mail: Mailbox) -> Any:
-    """A compiled kernel that is launched in clusters, with a mailbox behind the shared memory that it knows of.
+def cluster_launch(compiled: Any, programs: int, buffer: ExchangeBuffer) -> Any:
+    """Makes a compiled kernel launch in clusters of `programs`, with the buffer behind Triton's own shared memory.
 
-    Triton has clusters for single programs that are spread over processors; here each processor has a program of its
-    own, so only the launch is told. The grid is counted in clusters.
+    Triton's clusters spread one program over several processors; here each processor has a program of its own, so only
+    the launch is changed. The grid counts clusters.
     """
     compiled._init_handles()
     shared = compiled.metadata.shared
-    whole = -(-shared // LINE) * LINE + mail.size
-    if shared <= FREE < whole:
-        failed = ctypes.CDLL("libcuda.so.1").cuFuncSetAttribute(ctypes.c_void_p(compiled.function), DYNAMIC, whole)
+    total = -(-shared // LINE) * LINE + buffer.total_bytes
+    if shared <= DEFAULT_SHARED < total:
+        function = ctypes.c_void_p(compiled.function)
+        failed = ctypes.CDLL("libcuda.so.1").cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED, total)
         if failed:
-            raise RuntimeError(f"no {whole} bytes of shared memory for a program (CUDA error {failed})")
-    compiled.packed_metadata = compiled.metadata.num_warps, programs, whole
+            raise RuntimeError(f"no {total} bytes of shared memory for a program (CUDA error {failed})")
+    compiled.packed_metadata = compiled.metadata.num_warps, programs, total
     return compiled

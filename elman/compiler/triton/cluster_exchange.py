@@ -1,28 +1,35 @@
-"""Values of all units by post: each program sends its own, 16 bytes at a time, into the shared memory of all
-neighbours, and hears at a barrier of its own that all have come. Nobody meets, and nobody reads the memory that all
-processors see.
+"""All-gather of values within a cluster by `st.async`: each program writes its block of units into the shared memory of
+all programs (distributed shared memory), and an mbarrier there counts the bytes that have arrived.
 
-A value's box has two halves that steps use in turn. Nobody writes into one that is still read: all that can be heard is
-heard before anything is sent, so who sends for step t + 2 has heard what this program sent for step t + 1, and that was
-sent when all its threads had read what is of step t. That holds for a value of the step at hand as for a state.
+    program p, step t                                       program q, step t (every q, p included)
+    st.shared  own block -> own buffer                      mbarrier.arrive.expect_tx  P * block bytes
+    st.async   own block -> buffer of q, 16 bytes each ---> complete_tx on the mbarrier of q
+                                                            mbarrier.try_wait.parity -> ld.shared, mma
+
+Symbols: R rows, U units per program, P programs of the cluster, V exchanged values per step (products' inputs).
+Layout, from `inbox` on: V x 2 buffers of P x R x U elements (P blocks, each row-major), then V x 2 mbarriers.
+Example: an LSTM of 512 units forward in bf16: V 1, P 16, R 8, U 32: a block is 512 bytes, a buffer 8 kB, in all 16 kB.
+
+Two buffers that steps use in turn suffice without any cluster barrier: a program sends for step t + 2 only after it has
+received all of step t + 1, and each program sent its part of that when its threads had read their buffers of step t.
+Parity of a buffer's mbarrier changes with each use, so step t waits for parity t // 2 % 2.
 """
 
 from typing import NamedTuple
 
-from elman.compiler.triton.spin_loads import PATIENT, ended, patient
+from elman.compiler.triton.spin_loads import SPIN_REGISTERS, spin_again, spin_end
+from elman.compiler.triton.triton_ops import asm_function
 
-LETTER = 16  # bytes that a thread sends at once
-BARRIER = 8  # bytes
-LINE = 128  # bytes that shared memory moves at once
-NAP = 1000  # nanoseconds that a thread may sleep before it looks whether others gave up
-OFTEN = 64  # naps between two looks
-SEND = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32"
+PACKET = 16  # bytes of one st.async
+MBARRIER = 8  # bytes of an mbarrier
+LINE = 128  # bytes; alignment of the parts of shared memory
+SLEEP = 1000  # nanoseconds that mbarrier.try_wait may suspend a thread
+SLEEPS_PER_CHECK = 64  # try_waits between two loads of the timeout flag
+ST_ASYNC = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32"
 
 
-class Post(NamedTuple):
-    """For some values of each step. The box of each has two halves with a block of rows from every program; then come
-    all barriers. A program puts its own block together in its own box and sends it from there, to itself too, where
-    nothing changes: so all barriers count alike."""
+class AsyncExchange(NamedTuple):
+    """Layout and device functions. A program sends its block to itself too, so that all mbarriers count alike."""
 
     rows: int
     units: int
@@ -32,129 +39,118 @@ class Post(NamedTuple):
     values: int
 
     @property
-    def row(self) -> int:
-        """Bytes of the units of one program."""
+    def row_bytes(self) -> int:
+        """Of one program's units."""
         return self.units * self.itemsize
 
     @property
-    def block(self) -> int:
-        return self.rows * self.row
+    def block_bytes(self) -> int:
+        return self.rows * self.row_bytes
 
     @property
-    def half(self) -> int:
-        return self.programs * self.block
+    def buffer_bytes(self) -> int:
+        return self.programs * self.block_bytes
 
     @property
-    def size(self) -> int:
-        return -(-self.values * 2 * (self.half + BARRIER) // LINE) * LINE
+    def total_bytes(self) -> int:
+        return -(-self.values * 2 * (self.buffer_bytes + MBARRIER) // LINE) * LINE
 
-    def box(self, value: int, time: str) -> str:
-        """The half for what was sent as number `time`: of a state, that before the first step is number 0."""
-        return f"post + {value * 2 * self.half} + {time} % 2 * {self.half}"
+    def buffer(self, value: int, use: str) -> str:
+        """Triton text: address of the buffer of the `use`-th exchange. Use 0 of a state is the one before step 0."""
+        return f"inbox + {value * 2 * self.buffer_bytes} + {use} % 2 * {self.buffer_bytes}"
 
-    def own(self, value: int, time: str) -> str:
-        return f"{self.box(value, time)} + slot * {self.block}"
+    def own_block(self, value: int, use: str) -> str:
+        return f"{self.buffer(value, use)} + rank * {self.block_bytes}"
 
-    def barrier(self, value: int, time: str) -> str:
-        return f"post + {self.values * 2 * self.half + value * 2 * BARRIER} + {time} % 2 * {BARRIER}"
+    def mbarrier(self, value: int, use: str) -> str:
+        first = self.values * 2 * self.buffer_bytes + value * 2 * MBARRIER
+        return f"inbox + {first} + {use} % 2 * {MBARRIER}"
 
-    def within(self, row: str, unit: str) -> str:
-        """Where a unit of all lies in a half."""
+    def offset(self, row: str, unit: str) -> str:
+        """Triton text: bytes from the start of a buffer to one of all H units."""
         program, own = f"({unit}) // {self.units}", f"({unit}) % {self.units}"
-        return f"{program} * {self.block} + {row} * {self.row} + {own} * {self.itemsize}"
+        return f"{program} * {self.block_bytes} + {row} * {self.row_bytes} + {own} * {self.itemsize}"
 
-    def waiting(self, value: int, time: str) -> str:
-        """A call that gives where a half lies, once all of it has come."""
-        return f"heard({self.box(value, time)}, {self.barrier(value, time)}, {time} // 2 % 2, alarm, limit)"
+    # calls of the device functions below
 
-    def arming(self, value: int, time: str) -> str:
-        """A call that says how much will come. It comes before all that fetches something: an arrival waits for it."""
-        return f"armed({self.barrier(value, time)})"
+    def receive_call(self, value: int, use: str) -> str:
+        """Gives the buffer's address once all blocks have arrived."""
+        parity = f"{use} // 2 % 2"
+        return f"receive({self.buffer(value, use)}, {self.mbarrier(value, use)}, {parity}, timeout_flag, max_spins)"
 
-    def sending(self, value: int, time: str) -> str:
-        """A call that sends a program's own block to all."""
-        return f"sent({self.own(value, time)}, {self.barrier(value, time)}, slot)"
+    def expect_call(self, value: int, use: str) -> str:
+        """Must precede the step's global loads: an arrival waits for all loads that the thread has issued."""
+        return f"expect_bytes({self.mbarrier(value, use)})"
+
+    def send_call(self, value: int, use: str) -> str:
+        return f"send_block({self.own_block(value, use)}, {self.mbarrier(value, use)}, rank)"
+
+    # device functions, as source
 
     def functions(self) -> str:
-        return self._opened() + self._laid() + self._armed() + self._sent() + self._heard()
+        before = self._init_mbarriers() + self._stage_block()
+        return before + self._expect_bytes() + self._send_block() + self._receive()
 
-    def _opened(self) -> str:
-        """All barriers, each for one thread that says how much will come."""
+    def _init_mbarriers(self) -> str:
+        """All mbarriers with an arrival count of one: thread 0 arrives, and says how many bytes will come."""
         lines = [".reg .pred one;", ".reg .b32 id;", "mov.u32 id, %tid.x;", "setp.eq.u32 one, id, 0;"]
-        lines += [f"@one mbarrier.init.shared.b64 [$1+{n * BARRIER}], 1;" for n in range(2 * self.values)]
+        lines += [f"@one mbarrier.init.shared.b64 [$1+{n * MBARRIER}], 1;" for n in range(2 * self.values)]
         lines += ["@one fence.mbarrier_init.release.cluster;", "mov.b32 $0, $1;"]
-        return assembly("opened", ["barriers"], lines, ["=r", "r"], ["barriers"])
+        return asm_function("init_mbarriers", ["first"], lines, ["=r", "r"], ["first"])
 
-    def _laid(self) -> str:
-        """Numbers into a program's own block. Nobody reads what was there: threads have met since, to send the last."""
+    def _stage_block(self) -> str:
+        """Values into the program's own block. Its last reads are over: threads synchronized since, before a send."""
         bits = 8 * self.itemsize
         lines = [".reg .pred one;", f".reg .b{bits} own;", f"setp.lt.u32 one, $2, {self.units};"]
         lines.append("cvt.u16.u32 own, $3;" if bits == 16 else "mov.b32 own, $3;")
         lines += [f"@one st.shared.b{bits} [$1], own;", "mov.b32 $0, $2;"]
-        given = ["place", "column", f"value.to(tl.int{bits}, bitcast=True).to(tl.int32)"]
-        return assembly("laid", ["place", "column", "value"], lines, ["=r", "r", "r", "r"], given)
+        arguments = ["address", "column", f"value.to(tl.int{bits}, bitcast=True).to(tl.int32)"]
+        return asm_function("stage_block", ["address", "column", "value"], lines, ["=r", "r", "r", "r"], arguments)
 
-    def _armed(self) -> str:
-        """Some letters may come before it is said how many will: the arrival that is still missing keeps the barrier
-        closed."""
+    def _expect_bytes(self) -> str:
+        """Packets may arrive before this; the mbarrier's phase still ends only after this arrival."""
         lines = [".reg .pred one;", ".reg .b32 id;", "mov.u32 id, %tid.x;", "setp.eq.u32 one, id, 0;"]
-        lines += [f"@one mbarrier.arrive.expect_tx.shared.b64 _, [$1], {self.half};", "mov.b32 $0, $1;"]
-        return assembly("armed", ["barrier"], lines, ["=r", "r"], ["barrier"])
+        lines += [f"@one mbarrier.arrive.expect_tx.shared.b64 _, [$1], {self.buffer_bytes};", "mov.b32 $0, $1;"]
+        return asm_function("expect_bytes", ["mbarrier"], lines, ["=r", "r"], ["mbarrier"])
 
-    def _sent(self) -> str:
-        """A block to all. Threads share letters and receivers evenly; each program begins with itself,
-        so that not all write to the same one."""
-        letters, programs, threads = self.block // LETTER, self.programs, self.threads
-        crews = max(1, min(programs, threads // letters))  # threads that send the same letter
-        lines = [".reg .pred one;", ".reg .b32 id, crew, letter, whom, far, gap, from, to, a, b, c, d;"]
-        lines += ["mov.u32 id, %tid.x;", *_divided("crew", "letter", "id", letters), "sub.u32 gap, $2, $1;"]
-        for first in range(0, letters, threads):
-            # conditions that always hold would be branches all the same
-            some = letters * crews < threads or first + threads > max(letters, threads)
+    def _send_block(self) -> str:
+        """The own block to all programs. Packets and destinations are divided evenly among the threads; each program
+        starts with itself as destination, so that not all write to the same one."""
+        packets, programs, threads = self.block_bytes // PACKET, self.programs, self.threads
+        senders = max(1, min(programs, threads // packets))  # threads that send the same packet, to other programs each
+        lines = [".reg .pred one;", ".reg .b32 id, sender, packet, peer, remote, gap, from, to, a, b, c, d;"]
+        lines += ["mov.u32 id, %tid.x;", *_divmod("sender", "packet", "id", packets), "sub.u32 gap, $2, $1;"]
+        for first in range(0, packets, threads):
+            # a predicate that is always true would still cost a branch
+            some = packets * senders < threads or first + threads > max(packets, threads)
             if first:
-                lines.append(f"add.u32 letter, id, {first};")
-            lines += [f"mad.lo.u32 from, letter, {LETTER}, $1;", f"setp.lt.u32 one, id, {letters * crews - first};"]
+                lines.append(f"add.u32 packet, id, {first};")
+            lines += [f"mad.lo.u32 from, packet, {PACKET}, $1;", f"setp.lt.u32 one, id, {packets * senders - first};"]
             lines.append(f"{'@one ' * some}ld.shared.v4.b32 {{a, b, c, d}}, [from];")
-            for begin in range(0, programs, crews):
-                over = begin + crews > programs
+            for begin in range(0, programs, senders):
+                over = begin + senders > programs
                 if over:
-                    lines.append(f"setp.lt.and.u32 one, crew, {programs - begin}, one;")
-                lines += [f"add.u32 whom, $3, {begin};", *["add.u32 whom, whom, crew;"] * (crews > 1)]
-                # without a sign, what is less than nothing is very much
-                lines += [f"sub.u32 far, whom, {programs};", "min.u32 whom, whom, far;"]
-                lines += ["mapa.shared::cluster.u32 far, $1, whom;", "add.u32 to, far, gap;"]
-                lines += [f"mad.lo.u32 far, letter, {LETTER}, far;"]
-                lines.append(f"{'@one ' * (some or over)}{SEND} [far], {{a, b, c, d}}, [to];")
-        names = ["block", "barrier", "slot"]
-        return assembly("sent", names, [*lines, "mov.b32 $0, $1;"], ["=r", *["r"] * 3], names)
+                    lines.append(f"setp.lt.and.u32 one, sender, {programs - begin}, one;")
+                lines += [f"add.u32 peer, $3, {begin};", *["add.u32 peer, peer, sender;"] * (senders > 1)]
+                # peer % programs: the subtraction wraps around to a huge number where peer < programs
+                lines += [f"sub.u32 remote, peer, {programs};", "min.u32 peer, peer, remote;"]
+                lines += ["mapa.shared::cluster.u32 remote, $1, peer;", "add.u32 to, remote, gap;"]
+                lines += [f"mad.lo.u32 remote, packet, {PACKET}, remote;"]
+                lines.append(f"{'@one ' * (some or over)}{ST_ASYNC} [remote], {{a, b, c, d}}, [to];")
+        names = ["block", "mbarrier", "rank"]
+        return asm_function("send_block", names, [*lines, "mov.b32 $0, $1;"], ["=r", *["r"] * 3], names)
 
-    def _heard(self) -> str:
-        """A half, once all its letters have come."""
-        lines = [".reg .pred there;", *PATIENT, "again:"]
-        # asked in the name of the cluster, it would empty the nearest cache, where nothing of this lies
-        lines += [f"mbarrier.try_wait.parity.shared.b64 there, [$2], $3, {NAP};", "@there bra done;"]
-        lines += [*patient("again", "$4", "$5", OFTEN), *ended("$4"), "mov.b32 $0, $1;"]
-        names = ["box", "barrier", "phase", "alarm", "limit"]
-        given = [*names[:3], "alarm.to(tl.int64)", "limit"]
-        return assembly("heard", names, lines, ["=r", "r", "r", "r", "l", "r"], given)
+    def _receive(self) -> str:
+        lines = [".reg .pred there;", *SPIN_REGISTERS, "again:"]
+        # not .acquire.cluster, which would invalidate L1; the buffers are in shared memory
+        lines += [f"mbarrier.try_wait.parity.shared.b64 there, [$2], $3, {SLEEP};", "@there bra done;"]
+        lines += [*spin_again("again", "$4", "$5", SLEEPS_PER_CHECK), *spin_end("$4"), "mov.b32 $0, $1;"]
+        names = ["buffer", "mbarrier", "parity", "timeout_flag", "max_spins"]
+        arguments = [*names[:3], "timeout_flag.to(tl.int64)", "max_spins"]
+        return asm_function("receive", names, lines, ["=r", "r", "r", "r", "l", "r"], arguments)
 
 
-def _divided(many: str, rest: str, number: str, by: int) -> list[str]:
+def _divmod(quotient: str, remainder: str, number: str, by: int) -> list[str]:
     if by & (by - 1):
-        return [f"div.u32 {many}, {number}, {by};", f"rem.u32 {rest}, {number}, {by};"]
-    return [f"shr.u32 {many}, {number}, {by.bit_length() - 1};", f"and.b32 {rest}, {number}, {by - 1};"]
-
-
-def assembly(
-    name: str,
-    names: list[str],
-    lines: list[str],
-    kinds: list[str],
-    given: list[str],
-    made: str = "tl.int32",
-    pure: bool = False,
-) -> str:
-    """A function of some names that is assembly."""
-    text = "{" + "\\n".join(lines) + "}"
-    call = f'tl.inline_asm_elementwise("{text}", "{",".join(kinds)}", [{", ".join(given)}], dtype={made}'
-    return f"\n\n@triton.jit\ndef {name}({', '.join(names)}):\n    return {call}, is_pure={pure}, pack=1)\n"
+        return [f"div.u32 {quotient}, {number}, {by};", f"rem.u32 {remainder}, {number}, {by};"]
+    return [f"shr.u32 {quotient}, {number}, {by.bit_length() - 1};", f"and.b32 {remainder}, {number}, {by - 1};"]

@@ -1,213 +1,218 @@
-"""A unit program as the source of a Triton kernel that stays on the chip for a whole sequence.
+"""A program of the IR as the source of a persistent Triton kernel: one launch runs all T steps of a sequence.
 
-Program (group, slice) computes some units of some rows, step after step. Its weights are loaded once; what is given at
-the next step is fetched while others are waited for; what others need lies in `history`, a place for each stored node
-at each step, so nothing is ever overwritten. Own state and all sums are float32.
+Symbols: B rows (sequences) of the batch, H hidden units, T steps; R rows of a group, U units of a program, P programs
+of a group (partition.py). Grid: (groups, P), with directions as a third axis if bidirectional. Program (group, rank):
+
+    load weights of its U units, initial state s, inputs x of the first step
+    for step in range(T):
+        stage 0:  critical ops -> publish values -> [prefetch inputs y] -> overlapped ops -> wait
+        stage 1:  products of what the others have published, ... -> publish -> overlapped ops -> wait
+        s = new state;  x = y
+    store the last state and sums over steps
+
+State and sums are float32. Everything stored goes to `history`, which has a slot for each stored node and step, so that
+no program can overwrite what another still reads. Operations are pointwise on [R, U] but for products (matmul.py) and
+totals (sync.py). docs/compiler.md shows the kernel of a GRU.
 """
 
 from typing import NamedTuple
 
 from elman.compiler.ir import CONSTANT, ROW
-from elman.compiler.triton.matmul import Multiplying
+from elman.compiler.triton.builder import KernelBuilder
+from elman.compiler.triton.matmul import Matmul
 from elman.compiler.triton.schedule import Stage
-from elman.compiler.triton.sync import Meeting
-from elman.compiler.triton.triton_ops import head, interpreted
+from elman.compiler.triton.sync import Sync
+from elman.compiler.triton.triton_ops import interpreted, prelude
 
 
-class Emitted(NamedTuple):
-    """The source of a module with `kernel`, and the order in which the kernel takes what it needs."""
+class KernelSource(NamedTuple):
+    """Source of a module with `kernel`, and what the launcher has to know of it."""
 
     source: str
-    loads: tuple[tuple[str, int, str], ...]
-    parameters: tuple[str, ...]
-    stored: tuple[int, ...]
-    awaited: tuple[int, ...]  # stored nodes that are looked at until they are there
+    loads: tuple[tuple[str, int, str], ...]  # step inputs (source, part, kind) in the order of arguments
+    parameters: tuple[str, ...]  # in the order of arguments
+    stored: tuple[int, ...]  # nodes in the order of their slots in history
+    polled: tuple[int, ...]  # stored nodes that programs read from each other
     totals: int
-    rounds: int
+    exchanges: int  # per step
 
 
-class Emitter(Multiplying, Meeting):
-    def emitted(self) -> Emitted:
-        self.before()
-        self.step()
-        self.after()
-        source = (
-            head(self.itemsize, self.rounding, self.part.poll)
-            + "\n".join(self.functions.values())
-            + self.signature()
-            + "\n".join(self.lines)
-            + "\n"
-        )
-        awaited = tuple(self.awaited)
-        rest = len(self.totals), self.plan.rounds
-        return Emitted(source, self.loads, self.parameters, self.plan.stored, awaited, *rest)
+class Emitter:
+    def __init__(self, builder: KernelBuilder):
+        self.b, self.matmul, self.sync = builder, Matmul(builder), Sync(builder)
 
-    def signature(self) -> str:
-        # the interpreter of some versions cannot loop to a number that it was given as an argument
-        names = ["T: tl.constexpr" if interpreted() else "T", "B", "limit", "counters", "alarm", "lengths"]
-        names += ["history", "history_t", "history_r", "history_p", "partials", "final", "sums"]
-        pointers = ("", "_back") if self.both else ("",)
-        names += ["history_w"] if self.both else []
-        names += [f"p{number}{end}" for number in range(len(self.parameters)) for end in (*pointers, "_r")]
-        states = range(len(self.program.carried))
+    def emit(self) -> KernelSource:
+        b = self.b
+        self._before_loop()
+        self._step()
+        self._after_loop()
+        functions = "\n".join(b.functions.values())
+        source = prelude(b.itemsize, b.tf32) + functions + self._signature() + "\n".join(b.lines) + "\n"
+        plan = b.schedule
+        return KernelSource(source, b.loads, b.parameters, plan.stored, tuple(b.polled), len(b.totals), plan.exchanges)
+
+    def _signature(self) -> str:
+        """Suffixes: _r, _t, _n, _d strides (elements) of row, step, node and direction; _back the second direction."""
+        b = self.b
+        # in some versions the interpreter cannot loop up to a runtime argument
+        names = ["T: tl.constexpr" if interpreted() else "T", "B", "max_spins", "counters", "timeout_flag", "lengths"]
+        names += ["history", "history_t", "history_r", "history_n", "partial_sums", "final", "sums"]
+        pointers = ("", "_back") if b.bidirectional else ("",)
+        names += ["history_d"] if b.bidirectional else []
+        names += [f"p{number}{end}" for number in range(len(b.parameters)) for end in (*pointers, "_r")]
+        states = range(len(b.program.next_state))
         names += [f"initial{number}{end}" for number in states for end in (*pointers, "_r")]
-        names += [f"load{number}{end}" for number in range(len(self.loads)) for end in (*pointers, "_t", "_r")]
-        still = '@triton.jit(do_not_specialize=["T", "B", "limit"])'
-        return f"\n{still}\ndef kernel(\n    " + ",\n    ".join(names) + ",\n):\n"
+        names += [f"load{number}{end}" for number in range(len(b.loads)) for end in (*pointers, "_t", "_r")]
+        decorator = '@triton.jit(do_not_specialize=["T", "B", "max_spins"])'
+        return f"\n{decorator}\ndef kernel(\n    " + ",\n    ".join(names) + ",\n):\n"
 
     # before the loop
 
-    def before(self) -> None:
-        rows, units, tile, size = self.part.rows, self.part.units, self.part.tile, self.size
-        self.find_place()
-        if self.both:
-            self.part_ways()
-        self.write(f"rows = group * {rows} + tl.arange(0, {rows})")
-        self.write(f"units = slot * {units} + tl.arange(0, {tile})")
-        self.write("real = rows < B")
-        self.write(f"inside = (units < tl.minimum({size}, (slot + 1) * {units}))[None, :]")
-        self.write("owned = real[:, None] & inside")
-        self.write("row = rows.to(tl.int64)[:, None]")
-        self.write("unit = units[None, :]")
-        self.write(f"pair = slot * {units // 2} + tl.arange(0, {tile // 2})[None, :]")
-        self.write(f"both = real[:, None] & (pair < tl.minimum({size}, (slot + 1) * {units}) // 2)")
-        self.write(f"blank = tl.zeros(({rows}, {tile}), tl.float32)")
-        if any(node.op == "going" for node in self.program.nodes):
-            self.write("length = tl.load(lengths + rows, mask=real, other=0)[:, None]")
-        for index, node in enumerate(self.program.nodes):
+    def _before_loop(self) -> None:
+        b = self.b
+        part, size, rows, units, tile = b.part, b.size, b.part.rows, b.part.units, b.part.padded_units
+        self.sync.write_program_ids()
+        if b.bidirectional:
+            self._select_direction()
+        b.write(f"rows = group * {rows} + tl.arange(0, {rows})")
+        b.write(f"units = rank * {units} + tl.arange(0, {tile})")
+        b.write("row_mask = rows < B")
+        b.write(f"unit_mask = (units < tl.minimum({size}, (rank + 1) * {units}))[None, :]")
+        b.write("mask = row_mask[:, None] & unit_mask")
+        b.write("row = rows.to(tl.int64)[:, None]")
+        b.write("unit = units[None, :]")
+        b.write(f"pair = rank * {units // 2} + tl.arange(0, {tile // 2})[None, :]")
+        b.write(f"pair_mask = row_mask[:, None] & (pair < tl.minimum({size}, (rank + 1) * {units}) // 2)")
+        b.write(f"zeros = tl.zeros(({part.rows}, {tile}), tl.float32)")
+        if any(node.op == "active" for node in b.program.nodes):
+            b.write("length = tl.load(lengths + rows, mask=row_mask, other=0)[:, None]")
+        for index, node in enumerate(b.program.nodes):
             if node.op == "vector":
-                name = self.parameters.index(node.detail[0])
-                address = f"p{name} + {node.detail[1] * size} + units"
-                self.write(f"v{index} = tl.load({address}, mask=units < {size}, other=0.0)[None, :].to(tl.float32)")
-        for args, group in self.groups.items():
-            for place in range(len(args)):
-                self.resident(group, place)
-        for number in range(len(self.program.carried)):
+                address = f"p{b.parameters.index(node.detail[0])} + {node.detail[1] * size} + units"
+                b.write(f"v{index} = tl.load({address}, mask=units < {size}, other=0.0)[None, :].to(tl.float32)")
+        self.matmul.load_weights()
+        for number in range(len(b.program.next_state)):
             address = f"initial{number} + row * initial{number}_r + unit"
-            self.write(f"s{number} = tl.load({address}, mask=owned, other=0.0).to(tl.float32)")
-        for number in range(len(self.program.summed)):
-            self.write(f"sum{number} = blank")
-        for number in range(len(self.loads)):
-            self.write(f"x{number} = {self.fetch(number, 'tl.cast(' + self.order.first + ', tl.int64)')}")
-        if self.laned and self.groups:
-            self.write(f"outer = {self.tile().outer()}")
-            if not self.post:
-                self.write(f"outer = (group * {rows} + outer).to(tl.int64) * history_r")
-            self.write(f"inner = {self.tile().inner()}")
-        self.prepare_to_meet()
-        self.prepare_to_bring()
-        self.prepare_to_bring_given()
-        self.prepare_to_send()
+            b.write(f"s{number} = tl.load({address}, mask=mask, other=0.0).to(tl.float32)")
+        for number in range(len(b.program.accumulated)):
+            b.write(f"sum{number} = zeros")
+        for number in range(len(b.loads)):
+            b.write(f"x{number} = {self._load_input(number, f'tl.cast({b.order.first}, tl.int64)')}")
+        self.matmul.set_up_addresses()
+        self.sync.set_up()
 
-    def part_ways(self) -> None:
-        """From here on each way sees only what is its own; all that is written lies in one piece, way after way."""
-        self.write("way = tl.program_id(2)")
-        self.write(f"up = {'way' if self.down else '1 - way'}")
-        self.write("if way == 1:")
-        for name, count in (("p", self.parameters), ("initial", self.program.carried), ("load", self.loads)):
-            for number in range(len(count)):
-                self.write(f"{name}{number} = {name}{number}_back", 2)
-        shares = f"{len(self.totals) * self.part.rows * self.programs} * tl.num_programs(0)"
-        self.write("far = way.to(tl.int64)")
-        self.write("history += far * history_w")
-        self.write(f"partials += far * T * ({shares})")
-        self.write(f"final += far * B * {len(self.program.carried) * self.size}")
-        self.write(f"sums += far * B * {len(self.program.summed) * self.size}")
-        self.write("counters += way * tl.num_programs(0) * 32")
+    def _select_direction(self) -> None:
+        """Pointers of the program's own direction. What the kernel writes is one tensor, direction after direction."""
+        b = self.b
+        b.write("direction = tl.program_id(2)")
+        b.write(f"up = {'direction' if b.reverse else '1 - direction'}")
+        b.write("if direction == 1:")
+        for name, tensors in (("p", b.parameters), ("initial", b.program.next_state), ("load", b.loads)):
+            for number in range(len(tensors)):
+                b.write(f"{name}{number} = {name}{number}_back", 2)
+        partial_sums = f"{len(b.totals) * b.part.rows * b.num_programs} * tl.num_programs(0)"
+        b.write("direction64 = direction.to(tl.int64)")
+        b.write("history += direction64 * history_d")
+        b.write(f"partial_sums += direction64 * T * ({partial_sums})")
+        b.write(f"final += direction64 * B * {len(b.program.next_state) * b.size}")
+        b.write(f"sums += direction64 * B * {len(b.program.accumulated) * b.size}")
+        b.write("counters += direction * tl.num_programs(0) * 32")
 
-    def fetch(self, number: int, time: str) -> str:
-        name = f"load{number}"
-        if self.loads[number][2] == ROW:
-            return f"tl.load({name} + rows.to(tl.int64) * {name}_r + {time} * {name}_t, mask=real, other=0.0)[:, None]"
-        return f"fetched({name}, row * {name}_r + {time} * {name}_t, unit, pair, owned, both)"
+    def _load_input(self, number: int, time: str) -> str:
+        load = f"load{number}"
+        if self.b.loads[number][2] == ROW:
+            address = f"{load} + rows.to(tl.int64) * {load}_r + {time} * {load}_t"
+            return f"tl.load({address}, mask=row_mask, other=0.0)[:, None]"
+        return f"load_input({load}, row * {load}_r + {time} * {load}_t, unit, pair, mask, pair_mask)"
 
     # one step
 
-    def step(self) -> None:
-        self.write("for step in range(T):")
-        # rows of many steps have more numbers than 32 bits count
-        self.write(f"t = tl.cast({self.order.now}, tl.int64)", 2)
-        self.choose_half()
-        last = max((number for number, stage in enumerate(self.plan.stages) if stage.meets), default=-1)
+    def _step(self) -> None:
+        b = self.b
+        b.write("for step in range(T):")
+        b.write(f"t = tl.cast({b.order.current}, tl.int64)", 2)  # offsets of long histories overflow 32 bits
+        self.sync.start_step()
+        stages = b.schedule.stages
+        last = max((number for number, stage in enumerate(stages) if stage.exchange), default=-1)
         if last < 0:
-            self.ahead()
-        for number, stage in enumerate(self.plan.stages):
-            if number and self.plan.stages[number - 1].begun:
-                self.add_shares(self.plan.stages[number - 1].begun)
-            self.stage(stage, prefetch=number == last)
-        for number, index in enumerate(self.program.summed):
-            self.write(f"sum{number} += {self.full(index)}", 2)
-        for number, index in enumerate(self.program.carried):
-            self.write(f"s{number} = {self.full(index)}", 2)
-        for number in range(len(self.loads)):
-            self.write(f"x{number} = y{number}", 2)
+            self._prefetch_inputs()
+        for number, stage in enumerate(stages):
+            if number and stages[number - 1].reductions:
+                self.sync.all_reduce(stages[number - 1].reductions)
+            self._stage(stage, prefetch=number == last)
+        for number, index in enumerate(b.program.accumulated):
+            b.write(f"sum{number} += {b.broadcast(index)}", 2)
+        for number, index in enumerate(b.program.next_state):
+            b.write(f"s{number} = {b.broadcast(index)}", 2)
+        for number in range(len(b.loads)):
+            b.write(f"x{number} = y{number}", 2)
 
-    def ahead(self) -> None:
-        """What the next step is given; after the last step the same is fetched once more, which hurts nobody."""
-        self.write(f"later = {self.order.later}", 2)
-        for number in range(len(self.loads)):
-            self.write(f"y{number} = {self.fetch(number, 'later')}", 2)
-        self.bring()
-        self.bring_given()
+    def _prefetch_inputs(self) -> None:
+        """Inputs of the next step into registers; the last step loads its own once more."""
+        self.b.write(f"later = {self.b.order.next}", 2)
+        for number in range(len(self.b.loads)):
+            self.b.write(f"y{number} = {self._load_input(number, 'later')}", 2)
+        self.sync.prefetch()
 
-    def stage(self, stage: Stage, prefetch: bool) -> None:
-        nodes = self.program.nodes
-        # nobody may send who has not heard what was sent before
-        sooner = [index for index in stage.rest if self.post and stage.sent and nodes[index].op == "product"]
-        for index in (*stage.first, *sooner):
-            self.node(index)
-        self.send(stage)
-        for index in stage.sent:
-            self.store(index)
-        self.bring_shares(stage.begun)
-        self.arrive(stage)
+    def _stage(self, stage: Stage, prefetch: bool) -> None:
+        nodes = self.b.program.nodes
+        # with st.async a program may send only after it has received all that was sent before: products come first
+        first = [index for index in stage.overlapped if self.b.st_async and stage.published]
+        first = [index for index in first if nodes[index].op == "matmul"]
+        for index in (*stage.critical, *first):
+            self._node(index)
+        self.sync.send(stage)
+        for index in stage.published:
+            self._store(index)
+        self.sync.publish_partial_sums(stage.reductions)
+        self.sync.arrive(stage)
         if prefetch:
-            self.ahead()
-        for index in stage.rest:
-            if index not in sooner:
-                self.node(index)
-        for index in stage.kept:
-            self.store(index)
-        self.depart(stage)
+            self._prefetch_inputs()
+        for index in stage.overlapped:
+            if index not in first:
+                self._node(index)
+        for index in stage.saved:
+            self._store(index)
+        self.sync.wait(stage)
 
-    def node(self, index: int) -> None:
-        node = self.program.nodes[index]
+    def _node(self, index: int) -> None:
+        """One IR node of the step."""
+        b, node = self.b, self.b.program.nodes[index]
         if node.op in ("vector", "constant"):
             return
         if node.op == "load":
-            self.write(f"v{index} = {self.given(self.loads.index(node.detail))}", 2)
+            b.write(f"v{index} = {b.step_input(b.loads.index(node.detail))}", 2)
         elif node.op == "state":
-            self.write(f"v{index} = s{node.detail[0]}", 2)
-        elif node.op == "going":
-            self.write(f"v{index} = t < length", 2)
-        elif node.op == "spread":
-            self.write(f"v{index} = {self.full(node.args[0])}", 2)
-        elif node.op == "total":
-            self.total(index)
-        elif node.op == "product":
-            if index == self.groups[node.args][0]:
-                self.products(node.args, self.groups[node.args])
-        elif self.kinds[index] != CONSTANT:
-            values = [self.value(arg) for arg in node.args]
-            self.write(f"v{index} = {self.words[node.op].format(*values)}", 2)
+            b.write(f"v{index} = s{node.detail[0]}", 2)
+        elif node.op == "active":
+            b.write(f"v{index} = t < length", 2)
+        elif node.op == "broadcast":
+            b.write(f"v{index} = {b.broadcast(node.args[0])}", 2)
+        elif node.op == "sum":
+            if b.num_programs == 1:
+                b.write(f"v{index} = tl.sum(tl.where(unit_mask, {b.broadcast(node.args[0])}, 0.0), 1)[:, None]", 2)
+        elif node.op == "matmul":
+            if index == b.products[node.args][0]:
+                self.matmul.multiply(node.args, b.products[node.args])
+        elif b.kinds[index] != CONSTANT:
+            values = [b.value(arg) for arg in node.args]
+            b.write(f"v{index} = {b.templates[node.op].format(*values)}", 2)
 
-    def store(self, index: int) -> None:
-        mask = "" if self.whole() else ", mask=inside & (blank == 0.0)"
-        value = f"{self.full(index)}.to(history.dtype.element_ty)"
-        self.write(f"tl.store({self.place(index)} + row * history_r + unit, {value}{mask})", 2)
-
-    def total(self, index: int) -> None:
-        if self.programs == 1:
-            values = f"tl.where(inside, {self.full(self.program.nodes[index].args[0])}, 0.0)"
-            self.write(f"v{index} = tl.sum({values}, 1)[:, None]", 2)
+    def _store(self, index: int) -> None:
+        b = self.b
+        # the comparison, always true, gives the mask the shape [R, U]
+        mask = "" if b.tiles_are_full() else ", mask=unit_mask & (zeros == 0.0)"
+        value = f"{b.broadcast(index)}.to(history.dtype.element_ty)"
+        b.write(f"tl.store({b.history_address(index)} + row * history_r + unit, {value}{mask})", 2)
 
     # after the loop
 
-    def after(self) -> None:
-        self.part_from_neighbours()
-        for number in range(len(self.program.carried)):
-            address = f"final + ({number} * B + row) * {self.size} + unit"
-            self.write(f"tl.store({address}, s{number}, mask=owned)")
-        for number in range(len(self.program.summed)):
-            address = f"sums + ({number} * B + row) * {self.size} + unit"
-            self.write(f"tl.store({address}, sum{number}, mask=owned)")
+    def _after_loop(self) -> None:
+        b = self.b
+        self.sync.finish()
+        for number in range(len(b.program.next_state)):
+            address = f"final + ({number} * B + row) * {b.size} + unit"
+            b.write(f"tl.store({address}, s{number}, mask=mask)")
+        for number in range(len(b.program.accumulated)):
+            address = f"sums + ({number} * B + row) * {b.size} + unit"
+            b.write(f"tl.store({address}, sum{number}, mask=mask)")

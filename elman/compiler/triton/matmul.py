@@ -1,226 +1,258 @@
-"""The products of a step, as a kernel writes them: weights stay on the chip, what others sent is read or awaited."""
+"""Products of a step: weights stay on the chip for all steps, inputs come from the other programs at each step.
 
-from elman.compiler.ir import UNITS, Matrix
-from elman.compiler.triton.partition import WINDOW, powers
-from elman.compiler.triton.spin_loads import NEAR, Grip, Tile, awaited, function, gripping, taken
+Products with the same inputs are computed together. For P programs, R rows, U units, W warps that split K, and c of a
+group's products side by side (a power of two, `bundle`), one K tile and one dot are
+
+    fragment loads (mma.sync)   accumulator [W, c U, R] += weights [W, c U, K/W] @ values [W, K/W, R]
+    plain loads (mma.sync)      accumulator [W, R, c U] += values [W, R, K/W] @ weights [W, K/W, c U]
+    wgmma                       accumulator [c U, R]    += weights [c U, K]     @ values [K, R]   (weights in shared)
+
+After the last tile the W accumulators are added (`_add_warps`), and columns, where the c products of a unit are
+neighbours (column = unit * c + product), are separated by tl.split (`_split_columns`).
+Example, GRU forward, H 512: three products of the old state; bundles of 2 and 1.
+"""
+
+from elman.compiler.ir import UNITS, MatrixBlock
+from elman.compiler.triton import spin_loads
+from elman.compiler.triton.builder import KernelBuilder
+from elman.compiler.triton.partition import READ_WINDOW, powers
+from elman.compiler.triton.spin_loads import ValueTile, WeightTile
 from elman.compiler.triton.triton_ops import interpreted
-from elman.compiler.triton.writer import KernelWriter
 
 
-class Multiplying(KernelWriter):
+class Matmul:
+    def __init__(self, builder: KernelBuilder):
+        self.b = builder
+        self.k_tiles = builder.part.k_tiles(builder.size)
+        self.split_k = builder.part.split_k if builder.num_programs > 1 else 1
+
     # before the loop
 
-    def resident(self, group: list[int], place: int) -> None:
-        """The weights by which one argument reaches some parts: column unit · width + part of each bundle."""
-        for bundle in _bundles(group):
-            for piece in range(len(self.part.pieces(self.size))):
-                for block in self.blocks():
-                    self.hold(bundle, place, piece, block)
+    def load_weights(self) -> None:
+        """All weights of the program's units, tile by tile, into registers or shared memory (the compiler's choice,
+        but for tiles that `register_tiles` asks for)."""
+        for args, group in self.b.products.items():
+            for arg in range(len(args)):
+                for bundle in _bundles(group):
+                    for tile in range(len(self.k_tiles)):
+                        for block in self._unit_blocks():
+                            self._load_weight_tile(bundle, arg, tile, block)
 
-    def blocks(self) -> list[tuple[int, int]]:
-        """Units that are multiplied at once: the first, and how many."""
-        sizes = powers(self.part.units)
+    def set_up_addresses(self) -> None:
+        """Which rows and which part of K each lane loads, for fragment loads."""
+        b = self.b
+        if b.fragment_loads and b.products:
+            b.write(f"tile_row = {self._value_tile().row_index()}")
+            if not b.st_async:
+                b.write(f"tile_row = (group * {b.part.rows} + tile_row).to(tl.int64) * history_r")
+            b.write(f"tile_k = {self._value_tile().k_index()}")
+
+    def _unit_blocks(self) -> list[tuple[int, int]]:
+        """Units of one dot: first and number, a power of two (24 units are 16 + 8)."""
+        sizes = powers(self.b.part.units)
         return [(sum(sizes[:n]), size) for n, size in enumerate(sizes)]
 
-    def hold(self, bundle: list[int], place: int, piece: int, block: tuple[int, int]) -> None:
-        """One piece of weights for one block of units."""
-        width, (first, count) = len(bundle), block
-        start, length = self.part.pieces(self.size)[piece]
-        name = self.weight(bundle, place, piece, first)
-        split = self.part.split if self.programs > 1 else 1
-        inner, columns = f"tl.arange(0, {length})", f"tl.arange(0, {count * width})"
-        here = f"slot * {self.part.units}{f' + {first}' if first else ''}"
-        gripped = self.laned and piece < self.part.gripped
-        if gripped:
-            self.functions["gripped"] = gripping(self.itemsize, interpreted())
-            tile = Grip(self.tile(), count * width)
-            self.write(f"k = {start} + {tile.inner()}")
-            self.write(f"n = {here} + ({tile.columns()}) // {width}")
-            self.write(f"part = ({tile.columns()}) % {width}")
-        elif split > 1:
-            each = length // split
-            self.write(f"k = {start} + tl.arange(0, {split})[:, None, None] * {each}")
-            self.write(f"k = k + tl.arange(0, {each})[None, :, None]")
-            self.write(f"n = {here} + ({columns} // {width})[None, None, :]")
-            self.write(f"part = ({columns} % {width})[None, None, :]")
+    def _load_weight_tile(self, bundle: list[int], arg: int, tile: int, block: tuple[int, int]) -> None:
+        b, part, width, (first, count) = self.b, self.b.part, len(bundle), block
+        start, length = self.k_tiles[tile]
+        name = self._weight_name(bundle, arg, tile, first)
+        columns = f"tl.arange(0, {count * width})"
+        unit = f"rank * {part.units}{f' + {first}' if first else ''}"
+        in_registers = b.fragment_loads and tile < part.register_tiles
+        if in_registers:
+            b.functions["load_weights"] = spin_loads.weight_load_function(b.itemsize, interpreted())
+            weights = WeightTile(self._value_tile(), count * width)
+            b.write(f"k = {start} + {weights.k_index()}")
+            b.write(f"n = {unit} + ({weights.column_index()}) // {width}")
+            b.write(f"part = ({weights.column_index()}) % {width}")
         else:
-            self.write(f"k = {start} + {inner}[:, None]")
-            self.write(f"n = {here} + ({columns} // {width})[None, :]")
-            self.write(f"part = ({columns} % {width})[None, :]")
-        matrices = [self.program.nodes[index].detail[place] for index in bundle]
-        self.write(f"{name} = {self.loaded(matrices, 'gripped' if gripped else 'tl.load')}")
-        if self.rounding:
-            self.write(f"{name} = rounded({name})")
-        if gripped:
-            self.write(f"{name} = {tile.operand(name)}")
-        elif self.part.turned:
-            self.write(f"{name} = tl.trans({name})")
-        elif self.laned:
-            self.write(f"{name} = {self.tile().ordered(name, count * width)}")
+            axis, per_warp = "[None, :]", length // self.split_k
+            if self.split_k > 1:
+                axis = "[None, None, :]"
+                b.write(f"k = {start} + tl.arange(0, {self.split_k})[:, None, None] * {per_warp}")
+                b.write(f"k = k + tl.arange(0, {per_warp})[None, :, None]")
+            else:
+                b.write(f"k = {start} + tl.arange(0, {length})[:, None]")
+            b.write(f"n = {unit} + ({columns} // {width}){axis}")
+            b.write(f"part = ({columns} % {width}){axis}")
+        matrices = [b.program.nodes[index].detail[arg] for index in bundle]
+        b.write(f"{name} = {self._weight_loads(matrices, 'load_weights' if in_registers else 'tl.load')}")
+        if b.tf32:
+            b.write(f"{name} = round_tf32({name})")
+        if in_registers:
+            b.write(f"{name} = {weights.operand(name)}")
+        elif part.wgmma:
+            b.write(f"{name} = tl.trans({name})")
+        elif b.fragment_loads:
+            b.write(f"{name} = {self._value_tile().match_weights(name, count * width)}")
 
-    def loaded(self, matrices: list[Matrix], load: str) -> str:
-        """Blocks of one parameter are one load; those of several are loaded in turn and added."""
-        size = self.size
-        found = []
+    def _weight_loads(self, matrices: list[MatrixBlock], load: str) -> str:
+        """Triton text: one load for all blocks of one parameter; several parameters are loaded in turn and added."""
+        b, size, found = self.b, self.b.size, []
         for parameter, flipped in dict.fromkeys((matrix.parameter, matrix.flipped) for matrix in matrices):
-            here = {n: one for n, one in enumerate(matrices) if (one.parameter, one.flipped) == (parameter, flipped)}
-            p = f"p{self.parameters.index(parameter)}"
-            row = _by_part({n: one.row * size for n, one in here.items()})
-            column = _by_part({n: one.column * size for n, one in here.items()})
-            across, along = ("k", "n") if flipped else ("n", "k")
-            # units that pad a row are 0 in what is heard, and nobody takes them from what is made
-            edge = self.width if parameter in self.matrices and not any(one.column for one in here.values()) else size
-            mask = f"({across} < {size}) & ({along} < {edge})"
-            if len(here) < len(matrices):
-                mask += " & (" + " | ".join(f"(part == {n})" for n in here) + ")"
-            address = f"{p} + ({row} + {across}) * {p}_r + {column} + {along}"
+            own = {n: one for n, one in enumerate(matrices) if (one.parameter, one.flipped) == (parameter, flipped)}
+            p = f"p{b.parameters.index(parameter)}"
+            row = _by_part({n: one.row * size for n, one in own.items()})
+            column = _by_part({n: one.column * size for n, one in own.items()})
+            along_rows, along_columns = ("k", "n") if flipped else ("n", "k")
+            # a last column block may be read past H, up to its padding: those inputs are 0, those outputs unused
+            padding = parameter in b.matrices and not any(one.column for one in own.values())
+            mask = f"({along_rows} < {size}) & ({along_columns} < {b.width if padding else size})"
+            if len(own) < len(matrices):
+                mask += " & (" + " | ".join(f"(part == {n})" for n in own) + ")"
+            address = f"{p} + ({row} + {along_rows}) * {p}_r + {column} + {along_columns}"
             found.append(f"{load}({address}, mask={mask}, other=0.0)")
         return " + ".join(found)
 
-    def weight(self, bundle: list[int], place: int, piece: int, first: int) -> str:
-        return f"w{bundle[0]}_{place}_{piece}_{first}"
+    def _weight_name(self, bundle: list[int], arg: int, tile: int, first: int) -> str:
+        return f"w{bundle[0]}_{arg}_{tile}_{first}"
 
     # one step
 
-    def products(self, args: tuple[int, ...], group: list[int]) -> None:
-        """All products of the same values. As much as there is room for is read before it is multiplied, so that the
-        ways through the cache overlap."""
-        split = self.part.split if self.programs > 1 else 1
-        pieces = [(place, piece) for place in range(len(args)) for piece in range(len(self.part.pieces(self.size)))]
-        longest = max(length for _, length in self.part.pieces(self.size))
-        many = max(1, WINDOW // (self.part.rows * longest * self.itemsize))
-        if self.laned:
-            many = max(1, self.part.at_once // self.tile().looks)
+    def multiply(self, args: tuple[int, ...], group: list[int]) -> None:
+        """All products of the same inputs. As many tiles as there is room for are loaded before the first is used, so
+        that their latencies overlap."""
+        b = self.b
+        tiles = [(arg, tile) for arg in range(len(args)) for tile in range(len(self.k_tiles))]
+        longest = max(length for _, length in self.k_tiles)
+        together = max(1, READ_WINDOW // (b.part.rows * longest * b.itemsize))
+        if b.fragment_loads:
+            together = max(1, b.part.loads_in_flight // self._value_tile().loads)
         bundles = _bundles(group)
-        for begin in range(0, len(pieces), many):
-            window = pieces[begin : begin + many]
-            if self.laned:
-                self.look(args, window)
-            for place, piece in () if self.laned else window:
-                start, length = self.part.pieces(self.size)[piece]
-                heard = self.heard(args[place], start, length, split)
-                self.write(f"h{place}_{piece} = {f'rounded({heard})' if self.rounding else heard}", 2)
+        for begin in range(0, len(tiles), together):
+            window = tiles[begin : begin + together]
+            if b.fragment_loads:
+                self._load_fragments(args, window)
+            for arg, tile in () if b.fragment_loads else window:
+                values = self._plain_load(args[arg], *self.k_tiles[tile])
+                b.write(f"h{arg}_{tile} = {f'round_tf32({values})' if b.tf32 else values}", 2)
             for bundle in bundles:
-                for first, _ in self.blocks():
+                for first, _ in self._unit_blocks():
                     total = f"a{bundle[0]}_{first}"
-                    for place, piece in window:
-                        before = f", {total}" if (place, piece) != (0, 0) else ""
-                        operands = self.operands(f"h{place}_{piece}", self.weight(bundle, place, piece, first))
-                        self.write(f'{total} = tl.dot({operands}{before}, input_precision="{self.precision}")', 2)
+                    for arg, tile in window:
+                        accumulator = f", {total}" if (arg, tile) != (0, 0) else ""
+                        operands = self._operands(f"h{arg}_{tile}", self._weight_name(bundle, arg, tile, first))
+                        b.write(f'{total} = tl.dot({operands}{accumulator}, input_precision="{b.precision}")', 2)
         for bundle in bundles:
             name = f"a{bundle[0]}_0"
-            if self.part.turned:
-                self.write(f"{name} = tl.trans({name})", 2)
-            self.fill_up(f"a{bundle[0]}", len(bundle))
-            if split > 1:
-                self.gather(name, split, self.part.tile * len(bundle))
-            self.take_apart(name, bundle)
-        if self.totals:
-            like = next((self.given(n) for n, load in enumerate(self.loads) if load[2] == UNITS), "blank")
+            if b.part.wgmma:
+                b.write(f"{name} = tl.trans({name})", 2)
+            self._join_blocks(f"a{bundle[0]}", len(bundle))
+            if self.split_k > 1:
+                self._add_warps(name, b.part.padded_units * len(bundle))
+            self._split_columns(name, bundle)
+        if b.totals:
+            like = next((b.step_input(n) for n, load in enumerate(b.loads) if load[2] == UNITS), "zeros")
             for index in group:
-                self.write(f"v{index} = settled(v{index}, {like})", 2)
+                b.write(f"v{index} = pin_layout(v{index}, {like})", 2)
 
-    def fill_up(self, name: str, width: int) -> None:
-        """Blocks of units as one tensor that has room for all, (warps, columns, rows): no number changes hands."""
-        blocks = self.blocks()
+    def _operands(self, values: str, weight: str) -> str:
+        if self.b.fragment_loads:
+            return f"{weight}, {values}"
+        return f"{weight}, tl.trans({values})" if self.b.part.wgmma else f"{values}, {weight}"
+
+    def _value_tile(self) -> ValueTile:
+        return ValueTile(self.b.part.rows, self.k_tiles[0][1], self.b.part.split_k, self.b.itemsize)
+
+    def _load_fragments(self, args: tuple[int, ...], window: list[tuple[int, int]]) -> None:
+        """Tiles of product inputs as mma operands, polled for where that is how programs synchronize."""
+        b, pointers, value_tile = self.b, [], self._value_tile()
+        for arg, tile in window:
+            start, length = self.k_tiles[tile]
+            k = f"{start} + tile_k"
+            edge = b.num_programs * b.part.units if b.st_async else b.width
+            if start + length > edge:
+                k = f"tl.minimum({k}, {edge - value_tile.per_load})"  # beyond it weights are 0
+            pointers.append(self._fragment_address(args[arg], k))
+        if b.st_async:
+            lines = spin_loads.plain_loads(len(pointers), value_tile, spin_loads.SHARED_LOAD)
+        elif b.clustered and not b.polls_sums:  # CLUSTER_BARRIER
+            lines = spin_loads.plain_loads(len(pointers), value_tile)
+        else:  # polls for several values would slow down the stores they wait for
+            lines = spin_loads.polling_loads(len(pointers), value_tile, probe=len(args) > 1)
+        name = f"load{len(args)}_{len(pointers)}_{value_tile.loads}"
+        b.functions[name] = spin_loads.load_function(
+            name, len(pointers), value_tile, lines, interpreted(), bool(b.st_async)
+        )
+        names = [f"h{arg}_{tile}" for arg, tile in window]
+        arguments = f"{', '.join(pointers)}, timeout_flag, max_spins, history.dtype.element_ty"
+        b.write(f"{', '.join(names)} = {name}({arguments})", 2)
+        for one in names:
+            operand = value_tile.operand(one)
+            b.write(f"{one} = {f'round_tf32({operand})' if b.tf32 else operand}", 2)
+
+    def _fragment_address(self, arg: int, unit: str) -> str:
+        """Of what each lane loads. Values of st_async are received where they are needed first."""
+        b = self.b
+        if not b.st_async:
+            return f"{self._input_address(arg)} + tile_row + ({unit})"
+        value = b.exchanged.index(arg)
+        if arg not in b.received:
+            b.received.add(arg)
+            b.write(f"inbox{value} = {b.st_async.receive_call(value, 'step')}", 2)
+        return f"inbox{value} + {b.st_async.offset('tile_row', unit)}"
+
+    def _plain_load(self, arg: int, start: int, length: int) -> str:
+        b = self.b
+        if b.num_programs == 1:
+            return f"tl.where(unit_mask, {b.broadcast(arg)}, 0.0).to(history.dtype.element_ty)"
+        address = self._input_address(arg)
+        if self.split_k > 1:
+            per_warp, row = length // self.split_k, "row[None, :, :]"
+            warp = f"tl.arange(0, {self.split_k})[:, None, None]"
+            k = f"({start} + {warp} * {per_warp} + tl.arange(0, {per_warp})[None, None, :])"
+        else:
+            row, k = "row", f"({start} + tl.arange(0, {length}))[None, :]"
+        edge = f", mask={k} < {b.width}, other=0.0" if start + length > b.width else ""
+        return f'tl.load({address} + {row} * history_r + {k}{edge}, cache_modifier=".cg")'
+
+    def _input_address(self, arg: int) -> str:
+        """Of a product input in `history`; a state was stored by the step before."""
+        index = self.b.published_node(arg)
+        self.b.polled[index] = None
+        return self.b.history_address(index, before=self.b.is_state(arg))
+
+    # after the dots
+
+    def _join_blocks(self, name: str, width: int) -> None:
+        """Accumulators of 16 + 8 units as one of 32, (warps, columns, rows), without moving data between threads."""
+        part, blocks = self.b.part, self._unit_blocks()
         first, size = blocks[-1]
         last = f"{name}_{first}"
-        while size < self.part.tile:
+        while size < part.padded_units:
             before = next((f"{name}_{one}" for one, count in blocks if count == size and f"{name}_{one}" != last), "")
             pair = f"{before}, {last}" if before else f"{last}, tl.zeros_like({last})"
             size *= 2
-            shape = f"({self.part.split}, {size * width}, {self.part.rows})"
+            shape = f"({part.split_k}, {size * width}, {part.rows})"
             last = before or last
-            self.write(f"{last} = tl.reshape(tl.permute(tl.join({pair}), (0, 3, 1, 2)), {shape})", 2)
+            self.b.write(f"{last} = tl.reshape(tl.permute(tl.join({pair}), (0, 3, 1, 2)), {shape})", 2)
 
-    def operands(self, heard: str, weight: str) -> str:
-        if self.laned:
-            return f"{weight}, {heard}"
-        return f"{weight}, tl.trans({heard})" if self.part.turned else f"{heard}, {weight}"
+    def _add_warps(self, name: str, columns: int) -> None:
+        """The sum of the warps' accumulators, pairwise, so that each unit ends up in one thread. tl.sum would leave a
+        copy in every warp, and all warps would repeat the rest of the step."""
+        b, split_k = self.b, self.split_k
+        b.write(f"{name} = tl.permute({name}, {'(2, 1, 0)' if b.fragment_loads else '(1, 2, 0)'})", 2)
+        while split_k > 1:
+            split_k //= 2
+            b.write(f"{name} = tl.reshape({name}, ({b.part.rows}, {columns}, {split_k}, 2))", 2)
+            b.write(f"{name}e, {name}o = tl.split({name})", 2)
+            b.write(f"{name} = {name}e + {name}o", 2)
+        b.write(f"{name} = tl.reshape({name}, ({b.part.rows}, {columns}))", 2)
 
-    def look(self, args: tuple[int, ...], window: list[tuple[int, int]]) -> None:
-        """Pieces of what others sent, as operands of products."""
-        asked, tile = [], self.tile()
-        for place, piece in window:
-            start, length = self.part.pieces(self.size)[piece]
-            k = f"{start} + inner"
-            edge = self.programs * self.part.units if self.post else self.width
-            if start + length > edge:
-                k = f"tl.minimum({k}, {edge - tile.each})"  # beyond, weights are 0
-            asked.append(self.whereabouts(args[place], k))
-        if self.post:
-            lines = taken(len(asked), tile, NEAR)
-        elif self.near and not self.mailed:
-            lines = taken(len(asked), tile)
-        else:
-            # several values are so much to ask for that those who write them would wait
-            lines = awaited(len(asked), tile, scouting=len(args) > 1)
-        name = f"hear{len(args)}_{len(asked)}_{tile.looks}"
-        self.functions[name] = function(name, len(asked), tile, lines, interpreted(), bool(self.post))
-        names = [f"h{place}_{piece}" for place, piece in window]
-        self.write(f"{', '.join(names)} = {name}({', '.join(asked)}, alarm, limit, history.dtype.element_ty)", 2)
-        for one in names:
-            heard = tile.operand(one)
-            self.write(f"{one} = {f'rounded({heard})' if self.rounding else heard}", 2)
-
-    def tile(self) -> Tile:
-        length = self.part.pieces(self.size)[0][1]
-        return Tile(self.part.rows, length, self.part.split, self.itemsize)
-
-    def heard(self, arg: int, start: int, length: int, split: int) -> str:
-        if self.programs == 1:
-            return f"tl.where(inside, {self.full(arg)}, 0.0).to(history.dtype.element_ty)"
-        place = self.sent(arg)
-        if split > 1:
-            each = length // split
-            row = "row[None, :, :]"
-            k = f"({start} + tl.arange(0, {split})[:, None, None] * {each} + tl.arange(0, {each})[None, None, :])"
-        else:
-            row, k = "row", f"({start} + tl.arange(0, {length}))[None, :]"
-        edge = f", mask={k} < {self.width}, other=0.0" if start + length > self.width else ""
-        return f'tl.load({place} + {row} * history_r + {k}{edge}, cache_modifier=".cg")'
-
-    def whereabouts(self, arg: int, unit: str) -> str:
-        """Of what a lane takes. What comes by post is waited for where it is needed first."""
-        if not self.post:
-            return f"{self.sent(arg)} + outer + ({unit})"
-        value = self.wanted.index(arg)
-        if arg not in self.received:
-            self.received.add(arg)
-            self.write(f"box{value} = {self.post.waiting(value, 'step')}", 2)
-        return f"box{value} + {self.post.within('outer', unit)}"
-
-    def sent(self, arg: int) -> str:
-        """Where what a product takes was stored: a state by the step before."""
-        index = self.source(arg)
-        self.awaited[index] = None
-        return self.place(index, before=self.of_state(arg))
-
-    def gather(self, name: str, split: int, columns: int) -> None:
-        """The sum of the warps' shares, by halves, after which one thread has each unit. After `tl.sum` a thread of
-        every warp would have it, and all of them would compute the same from there on."""
-        self.write(f"{name} = tl.permute({name}, {'(2, 1, 0)' if self.laned else '(1, 2, 0)'})", 2)
-        while split > 1:
-            split //= 2
-            self.write(f"{name} = tl.reshape({name}, ({self.part.rows}, {columns}, {split}, 2))", 2)
-            self.write(f"{name}e, {name}o = tl.split({name})", 2)
-            self.write(f"{name} = {name}e + {name}o", 2)
-        self.write(f"{name} = tl.reshape({name}, ({self.part.rows}, {columns}))", 2)
-
-    def take_apart(self, name: str, bundle: list[int]) -> None:
-        """The parts of a bundle, whose columns lie in turn: halves of halves."""
+    def _split_columns(self, name: str, bundle: list[int]) -> None:
+        """The products of a bundle from their interleaved columns, by halves."""
         if len(bundle) == 1:
-            self.write(f"v{bundle[0]} = apart({name})", 2)
+            self.b.write(f"v{bundle[0]} = opaque({name})", 2)
             return
-        shape = ", ".join(map(str, (self.part.rows, self.part.tile * len(bundle) // 2, 2)))
+        shape = ", ".join(map(str, (self.b.part.rows, self.b.part.padded_units * len(bundle) // 2, 2)))
         even, odd = f"{name}e", f"{name}o"
-        self.write(f"{even}, {odd} = tl.split(tl.reshape({name}, ({shape})))", 2)
-        self.take_apart(even, bundle[::2])
-        self.take_apart(odd, bundle[1::2])
+        self.b.write(f"{even}, {odd} = tl.split(tl.reshape({name}, ({shape})))", 2)
+        self._split_columns(even, bundle[::2])
+        self._split_columns(odd, bundle[1::2])
 
 
 def _by_part(numbers: dict[int, int]) -> str:
-    """A number for each part of a bundle; those in equal distances are written as a product."""
+    """Triton text: a number for each part of a bundle; an arithmetic progression is written as a product."""
     parts, values = list(numbers), list(numbers.values())
     step = (values[-1] - values[0]) // max(1, parts[-1] - parts[0])
     start = values[0] - parts[0] * step
@@ -233,6 +265,6 @@ def _by_part(numbers: dict[int, int]) -> str:
 
 
 def _bundles(group: list[int]) -> list[list[int]]:
-    """Parts that one matrix product makes together."""
+    """Products that one dot computes: a power of two each."""
     left = iter(group)
     return [[next(left) for _ in range(count)] for count in powers(len(group))]

@@ -1,111 +1,115 @@
-"""What backward needs of all steps at once: read from what forward stored, or computed from it by one kernel."""
+"""What forward saves for backward, and how backward gets the rest: from inputs, or by one recomputation kernel."""
 
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from elman.compiler.autodiff import Adjoint
-from elman.compiler.interpreter import together
-from elman.compiler.ir import ROW, UNITS, Node, Program, reached
-from elman.compiler.triton.recompute import Filling
+from elman.compiler.interpreter import group_matmuls
+from elman.compiler.ir import ROW, UNITS, Node, StepIR, dependencies
+from elman.compiler.triton.recompute import RecomputeKernel
 
-THERE = ("load", "state", "going")  # what needs not be stored for backward
+AVAILABLE = ("load", "state", "active")  # operations whose values backward has anyway
 
 
-class Look:
-    """What forward stored (ways, places, rows, slots, width), step by step, for one way."""
+class SavedHistory(NamedTuple):
+    """One direction of forward's `history`, (directions, nodes, rows, T + 1, padded H)."""
 
-    def __init__(self, step: Program, stored: tuple[int, ...], history: Tensor, way: int, batch: int, down: bool):
-        self.step, self.stored, self.history, self.way, self.batch, self.down = step, stored, history, way, batch, down
+    step: StepIR
+    stored: tuple[int, ...]
+    history: Tensor
+    direction: int
+    batch: int
+    reverse: bool
 
-    def at(self, index: int) -> Tensor:
-        """The value of a stored node at each step (batch, time, H)."""
-        return self._slots(index, index in self.step.carried and not self.down)
+    def node(self, index: int) -> Tensor:
+        """A stored node at each step, (B, T, H)."""
+        return self._slots(index, index in self.step.next_state and not self.reverse)
 
     def state(self, part: int) -> Tensor:
-        """A part of the state before each step."""
-        return self._slots(self.step.carried[part], self.down)
+        """A part of the state before each step, (B, T, H)."""
+        return self._slots(self.step.next_state[part], self.reverse)
 
     def _slots(self, index: int, first: int) -> Tensor:
         history = self.history
-        way, place, row, slot, _ = history.stride()
-        start = history.storage_offset() + self.way * way + self.stored.index(index) * place + first * slot
-        # what slices give, in one operation of four
+        direction, node, row, slot, _ = history.stride()
+        start = history.storage_offset() + self.direction * direction
+        start += self.stored.index(index) * node + first * slot
+        # history[direction, node, :B, first:first + T, :H] in one call
         return history.as_strided((self.batch, history.shape[3] - 1, self.step.size), (row, slot, 1), start)
 
 
-class Recall:
-    """What backward needs of a step: what forward has to store for it, and how the rest is found; all that is the same
-    in every call."""
+class SavePlan:
+    """Which nodes of a step forward saves, and which ones backward recomputes; the same for every call."""
 
-    def __init__(self, step: Program, adjoint: Adjoint):
-        self.step, self.kept = step, adjoint.kept
-        self.heard = together(step, adjoint.products)
-        self.kinds = step.kinds()
-        self.needed = tuple(dict.fromkeys((*self.kept, *(arg for args in self.heard for arg in args))))
-        self.remembered = self._remembered()
-        # sums of squares need their digits; elsewhere what the products have is what the gates saw
-        self.wide = torch.float32 if any(node.op == "total" for node in step.nodes) else None
-        there = [index for index in self.kept if index in self.remembered or step.nodes[index].op in THERE]
-        self.filled = tuple(index for index in self.kept if index not in there)
-        self._fillings: dict[int, Filling] = {}
+    def __init__(self, step: StepIR, adjoint: Adjoint):
+        self.step, self.kept = step, adjoint.saved
+        self.products = group_matmuls(step, adjoint.matmuls)
+        self.kinds = step.shapes()
+        self.needed = tuple(dict.fromkeys((*self.kept, *(arg for args in self.products for arg in args))))
+        self.saved = self._saved()
+        # variances lose too much in 16 bits; other cells get the precision that forward's products had
+        self.dtype = torch.float32 if any(node.op == "sum" for node in step.nodes) else None
+        present = [index for index in self.kept if index in self.saved or step.nodes[index].op in AVAILABLE]
+        self.recomputed = tuple(index for index in self.kept if index not in present)
+        self._kernels: dict[int, RecomputeKernel] = {}
 
-    def _remembered(self) -> tuple[int, ...]:
-        """What no kernel can find afterwards, one number for each unit: all of it, but for numbers that units share;
-        of these the products that they are made of."""
+    def _saved(self) -> tuple[int, ...]:
+        """All needed nodes with a value per unit, but for those with one number per row the products they come from."""
         nodes, kinds = self.step.nodes, self.kinds
-        shared = reached(nodes, [index for index in self.kept if kinds[index] == ROW])
-        products = [index for index in sorted(shared) if nodes[index].op == "product"]
-        own = [index for index in self.needed if kinds[index] == UNITS and nodes[index].op not in THERE]
-        return tuple(dict.fromkeys((*self.step.carried, *products, *own)))
+        of_rows = dependencies(nodes, [index for index in self.kept if kinds[index] == ROW])
+        products = [index for index in sorted(of_rows) if nodes[index].op == "matmul"]
+        own = [index for index in self.needed if kinds[index] == UNITS and nodes[index].op not in AVAILABLE]
+        return tuple(dict.fromkeys((*self.step.next_state, *products, *own)))
 
     @cached_property
-    def reads_drive(self) -> bool:
-        """Whether anything needed is found by what drove the step."""
-        known = [Node("known") if n in self.remembered else node for n, node in enumerate(self.step.nodes)]
-        return any(known[index].op == "load" for index in reached(known, self.needed))
+    def reads_inputs(self) -> bool:
+        """Whether backward needs the step inputs."""
+        nodes = [Node("saved") if n in self.saved else node for n, node in enumerate(self.step.nodes)]
+        return any(nodes[index].op == "load" for index in dependencies(nodes, self.needed))
 
-    def filling(self, itemsize: int) -> Filling:
-        """Of what was not stored."""
-        if itemsize not in self._fillings:
-            self._fillings[itemsize] = Filling(self.step, self.filled, self.remembered, itemsize)
-        return self._fillings[itemsize]
+    def recompute(self, itemsize: int) -> RecomputeKernel:
+        if itemsize not in self._kernels:
+            self._kernels[itemsize] = RecomputeKernel(self.step, self.recomputed, self.saved, itemsize)
+        return self._kernels[itemsize]
 
 
-class Values:
-    """Nodes of the step at all times, from what forward stored."""
+class StepValues:
+    """Nodes of the step at all time steps, in one direction, for backward."""
 
-    def __init__(self, recall: Recall, look: Look, drive: Tensor, weights: dict[str, Tensor], lengths: Tensor | None):
-        self.recall, self.step, self.look = recall, recall.step, look
+    def __init__(
+        self, plan: SavePlan, history: SavedHistory, drive: Tensor, weights: dict[str, Tensor], lengths: Tensor | None
+    ):
+        self.plan, self.step, self.history = plan, plan.step, history
         self.drive, self.weights, self.lengths = drive, weights, lengths
-        self.known: dict[int, Tensor] = {}  # (batch, time, H), or (batch, time, 1) where all units share a number
+        self.recomputed: dict[int, Tensor] = {}  # (B, T, H), or (B, T, 1) for one number per row
 
     def kept(self) -> list[Tensor]:
-        """What the adjoint loads: (batch, time, H), or (batch, time) where all units share a number."""
-        recall = self.recall
-        if recall.filled:
-            kind = recall.wide or self.look.history.dtype
-            filling = recall.filling(self.look.history.itemsize)
-            self.known = filling(self._value, self.weights, self.drive.shape[:2], kind)
-        found = [(self._value(index), recall.kinds[index]) for index in recall.kept]
+        """The adjoint's inputs: (B, T, H), or (B, T) for one number per row."""
+        plan, history = self.plan, self.history.history
+        if plan.recomputed:
+            dtype = plan.dtype or history.dtype
+            kernel = plan.recompute(history.itemsize)
+            self.recomputed = kernel(self._value, self.weights, self.drive.shape[:2], dtype)
+        found = [(self._value(index), plan.kinds[index]) for index in plan.kept]
         return [value if kind == UNITS else value.squeeze(-1) for value, kind in found]
 
-    def flat(self, index: int) -> Tensor:
-        """What a product took (batch · time, H), in its dtype."""
-        return self._value(index).reshape(-1, self.step.size).to(self.look.history.dtype)
+    def product_input(self, index: int) -> Tensor:
+        """(B · T, H), in the dtype of products."""
+        return self._value(index).reshape(-1, self.step.size).to(self.history.history.dtype)
 
     def _value(self, index: int) -> Tensor:
-        """What is known or was stored."""
         size, node = self.step.size, self.step.nodes[index]
-        if index in self.known:
-            return self.known[index]
+        if index in self.recomputed:
+            return self.recomputed[index]
         if node.op == "load":
             return self.drive[..., node.detail[1] * size : (node.detail[1] + 1) * size]
         if node.op == "state":
-            return self.look.state(node.detail[0])
-        if node.op == "going":
+            return self.history.state(node.detail[0])
+        if node.op == "active":
             assert self.lengths is not None
             time = torch.arange(self.drive.shape[1], device=self.drive.device)
             return (time < self.lengths.to(time.device).unsqueeze(1)).unsqueeze(-1)
-        return self.look.at(index)
+        return self.history.node(index)

@@ -1,77 +1,82 @@
-"""When the programs of a group must meet: values that other units need are sent, and taken after a meeting.
+"""The stages of one time step, and where thread blocks must exchange values.
 
-A step is a list of stages with a meeting between each two. What is sent comes first in a stage; all else is computed
-while the others are waited for. Products of the old state need no meeting inside the step, since the new state is sent
-when it is known and met for at the step's end: one round for an LSTM or a GRU that resets after its product, two for
-one that resets before.
+A product needs its input from all programs of a group; a total needs a partial sum from each. Both are published at the
+end of a stage and read in the next one, with an exchange between:
+
+    stage 0: critical ops -> publish -> overlapped ops (hide the latency) -> exchange -> stage 1: ...
+
+Products of the old state need no exchange inside the step: the new state is published as soon as it is known, and the
+exchange at the step's end covers it. So an LSTM, or a GRU that resets after its product, has one exchange per step, a
+GRU that resets before its product two, a layer-norm LSTM three.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from elman.compiler.ir import Program, reached
+from elman.compiler.ir import StepIR, dependencies
 
 
-def heard(program: Program) -> tuple[int, ...]:
-    """What products take, each once: values of the step, or states."""
-    return tuple(dict.fromkeys(arg for node in program.nodes if node.op == "product" for arg in node.args))
+def matmul_inputs(program: StepIR) -> tuple[int, ...]:
+    """Nodes that products read, without repetition: values of this step, or states."""
+    return tuple(dict.fromkeys(arg for node in program.nodes if node.op == "matmul" for arg in node.args))
 
 
 class Stage(NamedTuple):
-    first: tuple[int, ...]  # computed first, for the others' sake
-    sent: tuple[int, ...]  # stored where all see them
-    begun: tuple[int, ...]  # totals of which this program's share is stored
-    rest: tuple[int, ...]  # computed while the others are waited for
-    kept: tuple[int, ...]  # stored too, but nobody waits for them
-    meets: bool  # whether a meeting ends the stage
+    critical: tuple[int, ...]  # nodes computed first, because other programs wait for them
+    published: tuple[int, ...]  # nodes stored for the other programs
+    reductions: tuple[int, ...]  # totals whose partial sum is published
+    overlapped: tuple[int, ...]  # nodes computed while the exchange is under way
+    saved: tuple[int, ...]  # nodes stored for backward or as output; no program of this kernel waits for them
+    exchange: bool  # whether an exchange ends the stage
 
 
 class Schedule(NamedTuple):
     stages: tuple[Stage, ...]
-    stored: tuple[int, ...]  # all nodes that are stored; their order is that of the places
+    stored: tuple[int, ...]  # all stored nodes, in the order of their slots in `history`
 
     @property
-    def rounds(self) -> int:
-        return sum(stage.meets for stage in self.stages)
+    def exchanges(self) -> int:
+        """Per time step."""
+        return sum(stage.exchange for stage in self.stages)
 
 
-def schedule(program: Program, kept: Iterable[int] = (), alone: bool = False) -> Schedule:
-    """`kept` are nodes to be stored whether others need them or not. Alone, a program owns all units of its rows."""
+def schedule(program: StepIR, saved: Iterable[int] = (), single: bool = False) -> Schedule:
+    """`saved`: nodes to store in any case. `single`: one program has all units of its rows, so nothing is exchanged."""
     nodes = program.nodes
-    level: list[int] = []
-    inside: set[int] = set()  # heard within the step
-    from_state: set[int] = set()  # heard in the next step
+    level: list[int] = []  # of each node: how many exchanges of this step precede it
+    in_step: set[int] = set()  # published for a product of this step
+    next_step: set[int] = set()  # new states, published for a product of the next step
     for node in nodes:
-        if node.op == "product":
-            inside |= {arg for arg in node.args if nodes[arg].op != "state"}
-            from_state |= {program.carried[nodes[arg].detail[0]] for arg in node.args if nodes[arg].op == "state"}
-        level.append(max((level[arg] + _later(node.op, nodes[arg].op, alone) for arg in node.args), default=0))
-    wanted = list(dict.fromkeys([*kept, *(() if alone else sorted(inside | from_state))]))
-    live = reached(nodes, program.results())
+        if node.op == "matmul":
+            in_step |= {arg for arg in node.args if nodes[arg].op != "state"}
+            next_step |= {program.next_state[nodes[arg].detail[0]] for arg in node.args if nodes[arg].op == "state"}
+        level.append(max((level[arg] + _exchanges(node.op, nodes[arg].op, single) for arg in node.args), default=0))
+    stored = list(dict.fromkeys([*saved, *(() if single else sorted(in_step | next_step))]))
+    live = dependencies(nodes, program.results())
     last = max(level[index] for index in live)
     stages: list[Stage] = []
     known: set[int] = set()
     for number in range(last + 1):
         here = [index for index in sorted(live) if level[index] == number]
-        sent = [] if alone else [index for index in here if index in inside or index in from_state]
-        begun = [] if alone else [index for index in sorted(live) if _begins(program, index, level, number)]
-        urgent = reached(nodes, [*sent, *(nodes[index].args[0] for index in begun)])
-        first = [index for index in here if index in urgent]
-        known |= set(sent)
-        written = [index for index in here if index in wanted and index not in known]
-        rest = [index for index in here if index not in urgent]
-        meets = number < last or bool(sent)
-        stages.append(Stage(tuple(first), tuple(sent), tuple(begun), tuple(rest), tuple(written), meets))
-    return Schedule(tuple(stages), tuple(wanted))
+        published = [] if single else [index for index in here if index in in_step or index in next_step]
+        reductions = [] if single else [index for index in sorted(live) if _reduces(program, index, level, number)]
+        urgent = dependencies(nodes, [*published, *(nodes[index].args[0] for index in reductions)])
+        critical = [index for index in here if index in urgent]
+        known |= set(published)
+        only_saved = [index for index in here if index in stored and index not in known]
+        overlapped = [index for index in here if index not in urgent]
+        exchange = number < last or bool(published)
+        first = tuple(critical), tuple(published), tuple(reductions)
+        stages.append(Stage(*first, tuple(overlapped), tuple(only_saved), exchange))
+    return Schedule(tuple(stages), tuple(stored))
 
 
-def _later(op: str, of: str, alone: bool) -> int:
-    """Whether a meeting stands between a value and who takes it."""
-    if alone:
-        return 0
-    return int(op == "total" or (op == "product" and of != "state"))
+def _exchanges(op: str, source: str, single: bool) -> int:
+    """How many exchanges lie between a value and the operation that reads it."""
+    return 0 if single else int(op == "sum" or (op == "matmul" and source != "state"))
 
 
-def _begins(program: Program, index: int, level: list[int], number: int) -> bool:
+def _reduces(program: StepIR, index: int, level: list[int], number: int) -> bool:
+    """Whether a node is a total of values that stage `number` computes."""
     node = program.nodes[index]
-    return node.op == "total" and level[node.args[0]] == number
+    return node.op == "sum" and level[node.args[0]] == number

@@ -1,202 +1,221 @@
-"""How the programs of a group meet, as a kernel writes it, and totals, of which each program brings its share.
+"""What a kernel does to exchange values between the programs of a group: all-gather of values, all-reduce of totals.
 
-They meet at a counter, at the barrier of a cluster, or not at all where numbers are looked at until they are there.
+For each of the five ways (`Partition.sync`), where data goes and how the reader knows that it is complete:
+
+    sync              values of units                  partial sums of totals           complete when
+    counter           history, in global memory        partial_sums, in global memory   atomic counter = P * exchanges
+    sentinel          history                          - (needs one exchange per step)  no element is the sentinel
+    cluster_barrier   history                          exchange buffer, DSMEM           barrier.cluster.wait returns
+    cluster_sentinel  history                          exchange buffer, DSMEM           no element is the sentinel
+    st_async          st.async to inboxes, DSMEM       exchange buffer, DSMEM           mbarrier; sums: sentinel
+
+Order within a stage (emit.Emitter._stage): `send` and stores, `publish_partial_sums`, `arrive`, work that needs no
+exchange, `wait`; the next stage starts with `all_reduce`. `rank` is a program's number within its group, 0 to P - 1.
 """
 
-from elman.compiler.triton.cluster_exchange import Post
-from elman.compiler.triton.partition import SECTOR
+from elman.compiler.triton.builder import KernelBuilder
+from elman.compiler.triton.cluster_exchange import AsyncExchange
+from elman.compiler.triton.cost_model import SECTOR
 from elman.compiler.triton.schedule import Stage
-from elman.compiler.triton.spin_loads import bringing
-from elman.compiler.triton.triton_ops import interpreted
-from elman.compiler.triton.writer import KernelWriter
+from elman.compiler.triton.spin_loads import prefetch_function
 
 
-class Meeting(KernelWriter):
+class Sync:
+    def __init__(self, builder: KernelBuilder):
+        self.b = builder
+        self.barriers = 0  # written so far in the step, for the counter's target
+
     # before the loop
 
-    def find_place(self) -> None:
+    def write_program_ids(self) -> None:
         """Which rows and which units are this program's."""
-        if self.near:  # neighbours follow each other
-            self.write(f"group = tl.program_id(0) // {self.programs}")
-            self.write(f"slot = tl.program_id(0) % {self.programs}")
+        b = self.b
+        if b.clustered:  # programs of a cluster are consecutive
+            b.write(f"group = tl.program_id(0) // {b.num_programs}")
+            b.write(f"rank = tl.program_id(0) % {b.num_programs}")
         else:
-            self.write("group = tl.program_id(0)")
-            self.write("slot = tl.program_id(1)")
+            b.write("group = tl.program_id(0)")
+            b.write("rank = tl.program_id(1)")
 
-    def prepare_to_meet(self) -> None:
-        if self.near:
-            self.functions["neighbours"] = self.mailbox.functions()
-            self.write("mail = mailbox(slot)")
-            self.write(f"local = tl.arange(0, {self.part.rows})[:, None]")
-            lanes = 1 << (max(self.part.tile, self.programs) - 1).bit_length()
-            self.write(f"whom = tl.arange(0, {lanes})[None, :] + local * 0")
-            for stage, count in enumerate(self.mailbox.stages if self.mailed else ()):
-                for half in ("mail", f"mail + {self.mailbox.half}"):
-                    self.write(f"emptied{count}({self.mailbox.slot(stage, half, 'whom')}, whom)")
-            if self.post:
-                self.write(f"post = mail + {2 * self.mailbox.half}")
-                self.write(f"opened({self.post.barrier(0, '0')})")
-            self.write("arrive(slot)")  # nobody writes to one who has not begun
-            self.write("depart(slot)")
-        elif self.programs > 1:
-            self.write("counter = counters + group * 32")
-            self.write(f"shares = tl.num_programs(0) * {self.part.rows * self.programs}")
+    def set_up(self) -> None:
+        self._set_up_exchange()
+        self._set_up_history_prefetch()
+        self._set_up_input_prefetch()
+        b, exchange = self.b, self.b.st_async
+        if exchange:  # the states before the first step are exchange 0
+            b.write(f"column = tl.arange(0, {b.part.padded_units})[None, :] + local_row * 0")
+            b.write(f"offset = local_row * {exchange.row_bytes} + column * {b.itemsize}")
+            states = [arg for arg in b.exchanged if b.is_state(arg)]
+            self._send_blocks(exchange, [(arg, f"s{b.program.nodes[arg].detail[0]}", "0") for arg in states], 1)
 
-    def prepare_to_bring(self) -> None:
-        """Each thread has one of the places that others will look at."""
-        if self.bringing:
-            self.functions["bring"] = bringing()
-            each = min(self.part.tile, 32 * self.part.warps // self.part.rows)
-            self.write(f"own = slot * {self.part.units} + tl.arange(0, {each}) * {self.part.tile // each}")
-            self.write(f"own = row * history_r + tl.minimum(own, {self.width - 1})[None, :]")
+    def _set_up_exchange(self) -> None:
+        b = self.b
+        if b.clustered:
+            b.functions["exchange"] = b.exchange.functions()
+            b.write("exchange = exchange_base(rank)")
+            b.write(f"local_row = tl.arange(0, {b.part.rows})[:, None]")
+            lanes = 1 << (max(b.part.padded_units, b.num_programs) - 1).bit_length()
+            b.write(f"peer = tl.arange(0, {lanes})[None, :] + local_row * 0")
+            for stage, count in enumerate(b.exchange.stages if b.polls_sums else ()):
+                for half in ("exchange", f"exchange + {b.exchange.half_bytes}"):
+                    b.write(f"clear_sums{count}({b.exchange.address(stage, half, 'peer')}, peer)")
+            if b.st_async:
+                b.write(f"inbox = exchange + {2 * b.exchange.half_bytes}")
+                b.write(f"init_mbarriers({b.st_async.mbarrier(0, '0')})")
+            b.write("cluster_arrive(rank)")  # shared memory of a program that has not started may not be written
+            b.write("cluster_wait(rank)")
+        elif b.num_programs > 1:
+            b.write("counter = counters + group * 32")
+            b.write(f"sums_per_total = tl.num_programs(0) * {b.part.rows * b.num_programs}")
 
-    def prepare_to_bring_given(self) -> None:
-        """Where the numbers lie that this program is given, a place for each 32 bytes, and how far apart steps are:
-        some thread of all has them brought."""
-        if not self.brought:
+    def _set_up_history_prefetch(self) -> None:
+        """Addresses of the program's own units, one for each thread; other programs will poll them."""
+        b = self.b
+        if b.prefetches_history:
+            b.functions["prefetch"] = prefetch_function()
+            threads = min(b.part.padded_units, 32 * b.part.warps // b.part.rows)
+            units = f"tl.arange(0, {threads}) * {b.part.padded_units // threads}"
+            b.write(f"own = rank * {b.part.units} + {units}")
+            b.write(f"own = row * history_r + tl.minimum(own, {b.width - 1})[None, :]")
+
+    def _set_up_input_prefetch(self) -> None:
+        """Addresses of the program's step inputs, one per 32-byte sector, and their distance from step to step; each is
+        prefetched by one thread."""
+        b = self.b
+        if not b.prefetched_inputs:
             return
-        self.functions["bring"] = bringing()
-        sectors = max(1, self.part.tile * self.itemsize // SECTOR)
-        self.write("there = tl.minimum(rows, B - 1).to(tl.int64)[:, None, None]")
-        self.write(f"which = tl.arange(0, {1 << (len(self.brought) - 1).bit_length()})[None, :, None]")
-        self.write(f"along = slot * {self.part.units * self.itemsize} + tl.arange(0, {sectors}) * {SECTOR}")
-        self.write(f"along = tl.minimum(along, {(self.size - 1) * self.itemsize})[None, None, :]")
-        for place, number in enumerate(self.brought):
+        b.functions["prefetch"] = prefetch_function()
+        sectors = max(1, b.part.padded_units * b.itemsize // SECTOR)
+        inputs = 1 << (len(b.prefetched_inputs) - 1).bit_length()
+        b.write("input_row = tl.minimum(rows, B - 1).to(tl.int64)[:, None, None]")
+        b.write(f"which = tl.arange(0, {inputs})[None, :, None]")
+        b.write(f"along = rank * {b.part.units * b.itemsize} + tl.arange(0, {sectors}) * {SECTOR}")
+        b.write(f"along = tl.minimum(along, {(b.size - 1) * b.itemsize})[None, None, :]")
+        for place, number in enumerate(b.prefetched_inputs):
             load = f"load{number}"
-            self.write(f"wide = {load}.dtype.element_ty.primitive_bitwidth // 8")
-            start = f"{load}.to(tl.int64) + there * {load}_r * wide + along"
-            pace = f"tl.cast({load}_t, tl.int64) * wide"
-            for name, own in (("given", start), ("pace", pace)):
+            b.write(f"item_bytes = {load}.dtype.element_ty.primitive_bitwidth // 8")
+            start = f"{load}.to(tl.int64) + input_row * {load}_r * item_bytes + along"
+            step_bytes = f"tl.cast({load}_t, tl.int64) * item_bytes"
+            for name, own in (("input_address", start), ("step_bytes", step_bytes)):
                 chosen = f"tl.where(which < {place}, {name}, {own})" if place else f"{own} + which * 0"
-                self.write(f"{name} = {chosen}")
-
-    def bring_given(self) -> None:
-        """What is given two steps from here: whoever fetches it then would else wait for it before he can hear."""
-        if self.brought:
-            self.write(f"bring(given + {self.order.soon} * pace)", 2)
-
-    def prepare_to_send(self) -> None:
-        """Where each of a program's numbers lies in its block; and the states before the first step are sent."""
-        if self.post:
-            self.write(f"column = tl.arange(0, {self.part.tile})[None, :] + local * 0")
-            self.write(f"spot = local * {self.post.row} + column * {self.itemsize}")
-            states = {arg: f"s{self.program.nodes[arg].detail[0]}" for arg in self.wanted if self.of_state(arg)}
-            self.deliver(self.post, [(arg, state, "0") for arg, state in states.items()], 1)
+                b.write(f"{name} = {chosen}")
 
     # one step
 
+    def start_step(self) -> None:
+        """The halves of the exchange buffer for this step and the next one."""
+        self.barriers = 0
+        if self.b.clustered:
+            half = self.b.exchange.half_bytes
+            self.b.write(f"half = exchange + step % 2 * {half}", 2)
+            self.b.write(f"next_half = exchange + (step + 1) % 2 * {half}", 2)
+
+    def prefetch(self) -> None:
+        """Memory of the step after the next one into L2: a sequence's history and inputs do not fit there. Otherwise
+        polls of memory outside of L2, and loads of inputs, would delay a step by the latency of DRAM."""
+        b = self.b
+        if b.prefetches_history:
+            b.write(f"ahead = {b.order.after_next} - t", 2)
+            for index in (index for stage in b.schedule.stages for index in stage.published):
+                b.write(f"prefetch({b.history_address(index)} + ahead * history_t + own)", 2)
+        if b.prefetched_inputs:
+            b.write(f"prefetch(input_address + {b.order.after_next} * step_bytes)", 2)
+
     def send(self, stage: Stage) -> None:
-        letters = []
-        for arg in self.wanted if self.post else ():
-            if self.source(arg) in stage.sent:
-                # else some might still be at what was sent two steps ago
-                assert not self.of_state(arg) or arg in self.received
-                letters.append((arg, self.full(self.source(arg)), "(step + 1)" if self.of_state(arg) else "step"))
-        if self.post and letters:
-            self.deliver(self.post, letters, 2)
+        """The stage's values by st.async; a new state is the one before the next step."""
+        b, sends = self.b, []
+        for arg in b.exchanged if b.st_async else ():
+            if b.published_node(arg) in stage.published:
+                # else others might still read what was sent two steps ago
+                assert not b.is_state(arg) or arg in b.received
+                use = "(step + 1)" if b.is_state(arg) else "step"
+                sends.append((arg, b.broadcast(b.published_node(arg)), use))
+        if b.st_async and sends:
+            self._send_blocks(b.st_async, sends, 2)
 
-    def deliver(self, post: Post, letters: list[tuple[int, str, str]], depth: int) -> None:
-        """Values to all: what takes each, and which time it is sent. Units that only fill up are 0, as their weights
-        are: NaN would spread."""
-        for arg, value, time in letters:
-            clean = value if self.whole() else f"tl.where(inside, {value}, 0.0)"
-            place = f"{post.own(self.wanted.index(arg), time)} + spot"
-            self.write(f"laid({place}, column, {clean}.to(history.dtype.element_ty))", depth)
-            self.write(post.arming(self.wanted.index(arg), time), depth)
-        self.write("tl.debug_barrier()", depth)
-        for arg, _, time in letters:
-            self.write(post.sending(self.wanted.index(arg), time), depth)
-
-    def bring(self) -> None:
-        """What is sent two steps from here lies far away until then: there is more of it than the cache holds."""
-        if self.bringing:
-            self.write(f"soon = {self.order.soon} - t", 2)
-            for index in (index for stage in self.plan.stages for index in stage.sent):
-                self.write(f"bring({self.place(index)} + soon * history_t + own)", 2)
-
-    def choose_half(self) -> None:
-        if self.near:
-            self.write(f"half = mail + step % 2 * {self.mailbox.half}", 2)
-            self.write(f"other = mail + (step + 1) % 2 * {self.mailbox.half}", 2)
+    def _send_blocks(self, exchange: AsyncExchange, sends: list[tuple[int, str, str]], depth: int) -> None:
+        """(product input, value, use of its buffer) to all programs. Padding units become 0: NaN times 0 is NaN."""
+        b = self.b
+        for arg, value, use in sends:
+            padded = value if b.tiles_are_full() else f"tl.where(unit_mask, {value}, 0.0)"
+            address = f"{exchange.own_block(b.exchanged.index(arg), use)} + offset"
+            b.write(f"stage_block({address}, column, {padded}.to(history.dtype.element_ty))", depth)
+            b.write(exchange.expect_call(b.exchanged.index(arg), use), depth)
+        b.write("tl.debug_barrier()", depth)
+        for arg, _, use in sends:
+            b.write(exchange.send_call(b.exchanged.index(arg), use), depth)
 
     def arrive(self, stage: Stage) -> None:
-        if self.mailed:
-            if stage.begun:
-                self.write("half = passed(half)", 2)
-        elif stage.meets and self.near:
-            self.write("arrive(slot)", 2)
-        elif stage.meets and self.counting:
-            self.write("tl.debug_barrier()", 2)
-            self.write('tl.atomic_add(counter, 1, sem="release", scope="gpu")', 2)
+        """Tells the others that this program's values of the stage are stored."""
+        b = self.b
+        if b.polls_sums:
+            if stage.reductions:
+                b.write("half = ordered(half)", 2)  # keeps the loads of sums behind the code before
+        elif stage.exchange and b.clustered:
+            b.write("cluster_arrive(rank)", 2)
+        elif stage.exchange and b.uses_counter:
+            b.write("tl.debug_barrier()", 2)
+            b.write('tl.atomic_add(counter, 1, sem="release", scope="gpu")', 2)
 
-    def depart(self, stage: Stage) -> None:
-        if self.mailed:
+    def wait(self, stage: Stage) -> None:
+        """Until all programs of the group have arrived; where data is polled for, its loads wait instead."""
+        b = self.b
+        if not stage.exchange or b.polls_sums:
             return
-        if stage.meets and self.near:  # whoever reads a mailbox needs what comes out of the barrier
-            self.write("half = depart(half)", 2)
-        elif stage.meets and self.counting:
-            self.meetings += 1
-            target = f"{self.programs} * (step * {self.plan.rounds} + {self.meetings})"
-            self.write(f"limit = wait(counter, {target}, limit, alarm)", 2)
+        if b.clustered:  # a data dependency keeps loads from the buffer behind the barrier
+            b.write("half = cluster_wait(half)", 2)
+        elif b.uses_counter:
+            self.barriers += 1
+            target = f"{b.num_programs} * (step * {b.schedule.exchanges} + {self.barriers})"
+            b.write(f"max_spins = wait_counter(counter, {target}, max_spins, timeout_flag)", 2)
 
-    def part_from_neighbours(self) -> None:
-        """Whose letters may still be on their way, and whose letters to others too."""
-        if self.post:
-            for value, arg in enumerate(self.wanted):
-                if self.of_state(arg):
-                    self.write(self.post.waiting(value, "T"))
-            self.write("arrive(slot)")
-            self.write("depart(slot)")
-
-    def bring_shares(self, totals: tuple[int, ...]) -> None:
-        values = [self.full(self.program.nodes[index].args[0]) for index in totals]
-        found = self.summed([f"tl.where(inside, {value}, 0.0)" for value in values])
-        if not self.near:
-            for index, share in zip(totals, found, strict=True):
-                self.write(f"tl.store({self.share(index, 'slot')}, {share})", 2)
+    def publish_partial_sums(self, totals: tuple[int, ...]) -> None:
+        """This program's sums over its own units, for some totals."""
+        b = self.b
+        values = [b.broadcast(b.program.nodes[index].args[0]) for index in totals]
+        sums = b.sums_over_units([f"tl.where(unit_mask, {value}, 0.0)" for value in values])
+        if not b.clustered:
+            for index, own in zip(totals, sums, strict=True):
+                b.write(f"tl.store({self._partial_sum(index, 'rank')}, {own})", 2)
         elif totals:
-            count, stage = len(totals), self.stage_of(totals)
-            shares = ", ".join(f"{share} + whom * 0.0" for share in found)
-            self.write(f"tell{count}({self.mailbox.slot(stage, 'half', 'slot')} + whom * 0, whom, {shares})", 2)
-            if self.mailed:  # nobody writes there before he has heard of what follows
-                self.write(f"emptied{count}({self.mailbox.slot(stage, 'other', 'whom')}, whom)", 2)
+            count, stage = len(totals), self._reduction_stage(totals)
+            words = ", ".join(f"{own} + peer * 0.0" for own in sums)
+            b.write(f"send_sums{count}({b.exchange.address(stage, 'half', 'rank')} + peer * 0, peer, {words})", 2)
+            if b.polls_sums:  # the others write there only after they have received what this program sends later
+                b.write(f"clear_sums{count}({b.exchange.address(stage, 'next_half', 'peer')}, peer)", 2)
 
-    def add_shares(self, totals: tuple[int, ...]) -> None:
-        """What all programs found of some totals."""
-        if self.near:
+    def all_reduce(self, totals: tuple[int, ...]) -> None:
+        """The sum of all programs' partial sums, for some totals."""
+        b = self.b
+        if b.clustered:
             names = ", ".join(f"v{index}" for index in totals)
-            place = self.mailbox.slot(self.stage_of(totals), "half", "0")
-            self.write(f"{names} = told{len(totals)}({place}, alarm, limit)", 2)
+            address = b.exchange.address(self._reduction_stage(totals), "half", "0")
+            b.write(f"{names} = add_sums{len(totals)}({address}, timeout_flag, max_spins)", 2)
             return
-        self.write(f"others = tl.arange(0, {self.lanes})[None, :]", 2)
-        loaded = f'tl.load({{}}, mask=others < {self.programs}, other=0.0, cache_modifier=".cg")'
-        found = self.summed([loaded.format(self.share(index, "others")) for index in totals])
-        for index, whole in zip(totals, found, strict=True):
-            self.write(f"v{index} = {whole}", 2)
+        b.write(f"ranks = tl.arange(0, {1 << (b.num_programs - 1).bit_length()})[None, :]", 2)
+        load = f'tl.load({{}}, mask=ranks < {b.num_programs}, other=0.0, cache_modifier=".cg")'
+        sums = b.sums_over_units([load.format(self._partial_sum(index, "ranks")) for index in totals])
+        for index, total in zip(totals, sums, strict=True):
+            b.write(f"v{index} = {total}", 2)
 
-    @property
-    def lanes(self) -> int:
-        """As many as programs, or more: a power of two."""
-        return 1 << (self.programs - 1).bit_length()
+    def _reduction_stage(self, totals: tuple[int, ...]) -> int:
+        """Position among the stages that have totals."""
+        return [stage.reductions for stage in self.b.schedule.stages if stage.reductions].index(totals)
 
-    def stage_of(self, totals: tuple[int, ...]) -> int:
-        """Which of the stages that begin totals."""
-        return [stage.begun for stage in self.plan.stages if stage.begun].index(totals)
+    def _partial_sum(self, index: int, rank: str) -> str:
+        """Address in global memory (step, total, row, rank); each step has its own, so nothing is overwritten."""
+        number, b = self.b.totals.index(index), self.b
+        step = f"(t * {len(b.totals)} + {number}) * sums_per_total"
+        return f"partial_sums + {step} + rows[:, None] * {b.num_programs} + {rank}"
 
-    def share(self, index: int, program: str) -> str:
-        """Where a program's share of a total lies: a pointer that moves with time, and places that never do."""
-        number = self.totals.index(index)
-        return f"partials + (t * {len(self.totals)} + {number}) * shares + rows[:, None] * {self.programs} + {program}"
+    # after the loop
 
-    def summed(self, values: list[str]) -> list[str]:
-        """Sums along rows, made at the same time: the ways between lanes overlap."""
-        count = len(values)
-        if count < 2 or interpreted():
-            return [f"tl.sum({value}, 1)[:, None]" for value in values]
-        a, b = ([f"{side}{number}" for number in range(count)] for side in "ab")
-        pairs = ", ".join(f"{one} + {other}" for one, other in zip(a, b, strict=True))
-        head = f"\n@triton.jit\ndef added{count}({', '.join([*a, *b])}):\n"
-        self.functions[f"added{count}"] = f"{head}    return {pairs}\n"
-        found = [f"whole{number}" for number in range(count)]
-        self.write(f"{', '.join(found)} = tl.reduce(({', '.join(values)}), 1, added{count})", 2)
-        return [f"{one}[:, None]" for one in found]
+    def finish(self) -> None:
+        """No program may end while packets to or from it are under way."""
+        b = self.b
+        if b.st_async:
+            for value, arg in enumerate(b.exchanged):
+                if b.is_state(arg):
+                    b.write(b.st_async.receive_call(value, "T"))
+            b.write("cluster_arrive(rank)")
+            b.write("cluster_wait(rank)")

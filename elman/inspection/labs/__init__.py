@@ -10,6 +10,7 @@ from elman.inspection.labs import (
     noisy_reversal,
     one_vector,
     padding,
+    parallel_in_time,
     positions,
     remembering,
     selection,
@@ -30,6 +31,7 @@ _FILES = (
     padding,
     positions,
     selection,
+    parallel_in_time,
     decoding,
 )
 LABS: dict[str, Lab] = {file.LAB.name: file.LAB for file in _FILES}

@@ -1,11 +1,11 @@
-"""Attention: each query reads a weighted mean of values, with weights from how well their keys fit.
+"""Attention: each query returns a mean of values, weighted by the softmax of query-key scores.
 
-`attend` is the general form, for any mask; `attend_to_past` is the causal one, `attend_both_ways` sees all.
-They take torch's fused kernel where it can run, and the reference where somebody looks at the weights or the score is
-not a product. `explain` says which.
+`attend` takes any mask; `attend_to_past` is causal, `attend_both_ways` bidirectional. Torch's fused kernel
+(scaled_dot_product_attention) runs where it is supported; the reference runs where a recorder needs the weights or the
+score is additive. `explain` names the form.
 """
 
-from elman.ops.attention.causal import answers_at_once, attend_to_past
+from elman.ops.attention.causal import attend_to_past, may_read_values
 from elman.ops.attention.dispatch import attend, choose, explain
 from elman.ops.attention.reference import by_position
 from elman.ops.attention.scores import Score, ScoreKind
@@ -14,11 +14,11 @@ from elman.ops.attention.two_way import attend_both_ways
 __all__ = [
     "Score",
     "ScoreKind",
-    "answers_at_once",
     "attend",
     "attend_both_ways",
     "attend_to_past",
     "by_position",
     "choose",
     "explain",
+    "may_read_values",
 ]

@@ -1,4 +1,4 @@
-"""Which form of attention runs, and why; both give the same."""
+"""Dispatch of attention: torch's fused kernel or the reference, which compute the same."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -24,13 +24,13 @@ def attend(
     dropout: float = 0.0,
     reach: int = 0,
 ) -> Tensor:
-    """What each query reads: (batch, heads, time, size).
+    """Attention outputs (batch, heads, time, size).
 
     query (batch, heads, time, size); keys and values (batch, kv_heads, past, size), each shared by heads / kv_heads
-    heads; mask (batch or 1, heads or 1, time, past), true where a query may look: one that may look nowhere reads
-    zeros; bias of the same shape is added to the scores. `causal`, instead of a mask, where keys and queries have the
-    same positions. Taps `scores` and `weights` are (batch, time, heads, past), or with a `reach` only the last `reach`
-    positions up to the query's own: (batch, time, heads, reach).
+    heads (grouped-query attention); mask (batch or 1, heads or 1, time, past), true where a query attends; a fully
+    masked query returns zeros; `bias` of the mask's shape is added to the scores. `causal` replaces the mask where keys
+    and queries have the same positions. Taps `scores` and `weights` are (batch, time, heads, past), or with a `reach`
+    the last `reach` positions up to the query's own: (batch, time, heads, reach).
     """
     score = PLAIN[score] if isinstance(score, str) else score
     if choose(query, score).form == "vendor":
@@ -47,15 +47,15 @@ def attend(
 
 
 def choose(query: Tensor, score: Score) -> Choice:
-    """The form that runs, with the reason. `recurrence.using` asks for a form of this operation too."""
+    """The form that runs, with the reason; `recurrence.using` applies here too."""
     problem = _obstacle(query, score)
     wanted = asked()
     if wanted == "vendor" and problem:
         raise ConfigError(f"the vendor form of attention cannot run: {problem}")
     if wanted == "auto" and query.shape[2] == 1:
-        problem = problem or "for one position the plain products are as fast, and the same with a recorder"
+        problem = problem or "for one position plain matmuls are as fast, and equal with a recorder"
     if wanted == "reference" or problem:
-        return Choice("reference", problem or "scores and weights as tensors, as asked")
+        return Choice("reference", problem or "scores and weights as tensors, as requested")
     return Choice("vendor", "torch's fused attention")
 
 

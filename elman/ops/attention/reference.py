@@ -1,4 +1,4 @@
-"""The reference form: scores, softmax, weighted sum, each a tensor that can be looked at and changed."""
+"""The reference form of attention: scores, softmax and weighted sum as tensors, which taps can record and edit."""
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ def run(
     dropout: float,
     reach: int,
 ) -> Tensor:
-    """All in the layout (batch, heads, time or past, size); with a `reach`, taps show that many positions only."""
+    """Layout (batch, heads, time or past, size); with a `reach`, taps show only so many positions."""
     scores = score(query, keys)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if bias is not None:
@@ -28,23 +28,23 @@ def run(
         scores = scores.masked_fill(~mask, -torch.inf)
     weights = _tap("scores", scores, reach, -torch.inf).softmax(-1)
     if mask is not None:
-        weights = weights.masked_fill(~mask.any(-1, keepdim=True), 0)  # who sees nothing reads nothing
+        weights = weights.masked_fill(~mask.any(-1, keepdim=True), 0)  # a fully masked query returns zeros
     weights = F.dropout(_tap("weights", weights, reach, 0.0), dropout)
     return shared_product(weights.to(values.dtype), values)
 
 
 def to_band(square: Tensor, reach: int, fill: float) -> Tensor:
-    """From (time, past + time) to (time, reach): the last column is the position itself, the one before its
-    predecessor; positions before the first have the value `fill`."""
+    """The band of a matrix: (time, past + time) to (time, reach). The last column is the diagonal, the one before it
+    the previous position; positions before the first are `fill`."""
     time, slots = square.shape[-2:]
     square = F.pad(square, (reach - 1 + time - slots, 0), value=fill)
-    # one more number in each row moves each row by one against the last: diagonals become columns
+    # with one more element per row, each row is shifted by one against the last: diagonals become columns
     flat = F.pad(square.flatten(-2), (0, time))
     return flat.unflatten(-1, (time, reach + time))[..., :reach]
 
 
 def from_band(band: Tensor, slots: int, fill: float) -> Tensor:
-    """The inverse of `to_band`, with `fill` at all that is out of reach."""
+    """The inverse of `to_band`, with `fill` outside of the band."""
     time, reach = band.shape[-2:]
     whole = reach - 1 + time
     flat = F.pad(band, (0, time), value=fill).flatten(-2)[..., : time * whole]

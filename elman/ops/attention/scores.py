@@ -1,4 +1,4 @@
-"""How well a key fits a query: dot product, scaled, bilinear, or additive."""
+"""Attention scores of a query and a key: dot product, scaled dot product, bilinear, or additive."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ ScoreKind = Literal["dot", "scaled", "bilinear", "additive"]
 
 
 class Score(nn.Module):
-    """q·k, q·k/√size, q·W·k (Luong et al., 2015) or v·tanh(W q + U k) (Bahdanau et al., 2015), for each head."""
+    """q·k, q·k/√size, q·W·k (Luong et al., 2015) or v·tanh(W q + U k) (Bahdanau et al., 2015), per head."""
 
     def __init__(self, kind: ScoreKind, heads: int = 1, size: int = 1):
         super().__init__()
@@ -32,7 +32,7 @@ class Score(nn.Module):
         return shared_product(query, keys.transpose(-1, -2)) * scale
 
     def as_product(self, query: Tensor) -> tuple[Tensor, float]:
-        """The query and the factor with which a plain product gives the same scores; not for additive ones."""
+        """A query and a scale with which the plain dot product gives these scores; not for additive ones."""
         assert self.kind != "additive"
         if self.kind == "bilinear":
             query = query @ self.between
@@ -40,7 +40,7 @@ class Score(nn.Module):
 
 
 def shared_product(left: Tensor, right: Tensor) -> Tensor:
-    """A matrix product in which each of the fewer heads of `right` serves several of `left`, without being copied."""
+    """Grouped matmul: each head of `right` is shared by several of `left`, without a copy."""
     batch, heads, time, _ = left.shape
     groups = left.reshape(batch, right.shape[1], -1, left.shape[-1]) if heads != right.shape[1] else left
     return (groups @ right).view(batch, heads, time, right.shape[-1])

@@ -1,4 +1,4 @@
-"""Attention to both sides: each position looks at all real positions of its row, or at those within a window."""
+"""Bidirectional attention: each position attends to all real positions of its row, or to those within a window."""
 
 import torch
 from torch import Tensor
@@ -18,17 +18,17 @@ def attend_both_ways(
     slopes: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """What each position reads: (batch, heads, time, size).
+    """Attention outputs (batch, heads, time, size).
 
     query (batch, heads, time, size); keys and values (batch, kv_heads, time, size), of which the first `lengths`
-    (batch,) are real; a `reach` lets a position see those nearer than that on each side, itself included. `slopes`
-    (heads,) is what a step of distance takes from a score, to either side.
+    (batch,) are real; with a `reach`, a position attends to distances below it, itself included. `slopes` (heads,):
+    ALiBi, subtracted per step of distance to either side.
     """
     places = torch.arange(query.shape[2], device=query.device)
     distance = (places.unsqueeze(1) - places).abs()
     mask = (distance < reach).view(1, 1, *distance.shape) if 0 < reach < len(places) else None
     if lengths is not None:
-        real = places < lengths.to(query.device).clamp(min=1).view(-1, 1, 1, 1)  # softmax over nothing is not a number
-        mask = real if mask is None else mask & real | distance.eq(0)  # padding sees itself, if nothing else
+        real = places < lengths.to(query.device).clamp(min=1).view(-1, 1, 1, 1)  # softmax over an empty set is NaN
+        mask = real if mask is None else mask & real | distance.eq(0)  # padding attends to itself
     bias = None if slopes is None else -slopes.view(1, -1, 1, 1) * distance
     return attend(query, keys, values, mask, score, bias=bias, dropout=dropout)

@@ -1,9 +1,7 @@
-"""Layer norm (Ba et al., 2016), each vector brought to mean 0 and length 1:
+"""Layer norm (Ba et al., 2016): y = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias.
 
-    y = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias
-
-On a GPU one pass forward and one back; libraries take two or three passes back, and copies of gradients that do not lie
-row after row, as those of a recurrence's drive do not.
+The Triton kernel takes one pass forward and one backward. Libraries take two or three passes backward, and copy
+gradients with strided rows, such as those of a recurrence's drive.
 """
 
 import torch
@@ -21,27 +19,27 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Ten
 
 
 def _title(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> str:
-    return "Triton, a program for each vector"
+    return "Triton, one program per vector"
 
 
 FORMS = Forms(
     "layer norm",
     {
         "kernel": Form(kernel.run, kernel.obstacle, never, _title, "cuda"),
-        "reference": Form(reference, never, never, lambda *given: "torch's layer norm"),
+        "reference": Form(reference, never, never, lambda *args: "torch's layer norm"),
     },
 )
 choose, explain = FORMS.choose, FORMS.explain
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-    """Along the last axis; statistics in float32 at least."""
-    given = x, weight, bias, eps
-    return FORMS[FORMS.taken(*given)].run(*given)
+    """Over the last axis, with statistics in float32 at least."""
+    args = x, weight, bias, eps
+    return FORMS[FORMS.taken(*args)].run(*args)
 
 
 class LayerNorm(nn.LayerNorm):
-    """torch's, by the fastest form; its gradient has none of its own."""
+    """nn.LayerNorm by the fastest form. Double backward is not supported."""
 
     def forward(self, x: Tensor) -> Tensor:
         assert isinstance(self.weight, torch.Tensor)

@@ -1,4 +1,4 @@
-"""Layer norm in Triton: a program has one vector at a time."""
+"""Layer norm in Triton: a program normalises one row (of `size` elements) at a time."""
 
 import triton
 import triton.language as tl
@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def normalise(x, weight, bias, made, known, stride, rows, size, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One vector; mean and scale are kept."""
+    """Forward of one row; mean and 1 / standard deviation are saved in `known` (2, rows)."""
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
     there = lane < size
@@ -26,7 +26,7 @@ def normalise(x, weight, bias, made, known, stride, rows, size, eps, BLOCK: tl.c
 def differentiate(  # type: ignore[no-untyped-def]
     slopes, x, weight, known, made, sums, slopes_stride, x_stride, rows, size, BLOCK: tl.constexpr
 ):
-    """Every so many vectors; what they add to the gradients of weight and bias stays in registers till the end."""
+    """Backward of every n-th row; partial gradients of weight and bias stay in registers until the end."""
     part, parts = tl.program_id(0), tl.num_programs(0)
     lane = tl.arange(0, BLOCK)
     there = lane < size

@@ -1,4 +1,4 @@
-"""The linear recurrence h_t = decay_t · h_{t-1} + inputs_t: one definition, several forms, and who chooses."""
+"""Linear recurrence (scan): h_t = decay_t · h_{t-1} + inputs_t. Reference, faster forms and dispatch."""
 
 import torch
 from torch import Tensor
@@ -25,15 +25,15 @@ __all__ = [
 
 
 def unwatched(inputs: Tensor) -> str | None:
-    """Why no fast form can run: somebody wants to see every step."""
+    """Why no fast form can run: a recorder needs every step."""
     return "a recorder is listening" if taps.listening() else None
 
 
 FORMS = Forms(
     "the scan",
     {
-        "kernel": Form(kernel.run, kernel.obstacle, never, lambda inputs: "Triton, a lane for each channel", "cuda"),
-        "chunked": Form(chunked.run, unwatched, never, lambda inputs: "chunks side by side in torch"),
+        "kernel": Form(kernel.run, kernel.obstacle, never, lambda inputs: "Triton, one lane per channel", "cuda"),
+        "chunked": Form(chunked.run, unwatched, never, lambda inputs: "chunks in parallel, in torch"),
         "reference": Form(reference.run, never, never, lambda inputs: "the plain loop"),
     },
 )
@@ -43,18 +43,18 @@ choose, explain = FORMS.choose, FORMS.explain
 def linear_scan(
     decay: Tensor, inputs: Tensor, initial: Tensor, lengths: Lengths | None = None, *, reverse: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """All states (batch, time, ...) and each row's state after its last real position; rows of length 0 keep theirs.
+    """All states (batch, time, ...), and the state after each row's last real position (`initial` for length 0).
 
-    `inputs` is (batch, time, ...), `initial` (batch, ...), `decay` anything that broadcasts to `inputs`; all real or
-    complex, computed in float32 at least. In `reverse` each row is walked from its last real position to its first.
+    `inputs` is (batch, time, ...), `initial` (batch, ...), and `decay` broadcasts to `inputs`; real or complex. It is
+    computed in float32 at least. `reverse` scans from each row's last real position to its first.
     """
     wanted = inputs.shape[:1] + inputs.shape[2:]
-    if initial.shape != wanted:  # a kernel would read what lies behind it
+    if initial.shape != wanted:  # a kernel would read out of bounds
         raise ConfigError(
-            f"a scan over inputs of shape {tuple(inputs.shape)} begins with a state of {tuple(wanted)}, not "
+            f"a scan over inputs of shape {tuple(inputs.shape)} needs an initial state of shape {tuple(wanted)}, not "
             f"{tuple(initial.shape)}"
         )
-    if reverse and lengths is not None:  # what is not real comes first, and must leave the state as it is
+    if reverse and lengths is not None:  # padding comes first, and must not change the state
         real = torch.arange(inputs.shape[1], device=inputs.device) < lengths.to(inputs.device).unsqueeze(1)
         real = real.view(*real.shape, *[1] * (inputs.dim() - 2))
         decay, inputs = torch.where(real, decay, 1), torch.where(real, inputs, 0)

@@ -1,9 +1,8 @@
-"""The linear recurrence in torch, chunks of time side by side.
+"""The linear recurrence in torch, with chunks of time in parallel (a three-phase scan).
 
-A chunk's effect on the state is one pair: what it multiplies the state by and what it adds. It walks
-through all chunks side by side to find their pairs, then from chunk to chunk to find the state at which each begins,
-then through all chunks side by side again from there. Nothing is divided, so decays near 0 and 1 are both safe;
-each value is made by the definition's own multiplication and addition. The gradient is the same walk backwards.
+A chunk maps a state h to keep · h + added. Phase 1 computes (keep, added) of all chunks in parallel, step by step;
+phase 2 goes from chunk to chunk and computes the state before each; phase 3 computes all states of all chunks in
+parallel. Nothing is divided, so decays near 0 and 1 are both safe. The gradient is the same scan in reverse.
 """
 
 from math import isqrt
@@ -12,19 +11,19 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elman.ops.scan.reference import alike, last_state
+from elman.ops.scan.reference import last_state, promote
 from elman.shapes import Lengths
 
-CPU_STEPS = 65  # steps in a chunk; odd, since chunks a power of two apart push each other out of the cache
-CPU_NUMBERS = 2**14  # numbers in one operation: enough to hide the cost of its call, few enough to stay in cache
-CPU_CHUNKS = 4  # below so many chunks side by side, walking twice costs more than it saves
+CPU_STEPS = 65  # steps per chunk; odd, since chunks a power of two apart share cache sets
+CPU_ELEMENTS = 2**14  # per operation: enough to hide its call overhead, few enough for the cache
+CPU_MIN_CHUNKS = 4  # in parallel; below, computing everything twice costs more than it saves
 
 
 def run(
     decay: Tensor, inputs: Tensor, initial: Tensor, lengths: Lengths | None = None, reverse: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Equal to the reference in values and gradients; time and memory are linear in the length."""
-    decay, inputs, initial = alike(decay, inputs, initial)
+    """The reference's values and gradients; time and memory are linear in the length."""
+    decay, inputs, initial = promote(decay, inputs, initial)
     if reverse:
         history = _ChunkedScan.apply(decay.flip(1), inputs.flip(1), initial).flip(1)
     else:
@@ -63,11 +62,11 @@ class _ChunkedScan(torch.autograd.Function):
 
 
 def _pieces(like: Tensor) -> list[tuple[slice, int]]:
-    """Stretches of time with the number of chunks in each; all chunks of a stretch are equally long."""
-    time, numbers = like.shape[1], max(1, like[:, :1].numel())
+    """Pieces of time and the number of chunks in each; the chunks of a piece have equal length."""
+    time, elements = like.shape[1], max(1, like[:, :1].numel())
     if like.device.type == "cpu":
-        chunks = CPU_NUMBERS // numbers
-        steps = CPU_STEPS if chunks >= CPU_CHUNKS else time
+        chunks = CPU_ELEMENTS // elements
+        steps = CPU_STEPS if chunks >= CPU_MIN_CHUNKS else time
     else:
         steps = isqrt(time)
         chunks = time
@@ -81,7 +80,7 @@ def _pieces(like: Tensor) -> list[tuple[slice, int]]:
 
 
 def _walk(decay: Tensor, inputs: Tensor, history: Tensor, state: Tensor, chunks: int) -> tuple[Tensor, Tensor | None]:
-    """Fill `history` from `state` on; gives the last state, and the share of a state that each chunk keeps."""
+    """Fills `history` from `state` on; returns the last state, and the product of decays of each chunk."""
     keeps, news, states = (_side_by_side(whole, chunks) for whole in (decay, inputs, history))
     past, kept = state.unsqueeze(1), None
     if chunks > 1:
@@ -97,7 +96,7 @@ def _walk(decay: Tensor, inputs: Tensor, history: Tensor, state: Tensor, chunks:
 
 
 def _walk_back(decay: Tensor, given: Tensor, gradients: Tensor, future: Tensor, kept: Tensor | None) -> Tensor:
-    """Fill `gradients` (of the inputs) from `future`, the gradient that comes from the next step; gives its like."""
+    """Fills `gradients` (of the inputs) from that of the next step's state, `future`; returns that of `state`."""
     chunks = 1 if kept is None else kept.shape[1]
     keeps, givens, totals = (_side_by_side(whole, chunks)[::-1] for whole in (decay.conj(), given, gradients))
     later = future.unsqueeze(1)

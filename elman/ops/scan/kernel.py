@@ -1,7 +1,7 @@
-"""The linear recurrence on a GPU, and its gradient: what the kernel of `lookback.py` is given, and in what stretches.
+"""The linear recurrence on a GPU: launches the decoupled look-back kernel of `lookback.py`, with autograd.
 
-The gradient is the same walk the other way, where each state is multiplied by the decay of the step walked before
-(`late`), and the product of each state with what is `earlier` in time is stored as well.
+The gradient is the same scan in the opposite direction, with decays shifted by one step (`late`). It also stores the
+product of each gradient with the state before it (`earlier`): the gradient of the decay.
 """
 
 from importlib.util import find_spec
@@ -12,29 +12,29 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elman.ops import kernel_timeout, taps
-from elman.ops.scan.reference import common, last_state
+from elman.ops.scan.reference import common_dtype, last_state
 from elman.shapes import Lengths
 
-PASSED = 1_900_000  # numbers that a large GPU's memory moves while a state is passed on, with some to spare
-WIDEST = 32  # stretches of a window: more to add up, fewer times to wait
-LARGEST = 2**31  # numbers in a row that 32 bits can count
+LATENCY_ELEMENTS = 1_900_000  # elements that a large GPU's memory moves while a state is passed on, with a margin
+MAX_WINDOW = 32  # tiles per window: more effects to combine, fewer states to wait for
+MAX_ROW = 2**31  # elements of a row, for 32-bit indices
 
 
 class LaunchConfig(NamedTuple):
-    """How a walk is laid out; none of it changes the result."""
+    """Sizes of a launch; they do not change the result."""
 
-    block: int = 32  # channels of a program, at least 32 for each warp
-    steps: int = 64  # that it holds at once: all are on their way before the first is used
+    block: int = 32  # channels of a program, at least 32 per warp
+    steps: int = 64  # of a tile, all loaded before the first is used
     warps: int = 1
-    registers: int | None = None  # of a thread, at most: the fewer, the more programs are under way
+    registers: int | None = None  # per thread, at most: fewer registers mean higher occupancy
 
 
 PLAN = LaunchConfig(registers=152)
-BACK = LaunchConfig(block=128, steps=32, warps=4, registers=168)  # with products: a third number for each step
+BACK = LaunchConfig(block=128, steps=32, warps=4, registers=168)  # with products: a third element per step
 
 
 def obstacle(inputs: Tensor) -> str | None:
-    """Why kernels in Triton cannot run."""
+    """Why the Triton kernels cannot run."""
     if taps.listening():
         return "a recorder is listening"
     if inputs.device.type != "cuda":
@@ -42,9 +42,9 @@ def obstacle(inputs: Tensor) -> str | None:
     row = inputs.numel() // max(1, len(inputs))
     problems = {
         "the kernel needs triton, which is not installed": find_spec("triton") is None,
-        "the kernel knows real numbers only": inputs.is_complex(),
+        "the kernel does not support complex numbers": inputs.is_complex(),
         "the batch is empty": inputs.numel() == 0,
-        f"a row has {row} numbers, and the kernel counts to {LARGEST}": row >= LARGEST,
+        f"a row has {row} elements, more than the kernel's {MAX_ROW}": row >= MAX_ROW,
     }
     return next((problem for problem, here in problems.items() if here), None)
 
@@ -52,28 +52,28 @@ def obstacle(inputs: Tensor) -> str | None:
 def run(
     decay: Tensor, inputs: Tensor, initial: Tensor, lengths: Lengths | None = None, reverse: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Equal to the reference in values and gradients; narrow inputs are widened on the way, not in memory."""
+    """The reference's values and gradients; half-precision inputs are converted in registers, not in memory."""
     batch, time = inputs.shape[:2]
-    start = initial.to(common(decay, inputs, initial))
+    start = initial.to(common_dtype(decay, inputs, initial))
     flat = (
         decay.expand(inputs.shape).reshape(batch, time, -1),
         inputs.reshape(batch, time, -1),
         start.reshape(batch, -1),
     )
-    history, final = _Walk.apply(*flat, reverse)
+    history, final = _Scan.apply(*flat, reverse)
     history = history.view(inputs.shape)
     if lengths is None or reverse:
         return history, final.view(initial.shape)
     return history, last_state(history, start, lengths)
 
 
-class _Walk(torch.autograd.Function):
+class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx, decay, inputs, initial, reverse):  # type: ignore[no-untyped-def]
         history = torch.empty(inputs.shape, dtype=initial.dtype, device=inputs.device)
         final = walk(decay, inputs, initial, history, down=reverse)
         ctx.save_for_backward(decay, history, initial)
-        ctx.reverse, ctx.kind = reverse, inputs.dtype
+        ctx.reverse, ctx.dtype = reverse, inputs.dtype
         return history, final
 
     @staticmethod
@@ -81,7 +81,7 @@ class _Walk(torch.autograd.Function):
     def backward(ctx, for_history, for_final):  # type: ignore[no-untyped-def]
         decay, history, initial = ctx.saved_tensors
         first = -1 if ctx.reverse else 0
-        for_decay, for_inputs = None, torch.empty(history.shape, dtype=ctx.kind, device=history.device)
+        for_decay, for_inputs = None, torch.empty(history.shape, dtype=ctx.dtype, device=history.device)
         if ctx.needs_input_grad[0]:
             for_decay = torch.empty(history.shape, dtype=decay.dtype, device=history.device)
         given = decay, for_history, for_final, for_inputs
@@ -102,23 +102,23 @@ def walk(
     earlier: Tensor | None = None,
     products: Tensor | None = None,
 ) -> Tensor:
-    """Fills `states` (and `products`), all (batch, time, channels), from `start` on; gives the last state."""
+    """Fills `states` (and `products`), all (batch, time, channels), from `start` on; returns the last state."""
     from elman.ops.scan.lookback import ABSENT, HEAD, lookback
 
     plan = PLAN if products is None else BACK
-    # else several warps would look at the same word, and not all need find it there at the same time
+    # else several warps would poll the same word, and could see it at different times
     assert plan.warps == 1 or plan.block >= 32 * plan.warps
     batch, time, channels = states.shape
-    chains, stretches = batch * -(-channels // plan.block), -(-time // plan.steps)
+    chains, tiles = batch * -(-channels // plan.block), -(-time // plan.steps)
     moved = chains * plan.block * plan.steps * (3 if products is None else 5)
-    window = min(WIDEST, -(-PASSED // moved), stretches)
-    numbers = -(-stretches // window) + (2 * stretches if window > 1 else 0)
+    window = min(MAX_WINDOW, -(-LATENCY_ELEMENTS // moved), tiles)
+    slots = -(-tiles // window) + (2 * tiles if window > 1 else 0)
     ended, device = torch.empty_like(start, memory_format=torch.contiguous_format), start.device
     words = torch.int64 if start.dtype == torch.float64 else torch.int32
-    told = torch.full((HEAD.value + numbers * ended.numel(),), ABSENT.value, dtype=words, device=device)
+    mailbox = torch.full((HEAD.value + slots * ended.numel(),), ABSENT.value, dtype=words, device=device)
     kernel_timeout.check(device)
     with torch.cuda.device_of(inputs):
-        lookback[(chains * stretches,)](
+        lookback[(chains * tiles,)](
             decay,
             inputs,
             start.contiguous(),
@@ -126,7 +126,7 @@ def walk(
             earlier,
             products,
             ended,
-            told,
+            mailbox,
             kernel_timeout.of(device)[0],
             time,
             channels,

@@ -1,12 +1,16 @@
-"""The linear recurrence in Triton, in one pass: every number is read once and written once, however few channels.
+"""The linear recurrence in Triton as a single-pass scan with decoupled look-back (Merrill & Garland, 2016).
 
-A program takes the next stretch of `STEPS` steps of a block of channels: stretches in the order of time, so that those
-before it have been taken too. It finds the stretch's effect, then waits for the state before it and tells the state
-after it, all long before it has written its states; the stretches after it have loaded theirs meanwhile.
-Where chains of stretches are few, passing states on would take longer than memory. There a state is told only every
-`window` stretches; those between add up the effects of the ones before them.
+    h = keep · h + new is the effect of a step, and of a tile of `STEPS` steps; effects compose (`compose`)
 
-What is told is looked at until it is there: words that no result has stand where nothing was told yet.
+    tile 0 ──state──> tile 1 ──state──> tile 2 ...        window = 1: each tile publishes the state after it
+    tile 0 ..effect.. tile 1 ..effect.. tile 2 ──state──>  window = 3: effects inside a window, a state per window
+
+A program takes the next tile of a block of channels by a ticket, in the order of time, so that earlier tiles are
+already running. It loads its tile, computes the tile's effect, waits for the state before it, publishes the state
+after it, and only then writes its states. So every element is read and written once. With few chains of tiles the
+latency of passing states on would dominate; there, a larger window passes fewer states and composes more effects.
+
+Published values are polled in the mailbox, which is filled with a sentinel (a NaN pattern that no result has).
 """
 
 import triton
@@ -15,32 +19,32 @@ import triton.language as tl
 from elman.ops import sentinel
 
 ABSENT = tl.constexpr(sentinel.ABSENT)
-HEAD = tl.constexpr(32)  # words before what is told: a ticket, in a line of its own
-TOGETHER = tl.constexpr(8)  # effects that are asked for at once
+HEAD = tl.constexpr(32)  # words before the published values: the ticket, in a cache line of its own
+TOGETHER = tl.constexpr(8)  # effects polled at once
 
 
 @triton.jit
-def follow(keep, new, keep_later, new_later):  # type: ignore[no-untyped-def]
-    """The effect of one stretch of time and of a later one, as one."""
+def compose(keep, new, keep_later, new_later):  # type: ignore[no-untyped-def]
+    """The effect of an earlier, then a later piece of time (the scan's associative operator)."""
     return keep * keep_later, keep_later * new + new_later
 
 
 @triton.jit
-def tell(place, value, valid):  # type: ignore[no-untyped-def]
-    """Its bits, and another NaN for the one that means nothing."""
+def publish(place, value, valid):  # type: ignore[no-untyped-def]
+    """Stores the bits of a value; a NaN equal to the sentinel becomes another NaN."""
     kind: tl.constexpr = place.dtype.element_ty
     bits = value.to(kind, bitcast=True)
     tl.store(place, tl.where(bits == ABSENT, ABSENT - 1, bits), mask=valid)
 
 
 @triton.jit
-def hear(place, wanted, kind: tl.constexpr, alarm, limit):  # type: ignore[no-untyped-def]
-    """What was told there, once all that is wanted is; when patience ends, the alarm is set, and nobody waits."""
+def poll(place, wanted, kind: tl.constexpr, alarm, limit):  # type: ignore[no-untyped-def]
+    """Polls until all wanted values are published; after `limit` polls sets the timeout flag `alarm` and gives up."""
     words = tl.load(place, mask=wanted, other=0, volatile=True)
     looks = 0
     while (tl.max((words == ABSENT).to(tl.int32)) > 0) & (looks < limit):
         words = tl.load(place, mask=wanted, other=0, volatile=True)
-        # whether others gave up is asked now and then: all would ask the same word
+        # reads the flag rarely: all programs would load the same word
         given_up = tl.load(alarm, mask=looks % 256 == 255, other=0, volatile=True)
         looks = tl.where(given_up > 0, limit, looks + 1)
     tl.store(alarm, 1, mask=looks >= limit)
@@ -55,9 +59,9 @@ def final(values):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def take(told, time, channels, rows, BLOCK: tl.constexpr, STEPS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The next stretch, of how many, its row, and channels with their mask; tickets count channels first, time last."""
-    ticket = (tl.atomic_add(told, 1, sem="relaxed") + 1).to(tl.int32)
+def take(mailbox, time, channels, rows, BLOCK: tl.constexpr, STEPS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The next tile, the number of tiles, row, channels and mask. Tickets order channels first, time last."""
+    ticket = (tl.atomic_add(mailbox, 1, sem="relaxed") + 1).to(tl.int32)
     blocks = tl.cdiv(channels, BLOCK)
     channel = ticket % blocks * BLOCK + tl.arange(0, BLOCK)
     row = (ticket // blocks % rows).to(tl.int64)
@@ -76,7 +80,7 @@ def lookback(  # type: ignore[no-untyped-def]
     earlier,
     products,
     ended,
-    told,
+    mailbox,
     alarm,
     time,
     channels,
@@ -95,12 +99,12 @@ def lookback(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr,
     STEPS: tl.constexpr,
 ):
-    """Fills `states` (and `products`) and `ended`, the last state; `told` is all absent: a ticket, then what is told.
+    """Fills `states` (and `products`) and `ended`, the last state; `mailbox` is filled with the sentinel.
 
-    The compiler gives neighbouring channels to neighbouring lanes, and a lane holds all steps.
+    The compiler assigns adjacent channels to adjacent lanes; a lane holds all steps of its channel.
     """
-    stretch, stretches, row, channel, valid = take(told, time, channels, rows, BLOCK, STEPS)
-    w = (stretch * STEPS + tl.arange(0, STEPS))[:, None]
+    tile, tiles, row, channel, valid = take(mailbox, time, channels, rows, BLOCK, STEPS)
+    w = (tile * STEPS + tl.arange(0, STEPS))[:, None]
     t = time - 1 - w if DOWN else w
     back = -1 if DOWN else 1
     real = valid[None, :] & (w < time)
@@ -112,36 +116,36 @@ def lookback(  # type: ignore[no-untyped-def]
     if PRODUCTS:
         p_place = (t + back) * channels + channel[None, :]
         p = tl.load(earlier + whole + p_place, mask=real & (w + 1 < time), other=0.0).to(kind)
-    keep, new = tl.associative_scan((a, b), 0, follow)
+    keep, new = tl.associative_scan((a, b), 0, compose)
     share, added = final(keep), final(new)
 
-    # told: a state for every window, and where a window is more than one stretch, the effect of every stretch
+    # mailbox: ticket | a state per window | if window > 1, the effect (share, added) of every tile
     all_rows = rows.to(tl.int64) * channels
     own = row * channels + channel
-    states_told = told + HEAD + own
-    shares_told = states_told + tl.cdiv(stretches, window) * all_rows
-    added_told = shares_told + stretches * all_rows
-    tell(shares_told + stretch * all_rows, share, valid & (window > 1))
-    tell(added_told + stretch * all_rows, added, valid & (window > 1))
+    states_slot = mailbox + HEAD + own
+    shares_slot = states_slot + tl.cdiv(tiles, window) * all_rows
+    added_slot = shares_slot + tiles * all_rows
+    publish(shares_slot + tile * all_rows, share, valid & (window > 1))
+    publish(added_slot + tile * all_rows, added, valid & (window > 1))
     kept, gained = tl.full((BLOCK,), 1.0, kind), tl.zeros((BLOCK,), kind)
-    first = stretch // window * window
+    first = tile // window * window
     begin = first
-    while begin < stretch:
+    while begin < tile:
         before = (begin + tl.arange(0, TOGETHER))[:, None]
-        wanted = (before < stretch) & valid[None, :]
-        shares, _ = hear(shares_told[None, :] + before * all_rows, wanted, kind, alarm, limit)
-        gains, _ = hear(added_told[None, :] + before * all_rows, wanted, kind, alarm, limit)
-        shares, gains = tl.associative_scan((tl.where(wanted, shares, 1.0), gains), 0, follow)
-        kept, gained = follow(kept, gained, final(shares), final(gains))
+        wanted = (before < tile) & valid[None, :]
+        shares, _ = poll(shares_slot[None, :] + before * all_rows, wanted, kind, alarm, limit)
+        gains, _ = poll(added_slot[None, :] + before * all_rows, wanted, kind, alarm, limit)
+        shares, gains = tl.associative_scan((tl.where(wanted, shares, 1.0), gains), 0, compose)
+        kept, gained = compose(kept, gained, final(shares), final(gains))
         begin += TOGETHER
     state = tl.load(start + own, mask=valid & (first == 0), other=0.0)
-    at_window, looks = hear(states_told + (first // window - 1) * all_rows, valid & (first > 0), kind, alarm, limit)
+    at_window, looks = poll(states_slot + (first // window - 1) * all_rows, valid & (first > 0), kind, alarm, limit)
     state = kept * (state + at_window) + gained
     after = share * state + added
-    tell(states_told + first // window * all_rows, after, valid & (stretch + 1 == first + window))
-    tl.store(ended + own, after, mask=valid & (stretch + 1 == stretches))
+    publish(states_slot + first // window * all_rows, after, valid & (tile + 1 == first + window))
+    tl.store(ended + own, after, mask=valid & (tile + 1 == tiles))
 
-    # 0, which the compiler cannot know: else it would hold the places of all states in registers while it waits
+    # looks >> 31 is 0, unknown to the compiler: else it would keep all store addresses in registers while it polls
     t += looks >> 31
     history = keep * state[None, :] + new
     here = t * channels + channel[None, :]

@@ -1,4 +1,4 @@
-"""The linear recurrence by definition, one step after another: slow, and the judge of every faster form."""
+"""The linear recurrence by definition, a loop over time: the reference for every faster form."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from elman.shapes import Lengths
 def run(
     decay: Tensor, inputs: Tensor, initial: Tensor, lengths: Lengths | None = None, reverse: bool = False
 ) -> tuple[Tensor, Tensor]:
-    decay, inputs, initial = alike(decay, inputs, initial)
+    decay, inputs, initial = promote(decay, inputs, initial)
     state, history = initial, []
     steps = list(zip(decay.unbind(1), inputs.unbind(1), strict=True))
     for keep, new in reversed(steps) if reverse else steps:
@@ -20,26 +20,26 @@ def run(
 
 
 def last_state(history: Tensor, initial: Tensor, lengths: Lengths | None, reverse: bool = False) -> Tensor:
-    """Of each row, the state after its last real position; from right to left that is the first position."""
+    """The state after each row's last real position; in reverse, that at its first position."""
     if history.shape[1] == 0:
         return initial
     if lengths is None or reverse:
-        return history[:, 0 if reverse else -1].clone()  # a view would keep the whole history alive
+        return history[:, 0 if reverse else -1].clone()  # a view would keep the history in memory
     lengths = lengths.to(history.device)
     rows = torch.arange(len(history), device=history.device)
     last = history[rows, (lengths - 1).clamp(min=0)]
     return torch.where((lengths > 0).view(-1, *[1] * (last.dim() - 1)), last, initial)
 
 
-def alike(decay: Tensor, inputs: Tensor, initial: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One dtype, in float32 at least: bfloat16 would lose small updates to a large state."""
-    kind = common(decay, inputs, initial)
-    return decay.to(kind).expand(inputs.shape), inputs.to(kind), initial.to(kind)
+def promote(decay: Tensor, inputs: Tensor, initial: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """All in one dtype, float32 at least: bfloat16 would lose small updates of a large state."""
+    dtype = common_dtype(decay, inputs, initial)
+    return decay.to(dtype).expand(inputs.shape), inputs.to(dtype), initial.to(dtype)
 
 
-def common(*tensors: Tensor) -> torch.dtype:
-    """The dtype in which all of them are computed."""
-    kind = torch.float32
+def common_dtype(*tensors: Tensor) -> torch.dtype:
+    """The dtype of the computation: float32 at least."""
+    dtype = torch.float32
     for tensor in tensors:
-        kind = torch.promote_types(kind, tensor.dtype)
-    return kind
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype

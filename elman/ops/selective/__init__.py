@@ -1,9 +1,12 @@
-"""The selective scan (Gu & Dao, 2023): a diagonal state space whose step, write and read depend on the input.
+"""The selective scan of Mamba (Gu & Dao, 2023): a diagonal state space model whose Δ, B and C depend on the input.
 
     h_t = exp(Δ_t λ) · h_{t-1} + Δ_t x_t B_t,   y_t = (C_t · h_t + D x_t) · silu(gate_t)
 
-The states of all positions would take (time × channels × size) numbers several times over; so no fast form keeps them:
-the backward pass computes them again from those at which stretches of time began.
+    x, Δ, gate, y  (batch, time, channels)      B, C  (batch, time, size)      h  (batch, channels, size)
+    λ = `rate`, D = `skip`, B = `write`, C = `read`
+
+The states of all positions take time · channels · size elements, so no fast form saves them: backward recomputes them
+from checkpoints at the beginning of each piece of time.
 """
 
 from torch import Tensor
@@ -20,8 +23,8 @@ __all__ = ["FORMS", "Selection", "choose", "explain", "selective_scan"]
 FORMS = Forms(
     "the selective scan",
     {
-        "kernel": Form(kernel.run, obstacle, never, lambda x: "Triton, from step sizes to gated outputs", "cuda"),
-        "chunked": Form(chunked.run, unwatched, never, lambda x: "stretches of time in torch"),
+        "kernel": Form(kernel.run, obstacle, never, lambda x: "Triton, fused from step sizes to gated outputs", "cuda"),
+        "chunked": Form(chunked.run, unwatched, never, lambda x: "pieces of time in torch, with checkpoints"),
         "reference": Form(chunked.reference, never, never, lambda x: "the plain loop"),
     },
 )
@@ -30,15 +33,15 @@ choose, explain = FORMS.choose, FORMS.explain
 
 def selective_scan(
     x: Sequence,
-    chosen: Selection,
+    selection: Selection,
     rate: Tensor,
     initial: Tensor,
     skip: Tensor | None = None,
     gate: Sequence | None = None,
 ) -> tuple[Sequence, Tensor]:
-    """Outputs (batch, time, channels) and the last state (batch, channels, size); `rate` (λ) is (channels, size).
+    """Outputs (batch, time, channels) and the last state (batch, channels, size).
 
-    `skip` (channels,) lets the input through beside the state; `gate`, like x, says after SiLU what share is let out.
-    Step sizes are float32 at least; the rest may be narrow.
+    `rate` (λ) is (channels, size), `skip` (D) (channels,), `gate` is like x. Step sizes are float32 at least;
+    the others may be in half precision.
     """
-    return FORMS[choose(x).form].run(x, chosen, rate, initial, skip, gate)
+    return FORMS[choose(x).form].run(x, selection, rate, initial, skip, gate)

@@ -1,4 +1,4 @@
-"""The selective scan in torch, one stretch of time after the other; and its definition."""
+"""The selective scan in torch, one piece of time after another with gradient checkpointing; and its definition."""
 
 from typing import NamedTuple
 
@@ -10,12 +10,12 @@ from torch.utils.checkpoint import checkpoint
 from elman.ops.scan import linear_scan, linear_scan_reference
 from elman.shapes import Sequence
 
-CPU_STATES = 2**20  # numbers in the states of one stretch
+CPU_STATES = 2**20  # elements of the states of one piece
 GPU_STATES = 2**27
 
 
 class Selection(NamedTuple):
-    """What the input chooses at each step; step size 0 leaves the state as it is."""
+    """The input-dependent parameters; with step size 0 the state does not change."""
 
     delta: Tensor  # Δ (..., channels)
     write: Tensor  # B (..., size)
@@ -23,35 +23,35 @@ class Selection(NamedTuple):
 
 
 def reference(
-    x: Sequence, chosen: Selection, rate: Tensor, initial: Tensor, skip: Tensor | None, gate: Sequence | None
+    x: Sequence, selection: Selection, rate: Tensor, initial: Tensor, skip: Tensor | None, gate: Sequence | None
 ) -> tuple[Sequence, Tensor]:
-    """The definition, with every state kept."""
-    delta, write, read = chosen
+    """The definition, with all states in memory."""
+    delta, write, read = selection
     decay = (delta.unsqueeze(-1) * rate).exp()
     history, final = linear_scan_reference(decay, (delta * x).unsqueeze(-1) * write.unsqueeze(2), initial)
     return _out((history * read.unsqueeze(2)).sum(-1), x, skip, gate), final
 
 
 def run(
-    x: Sequence, chosen: Selection, rate: Tensor, initial: Tensor, skip: Tensor | None, gate: Sequence | None
+    x: Sequence, selection: Selection, rate: Tensor, initial: Tensor, skip: Tensor | None, gate: Sequence | None
 ) -> tuple[Sequence, Tensor]:
-    """Equal to the reference in values and gradients."""
-    most = CPU_STATES if x.device.type == "cpu" else GPU_STATES
-    steps = max(1, most // max(1, initial.numel()))
+    """The reference's values and gradients."""
+    max_states = CPU_STATES if x.device.type == "cpu" else GPU_STATES
+    steps = max(1, max_states // max(1, initial.numel()))
     outputs, state = [], initial
-    for piece, *parts in zip(*(part.split(steps, 1) for part in (x, *chosen)), strict=True):
+    for piece, *parts in zip(*(part.split(steps, 1) for part in (x, *selection)), strict=True):
         given = piece, Selection(*parts), rate, state
         if torch.is_grad_enabled() and x.shape[1] > steps:
-            y, state = checkpoint(_stretch, *given, use_reentrant=False, preserve_rng_state=False)
+            y, state = checkpoint(_piece, *given, use_reentrant=False, preserve_rng_state=False)
         else:
-            y, state = _stretch(*given)
+            y, state = _piece(*given)
         outputs.append(y)
     return _out(torch.cat(outputs, 1), x, skip, gate), state
 
 
-def _stretch(x: Sequence, chosen: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    delta, write, read = chosen
-    decay = (delta.unsqueeze(-1) * rate).exp_()  # in place: fresh memory costs more than the exponential
+def _piece(x: Sequence, selection: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    delta, write, read = selection
+    decay = (delta.unsqueeze(-1) * rate).exp_()  # in place: allocating memory costs more than the exponential
     history, state = linear_scan(decay, (delta * x).unsqueeze(-1) * write.unsqueeze(2), state)
     return (history @ read.unsqueeze(-1)).squeeze(-1), state
 

@@ -1,25 +1,29 @@
-"""The selective scan in Triton, from step sizes to gated outputs in one kernel, and its gradient in another.
+"""The selective scan in Triton: one kernel from step sizes to gated outputs, one for its gradient.
 
-A program walks step by step over one segment of time for a block of channels of one row. Its state is a tile (channels,
-size) of which few lanes share a channel, so that reading it takes few exchanges, and a step waits for the one before by
-a single multiplication: decays and inputs are ready. Stores come after `STEPS` steps, since no load passes a store.
-States are stored only where stretches of `STEPS` steps begin, and if a gradient is wanted, in `starts`
-(batch, stretches, channels, size). Where rows and channels are few, time is cut into segments: `fold` finds their
-effects side by side, and each program of the walk begins with those of the segments before its own.
+    time     |........|........|........|........|........|........|     tiles of STEPS steps
+             |<-------- segment 0 ----->|<------- segment 1 ------>|     a program: one segment, row, block of channels
+    starts   h0       h1       h2       h3       h4       h5             states saved for backward, one per tile
 
-`rate` is in powers of two: exp(Δ λ) = exp2(Δ · rate).
+    state of a program: (BLOCK channels, SIZE), few lanes per channel, so that the sum over SIZE takes few shuffles
+
+A program runs step by step over its segment; successive steps depend on each other by one multiply-add only, since
+decays and inputs are computed ahead. Stores follow after STEPS steps, because Triton does not move loads across stores.
+With few rows and channels, time is divided into segments: `fold` first computes the effect of all segments in parallel,
+and each program of `forward` or `backward` begins with the composed effects of the segments before its own.
+
+`rate` is in base 2: exp(Δ λ) = exp2(Δ · rate). With `DOWN`, `fold` folds the gradient, from the last step to the first.
 """
 
 import triton
 import triton.language as tl
 
 LN2 = tl.constexpr(0.6931471805599453)
-VARIED = ["time", "stretches", "segments", "batch"]  # one kernel serves all lengths
+VARIED = ["time", "tiles", "segments", "batch"]  # not specialised: one kernel for all lengths
 
 
 @triton.jit
 def place(segments, channels: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Row, segment, channels and numbers of the state with their masks: programs count channels first."""
+    """Row, segment, channels with mask, and state indices of this program; programs are ordered channels first."""
     blocks = tl.cdiv(channels, BLOCK)
     program = tl.program_id(0)
     channel = program % blocks * BLOCK + tl.arange(0, BLOCK)
@@ -29,7 +33,7 @@ def place(segments, channels: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.conste
 
 @triton.jit
 def fetch(pointers, mask, kind: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Zero where the mask is: a step of size zero after the end leaves the state as it is."""
+    """A masked load. Zero behind the end: a step of size 0 does not change the state."""
     return tl.load(pointers, mask=mask, other=0.0).to(kind)
 
 
@@ -48,7 +52,7 @@ def fold(  # type: ignore[no-untyped-def]
     ended,
     totals,
     time,
-    stretches,
+    tiles,
     segments,
     channels: tl.constexpr,
     gate_time: tl.constexpr,
@@ -58,8 +62,8 @@ def fold(  # type: ignore[no-untyped-def]
     STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Each segment's effect, on a state or, down the time axis, on its gradient: what it makes of nothing, in `ended`
-    (batch, segments, channels, size), and the sum of its step sizes, in `totals` (batch, segments, channels)."""
+    """The effect of each segment on a state, or if `DOWN` on its gradient: the result from a zero state, `ended`
+    (batch, segments, channels, size), and the sum of step sizes, `totals` (batch, segments, channels)."""
     row, segment, channel, valid, n = place(segments, channels, SIZE, BLOCK)
     slot = channel[:, None] * size + n[None, :]
     held = valid[:, None] & (n < size)[None, :]
@@ -67,15 +71,15 @@ def fold(  # type: ignore[no-untyped-def]
     kind: tl.constexpr = speed.dtype
     state = tl.zeros((BLOCK, SIZE), kind)
     total = tl.zeros((BLOCK,), kind)
-    each = tl.cdiv(stretches, segments)
+    each = tl.cdiv(tiles, segments)
     first = segment * each
-    last = min(first + each, stretches)
+    last = min(first + each, tiles)
     for count in range(first, last):
-        stretch = first + last - 1 - count if DOWN else count
-        now = row * time + stretch * STEPS
+        tile = first + last - 1 - count if DOWN else count
+        now = row * time + tile * STEPS
         here = now * channels + channel
         for i in tl.static_range(STEPS - 1 if DOWN else 0, -1 if DOWN else STEPS, -1 if DOWN else 1):
-            real = stretch * STEPS + i < time
+            real = tile * STEPS + i < time
             step = fetch(delta + here + i * channels, valid & real, kind)
             value = fetch(values + here + i * channels, valid & real, kind)
             vector = fetch(vectors + now * size + n + i * size, (n < size) & real, kind)
@@ -95,7 +99,7 @@ def fold(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def after(state, ended, totals, speed, slot, held, channel, valid, at, channels: tl.constexpr, size: tl.constexpr):  # type: ignore[no-untyped-def]
-    """What a whole segment, the one `at` this place, makes of a state."""
+    """The state after a whole segment (index `at`), by its effect."""
     total = tl.load(totals + at * channels + channel, mask=valid, other=0.0)
     return tl.exp2(total[:, None] * speed) * state + tl.load(ended + at * channels * size + slot, mask=held, other=0.0)
 
@@ -116,7 +120,7 @@ def forward(  # type: ignore[no-untyped-def]
     outputs,
     final,
     time,
-    stretches,
+    tiles,
     segments,
     channels: tl.constexpr,
     gate_time: tl.constexpr,
@@ -136,16 +140,16 @@ def forward(  # type: ignore[no-untyped-def]
         state = after(state, ended, totals, speed, slot, held, channel, valid, at, channels, size)
     if skip is not None:
         through = tl.load(skip + channel, mask=valid, other=0.0).to(kind)
-    each = tl.cdiv(stretches, segments)
-    for stretch in range(segment * each, min(segment * each + each, stretches)):
+    each = tl.cdiv(tiles, segments)
+    for tile in range(segment * each, min(segment * each + each, tiles)):
         if starts is not None:
-            tl.store(starts + (row * stretches + stretch) * channels * size + slot, state, mask=held)
-        now = row * time + stretch * STEPS
+            tl.store(starts + (row * tiles + tile) * channels * size + slot, state, mask=held)
+        now = row * time + tile * STEPS
         here = now * channels + channel
         chosen = now * size + n
         found = ()
         for i in tl.static_range(STEPS):
-            real = stretch * STEPS + i < time
+            real = tile * STEPS + i < time
             step = fetch(delta + here + i * channels, valid & real, kind)
             u = fetch(x + here + i * channels, valid & real, kind)
             entry = fetch(write + chosen + i * size, (n < size) & real, kind)
@@ -159,7 +163,7 @@ def forward(  # type: ignore[no-untyped-def]
                 y *= opened * sigmoid(opened)
             found = found + (y,)  # type: ignore[assignment]  # noqa: RUF005
         for i in tl.static_range(STEPS):
-            tl.store(outputs + here + i * channels, found[i], mask=valid & (stretch * STEPS + i < time))
+            tl.store(outputs + here + i * channels, found[i], mask=valid & (tile * STEPS + i < time))
     if segment == segments - 1:
         tl.store(final + row * channels * size + slot, state, mask=held)
 
@@ -187,7 +191,7 @@ def backward(  # type: ignore[no-untyped-def]  # noqa: PLR0915
     for_gate,
     for_initial,
     time,
-    stretches,
+    tiles,
     segments,
     batch,
     channels: tl.constexpr,
@@ -197,8 +201,10 @@ def backward(  # type: ignore[no-untyped-def]  # noqa: PLR0915
     STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """`for_rate` (batch, segments, channels, size) and `for_skip` (batch, segments, channels) are of one segment alone,
-    `for_write` and `for_read` (blocks, batch, time, size) of the channels alone: to be summed afterwards."""
+    """Recomputes the states of each tile from `starts`, then runs backwards over it.
+
+    Partial gradients, summed afterwards: `for_rate` (batch, segments, channels, size) and `for_skip` (batch, segments,
+    channels) per segment; `for_write` and `for_read` (blocks, batch, time, size) per block of channels."""
     row, segment, channel, valid, n = place(segments, channels, SIZE, BLOCK)
     slot = channel[:, None] * size + n[None, :]
     held = valid[:, None] & (n < size)[None, :]
@@ -213,28 +219,28 @@ def backward(  # type: ignore[no-untyped-def]  # noqa: PLR0915
     skipped = tl.zeros((BLOCK,), kind)
     rated = tl.zeros((BLOCK, SIZE), kind)
     part = (tl.program_id(0) % tl.cdiv(channels, BLOCK)).to(tl.int64) * batch + row
-    each = tl.cdiv(stretches, segments)
+    each = tl.cdiv(tiles, segments)
     first = segment * each
-    last = min(first + each, stretches)
+    last = min(first + each, tiles)
     for count in range(first, last):
-        stretch = first + last - 1 - count
-        state = tl.load(starts + (row * stretches + stretch) * channels * size + slot, mask=held, other=0.0)
-        now = row * time + stretch * STEPS
+        tile = first + last - 1 - count
+        state = tl.load(starts + (row * tiles + tile) * channels * size + slot, mask=held, other=0.0)
+        now = row * time + tile * STEPS
         here = now * channels + channel
         chosen = now * size + n
         kept = ()
         for i in tl.static_range(STEPS):
-            real = stretch * STEPS + i < time
+            real = tile * STEPS + i < time
             step = fetch(delta + here + i * channels, valid & real, kind)
             u = fetch(x + here + i * channels, valid & real, kind)
             entry = fetch(write + chosen + i * size, (n < size) & real, kind)
             stayed = tl.exp2(step[:, None] * speed) * state
             state = stayed + (step * u)[:, None] * entry[None, :]
             kept = kept + (stayed,)  # type: ignore[assignment]  # noqa: RUF005
-        tl.debug_barrier()  # else all that was loaded and every decay would be kept in registers
+        tl.debug_barrier()  # else all loads and decays would be kept in registers until the second loop
         found = ()
         for i in tl.static_range(STEPS - 1, -1, -1):
-            real = stretch * STEPS + i < time
+            real = tile * STEPS + i < time
             step = fetch(delta + here + i * channels, valid & real, kind)
             u = fetch(x + here + i * channels, valid & real, kind)
             given = fetch(for_outputs + here + i * channels, valid & real, kind)
@@ -265,12 +271,12 @@ def backward(  # type: ignore[no-untyped-def]  # noqa: PLR0915
             for_reading = tl.sum(history * given[:, None], 0)
             found = ((for_u, for_step, gated, for_entry, for_reading),) + found  # type: ignore[assignment]  # noqa: RUF005
         for i in tl.static_range(STEPS):
-            real = stretch * STEPS + i < time
+            real = tile * STEPS + i < time
             tl.store(for_x + here + i * channels, found[i][0], mask=valid & real)
             tl.store(for_delta + here + i * channels, found[i][1], mask=valid & real)
             if gate is not None:
                 tl.store(for_gate + here + i * channels, found[i][2], mask=valid & real)
-            mine = (part * time + stretch * STEPS) * size + n + i * size
+            mine = (part * time + tile * STEPS) * size + n + i * size
             tl.store(for_write + mine, found[i][3], mask=(n < size) & real)
             tl.store(for_read + mine, found[i][4], mask=(n < size) & real)
     own = row * segments + segment

@@ -1,8 +1,8 @@
-"""The short convolution of state spaces: every channel by itself, over its last few inputs.
+"""Short depthwise convolution of state space layers: each channel over its last `kernel_size` inputs.
 
     y_t = bias + Σ_k weight_k · seen_{t+k},   k < kernel_size
 
-Libraries have it as a convolution with as many groups as channels, for which they want time last and are slow.
+Libraries compute it as a grouped convolution, which needs time as the last axis and is slow.
 """
 
 from torch import Tensor
@@ -19,7 +19,7 @@ FORMS = Forms(
     "the short convolution",
     {
         "kernel": Form(kernel.run, obstacle, never, lambda seen: "Triton, all taps in one pass", "cuda"),
-        "shifted": Form(shifted.run, unwatched, never, lambda seen: "shifted products in torch"),
+        "shifted": Form(shifted.run, unwatched, never, lambda seen: "shifted multiply-adds in torch"),
         "reference": Form(shifted.reference, never, never, lambda seen: "torch's convolution"),
     },
 )
@@ -27,8 +27,8 @@ choose, explain = FORMS.choose, FORMS.explain
 
 
 def short_convolution(seen: Tensor, weight: Tensor, bias: Tensor | None) -> Sequence:
-    """(batch, time, channels) from the inputs with those before them, `seen` (batch, kernel_size - 1 + time, channels).
+    """Outputs (batch, time, channels) of `seen` (batch, kernel_size - 1 + time, channels), earlier inputs first.
 
-    `weight` (channels, 1, kernel_size) is that of an nn.Conv1d; sums are made in float32 at least.
+    `weight` (channels, 1, kernel_size) is that of an nn.Conv1d; accumulated in float32 at least.
     """
     return FORMS[FORMS.taken(seen)].run(seen, weight, bias)

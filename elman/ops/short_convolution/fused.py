@@ -1,4 +1,4 @@
-"""The short convolution in Triton: a program makes a tile of time and channels, all taps in one pass."""
+"""The short convolution in Triton: a program computes a tile (time, channels), all taps in one pass."""
 
 import triton
 import triton.language as tl
@@ -19,7 +19,7 @@ def convolve(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr,
     KIND: tl.constexpr,
 ):
-    """Each output from inputs at and after its place; or, for the gradient, `BACK` to those at and before it."""
+    """Correlation of each position with those at and after it; with `BACK` (the input gradient), at and before it."""
     tiles = tl.cdiv(made_time, STEPS)
     row = (tl.program_id(0) // tiles).to(tl.int64)
     t = tl.program_id(0) % tiles * STEPS + tl.arange(0, STEPS)
@@ -50,7 +50,7 @@ def correlate(  # type: ignore[no-untyped-def]
     STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The gradient of each tap and of the bias, in `sums` (parts, taps + 1, channels), each of some tiles of time."""
+    """Partial gradients of taps and bias, `sums` (parts, taps + 1, channels), each of some tiles of time."""
     kind: tl.constexpr = sums.dtype.element_ty
     channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     valid = channel < channels

@@ -1,4 +1,4 @@
-"""The short convolution on a GPU: what the kernels of `fused.py` are given."""
+"""The short convolution on a GPU: launches the kernels of `fused.py`, with autograd."""
 
 from typing import NamedTuple
 
@@ -6,24 +6,24 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elman.ops.scan.reference import common
+from elman.ops.scan.reference import common_dtype
 from elman.shapes import Sequence
 
 
 class LaunchConfig(NamedTuple):
-    """How tiles are laid out; none of it changes the result but the order of sums."""
+    """Sizes of a launch; they change nothing but the order of summation."""
 
     steps: int = 16
     block: int = 128  # channels of a program
     warps: int = 4
-    parts: int = 64  # of all tiles of time, in each of which a program finds its share of the weights' gradient
+    parts: int = 64  # programs along time for the weights' gradient, each with a partial sum
 
 
 PLAN = LaunchConfig()
 
 
 def run(seen: Tensor, weight: Tensor, bias: Tensor | None) -> Sequence:
-    """Equal to the reference in values and gradients."""
+    """The reference's values and gradients."""
     return _Fused.apply(seen.contiguous(), weight, bias)
 
 
@@ -31,7 +31,7 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx, seen, weight, bias):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(seen, weight)
-        ctx.bias_kind = None if bias is None else bias.dtype
+        ctx.bias_dtype = None if bias is None else bias.dtype
         return _convolve(seen, weight, bias, seen.shape[1] - weight.shape[2] + 1)
 
     @staticmethod
@@ -43,7 +43,8 @@ class _Fused(torch.autograd.Function):
         given, plan, taps = given.contiguous(), PLAN, weight.shape[2]
         batch, time, channels = given.shape
         tiles = batch * -(-time // plan.steps)
-        sums = torch.empty(min(plan.parts, tiles), taps + 1, channels, dtype=common(seen, weight), device=seen.device)
+        shape = min(plan.parts, tiles), taps + 1, channels
+        sums = torch.empty(shape, dtype=common_dtype(seen, weight), device=seen.device)
         with torch.cuda.device_of(seen):
             fused.correlate[len(sums), -(-channels // plan.block)](
                 seen, given, sums, batch, time, channels, taps, plan.steps, plan.block, num_warps=plan.warps
@@ -51,7 +52,7 @@ class _Fused(torch.autograd.Function):
         *for_taps, for_bias = sums.sum(0)
         for_weight = torch.stack(for_taps, 1).unsqueeze(1).to(weight.dtype)
         for_seen = _convolve(given, weight, None, seen.shape[1], back=True)
-        return for_seen, for_weight, None if ctx.bias_kind is None else for_bias.to(ctx.bias_kind)
+        return for_seen, for_weight, None if ctx.bias_dtype is None else for_bias.to(ctx.bias_dtype)
 
 
 def _convolve(given: Tensor, weight: Tensor, bias: Tensor | None, time: int, back: bool = False) -> Tensor:
@@ -74,7 +75,7 @@ def _convolve(given: Tensor, weight: Tensor, bias: Tensor | None, time: int, bac
             BACK=back,
             STEPS=plan.steps,
             BLOCK=plan.block,
-            KIND=tl.float64 if common(given, weight) == torch.float64 else tl.float32,
+            KIND=tl.float64 if common_dtype(given, weight) == torch.float64 else tl.float32,
             num_warps=plan.warps,
         )
     return made

@@ -1,6 +1,6 @@
-"""Where a number lies: buffers of a generated program, and tensors as views of them.
+"""Buffers of a generated program, and tensors as strided views of them.
 
-The layout of a view is that of a tensor on torch's meta device, so every view operation of torch is known at once.
+The layout of a view is a tensor on torch's meta device, so every view operation of torch is supported at once.
 """
 
 from typing import NamedTuple
@@ -8,34 +8,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elman.compiler.errors import CannotCompile
-
-C_TYPES = {
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.int64: "int64_t",
-    torch.int32: "int32_t",
-    torch.uint8: "uint8_t",
-    torch.bool: "bool",
-    torch.complex64: "complex",
-}
+from elman.compiler.cpu.c_source import c_type
 
 
 class Buffer(NamedTuple):
     name: str
-    kind: str  # which pointer of the program it belongs to: weights, given, state or scratch
-    size: int  # numbers
+    memory: str  # which pointer of the program it belongs to: weights, given, state or scratch
+    size: int  # elements
     dtype: torch.dtype
 
 
 class Value(NamedTuple):
-    """A tensor of the program: a buffer, and how the tensor lies in it."""
+    """A tensor of the program: a buffer, and the shape, strides and offset of the tensor in it."""
 
     buffer: Buffer
     layout: Tensor
 
     @classmethod
-    def whole(cls, buffer: Buffer, shape: tuple[int, ...] | torch.Size) -> "Value":
+    def contiguous(cls, buffer: Buffer, shape: tuple[int, ...] | torch.Size) -> "Value":
         return cls(buffer, torch.empty(shape, dtype=buffer.dtype, device="meta"))
 
     @property
@@ -55,32 +45,26 @@ class Value(NamedTuple):
         return self._replace(layout=self.layout.expand(shape))
 
     def pointer(self) -> str:
-        """C: where its first number lies."""
+        """C: the address of its first element."""
         return f"(({c_type(self.dtype)}*){self.buffer.name} + {self.layout.storage_offset()})"
 
-    def element(self, variables: list[str]) -> str:
-        """C: the number at these indices, one for each axis."""
+    def element(self, indices: list[str]) -> str:
+        """C: the element at these indices, one for each axis."""
         terms = [
-            variable if stride == 1 else f"{variable} * {stride}"
-            for variable, stride in zip(variables, self.layout.stride(), strict=True)
-            if variable != "0" and stride
+            index if stride == 1 else f"{index} * {stride}"
+            for index, stride in zip(indices, self.layout.stride(), strict=True)
+            if index != "0" and stride
         ]
         offset = self.layout.storage_offset()
-        index = " + ".join([str(offset)] * (offset > 0 or not terms) + terms)
+        position = " + ".join([str(offset)] * (offset > 0 or not terms) + terms)
         name = self.buffer.name
         if self.dtype != self.buffer.dtype:
             name = f"(({c_type(self.dtype)}*){name})"
-        return f"{name}[{index}]"
-
-
-def c_type(dtype: torch.dtype) -> str:
-    if dtype not in C_TYPES:
-        raise CannotCompile(f"numbers of type {str(dtype).removeprefix('torch.')} are not known")
-    return C_TYPES[dtype]
+        return f"{name}[{position}]"
 
 
 def loop_variables(shape: tuple[int, ...]) -> tuple[list[str], tuple[int, ...]]:
-    """The index of each axis, and the sizes of the loops: axes of one place need none."""
+    """The index variable of each axis, and the sizes of the loops; axes of length 1 need no loop."""
     names: list[str] = []
     sizes: list[int] = []
     for size in shape:

@@ -1,18 +1,18 @@
-// What generated steps are made of, beside the functions of numbers.h: products.
+// Kernels of single steps: matrix-vector products (GEMV), gathers, top-k. Needs scalar_math.h.
 #include <algorithm>
 #if defined(__AVX512VNNI__)
 #include <immintrin.h>
 #endif
 
 typedef void (*Part)(const void* task, int64_t from, int64_t to);
-// Does a task in parts, by several threads; nothing where only one works.
+// Runs a task in parts on several threads (thread_pool.h); null where only one thread is used.
 extern "C" {
 void (*share)(Part part, const void* task, int64_t count) = nullptr;
 }
 
 namespace {
 
-constexpr int64_t WORTH_SHARING = 1 << 19;  // bytes of a product: below, waking the others takes as long
+constexpr int64_t WORTH_SHARING = 1 << 19;  // bytes of a matrix; below, waking the threads takes as long
 
 struct complex {
     float real, imaginary;
@@ -24,14 +24,14 @@ inline complex operator*(complex a, complex b) {
     return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
 }
 
-// Products ---------------------------------------------------------------------------------------------------------
+// GEMV --------------------------------------------------------------------------------------------------------------
 
-constexpr int64_t LANES = 16;  // rows of a matrix that lie side by side: a panel
-constexpr int64_t GAP = 2;  // unused rows after a panel: else neighbours would fall upon each other in the first cache
-constexpr int64_t AHEAD = 512;  // bytes that are asked for before they are needed
-constexpr int64_t FAR = 1 << 19;  // bytes of a matrix that the second cache will not have kept: only then asking pays
-// Panels that are read at the same time: memory answers many readers faster than one. Their sums fit the registers.
-// Cores of AMD follow fewer readers: eight were a tenth faster there, sixteen on those of Intel.
+constexpr int64_t LANES = 16;  // columns of a panel (packing.py)
+constexpr int64_t GAP = 2;  // unused rows behind a panel: else the panels read together would alias in L1
+constexpr int64_t AHEAD = 512;  // prefetch distance in bytes
+constexpr int64_t FAR = 1 << 19;  // bytes of a matrix that L2 has not kept since the last step; only then prefetch
+// Panels read at the same time: several streams use more memory bandwidth than one, and their sums fit the registers.
+// AMD's prefetchers follow fewer streams: eight were 10 % faster there, sixteen on Intel.
 #if defined(__AVX512F__) && !defined(__znver3__) && !defined(__znver4__) && !defined(__znver5__)
 constexpr int SIDE = 16;
 #elif defined(__AVX512F__)
@@ -41,8 +41,7 @@ constexpr int SIDE = 4;
 #endif
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
-// S panels; in each, the weights of all its results for the first input, then for the second, and so on. Of few panels
-// the sums are taken in C parts, so that additions need not wait for each other.
+// S panels at once. With few panels each sum has C accumulators, to hide the latency of dependent additions.
 template <int S, bool far>
 inline void panels_fp32(const float* w, const float* x, const float* bias, float* y, int64_t inner) {
     constexpr int C = S < 8 ? 8 / S : 1;
@@ -82,28 +81,28 @@ template <bool far> struct Floating {
     }
 };
 
-template <class Form, int S> void some(const Product& task, int64_t panel) {
+template <class Form, int S> void gemv_panels(const Product& task, int64_t panel) {
     const int64_t n = panel * LANES;
     Form::template work<S>(task, (const char*)task.weights + panel * Form::bytes(task.inner), task.bias_at(n), task.y + n);
 }
 
-template <class Form> void sides(const void* given, int64_t from, int64_t to) {
-    for (int64_t n = from; n < to; ++n) some<Form, SIDE>(*(const Product*)given, n * SIDE);
+template <class Form> void gemv_part(const void* given, int64_t from, int64_t to) {
+    for (int64_t n = from; n < to; ++n) gemv_panels<Form, SIDE>(*(const Product*)given, n * SIDE);
 }
 
-// Most panels are worked on by all threads, or by this one where they are few; the rest in ever smaller numbers, the
-// last one aside, for there may be no room behind the results.
+// y = x @ W + bias. Groups of SIDE panels are shared by the threads if the matrix is large; the rest goes in groups of
+// 8, 4, 2 and 1; the last, incomplete panel through a buffer, since y has no room behind it.
 template <class Form>
-void multiply(const void* packed, const void* x, const float* bias, float* y, int64_t inner, int64_t columns) {
+void gemv(const void* packed, const void* x, const float* bias, float* y, int64_t inner, int64_t columns) {
     const Product task = {packed, x, bias, y, inner};
     const int64_t full = columns / LANES, left = columns % LANES, together = full / SIDE;
-    if (share && together * SIDE * Form::bytes(inner) >= WORTH_SHARING) share(sides<Form>, &task, together);
-    else sides<Form>(&task, 0, together);
+    if (share && together * SIDE * Form::bytes(inner) >= WORTH_SHARING) share(gemv_part<Form>, &task, together);
+    else gemv_part<Form>(&task, 0, together);
     int64_t panel = together * SIDE;
-    if (full - panel >= 8) some<Form, 8>(task, panel), panel += 8;
-    if (full - panel >= 4) some<Form, 4>(task, panel), panel += 4;
-    if (full - panel >= 2) some<Form, 2>(task, panel), panel += 2;
-    if (full - panel >= 1) some<Form, 1>(task, panel), panel += 1;
+    if (full - panel >= 8) gemv_panels<Form, 8>(task, panel), panel += 8;
+    if (full - panel >= 4) gemv_panels<Form, 4>(task, panel), panel += 4;
+    if (full - panel >= 2) gemv_panels<Form, 2>(task, panel), panel += 2;
+    if (full - panel >= 1) gemv_panels<Form, 1>(task, panel), panel += 1;
     if (left) {
         float added[LANES] = {}, results[LANES];
         if (bias) std::memcpy(added, bias + panel * LANES, left * sizeof(float));
@@ -112,12 +111,12 @@ void multiply(const void* packed, const void* x, const float* bias, float* y, in
     }
 }
 
-void multiply_fp32(const void* packed, const float* x, const float* bias, float* y, int64_t inner, int64_t columns) {
+void gemv_fp32(const void* packed, const float* x, const float* bias, float* y, int64_t inner, int64_t columns) {
     const bool far = columns * inner * (int64_t)sizeof(float) >= FAR;
-    (far ? multiply<Floating<true>> : multiply<Floating<false>>)(packed, x, bias, y, inner, columns);
+    (far ? gemv<Floating<true>> : gemv<Floating<false>>)(packed, x, bias, y, inner, columns);
 }
 
-// x = scale * (q - zero) with q from 0 to 255
+// Asymmetric quantisation: x = scale * (q - zero) with q from 0 to 255.
 struct Quantised {
     float scale;
     int32_t zero;
@@ -125,8 +124,8 @@ struct Quantised {
     uint8_t values[];
 };
 
-void quantise(const float* x, int64_t size, uint8_t* place) {
-    Quantised* q = (Quantised*)place;
+void quantise(const float* x, int64_t size, uint8_t* target) {
+    Quantised* q = (Quantised*)target;
     float low = 0, high = 0;
     for (int64_t k = 0; k < size; ++k) {
         low = low < x[k] ? low : x[k];
@@ -143,7 +142,7 @@ void quantise(const float* x, int64_t size, uint8_t* place) {
     for (int64_t k = size; k % 4; ++k) q->values[k] = 0;
 }
 
-// Four inputs of 16 results fill a vector. After each panel's weights come scales and sums of its rows.
+// Four rows of 16 columns fill a vector (VNNI). Behind each panel come the scales and sums of its columns.
 template <int S, bool far>
 inline void dots_int8(const int8_t* w, const uint8_t* x, int64_t fours, int64_t bytes, int32_t* sums) {
 #if defined(__AVX512VNNI__)
@@ -193,14 +192,14 @@ template <bool far> struct Rounded {
     }
 };
 
-void multiply_int8(const void* packed, const uint8_t* x, const float* bias, float* y, int64_t inner, int64_t columns) {
+void gemv_int8(const void* packed, const uint8_t* x, const float* bias, float* y, int64_t inner, int64_t columns) {
     const bool far = columns * inner >= FAR;
-    (far ? multiply<Rounded<true>> : multiply<Rounded<false>>)(packed, x, bias, y, inner, columns);
+    (far ? gemv<Rounded<true>> : gemv<Rounded<false>>)(packed, x, bias, y, inner, columns);
 }
 
-// Matrices that change from step to step, in any layout: batch, rows, inner and columns, then the strides of both.
+// Y = A @ B of computed matrices in any layout: batch, rows, inner and columns, then the strides of both.
 template <class T>
-void product(
+void batched_matmul(
     const T* a, const T* b, T* y, int64_t batch, int64_t rows, int64_t inner, int64_t columns, int64_t a_batch,
     int64_t a_row, int64_t a_inner, int64_t b_batch, int64_t b_inner, int64_t b_column) {
     for (int64_t n = 0; n < batch; ++n)
@@ -227,15 +226,16 @@ void product(
         }
 }
 
-// Where a window of `places` lies in its strip, which is moved back to the start when no new places fit behind it.
+// The address of a window of `window_length` positions in its strip (sliding_window.py), after which its start is advanced by `count`.
+// The window is moved back to the beginning of the strip when no new positions fit behind it.
 template <class T>
-T* slide(void* memory, int64_t outer, int64_t length, int64_t inner, int64_t places, int64_t count) {
+T* advance_window(void* memory, int64_t outer, int64_t length, int64_t inner, int64_t window_length, int64_t count) {
     int64_t& first = *(int64_t*)memory;
     T* strip = (T*)((char*)memory + 64);
-    if (first + places + count > length) {
+    if (first + window_length + count > length) {
         for (int64_t n = 0; n < outer; ++n)
             std::memmove(
-                strip + n * length * inner, strip + (n * length + first) * inner, places * inner * sizeof(T));
+                strip + n * length * inner, strip + (n * length + first) * inner, window_length * inner * sizeof(T));
         first = 0;
     }
     T* window = strip + first * inner;
@@ -243,36 +243,36 @@ T* slide(void* memory, int64_t outer, int64_t length, int64_t inner, int64_t pla
     return window;
 }
 
-// Places outside of a table are taken as the nearest inside, negative ones count from the end.
-inline int64_t inside(int64_t place, int64_t rows) {
-    place = place < 0 ? place + rows : place;
-    return place < 0 ? 0 : place >= rows ? rows - 1 : place;
+// Negative indices count from the end; indices out of range are clamped.
+inline int64_t clamp_index(int64_t index, int64_t rows) {
+    index = index < 0 ? index + rows : index;
+    return index < 0 ? 0 : index >= rows ? rows - 1 : index;
 }
 
 template <class T>
-void take_rows(const T* table, int64_t rows, int64_t size, const int64_t* places, int64_t count, T* y) {
+void gather_rows(const T* table, int64_t rows, int64_t size, const int64_t* indices, int64_t count, T* y) {
     for (int64_t n = 0; n < count; ++n) {
-        const T* row = table + inside(places[n], rows) * size;
+        const T* row = table + clamp_index(indices[n], rows) * size;
         std::copy(row, row + size, y + n * size);
     }
 }
 
-// Of each of `rows` vectors: the numbers at `count` places of its own.
+// torch.gather along the last axis: for each of `rows` vectors, the elements at its own `count` indices.
 template <class T>
-void take_places(const T* x, int64_t rows, int64_t size, const int64_t* places, int64_t count, T* y) {
+void gather(const T* x, int64_t rows, int64_t size, const int64_t* indices, int64_t count, T* y) {
     for (int64_t row = 0; row < rows; ++row, x += size)
-        for (int64_t n = 0; n < count; ++n) *y++ = x[inside(*places++, size)];
+        for (int64_t n = 0; n < count; ++n) *y++ = x[clamp_index(*indices++, size)];
 }
 
-// Of each of `rows` vectors: the `count` largest numbers, the largest first, and their places; of equals the first.
+// For each of `rows` vectors: its `count` largest elements, in descending order, and their indices; ties by index.
 template <class T>
-void take_largest(const T* x, int64_t rows, int64_t size, int64_t count, T* y, int64_t* places) {
-    for (int64_t row = 0; row < rows; ++row, x += size, y += count, places += count)
-        for (int64_t place = 0; place < size; ++place) {
-            int64_t n = std::min(place, count);
-            for (; n > 0 && (x[place] > y[n - 1] || (x[place] != x[place] && y[n - 1] == y[n - 1])); --n)
-                if (n < count) y[n] = y[n - 1], places[n] = places[n - 1];
-            if (n < count) y[n] = x[place], places[n] = place;
+void topk(const T* x, int64_t rows, int64_t size, int64_t count, T* y, int64_t* indices) {
+    for (int64_t row = 0; row < rows; ++row, x += size, y += count, indices += count)
+        for (int64_t index = 0; index < size; ++index) {
+            int64_t n = std::min(index, count);
+            for (; n > 0 && (x[index] > y[n - 1] || (x[index] != x[index] && y[n - 1] == y[n - 1])); --n)
+                if (n < count) y[n] = y[n - 1], indices[n] = indices[n - 1];
+            if (n < count) y[n] = x[index], indices[n] = index;
         }
 }
 

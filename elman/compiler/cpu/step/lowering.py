@@ -1,4 +1,9 @@
-"""From a traced step to C++: what depends on weights alone is left to torch, once; the rest becomes one function."""
+"""Lowers a traced step to one C++ function.
+
+graph --constant folding--> nodes that depend on weights alone: computed once, by torch
+      --AtenLowering------> fused loop nests and kernel calls (LoopFuser) over buffers in four memories:
+                            weights | given (the input) | state, next | scratch
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -6,44 +11,42 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx
 
-from elman.compiler.cpu.step.aten import Operations
-from elman.compiler.cpu.step.buffers import Buffer, Value, c_type
-from elman.compiler.cpu.step.loops import LoopWriter
-from elman.compiler.cpu.step.sliding_window import Slide, find_slides
+from elman.compiler.cpu.c_source import c_type
+from elman.compiler.cpu.step.aten import AtenLowering
+from elman.compiler.cpu.step.buffers import Buffer, Value
+from elman.compiler.cpu.step.loops import LoopFuser
+from elman.compiler.cpu.step.sliding_window import SlidingWindow, find_windows
 from elman.compiler.errors import CannotCompile
 
-ALIGNMENT = 64  # bytes: a vector register, a cache line
+ALIGNMENT = 64  # bytes: a cache line, an AVX-512 register
 
 
 class Weight(NamedTuple):
-    """A constant of the program: the result of a node, as it is or packed for a kernel."""
+    """A constant of the program: the value of a node, as it is or packed for a kernel."""
 
     node: fx.Node
     layout: Tensor
-    form: str  # plain, fp32 or int8
+    format: str  # plain, fp32 or int8
 
 
-class Lowered(NamedTuple):
+class LoweredStep(NamedTuple):
     source: str  # C++
     scratch: int  # bytes
     weights: list[Weight]
-    constants: list[fx.Node]  # in the order in which they are computed
+    constants: list[fx.Node]  # in topological order
     parameters: list[fx.Node]
     state: list[Tensor]  # shapes and types, on the meta device
-    slides: dict[int, Slide]  # parts of the state that move on in their memory, by number
-    given: Tensor
+    windows: dict[int, SlidingWindow]  # parts of the state that are sliding windows, by number
+    input: Tensor
     output: Tensor
 
 
-def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
-    """Of a graph whose inputs are so many parameters, what is given (a token, a vector) and the state.
-
-    Its outputs are logits, or whatever a layer gives, and the new state.
-    """
+def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> LoweredStep:
+    """Lowers a graph with inputs (parameters, input, state) and outputs (logits or a layer's output, next state)."""
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     constant = _constants(graph, set(inputs[parameters:]))
-    writer = LoopWriter()
-    operations = Operations(writer, weights)
+    fuser = LoopFuser()
+    lowering = AtenLowering(fuser, weights)
     plain: dict[Buffer, fx.Node] = {}
     values: dict[fx.Node, Any] = {}
 
@@ -52,60 +55,62 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> Lowered:
             assert node in constant, f"{node} is not computed yet"
             buffer = Buffer(f"w{len(plain)}", "weights", node.meta["val"].numel(), node.meta["val"].dtype)
             plain[buffer] = node
-            values[node] = Value.whole(buffer, node.meta["val"].shape)
+            values[node] = Value.contiguous(buffer, node.meta["val"].shape)
         return values[node]
 
-    given, *state = inputs[parameters:]
+    input, *state = inputs[parameters:]
     (results,) = (node.args[0] for node in graph.nodes if node.op == "output")
-    _keeps_its_kind(state, results[1:])
-    joins = find_slides(state, results[1:])
-    slides = {node.all_input_nodes[0]: slide for node, slide in joins.items()}
-    for number, node in enumerate([given, *state]):
+    _check_state(state, results[1:])
+    appends = find_windows(state, results[1:])
+    windows = {node.all_input_nodes[0]: window for node, window in appends.items()}
+    for number, node in enumerate([input, *state]):
         value = node.meta["val"]
-        shape = slides[node].shape if node in slides else value.shape
-        buffer = Buffer(f"s{number}", "given" if node is given else "state", math.prod(shape), value.dtype)
-        values[node] = Value.whole(buffer, shape)
+        shape = windows[node].shape if node in windows else value.shape
+        buffer = Buffer(f"s{number}", "given" if node is input else "state", math.prod(shape), value.dtype)
+        values[node] = Value.contiguous(buffer, shape)
     for node in graph.nodes:
         if node.op != "call_function" or node in constant:
             continue
         arguments = fx.node.map_arg(node.args, value_of)
         if node.target.__name__ == "getitem":
             values[node] = arguments[0][arguments[1]]
-        elif node in joins:
-            values[node] = operations.append(arguments[0], joins[node])
+        elif node in appends:
+            values[node] = lowering.append(arguments[0], appends[node])
         else:
-            values[node] = operations.compute(node, arguments, fx.node.map_arg(node.kwargs, value_of))
-    moved = [node in slides for node in state]
-    outputs = [None if done else value_of(node) for node, done in zip(results, [False, *moved], strict=True)]
-    places = _write_outputs(writer, outputs)
-    writer.finish()
+            values[node] = lowering.lower(node, arguments, fx.node.map_arg(node.kwargs, value_of))
+    in_place = [False, *(node in windows for node in state)]
+    outputs = [None if done else value_of(node) for node, done in zip(results, in_place, strict=True)]
+    destinations = _write_outputs(fuser, outputs)
+    fuser.mark_live()
 
-    used = [(buffer, node) for buffer, node in plain.items() if buffer in writer.alive]
-    constants = [Weight(node, Value.whole(buffer, node.meta["val"].shape).layout, "plain") for buffer, node in used]
-    packs = [Weight(plain[pack.matrix.buffer], pack.matrix.layout, pack.form) for pack in operations.packed]
+    used = [(buffer, node) for buffer, node in plain.items() if buffer in fuser.live]
+    constants = [
+        Weight(node, Value.contiguous(buffer, node.meta["val"].shape).layout, "plain") for buffer, node in used
+    ]
+    packs = [Weight(plain[pack.matrix.buffer], pack.matrix.layout, pack.format) for pack in lowering.matmuls.packed]
     pointers = [_pointer(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used)]
     pointers += [f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))]
-    pointers += [_pointer(values[given].buffer, "given")]
+    pointers += [_pointer(values[input].buffer, "given")]
     for n, node in enumerate(state):
-        place, kind = f"state[{n}]", c_type(values[node].dtype)
-        pointers.append(_pointer(values[node].buffer, slides[node].pointer(kind, place) if node in slides else place))
-    pointers += [_pointer(value.buffer, place) for place, value in places.items()]
-    size = 0
-    placed = {value.buffer for value in places.values()}
-    for buffer in writer.scratch:
-        if buffer not in placed:
-            pointers.append(_pointer(buffer, f"(scratch + {size})"))
-            size += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-    body = "\n".join(["const NoTinyNumbers while_stepping;", *pointers, writer.text()])
-    return Lowered(
+        memory, c_dtype = f"state[{n}]", c_type(values[node].dtype)
+        memory = windows[node].pointer(c_dtype, memory) if node in windows else memory
+        pointers.append(_pointer(values[node].buffer, memory))
+    pointers += [_pointer(value.buffer, memory) for memory, value in destinations.items()]
+    scratch = 0
+    for buffer in fuser.scratch:
+        if buffer not in {value.buffer for value in destinations.values()}:
+            pointers.append(_pointer(buffer, f"(scratch + {scratch})"))
+            scratch += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+    body = "\n".join(["const FlushDenormals flush;", *pointers, fuser.text()])
+    return LoweredStep(
         source=f"{SIGNATURE} {{\n{body}\n}}\n",
-        scratch=size,
+        scratch=scratch,
         weights=constants + packs,
         constants=[node for node in graph.nodes if node in constant],
         parameters=inputs[:parameters],
         state=[node.meta["val"] for node in state],
-        slides={number: slides[node] for number, node in enumerate(state) if node in slides},
-        given=given.meta["val"],
+        windows={number: windows[node] for number, node in enumerate(state) if node in windows},
+        input=input.meta["val"],
         output=results[0].meta["val"],
     )
 
@@ -117,46 +122,46 @@ SIGNATURE = (
 
 
 def _constants(graph: fx.Graph, changing: set[fx.Node]) -> set[fx.Node]:
-    """Nodes that no token and no state can change."""
+    """Nodes that depend on neither the input nor the state."""
     found: set[fx.Node] = set()
     for node in graph.nodes:
         if node.op == "get_attr":
-            raise CannotCompile("a tensor that is neither parameter nor buffer of the model is not known")
+            raise CannotCompile("the step reads a tensor that is neither a parameter nor a buffer of the model")
         if node.op == "call_function" and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            raise CannotCompile(f"random numbers ({node.target.__name__.split('.')[0]}) are drawn anew in each step")
+            raise CannotCompile(f"the step draws random numbers ({node.target.__name__.split('.')[0]})")
         if node.op != "output" and node not in changing and all(part in found for part in node.all_input_nodes):
             found.add(node)
     return found
 
 
-def _keeps_its_kind(state: list[fx.Node], following: list[Any]) -> None:
-    """The memory of a state is written over by the next one, which must be as large."""
+def _check_state(state: list[fx.Node], following: list[Any]) -> None:
+    """The next state must have the shapes and dtypes of the state, whose memory it takes."""
     if len(state) != len(following):
-        raise CannotCompile(f"a step makes {len(following)} parts of state of {len(state)}")
+        raise CannotCompile(f"the state has {len(state)} parts, and {len(following)} after a step")
     for number, (old, new) in enumerate(zip(state, following, strict=True)):
         before, after = (f"{tuple(one.meta['val'].shape)} {one.meta['val'].dtype}" for one in (old, new))
         if before != after:
             raise CannotCompile(f"part {number} of the state is {before}, and {after} after a step")
 
 
-def _write_outputs(writer: LoopWriter, outputs: list[Any]) -> dict[str, Value]:
-    """Where each result goes, if it is not there yet: its buffer is the place itself, or it is copied there."""
-    places: dict[str, Value] = {}
+def _write_outputs(fuser: LoopFuser, outputs: list[Any]) -> dict[str, Value]:
+    """The value at each destination: the result itself if its scratch buffer can be placed there, else a copy."""
+    destinations: dict[str, Value] = {}
     taken: set[Buffer] = set()
     for number, value in enumerate(outputs):
         if value is None:
             continue
-        place = f"next[{number - 1}]" if number else "output"
-        if value.buffer.kind != "scratch" or value.buffer in taken or not value.fills_its_buffer:
-            places[place] = writer.temporary(value.shape, value.dtype)
-            writer.each("{0}", value.dtype, [value], places[place])
+        memory = f"next[{number - 1}]" if number else "output"
+        if value.buffer.memory != "scratch" or value.buffer in taken or not value.fills_its_buffer:
+            destinations[memory] = fuser.temporary(value.shape, value.dtype)
+            fuser.assign("{0}", value.dtype, [value], destinations[memory])
         else:
-            places[place] = value
-        taken.add(places[place].buffer)
-    writer.alive |= taken
-    return places
+            destinations[memory] = value
+        taken.add(destinations[memory].buffer)
+    fuser.live |= taken
+    return destinations
 
 
-def _pointer(buffer: Buffer, place: str) -> str:
-    kind = c_type(buffer.dtype)
-    return f"{kind}* __restrict {buffer.name} = ({kind}*){place};"
+def _pointer(buffer: Buffer, memory: str) -> str:
+    c_dtype = c_type(buffer.dtype)
+    return f"{c_dtype}* __restrict {buffer.name} = ({c_dtype}*){memory};"

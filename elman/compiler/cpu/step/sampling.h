@@ -1,4 +1,4 @@
-// Goes after kernels.h. From logits to tokens, and the whole loop: the same rules as elman.generation.choose, which says what they mean.
+// The sampling loop: logits to tokens by the rules of elman.generation.sampling. Needs kernels.h.
 #include <functional>
 #include <vector>
 
@@ -16,9 +16,9 @@ struct Rules {
 namespace {
 
 constexpr int64_t BLOCK = 256;
-constexpr double ROUNDING = 1e-7;  // a mass this close to top_p has reached it
+constexpr double ROUNDING = 1e-7;  // tolerance with which the nucleus reaches top_p
 
-// The `count` largest numbers, the largest first.
+// The `count` largest values, in descending order.
 std::vector<float> largest(const float* values, int64_t size, int64_t count) {
     if (count > 2 * BLOCK) {
         std::vector<float> all(values, values + size);
@@ -26,7 +26,7 @@ std::vector<float> largest(const float* values, int64_t size, int64_t count) {
         all.resize(count);
         return all;
     }
-    std::vector<float> heap(values, values + count);  // its first is the smallest of them
+    std::vector<float> heap(values, values + count);  // a min-heap: its first is the smallest
     std::make_heap(heap.begin(), heap.end(), std::greater<float>());
     for (int64_t from = count; from < size; from += BLOCK) {
         const int64_t to = std::min(from + BLOCK, size);
@@ -44,7 +44,7 @@ std::vector<float> largest(const float* values, int64_t size, int64_t count) {
     return heap;
 }
 
-// Leaves the numbers above `last`, and of those equal to it the first, so many that `count` are left; the rest is 0.
+// Zeroes all but the `count` largest values; `last` is the smallest that stays, of ties the first.
 void keep(float* values, int64_t size, float last, int64_t count) {
     for (int64_t n = 0; n < size; ++n) count -= values[n] > last;
     for (int64_t n = 0; n < size; ++n) {
@@ -74,24 +74,24 @@ void keep_nucleus(float* values, int64_t size, double mass) {
     }
 }
 
-// The token at which the sum of the weights so far passes `place` of all of it.
-int64_t draw(const float* weights, int64_t size, double place) {
-    place *= total(weights, size);
+// Inverse-CDF sampling: the token at which the cumulative sum of the weights passes `quantile` (0 to 1) of the total.
+int64_t draw(const float* weights, int64_t size, double quantile) {
+    quantile *= total(weights, size);
     double sum = 0;
     int64_t from = 0, last = 0;
     for (; from + BLOCK < size; from += BLOCK) {
         const double part = total(weights + from, BLOCK);
-        if (sum + part > place) break;
+        if (sum + part > quantile) break;
         sum += part;
     }
     for (int64_t n = from; n < size; ++n) {
         if (weights[n] > 0) last = n;
-        if ((sum += weights[n]) > place && weights[n] > 0) return n;
+        if ((sum += weights[n]) > quantile && weights[n] > 0) return n;
     }
     return last;
 }
 
-// Not-a-numbers are passed over: the sum of exponentials will show them.
+// The maximum. NaNs are skipped; the sum of exponentials detects them.
 float top_of(const float* values, int64_t size) {
     Floats most[4] = {};
     for (Floats& part : most) part -= INFINITY;
@@ -108,14 +108,14 @@ float top_of(const float* values, int64_t size) {
     return top;
 }
 
-// The sum of the exponentials of all logits, which go to `work`, beside the largest.
+// Softmax without division: exp(logits - max) goes to `work`; returns its sum, and the maximum in `most`.
 double weigh(const float* logits, int64_t vocab, float* work, float& most) {
     most = top_of(logits, vocab);
     for (int64_t n = 0; n < vocab; ++n) work[n] = exponential(logits[n] - most);
     return total(work, vocab);
 }
 
-// The next token; `work` has room for the vocabulary twice. Broken logits give -1.
+// Samples the next token, or -1 if the logits are not finite. `work` has room for the vocabulary twice.
 int64_t choose(const float* logits, const Rules& rules, const int64_t* recent, double uniform, float* work, double* log_prob) {
     const int64_t vocab = rules.vocab;
     float* shaped = work + vocab;
@@ -131,15 +131,15 @@ int64_t choose(const float* logits, const Rules& rules, const int64_t* recent, d
                 shaped[token] = (float)(logits[token] > 0 ? logits[token] / rules.penalty : logits[token] * rules.penalty);
         }
     }
-    const float* given = changed ? shaped : logits;
+    const float* scores = changed ? shaped : logits;
     int64_t token;
     if (rules.temperature == 0) {
-        token = std::max_element(given, given + vocab) - given;
+        token = std::max_element(scores, scores + vocab) - scores;
     } else {
         if (changed || rules.temperature != 1) {
-            const float top = top_of(given, vocab);
+            const float top = top_of(scores, vocab);
             const double inverse = 1 / rules.temperature;
-            for (int64_t n = 0; n < vocab; ++n) work[n] = exponential((float)((given[n] - top) * inverse));
+            for (int64_t n = 0; n < vocab; ++n) work[n] = exponential((float)((scores[n] - top) * inverse));
         }
         if (rules.top_k > 0 && rules.top_k < vocab) keep(work, vocab, largest(work, vocab, rules.top_k).back(), rules.top_k);
         if (rules.top_p < 1) keep_nucleus(work, vocab, rules.top_p);
@@ -151,8 +151,8 @@ int64_t choose(const float* logits, const Rules& rules, const int64_t* recent, d
 
 }  // namespace
 
-// Chooses up to `count` tokens, with a step after each but the last if that is `final`; the states change places with
-// each step. Gives how many were chosen; fewer where the end came, or where logits are broken (then log_probs is NaN).
+// Samples up to `count` tokens, with a step after each (not after the last if `final`); `state` and `next` are swapped at
+// each step. Returns how many were sampled: fewer at the end of the text, or if logits are not finite (log_probs NaN).
 extern "C" int64_t run(
     Step step, const void* const* weights, char* scratch, void* const* state, void* const* next, float* logits, const Rules* rules,
     const double* uniforms, int64_t* recent, float* work, int64_t count, int64_t final, int64_t* tokens,
@@ -168,14 +168,14 @@ extern "C" int64_t run(
         if (final && n + 1 == count) return count;
         std::copy(recent + 1, recent + rules->window, recent);
         recent[rules->window - 1] = token;
-        const int64_t given = token == rules->end ? rules->start : token;
-        step(weights, scratch, &given, state, next, logits);
+        const int64_t input = token == rules->end ? rules->start : token;
+        step(weights, scratch, &input, state, next, logits);
         std::swap(state, next);
     }
     return count;
 }
 
-// Steps through tokens that are known; `nats` says how surprising each of the `targets` was after the input beside it.
+// Teacher forcing: steps through `inputs`; nats[n] = -log p(targets[n] | inputs up to n).
 extern "C" void follow(
     Step step, const void* const* weights, char* scratch, void* const* state, void* const* next, float* logits, int64_t vocab,
     const int64_t* inputs, const int64_t* targets, float* work, int64_t count, double* nats) {

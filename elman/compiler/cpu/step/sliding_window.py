@@ -1,7 +1,10 @@
-"""Windows that move on: a state that drops its oldest place for a new one is not copied, its memory has room to slide.
+"""Sliding windows in place: key/value caches and convolution windows, `cat([state, new])[1:]`, without a copy.
 
-Caches of attention and windows of convolutions are written as `cat([state, new])[1:]`. In a program such a state lies
-in a longer strip of memory: a step writes behind its end and moves its start; when the strip is full, all moves back.
+    strip:  [ . . a b c d . . . ]  --step-->  [ . . . b c d e . . ]      a window of length 4, `added` = 1
+                  ^ start                           ^ start
+
+The window lies in a longer strip of memory. A step writes behind its end and advances its start. When the strip is
+full, the window is moved back to the beginning.
 """
 
 import math
@@ -11,35 +14,35 @@ import torch
 from torch import Tensor, fx
 
 aten = torch.ops.aten
-ROOM = 64  # steps that a short window slides before it is moved back; a long one slides its own length
-HEAD = 64  # bytes before the strip: where the window starts
+MIN_STEPS = 64  # that a window slides before it is moved back; a longer window slides its own length
+HEADER = 64  # bytes before the strip: the window's start
 
 
-class Slide(NamedTuple):
+class SlidingWindow(NamedTuple):
     axis: int
-    places: int
-    added: int  # new places in each step
+    length: int
+    added: int  # new positions per step
     shape: tuple[int, ...]  # of the whole strip
 
-    def strip(self, dtype: torch.dtype) -> Tensor:
-        """Memory for it, with its head: the start is 0."""
-        return torch.zeros(HEAD + math.prod(self.shape) * dtype.itemsize, dtype=torch.uint8)
+    def allocate(self, dtype: torch.dtype) -> Tensor:
+        """Memory for the header and the strip; the start is 0."""
+        return torch.zeros(HEADER + math.prod(self.shape) * dtype.itemsize, dtype=torch.uint8)
 
-    def window(self, strip: Tensor, dtype: torch.dtype) -> Tensor:
-        """The state as it lies in the strip now."""
+    def view(self, strip: Tensor, dtype: torch.dtype) -> Tensor:
+        """The state: a view of the current window."""
         start = int(strip[:8].view(torch.int64))
-        return strip[HEAD:].view(dtype).view(self.shape).narrow(self.axis, start, self.places)
+        return strip[HEADER:].view(dtype).view(self.shape).narrow(self.axis, start, self.length)
 
-    def pointer(self, kind: str, place: str) -> str:
-        """C: the window's first number, after which the window counts as moved."""
+    def pointer(self, c_dtype: str, memory: str) -> str:
+        """C: the address of the window's first element; the call advances the start."""
         outer, inner = math.prod(self.shape[: self.axis]), math.prod(self.shape[self.axis + 1 :])
-        sizes = f"{outer}, {self.shape[self.axis]}, {inner}, {self.places}, {self.added}"
-        return f"slide<{kind}>((void*){place}, {sizes})"
+        sizes = f"{outer}, {self.shape[self.axis]}, {inner}, {self.length}, {self.added}"
+        return f"advance_window<{c_dtype}>((void*){memory}, {sizes})"
 
 
-def find_slides(state: list[Any], following: list[Any]) -> dict[fx.Node, Slide]:
-    """Which parts of the state only move on, by the node that puts old and new places together."""
-    found: dict[fx.Node, Slide] = {}
+def find_windows(state: list[Any], following: list[Any]) -> dict[fx.Node, SlidingWindow]:
+    """The parts of the state that are sliding windows, by the node that concatenates old and new positions."""
+    found: dict[fx.Node, SlidingWindow] = {}
     for old, new in zip(state, following, strict=True):
         part = new
         while part.target in (aten.clone.default, aten._to_copy.default) and _dtype(part) == _dtype(part.args[0]):
@@ -48,12 +51,12 @@ def find_slides(state: list[Any], following: list[Any]) -> dict[fx.Node, Slide]:
             continue
         joined, axis, start = part.args[:3]
         shape, along = tuple(old.meta["val"].shape), (*joined.args, 0)[1] % old.meta["val"].dim()
-        places, added = shape[along], joined.meta["val"].shape[along] - shape[along]
+        length, added = shape[along], joined.meta["val"].shape[along] - shape[along]
         moves = axis % len(shape) == along and start == added and tuple(part.meta["val"].shape) == shape
         alone = joined.args[0][0] is old and len(joined.args[0]) == 2 and list(old.users) == [joined]
-        if moves and alone and places and _dtype(joined) == _dtype(old):
-            length = places + added * max(ROOM, places)
-            found[joined] = Slide(along, places, added, (*shape[:along], length, *shape[along + 1 :]))
+        if moves and alone and length and _dtype(joined) == _dtype(old):
+            total = length + added * max(MIN_STEPS, length)
+            found[joined] = SlidingWindow(along, length, added, (*shape[:along], total, *shape[along + 1 :]))
     return found
 
 

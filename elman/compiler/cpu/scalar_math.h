@@ -1,4 +1,4 @@
-// Functions of one number that compilers turn into vectors.
+// Scalar functions without calls or branches, which compilers vectorise.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -15,7 +15,8 @@ inline double modulo(double a, double b) { return a - std::floor(a / b) * b; }
 inline float modulo(float a, float b) { return a - std::floor(a / b) * b; }
 inline int64_t modulo(int64_t a, int64_t b) { return (a % b + b) % b; }
 
-// 2^n from the bits of a float; r = x - n log 2 in two parts, since n log 2 itself is no float.
+// exp(x) = 2^n · e^r with n = round(x / log 2); r = x - n log 2 in two steps (Cody-Waite), since log 2 is no float.
+// e^r is a polynomial of degree 7 (Cephes expf), 2^n is written into the exponent bits.
 inline float exponential(float x) {
     const float within = x < -87.3f ? -87.3f : x > 88.7228f ? 88.7228f : x;
     const float n = __builtin_rintf(within * 1.44269504f);
@@ -28,7 +29,7 @@ inline float exponential(float x) {
     p = __builtin_fmaf(p, r, 1.66666657e-1f);
     p = __builtin_fmaf(p, r, 0.5f);
     p = __builtin_fmaf(p, r * r, r) + 1.0f;
-    const int32_t half = (int32_t)n >> 1;  // in two steps: 2^128 alone is no float
+    const int32_t half = (int32_t)n >> 1;  // two factors, since 2^128 overflows
     union {
         int32_t bits;
         float number;
@@ -43,7 +44,7 @@ inline double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 inline float hyperbolic_tangent(float x) {
     const float size = absolute(x), square = x * x;
-    float p = -5.70498872745e-3f;  // near zero the quotient below would lose digits
+    float p = -5.70498872745e-3f;  // near zero `far` cancels digits
     p = __builtin_fmaf(p, square, 2.06390887954e-2f);
     p = __builtin_fmaf(p, square, -5.37397155531e-2f);
     p = __builtin_fmaf(p, square, 1.33314422036e-1f);
@@ -54,7 +55,7 @@ inline float hyperbolic_tangent(float x) {
 }
 inline double hyperbolic_tangent(double x) { return std::tanh(x); }
 
-// Abramowitz and Stegun 7.1.26, wrong by 1.5e-7 at most; near zero the series.
+// Abramowitz and Stegun 7.1.26, absolute error below 1.5e-7; near zero the Taylor series.
 inline float error_function(float x) {
     const float size = absolute(x), square = x * x, t = 1.0f / (1.0f + 0.3275911f * size);
     float p = 1.061405429f;
@@ -73,15 +74,15 @@ inline float error_function(float x) {
 }
 inline double error_function(double x) { return std::erf(x); }
 
-// Numbers below 1e-38 count as zero while this lives: a state that fades away would else slow each step down.
-struct NoTinyNumbers {
+// Flushes subnormal floats (below 1e-38) to zero in its scope: arithmetic on a decaying state would slow down 100-fold.
+struct FlushDenormals {
 #if defined(__SSE2__)
     const unsigned before = __builtin_ia32_stmxcsr();
-    NoTinyNumbers() { __builtin_ia32_ldmxcsr(before | 0x8040); }
-    ~NoTinyNumbers() { __builtin_ia32_ldmxcsr(before); }
+    FlushDenormals() { __builtin_ia32_ldmxcsr(before | 0x8040); }  // FTZ and DAZ
+    ~FlushDenormals() { __builtin_ia32_ldmxcsr(before); }
 #else
-    NoTinyNumbers() {}
-    ~NoTinyNumbers() {}
+    FlushDenormals() {}
+    ~FlushDenormals() {}
 #endif
 };
 

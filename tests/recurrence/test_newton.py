@@ -54,26 +54,26 @@ def test_the_result_is_the_references_with_a_certificate_or_the_sequential_form_
     cell, x = cell_of(name, seed, scale), torch.randn(batch, time, 3, dtype=torch.float64)
     lengths = torch.tensor([time // 2, 0, time])[:batch] if ragged else None
     found = everything("newton", cell, x, lengths)
-    told = newton.latest()
+    certificates = newton.latest()
     for mine, true in zip(found, everything("reference", cell, x, lengths), strict=True):
         assert (mine - true).abs().max() <= 1e-10 * true.abs().max().clamp(min=1)
-    assert told["states"].holds or "the sequential form ran instead" in str(told["states"])
-    assert ("gradients" in told) == told["states"].holds
+    assert certificates["states"].holds or "the sequential form ran instead" in str(certificates["states"])
+    assert ("gradients" in certificates) == certificates["states"].holds
 
 
 @pytest.mark.parametrize(("name", "most"), [("rnn", 50), ("gru", 25), ("lstm", 35)])
-def test_far_fewer_iterations_than_steps_are_needed_where_states_forget(name: str, most: int) -> None:
+def test_contracting_cells_need_far_fewer_iterations_than_steps(name: str, most: int) -> None:
     """Measured over three seeds, 300 steps: 33 to 45, 18 to 20, 27 to 32. Planted: slopes 0 (gru 62, lstm never; the
     rnn's diagonal is worth nothing); no slope of the hidden state by the memory (lstm 46 to 56)."""
     torch.manual_seed(1)
     x = torch.randn(2, 300, 3, dtype=torch.float64)
     everything("newton", cell_of(name, size=16, scale=0.7), x)
-    told = newton.latest()
-    assert told["states"].holds
-    assert max(told["states"].iterations, told["gradients"].iterations) <= most
+    certificates = newton.latest()
+    assert certificates["states"].holds
+    assert max(certificates["states"].iterations, certificates["gradients"].iterations) <= most
 
 
-def test_units_that_see_only_themselves_are_solved_in_a_few_iterations() -> None:
+def test_a_diagonal_recurrent_matrix_needs_few_iterations() -> None:
     """Their slopes are exact: this is Newton's own method. Planted: the product's diagonal left out of the slopes."""
     cell, x = cell_of("rnn"), torch.randn(2, 200, 3, dtype=torch.float64)
     with torch.no_grad():
@@ -83,7 +83,7 @@ def test_units_that_see_only_themselves_are_solved_in_a_few_iterations() -> None
     assert newton.latest()["gradients"].iterations <= 2
 
 
-def test_after_as_many_iterations_as_steps_it_is_exact_however_chaotic() -> None:
+def test_it_is_exact_after_as_many_iterations_as_steps_even_if_chaotic() -> None:
     """As near as chaos lets two roundings be. Planted: slopes above 1 left as they are (overflow)."""
     cell, x = cell_of("gru", scale=20), torch.randn(2, 40, 3, dtype=torch.float64)
     found = everything("newton", cell, x)
@@ -92,7 +92,7 @@ def test_after_as_many_iterations_as_steps_it_is_exact_however_chaotic() -> None
         assert (mine - true).abs().max() <= 1e-6 * true.abs().max()
 
 
-def test_without_a_certificate_the_sequential_form_runs_and_this_is_told() -> None:
+def test_without_a_certificate_the_sequential_form_runs_and_the_message_says_so() -> None:
     cell, x = cell_of("rnn", scale=20), torch.randn(2, 200, 3, dtype=torch.float64)
     found = everything("newton", cell, x)
     assert "after 64 iterations" in str(newton.latest()["states"])
@@ -125,7 +125,7 @@ class Strange(Cell):
 
 
 @pytest.mark.parametrize("how", [lambda x: x - x.mean(0), lambda x: x / (1 + float(x.detach().abs().max()))])
-def test_a_step_that_looks_at_other_rows_gets_no_certificate(how) -> None:
+def test_a_step_that_mixes_rows_gets_no_certificate(how) -> None:
     """Planted: no step taken alone: positions became rows of one batch and were mixed, with a certificate."""
     torch.manual_seed(0)
     cell, x = Strange(how), torch.randn(4, 9, 3)
@@ -146,16 +146,16 @@ def test_a_state_may_be_a_plain_tuple_of_real_numbers() -> None:
             results.append(recur(cell, x, cell.initial_state(2)))
     torch.testing.assert_close(results[0], results[1])
     cell = Strange(None, lambda zeros: (zeros, zeros.long()))
-    with using("newton"), pytest.raises(ConfigError, match="no real number"):
+    with using("newton"), pytest.raises(ConfigError, match="not real"):
         recur(cell, x, cell.initial_state(2))
 
 
-def test_it_runs_only_on_request_and_where_a_certificate_means_something() -> None:
+def test_it_runs_only_on_request_and_not_in_half_precision() -> None:
     cell, x = cell_of("gru"), torch.zeros(2, 8, 3, dtype=torch.float64)
     assert "newton" in recurrence.forms_that_can_run(cell, x)
     assert not explain(cell, x).startswith("newton")
     with using("newton"):
-        assert explain(cell, x) == "newton: all steps at once, by Newton iteration, as asked"
+        assert explain(cell, x) == "newton: all steps in parallel, by Newton iteration, as asked"
         with pytest.raises(ConfigError, match="half precision"):
             recur(cell.bfloat16(), x.bfloat16(), cell.initial_state(2))
     assert "norm" in newton.obstacle(CELLS["layernorm-lstm"](CELLS["layernorm-lstm"].Config(), 3), x, None)
@@ -182,10 +182,10 @@ class TwoWidths(Cell):
 def test_parts_of_a_state_that_differ_in_width_are_an_obstacle() -> None:
     """Planted: they were multiplied by each other's slopes, and torch complained of shapes."""
     cell = TwoWidths(Cell.Config(hidden_size=4), 3)
-    assert "not as wide as another" in str(newton.obstacle(cell, torch.randn(2, 5, 3), None))
+    assert "differ in width" in str(newton.obstacle(cell, torch.randn(2, 5, 3), None))
 
 
-def test_without_gradients_nothing_is_kept_for_them() -> None:
+def test_without_gradients_there_is_no_gradient_certificate() -> None:
     cell, x = cell_of("lstm"), torch.randn(2, 9, 3, dtype=torch.float64)
     with torch.no_grad(), using("newton"):
         outputs, _ = recur(cell, x, cell.initial_state(2))

@@ -9,7 +9,7 @@ from elman.ops.monotonic_alignment import NEVER, Moves, advance
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 10_000), places=st.integers(1, 12))
-def test_all_places_at_once_are_what_walking_gives(seed: int, places: int) -> None:
+def test_all_positions_at_once_equal_one_position_at_a_time(seed: int, places: int) -> None:
     """Planted: a stop once more taken for going on; a place's own leaving counted."""
     torch.manual_seed(seed)
     here = torch.randn(3, places).double().softmax(1)
@@ -22,7 +22,7 @@ def test_all_places_at_once_are_what_walking_gives(seed: int, places: int) -> No
     torch.testing.assert_close(found, torch.stack(expected, 1))
 
 
-def test_no_place_after_one_that_is_never_left_is_reached() -> None:
+def test_positions_behind_an_absorbing_one_are_not_reached() -> None:
     """In float32: what is impossible must not cost the precision of what is not."""
     here = torch.tensor([0.0, NEVER, NEVER, NEVER])
     stop = torch.tensor([NEVER, -2.0, 0.0, NEVER])

@@ -1,4 +1,4 @@
-"""Generated machine code computes what torch computes, and says why where it cannot.
+"""Compiled single steps compute what torch computes, or raise an error with the reason.
 
 Seen to fail: with a tanh without its part near zero, a last panel without its last result, a loop that went on after
 a sum it depends on, eight bits without their zero, the matrix after the chosen one, a place too low among the
@@ -53,14 +53,14 @@ WIDE = torch.cat([torch.linspace(-100, 100, 4001), torch.logspace(-30, 0, 300), 
 EDGES = torch.tensor([0.0, -0.0, 88.72, 88.73, -87.3, -87.4, -1e4, 1e4, torch.inf, -torch.inf, torch.nan])
 
 
-def test_functions_of_one_number_are_right_to_a_millionth():
+def test_scalar_functions_are_accurate_to_a_millionth():
     functions = [torch.exp, torch.tanh, torch.sigmoid, torch.relu, F.gelu, F.silu, F.softplus, torch.neg, torch.abs]
     layer = Function(lambda x: torch.stack([function(x) for function in functions], 1))
     x = torch.cat([WIDE, EDGES]).unsqueeze(0)
     with torch.no_grad():
         expected = layer.step(x, ())[0][0]
     for function, found, right in zip(functions, run(layer, x)[0], expected, strict=True):
-        told = (right.abs() > 1.2e-38) | (right == 0) | right.isnan()  # the least numbers of all count as zero
+        told = (right.abs() > 1.2e-38) | (right == 0) | right.isnan()  # denormals are flushed to zero
         rough = 1e-35
         if function is F.gelu:  # a product with 1 + erf, which nobody has better than to the last digit of 1
             told, rough = told & x[0].isfinite(), 2e-6
@@ -69,7 +69,7 @@ def test_functions_of_one_number_are_right_to_a_millionth():
         )
 
 
-def test_products_of_any_size_are_those_of_torch():
+def test_gemv_of_any_size_equals_torch():
     sizes = [(1, 1), (3, 16), (5, 17), (64, 64), (7, 130), (130, 33), (33, 50), (2, 64)]
     torch.manual_seed(0)
     layers = [nn.Linear(inner, results, bias=results % 2 == 0) for inner, results in sizes]
@@ -77,7 +77,7 @@ def test_products_of_any_size_are_those_of_torch():
     check(layer, torch.randn(1, 130), 1e-5)
 
 
-def test_products_of_eight_bits_are_right_to_their_rounding():
+def test_int8_gemv_is_within_its_rounding_error():
     torch.manual_seed(0)
     layers = [nn.Linear(inner, results) for inner, results in [(130, 129), (127, 257), (256, 64)]]
     layer = Function(lambda x, *parts: torch.cat([part(x[:, : part.in_features]) for part in parts], 1), *layers)
@@ -114,7 +114,7 @@ def test_threads_share_the_work_and_change_nothing(weights):
 
 
 @given(st.integers(1, 40), st.integers(1, 150), st.integers(0, 1000))
-def test_packed_bytes_hold_every_weight_at_its_place(inner, results, seed):
+def test_packed_matrices_have_their_layout(inner, results, seed):
     matrix = torch.randn(inner, results, generator=torch.Generator().manual_seed(seed))
     packed, start, size = pack(matrix, "int8"), 0, -(-inner // 4) * 64
     for first in range(0, results, 16):
@@ -130,7 +130,7 @@ def test_packed_bytes_hold_every_weight_at_its_place(inner, results, seed):
     assert len(pack(matrix, "fp32")) == packed_size(inner, results, "fp32")
 
 
-def test_shapes_views_sums_and_choices_are_those_of_torch():
+def test_views_reductions_and_where_equal_torch():
     def function(x):
         square = x.view(1, 6, 8)
         heads = square.transpose(1, 2)
@@ -147,7 +147,7 @@ def test_shapes_views_sums_and_choices_are_those_of_torch():
     check(Function(function), torch.randn(1, 48), 1e-5)
 
 
-def test_the_largest_numbers_and_their_places_are_those_of_torch():
+def test_topk_equals_torch():
     def function(x):
         rows = x.view(1, 4, 10)
         parts = [rows.topk(3).values, rows.topk(10).values, rows.gather(-1, rows.topk(2).indices)]
@@ -177,7 +177,7 @@ class Table(nn.Module):
 
 @pytest.mark.parametrize("also", [False, True])
 @pytest.mark.parametrize(("weights", "tolerance"), [("fp32", 1e-4), ("int8", 0.5)])
-def test_matrices_picked_from_a_table_are_read_where_they_lie(weights, tolerance, also):
+def test_gathered_matrices_are_read_from_their_table(weights, tolerance, also):
     torch.manual_seed(0)
     layer, x = Table(also=also), torch.randn(1, 130)
     runner = Runner(compile_step(layer, weights, x), [])
@@ -186,32 +186,32 @@ def test_matrices_picked_from_a_table_are_read_where_they_lie(weights, tolerance
             expected = layer.step(x, ())[0]
         torch.testing.assert_close(runner.step(x), expected, rtol=tolerance, atol=tolerance)
         x = x.roll(1, 1)
-    kept = {weight.form for weight in runner.program.lowered.weights}
+    kept = {weight.format for weight in runner.program.lowered.weights}
     assert kept == ({weights, "plain"} if also else {weights})
 
 
-def test_what_is_not_known_is_named():
-    with pytest.raises(CannotCompile, match="cumsum is not known"):
+def test_unsupported_operations_are_named():
+    with pytest.raises(CannotCompile, match="cumsum is not supported"):
         run(Function(lambda x: x.cumsum(1)), torch.randn(1, 8))
-    with pytest.raises(CannotCompile, match="the least numbers"):
+    with pytest.raises(CannotCompile, match="topk of the smallest values"):
         run(Function(lambda x: x.topk(2, largest=False).values), torch.randn(1, 8))
-    with pytest.raises(CannotCompile, match="cannot be traced: it looks at the value of a number"):
+    with pytest.raises(CannotCompile, match="cannot be traced: it reads the value of a tensor"):
         run(Function(lambda x: x * float(x.sum())), torch.randn(1, 8))
-    with pytest.raises(CannotCompile, match="bfloat16 are not known"):
+    with pytest.raises(CannotCompile, match="bfloat16 is not supported"):
         run(Function(lambda x: x * 2), torch.randn(1, 8).bfloat16())
 
 
-def test_noise_is_not_drawn_once_for_all_steps():
+def test_random_numbers_are_no_constants():
     """Planted: what depends on no input was computed before the first step, random numbers too."""
     with pytest.raises(CannotCompile, match=r"random numbers \(randn\)"):
         run(Function(lambda x: x + torch.randn(8, device=x.device)), torch.randn(1, 8))
 
 
-def test_what_a_step_keeps_in_its_module_is_refused_and_put_back():
+def test_attributes_assigned_by_a_step_are_rejected_and_restored():
     """Planted: a counter stood still."""
     layer = Function(lambda x: setattr(layer, "count", layer.count + 1) or x * layer.count)
     layer.count = 0
-    with pytest.raises(CannotCompile, match=r"sets self.count, and what lasts"):
+    with pytest.raises(CannotCompile, match=r"assigns self.count; values that last"):
         run(layer, torch.randn(1, 8))
     assert layer.count == 0
 
@@ -235,7 +235,7 @@ class Counter(nn.Module):
 def test_a_step_never_changes_the_state_it_was_given():
     torch.manual_seed(0)
     layer = Counter()
-    program = compile_step(layer, given=torch.zeros(1, 6))
+    program = compile_step(layer, example=torch.zeros(1, 6))
     state = [torch.randn(1, 6), torch.tensor([3]), torch.randn(1, 2)]
     kept = [part.clone() for part in state]
     runner = Runner(program, state)
@@ -269,19 +269,19 @@ class Changing(nn.Module):
     [
         (lambda state: state.double() + 1, r"float32, and \(1, 6\) torch.float64"),
         (lambda state: torch.cat([state, state], 1) + 1, r"\(1, 6\) torch.float32, and \(1, 12\)"),
-        (lambda state: (state + 1, state), "2 parts of state of 1"),
+        (lambda state: (state + 1, state), "has 1 parts, and 2 after a step"),
     ],
 )
-def test_a_state_of_another_size_is_never_written_over_the_old_one(change, reason):
+def test_a_state_that_changes_shape_or_dtype_is_rejected(change, reason):
     """Planted: no look at the new state: memory behind the old one was overwritten, and the process died."""
     with pytest.raises(CannotCompile, match=reason):
-        compile_step(Changing(change), given=torch.zeros(1, 6))
+        compile_step(Changing(change), example=torch.zeros(1, 6))
 
 
 def test_weights_can_be_renewed_without_compiling():
     layer = Function(lambda x, part: part(x), nn.Linear(5, 70))
     x = torch.randn(1, 5)
-    program = compile_step(layer, given=x)
+    program = compile_step(layer, example=x)
     runner = Runner(program, [])
     with torch.no_grad():
         layer.parts[0].weight.mul_(2)
@@ -289,14 +289,14 @@ def test_weights_can_be_renewed_without_compiling():
     torch.testing.assert_close(runner.step(x), layer.step(x, ())[0].detach(), rtol=1e-5, atol=1e-5)
 
 
-def test_machine_code_leaves_the_arithmetic_of_the_process_alone():
+def test_flushing_denormals_is_undone_after_a_step():
     found = run(Function(lambda x: x * 0.5), torch.tensor([[1.5e-38, 1.0]]))
     assert found.tolist() == [[0.0, 0.5]]
     assert 2.3e-308 / 4 > 0
     assert torch.tensor(1.5e-38) * 0.5 > 0
 
 
-def test_without_a_compiler_the_reason_is_said(monkeypatch, tmp_path):
+def test_a_missing_compiler_or_cache_is_an_error_with_its_reason(monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "no-such-compiler")
     build.compiler.cache_clear()
     try:
@@ -307,7 +307,7 @@ def test_without_a_compiler_the_reason_is_said(monkeypatch, tmp_path):
     monkeypatch.undo()
     monkeypatch.setenv("ELMAN_CACHE", str(tmp_path / "file"))
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(NoCompiler, match="cannot be kept"):
+    with pytest.raises(NoCompiler, match="cannot be written"):
         run(Function(lambda x: x * 5), torch.randn(1, 3))
 
 
@@ -328,7 +328,7 @@ def test_two_processes_may_build_the_same_program_at_once(tmp_path):
 def test_memory_is_constant_over_many_steps():
     layer = Counter()
     runner = Runner(
-        compile_step(layer, given=torch.zeros(1, 6)), [torch.zeros(1, 6), torch.tensor([0]), torch.ones(1, 2)]
+        compile_step(layer, example=torch.zeros(1, 6)), [torch.zeros(1, 6), torch.tensor([0]), torch.ones(1, 2)]
     )
     x = torch.randn(1, 6)
     for _ in range(1000):

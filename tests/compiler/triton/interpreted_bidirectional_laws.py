@@ -1,24 +1,25 @@
-"""Both directions in one launch equal two runs. Run by test_both_ways.py with TRITON_INTERPRET=1; needs no GPU."""
+"""A bidirectional launch equals two runs. Run by test_generated_kernels.py in Triton's interpreter."""
 
 from typing import Any
 
 import pytest
 import torch
-from kernel_laws import UNWRITTEN, assert_same, carried, launched_again
+from cell_cases import CASES, cell_of, parts_of
+from cell_equivalence import assert_same, carried
+from interpreted_kernel_laws import UNWRITTEN, relaunch_until_complete
 from torch import Tensor
-from unit_cases import CASES, cell_of, parts_of
 
 from elman.bench.recurrence.cases import Case
 from elman.bench.recurrence.checking import check
 from elman.bench.recurrence.peers import variants
 from elman.cells import Cell
-from elman.compiler.cell_program import in_use
+from elman.compiler.cell_program import active_weight
 from elman.compiler.triton.launcher import Kernel
-from elman.compiler.triton.partition import Partition
+from elman.compiler.triton.partition import Partition, SyncMode
 from elman.layers.bidirectional import Bidirectional, Ends, reverse
 from elman.ops import kernel_timeout
 from elman.recurrence import apart, compiled_triton, recur, recur_both, using
-from elman.recurrence.compiled_triton import dividing
+from elman.recurrence.compiled_triton import use_partitions
 
 Pair = tuple[Cell, Cell]
 
@@ -28,7 +29,7 @@ def pair(case: Any, **more: Any) -> Pair:
 
 
 def in_turn(cells: Pair, x: Tensor, states: Any, lengths: Tensor | None) -> Any:
-    """The definition: the second cell over each row turned round, what it gives turned back."""
+    """The definition: the second cell runs over reversed rows, and its outputs are reversed back."""
     with using("reference"):
         ahead = recur(cells[0], x, states[0], lengths)
         back, last = recur(cells[1], reverse(x, lengths), states[1], lengths)
@@ -44,7 +45,7 @@ def at_once(cells: Pair, x: Tensor, states: Any, lengths: Tensor | None) -> Any:
 def results(
     run: Any, cells: Pair, x: Tensor, states: list[list[Tensor]], lengths: Tensor | None
 ) -> list[Tensor | None]:
-    """Outputs at real positions, last states, and all gradients of a sum that tells every number apart."""
+    """Outputs at real positions, last states, all gradients of a loss that weights every element differently."""
     x = x.clone().requires_grad_()
     states = [[part.clone().requires_grad_() for part in own] for own in states]
     form = cells[0].initial_state(1)
@@ -85,64 +86,64 @@ def test_odd_sizes_too(batch: int, time: int, size: int) -> None:
 
 @UNWRITTEN
 @pytest.mark.parametrize(("case", "lengths"), [(("gru", {}), [2, 0, 1]), (("invented", {}), None)], ids=str)
-@pytest.mark.parametrize("poll", ["atomic", "data"])
-def test_many_programs_of_both_ways_equal_two_runs(
-    case: Any, lengths: list[int] | None, poll: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("sync", [SyncMode.COUNTER, SyncMode.SENTINEL])
+def test_several_programs_per_direction_equal_two_runs(
+    case: Any, lengths: list[int] | None, sync: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The invented cell has totals, of which each way has shares of its own."""
-    part = Partition(16, 16, split=2 if poll == "data" else 1, chunk=64, poll=poll)
-    with dividing(forward=part, backward=part), launched_again(monkeypatch):
+    """The invented cell has totals, with partial sums for each direction."""
+    part = Partition(16, 16, split_k=2 if sync == SyncMode.SENTINEL else 1, tile_k=64, sync=sync)
+    with use_partitions(forward=part, backward=part), relaunch_until_complete(monkeypatch):
         compare(case, 3, 2, 20, lengths)
 
 
 @UNWRITTEN
-def test_each_group_of_each_way_counts_its_own_meetings() -> None:
-    """Nobody waits here, so wrong counts would be seen on a GPU only. Planted: both ways shared their counters."""
-    made = compiled_triton.plan(cell_of("lstm", hidden_size=20))
-    assert isinstance(made, compiled_triton.Plan)
-    kernel = Kernel(made.step, made.step.given, Partition(16, 16, poll="atomic"), torch.float32, False, "ieee", True)
+def test_each_group_of_each_direction_has_its_own_counter() -> None:
+    """Nothing waits in the interpreter, so wrong counts would hang on a GPU only. Seen to fail with shared counters."""
+    made = compiled_triton.compiled_cell(cell_of("lstm", hidden_size=20))
+    assert isinstance(made, compiled_triton.CompiledCell)
+    kernel = Kernel(made.step, made.step.outputs, Partition(16, 16), torch.float32, False, "ieee", True)
     launched, counters = kernel.run, list[Tensor]()
 
-    class Watched:
+    class Recording:
         def __getitem__(self, grid: Any) -> Any:
-            def launch(time: int, batch: int, patience: int, counted: Tensor, *given: Any, **options: Any) -> None:
+            def launch(time: int, batch: int, max_spins: int, counted: Tensor, *given: Any, **options: Any) -> None:
                 counters.append(counted)
-                launched[grid](time, batch, patience, counted, *given, **options)
+                launched[grid](time, batch, max_spins, counted, *given, **options)
 
             return launch
 
-    kernel.run = Watched()
+    kernel.run = Recording()
     cells = pair(("lstm", {}), hidden_size=20)
-    weights = [{name: in_use(cell, name) for name in made.names} for cell in cells]
+    weights = [{name: active_weight(cell, name) for name in made.names} for cell in cells]
     history = torch.zeros(2, len(kernel.emitted.stored), kernel.rows(20), 4, kernel.width)
     loads = [{("drive", part): torch.zeros(20, 3, 20) for part in range(4)}] * 2
-    kernel(history, loads, [parts_of(cell.initial_state(20)) for cell in cells], weights, patience=0)
+    kernel(history, loads, [parts_of(cell.initial_state(20)) for cell in cells], weights, max_spins=0)
     kernel_timeout.ALARMS.clear()
     programs, groups, steps = 2, 2, 3
     assert counters[0].view(-1, 32)[:, 0].tolist() == [programs * steps] * (2 * groups)
 
 
-def test_one_direction_that_nobody_reads_has_no_gradient() -> None:
-    """Its gradient is made up of zeros, which lie otherwise in memory than that of the other."""
+def test_an_unused_direction_has_no_gradient() -> None:
+    """Its gradient is an expanded zero, with other strides than the gradient of the used direction."""
     cells = pair(("gru", {}), hidden_size=6)
     x, states = torch.randn(2, 3, 3), [cell.initial_state(2) for cell in cells]
     found = []
     for run in (at_once, in_turn):
         _, (back, _) = run(cells, x, states, None)
         leaves = [one for cell in cells for one in cell.parameters()]
-        beside = torch.cat([back, torch.ones_like(back)], -1)  # whose gradient leaves gaps
+        beside = torch.cat([back, torch.ones_like(back)], -1)  # its gradient has gaps between rows
         found.append(torch.autograd.grad((beside**2).sum(), leaves, allow_unused=True))
     assert_same(list(found[0]), list(found[1]))
 
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of ways of each launch."""
-    once, seen = Kernel.__call__, list[int]()
+    """The number of directions of each launch."""
+    call, seen = Kernel.__call__, list[int]()
 
     def counted(self: Kernel, *given: Any, **options: Any) -> Any:
-        seen.append(self.ways)
-        return once(self, *given, **options)
+        seen.append(self.directions)
+        return call(self, *given, **options)
 
     monkeypatch.setattr(Kernel, "__call__", counted)
     return seen
@@ -167,8 +168,8 @@ def trained(layer: Bidirectional, form: str, x: Tensor, state: Ends, lengths: Te
 @pytest.mark.parametrize(
     "settings", [{"inner": "lstm"}, {"inner": "gru", "join": "sum"}, {"inner": "peephole", "weight_dropout": 0.5}]
 )
-def test_a_layer_both_ways_takes_one_launch_forward_and_one_backward(settings: Any, launches: list[int]) -> None:
-    """Dropped weights are each direction's own."""
+def test_a_bidirectional_layer_takes_one_launch_forward_and_one_backward(settings: Any, launches: list[int]) -> None:
+    """Each direction has its own weight dropout mask."""
     layer = layer_of(**settings).train()
     x = torch.randn(2, 4, 3)
     state = Ends(
@@ -183,7 +184,7 @@ def test_a_layer_both_ways_takes_one_launch_forward_and_one_backward(settings: A
     assert launches == [2, 2]
 
 
-def test_what_cannot_share_a_launch_takes_two_and_says_why(
+def test_directions_that_cannot_share_a_launch_take_two_and_explain_why(
     launches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layer, x = layer_of("gru"), torch.randn(2, 3, 3)
@@ -191,14 +192,14 @@ def test_what_cannot_share_a_launch_takes_two_and_says_why(
         shared = "both ways: generated: a kernel generated for gru, as asked, both directions in one launch"
         assert layer.explain(2, 3) == shared
         layer.back = layer_of({"gru": {"reset": "before"}}).back
-        assert layer.explain(2, 3).endswith("as asked, two launches: the two cells are not of one kind")
+        assert layer.explain(2, 3).endswith("as asked, two launches: the two cells differ in architecture or dtype")
         layer(x)
         assert launches == [1, 1]
-    full = compiled_triton.Plan.division
+    search = compiled_triton.CompiledCell.partition
     monkeypatch.setattr(
-        compiled_triton.Plan,
-        "division",
-        lambda self, *given, ways=1: None if 2 in (ways, *given[4:]) else full(self, *given),
+        compiled_triton.CompiledCell,
+        "partition",
+        lambda self, *given, directions=1: None if 2 in (directions, *given[4:]) else search(self, *given),
     )
     with using("generated"):
         assert (
@@ -211,7 +212,7 @@ def test_what_cannot_share_a_launch_takes_two_and_says_why(
     assert_same(found, trained(layer_of("lstm"), "reference", x, layer_of("lstm").initial_state(2), None))
 
 
-def test_under_autocast_outputs_are_half_and_states_whole() -> None:
+def test_under_autocast_outputs_are_float16_and_states_float32() -> None:
     layer, x = layer_of("lstm"), torch.randn(2, 4, 3)
     with torch.autocast("cpu", torch.float16), using("generated"):
         outputs, ends = layer(x)
@@ -222,7 +223,7 @@ def test_under_autocast_outputs_are_half_and_states_whole() -> None:
         torch.testing.assert_close(outputs.float(), layer(x)[0], atol=5e-3, rtol=5e-3)
 
 
-def test_the_bench_times_one_launch_beside_two_and_both_are_right(launches: list[int]) -> None:
+def test_the_benchmark_times_one_launch_beside_two_and_both_are_right(launches: list[int]) -> None:
     case = Case("lstm", (2, 3, 6), form="both ways", kinds=("fp32",), precision="highest")
     assert check(case, "fp32", "cpu", "generated")["verdict"] == "right"
     made = variants(case, ["fp32"], [], "cpu", "generated")

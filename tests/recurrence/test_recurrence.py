@@ -14,7 +14,7 @@ def cell_of(name: str, **settings) -> Cell:
 
 
 X = torch.zeros(2, 8, 3)
-LITTLE = "so little work is not worth a compiler's time"
+LITTLE = "the sequence is too short to be worth compiling"
 
 
 def test_long_sequences_take_the_vendors_kernel() -> None:
@@ -23,7 +23,7 @@ def test_long_sequences_take_the_vendors_kernel() -> None:
     assert explain(cell_of("lstm").double(), X.double()) == "vendor: torch's C++ LSTM"
 
 
-def test_the_reason_for_the_reference_is_told() -> None:
+def test_explain_names_the_reason_for_the_reference() -> None:
     lstm = cell_of("lstm")
     with taps.record("*"):
         assert explain(lstm, X) == "reference: a recorder is listening"
@@ -59,18 +59,21 @@ class Broken(Cell):
 
 
 @pytest.mark.parametrize(
-    ("cell", "told"),
+    ("cell", "reason"),
     [
-        (Broken(lambda drive, state: drive + state), "gives a Tensor; it gives its output and the new state"),
-        (Broken(lambda drive, state: (state.add_(drive), state)), "changes the state that it is given"),
-        (Broken(lambda drive, state: (drive, state[:, :3])), r"a state of \[\(2, 3\)\] from one of \[\(2, 4\)\]"),
-        (Broken(lambda drive, state: (drive, (state, state))), "a state keeps its form"),
+        (Broken(lambda drive, state: drive + state), "returns a Tensor, not its output and the new state"),
+        (Broken(lambda drive, state: (state.add_(drive), state)), "modifies its state in place"),
+        (
+            Broken(lambda drive, state: (drive, state[:, :3])),
+            r"the shapes of its state from \[\(2, 4\)\] to \[\(2, 3\)\]",
+        ),
+        (Broken(lambda drive, state: (drive, (state, state))), "changes the shapes of its state"),
         (Broken(lambda drive, state: (drive, state), lambda zeros: {"a": zeros}), "a tuple of states, not a dict"),
     ],
 )
-def test_a_step_that_breaks_its_promise_is_told_so(cell: Cell, told: str) -> None:
+def test_a_step_that_breaks_its_contract_is_an_error(cell: Cell, reason: str) -> None:
     """Planted: no look at the first step: a state changed in place gave the last output at every position."""
-    with torch.no_grad(), pytest.raises(ConfigError, match=told):
+    with torch.no_grad(), pytest.raises(ConfigError, match=reason):
         recur(cell, X, cell.initial_state(2))
 
 
@@ -79,7 +82,7 @@ def test_full_lengths_are_no_lengths() -> None:
 
 
 @pytest.mark.parametrize("form", [name for name, form in FORMS.items() if form.device in (None, "cpu")])
-def test_a_form_can_be_asked_for_and_is_taken(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_requested_form_runs(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
 
     def watched(name, run):
@@ -94,7 +97,7 @@ def test_a_form_can_be_asked_for_and_is_taken(form: str, monkeypatch: pytest.Mon
     assert taken == [form, "vendor"]
 
 
-def test_asking_for_what_cannot_run_is_an_error_with_the_reason() -> None:
+def test_requesting_an_unsupported_form_is_an_error_with_the_reason() -> None:
     before = cell_of("gru", reset="before")
     with using("vendor"), pytest.raises(ConfigError, match=r"vendor form .* reset before the product"):
         recur(before, X, before.initial_state(2))
@@ -102,7 +105,7 @@ def test_asking_for_what_cannot_run_is_an_error_with_the_reason() -> None:
         pass
 
 
-def test_what_was_asked_for_ends_with_its_block() -> None:
+def test_a_request_ends_with_its_block() -> None:
     lstm = cell_of("lstm")
     with using("reference"):
         with pytest.raises(ZeroDivisionError), using("vendor"):

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from elman.compiler.decompositions import PARTS
+from elman.compiler.decompositions import DECOMPOSITIONS
 from elman.compiler.tracing import trace
 
 
@@ -62,7 +62,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_graph_gives_the_numbers_of_its_function(name: str, kind: torch.dtype) -> None:
+def test_a_graph_computes_its_function(name: str, kind: torch.dtype) -> None:
     """Traced at other numbers. Planted: a GELU without its half; the unbiased variance; a softplus that overflows."""
     function = FUNCTIONS[name]
     x = torch.randn(4, 6, dtype=kind, generator=torch.Generator().manual_seed(0))
@@ -71,26 +71,26 @@ def test_a_graph_gives_the_numbers_of_its_function(name: str, kind: torch.dtype)
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
-def test_of_narrow_numbers_torch_knows_the_parts(kind: torch.dtype) -> None:
+def test_half_precision_uses_torchs_decompositions(kind: torch.dtype) -> None:
     """They are computed with as wide ones. Planted: ours, which lose digits."""
     x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)).to(kind)
     graph = trace(F.silu, x)
     assert torch.equal(replayed(graph, x)[0], F.silu(x))
 
 
-def test_every_operation_that_has_parts_is_tried_above(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_decomposition_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: no function that splits."""
     tried = set()
-    for operation, function in list(PARTS.items()):
+    for operation, function in list(DECOMPOSITIONS.items()):
 
         def noted(*given: Any, operation: Any = operation, function: Any = function, **named: Any) -> Any:
             tried.add(operation)
             return function(*given, **named)
 
-        monkeypatch.setitem(PARTS, operation, noted)
+        monkeypatch.setitem(DECOMPOSITIONS, operation, noted)
     for function in FUNCTIONS.values():
         trace(function, torch.zeros(4, 6))
-    assert tried == set(PARTS)
+    assert tried == set(DECOMPOSITIONS)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_every_operation_that_has_parts_is_tried_above(monkeypatch: pytest.Monke
         lambda x: x.nonzero(),
     ],
 )
-def test_who_looks_at_a_number_is_refused(function) -> None:
+def test_reading_tensor_values_is_rejected(function) -> None:
     """Planted: lists and arrays, which are no operations, were taken for constants."""
-    with pytest.raises(ValueError, match="looks at the value of a number"):
+    with pytest.raises(ValueError, match="reads the value of a tensor"):
         trace(function, torch.zeros(4, 6))
 
 
@@ -141,15 +141,15 @@ def at_places(x: Tensor) -> Tensor:
         lambda x: torch.add(x, 1, out=x),
     ],
 )
-def test_who_writes_into_what_others_hold_is_refused(function) -> None:
-    """And what is there stays. Planted: what was written was lost for those who hold the rest."""
+def test_in_place_writes_into_shared_memory_are_rejected(function) -> None:
+    """The tensor keeps its values. Planted: aliases did not see what was written."""
     x = torch.ones(4, 6)
-    with pytest.raises(ValueError, match="writes into a tensor that others hold"):
+    with pytest.raises(ValueError, match=r"writes in place into a tensor (from outside|that is also read)"):
         trace(function, x)
     assert torch.equal(x, torch.ones(4, 6))
 
 
-def test_one_tensor_given_twice_is_two_inputs() -> None:
+def test_one_tensor_passed_twice_is_two_inputs() -> None:
     x = torch.zeros(3)
     graph = trace(lambda x, y: x - y, x, x)
     assert replayed(graph, torch.full((3,), 5.0), torch.ones(3))[0].tolist() == [4, 4, 4]
@@ -161,9 +161,9 @@ from elman.cells import CELLS
 from elman.layers import LAYERS
 from elman.models.stack import on_meta
 from elman.compiler.cpu.step import compile_step
-from elman.compiler.cell_program import step_of
+from elman.compiler.cell_program import step_ir
 for name in CELLS:
-    assert not isinstance(step_of(CELLS[name](CELLS[name].Config(hidden_size=8), 8)), str), name
+    assert not isinstance(step_ir(CELLS[name](CELLS[name].Config(hidden_size=8), 8)), str), name
 for name in ("lstm", "attention", "swiglu", "feedforward", "mamba", "s4d", "experts", "convolution", "minlstm"):
     compile_step(LAYERS[name](LAYERS[name].Config.make({}), 16), "fp32", torch.zeros(1, 16))
 on_meta(lambda: torch.nn.Embedding(3, 4))
@@ -171,8 +171,7 @@ print(sorted({"sympy", "torch._dynamo", "torch._inductor"} & set(sys.modules)))
 """
 
 
-def test_nothing_waits_for_torchs_compiler() -> None:
-    """Importing it takes a second, many where Python finds no bytecode. Planted: torch's own tracer; its broadcasting
-    of shapes; initial values drawn where there is no memory."""
+def test_compiling_does_not_import_torchs_compiler() -> None:
+    """That import takes a second. Planted: torch's own tracer; its broadcasting of shapes; initial values on meta."""
     done = subprocess.run([sys.executable, "-c", BEGINNING], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["[]"], done.stdout + done.stderr[-2000:]

@@ -1,17 +1,17 @@
-"""What the compiled form remembers between calls, and what it must not: whatever changes, the next call hears of it."""
+"""The compiled form caches a plan between calls; any change of the cell must reach the next call."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from cell_cases import cell_of
+from cell_equivalence import assert_same, carried, results
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_laws import assert_same, carried, results
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import parametrizations
-from unit_cases import cell_of
 
 from elman.cells import Cell
 from elman.compiler.cell_program import first_parameter
@@ -39,9 +39,9 @@ def check(cell: Cell, batch: int = 3, time: int = 5) -> list[Tensor | None]:
 
 def product(cell: Cell) -> Any:
     made = compiled_cpp.plan(cell)
-    assert isinstance(made, compiled_cpp.Plan)
-    x = torch.zeros(1, 1, 3, dtype=made.kind)
-    return made.driving.product(cell, x, made.kind)
+    assert isinstance(made, compiled_cpp.SequencePlan)
+    x = torch.zeros(1, 1, 3, dtype=made.dtype)
+    return made.projection.operands(cell, x, made.dtype)
 
 
 def changed(cell: Cell, change: Callable[[], Any]) -> None:
@@ -55,7 +55,7 @@ def changed(cell: Cell, change: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["from_input", "from_past"])
-def test_new_weights_are_heard(name: str) -> None:
+def test_new_weights_take_effect(name: str) -> None:
     """Planted: panels kept from call to call; the nn.Linear's weight kept in the plan."""
     one = cell()
     part = getattr(one, name)
@@ -64,7 +64,7 @@ def test_new_weights_are_heard(name: str) -> None:
     changed(one, lambda: setattr(part, "weight", nn.Parameter(torch.randn_like(part.weight.t()).t())))
 
 
-def test_other_shapes_and_dtypes_are_heard() -> None:
+def test_new_shapes_and_dtypes_take_effect() -> None:
     one = cell()
     for batch, time in ((3, 5), (1, 5), (3, 1), (7, 9), (3, 5)):
         check(one, batch, time)
@@ -73,7 +73,7 @@ def test_other_shapes_and_dtypes_are_heard() -> None:
 
 
 @pytest.mark.parametrize("name", ["lstm", "peephole"])
-def test_what_learns_may_change(name: str) -> None:
+def test_requires_grad_may_change(name: str) -> None:
     """Planted: what one needs taken for what its neighbour needs."""
     one = cell(name)
     for still in ("from_input.weight", "from_input.bias", "from_past.weight"):
@@ -87,7 +87,7 @@ def test_what_learns_may_change(name: str) -> None:
     assert all(parameter.grad is not None for parameter in one.parameters() if check(one))
 
 
-def test_without_a_graph_there_is_none() -> None:
+def test_without_grad_mode_there_is_no_graph() -> None:
     one = cell()
     x, state = torch.randn(2, 4, 3, dtype=torch.float64), one.initial_state(2)
     with using("compiled"):
@@ -101,7 +101,7 @@ def test_without_a_graph_there_is_none() -> None:
     torch.testing.assert_close(alone, whole, rtol=0, atol=0)
 
 
-def test_hooks_of_the_input_product_are_heard() -> None:
+def test_hooks_of_the_input_projection_run() -> None:
     """Planted: the nn.Linear's product made without asking who watches it."""
     one = cell()
     linear = one.from_input
@@ -134,7 +134,7 @@ class Twice(nn.Linear):
         return super().forward(x) * 2
 
 
-def test_another_input_product_is_heard() -> None:
+def test_a_replaced_input_projection_takes_effect() -> None:
     one = cell()
     changed(one, lambda: setattr(one, "from_input", nn.Linear(3, 18).double()))
     assert product(one) is not None
@@ -153,13 +153,13 @@ def test_another_input_product_is_heard() -> None:
     assert product(one) is None
 
 
-def test_only_a_plain_product_is_taken_over() -> None:
+def test_only_a_plain_linear_is_fused() -> None:
     assert product(cell("rnn")) is not None
     assert product(cell("layernorm-lstm")) is None
     assert product(cell("invented")) is None
 
 
-def test_an_input_of_the_wrong_width_or_dtype_is_refused() -> None:
+def test_an_input_of_the_wrong_width_or_dtype_is_an_error() -> None:
     """Planted: no look at its width, which reads behind its end."""
     one = cell()
     for x in (torch.zeros(2, 3, 4, dtype=torch.float64), torch.zeros(2, 3, 3)):
@@ -167,7 +167,7 @@ def test_an_input_of_the_wrong_width_or_dtype_is_refused() -> None:
             recur(one, x, one.initial_state(2))
 
 
-def test_a_recorder_hears_every_step() -> None:
+def test_a_recorder_sees_every_step() -> None:
     one = cell()
     check(one)
     x, state = torch.randn(2, 4, 3, dtype=torch.float64), one.initial_state(2)
@@ -178,7 +178,7 @@ def test_a_recorder_hears_every_step() -> None:
 
 
 @pytest.mark.parametrize("wanted", ["outputs", "state", "both"])
-def test_adjoints_that_nobody_gives_are_zero(wanted: str) -> None:
+def test_missing_output_gradients_are_zero(wanted: str) -> None:
     """Planted: memory that nobody wrote in their place."""
     one, found = cell("lstm"), []
     x = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
@@ -193,7 +193,7 @@ def test_adjoints_that_nobody_gives_are_zero(wanted: str) -> None:
     assert_same(*found, tolerance=1e-10)
 
 
-def test_there_are_no_gradients_of_gradients() -> None:
+def test_double_backward_is_an_error() -> None:
     one = cell()
     x = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
     with using("compiled"):
@@ -204,15 +204,15 @@ def test_there_are_no_gradients_of_gradients() -> None:
 
 
 @pytest.mark.parametrize("name", ["gru", "peephole", "invented", "residual"])
-def test_large_products_are_those_of_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_matmuls_equal_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = cell(name)
     found = [check(one)]
-    monkeypatch.setattr(small_matmul, "SMALL", 0)
+    monkeypatch.setattr(small_matmul, "MAX_WORK", 0)
     assert_same(found[0], check(one), tolerance=1e-12)
 
 
 @given(st.integers(1, 40), st.integers(1, 150), st.integers(1, 70), st.booleans(), st.booleans())
-def test_small_products_are_those_of_torch(rows: int, inner: int, columns: int, across: bool, more: bool) -> None:
+def test_small_gemms_equal_torch(rows: int, inner: int, columns: int, across: bool, more: bool) -> None:
     """Planted: whole vectors that reach behind a row; what was there before forgotten."""
     torch.manual_seed(rows)
     x = torch.randn(inner, rows).double().t() if across else torch.randn(rows, inner).double()
@@ -220,7 +220,7 @@ def test_small_products_are_those_of_torch(rows: int, inner: int, columns: int, 
     expected = y.clone()
     expected[:rows, :columns] = x @ w + (y[:rows, :columns] if more else 0)
     job = [x.data_ptr(), *x.stride(), rows, w.data_ptr(), *w.stride(), columns, inner, y.data_ptr(), columns + 3]
-    small_matmul.multiply([*job, small_matmul.ADDED if more else small_matmul.FRESH], torch.float64)
+    small_matmul.run_gemms([*job, small_matmul.ACCUMULATE if more else small_matmul.OVERWRITE], torch.float64)
     torch.testing.assert_close(y, expected)
 
 

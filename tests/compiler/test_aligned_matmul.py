@@ -4,11 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from elman.compiler.aligned_matmul import AT_ONCE, linear, summed_products
+from elman.compiler.aligned_matmul import ALIGNMENT, linear, matmul_transposed
 
 
 @pytest.mark.parametrize("width", [8, 11, 30])
-def test_filled_products_are_the_same(width: int) -> None:
+def test_padded_matmuls_equal_torch(width: int) -> None:
     """Planted: columns that fill up are given too; the bias is left out."""
     torch.manual_seed(0)
     x, weight, bias = torch.randn(2, 5, width), torch.randn(6, width), torch.randn(6)
@@ -21,14 +21,14 @@ def test_filled_products_are_the_same(width: int) -> None:
     for one, other in zip(given, again, strict=True):
         torch.testing.assert_close(one.grad, other.grad)
     left, right = torch.randn(7, width), torch.randn(7, width + 1)
-    torch.testing.assert_close(summed_products(left, right), left.t() @ right)
+    torch.testing.assert_close(matmul_transposed(left, right), left.t() @ right)
 
 
 @pytest.mark.parametrize("width", [8, 11])
-def test_rows_begin_where_many_numbers_are_read(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padded_rows_are_aligned(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: nothing is filled up."""
     seen: list[int] = []
     plain = F.linear
     monkeypatch.setattr(F, "linear", lambda x, *rest: (seen.append(x.stride(-2)), plain(x, *rest))[1])
     linear(torch.randn(5, width), torch.randn(6, width))
-    assert seen[0] % AT_ONCE == 0
+    assert seen[0] % ALIGNMENT == 0

@@ -1,0 +1,113 @@
+"""KernelBuilder: the source of one kernel while it is written, and the facts that all its writers share.
+
+`Emitter` drives; `Matmul` writes products, `Sync` exchanges between programs. All three receive one builder, write
+lines into it, and ask it for names and addresses.
+
+Names in a generated kernel (shapes in brackets; R rows of a group, U units of a program, padded to a power of two):
+    v<n>     value of IR node n [R, U], [R, 1] for one number per row, [1, U] for one per unit
+    s<n>     part n of the state, float32        x<n>, y<n>  input n of this step, and prefetched for the next one
+    w<...>   weights, on the chip                a<n>  accumulator of the product of node n; sum<n>  summed output n
+    history  (nodes, rows, time, units) in global memory: every stored node at each step; nothing is ever overwritten
+"""
+
+from elman.compiler.direction import BOTH, DOWN, UP
+from elman.compiler.ir import CONSTANT, UNITS, StepIR
+from elman.compiler.triton.partition import Partition, SyncMode, padded
+from elman.compiler.triton.schedule import Schedule, matmul_inputs, schedule
+from elman.compiler.triton.triton_ops import interpreted, literal, op_templates
+
+
+class KernelBuilder:
+    """`saved`: nodes to store besides those that are exchanged. `itemsize`: bytes of a value in products and `history`.
+    `precision`: of float32 products. `reverse`: from the last step to the first. `bidirectional`: a second direction in
+    the same launch, with weights, state and inputs of its own, that takes the steps in the opposite order."""
+
+    def __init__(
+        self,
+        program: StepIR,
+        saved: tuple[int, ...],
+        part: Partition,
+        itemsize: int,
+        precision: str,
+        reverse: bool,
+        bidirectional: bool,
+    ):
+        self.program, self.part, self.precision = program, part, precision
+        self.reverse, self.bidirectional = reverse, bidirectional
+        self.order = BOTH if bidirectional else DOWN if reverse else UP
+        self.itemsize = itemsize
+        self.tf32 = itemsize == 4 and precision == "tf32"
+        self.templates = op_templates(itemsize, self.tf32)
+        self.kinds = program.shapes()
+        self.size, self.width = program.size, padded(program.size)
+        self.num_programs = part.programs(program.size)
+        self.schedule: Schedule = schedule(program, saved, single=self.num_programs == 1)
+        nodes = program.nodes
+        self.loads = tuple(node.detail for node in nodes if node.op == "load")
+        read = [node.detail[0] for node in nodes if node.op == "vector"]
+        read += [matrix.parameter for node in nodes if node.op == "matmul" for matrix in node.detail]
+        self.parameters = tuple(dict.fromkeys(read))
+        self.matrices = program.matrices()
+        self.totals = [index for index, node in enumerate(nodes) if node.op == "sum"]
+        self.products: dict[tuple[int, ...], list[int]] = {}  # by their inputs
+        for index, node in enumerate(nodes):
+            if node.op == "matmul":
+                self.products.setdefault(node.args, []).append(index)
+        several = self.num_programs > 1
+        self.fragment_loads = part.fragment_loads and several
+        self.uses_counter = several and not part.fragment_loads
+        self.clustered = part.clustered and several and not interpreted()  # the interpreter has no shared memory
+        self.exchange = part.exchange_buffer(program, itemsize)
+        self.polls_sums = self.clustered and self.exchange.polled
+        self.st_async = self.exchange.values if self.clustered else None
+        self.exchanged = matmul_inputs(program)
+        self.prefetches_history = part.sync == SyncMode.SENTINEL and several and not interpreted()
+        wide = [number for number, load in enumerate(self.loads) if load[2] == UNITS]
+        self.prefetched_inputs = wide if part.waits_on_chip and self.clustered else []
+        self.lines: list[str] = []
+        self.functions: dict[str, str] = {}  # device functions of this kernel: source by name
+        self.polled: dict[int, None] = {}  # stored nodes that programs read from each other, in order
+        self.received: set[int] = set()  # product inputs that st_async has delivered so far in the step
+
+    def write(self, line: str, depth: int = 1) -> None:
+        self.lines.append("    " * depth + line)
+
+    def value(self, index: int) -> str:
+        return literal(self.program, index) if self.kinds[index] == CONSTANT else f"v{index}"
+
+    def broadcast(self, index: int) -> str:
+        """A node as [R, U]."""
+        return self.value(index) if self.kinds[index] == UNITS else f"({self.value(index)} + zeros)"
+
+    def step_input(self, number: int) -> str:
+        return f"unpack(x{number}, history.dtype.element_ty)"
+
+    def tiles_are_full(self) -> bool:
+        """Whether every program has as many units as its tensors are wide."""
+        return self.size % self.part.units == 0 and self.part.units == self.part.padded_units
+
+    def is_state(self, arg: int) -> bool:
+        return self.program.nodes[arg].op == "state"
+
+    def published_node(self, arg: int) -> int:
+        """The node that is stored or sent for a product input: itself, or the new value of a state."""
+        return self.program.next_state[self.program.nodes[arg].detail[0]] if self.is_state(arg) else arg
+
+    def history_address(self, index: int, before: bool = False) -> str:
+        """Of a stored node at step t. States have T + 1 time slots: `before` gives the slot of the state before t."""
+        state_slot = self.order.slot_before if before else self.order.slot_after
+        slot = state_slot if index in self.program.next_state else "t"
+        return f"history + {slot} * history_t + {self.schedule.stored.index(index)} * history_n"
+
+    def sums_over_units(self, values: list[str]) -> list[str]:
+        """Row sums [R, 1] of tensors [R, U]; several in one reduction, whose shuffles overlap."""
+        count = len(values)
+        if count < 2 or interpreted():
+            return [f"tl.sum({value}, 1)[:, None]" for value in values]
+        a, b = ([f"{side}{number}" for number in range(count)] for side in "ab")
+        pairs = ", ".join(f"{one} + {other}" for one, other in zip(a, b, strict=True))
+        head = f"\n@triton.jit\ndef add{count}({', '.join([*a, *b])}):\n"
+        self.functions[f"add{count}"] = f"{head}    return {pairs}\n"
+        found = [f"total{number}" for number in range(count)]
+        self.write(f"{', '.join(found)} = tl.reduce(({', '.join(values)}), 1, add{count})", 2)
+        return [f"{one}[:, None]" for one in found]

@@ -1,0 +1,155 @@
+"""Search for a partition: enumerate, drop what does not fit or cannot run at once, take the least estimated time."""
+
+import math
+from collections import Counter
+from dataclasses import replace
+from functools import lru_cache
+
+from elman.compiler.ir import StepIR
+from elman.compiler.triton.cluster import LARGE_CLUSTER, PORTABLE_CLUSTER
+from elman.compiler.triton.cost_model import step_time
+from elman.compiler.triton.partition import MMA_K, Partition, SyncMode, powers
+from elman.compiler.triton.schedule import schedule
+
+# of an H200
+PROCESSORS = 132  # streaming multiprocessors
+SHARED = 226 * 1024  # bytes of shared memory per processor that a kernel gets
+LARGE_CLUSTERS, PORTABLE_CLUSTERS = 7, 15  # clusters of 9 to 16, and of up to 8 programs, that run at once, as
+# cuOccupancyMaxActiveClusters says: those of 16 lie in one GPC, where some processors are left over
+
+TILE_BYTES = 32 * 1024  # of values in one K tile, if they are not loaded by fragments
+WGMMA_COLUMNS = 64  # M of wgmma
+FEW_LOADS = 16  # vector loads per wait; beyond, only 8 warps are tried
+MAX_REGISTERS = 236  # per thread, estimated; beyond, ptxas spills (255 with addresses and temporaries)
+FLOAT32_LOADS = 8  # vector loads of float32 after which a wait may follow: rounded to TF32 they take registers twice
+SINGLE_WEIGHTS = 64 * 1024  # bytes; up to here one program may hold all weights of a cell, without any exchange
+
+
+@lru_cache(256)
+def choose_partition(
+    program: StepIR, batch: int, itemsize: int, processors: int, shared: int = SHARED, clusters: bool = True
+) -> Partition | None:
+    """The partition of least estimated time; None if nothing fits. `clusters`: whether the GPU has them."""
+    found = candidates(program, batch, itemsize, processors, shared)
+    found = [part for part in found if clusters or not part.clustered]
+    return min(found, key=lambda part: step_time(program, part, itemsize), default=None)
+
+
+def tuning(program: StepIR, batch: int, itemsize: int, processors: int, most: int = 6) -> list[Partition]:
+    """Partitions worth timing on a GPU, best estimate first, at most half of them of one kind of exchange."""
+    found = candidates(program, batch, itemsize, processors)
+    seen: Counter[tuple[str, bool]] = Counter()
+    chosen = []
+    for part in sorted(found, key=lambda part: step_time(program, part, itemsize)):
+        seen[part.sync, part.wgmma] += 1
+        if seen[part.sync, part.wgmma] <= max(1, most // 2):
+            chosen.append(part)
+    return chosen[:most]
+
+
+def candidates(program: StepIR, batch: int, itemsize: int, processors: int, shared: int = SHARED) -> list[Partition]:
+    """All partitions that fit and whose programs all run at the same time, as spinning requires."""
+    size = program.size
+    found: list[Partition] = []
+    all_units = max(MMA_K, 1 << (size - 1).bit_length())
+    for rows in (8, 16, 32, 64, 128):
+        if rows > MMA_K and rows >= 2 * batch:
+            continue
+        for units in (8, 16, 24, 32, 48, 64, all_units):
+            if units >= size and units != all_units:
+                continue
+            groups = math.ceil(batch / rows)
+            if groups * math.ceil(size / units) <= processors:
+                found += [
+                    part
+                    for part in _variants(program, Partition(rows, units), itemsize, shared)
+                    if _fits(program, part, itemsize, shared)
+                    and groups <= _concurrent_groups(program, part, itemsize, processors, shared)
+                ]
+    return found
+
+
+def _concurrent_groups(program: StepIR, part: Partition, itemsize: int, processors: int, shared: int) -> float:
+    """How many groups run at once, if they are clusters."""
+    if not part.clustered:
+        return math.inf
+    portable = part.programs(program.size) <= PORTABLE_CLUSTER
+    clusters = (PORTABLE_CLUSTERS if portable else LARGE_CLUSTERS) * processors // PROCESSORS
+    two_per_processor = part.warps == 4 and 2 * part.shared_bytes(program, itemsize) <= shared
+    return 2 * clusters if two_per_processor else clusters
+
+
+def _variants(program: StepIR, part: Partition, itemsize: int, shared: int) -> list[Partition]:
+    """Ways to exchange and to multiply for given rows and units."""
+    loads = sum(node.op == "load" for node in program.nodes)
+    warps = 4 if part.weight_bytes(program, itemsize) <= 64 * 1024 and loads <= 8 else 8
+    tile_k = TILE_BYTES // (part.rows * itemsize)
+    if part.programs(program.size) == 1:
+        return [replace(part, warps=warps, tile_k=max(MMA_K, tile_k))]
+    widths = part.dot_widths(program)
+    split_k = warps if widths else 1
+    found = [replace(part, warps=warps, split_k=split_k, tile_k=max(MMA_K * split_k, tile_k))]
+    if not widths:  # no products
+        return [] if part.units < part.padded_units else found
+    if part.units < part.padded_units:  # one dot per power of two in U: each must fill a tensor core tile
+        if any(block * width % MMA_K for block in powers(part.units) for width in widths):
+            return []
+        found = []
+    for sync in _fragment_syncs(program, part):
+        few, many = (replace(part, warps=n, split_k=n, sync=sync) for n in (4, 8))
+        easy = few.waits(program, itemsize)[0] <= FEW_LOADS and few.registers(program, itemsize) <= MAX_REGISTERS
+        found += [_with_register_tiles(program, each, itemsize, shared) for each in [few] * easy + [many]]
+    if itemsize == 2 and part.units == part.padded_units and part.units * min(widths) >= WGMMA_COLUMNS:
+        found.append(replace(part, tile_k=256, wgmma=True))
+    return found
+
+
+def _fragment_syncs(program: StepIR, part: Partition) -> list[SyncMode]:
+    """Ways to exchange that allow fragment loads."""
+    one_exchange = schedule(program).exchanges == 1
+    if part.programs(program.size) not in (*range(PORTABLE_CLUSTER + 1), LARGE_CLUSTER):
+        return [SyncMode.SENTINEL] * one_exchange
+    totals = any(node.op == "sum" for node in program.nodes)
+    # with several exchanges per step, early polls of global memory slow the others' stores down
+    polling = SyncMode.SENTINEL if one_exchange else SyncMode.CLUSTER_SENTINEL if totals else SyncMode.CLUSTER_BARRIER
+    return [polling, SyncMode.ST_ASYNC]
+
+
+def _with_register_tiles(program: StepIR, part: Partition, itemsize: int, shared: int) -> Partition:
+    """The best K tile length and number of weight tiles in registers."""
+    if part.units * min(part.dot_widths(program)) % MMA_K:
+        return part
+    found = [part]
+    tile_k = part.tile_k
+    while tile_k >= 2 * MMA_K * part.split_k:
+        tried = [replace(part, tile_k=tile_k)]
+        if (
+            part.sync == SyncMode.SENTINEL
+        ):  # in two waits; with several exchanges other values take the registers that it frees
+            half = math.ceil(sum(tried[0].waits(program, itemsize)) / 2)
+            tried.append(replace(tried[0], loads_in_flight=half))
+        for count in range(1, len(tried[0].k_tiles(program.size)) + 1):
+            found += [replace(each, register_tiles=count) for each in tried]
+        tile_k //= 2
+    fitting = [each for each in found if _fits(program, each, itemsize, shared)]
+    several = any(node.op == "sum" or (node.op == "matmul" and len(node.args) > 1) for node in program.nodes)
+    sign = 1 if several else -1  # of equal estimates: short tiles for several inputs or beside totals, else long ones
+    return min(fitting, key=lambda each: (step_time(program, each, itemsize), sign * each.tile_k), default=part)
+
+
+def _fits(program: StepIR, part: Partition, itemsize: int, shared: int) -> bool:
+    """Shared memory, registers, and what was seen to spill or to be slow."""
+    single = part.programs(program.size) == 1
+    if part.rows < MMA_K and (single or not part.fragment_loads or part.rows * part.units < 32 * part.warps):
+        return False  # eight rows are the N side of mma, which takes fragment loads; each thread needs a unit
+    too_much = single and part.weight_bytes(program, itemsize) > SINGLE_WEIGHTS
+    if part.shared_bytes(program, itemsize) > shared or too_much:
+        return False
+    if not part.fragment_loads:
+        return True
+    if part.sync == SyncMode.ST_ASYNC and not part.packs_pairs(itemsize):
+        return False  # with unpacked inputs it was slower; float32 was never timed
+    waits, exchanges = part.waits(program, itemsize), schedule(program).exchanges
+    if itemsize > 2 and len(waits) > exchanges and waits[0] > FLOAT32_LOADS:
+        return False
+    return part.registers(program, itemsize) <= MAX_REGISTERS and len(waits) <= 2 * exchanges
