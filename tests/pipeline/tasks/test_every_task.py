@@ -139,7 +139,7 @@ def test_files_of_different_length_are_refused_with_the_line(tmp_path):
     (tmp_path / "a").write_text("x\ny\nz\n")
     (tmp_path / "b").write_text("x\ny\n")
     settings = {"task": "translate", "data.train": str(tmp_path / "a"), "data.train_target": str(tmp_path / "b")}
-    with pytest.raises(DataError, match="3 lines, but its targets"):
+    with pytest.raises(DataError, match="3 lines, but 2 targets"):
         list(train(overrides={**settings, "data.valid_fraction": 0.0}, run=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
