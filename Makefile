@@ -15,7 +15,7 @@ demo: .venv/.core
 
 test: .venv/.dev
 	@$(FIND_BROWSER) > /dev/null || echo "no chromium: the reports are not looked at in a browser (make browser installs one)"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q
+	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
 fast: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q -m "not slow"
@@ -28,7 +28,7 @@ check: .venv/.dev
 
 bench: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -x tests/laws tests/ops
-	OMP_NUM_THREADS=1 $(BIN)/elman bench
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
 docs: .venv/.dev
 	$(BIN)/python docs/build.py

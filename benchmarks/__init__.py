@@ -1,1 +1,1 @@
-"""Measurements against peers, in one run."""
+"""Developer benchmarks against other libraries; `python -m benchmarks --list` names the suites."""

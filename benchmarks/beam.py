@@ -1,11 +1,10 @@
-"""Beam search on Multi30k, German to English, on two cores: a plain loop over sentences beside batches of them.
+"""Beam search on Multi30k, German to English, on two cores: a loop over sentences against batched search.
 
     python -m benchmarks.beam
 
-The loop is what one writes first: for each sentence a list of hypotheses, all of them one batch for the model, the best
-continuations by one top-k. Both must find the same words. The model, words as tokens, is trained here for a minute; its
-weights can be kept (`--weights FILE`). With `--threads 1` times are of the processor, so that other work does not
-count. Data is looked for where ELMAN_DATA points (docs/data.md).
+The loop searches one sentence at a time, with its hypotheses as a batch and one top-k per step. Both must find the same
+translations. A word-level model is trained here for a minute; `--weights FILE` keeps its weights. With `--threads 1`
+times are CPU time. Data: ELMAN_DATA (docs/data.md).
 """
 
 import argparse

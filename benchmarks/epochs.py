@@ -1,10 +1,10 @@
-"""Whole epochs of a recurrent recipe: `elman train` beside the same model trained in plain torch, on the same batches.
+"""Whole epochs of a recurrent recipe: `elman train` against the same model in plain torch, on the same batches.
 
     python -m benchmarks.epochs [--recipe recipes/wikitext2-lstm.yaml] --epochs 6 [--training.precision bf16]
 
-Both begin with the same weights, follow the same rates and see the same words in the same order; dropout's dice differ.
-An epoch is all that is waited for: batches, updates, and a validation at its end. Perplexities are those of one and the
-same judge. The first epoch, in which kernels are compiled and graphs captured, is told by itself.
+Both start from the same weights, with the same learning rates and order of data; only dropout masks differ. The time of
+an epoch includes batches, updates and the validation at its end. Both perplexities are computed by the same code. The
+first epoch, in which kernels are compiled and graphs captured, is reported separately.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import elman
-from elman.bench.epoch import Plain
+from benchmarks.recipe_update import Plain
 from elman.bench.harness import write
 from elman.config import parse_overrides
 from elman.models import LanguageModel
@@ -62,7 +62,7 @@ def theirs(recipe: Any, folder: Path) -> Iterator[tuple[float, float]]:
     half = HALF.get(training.precision)
     optimizer = torch.optim.SGD(model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay)
     scaler = torch.amp.GradScaler(device.type, enabled=training.precision == "fp16")
-    batches = task.training_batches(prepared, recipe)
+    batches = task.data.training_batches(prepared, recipe)
     total = sum(batches.length_of(epoch) for epoch in range(training.max_epochs))
     step = 0
     for epoch in range(training.max_epochs):
@@ -85,7 +85,7 @@ def theirs(recipe: Any, folder: Path) -> Iterator[tuple[float, float]]:
             step += 1
         _validate(model, prepared, recipe, device, half)
         seconds = time.perf_counter() - began
-        give_back(model, twin)
+        copy_weights_back(model, twin)
         yield seconds, task.evaluation.validate(twin.eval(), prepared, recipe).loss
 
 
@@ -107,12 +107,13 @@ def _validate(model: Plain, prepared: Any, recipe: Any, device: torch.device, ha
 
 
 @torch.no_grad()
-def give_back(model: Plain, twin: LanguageModel) -> None:
-    """The weights of a plain model, to the one it was made after."""
+def copy_weights_back(model: Plain, twin: LanguageModel) -> None:
+    """Copies the weights of the plain model back to the elman model."""
     twin.embedding.weight.copy_(model.embedding.weight)
+    assert twin.output_bias is not None
     twin.output_bias.copy_(model.output.bias)
     for layer, block in zip(model.layers, twin.stack.blocks(), strict=True):
-        cell: Any = block.layer.cell  # type: ignore[union-attr]
+        cell: Any = block.layer.cell
         cell.from_input.weight.copy_(layer.weight_ih_l0)
         cell.from_past.weight.copy_(_whole(layer))
         cell.from_input.bias.copy_(layer.bias_ih_l0)

@@ -1,11 +1,11 @@
-"""All neural families on WikiText-2 at 25 M parameters, the same tokens for each: one table.
+"""All neural families on WikiText-2 with 25 M parameters and the same number of training tokens, as one table.
 
     python -m benchmarks.families --jobs 4            all, four at a time
     python -m benchmarks.families lstm gru rnn        these
-    python -m benchmarks.families --steps 30          how long a step takes, and no more
+    python -m benchmarks.families --steps 30          only the time per step
 
-What they share stands in recipes/wikitext2-families.yaml; the width of each is solved for the parameters.
-Real data is looked for where ELMAN_DATA points (docs/data.md); the table goes to benchmarks/results.
+Common settings are in recipes/wikitext2-families.yaml; the width of each model follows from the number of parameters.
+Data: ELMAN_DATA (docs/data.md); results go to benchmarks/results.
 """
 
 import argparse

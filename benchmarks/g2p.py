@@ -1,8 +1,8 @@
-"""From letters to sounds in many languages: single models of several seeds, and all of them as one.
+"""Grapheme-to-phoneme conversion in many languages: single models of several seeds, and their ensemble.
 
 `python -m benchmarks.g2p runs/g2p --languages geo kor --seeds 1 2 3 [--set model.label_smoothing=0.1]`
-trains what is not yet trained below runs/g2p, and prints the share of test words that are wrong, as the shared task
-counts them. Data is looked for where ELMAN_DATA points (docs/data.md). Several may run side by side, a language each.
+trains missing models below runs/g2p and prints the word error rate on the test set, as the shared task defines it.
+Several processes may run in parallel, one language each. Data: ELMAN_DATA (docs/data.md).
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""All words at once against one after another: sentences per second, one sentence at a time, and BLEU of both.
+"""Non-autoregressive against autoregressive translation: sentences per second at batch 1, and BLEU.
 
     python -m benchmarks.parallel TEACHER STUDENT --source test2016.tok.de --target test2016.tok.en
 
-The teacher writes greedily, word after word; the student (elman distill) in a few passes over all words. Same machine,
-same sentences, interleaved rounds.
+The teacher decodes greedily; the student (elman distill) predicts all words in a few mask-predict iterations. Same
+machine and sentences, interleaved rounds.
 """
 
 import argparse

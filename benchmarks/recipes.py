@@ -1,10 +1,10 @@
-"""Do recipes still reach their numbers?
+"""Train recipes and check that they reach their goals.
 
-    python -m benchmarks.recipes names-elman wikitext2-lstm          train them, say what they reached
+    python -m benchmarks.recipes names-elman wikitext2-lstm          train them and print their scores
     python -m benchmarks.recipes sst2-lstm --seeds 3 --jobs 3         three seeds, side by side, and their mean
 
-Each is a process of its own; settings of recipes can be given too. Real data is looked for where ELMAN_DATA points
-(docs/data.md); results go to benchmarks/results, runs to the folder that --keep names, if any.
+Each runs in its own process; recipe settings are options too. Data: ELMAN_DATA (docs/data.md). Results go to
+benchmarks/results, run folders to --keep if given.
 """
 
 import argparse
@@ -27,7 +27,7 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 
 
 def located(value: Any, home: str) -> Any:
-    """Settings with their `data/...` paths moved to where the data is."""
+    """Settings with `data/...` paths replaced by paths in the data folder."""
     if isinstance(value, Mapping):
         return {key: located(inner, home) for key, inner in value.items()}
     if isinstance(value, str) and value.startswith("data/"):
@@ -36,7 +36,7 @@ def located(value: Any, home: str) -> Any:
 
 
 def train(name: str, seed: int, place: Path, settings: list[str]) -> dict[str, Any]:
-    """One run of a recipe: figures of its splits, whether its goals were met, minutes; or what went wrong."""
+    """Trains a recipe once: scores by split, goals met or not, minutes; or the error."""
     moved = located(read_yaml(RECIPES / f"{name}.yaml")["data"], os.environ.get("ELMAN_DATA", "data"))
     paths = [word for key, value in moved.items() for word in (f"--data.{key}", json.dumps(value))]
     command = [sys.executable, "-m", "elman", "train", str(RECIPES / f"{name}.yaml"), "--seed", str(seed), "--json"]
@@ -53,7 +53,7 @@ def train(name: str, seed: int, place: Path, settings: list[str]) -> dict[str, A
 
 
 def figures(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers, their intervals and how they were computed."""
+    """Scores with their intervals and signatures."""
     kept = ("_interval", "_signature")
     return {key: value for key, value in scores.items() if isinstance(value, int | float) or key.endswith(kept)}
 

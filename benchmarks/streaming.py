@@ -1,9 +1,9 @@
-"""A million steps of every causal layer, of n-grams and of machine code: does memory stay where it was?
+"""A million steps of every causal layer, of n-grams and of the compiled step: is memory use constant?
 
     python -m benchmarks.streaming --steps 1000000
 
-Each is in a process of its own, on one thread, and narrow, since only growth is of interest. A model's state is the
-states of its layers side by side, so what holds for each of them holds for a stack.
+Each runs in its own process on one thread, with a small width, since only growth matters. The state of a model is the
+tuple of its layers' states, so the result holds for stacks too.
 """
 
 import argparse

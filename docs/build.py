@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from elman.bench import SUITES
+from benchmarks.suites import SUITES
 from elman.cells import CELLS
 from elman.config import Config
 from elman.corpus import DataConfig
@@ -94,8 +94,8 @@ def who_sees_order() -> str:
 
 SPEED = """# Speed
 
-Made by `make docs` from the newest figures of each suite in `benchmarks/results`; `elman bench` measures the same on
-the machine at hand. Cases that the newest run of a suite left out follow from the run before. All rows of a table were
+Made by `make docs` from the newest figures of each suite in `benchmarks/results`; `python -m benchmarks` measures the
+same on this machine. Cases that the newest run of a suite left out follow from the run before. All rows of a table were
 measured in one run, in rounds that took turns; "times faster" is the median of the rounds' ratios, with quartiles. What
 was tried, and what did not help: [experiments](experiments.md)."""
 WHOLE = {"epochs": "Whole epochs of the WikiText-2 LSTM recipe (`python -m benchmarks.epochs`)"}  # no suite: minutes

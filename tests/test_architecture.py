@@ -1,11 +1,10 @@
 """The house: data flows one way, imports stay light, nothing unsafe, nothing that should not be said."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import run_python
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "elman"
@@ -55,7 +54,7 @@ def test_every_room_is_in_the_house_and_in_the_design():
 
 def test_importing_the_package_loads_nothing_heavy():
     code = "import sys, elman, elman.cli.main; print([m for m in ('torch', 'numpy', 'matplotlib') if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    found = run_python("-c", code, check=True)
     assert found.stdout.strip() == "[]"
 
 

@@ -1,5 +1,1 @@
-"""Speed on the machine at hand, beside peers in the same run; nothing is reported while a fast form is wrong."""
-
-from elman.bench.suites import SUITES, Suite
-
-__all__ = ["SUITES", "Suite"]
+"""Timing in interleaved rounds, and the speed of a trained model on this machine (`elman bench RUN`)."""

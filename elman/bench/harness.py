@@ -1,4 +1,4 @@
-"""How things are timed: all variants in one process, interleaved by round; ratios are medians of rounds' ratios."""
+"""Timing in interleaved rounds: all variants in one process take turns; speed-ups are medians of per-round ratios."""
 
 import json
 import platform
@@ -23,9 +23,9 @@ def interleaved(
     warmup: int = 2,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of each variant in each round. Each is run a few times first, so that nothing is paid for twice.
+    """Seconds of each variant in each round, after some untimed warm-up calls.
 
-    With one thread, `time.process_time` as clock leaves out what others on the machine take.
+    With one thread, `time.process_time` as clock excludes the time that other processes take.
     """
     for run in variants.values():
         for _ in range(warmup):
@@ -40,7 +40,7 @@ def interleaved(
 
 
 def compare(seconds: dict[str, list[float]], against: str) -> dict[str, dict[str, float]]:
-    """For each variant: best milliseconds, and how many times faster than `against`, with quartiles."""
+    """For each variant: best time in ms, and its speed-up over `against` (median) with quartiles (low, high)."""
     table = {}
     for name, own in seconds.items():
         ratios = sorted(theirs / mine for mine, theirs in zip(own, seconds[against], strict=True))
@@ -51,6 +51,7 @@ def compare(seconds: dict[str, list[float]], against: str) -> dict[str, dict[str
 
 
 def machine() -> dict[str, Any]:
+    """Processor, threads, GPU, and versions of Python, torch and the peer libraries."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     facts = {"cpu": _cpu(), "threads": torch.get_num_threads(), "gpu": gpu}
     peers = {name: version(name) for name in PEERS if find_spec(name)}
@@ -58,7 +59,7 @@ def machine() -> dict[str, Any]:
 
 
 def write(name: str, results: Any, folder: Path | None = None) -> Path:
-    """With date and machine; under benchmarks/results where that is, else here."""
+    """Writes DATE-NAME-cpu.json (or -gpu) with the machine, to benchmarks/results if it exists, else here."""
     today = date.today().isoformat()
     kind = "gpu" if torch.cuda.is_available() else "cpu"
     folder = folder or (RESULTS if RESULTS.is_dir() else Path())
@@ -68,7 +69,8 @@ def write(name: str, results: Any, folder: Path | None = None) -> Path:
 
 
 def show(title: str, table: dict[str, dict[str, float]], against: str) -> None:
-    print(f"\n{title} (times faster than: {against})")
+    """Prints a table of `compare`."""
+    print(f"\n{title} (speed-up over: {against})")
     for name, row in table.items():
         print(f"  {name:<34} {row['ms']:9.1f} ms   {row['faster']:5.2f} x   ({row['low']:.2f} to {row['high']:.2f})")
 

@@ -1,61 +1,88 @@
-"""elman bench: how fast this machine is, beside other libraries in the same run."""
+"""elman bench: how fast a trained model trains, generates and predicts on this machine."""
 
+import json as jsonlib
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from elman.cli import options
-from elman.errors import RunError, UnknownName
+from elman.cli import options, output
+from elman.cli.verbs import verb
+from elman.errors import RunError
 
 
+@verb("bench", no_args_is_help=True)
 def bench(
-    suites: Annotated[
-        list[str] | None, typer.Argument(help="What to measure (default: all that can run here).")
-    ] = None,
-    rounds: Annotated[
-        int | None, options.option(help="Rounds in which all take turns.", default="the suite's", min=1)
-    ] = None,
+    run: options.RunFolder,
+    rounds: Annotated[int, typer.Option(min=1, help="Timing rounds in which all variants take turns.")] = 10,
     to: Annotated[
-        Path | None, options.option(help="Folder for the figures.", default="benchmarks/results if it is there, else .")
+        Path | None, options.option(help="JSON file to write the results to as well.", default="none is written")
     ] = None,
-    listing: Annotated[bool, typer.Option("--list", help="Only say what there is.")] = False,
+    module: options.Module = None,
+    device: options.Device = None,
+    json: options.Json = False,
 ) -> None:
-    """Measure speed against peers, in rounds that take turns; silent while a fast form differs from its reference."""
-    from elman.bench import SUITES
-    from elman.bench.harness import write
+    """Measure the speed of a trained model on this machine; the run is not changed. Takes about a minute.
 
-    if listing:
-        for name, suite in SUITES.items():
-            needs = suite.obstacle()
-            print(f"{name:<{max(map(len, SUITES))}} {suite.title}{f' (needs {needs})' if needs else ''}")
-        return
-    for name in suites or []:
-        if name not in SUITES:
-            raise UnknownName("suite", name, list(SUITES))
-    if to is not None:  # before anything is measured, since it may not be possible
-        try:
-            to.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise RunError(f"no figures can be written to {to}: {problem.strerror}") from problem
-    for name in suites or SUITES:
-        suite = SUITES[name]
-        if needs := suite.obstacle():
-            if suites:
-                raise RunError(f"{name} needs {needs}")
-            print(f"{name} is left out: it needs {needs}", file=sys.stderr)
-            continue
-        if broken := suite.broken():
-            raise RunError(f"no speed is reported while something is wrong: {'; '.join(broken)}")
-        print(f"\n{name}: {suite.title}")
-        try:
-            figures = suite.measure(rounds)
-        except KeyboardInterrupt:
-            names = [*(suites or SUITES)]
-            left = [one for one in names[names.index(name) :] if not SUITES[one].obstacle()]
-            more = [*(["--rounds", str(rounds)] if rounds else []), *(["--to", str(to)] if to else [])]
-            again = options.hint("bench", *left, *more)
-            print(f"interrupted; nothing of {name} is written; go on with: {again}", file=sys.stderr)
-            raise typer.Exit(130) from None
-        print(f"wrote {write(name, figures, to)}", file=sys.stderr)
+    Training (updates on the run's own data), generation (tokens/s and latency), reading a prompt (prefill), prediction
+    (texts/s) and peak memory; in float32 and int8, beside plain PyTorch and onnxruntime where they can run the model.
+    A variant with wrong logits is not timed.
+
+    Example: elman bench runs/mine --to speed.json
+    """
+    from elman.bench.run_speed import RunSpeed
+
+    if to is not None:
+        _require_writable(to)
+    output.status(f"measuring {run}: about a minute")
+    found = RunSpeed(run, rounds, device or "auto", lambda text: print(text, file=sys.stderr)).measure()
+    if to is not None:
+        to.write_text(jsonlib.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(f"wrote {to}", file=sys.stderr)
+    if json:
+        output.show_json(found)
+    else:
+        _show(found)
+
+
+def _require_writable(path: Path) -> None:
+    """Before anything is measured: results that cannot be written would be lost."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+    except OSError as problem:
+        raise RunError(f"cannot write results to {path}: {problem.strerror}") from problem
+
+
+def _show(found: dict[str, Any]) -> None:
+    for name in ("training", "generation", "prefill", "prediction"):
+        if found.get(name):
+            _show_variants(name, found[name])
+    measured = [name for name in ("training", "generation", "prefill", "prediction") if found.get(name)]
+    rows = [[name, f"{found[name]['peak_memory_bytes'] / 2**20:,.1f}"] for name in measured]
+    output.table("Peak memory above the loaded model", ["", "MiB"], rows)
+    for name, reason in found["skipped"].items():
+        output.say(f"Not measured: {name}: {reason}.")
+    machine = ", ".join(f"{key} {value}" for key, value in found["machine"].items() if value)
+    output.say(f"{found['run']}: {found['task']}, {found['parameters']:,} parameters, on {found['device']}; {machine}.")
+
+
+def _show_variants(name: str, measured: dict[str, Any]) -> None:
+    """One row per variant: units per second, times, and speed-up with its quartiles."""
+    times = {"ms_per_update": "ms/update", "p50_ms": "p50 ms", "p95_ms": "p95 ms"}
+    shown = [key for key in times if any(key in row for row in measured["variants"].values())]
+    unit, against = measured["unit"], measured["against"]
+    compared, rows = len(measured["variants"]) > 1, []
+    for variant, row in measured["variants"].items():
+        ratio = [f"{row['faster']:.2f} ({row['low']:.2f} to {row['high']:.2f})"] if compared else []
+        rows.append([variant, round(row["per_second"]), *(row.get(key) for key in shown), *ratio])
+    about = {
+        "training": lambda: f"batch {measured['batch']}, {measured['precision']}, {measured['data']}",
+        "generation": lambda: f"one text of {measured['tokens']} tokens; latency per token",
+        "prefill": lambda: f"a prompt of {measured['tokens']} tokens",
+        "prediction": lambda: f"{measured['texts']} texts; latency per text",
+    }
+    heads = ["", f"{unit}/s", *(times[key] for key in shown), *(["speed-up (quartiles)"] if compared else [])]
+    title = f"{name.capitalize()}: {about[name]()}"
+    output.table(f"{title}; speed-up over {against}" if compared else title, heads, rows)

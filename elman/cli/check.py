@@ -1,47 +1,37 @@
-"""elman check: is the recipe sound, and what will it take?"""
+"""elman check: validates a recipe and estimates what training it takes."""
 
 import typer
 
-from elman.cli import options
+from elman.cli import options, output
+from elman.cli.recipe_options import RecipeFile, RecipeOptions, takes_recipe_options
+from elman.cli.verbs import verb
 
 
+@verb("check", settings="recipe")
+@takes_recipe_options()
 def check(
     context: typer.Context,
-    recipe: options.Recipe = None,
-    task: options.Task = None,
-    data: options.Data = None,
-    valid: options.Valid = None,
-    test: options.Test = None,
-    target: options.Target = None,
-    valid_target: options.ValidTarget = None,
-    test_target: options.TestTarget = None,
-    columns: options.Columns = None,
-    model: options.Model = None,
-    tokenizer: options.Tokenizer = None,
-    start_from: options.Start = None,
-    size: options.Size = None,
-    params: options.Params = None,
-    seed: options.Seed = None,
-    module: options.Module = None,
-    device: options.Device = None,
+    chosen: RecipeOptions,
+    recipe: RecipeFile = None,
     json: options.Json = False,
 ) -> None:
-    """Read recipe and data, build the model, time a few steps; say sizes, unknown words, memory and time."""
+    """Check a recipe without training it: read the data, build the model, time five steps.
+
+    Prints sizes, unknown words, memory and the expected training time. Nothing is written.
+
+    Example: elman check recipe.yaml
+    """
     from elman.pipeline.estimate import estimate
 
-    built = options.build_recipe(
-        context.obj, recipe, task=task, data=data, valid=valid, test=test, target=target, valid_target=valid_target,
-        test_target=test_target, columns=columns, model=model, tokenizer=tokenizer, start_from=start_from,
-        size=size, params=params, seed=seed, device=device,
-    )  # fmt: skip
-    found = estimate(built)
+    output.status("reading the data, building the model, timing five training steps")
+    found = estimate(chosen.build_recipe(recipe, context.obj))
     if json:
-        options.show_json(found)
+        output.show_json(found)
         return
     rows = [[key.replace("_", " "), value] for key, value in found.items() if isinstance(value, int | float)]
-    options.table("This recipe", ["", "value"], rows)
+    output.table("Recipe", ["", "value"], rows)
     splits = found["splits"]
-    figures = [key.replace("_", " ") for key in next(iter(splits.values()))]
-    options.table("Its data", ["split", *figures], [[split, *facts.values()] for split, facts in splits.items()])
+    names = [key.replace("_", " ") for key in next(iter(splits.values()))]
+    output.table("Data", ["split", *names], [[split, *facts.values()] for split, facts in splits.items()])
     for line in [*dict.fromkeys(f"{found['device']}; {layer}" for layer in found["layers"]), *found["notes"]]:
         print(line)

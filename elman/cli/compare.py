@@ -1,4 +1,4 @@
-"""elman compare: several families on the same data at a matched budget: which one to use, how sure, at what cost."""
+"""elman compare: trains several model families on the same data at a matched budget and ranks them."""
 
 import signal
 import sys
@@ -8,103 +8,122 @@ from typing import Annotated, Any
 
 import typer
 
-from elman.cli import options
+from elman.cli import options, output
+from elman.cli.recipe_options import RecipeOptions, takes_recipe_options
+from elman.cli.verbs import verb
 from elman.errors import ConfigError
 
 YAML = (".yaml", ".yml")
 BUDGETS = ("tokens", "flops", "minutes")
 
 
+@verb("compare", settings="recipe")
+@takes_recipe_options(without=("model", "start_from", "size", "params", "seed"))
 def compare(
     context: typer.Context,
+    chosen: RecipeOptions,
     source: Annotated[
         Path | None,
-        typer.Argument(help="A text, a recipe (of which the model is left out) or a race.", show_default="a language"),
+        typer.Argument(
+            metavar="SOURCE",
+            help="Text file to train on; or a recipe (its model is ignored) or a race, in YAML.",
+            show_default="a synthetic language",
+        ),
     ] = None,
-    task: options.Task = None,
-    data: options.Data = None,
-    valid: options.Valid = None,
-    test: options.Test = None,
-    target: options.Target = None,
-    valid_target: options.ValidTarget = None,
-    test_target: options.TestTarget = None,
-    columns: options.Columns = None,
-    tokenizer: options.Tokenizer = None,
     models: Annotated[
-        str | None, options.option(help="Who runs: families, with commas between.", default="those usual for the task")
+        str | None,
+        options.option(help="Models to compare, separated by commas: ngram,lstm,attention.", default="by the task"),
     ] = None,
     params: Annotated[
-        str | None, options.option(help="Equal size: 250k, 5M; 0 for any.", default="by the vocabulary")
+        str | None,
+        options.option(help="Parameters of each model: 250k, 5M; 0 leaves sizes as they are.", default="by vocabulary"),
     ] = None,
-    tokens: Annotated[str | None, options.option(help="Equal training tokens (or texts).", default="400k")] = None,
-    flops: Annotated[str | None, options.option(help="Equal training operations, like 2e12.", default="none")] = None,
-    minutes: Annotated[float | None, options.option(help="Equal training minutes.", default="none")] = None,
-    seeds: Annotated[int | None, options.option(help="Trainings of each.", default="3")] = None,
-    trials: Annotated[int | None, options.option(help="Learning rates that each tries.", default="3")] = None,
-    module: options.Module = None,
-    device: options.Device = None,
-    workers: Annotated[int, options.option(help="Trainings at a time.", default="one a core")] = 0,
+    tokens: Annotated[
+        str | None, options.option(help="Budget: training tokens (or texts) of each model.", default="400k")
+    ] = None,
+    flops: Annotated[
+        str | None, options.option(help="Budget instead: training FLOPs of each model, such as 2e12.", default="none")
+    ] = None,
+    minutes: Annotated[
+        float | None, options.option(help="Budget instead: training minutes of each model.", default="none")
+    ] = None,
+    seeds: Annotated[int | None, options.option(help="Random seeds per model.", default="3")] = None,
+    trials: Annotated[
+        int | None, options.option(help="Learning rates tried per model; the best one is used.", default="3")
+    ] = None,
+    workers: Annotated[int, options.option(help="Trainings in parallel.", default="one per core")] = 0,
     ray: Annotated[
-        str | None, options.option(help="Run on the Ray cluster at this address; `local` starts one.", default="none")
+        str | None,
+        options.option(help="Train on the Ray cluster at this address; `local` starts one here.", default="none"),
     ] = None,
-    run: Annotated[Path | None, options.option(help="Folder of the race.", default="runs/race-<data>")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the race where it was, or begin it.")] = False,
-    demo: Annotated[bool, typer.Option("--demo", help="A race of three minutes on two cores.")] = False,
+    run: Annotated[
+        Path | None, options.option(help="Folder for all runs and the report.", default="runs/race-<data>")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the comparison in --run; start it if it is new.")
+    ] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="A small comparison on a synthetic language: three minutes on two cores.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
-    """Train several families and compare them. Settings of the recipe are options: --training.batch_size 16."""
-    from elman.comparison import Running, gather, read_results, write_report
-    from elman.pipeline.recipe import columns_of, task_of
+    """Train several model families on the same data and rank them: a fair race.
 
-    named: dict[str, Any] = {"data.train": data, "data.valid": valid, "data.test": test, "task": task}
-    named |= {"data.train_target": target, "data.valid_target": valid_target, "data.test_target": test_target}
-    named |= {"tokenizer": tokenizer, "device": device}
+    Each has the same size and budget, its own learning rate, and several seeds; the report (HTML) has confidence
+    intervals. Recipe settings are options: --training.batch_size 16.
+
+    Example: elman compare my.txt --models ngram,gru,attention --minutes 2
+    """
+    from elman.comparison import Running, gather, read_results, write_report
+    from elman.pipeline.recipe import task_of
+
+    task, data = chosen["task"], chosen["data"]
     if task:  # a recipe may name it
-        options.check_targets(task, target, valid_target, test_target)
-    named |= columns_of(columns, task) if columns else {}
+        chosen.check_targets(task)
+    named = chosen.settings(task)
     own = {"entrants": models, "parameters": params, "tokens": tokens, "flops": flops, "minutes": minutes}
     own |= {"seeds": seeds, "trials": trials}
     text = source is not None and source.suffix not in YAML
     going_on = run if resume and not text else None
-    begun = _begun(None if text else source, demo, going_on, text or bool(data), context.obj)
+    begun = _initial_settings(None if text else source, demo, going_on, text or bool(data), context.obj)
     if text:
         named["data.train"] = [str(source), *(data or [])]
     if not begun:
         begun = {"recipe": {"training": task_of({"task": task}).Race.training}}
-    race = _race(begun, _given(named), _given(own), context.obj)
-    folder = run or Path("runs") / ("race-demo" if demo else f"race-{_named(race.recipe)}")
-    from elman.cli.racing import Table, show
+    race = _make_race(begun, named, _without_none(own), context.obj)
+    folder = run or Path("runs") / ("race-demo" if demo else f"race-{_data_name(race.recipe)}")
+    from elman.cli.race_table import RaceTable, show_results
 
-    # Asked to end, it lets the runs save themselves; also where whoever started it had interrupts ignored.
+    # SIGINT and SIGTERM let the runs save a checkpoint, also where the parent process ignores interrupts.
     before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        places = _places(race, ray, workers, module or ())
+        places = _workers_of(race, ray, workers, chosen.modules)
         if places is None:
             return
-        running = Running(race, folder, workers=workers, resume=resume, modules=module or (), places=places)
-        with Table(running) as table:
+        running = Running(race, folder, workers=workers, resume=resume, modules=chosen.modules, places=places)
+        with RaceTable(running) as table:
             for event in running.events():
                 table(event)
         found = gather(running)
         report = write_report(found, running, sys.argv[1:])
     except KeyboardInterrupt:
-        again = options.hint("compare", "--run", folder, "--resume", modules=module)
-        print(f"interrupted; go on with: {again}", file=sys.stderr)
+        again = options.hint("compare", "--run", folder, "--resume", modules=chosen.modules)
+        print(f"interrupted; continue with: {again}", file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     if json:
         verdict = found.verdict.plain()
-        options.show_json({"run": str(folder), "verdict": verdict, "entrants": read_results(folder)})
+        output.show_json({"run": str(folder), "verdict": verdict, "entrants": read_results(folder)})
     else:
-        show(found, running, report)
+        show_results(found, running, report)
     if running.failures:
         raise typer.Exit(1)
 
 
-def _places(race: Any, ray: str | None, workers: int, modules: Sequence[Path]) -> list[Any] | None:
-    """Where trainings run: none given means this machine. Nothing at all in a process that only serves another's."""
+def _workers_of(race: Any, ray: str | None, workers: int, modules: Sequence[Path]) -> list[Any] | None:
+    """Where trainings run; an empty list is this machine, None a torchrun process that has served the leader."""
     from elman.comparison import ray_workers, torchrun_workers
 
     if ray:
@@ -112,15 +131,17 @@ def _places(race: Any, ray: str | None, workers: int, modules: Sequence[Path]) -
     if torchrun_workers.processes() == 1:
         return []
     if workers:
-        raise ConfigError("--workers: under torchrun each of its processes trains, so leave it out")
+        raise ConfigError("--workers: leave it out under torchrun, where every process trains")
     if torchrun_workers.leads():
         return torchrun_workers.places(modules)
     torchrun_workers.serve(modules)
     return None
 
 
-def _begun(source: Path | None, demo: bool, run: Path | None, data: bool, settings: list[str]) -> dict[str, Any]:
-    """What the race is to begin with: the demo, a file, a race to go on with; nothing for data, else a language."""
+def _initial_settings(
+    source: Path | None, demo: bool, run: Path | None, data: bool, settings: list[str]
+) -> dict[str, Any]:
+    """Settings to start from: demo, file, or race to resume; none if data is given; else a synthetic language."""
     from elman.comparison import DEMO, EMBEDDED, read_race
     from elman.comparison.config import is_race, of_recipe
     from elman.config import parse_overrides, read_yaml
@@ -134,8 +155,8 @@ def _begun(source: Path | None, demo: bool, run: Path | None, data: bool, settin
     return {} if data or parse_overrides(settings).keys() & {"data.train", "data.language"} else {"recipe": EMBEDDED}
 
 
-def _race(begun: dict[str, Any], named: dict[str, Any], own: dict[str, Any], settings: list[str]) -> Any:
-    """Options above what stands in a file; a budget takes the place of another."""
+def _make_race(begun: dict[str, Any], named: dict[str, Any], own: dict[str, Any], settings: list[str]) -> Any:
+    """Options override the settings of a file; a budget replaces the file's budget."""
     from elman.comparison import Race
     from elman.config import override, parse_overrides
 
@@ -147,11 +168,11 @@ def _race(begun: dict[str, Any], named: dict[str, Any], own: dict[str, Any], set
     return Race.make({**begun, **own, "recipe": recipe})
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
+def _without_none(options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}
 
 
-def _named(recipe: dict[str, Any]) -> str:
+def _data_name(recipe: dict[str, Any]) -> str:
     data = recipe.get("data") or {}
     if not isinstance(data, dict):
         raise ConfigError(f"data: a section with train, valid and so on, not {data!r}")

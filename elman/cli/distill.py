@@ -1,4 +1,4 @@
-"""elman distill: a student that learns what a teacher writes."""
+"""elman distill: sequence-level knowledge distillation (Kim and Rush, 2016) of a translator."""
 
 import sys
 from pathlib import Path
@@ -7,26 +7,30 @@ from typing import Annotated, Any
 import typer
 
 from elman.cli import options
+from elman.cli.verbs import verb
 from elman.errors import RunError
 
 
+@verb("distill", settings="recipe")
 def distill(
     context: typer.Context,
-    teacher: Annotated[Path, typer.Argument(help="Run folder of a model that translates.")],
+    teacher: Annotated[Path, typer.Argument(help="Run folder of the teacher, a trained translator.")],
     run: Annotated[
-        Path | None, options.option(help="Run folder of the student to train.", default="none is trained")
+        Path | None, options.option(help="Run folder of the student.", default="no student is trained")
     ] = None,
     to: Annotated[
         Path | None, options.option(help="File for the teacher's translations.", default="TEACHER/distilled.jsonl")
     ] = None,
-    model: Annotated[str, typer.Option(help="Kind of student.")] = "mask-predict",
+    model: Annotated[str, typer.Option(help="Model of the student, by name.")] = "mask-predict",
     module: options.Module = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
-    """Let a teacher translate its training data, then train a student on that; settings are the student's.
+    """Translate the training data with a teacher, then train a student on its translations.
 
-    Translations that are there already are taken, if this teacher wrote them.
+    Dotted settings are those of the student's recipe. An existing file of translations by this teacher is used again.
+
+    Example: elman distill runs/teacher --run runs/student
     """
     from elman.config import parse_overrides
     from elman.pipeline.distillation import check_origin, distill, student_recipe
@@ -36,10 +40,10 @@ def distill(
     target = to or teacher / "distilled.jsonl"
     if target.exists():
         count = check_origin(teacher, target)
-        print(f"taking the {count:,} translations that are there: {target}", file=sys.stderr)
+        print(f"using the {count:,} existing translations: {target}", file=sys.stderr)
     else:
-        count = distill(teacher, target, device or "auto", _tell)
-        print(f"\n{count:,} translations are in {target}", file=sys.stderr)
+        count = distill(teacher, target, device or "auto", _show_progress)
+        print(f"\nwrote {count:,} translations to {target}", file=sys.stderr)
     if run is None:
         return
     overrides: dict[str, Any] = {"model": model, **({"device": device} if device else {})}
@@ -50,14 +54,14 @@ def distill(
 
 
 def _refuse_used(run: Path, modules: list[Path] | None) -> None:
-    """Before anything is translated in vain."""
+    """Refuses a used run folder before anything is translated."""
     if (run / "config.yaml").exists():
         again = options.hint("train", "--run", run, "--resume", modules=modules)
-        raise RunError(f"{run}: contains a run already; go on with it: {again}; or give another --run")
+        raise RunError(f"{run}: contains a run already; continue it with: {again}; or give another --run")
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise RunError(f"{run}: not empty and not a run; give another --run")
 
 
-def _tell(done: int, whole: int) -> None:
-    if done % 256 == 0 or done == whole:
-        print(f"\rtranslating {done:,} of {whole:,}", end="", file=sys.stderr, flush=True)
+def _show_progress(done: int, total: int) -> None:
+    if done % 256 == 0 or done == total:
+        print(f"\rtranslating {done:,} of {total:,}", end="", file=sys.stderr, flush=True)

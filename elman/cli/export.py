@@ -5,22 +5,24 @@ from typing import Annotated
 
 import typer
 
-from elman.cli import options
+from elman.cli import options, output
+from elman.cli.verbs import verb
 
 
+@verb("export")
 def export(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: options.RunFolder,
     to: Annotated[Path, typer.Option(help="Folder to write.")],
-    format: Annotated[str, typer.Option(help="What to write: hugging-face.")] = "hugging-face",
+    format: Annotated[str, typer.Option(help="Format: hugging-face.")] = "hugging-face",
     module: options.Module = None,
     json: options.Json = False,
 ) -> None:
-    """Write a run's model and tokenizer as a folder that other tools load."""
+    """Export a run's model and tokenizer as a folder that transformers loads."""
     from elman.pipeline.exporting import export_run
 
     notes = export_run(run, to, format)
     if json:
-        options.show_json({"folder": str(to), "format": format, "notes": notes})
+        output.show_json({"folder": str(to), "format": format, "notes": notes})
         return
     print(f"Exported {run} to {to}")
     for note in notes:

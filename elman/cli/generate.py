@@ -1,52 +1,63 @@
-"""elman generate: let a trained model speak."""
+"""elman generate: text from a trained language model."""
 
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from elman.cli import options
+from elman.cli import options, output, stdin
+from elman.cli.verbs import verb
+
+RECIPE = "the recipe's"
 
 
+@verb("generate")
 def generate(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    prompt: Annotated[str, typer.Option(help="Text to go on from; '-' reads it from stdin.")] = "",
-    max_tokens: Annotated[int | None, options.option(help="Most tokens to write.", default="the recipe's")] = None,
+    run: options.RunFolder,
+    prompt: Annotated[str, typer.Option(help="Text to continue; '-' reads it from stdin.")] = "",
+    max_tokens: Annotated[int | None, options.option(help="Maximum number of new tokens.", default=RECIPE)] = None,
     temperature: Annotated[
-        float | None, options.option(help="0 always takes the likeliest token.", default="the recipe's")
+        float | None,
+        options.option(help="Divides the logits: below 1 is less random, 0 is greedy decoding.", default=RECIPE),
     ] = None,
     top_k: Annotated[
-        int | None, options.option(help="Draw among the k likeliest only.", default="the recipe's")
+        int | None, options.option(help="Sample from the k most probable tokens only; 0 is off.", default=RECIPE)
     ] = None,
     top_p: Annotated[
         float | None,
-        options.option(help="Draw among the likeliest that together have this share.", default="the recipe's"),
+        options.option(
+            help="Nucleus sampling: from the most probable tokens that together reach this probability; 1 is off.",
+            default=RECIPE,
+        ),
     ] = None,
     repetition_penalty: Annotated[
-        float | None, options.option(help="Above 1: recent tokens become less likely.", default="the recipe's")
+        float | None, options.option(help="Above 1 makes recent tokens less probable; 1 is off.", default=RECIPE)
     ] = None,
     stop: Annotated[
-        list[str] | None, options.option(help="End before this text. Repeatable.", default="the recipe's")
+        list[str] | None, options.option(help="Stop sequence: end before this text. Repeatable.", default=RECIPE)
     ] = None,
     seed: Annotated[
-        int | None, options.option(help="The same seed writes the same text.", default="the recipe's")
+        int | None, options.option(help="Random seed: the same seed gives the same text.", default=RECIPE)
     ] = None,
     engine: Annotated[
         str | None,
         options.option(
-            help="What steps: auto, native (machine code), captured (GPU) or torch.", default="the recipe's"
+            help="What computes a step: auto, native (compiled C++, CPU), captured (CUDA graph) or torch.",
+            default=RECIPE,
         ),
     ] = None,
     weights: Annotated[
-        str | None, options.option(help="Of the native engine: fp32, or int8 for speed.", default="the recipe's")
+        str | None, options.option(help="Weights of the native engine: fp32, or int8 (quantized).", default=RECIPE)
     ] = None,
-    count: Annotated[int, typer.Option(help="How many texts.", min=1)] = 1,
+    count: Annotated[int, typer.Option(help="Number of texts.", min=1)] = 1,
     module: options.Module = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
-    """Go on from a prompt; text appears as it is written."""
+    """Generate text from a prompt, printed token by token.
+
+    Example: elman generate runs/mine --prompt "Once upon" --temperature 0.8 --max-tokens 200
+    """
     from elman.pipeline.trained_model import load
 
     given: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
@@ -54,14 +65,14 @@ def generate(
     given |= {"engine": engine, "weights": weights}
     settings = {key: value for key, value in given.items() if value is not None}
     model = load(run, device or "auto")
-    text = "\n".join(options.read_lines()) if prompt == "-" else prompt
+    text = "\n".join(stdin.read_lines()) if prompt == "-" else prompt
     if json:
         made = model.generate_batch([text] * count, **settings)
         texts = [
             {"text": one.text, "tokens": len(one.tokens), "log_prob": one.log_prob, "finished": one.finished}
             for one in made
         ]
-        options.show_json({"prompt": text, **texts[0], "texts": texts} if count > 1 else {"prompt": text, **texts[0]})
+        output.show_json({"prompt": text, **texts[0], "texts": texts} if count > 1 else {"prompt": text, **texts[0]})
     elif count > 1:
         print("\n---\n".join(text + one.text for one in model.generate_batch([text] * count, **settings)))
     else:

@@ -1,58 +1,56 @@
-"""elman lab: the lecture path as experiments, each with a question, a picture, numbers and an answer."""
+"""elman lab: experiments of a lecture on sequence models, each with a question, figures, numbers and an answer."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from elman.cli import options
-from elman.cli.waiting import training_line
+from elman.cli import options, output
+from elman.cli.training_status import training_status
+from elman.cli.verbs import verb_group
 
-app = typer.Typer(no_args_is_help=True, help="Experiments of the lecture path, each within two minutes.")
-
-
-@app.callback()
-def lab() -> None:
-    pass
+app = verb_group("lab", help="Experiments from n-grams to attention; each takes up to two minutes.")
 
 
 @app.command("list")
 def list_labs(json: options.Json = False) -> None:
-    """Every lab with its topic and its question."""
+    """List the experiments with topic and question."""
     from elman.inspection.labs import LABS
 
     if json:
-        options.show_json([{"name": one.name, "topic": one.topic, "question": one.question} for one in LABS.values()])
+        output.show_json([{"name": one.name, "topic": one.topic, "question": one.question} for one in LABS.values()])
         return
     rows = [[one.name, one.topic, one.question] for one in LABS.values()]
-    options.table("labs", ["name", "topic", "question"], rows, lines=True)
-    options.say("Run one with: elman lab run NAME")
+    output.table("Labs", ["name", "topic", "question"], rows, lines=True)
+    output.say("Run one with: elman lab run NAME")
 
 
 @app.command("run")
 def run(
-    name: Annotated[str, typer.Argument(help="Of a lab, as elman lab list shows it.")],
-    seed: Annotated[int, typer.Option(min=0, help="All dice come from this number.")] = 0,
-    to: Annotated[Path | None, options.option(help="The page to write.", default="runs/labs/<name>.html")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Fail if a number falls outside its range.")] = False,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the experiment, as `elman lab list` shows it.")],
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
+    to: Annotated[Path | None, options.option(help="HTML page to write.", default="runs/labs/<name>.html")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with code 1 if a number is outside its expected range.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
-    """Do the experiment and write its page."""
+    """Run an experiment and write its HTML page."""
     from elman.inspection.labs import LABS, find
     from elman.runs.files import atomic_write, make_folder
 
     chosen = find(LABS, name)
     path = to or Path("runs") / "labs" / f"{name}.html"
     make_folder(path.parent)
-    with training_line() as listen:
-        report = chosen.run(seed, listen)
+    with training_status() as progress:
+        report = chosen.run(seed, progress)
     atomic_write(path, report.html(options.command()).encode("utf-8"))
     if json:
-        options.show_json(report.plain())
+        output.show_json(report.plain())
     else:
-        options.say(chosen.question)
-        options.table("numbers", ["what", "measured", "five seeds gave", "inside"], report.rows())
-        options.say(chosen.answer)
-        options.say(f"Wrote {path}.")
+        output.say(chosen.question)
+        output.table("Numbers", ["quantity", "measured", "range of five seeds", "inside"], report.rows())
+        output.say(chosen.answer)
+        output.say(f"Wrote {path}.")
     if check and report.outside():
         raise typer.Exit(1)

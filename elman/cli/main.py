@@ -1,42 +1,24 @@
-"""The command line: a verb per file, settings of a recipe as dotted options, results on stdout, the rest on stderr."""
+"""The command line: one module per verb; recipe settings are dotted options; results on stdout, the rest on stderr."""
 
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 import elman
-from elman.cli import (
-    bench,
-    check,
-    compare,
-    data,
-    distill,
-    evaluate,
-    export,
-    generate,
-    import_,
-    init,
-    inspect,
-    lab,
-    listing,
-    options,
-    predict,
-    score,
-    tasks,
-    train,
-)
+from elman.cli import options
+from elman.cli.verbs import VERBS
 from elman.errors import ConfigError, ElmanError
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+# The modules of the verbs, in the order of `elman --help`. A new verb is a module with `@verb(...)`, and its name here.
+MODULES: tuple[str, ...] = ("init", "check", "train", "compare", "evaluate", "generate", "predict", "score", "distill")
+MODULES += ("import_model", "export", "list_names", "tasks", "bench", "data", "inspect", "lab")
+
+DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 
 
 def show_version(asked: bool) -> None:
@@ -45,81 +27,85 @@ def show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def options_of_all(
+def global_options(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Sequence models from n-grams to attention: train, judge and use them on your own text."""
+    """Sequence models from n-grams to attention: train, compare, evaluate and use them on your own text."""
 
 
-app.command("init")(init.init)
-app.command("check")(check.check)
-app.command("train")(train.train)
-app.command("compare")(compare.compare)
-app.command("eval")(evaluate.evaluate)
-app.command("generate")(generate.generate)
-app.command("predict")(predict.predict)
-app.command("score")(score.score)
-app.command("distill")(distill.distill)
-app.command("import")(import_.import_model)
-app.command("export")(export.export)
-app.command("list")(listing.list_names)
-app.command("tasks")(tasks.tasks)
-app.command("bench")(bench.bench)
-app.add_typer(data.app, name="data")
-app.add_typer(inspect.app, name="inspect")
-app.add_typer(lab.app, name="lab")
+def build_app(modules: Iterable[str] = MODULES) -> typer.Typer:
+    """Imports the modules and makes a command of every registered verb."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(global_options)
+    for module in modules:
+        import_module(f"elman.cli.{module}")
+    for name, verb in VERBS.items():
+        if isinstance(verb.run, typer.Typer):
+            app.add_typer(verb.run, name=name)
+        else:
+            app.command(name, **verb.options)(verb.run)
+    return app
 
-DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
-TAKES_SETTINGS = ("init", "check", "train", "compare", "distill")
-TAKES_SEARCH = ("predict", "eval")  # settings of search only: what was trained stays as it is
-NAMES_SITES = ("inspect",)  # whose edits look like settings: layers.0.lstm.gate.forget=1
+
+app = build_app()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 well, 1 failed, 2 wrongly asked."""
+    """Runs a command and exits: 0 success, 1 failure, 2 usage error."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    words, settings = (words, []) if words[:1] in ([verb] for verb in NAMES_SITES) else split_settings(words)
+    verb = VERBS.get(words[0]) if words else None
+    words, settings = (words, []) if verb and verb.settings == "unparsed" else split_settings(words)
     options.WORDS.set([*words, *settings])
     try:
-        if settings and (not words or words[0] not in (*TAKES_SETTINGS, *TAKES_SEARCH)):
-            searching = f"those of search also with {' and '.join(TAKES_SEARCH)}"
-            raise ConfigError(f"settings like {settings[0]} go with {', '.join(TAKES_SETTINGS)}; {searching}")
+        if settings and (verb is None or verb.settings == "none"):
+            raise ConfigError(
+                f"settings like {settings[0]} go with {_taking('recipe')}; search settings also with "
+                f"{_taking('search')}"
+            )
         with warnings.catch_warnings():
-            warnings.showwarning = tell
+            warnings.showwarning = show_warning
             app(words, obj=settings, prog_name="elman")
     except ConfigError as error:
         fail(error, 2)
     except ElmanError as error:
         fail(error, 1)
-    except BrokenPipeError:  # the reader of our output has left, as `head` does
+    except BrokenPipeError:  # the reader of our output has ended, as `head` does
         sys.stderr.close()
         raise SystemExit(0) from None
 
 
 def split_settings(words: list[str]) -> tuple[list[str], list[str]]:
-    """Dotted settings (`--training.max_epochs 3`, `training.max_epochs=3`) apart from all other words."""
+    """Separates dotted settings (`--training.max_epochs 3`, `training.max_epochs=3`) from all other words."""
     others: list[str] = []
     settings: list[str] = []
-    waiting = iter(words)
-    for word in waiting:
+    remaining = iter(words)
+    for word in remaining:
         dotted = DOTTED.fullmatch(word)
         if dotted is None or not (dotted[1] or dotted[3]):
             others.append(word)
         else:
             settings.append(word)
             if not dotted[3]:
-                settings.append(next(waiting, ""))
+                settings.append(next(remaining, ""))
     return others, settings
 
 
-def tell(message: Warning | str, *details: Any, **more: Any) -> None:
-    """A warning for whoever reads it, not for whoever wrote the code."""
+def show_warning(message: Warning | str, *details: Any, **more: Any) -> None:
+    """A warning as one line for users, without its place in the code."""
     print(f"elman: {message}", file=sys.stderr)
 
 
 def fail(error: Exception, code: int) -> None:
     print(f"elman: {error}", file=sys.stderr)
     raise SystemExit(code)
+
+
+def _taking(settings: str) -> str:
+    return ", ".join(name for name, verb in VERBS.items() if verb.settings == settings)

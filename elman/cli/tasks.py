@@ -1,4 +1,4 @@
-"""elman tasks: which family of models can do what, in one table."""
+"""elman tasks: model families on synthetic tasks, each of which tests one ability."""
 
 import sys
 from pathlib import Path
@@ -6,45 +6,59 @@ from typing import Annotated, Any
 
 import typer
 
-from elman.cli import options
+from elman.cli import options, output
+from elman.cli.verbs import verb
 from elman.errors import ConfigError, RunError
 
 MEASURES = {
-    "accuracy": "share of right answers",
-    "squared error": "mean squared error, less is better",
-    "nats": "nats for each position, less is better",
+    "accuracy": "accuracy: share of correct answers",
+    "squared error": "mean squared error; lower is better",
+    "nats": "nats per position; lower is better",
 }
 
 
+@verb("tasks")
 def tasks(
-    task: Annotated[list[str] | None, options.option(help="Task to try. Repeatable.", default="all")] = None,
-    family: Annotated[list[str] | None, options.option(help="Family of models. Repeatable.", default="all")] = None,
-    size: Annotated[str, typer.Option(help="quick (two cores) or full (a GPU).")] = "quick",
-    seeds: Annotated[int, typer.Option(min=1, help="Attempts at each; the best one counts.")] = 1,
+    task: Annotated[
+        list[str] | None, options.option(help="Synthetic task by name (`elman list`). Repeatable.", default="all")
+    ] = None,
+    family: Annotated[
+        list[str] | None, options.option(help="Model family by name: lstm, mamba. Repeatable.", default="all")
+    ] = None,
+    size: Annotated[
+        str, typer.Option(help="quick (small tasks, for two CPU cores) or full (published sizes, for a GPU).")
+    ] = "quick",
+    seeds: Annotated[int, typer.Option(min=1, help="Random seeds per task and family; the best score counts.")] = 1,
     device: options.Device = None,
     out: Annotated[
-        Path | None, options.option(help="File of results; what it holds is not run again.", default="by size in runs/")
+        Path | None,
+        options.option(
+            help="Results file (JSONL); results that it holds are not computed again.",
+            default="runs/tasks-<size>.jsonl",
+        ),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Run nothing: show the results in FILES as one table.")] = False,
-    files: Annotated[list[Path] | None, typer.Argument(help="With --show: files of results.")] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Train nothing: show the results in FILES as one table.")
+    ] = False,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="FILES", help="With --show: results files.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Train small models of each family on synthetic tasks, and compare with what was published."""
+    """Train small models of each family on synthetic tasks (copying, recall, ...); compare with published results."""
     from elman.pipeline.synthetic_tasks import in_order, read_records, summary, verdict
 
     if show != bool(files):
-        raise ConfigError("--show takes files of results, and files are only for --show: elman tasks --show a.jsonl")
+        raise ConfigError("--show needs results files, and files are for --show only: elman tasks --show a.jsonl")
     records = read_records(files) if files else _run(task, family, size, seeds, device or "auto", out)
     if not records:
-        raise RunError(f"{', '.join(map(str, files or []))}: no results in it; elman tasks --out FILE writes them")
+        raise RunError(f"{', '.join(map(str, files or []))}: holds no results; elman tasks --out FILE writes them")
     found = summary(records)
     if json:
-        options.show_json({"tasks": found, "results": [record.plain() for record in records]})
+        output.show_json({"tasks": found, "results": [record.plain() for record in records]})
         return
     families = in_order(name for one in found.values() for name in one["scores"])
     rows = [[name, *(_cell(one, name) for one in found.values())] for name in families]
     heads = ["\n".join([*name.split("-"), "chance", one["shown_chance"]]) for name, one in found.items()]
-    options.table("Abilities (* best)", ["family", *heads], rows)
+    output.table("Scores on synthetic tasks (* best)", ["family", *heads], rows)
     for name, one in found.items():
         print(f"{name}: {MEASURES[one['measure']]}")
     print()
@@ -55,7 +69,7 @@ def tasks(
 def _run(
     task: list[str] | None, family: list[str] | None, size: str, seeds: int, device: str, out: Path | None
 ) -> list[Any]:
-    """All that was asked for, told on stderr as it comes."""
+    """Trains every combination that --out does not hold yet; progress goes to stderr."""
     import torch
     from rich.console import Console
 
@@ -67,7 +81,7 @@ def _run(
     path = out or Path("runs") / f"tasks-{size}.jsonl"
     where = choose_device(device)
     if where.type == "cpu":
-        torch.set_num_threads(1)  # models are so small that a second thread costs more than it brings
+        torch.set_num_threads(1)  # for models this small a second thread is slower
     console = Console(file=sys.stderr, highlight=False)
     records: list[Any] = []
     try:
@@ -85,7 +99,7 @@ def _run(
                     markup=False,
                 )
     except KeyboardInterrupt:
-        print(f"interrupted; the same command goes on from {path}", file=sys.stderr)
+        print(f"interrupted; the same command continues from {path}", file=sys.stderr)
         raise typer.Exit(130) from None
     return records
 

@@ -1,53 +1,51 @@
-"""The race as one page that needs nothing else: answer, pictures, table, samples, and the commands to do it again."""
+"""The report of a race: one HTML page with the verdict, figures, tables, samples, and the commands to reproduce it."""
 
-import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from elman.comparison.disagreements import disagreements
-from elman.comparison.page import PAGE, grid
-from elman.comparison.pictures import Picture, draw_all
 from elman.comparison.race import Running
+from elman.comparison.race_figures import race_figures, save_race_figures
 from elman.comparison.results import Found
 from elman.comparison.verdict import chance, effort, headline, number, seeds_of, short, spread, staircase, unit_of
+from elman.figures.figure import Figure
+from elman.figures.render_html import block, page, section, table
 from elman.runs import atomic_write
 
 SAMPLES = 3
-TOLD = 400  # characters of a sample or of a failure
+LONGEST = 400  # characters of a sample or of a failure
 
 
 def write_report(found: Found, running: Running, arguments: Sequence[str]) -> Path:
-    """report.html in the folder of the race, and the plots beside it."""
+    """Writes report.html in the folder of the race, and its figures in plots/."""
     commands = _commands(running, arguments)
-    pictures = draw_all(found, running.jobs, running.folder / "plots", unit_of(running.plan), commands[0])
+    figures = race_figures(found, running.jobs, unit_of(running.plan), commands[0])
+    save_race_figures(figures, running.folder / "plots")
     path = running.folder / "report.html"
-    atomic_write(path, page(found, running, pictures, commands).encode())
+    atomic_write(path, report_page(found, running, figures, commands).encode())
     return path
 
 
-def page(found: Found, running: Running, pictures: Sequence[Picture], commands: Sequence[str]) -> str:
-    sections = [
-        '<div class="pictures">' + "\n".join(_figure(picture) for picture in pictures) + "</div>" if pictures else "",
-        _section("All figures", _table(found), "figures"),
-        _section("Costs", _costs(found, running), "costs"),
+def report_page(found: Found, running: Running, figures: Mapping[str, Figure], commands: Sequence[str]) -> str:
+    blocks = "\n".join(block(figure, tables=False, name=name) for name, figure in figures.items())
+    answer, _, rest = headline(found).partition(". ")
+    parts = [
+        *(f"<p>{_without_breaks(text)}</p>" for text in (rest, staircase(found)) if text),
+        f'<p class="facts">{escape(_facts(found, running))}</p>',
+        f'<div class="columns">{blocks}</div>' if blocks else "",
+        section("All scores", _scores(found), "scores"),
+        section("Costs", _costs(found, running), "costs"),
         _samples(found),
         _disagreements(found, running),
         _failures(running),
-        _section("How it was done", _method(found, running), "method"),
-        _section("Do it again", _again(commands), "again"),
+        section("Method", _method(found, running), "method"),
+        section("Reproduce", _reproduction(commands), "again"),
     ]
-    answer, _, rest = headline(found).partition(". ")
-    more = [text for text in (rest, staircase(found)) if text]
-    return PAGE.format(
-        title=escape(answer.partition(":")[0]),
-        answer=_unbroken(answer.removesuffix(".")),
-        more="\n".join(f"<p>{_unbroken(text)}</p>" for text in more),
-        facts=escape(_facts(found, running)),
-        sections="\n".join(section for section in sections if section),
-    )
+    heading = _without_breaks(answer.removesuffix("."))
+    return page(answer.partition(":")[0], [part for part in parts if part], heading)
 
 
 def _facts(found: Found, running: Running) -> str:
@@ -61,53 +59,36 @@ def _facts(found: Found, running: Running) -> str:
     )
 
 
-def _unbroken(text: str) -> str:
-    """No number is parted from its sign at the end of a line."""
+def _without_breaks(text: str) -> str:
+    """As HTML, with no line break between a number and its sign."""
     shown = escape(text, quote=False)
     for sign in (" %", "p &lt; ", "p = "):
         shown = shown.replace(sign, sign.replace(" ", "&nbsp;"))
     return shown
 
 
-def _section(title: str, content: str, name: str) -> str:
-    return f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(title)}</h2>\n{content}\n</section>'
-
-
-def _figure(picture: Picture) -> str:
-    drawing = picture.svg[picture.svg.index("<svg") :]
-    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
-    drawing = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", drawing, count=1)
-    drawing = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", drawing, count=1)
-    # Names inside a drawing are its own: a page has several.
-    drawing = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{picture.name}-", drawing)
-    label = f'role="img" aria-label="{escape(picture.title)}" aria-describedby="{picture.name}-words"'
-    drawing = drawing.replace("<svg", f"<svg {label}", 1)
-    words = f'<figcaption id="{picture.name}-words">{escape(picture.alt)}</figcaption>'
-    return _section(picture.title, f"<figure>{drawing}{words}</figure>", picture.name)
-
-
 def _ranked(found: Found) -> list[dict[str, Any]]:
     return [row for row in found.rows if row["place"] is not None]
 
 
-def _table(found: Found) -> str:
+def _scores(found: Found) -> str:
     rows = _ranked(found)
     others = [key for key in rows[0]["figures"] if key != found.measure.key]
     grammar = [key for key in ("relative_excess", "agreement") if any(row.get(key) is not None for row in rows)]
-    names = {"relative_excess": "above best possible", "agreement": "right forms"}
+    names = {"relative_excess": "excess over the entropy", "agreement": "agreement accuracy"}
     heads = [
         "entrant",
         found.measure.key.replace("_", " "),
         "spread",
-        "seeds drawn anew",
+        "95 % interval",
         *(key.replace("_", " ") for key in others),
     ]
-    heads += [*(names[key] for key in grammar), "difference", "p by seed", "p by document", "told apart"]
+    heads += [*(names[key] for key in grammar), "difference", "p by seed", "p by document", "significant"]
     lines = []
     for row in rows:
         low_high = "exact" if row["exact"] else "–"
         if row["interval"] and not row["exact"]:
-            low_high = " to ".join(number(found, edge) for edge in row["interval"])
+            low_high = "–".join(number(found, edge) for edge in row["interval"])
         against = row["against_best"]
         line = [row["entrant"], number(found, row["score"]), spread(found, row) or "–", low_high]
         line += [f"{row['figures'][key]:.4g}" for key in others]
@@ -115,21 +96,21 @@ def _table(found: Found) -> str:
         line += ["best", "", "", ""] if against is None else _against(found, against)
         lines.append(line)
     caption = (
-        "From best to worst. Spread is the standard deviation over seeds. Seeds drawn anew, as many and from these, "
-        "have 95 of 100 of their means in the interval; few seeds make it narrow, so it proves nothing by itself; "
-        "p is the chance of such a difference from the best among equals (Welch by seed, paired bootstrap by document, "
-        "both after Hochberg)."
+        "From best to worst. Spread is the standard deviation over seeds; the interval is a bootstrap over seeds, too "
+        "narrow where there are few. The p-values are of the difference from the best: Welch's t-test over seeds, "
+        "paired bootstrap over documents, both with Hochberg's correction."
     )
-    return grid(caption, heads, lines)
+    return table(caption, heads, lines)
 
 
 def _against(found: Found, against: dict[str, Any]) -> list[str]:
     chances = [
-        "–" if against[key] is None else chance(against[key])[2:].lstrip("= ") for key in ("by_seed", "by_document")
+        "–" if against[key] is None else chance(against[key])[2:].removeprefix("= ").replace(" ", "\N{NO-BREAK SPACE}")
+        for key in ("by_seed", "by_document")
     ]
     plus = number(found, against["difference"])
-    told = "yes" if against["apart"] else f"no: {against['why']}"
-    return [plus if plus.startswith("-") else f"+{plus}", *chances, told]
+    verdict = "yes" if against["apart"] else f"no: {against['why']}"
+    return [plus if plus.startswith("-") else f"+{plus}", *chances, verdict]
 
 
 def _costs(found: Found, running: Running) -> str:
@@ -146,18 +127,18 @@ def _costs(found: Found, running: Running) -> str:
         f"training {unit}/s": lambda row: short(row["training_tokens_per_second"]),
         "training s": lambda row: short(row["training_seconds"]),
         near: _near,
-        "writing tokens/s": lambda row: short(row.get("generation_tokens_per_second")),
+        "generation tokens/s": lambda row: short(row.get("generation_tokens_per_second")),
         "answers/s": lambda row: short(row.get("answers_per_second")),
         "peak MB": lambda row: f"{row['peak_bytes'] / 2**20:,.0f}" if row.get("peak_bytes") else "–",
         f"state bytes after 1 / 64 / {longest:,} tokens": lambda row: _states(row, shown),
     }
     lines = {head: [of(row) for row in rows] for head, of in columns.items()}
-    had = {head: cells for head, cells in lines.items() if set(cells) != {"–"}}
+    known = {head: cells for head, cells in lines.items() if set(cells) != {"–"}}
     caption = (
-        "Costs on one core or accelerator each. FLOPs are those of forward and backward; the loss to reach is 5 % "
-        f"above the best validation loss of the race; peak memory is that of the whole process. {note}"
+        "Costs on one core or accelerator each. FLOPs are of the forward and backward pass; the target loss is 5 % "
+        f"above the best validation loss of the race; peak memory is of the whole process. {note}"
     )
-    return grid(caption, list(had), list(zip(*had.values(), strict=True)))
+    return table(caption, list(known), list(zip(*known.values(), strict=True)))
 
 
 def _states(row: dict[str, Any], contexts: Sequence[int]) -> str:
@@ -171,29 +152,27 @@ def _samples(found: Found) -> str:
         return ""
     parts = []
     for row in rows:
-        texts = "".join(f"<li>{escape(' '.join(text.split())[:TOLD])}</li>" for text in row["samples"][:SAMPLES])
+        texts = "".join(f"<li>{escape(' '.join(text.split())[:LONGEST])}</li>" for text in row["samples"][:SAMPLES])
         parts.append(f"<div><h3>{escape(row['entrant'])}</h3><ul>{texts}</ul></div>")
-    return _section("Samples side by side", f'<div class="samples">{"".join(parts)}</div>', "samples")
+    return section("Samples side by side", f'<div class="columns narrow">{"".join(parts)}</div>', "samples")
 
 
 def _disagreements(found: Found, running: Running) -> str:
-    table = disagreements(found, running)
-    if table is None:
-        return ""
-    return _section("Where they part", grid(*table), "parting")
+    differing = disagreements(found, running)
+    return "" if differing is None else section("Where predictions differ", table(*differing), "parting")
 
 
 def _failures(running: Running) -> str:
     if not running.failures:
         return ""
     lines = [
-        [f"{name} {label}", text.strip()[-TOLD:]]
+        [f"{name} {label}", text.strip()[-LONGEST:]]
         for name, failures in running.failures.items()
         for label, text in failures.items()
     ]
-    return _section(
+    return section(
         "Failures",
-        grid("These did not end well and count for nothing.", ["run", "what it said"], lines, "words"),
+        table("These runs failed and are left out of the ranking.", ["run", "error"], lines, "words"),
         "failures",
     )
 
@@ -214,27 +193,27 @@ def _method(found: Found, running: Running) -> str:
         if sizes
         else "",
         *_rates(running),
-        "A winner is named only if the intervals over seeds do not overlap and both tests agree. Counted models have "
-        "no dice and run once, over all of the training text.",
+        "A winner is named only if the intervals over seeds do not overlap and both tests are significant. n-gram "
+        "models have no randomness: they run once, over all of the training text.",
     ]
     return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines if line) + "</ul>"
 
 
 def _rates(running: Running) -> list[str]:
-    """How learning rates were found, and whose may lie further out."""
+    """How learning rates were searched, and for which entrants the best was at an edge."""
     race, plan = running.race, running.plan
     if not running.rates:
         return ["All ran with the recipe's learning rate."]
-    told = [
-        f"Before the race each tried the learning rates {', '.join(f'{rate:g}' for rate in plan.rates())} on "
-        f"{race.trial_share:.0%} of the budget and kept the one with the least validation loss."
+    sentences = [
+        f"Before the race each entrant tried the learning rates {', '.join(f'{rate:g}' for rate in plan.rates())} on "
+        f"{race.trial_share:.0%} of the budget and kept the one with the lowest validation loss."
     ]
     extra = {name: [f"{rate:g}" for rate in tried if rate not in plan.rates()] for name, tried in running.tried.items()}
     shown = ", ".join(f"{name} {' and '.join(rates)}" for name, rates in extra.items() if rates)
     if race.extra_trials and race.trials > 1:
-        told.append(
-            "One rule for all: whose best rate was the lowest or highest so far tried the next one beyond it, at most "
-            f"{race.extra_trials} more; the race itself is as long for everyone. So tried: {shown or 'nobody'}."
+        sentences.append(
+            "Where the best rate was the lowest or highest tried, the search went on beyond it, with at most "
+            f"{race.extra_trials} more; the budget of the race is the same for all. Extended: {shown or 'none'}."
         )
     edge = [
         name
@@ -242,14 +221,14 @@ def _rates(running: Running) -> list[str]:
         if len(tried := running.tried[name]) > 2 and rate in (min(tried), max(tried))
     ]
     if edge:
-        told.append(
-            f"The best rate was at an edge of those tried for {', '.join(edge)}: a wider search might serve them."
+        sentences.append(
+            f"The best rate was at the edge of the search for {', '.join(edge)}: a wider search may improve the score."
         )
-    return told
+    return sentences
 
 
 def _commands(running: Running, arguments: Sequence[str]) -> list[str]:
-    """The one that was given, the same race of its settings, and each entrant alone."""
+    """The command that was run, the same race from its settings, and the training of each entrant."""
     folder, own = running.folder, [word for path in running.modules for word in ("--module", str(path))]
     given = [[*arguments]] if arguments and arguments[0] == "compare" else []
     given.append(["compare", str(folder / "race.yaml"), "--run", f"{folder}-again", *own])
@@ -259,6 +238,6 @@ def _commands(running: Running, arguments: Sequence[str]) -> list[str]:
     return [f"elman {shlex.join(words)}" for words in given]
 
 
-def _again(commands: Sequence[str]) -> str:
+def _reproduction(commands: Sequence[str]) -> str:
     lines = "\n".join(f"<code>{escape(command)}</code>" for command in commands)
-    return f"<p>The whole race, and each entrant alone:</p><pre>{lines}</pre>"
+    return f"<p>The race, and the training of each entrant:</p><pre>{lines}</pre>"

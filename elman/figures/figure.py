@@ -1,14 +1,15 @@
-"""One description of a picture, shown anywhere: terminal, SVG, PNG, a page of HTML, CSV, JSON, a notebook."""
+"""Figures: one description of a plot, saved as SVG, PNG, HTML, CSV or JSON, or shown in a terminal or notebook."""
 
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from elman.errors import ConfigError
+from elman.figures.palette import Palette, assign_styles
 from elman.figures.panels import Panel
 from elman.runs.files import atomic_write, make_folder
 
@@ -17,39 +18,49 @@ FORMATS = ("svg", "png", "html", "csv", "json", "txt")
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels one above the other, what they say in words, of what they are, and the command or call that made them."""
+    """Panels below each other, with notes that say in words what they show."""
 
     title: str
     panels: Sequence[Panel]
     notes: Sequence[str] = ()
-    of: str = ""
+    subtitle: str = ""
+    """What it shows: a run, a task and a step."""
     command: str = field(default="", kw_only=True)
+    """The shell command or Python call that makes it again."""
+    palette: Palette | None = field(default=None, kw_only=True)
+    """Styles that it shares with other figures of its page."""
 
-    def by(self, command: str) -> "Figure":
+    def with_command(self, command: str) -> "Figure":
+        """A copy with the command that makes it again."""
         return replace(self, command=command)
 
     @property
-    def made_by(self) -> str:
-        """The command, or the call of Python, behind its prompt; nothing where it is not known."""
-        prompt = "$" if self.command.startswith("elman ") else ">>>"
-        return f"{prompt} {self.command}" if self.command else ""
+    def prompt(self) -> str:
+        """The command behind `$`, or the Python call behind `>>>`."""
+        sign = "$" if self.command.startswith("elman ") else ">>>"
+        return f"{sign} {self.command}" if self.command else ""
+
+    @property
+    def styles(self) -> Palette:
+        """Colour, marker and dash of each series."""
+        return assign_styles(panel.series for panel in self.panels) if self.palette is None else self.palette
 
     @property
     def data(self) -> list[dict[str, Any]]:
-        """Every number with its names."""
-        found = []
+        """Every value with its labels, one dictionary each."""
+        rows = []
         for panel in self.panels:
-            rows = panel.table()
-            heads = next(rows)
-            found += [{"panel": panel.title, **dict(zip(map(str, heads), row, strict=True))} for row in rows]
-        return found
+            table = panel.table()
+            heads = [str(head) for head in next(table)]
+            rows += [{"panel": panel.title, **dict(zip(heads, row, strict=True))} for row in table]
+        return rows
 
     def save(self, path: str | Path) -> Path:
-        """Written whole or not at all, in the format of its suffix."""
+        """Written atomically, in the format of the suffix."""
         path = Path(path)
-        make = self._format(path.suffix.lstrip(".").lower(), path)
+        content = self._format(path.suffix.lstrip(".").lower(), path)
         make_folder(path.parent)
-        atomic_write(path, make())
+        atomic_write(path, content())
         return path
 
     def _format(self, suffix: str, path: Path) -> Callable[[], bytes]:
@@ -59,54 +70,63 @@ class Figure:
             "html": lambda: self.html().encode("utf-8"),
             "csv": lambda: self.csv().encode(),
             "json": lambda: (json.dumps(self.plain(), ensure_ascii=False, indent=1) + "\n").encode("utf-8"),
-            "txt": lambda: "".join([self.text(width=120), f"{self.made_by}\n" if self.command else ""]).encode(),
+            "txt": lambda: "".join([self.text(width=120), f"{self.prompt}\n" if self.command else ""]).encode(),
         }
         if suffix not in known:
-            raise ConfigError(f"{path}: a picture is written as {', '.join(f'.{name}' for name in FORMATS)}")
+            raise ConfigError(f"{path}: a figure is saved as {', '.join(f'.{name}' for name in FORMATS)}")
         return known[suffix]
 
-    def image(self, kind: str) -> bytes:
-        from elman.figures.render_matplotlib import draw
+    def image(self, suffix: str) -> bytes:
+        """The figure as `svg` or `png`."""
+        from elman.figures.render_matplotlib import render
 
-        return draw(self, kind)
+        return render(self, suffix)
 
     def html(self) -> str:
+        """The figure as a self-contained HTML page."""
         from elman.figures.render_html import page
 
-        return page(self.title, [self])
+        return page(self.title, [replace(self, title="")])
 
     def text(self, width: int = 100, colour: bool = False) -> str:
-        """For a terminal."""
-        from elman.figures.render_text import text
+        """The figure as terminal text, with ANSI colours if asked."""
+        from elman.figures.render_text import render
 
-        return text(self, width, colour)
+        return render(self, width, colour)
 
     def csv(self) -> str:
-        """A table for each panel, a blank line between two; remarks are the title above each, and the command."""
+        """A table for each panel under its title, a blank line between two, the command at the end."""
         out = io.StringIO()
         for panel in self.panels:
             out.write(f"# {' '.join((panel.title or self.title).split())}\n")
             csv.writer(out, lineterminator="\n").writerows(panel.table())
             out.write("\n" if panel is not self.panels[-1] else "")
-        out.write(f"# {self.made_by}\n" if self.command else "")
+        out.write(f"# {self.prompt}\n" if self.command else "")
         return out.getvalue()
 
     def plain(self) -> dict[str, Any]:
-        facts = {"title": self.title, "of": self.of, "command": self.command, "notes": list(self.notes)}
-        return {**facts, "panels": [panel.plain() for panel in self.panels]}
+        """As JSON types."""
+        about = {"title": self.title, "of": self.subtitle, "command": self.command, "notes": list(self.notes)}
+        return {**about, "panels": [panel.plain() for panel in self.panels]}
 
     def show(self) -> None:
-        """In the terminal."""
+        """Print it in the terminal."""
         print(self.text())
 
     def _repr_html_(self) -> str:
         from elman.figures.render_html import block
 
-        return block(self, numbers=False)
+        return block(self, tables=False)
 
     def _repr_png_(self) -> bytes:
         return self.image("png")
 
     def __repr__(self) -> str:
-        kinds = ", ".join(panel.kind for panel in self.panels)
-        return f"<{self.title}: {kinds}>"
+        return f"<{self.title}: {', '.join(panel.kind for panel in self.panels)}>"
+
+
+def share_palette(figures: Iterable[Figure], labels: Sequence[str] = ()) -> list[Figure]:
+    """The figures of one page, with one style for each label; `labels` come first, in their order."""
+    figures = list(figures)
+    palette = assign_styles([labels, *(panel.series for figure in figures for panel in figure.panels)])
+    return [replace(figure, palette=palette) for figure in figures]

@@ -1,64 +1,59 @@
-"""Learning curves as pictures: training and validation loss over tokens, with the best possible loss if it is known."""
+"""Learning curves of a run: training and validation loss over tokens, with the entropy bound where it is known."""
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elman.figures.scales import BLUE, GREY, ORANGE
+import numpy as np
 
-NOISY = 60  # from so many points on, the training curve is drawn pale with its running mean on top
+from elman.figures.figure import Figure
+from elman.figures.panels import Lines
+
+NOISY = 60  # points from which on the training loss is drawn pale beneath its moving average
 
 Points = list[tuple[int, float]]
 
 
-def draw_curves(
+def save_learning_curves(
     records: Sequence[Mapping[str, Any]], folder: Path, bound: float | None = None, title: str = ""
 ) -> list[Path]:
-    """Writes `loss.svg` and `loss.png`; nothing where there is nothing to draw."""
-    steps, checks = _points(records, "step", "loss"), _points(records, "validation", "valid_loss")
-    if not steps:
-        return []
-    from matplotlib.figure import Figure  # heavy: only when drawn, and without any global backend
-    from matplotlib.ticker import EngFormatter
+    """Writes `loss.svg` and `loss.png` from the records of metrics.jsonl; nothing without a training loss."""
+    figure = learning_curves(records, bound, title)
+    return [] if figure is None else [figure.save(folder / f"loss.{suffix}") for suffix in ("svg", "png")]
 
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    noisy = len(steps) >= NOISY
-    axes.plot(
-        *zip(*steps, strict=True), color=BLUE, lw=1, alpha=0.3 if noisy else 1, label=None if noisy else "training"
+
+def learning_curves(records: Sequence[Mapping[str, Any]], bound: float | None = None, title: str = "") -> Figure | None:
+    training, validation = _points(records, "step", "loss"), _points(records, "validation", "valid_loss")
+    if not training:
+        return None
+    noisy = len(training) >= NOISY
+    smooth = _moving_average(training, len(training) // 25) if noisy else training
+    lines = {"training": _curve(smooth)} | ({"validation": _curve(validation)} if validation else {})
+    panel = Lines(
+        lines,
+        "training tokens",
+        "loss (nats per token)",
+        limits=_limits(training, validation, bound),
+        raw={"training": _curve(training)} if noisy else {},
+        references={} if bound is None else {f"entropy of the language {bound:.3f}": bound},
+        size=(7, 4),
     )
-    if noisy:
-        axes.plot(*zip(*_running_mean(steps, len(steps) // 25), strict=True), color=BLUE, lw=1.5, label="training")
-    if checks:
-        marker = "o" if len(checks) < 30 else None
-        axes.plot(*zip(*checks, strict=True), color=ORANGE, marker=marker, ms=4, label="validation")
-    bottom, top = _limits(steps, checks, bound)
-    axes.set_ylim(bottom, top)
-    if bound is not None:
-        axes.axhline(bound, color=GREY, ls="--", lw=1)
-        across = axes.get_yaxis_transform()  # from 0 to 1 along the picture, by loss upwards
-        below = bound - 0.01 * (top - bottom)
-        axes.text(0, below, f" best possible {bound:.3f}", transform=across, va="top", color=GREY, fontsize="small")
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.set(xlabel="training tokens", ylabel="loss (nats per token)")
-    axes.set_title(title, loc="left")
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / "loss.svg", folder / "loss.png"]
-    for path in paths:
-        figure.savefig(path, dpi=150)
-    return paths
+    return Figure(title, [panel])
 
 
-def _points(records: Sequence[Mapping[str, Any]], kind: str, value: str) -> Points:
-    found = [(record["tokens"], record[value]) for record in records if record["kind"] == kind]
+def _curve(points: Points) -> tuple[np.ndarray, np.ndarray]:
+    tokens, losses = zip(*points, strict=True)
+    return np.array(tokens), np.array(losses)
+
+
+def _points(records: Sequence[Mapping[str, Any]], kind: str, key: str) -> Points:
+    found = [(record["tokens"], record[key]) for record in records if record["kind"] == kind]
     return [(tokens, loss) for tokens, loss in found if loss is not None and math.isfinite(loss)]
 
 
-def _running_mean(points: Points, window: int) -> Points:
-    """Over up to `window` points on each side; over fewer at the start, whose fall it would blur."""
+def _moving_average(points: Points, window: int) -> Points:
+    """Over up to `window` points on each side; over fewer at the start, where the loss falls steeply."""
     means = []
     for index, (tokens, _) in enumerate(points):
         reach = min(window, index // 4)
@@ -67,9 +62,9 @@ def _running_mean(points: Points, window: int) -> Points:
     return means
 
 
-def _limits(steps: Points, checks: Points, bound: float | None) -> tuple[float, float]:
-    """All losses but those of the first twentieth, whose fall would leave the rest a flat line; room for a label."""
-    settled = [loss for _, loss in steps[len(steps) // 20 :]] + [loss for _, loss in checks]
+def _limits(training: Points, validation: Points, bound: float | None) -> tuple[float, float]:
+    """Of y: without the first twentieth of the training, whose steep fall would flatten all else."""
+    settled = [loss for _, loss in training[len(training) // 20 :]] + [loss for _, loss in validation]
     low = min([*settled, *([] if bound is None else [bound])])
     high = max(settled)
     height = max(high - low, 1e-3)

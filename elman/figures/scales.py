@@ -1,4 +1,4 @@
-"""What a quantity looks like: its range, colours and name, the same in every picture, so that pictures compare."""
+"""Colour scales of quantities: range, colour map and label, the same in every figure, so that figures compare."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -6,50 +6,68 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-BLUE, ORANGE, GREY, PALE = "#0072B2", "#D55E00", "#666666", "#CCCCCC"
-SERIES = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", GREY)  # Okabe and Ito's, and a grey
-STROKES = ("-", "--", "-.", ":")  # never by hue alone
-MARKERS = "os^DvPX*"
-BOTH_WAYS = "blue to orange"
-CENTRED = ("#08306B", "#2171B5", "#6BAED6", "#C6DBEF", "#F7F7F7", "#FDD0A2", "#FD8D3C", "#D94801", "#7F2704")
+DIVERGING = "blue to orange"
+STOPS = ("#08306B", "#2171B5", "#6BAED6", "#C6DBEF", "#F7F7F7", "#FDD0A2", "#FD8D3C", "#D94801", "#7F2704")
 
 
 class Scale(NamedTuple):
-    """From `low` to `high` in these colours; None is found from the numbers. What is beyond has the last colour."""
+    """Values from `low` to `high`; None takes the end from the data. Values outside have the colour of the end."""
 
     low: float | None
     high: float | None
-    colours: str
+    colour_map: str
     label: str
 
     @property
-    def centred(self) -> bool:
-        return self.colours == BOTH_WAYS
+    def diverging(self) -> bool:
+        return self.colour_map == DIVERGING
 
     def limits(self, values: Iterable[NDArray[Any]]) -> tuple[float, float]:
-        """The ends of the scale for these numbers."""
+        """The ends of the scale for these values; symmetric about zero on a diverging scale."""
         finite = np.concatenate([part[np.isfinite(part)].ravel() for part in map(np.asarray, values)] or [np.zeros(0)])
         largest = float(np.abs(finite).max(initial=0)) or 1.0
         low, high = self.low, self.high
-        if self.centred:
+        if self.diverging:
             return (-largest, largest) if low is None or high is None else (low, high)
         low = float(finite.min(initial=0)) if low is None else low
         high = (float(finite.max(initial=low)) if finite.size else low) if high is None else high
         return low, high if high > low else low + 1
 
+    def colours(self) -> Any:
+        """The matplotlib colour map, from 0 (low) to 1 (high)."""
+        import matplotlib
+        from matplotlib.colors import LinearSegmentedColormap
+
+        if self.diverging:
+            return LinearSegmentedColormap.from_list(self.colour_map, STOPS)
+        return matplotlib.colormaps[self.colour_map]
+
+    def rgb(self, value: float, limits: tuple[float, float]) -> tuple[float, float, float]:
+        """The colour of a value, channels from 0 to 1."""
+        low, high = limits
+        # As a float: an integer 1 would be the second entry of the colour map instead of its end.
+        red, green, blue, _ = self.colours()(min(max((value - low) / (high - low), 0.0), 1.0))
+        return red, green, blue
+
+
+def is_light(rgb: tuple[float, float, float]) -> bool:
+    """Whether black text is readable on a colour (luma above 0.55)."""
+    red, green, blue = rgb
+    return 0.299 * red + 0.587 * green + 0.114 * blue > 0.55
+
 
 SCALES = {
     "gate": Scale(0, 1, "cividis", "gate: 0 closed, 1 open"),
-    "state": Scale(-1, 1, BOTH_WAYS, "state"),
-    "attention": Scale(0, 1, "Blues", "attention"),
+    "state": Scale(-1, 1, DIVERGING, "state"),
+    "attention": Scale(0, 1, "Blues", "attention weight"),
     "probability": Scale(0, 1, "Blues", "probability"),
-    "surprisal": Scale(0, 12, "Oranges", "surprisal in bits"),
-    "order": Scale(1, 5, "cividis", "length of the n-gram used"),
-    "gradient": Scale(-8, 0, "cividis", "gradient, power of ten of the largest"),
-    "influence": Scale(-1, 1, BOTH_WAYS, "influence, of the largest"),
-    "value": Scale(None, None, BOTH_WAYS, "value"),
+    "surprisal": Scale(0, 12, "Oranges", "surprisal (bits)"),
+    "order": Scale(1, 5, "cividis", "n-gram order used"),
+    "gradient": Scale(-8, 0, "cividis", "log10 gradient norm, relative to the largest"),
+    "influence": Scale(-1, 1, DIVERGING, "attribution, relative to the largest"),
+    "value": Scale(None, None, DIVERGING, "value"),
 }
-OF_SITES = {
+QUANTITY_OF_SITE = {
     "gate": ("gate", "decay", "forget"),
     "attention": ("weights", "probabilities", "shares"),
     "state": ("hidden", "memory", "state", "candidate", "sum", "joined", "readout", "vector"),
@@ -58,6 +76,6 @@ OF_SITES = {
 
 
 def quantity_of(site: str) -> str:
-    """Which scale a site's values are shown on, by the words of its name."""
-    words = site.split(".")
-    return next((name for name, known in OF_SITES.items() if any(word in known for word in words[-2:])), "value")
+    """The scale that a site's values are shown on, by the last two parts of its name."""
+    parts = site.split(".")[-2:]
+    return next((name for name, known in QUANTITY_OF_SITE.items() if any(part in known for part in parts)), "value")

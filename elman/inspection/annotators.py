@@ -1,6 +1,6 @@
-"""What a unit may have learnt to follow: quotes, brackets, the place in a line, the number of a subject.
+"""Annotations that units are probed for: quotes, brackets, the position in a line, the number of the subject.
 
-An annotator says something about every token of a text, from what was read up to it; nothing where it has no opinion.
+An annotator gives every token a number from the text up to it, or NaN where it does not apply.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from elman.corpus.synthetic import LANGUAGES
 
-Annotation = NDArray[np.float64]  # one number for each token; NaN where nothing is said
+Annotation = NDArray[np.float64]  # (time,), with NaN
 OPENING, CLOSING = "([{<", ")]}>"
 QUOTES = '"“”„«»'
 
 
 def inside_quotes(tokens: Sequence[str]) -> Annotation:
-    """1 after a quotation mark was opened, until it is closed; a line ends all quotes."""
+    """1 between quotation marks; the end of a line closes all quotes."""
     open_, found = False, []
     for token in tokens:
-        for sign in token:
-            if sign in QUOTES:
+        for char in token:
+            if char in QUOTES:
                 open_ = not open_
         open_ = open_ and "\n" not in token and token != "<eos>"
         found.append(float(open_))
@@ -29,40 +29,39 @@ def inside_quotes(tokens: Sequence[str]) -> Annotation:
 
 
 def bracket_depth(tokens: Sequence[str]) -> Annotation:
-    """How many brackets are open."""
+    """Number of open brackets."""
     depth, found = 0, []
     for token in tokens:
-        signs = [token] if token == "<eos>" else token
-        for sign in signs:
-            depth = 0 if sign == "<eos>" else max(0, depth + (sign in OPENING) - (sign in CLOSING))
+        for char in [token] if token == "<eos>" else token:
+            depth = 0 if char == "<eos>" else max(0, depth + (char in OPENING) - (char in CLOSING))
         found.append(float(depth))
     return np.array(found)
 
 
-def place_in_line(tokens: Sequence[str]) -> Annotation:
-    """Tokens since the line (or the text) began."""
-    place, found = 0, []
+def position_in_line(tokens: Sequence[str]) -> Annotation:
+    """Tokens since the start of the line or text."""
+    position, found = 0, []
     for token in tokens:
-        place = 0 if "\n" in token or token == "<eos>" else place + 1
-        found.append(float(place))
+        position = 0 if "\n" in token or token == "<eos>" else position + 1
+        found.append(float(position))
     return np.array(found)
 
 
-def inside_word(tokens: Sequence[str]) -> Annotation:
-    """Signs since the last space, where spaces are tokens."""
+def position_in_word(tokens: Sequence[str]) -> Annotation:
+    """Characters since the last space, where spaces are tokens."""
     if not any(token.isspace() for token in tokens):
         return np.full(len(tokens), np.nan)
-    place, found = 0, []
+    position, found = 0, []
     for token in tokens:
-        place = 0 if token.isspace() or token == "<eos>" else place + 1
-        found.append(float(place))
+        position = 0 if token.isspace() or token == "<eos>" else position + 1
+        found.append(float(position))
     return np.array(found)
 
 
 def subject_number(tokens: Sequence[str]) -> Annotation:
-    """Of the embedded agreement language: 1 for a plural subject, 0 for a singular one, until its verb has come."""
-    kind: Any = LANGUAGES["agreement"]
-    language = kind(kind.Config())
+    """In the synthetic agreement language: 1 for a plural subject, 0 for a singular one, until its verb."""
+    agreement: Any = LANGUAGES["agreement"]
+    language = agreement(agreement.Config())
     number: float = np.nan
     found: list[float] = []
     state: Any = language.start
@@ -73,7 +72,7 @@ def subject_number(tokens: Sequence[str]) -> Annotation:
             after = {word: next_state for word, _, next_state in language.transitions(state)}
             role, state = getattr(state, "role", ""), after.get(token)
             if state is None:
-                number = np.nan  # no sentence of this language
+                number = np.nan  # not a sentence of this language
             elif role == "subject" and token in language.number:
                 number = float(language.number[token])
             elif state.stage in ("predicate", "close", "finish") or state.role == "object":
@@ -85,7 +84,7 @@ def subject_number(tokens: Sequence[str]) -> Annotation:
 ANNOTATORS: dict[str, Callable[[Sequence[str]], Annotation]] = {
     "inside quotes": inside_quotes,
     "bracket depth": bracket_depth,
-    "place in line": place_in_line,
-    "place in word": inside_word,
+    "place in line": position_in_line,
+    "place in word": position_in_word,
     "subject number": subject_number,
 }

@@ -1,7 +1,6 @@
-"""Where attention lies while a text is read: maps, how spread they are, how far they reach, what they spend on what.
+"""Attention maps of a text: weights of every layer and head, their entropy, attention distance, share on chosen tokens.
 
-Weights come from the reference path, which every form of attention must equal: so they can be had where a fused kernel
-is used, too.
+Weights are those of the reference path, which every fused kernel must equal.
 """
 
 import math
@@ -15,171 +14,173 @@ from torch import Tensor
 
 from elman.errors import ConfigError
 from elman.figures.figure import Figure
-from elman.figures.panels import Bars, ColouredText, HeatMap, Lines, Panel, numbers
+from elman.figures.panels import Bars, ColouredText, HeatMap, Lines, Panel, as_array
 from elman.figures.provenance import carries_call
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText
 from elman.inspection.trace import trace, weights_of
 
-HEADS = 8  # of a layer that are drawn where nobody chose
-LAYERS_SHOWN = 4
-CURVES = 12
-ALIGNED = "decoder.alignment"
+HEADS = 8  # of a layer, shown by default
+LAYERS = 4  # shown by default
+CURVES = 12  # heads in the chart of attention distance
+ALIGNMENT = "decoder.alignment"
 
 
-class Looks(NamedTuple):
-    """The weights (heads, rows, columns) of one layer: who looks (rows) at whom (columns)."""
+class AttentionMaps(NamedTuple):
+    """The weights (heads, queries, keys) of one layer, with the tokens of both sides."""
 
     site: str
     weights: Tensor
-    rows: list[str]
-    columns: list[str]
+    queries: list[str]
+    keys: list[str]
 
     @property
-    def across(self) -> bool:
-        """From one text to another."""
-        return "cross-attention" in self.site or self.site.endswith(ALIGNED)
+    def is_cross(self) -> bool:
+        """Whether queries and keys are of different texts."""
+        return "cross-attention" in self.site or self.site.endswith(ALIGNMENT)
 
 
-def looks(reading: InspectedText) -> list[Looks]:
-    """Every layer that has weights, from bottom to top. Rows of what is written are named by what is being written."""
-    found = trace(reading, ("*",))
-    written = [reading.outcome(number) for number in reading.truth]
+def attention_maps(inspected: InspectedText) -> list[AttentionMaps]:
+    """Of every attention layer, from bottom to top. Queries of a decoder are named by the token that they predict."""
+    found = trace(inspected, ("*",))
+    predicted = [inspected.outcome(number) for number in inspected.truth]
     layers = []
     for site, weights in found.data.items():
-        rows = found.tokens_of(site)
-        if site.endswith(ALIGNED):  # of a transducer: where each word is written, between a start and an end
-            places = ["<start>", *found.sides["encoder"], "<end>"]
-            layers.append(Looks(site, weights.exp().unsqueeze(0), written, places))
+        queries = found.tokens_of(site)
+        if site.endswith(ALIGNMENT):  # of a transducer: emission positions, between a start and an end
+            keys = ["<start>", *found.sides["encoder"], "<end>"]
+            layers.append(AttentionMaps(site, weights.exp().unsqueeze(0), predicted, keys))
         if not site.endswith("weights") or weights.dim() != 3:
             continue
-        across = "cross-attention" in site
-        columns = found.sides.get("encoder", rows) if across else rows
-        square = weights_of(site, weights)[:, : len(rows), : len(columns)]
-        layers.append(Looks(site, square, written if across and len(written) == len(rows) else rows, columns))
+        cross = "cross-attention" in site
+        keys = found.sides.get("encoder", queries) if cross else queries
+        square = weights_of(site, weights)[:, : len(queries), : len(keys)]
+        names = predicted if cross and len(predicted) == len(queries) else queries
+        layers.append(AttentionMaps(site, square, names, keys))
     return layers
 
 
 def entropy(weights: Tensor) -> Tensor:
-    """Bits (heads, rows): 0 looks at one place, log2(n) at n places alike."""
+    """Attention entropy (heads, queries) in bits: 0 for one key, log2(n) for n keys of equal weight."""
     return -torch.xlogy(weights, weights).sum(-1) / math.log(2)
 
 
 def by_distance(weights: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Mean weight (heads, distances) of what stands so many positions before (or, below zero, after) who looks."""
-    _, rows, columns = weights.shape
-    distance = torch.arange(rows)[:, None] - torch.arange(columns)[None]
+    """Distances (query minus key; negative ones look ahead) and the mean weight (heads, distances) at each."""
+    _, queries, keys = weights.shape
+    distance = torch.arange(queries)[:, None] - torch.arange(keys)[None]
     lags = torch.arange(int(distance.min()), int(distance.max()) + 1)
-    if not weights[:, distance < 0].any():  # nothing ever looks ahead
+    if not weights[:, distance < 0].any():  # causal
         lags = lags[lags >= 0]
     means = torch.stack([weights[:, distance == lag].double().mean(1) for lag in lags.tolist()], 1)
     return lags.numpy(), means.numpy()
 
 
-def mass(weights: Tensor, wanted: Tensor) -> Tensor:
-    """Mean share (heads,) that falls on some columns: on padding, on noise, on a word."""
+def attention_mass(weights: Tensor, wanted: Tensor) -> Tensor:
+    """Mean share (heads,) of the weights on some keys: on padding, on noise, on a word."""
     return weights[:, :, wanted].sum(-1).mean(-1)
 
 
 @carries_call
 def attention_figure(
-    reading: InspectedText,
-    of: str = "",
+    inspected: InspectedText,
+    subtitle: str = "",
     layer: int | None = None,
     heads: Sequence[int] = (),
     marked: Collection[str] = (),
 ) -> Figure:
-    """Maps of layers and heads (counted from 1), and what they amount to; `marked` are tokens whose share is told."""
-    found = looks(reading)
-    pooled = pooling_panel(reading)
+    """Maps of layers and heads (counted from 1); the attention mass on `marked` tokens is reported."""
+    found = attention_maps(inspected)
+    pooled = pooling_panel(inspected)
     if not found:
         if pooled:
-            return Figure("Where attention lies", [pooled], (), of)
+            return Figure("Attention", [pooled], (), subtitle)
         raise ConfigError("no layer of this model has attention weights; elman inspect trace shows what it has")
     if layer is not None and not 1 <= layer <= len(found):
         raise ConfigError(f"layer {layer}: {len(found)} layers have attention, counted from 1")
-    chosen = found[:LAYERS_SHOWN] if layer is None else [found[layer - 1]]
+    chosen = found[:LAYERS] if layer is None else [found[layer - 1]]
     panels: list[Panel] = []
     notes = []
-    for look in chosen:
-        count = len(look.weights)
+    for maps in chosen:
+        count = len(maps.weights)
         wrong = [head for head in heads if not 1 <= head <= count]
         if wrong:
-            raise ConfigError(f"head {wrong[0]}: {look.site} has {count} heads, counted from 1")
+            raise ConfigError(f"head {wrong[0]}: {maps.site} has {count} heads, counted from 1")
         shown = [head - 1 for head in heads] or list(range(min(count, HEADS)))
-        maps = {
-            f"head {head + 1}" if count > 1 else "": downsampling.shares(numbers(look.weights[head])) for head in shown
-        }
-        rows, columns = downsampling.names(look.rows), downsampling.names(look.columns)
-        panels.append(HeatMap(maps, rows, columns, time="rows", title=look.site, quantity="attention"))
-        notes.append(sentence(look, shown, marked))
+        panels.append(heat_map(maps, shown))
+        notes.append(summary(maps, shown, marked))
         if len(shown) < count and not heads:
             notes.append(f"{len(shown)} of {count} heads are shown.")
-    notes += downsampling.note(max(max(look.weights.shape[1:]) for look in chosen))
+    notes += downsampling.note(max(max(maps.weights.shape[1:]) for maps in chosen))
     if len(found) > len(chosen) and layer is None:
         notes.append(f"{len(chosen)} of {len(found)} layers are shown; choose with --layer.")
-    panels += [spread_panel(chosen)] if sum(len(look.weights) for look in chosen) > 1 else []
-    inward = [look for look in chosen if not look.across]
-    panels += [reach_panel(inward)] if inward else []
-    return Figure("Where attention lies", [*panels, *([pooled] if pooled else [])], notes, of)
+    panels += [entropy_panel(chosen)] if sum(len(maps.weights) for maps in chosen) > 1 else []
+    within = [maps for maps in chosen if not maps.is_cross]
+    panels += [attention_distance_panel(within)] if within else []
+    return Figure("Attention", [*panels, *([pooled] if pooled else [])], notes, subtitle)
 
 
-def sentence(look: Looks, heads: Sequence[int], marked: Collection[str]) -> str:
-    """What a layer's weights amount to, in words."""
-    weights = look.weights[list(heads)]
+def heat_map(maps: AttentionMaps, heads: Sequence[int]) -> HeatMap:
+    several = len(maps.weights) > 1
+    matrices = {
+        f"head {head + 1}" if several else "": downsampling.shares(as_array(maps.weights[head])) for head in heads
+    }
+    queries, keys = downsampling.names(maps.queries), downsampling.names(maps.keys)
+    return HeatMap(matrices, queries, keys, time="rows", title=maps.site, quantity="attention")
+
+
+def summary(maps: AttentionMaps, heads: Sequence[int], marked: Collection[str]) -> str:
+    """Entropy, the sharpest head and the mass on marked tokens, in words."""
+    weights = maps.weights[list(heads)]
     bits = entropy(weights).mean(-1)
-    sharp = int(bits.argmin())
-    most = math.log2(max(2, len(look.columns)))
-    words = f"{look.site}: {float(bits.mean()):.2f} bits of {most:.2f} possible"
+    sharpest = int(bits.argmin())
+    maximum = math.log2(max(2, len(maps.keys)))
+    words = f"{maps.site}: mean attention entropy {float(bits.mean()):.2f} of at most {maximum:.2f} bits"
     if len(heads) > 1:
-        words += f"; head {heads[sharp] + 1} is the sharpest, with {float(bits[sharp]):.2f}"
+        words += f"; head {heads[sharpest] + 1} is the sharpest, with {float(bits[sharpest]):.2f}"
     if marked:
-        wanted = torch.tensor([token in marked for token in look.columns])
-        words += f"; {float(mass(weights, wanted).mean()):.1%} lies on {', '.join(map(repr, marked))}"
-        words += f", {float(wanted.double().mean()):.1%} of all places"
+        wanted = torch.tensor([token in marked for token in maps.keys])
+        words += f"; {float(attention_mass(weights, wanted).mean()):.1%} of the weight is on "
+        words += f"{', '.join(map(repr, marked))}, {float(wanted.double().mean()):.1%} of the keys"
     return f"{words}."
 
 
-def spread_panel(found: Sequence[Looks]) -> Bars:
-    names = [name for look in found for name in _names(look, found)]
-    bits = np.concatenate([entropy(look.weights).mean(-1).double().numpy() for look in found])
-    return Bars(names, {"entropy": bits}, "bits", title="How spread each head looks: mean entropy")
+def entropy_panel(found: Sequence[AttentionMaps]) -> Bars:
+    names = [name for maps in found for name in _names(maps, found)]
+    bits = np.concatenate([entropy(maps.weights).mean(-1).double().numpy() for maps in found])
+    return Bars(names, {"entropy": bits}, "bits", title="Mean attention entropy of each head")
 
 
-def reach_panel(found: Sequence[Looks]) -> Lines:
+def attention_distance_panel(found: Sequence[AttentionMaps]) -> Lines:
     lines: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
-    for look in found:
-        lags, means = by_distance(look.weights)
-        for name, line in zip(_names(look, found), means, strict=True):
+    for maps in found:
+        lags, means = by_distance(maps.weights)
+        for name, line in zip(_names(maps, found), means, strict=True):
             if len(lines) < CURVES:
                 lines[name] = (lags, line)
-    title = "How far each head looks: mean weight by distance back (0: its own place)"
-    return Lines(lines, "places back", "mean weight", limits=(0, 1), title=title)
+    title = "Attention distance: mean weight by distance of the key (0: the query's own position)"
+    return Lines(lines, "positions back", "mean weight", limits=(0, 1), title=title)
 
 
-def pooling_panel(reading: InspectedText) -> ColouredText | None:
-    """Of a classifier whose verdict is a weighted mean: the weight of each word."""
-    pooling = getattr(reading.model, "pooling", None)
+def pooling_panel(inspected: InspectedText) -> ColouredText | None:
+    """Of a classifier with attention pooling: the weight of each token."""
+    pooling = getattr(inspected.model, "pooling", None)
     if pooling is None or getattr(pooling, "kind", "") != "attention":
         return None
     from elman.evaluation.inference_mode import inference_mode
     from elman.ops import taps
 
-    with inference_mode(reading.model), taps.record("embedding", "*pooling*") as seen:
-        features = reading.run(1)
-        assert len(features) == 1
-    if "pooling.weights" not in list(seen):  # while verdicts are running, no weight is final
+    with inference_mode(inspected.model), taps.record("embedding", "*pooling*") as seen:
+        scores = inspected.run(1)
+        assert len(scores) == 1
+    if "pooling.weights" not in list(seen):  # a causal model predicts after every token: no weight is final
         return None
-    return ColouredText(
-        reading.main,
-        numbers(seen["pooling.weights"][0]),
-        title="Weight of each word in the verdict",
-        quantity="attention",
-    )
+    weights = as_array(seen["pooling.weights"][0])
+    return ColouredText(inspected.main, weights, title="Pooling weight of each token", quantity="attention")
 
 
-def _names(look: Looks, found: Sequence[Looks]) -> list[str]:
-    count = len(look.weights)
-    layer = f"layer {found.index(look) + 1}" if len(found) > 1 else ""
+def _names(maps: AttentionMaps, found: Sequence[AttentionMaps]) -> list[str]:
+    count = len(maps.weights)
+    layer = f"layer {found.index(maps) + 1}" if len(found) > 1 else ""
     heads = [f"head {head + 1}" if count > 1 else "" for head in range(count)]
     return [" ".join(filter(None, [layer, head])) or "attention" for head in heads]

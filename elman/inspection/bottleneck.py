@@ -1,8 +1,7 @@
-"""The bottleneck: how long a source can be that is kept in one vector, and what attention changes.
+"""The encoder-decoder bottleneck: sequence reversal with a fixed-size context vector, and with attention.
 
-Encoder-decoders learn to write letters backwards, from short sources to longer ones, and are asked for sources up to
-five times as long as any they were trained on. What has to fit into one vector is lost from a certain length on;
-attention looks each letter up where it stands.
+Models learn to reverse letters with a curriculum from short to longer sources, and are tested up to five times beyond
+the lengths of training. A fixed vector loses letters from a certain length on; attention looks each letter up.
 """
 
 import time
@@ -24,13 +23,13 @@ from elman.training import Trainer, TrainingConfig
 
 EOS = 0
 NUMBERS = {letter: number for number, letter in enumerate(ascii_lowercase, start=1)}
-SHORTEST, STARTING = 5, 8  # letters: the shortest source, and the longest one that training begins with
-GROWING = 0.5  # share of the training over which sources grow to their full length
+SHORTEST, STARTING = 5, 8  # letters: the shortest source, and the longest at the start of the curriculum
+CURRICULUM = 0.5  # share of the training until sources have their full length
 LENGTHS = (5, 10, 20, 40, 60, 100, 200)
 
 
-class Reader(NamedTuple):
-    """One of those compared: what it hands on, whether its encoder reads both ways, and its width."""
+class Architecture(NamedTuple):
+    """An encoder-decoder of the comparison: its width, and whether it has attention and a bidirectional encoder."""
 
     name: str
     width: int
@@ -48,12 +47,12 @@ class Reader(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How much is spent."""
+    """The budget of an experiment."""
 
-    readers: tuple[Reader, ...]
+    architectures: tuple[Architecture, ...]
     training: TrainingConfig
-    trained: int  # letters of the longest source in training
-    rows: int  # sources of each length in the test
+    trained: int  # letters of the longest training source
+    rows: int  # test sources of each length
 
 
 def _training(steps: int, rate: float, batch: int) -> TrainingConfig:
@@ -63,17 +62,17 @@ def _training(steps: int, rate: float, batch: int) -> TrainingConfig:
 
 SIZES = {
     "quick": Size(
-        (Reader("one vector, 64", 64, False), Reader("attention, two-way, 64", 64, True, True)),
+        (Architecture("one vector, 64", 64, False), Architecture("attention, two-way, 64", 64, True, True)),
         _training(steps=320, rate=8e-3, batch=32),
         trained=20,
         rows=50,
     ),
     "full": Size(
         (
-            Reader("one vector, 32", 32, False),
-            Reader("one vector, 128", 128, False),
-            Reader("attention, one-way, 128", 128, True),
-            Reader("attention, two-way, 128", 128, True, True),
+            Architecture("one vector, 32", 32, False),
+            Architecture("one vector, 128", 128, False),
+            Architecture("attention, one-way, 128", 128, True),
+            Architecture("attention, two-way, 128", 128, True, True),
         ),
         _training(steps=800, rate=4e-3, batch=64),
         trained=40,
@@ -84,20 +83,20 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one reader came to; the lists have an entry for each length."""
+    """Results of one architecture; lists have an entry for each test length."""
 
     model: EncoderDecoder
-    reader: str
+    name: str
     parameters: int
     seconds: float
     loss: float
-    """Nats for each letter at the end of training."""
+    """Nats per letter at the end of training."""
     accuracy: list[float]
-    """Share of letters that are right when all letters before them are given."""
+    """Accuracy of letters under teacher forcing."""
     exact: list[float]
-    """Share of sources written backwards without a mistake, the end in its place."""
-    looks: list[float] | None
-    """Share of letters at which attention is largest at the letter to be written."""
+    """Exact match: share of sources reversed without a mistake, the end included."""
+    alignment: list[float] | None
+    """Alignment accuracy: share of letters with the largest attention weight on the letter to be written."""
 
     def plain(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "model"}
@@ -108,7 +107,7 @@ class Bottleneck:
     size: str
     seed: int
     trained: tuple[int, int]
-    """Letters of the shortest and the longest source in training."""
+    """Letters of the shortest and the longest training source."""
     lengths: tuple[int, ...]
     outcomes: list[Outcome]
 
@@ -125,17 +124,17 @@ def run_bottleneck(
     size: str = "quick",
     seed: int = 1,
     lengths: Sequence[int] = LENGTHS,
-    listen: Callable[[str, int, int, float], None] = lambda reader, step, steps, loss: None,
+    progress: Callable[[str, int, int, float], None] = lambda name, step, steps, loss: None,
 ) -> Bottleneck:
-    """Train and test each reader; `listen` hears its name, the step, how many there will be, and the loss."""
+    """Trains and tests each architecture; `progress` gets its name, the step, the number of steps, and the loss."""
     check_size(size)
     plan = SIZES[size]
-    outcomes = [_outcome(reader, plan, seed, lengths, listen) for reader in plan.readers]
+    outcomes = [_outcome(one, plan, seed, lengths, progress) for one in plan.architectures]
     return Bottleneck(size, seed, (SHORTEST, plan.trained), tuple(lengths), outcomes)
 
 
-class Growing:
-    """Batches of new letters at every step, of one length each: at first short ones, later all."""
+class CurriculumBatches:
+    """New random letters at every step, of one length each: short ones first (Bengio et al., 2009)."""
 
     def __init__(self, steps: int, rows: int, longest: int, seed: int):
         self.steps, self.rows, self.longest, self.seed = steps, rows, longest, seed
@@ -145,23 +144,23 @@ class Growing:
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Examples]:
         for index in range(start, self.steps):
-            dice = np.random.default_rng([self.seed, number, index])
-            size, seed = int(dice.integers(SHORTEST, self.limit(index) + 1)), int(dice.integers(2**31))
+            rng = np.random.default_rng([self.seed, number, index])
+            size, seed = int(rng.integers(SHORTEST, self.limit(index) + 1)), int(rng.integers(2**31))
             yield reversal_batch(sources(size, self.rows, seed))
 
     def limit(self, index: int) -> int:
-        """The longest that a source may be at a step."""
-        grown = min(1.0, index / (GROWING * self.steps))
+        """The longest source at a step."""
+        grown = min(1.0, index / (CURRICULUM * self.steps))
         return STARTING + round(grown * (self.longest - STARTING))
 
 
 def sources(length: int, rows: int, seed: int) -> list[Reversal]:
-    """Random letters of one length, without noise among them."""
+    """Random letters of one length."""
     return list(noisy_reversals(random_words(rows, ascii_lowercase, length, length, seed), noise=0))
 
 
 def reversal_batch(pairs: Sequence[Reversal], numbers: Mapping[str, int] = NUMBERS) -> Examples:
-    """As numbers; both sides end in the mark of the end."""
+    """As token ids; both sides end with the end-of-sequence token."""
     sides = {"source": [pair.source for pair in pairs], "target": [pair.target for pair in pairs]}
     fields: dict[str, Any] = {}
     for name, texts in sides.items():
@@ -174,44 +173,48 @@ def reversal_batch(pairs: Sequence[Reversal], numbers: Mapping[str, int] = NUMBE
 
 
 def _outcome(
-    reader: Reader, plan: Size, seed: int, lengths: Sequence[int], listen: Callable[[str, int, int, float], None]
+    architecture: Architecture,
+    plan: Size,
+    seed: int,
+    lengths: Sequence[int],
+    progress: Callable[[str, int, int, float], None],
 ) -> Outcome:
     began, loss, training = time.perf_counter(), float("nan"), plan.training
-    model = reader.build(seed)
-    batches = Growing(training.max_steps, training.batch_size, plan.trained, seed)
+    model = architecture.build(seed)
+    batches = CurriculumBatches(training.max_steps, training.batch_size, plan.trained, seed)
     for report in Trainer(model, batches, training):
         if report.kind == "step":
             loss = report.values["loss"]
-            listen(reader.name, report.step, training.max_steps, loss)
-    scores = [judge(model, sources(length, plan.rows, 2**31 + seed + length)) for length in lengths]
-    looks = [score.looks for score in scores if score.looks is not None]
+            progress(architecture.name, report.step, training.max_steps, loss)
+    scores = [evaluate(model, sources(length, plan.rows, 2**31 + seed + length)) for length in lengths]
+    aligned = [score.alignment for score in scores if score.alignment is not None]
     return Outcome(
         model,
-        reader.name,
+        architecture.name,
         sum(parameter.numel() for parameter in model.parameters()),
         round(time.perf_counter() - began, 1),
         loss,
         [score.accuracy for score in scores],
         [score.exact for score in scores],
-        looks or None,
+        aligned or None,
     )
 
 
 class Scores(NamedTuple):
     accuracy: float
     exact: float
-    looks: float | None
+    alignment: float | None
 
 
-def judge(model: EncoderDecoder, pairs: Sequence[Reversal]) -> Scores:
-    """With the true letters given. Where all are right, greedy writing gives the same: `exact` is that of writing."""
+def evaluate(model: EncoderDecoder, pairs: Sequence[Reversal]) -> Scores:
+    """Under teacher forcing; exact match equals that of greedy decoding, which differs only after a mistake."""
     batch = reversal_batch(pairs)
     source, target = batch.ragged("source"), batch.ragged("target")
     with inference_mode(model):
         right = model(source, target).argmax(-1) == target.values
     letters = target.mask() & (target.values != EOS)
-    looks = None
+    aligned = None
     if model.decoder.attention is not None:
-        looks = attention_hits(alignment(model, source, target), [pair.places for pair in pairs])
+        aligned = attention_hits(alignment(model, source, target), [pair.places for pair in pairs])
     exact = (right | ~target.mask()).all(1)
-    return Scores(right[letters].double().mean().item(), exact.double().mean().item(), looks)
+    return Scores(right[letters].double().mean().item(), exact.double().mean().item(), aligned)

@@ -1,4 +1,4 @@
-"""Every family of layers with what it is about and what it costs, for listings and docs."""
+"""Catalog of layer families: core idea, limitation and cost of each, for listings and docs."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -22,32 +22,32 @@ KINDS |= {"tokenizer": TOKENIZERS, "language": LANGUAGES}
 COSTS = ("training", "stepping", "state")
 COUNTED = (
     f"Multiplications per token, at width {WIDTH} and length {LENGTH:,}, batch 1; training is forward and backward. "
-    "The state is the numbers that a row carries from token to token."
+    "The state is the number of elements that a row carries from token to token."
 )
 
 
 class Family(NamedTuple):
-    """What a cell, a layer or the n-gram model says of itself, and its cost at the standard width and length."""
+    """Traits of a cell, a layer or the n-gram model, and its cost at the standard width and length."""
 
     kind: str
     traits: Traits
     cost: Cost
 
     def explain(self, cost: str) -> str:
-        """The number, and the formula that it comes from."""
+        """The value and its formula."""
         formula, number = getattr(self.traits, cost), getattr(self.cost, cost)
         known = number is None or formula.partition(";")[0] == str(number)
         return formula if known else f"{number:,.0f} = {formula}"
 
     def plain(self) -> dict[str, Any]:
-        """As JSON knows it: each cost with its formula and its number."""
-        told = self.traits._asdict()
-        costs = {name: {"formula": told[name], "number": getattr(self.cost, name)} for name in COSTS}
-        return {"kind": self.kind, **told, **costs, "parameters": self.cost.parameters}
+        """As JSON types: each cost with its formula and its value."""
+        traits = self.traits._asdict()
+        costs = {name: {"formula": traits[name], "number": getattr(self.cost, name)} for name in COSTS}
+        return {"kind": self.kind, **traits, **costs, "parameters": self.cost.parameters}
 
 
 def families() -> dict[str, Family]:
-    """All that tell their traits; what a user has registered may tell none."""
+    """All with traits; those that users register may have none."""
     found = {}
     for name in LAYERS:
         traits = LAYERS[name].traits
@@ -60,7 +60,7 @@ def families() -> dict[str, Family]:
 
 
 class Entry(NamedTuple):
-    """All that is known of one name: kinds, what it is, settings with default and meaning, and sites."""
+    """Everything about one name: kinds, description, settings with default and meaning, and sites."""
 
     kinds: list[str]
     what: str
@@ -83,7 +83,7 @@ def entry(name: str, more: Mapping[str, Registry[Any]] | None = None) -> Entry:
 
 
 def default(field: FieldInfo) -> str:
-    """As a recipe writes it."""
+    """In the syntax of a recipe."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)

@@ -1,4 +1,4 @@
-"""What a layer costs, twice: counted while it runs, and by the formulas that it states of itself."""
+"""Cost of a layer in multiplications: counted while it runs, and by the formulas in its traits."""
 
 import ast
 import math
@@ -13,7 +13,7 @@ from elman.layers import LAYERS, SequenceLayer
 from elman.ops.state import tensors
 from elman.registry import Traits
 
-WIDTH, LENGTH = 256, 1024  # of the numbers in tables
+WIDTH, LENGTH = 256, 1024  # of the costs in tables
 SIGNS = {"·": "*", "−": "-", "²": "**2", "³": "**3"}
 FUNCTIONS: dict[str, Callable[..., float]] = {"min": min, "max": max, "log2": math.log2}
 OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -26,16 +26,16 @@ OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
 
 
 class Cost(NamedTuple):
-    """Multiplications per token of a batch of one, numbers in the state of a row, and parameters."""
+    """Multiplications per token at batch size 1, elements of the state of a row, and parameters."""
 
     training: float  # forward and backward
-    stepping: float | None  # nothing where there is no step form
+    stepping: float | None  # None without a step form
     state: int
-    parameters: int | None  # nothing where they are counted in the text
+    parameters: int | None  # None for counts of n-grams
 
 
 def standard(name: str, width: int = WIDTH, input_size: int = 0) -> SequenceLayer:
-    """A registered layer with its defaults; layers without a width of their own are as wide as their input."""
+    """A registered layer with its defaults; layers without `hidden_size` are as wide as their input."""
     kind: Any = LAYERS[name]
     own = "hidden_size" in kind.Config.model_fields
     config = kind.Config.make({"hidden_size": width} if own else {})
@@ -43,7 +43,7 @@ def standard(name: str, width: int = WIDTH, input_size: int = 0) -> SequenceLaye
 
 
 def measure(layer: SequenceLayer, length: int) -> Cost:
-    """Counted in the forms that sequences and steps take, of a layer in float64, where no kernel hides its products."""
+    """Counted in float64, where no fused kernel hides the products of the sequence and step forms."""
     layer = layer.double()
     x = torch.randn(1, length, layer.input_size, dtype=torch.float64, requires_grad=True)
     training = count(lambda: layer(x)[0].sum().backward()) / length
@@ -57,7 +57,7 @@ def measure(layer: SequenceLayer, length: int) -> Cost:
 
 
 def count(run: Callable[[], Any]) -> int:
-    """Multiplications in all that runs: of matrices, as torch counts them, and elementwise."""
+    """Multiplications of matrices, by torch's FLOP counter, and of elements."""
     from torch.utils.flop_counter import FlopCounterMode
 
     aten = torch.ops.aten
@@ -69,7 +69,7 @@ def count(run: Callable[[], Any]) -> int:
 
 
 def stated(layer: SequenceLayer, length: int) -> Cost:
-    """By the layer's own formulas."""
+    """By the formulas in the traits of the layer."""
     traits = _traits(layer)
     training = evaluate(layer, "training", length)
     stepping = None if traits.stepping.startswith("none") else evaluate(layer, "stepping", length)
@@ -77,9 +77,9 @@ def stated(layer: SequenceLayer, length: int) -> Cost:
 
 
 def evaluate(layer: nn.Module, trait: str, length: int = LENGTH) -> float:
-    """The value of one formula; its words are found in the layer, its cell and their settings."""
+    """The value of one formula; its variables are attributes of the layer, its cell or their settings."""
 
-    def word(name: str) -> float:
+    def variable(name: str) -> float:
         if name in ("training", "stepping", "state"):
             return evaluate(layer, name, length)
         if name == "inside":
@@ -90,29 +90,31 @@ def evaluate(layer: nn.Module, trait: str, length: int = LENGTH) -> float:
             if isinstance(value, int | float):
                 return value
         where = f"{type(layer).__name__}.traits.{trait}"
-        raise AssertionError(f"{where} speaks of {name!r}, which is no attribute of the layer and none of its settings")
+        raise AssertionError(f"{where} uses {name!r}, which is no attribute of the layer and none of its settings")
 
     text = getattr(_traits(layer), trait).partition(";")[0].strip()
     for sign, plain in SIGNS.items():
         text = text.replace(sign, plain)
-    return _value(ast.parse(text, mode="eval").body, word)
+    return _value(ast.parse(text, mode="eval").body, variable)
 
 
 def state_size(layer: Any) -> int:
     return sum(part.numel() for _, part in tensors(layer.initial_state(1)))
 
 
-def _value(node: ast.expr, word: Callable[[str], float]) -> float:
+def _value(node: ast.expr, variable: Callable[[str], float]) -> float:
     match node:
         case ast.Constant(value=int() | float() as number):
             return number
         case ast.Name(id=name):
-            return word(name)
+            return variable(name)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-            return OPERATORS[type(op)](_value(left, word), _value(right, word))
+            return OPERATORS[type(op)](_value(left, variable), _value(right, variable))
         case ast.Call(func=ast.Name(id=name), args=parts) if name in FUNCTIONS:
-            return FUNCTIONS[name](*(_value(part, word) for part in parts))
-    raise AssertionError(f"a formula has numbers, words, + − · / ² ³ and {', '.join(FUNCTIONS)}, not {ast.dump(node)}")
+            return FUNCTIONS[name](*(_value(part, variable) for part in parts))
+    raise AssertionError(
+        f"a formula has numbers, variables, + − · / ² ³ and {', '.join(FUNCTIONS)}, not {ast.dump(node)}"
+    )
 
 
 def _traits(layer: Any) -> Traits:
@@ -134,13 +136,13 @@ def _parameters(layer: nn.Module) -> int:
 
 
 def _elementwise(*operands: Any, out_val: Tensor, **options: Any) -> int:
-    """A product of two complex numbers takes four of real ones."""
+    """A complex product takes four real ones."""
     complex_ones = sum(isinstance(part, Tensor) and part.is_complex() for part in operands[:2])
     return 2 * out_val.numel() * (1, 2, 4)[complex_ones]
 
 
 def _convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, *others: Any, out_val: Any) -> int:
-    """For input and weights, if asked, as much as forward each: torch's own count takes all channels for joined."""
+    """As much as the forward pass for each of input and weights; torch's own count ignores groups."""
     return 2 * gradient.numel() * weight[0].numel() * sum(others[-1][:2])
 
 

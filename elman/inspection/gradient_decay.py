@@ -1,7 +1,7 @@
-"""Gradients against distance, before any training: how much of a wish at the end reaches a token long before it.
+"""Gradient norm against distance for untrained layers: vanishing and exploding gradients at initialisation.
 
-A layer reads unit-normal noise; what is measured is |d(v·y_T) / dx_t| for a random direction v of length one. No data,
-no training: what is seen is the layer and how it starts.
+The layer reads unit-normal noise x. Measured is |d(v·y_T) / dx_t| for a random unit vector v, by distance T - t. There
+is no data and no training: the result shows the layer and its initialisation.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,9 +22,9 @@ from elman.inspection.precision import dtype_of
 from elman.layers import LAYERS, SequenceLayer, two_way
 from elman.ops import taps
 
-ROWS = 8  # sequences whose gradients are averaged
+ROWS = 8  # sequences whose gradient norms are averaged
 LENGTH, WIDTH = 200, 64
-USUAL = (
+DEFAULT_LAYERS = (
     "rnn",
     "rnn:orthogonal=true",
     "rnn:radius=2",
@@ -39,21 +39,21 @@ USUAL = (
 
 
 @dataclass(frozen=True)
-class Probe:
-    """A layer with its settings, and what is done to it before it is measured."""
+class UntrainedLayer:
+    """A layer with its settings, and changes to its initialisation and input."""
 
     layer: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     radius: float | None = None
-    """Spectral radius that each square block of the recurrent matrices is brought to."""
+    """Spectral radius that each square block of the recurrent matrices is rescaled to."""
     scale: float = 1.0
-    """What the inputs are multiplied by."""
+    """Factor of the inputs."""
     opened: Mapping[str, float] = field(default_factory=dict)
-    """Gates with what is added to them before the sigmoid: {"update": 3} is a bias of 3."""
+    """Bias that is added to gates before the sigmoid: {"update": 3}."""
     name: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> "Probe":
+    def parse(cls, text: str) -> "UntrainedLayer":
         """`lstm`, `lstm:forget_bias=3`, `rnn:radius=1.2,scale=0.05`, `gru:open.update=3`."""
         layer, _, rest = text.partition(":")
         own: dict[str, Any] = {}
@@ -70,48 +70,48 @@ class Probe:
                 (opened if key.startswith("open.") else own)[key.removeprefix("open.")] = float(found)
             else:
                 settings[key] = found
-        LAYERS[layer]  # an unknown name is better known now
+        LAYERS[layer]  # raises here for an unknown name
         return cls(layer, settings, **own, opened=opened, name=text)
 
     @property
     def call(self) -> str:
-        """The Python that makes it."""
-        parsed = bool(self.name) and self == Probe.parse(self.name)
-        return f"{__name__}.Probe.parse({self.name!r})" if parsed else f"{__name__}.{self!r}"
+        """The Python expression that makes it."""
+        parsed = bool(self.name) and self == UntrainedLayer.parse(self.name)
+        return f"{__name__}.UntrainedLayer.parse({self.name!r})" if parsed else f"{__name__}.{self!r}"
 
     def build(self, width: int, seed: int, dtype: torch.dtype) -> SequenceLayer:
         settings = dict(self.settings)
         if "hidden_size" in LAYERS[self.layer].Config.model_fields:
             settings.setdefault("hidden_size", width)
         name, config = named(LAYERS, {self.layer: settings})
-        kind: Any = LAYERS[name]
-        if not kind.causal:
+        factory: Any = LAYERS[name]
+        if not factory.causal:
             raise two_way(name)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            layer = kind(config, width).to(dtype).eval()
+            layer = factory(config, width).to(dtype).eval()
         if self.radius is not None:
-            bring_to_radius(layer, self.radius)
+            set_spectral_radius(layer, self.radius)
         return layer
 
-    def opening(self) -> ExitStack:
-        """A context in which gates are as wide open as asked."""
+    def with_open_gates(self) -> ExitStack:
+        """A context in which the biases of `opened` are added to the gates."""
 
-        def by(bias: float) -> Callable[[Tensor], Tensor]:
+        def add(bias: float) -> Callable[[Tensor], Tensor]:
             return lambda gate: torch.sigmoid(torch.logit(gate, 1e-12) + bias)
 
         stack = ExitStack()
         if self.opened:
-            stack.enter_context(taps.edit({f"*gate.{gate}": by(bias) for gate, bias in self.opened.items()}))
+            stack.enter_context(taps.edit({f"*gate.{gate}": add(bias) for gate, bias in self.opened.items()}))
         return stack
 
 
 @torch.no_grad()
-def bring_to_radius(layer: nn.Module, radius: float) -> None:
-    """Scale each square block of every recurrent matrix so that its largest eigenvalue has this size."""
+def set_spectral_radius(layer: nn.Module, radius: float) -> None:
+    """Rescales each square block of every recurrent matrix so that its largest eigenvalue has this modulus."""
     products = [part for part in layer.modules() if isinstance(part, PastProduct)]
     if not products:
-        raise ConfigError("radius: only recurrent cells have a matrix whose radius could be set")
+        raise ConfigError("radius: only recurrent cells have a recurrent matrix")
     for product in products:
         for block in product.weight.split(product.in_features):
             block.mul_(radius / float(torch.linalg.eigvals(block.double()).abs().max()))
@@ -119,32 +119,33 @@ def bring_to_radius(layer: nn.Module, radius: float) -> None:
 
 @dataclass(frozen=True)
 class GradientDecay:
-    """Mean norm of the gradient at each distance; zero where the numbers end."""
+    """Mean gradient norm at each distance; zero where it underflows."""
 
     name: str
     layer: str
     lags: NDArray[np.int64]
     norms: NDArray[np.float64]
     floor: float
-    """Below this, the precision that was used has no normal numbers."""
+    """The smallest normal number of the dtype."""
 
     def at(self, lag: int) -> float:
         return float(self.norms[np.searchsorted(self.lags, lag)])
 
 
 def gradient_decay(
-    probe: Probe, length: int = LENGTH, width: int = WIDTH, seed: int = 0, precision: str = "float32"
+    untrained: UntrainedLayer, length: int = LENGTH, width: int = WIDTH, seed: int = 0, precision: str = "float32"
 ) -> GradientDecay:
-    """Of an untrained layer, over all distances up to the length."""
+    """At all distances up to `length`."""
     dtype = dtype_of(precision)
-    layer = probe.build(width, seed, dtype)
-    chance = torch.Generator().manual_seed(seed)
-    x = torch.randn(ROWS, length, width, generator=chance, dtype=torch.float64).to(dtype) * probe.scale
+    layer = untrained.build(width, seed, dtype)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(ROWS, length, width, generator=generator, dtype=torch.float64).to(dtype) * untrained.scale
     x.requires_grad_()
-    with probe.opening():
+    with untrained.with_open_gates():
         last = layer(x)[0][:, -1]
-        direction = torch.randn(last.shape, generator=chance, dtype=torch.float64).to(dtype)
-        wish = (last * direction / direction.norm(dim=-1, keepdim=True)).sum()
-        (gradient,) = torch.autograd.grad(wish, x)
-    norms = gradient.double().norm(dim=-1).mean(0).flip(0).numpy()  # squares of small numbers would end too early
-    return GradientDecay(probe.name or probe.layer, probe.layer, np.arange(length), norms, torch.finfo(dtype).tiny)
+        direction = torch.randn(last.shape, generator=generator, dtype=torch.float64).to(dtype)
+        objective = (last * direction / direction.norm(dim=-1, keepdim=True)).sum()
+        (gradient,) = torch.autograd.grad(objective, x)
+    norms = gradient.double().norm(dim=-1).mean(0).flip(0).numpy()  # in float32, squares would underflow too early
+    name = untrained.name or untrained.layer
+    return GradientDecay(name, untrained.layer, np.arange(length), norms, torch.finfo(dtype).tiny)

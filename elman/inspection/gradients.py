@@ -1,4 +1,4 @@
-"""Gradients through time as pictures: against distance, step by step, and from every token to every answer."""
+"""Figures of gradients through time: norm against distance, Jacobians of single steps, predictions against tokens."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,104 +12,100 @@ from elman.figures.figure import Figure
 from elman.figures.panels import HeatMap, Lines, Panel
 from elman.figures.provenance import carries_call
 from elman.inspection.diagnosis import diagnose
-from elman.inspection.gradient_decay import LENGTH, WIDTH, GradientDecay, Probe, gradient_decay
+from elman.inspection.gradient_decay import LENGTH, WIDTH, GradientDecay, UntrainedLayer, gradient_decay
 from elman.inspection.inspected_text import InspectedText
 from elman.inspection.jacobians import StepJacobian, layer_inputs, step_jacobians
-from elman.inspection.token_gradients import Connection, by_lag, connect
+from elman.inspection.token_gradients import TokenGradients, mean_by_lag, token_gradients
 from elman.ops import taps
 
-FLOOR = 1e-38  # where float32 ends, and a picture that everyone can compare with
-STEPWISE = 4  # layers whose single steps are drawn
-SQUARE = 60  # tokens up to which the whole matrix is drawn
-ASKED = {
-    "label": "the log-probability of the verdict on the whole text",
-    "tag": "the log-probability of each word's tag",
+FLOOR = 1e-38  # about the smallest normal float32, also in figures of float64, so that they compare
+STEPWISE = 4  # layers whose step Jacobians are shown
+SQUARE = 60  # tokens up to which the whole matrix is shown
+OBJECTIVES = {
+    "label": "the log-probability of the class of the whole text",
+    "tag": "the log-probability of the tag of each word",
     "value": "the predicted number",
 }
 
 
 @carries_call
-def fading_figure(
-    probes: Sequence[Probe], length: int = LENGTH, width: int = WIDTH, seed: int = 0, precision: str = "float32"
+def gradient_decay_figure(
+    layers: Sequence[UntrainedLayer],
+    length: int = LENGTH,
+    width: int = WIDTH,
+    seed: int = 0,
+    precision: str = "float32",
 ) -> Figure:
     """Of untrained layers."""
-    found = [gradient_decay(probe, length, width, seed, precision) for probe in probes]
-    panels: list[Panel] = [distance_panel(found)]
-    if len(probes) <= STEPWISE:
+    found = [gradient_decay(untrained, length, width, seed, precision) for untrained in layers]
+    panels: list[Panel] = [decay_panel(found)]
+    if len(layers) <= STEPWISE:
         noise = torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
         steps = {}
-        for probe in probes:
-            layer = probe.build(width, seed, torch.float32)
-            with probe.opening():
-                steps[probe.name] = step_jacobians(layer, noise * probe.scale)
-        panels += step_panels(steps)
-    of = f"untrained, width {width}, {length} steps of unit-normal noise, {precision}, seed {seed}"
-    return Figure("How far back a gradient reaches", panels, [diagnose(one).words for one in found], of)
+        for untrained in layers:
+            layer = untrained.build(width, seed, torch.float32)
+            with untrained.with_open_gates():
+                steps[untrained.name] = step_jacobians(layer, noise * untrained.scale)
+        panels += jacobian_panels(steps)
+    subtitle = f"untrained, width {width}, {length} steps of unit-normal noise, {precision}, seed {seed}"
+    return Figure("Gradient norm against distance", panels, [diagnose(one).words for one in found], subtitle)
 
 
-def distance_panel(found: Sequence[GradientDecay]) -> Lines:
+def decay_panel(found: Sequence[GradientDecay]) -> Lines:
     floor = max(FLOOR, min(one.floor for one in found)) if min(one.norms.min() for one in found) < FLOOR else None
     lines = {one.name: (one.lags, one.norms) for one in found}
-    return Lines(
-        lines,
-        "distance in steps",
-        "norm of the gradient",
-        "y",
-        floor if floor is None else max(floor, FLOOR),
-        title="Gradient against distance",
-    )
+    return Lines(lines, "distance in steps", "norm of the gradient", "y", floor, title="Gradient against distance")
 
 
-def step_panels(steps: dict[str, list[StepJacobian]]) -> list[Panel]:
+def jacobian_panels(steps: dict[str, list[StepJacobian]]) -> list[Panel]:
     lines: dict[str, Any] = {}
     for name, found in steps.items():
         times = np.array([one.time for one in found])
         if found:
             lines[f"{name}: norm"] = (times, np.array([one.norm for one in found]))
             lines[f"{name}: radius"] = (times, np.array([one.radius for one in found]))
-    title = "One step of the state: largest growth (norm), growth if repeated (spectral radius)"
+    title = "Jacobian of one step of the state: spectral norm and spectral radius"
     return [Lines(lines, "step", "factor", title=title)] if lines else []
 
 
 @carries_call
-def model_figure(reading: InspectedText, of: str = "", seed: int = 0) -> Figure:
-    """Of a trained model while it reads a text."""
-    found = connect(reading)
+def gradient_figure(inspected: InspectedText, subtitle: str = "", seed: int = 0) -> Figure:
+    """Of a trained model that reads a text."""
+    found = token_gradients(inspected)
     panels: list[Panel] = []
     notes = []
-    aligned = len(reading.main) == len(reading.read) and reading.embedding == "embedding"
+    aligned = len(inspected.main) == len(inspected.read) and inspected.embedding == "embedding"
     if aligned and len(found.norms) > 1:
-        faded = by_lag(found, "this model")
-        panels.append(distance_panel([faded]))
-        notes.append(diagnose(faded).words)
+        decay = mean_by_lag(found, "this model")
+        panels.append(decay_panel([decay]))
+        notes.append(diagnose(decay).words)
     if len(found.tokens) <= SQUARE:
-        panels.append(connection_panel(found))
-    steps = stepwise(reading)
-    panels += step_panels(dict(list(steps.items())[:STEPWISE]))
+        panels.append(token_gradient_panel(found))
+    panels += jacobian_panels(dict(list(model_jacobians(inspected).items())[:STEPWISE]))
     if not panels:
-        raise ConfigError("the text is too long to show every connection; give one of at most 60 tokens")
-    asked = ASKED.get(reading.goal, "the log-probability of what came next")
-    notes.append(f"Norm of the gradient of {asked}, by the vector of each token.")
-    notes += [reading.caution] if reading.caution else []
-    return Figure("What each answer depends on", panels, notes, of)
+        raise ConfigError(f"the text is too long for the matrix of gradients; give one of at most {SQUARE} tokens")
+    objective = OBJECTIVES.get(inspected.goal, "the log-probability of the observed next token")
+    notes.append(f"Norm of the gradient of {objective}, by the embedding of each token.")
+    notes += [inspected.caution] if inspected.caution else []
+    return Figure("Gradients of predictions by tokens", panels, notes, subtitle)
 
 
-def connection_panel(found: Connection) -> HeatMap:
+def token_gradient_panel(found: TokenGradients) -> HeatMap:
     largest = found.norms.max() or 1.0
     with np.errstate(divide="ignore"):
         powers = np.log10(found.norms / largest)
-    matrix = np.where(found.norms > 0, powers, np.nan)  # what does not depend at all is left grey
-    title = "Rows: answers. Columns: tokens they depend on"
-    return HeatMap({"": matrix}, found.answers, found.tokens, time="rows", title=title, quantity="gradient")
+    matrix = np.where(found.norms > 0, powers, np.nan)  # an exact zero, no dependence, stays grey
+    title = "Predictions (rows) by tokens (columns)"
+    return HeatMap({"": matrix}, found.targets, found.tokens, time="rows", title=title, quantity="gradient")
 
 
-def stepwise(reading: InspectedText) -> dict[str, list[StepJacobian]]:
-    """For each layer of a model that reads from left to right."""
-    stack = getattr(reading.model, "stack", None)
+def model_jacobians(inspected: InspectedText) -> dict[str, list[StepJacobian]]:
+    """By layer, for each causal layer of the stack."""
+    stack = getattr(inspected.model, "stack", None)
     if stack is None:
         return {}
-    with inference_mode(reading.model, gradients=True):
-        with torch.no_grad(), taps.record(reading.embedding) as seen:
-            reading.run(1)
-        vectors = seen[reading.embedding].to(next(reading.model.parameters()))  # recordings are float32, on the CPU
+    with inference_mode(inspected.model, gradients=True):
+        with torch.no_grad(), taps.record(inspected.embedding) as seen:
+            inspected.run(1)
+        vectors = seen[inspected.embedding].to(next(inspected.model.parameters()))  # recorded as float32 on the CPU
         return {name: step_jacobians(layer, x) for name, layer, x in layer_inputs(stack, vectors)}

@@ -1,6 +1,6 @@
-"""A text as a model reads it: how to read it (again, in several copies), and what stands at each position.
+"""A text and the model that reads it: the interface between tasks and all views.
 
-Tasks differ in what they read and what they answer; those who look inside only know this.
+Tasks differ in what they read and predict; views know only this class.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +14,9 @@ from torch import Tensor
 from elman.batches import Ragged, collate
 from elman.evaluation.inference_mode import device_of
 
-CAUTIONS = {
-    (True, False): "Trained on whole texts only: verdicts before the end were never asked for.",
-    (False, False): "The model sees both sides: there is one verdict, on the whole text.",
+CAUTIONS = {  # (causal, trained at every token)
+    (True, False): "Trained on whole texts only: predictions before the last token are not meaningful.",
+    (False, False): "The model is bidirectional: there is one prediction, for the whole text.",
 }
 
 
@@ -28,34 +28,33 @@ class Run(Protocol):
 class InspectedText:
     model: Any
     run: Run
-    """Read so many copies at once: scores (copies, positions, outcomes), with gradients where they are on; with so much
-    padding beside each as a longer text in the batch would bring, whose positions come after the real ones."""
+    """Forward pass of `copies` of the text: logits (copies, positions, outcomes), with gradients where enabled.
+    `pads` adds padding as a longer text in the batch would; its positions come after the real ones."""
     tokens: Mapping[str, list[str]]
-    """What stands at each position, by how names of sites begin; "" for all others, and the main one first."""
+    """The token at each position, by prefix of the site; "" for all others, the main sequence first."""
     goal: Literal["next", "own", "label", "tag", "value"]
-    """What each position's scores are about: the next token, the one that stands there, the text (a label, or the value
-    of a number), or the word."""
+    """What is predicted: the next token, a masked one itself, the class of the text, a tag, or a number."""
     outcome: Callable[[int], str]
     """The name of an outcome: a token, a label or a tag."""
     truth: Sequence[int] = ()
-    """The outcome that came, for the first positions as far as it is known."""
+    """The observed outcomes of the first positions, where they are known."""
     embedding: str = "embedding"
-    """The site of the vectors that are read."""
-    several: bool = False
-    """Whether outcomes exclude each other no more: labels of which a text can have several."""
+    """The site of the token embeddings."""
+    multi_label: bool = False
+    """Whether a text can have several labels at once (sigmoid instead of softmax)."""
     caution: str = ""
-    """What one must know to read a picture of it rightly."""
+    """A note on how to read its figures."""
     call: str = ""
-    """The Python that makes it, where that is known."""
+    """The Python expression that makes it, where known."""
 
     @property
     def main(self) -> list[str]:
-        """What the scores stand beside: of a translation what is written."""
+        """Tokens beside the scores; of a translation those of the target."""
         return next(iter(self.tokens.values()))
 
     @property
     def read(self) -> list[str]:
-        """What the vectors of `embedding` stand for."""
+        """Tokens beside the embeddings; of a translation those of the source."""
         return self.tokens_of(self.embedding)
 
     def tokens_of(self, site: str) -> list[str]:
@@ -63,7 +62,7 @@ class InspectedText:
 
 
 def tokens_of(tokens: Mapping[str, list[str]], site: str) -> list[str]:
-    """The tokens beside a site's positions: those of the longest beginning of its name, in the order of reading."""
+    """Tokens beside the positions of a site, by its longest known prefix; reversed for a backward layer."""
     if "encoder" in tokens and site.endswith(("cross-attention.key", "cross-attention.value")):
         return tokens["encoder"]
     found = tokens[max((part for part in tokens if site.startswith(part)), key=len, default=next(iter(tokens)))]
@@ -71,17 +70,17 @@ def tokens_of(tokens: Mapping[str, list[str]], site: str) -> list[str]:
 
 
 def inspect_language_model(model: Any, ids: Sequence[int], token: Callable[[int], str], start: int) -> InspectedText:
-    """Of a model that reads from left to right: the start stands before the text."""
+    """Of a causal language model; the start token stands before the text."""
     run = text_run(model, [start, *ids])
     return InspectedText(model, run, {"": [token(id) for id in (start, *ids)]}, "next", token, list(ids))
 
 
 def text_run(model: Any, ids: Sequence[int]) -> Run:
-    """Of a model of language."""
-    given = torch.tensor([ids], device=device_of(model))
+    """The forward pass of a language model."""
+    row = torch.tensor([ids], device=device_of(model))
 
     def run(copies: int, pads: int = 0) -> Tensor:
-        text = Ragged(given, torch.tensor([len(ids)], device=given.device)).padded(pads)
+        text = Ragged(row, torch.tensor([len(ids)], device=row.device)).padded(pads)
         lengths = text.lengths.expand(copies) if pads else None
         return model(text.values.expand(copies, -1), None, lengths)[0]
 
@@ -89,7 +88,7 @@ def text_run(model: Any, ids: Sequence[int]) -> Run:
 
 
 def inspect_classifier(model: Any, ids: Sequence[int], tokens: list[str], labels: Sequence[str]) -> InspectedText:
-    return inspect_text_reader(model, ids, tokens, labels.__getitem__, several=model.several)
+    return inspect_text_reader(model, ids, tokens, labels.__getitem__, multi_label=model.several)
 
 
 def inspect_text_reader(
@@ -97,11 +96,11 @@ def inspect_text_reader(
     ids: Sequence[int],
     tokens: list[str],
     outcome: Callable[[int], str],
-    several: bool = False,
+    multi_label: bool = False,
     goal: Literal["label", "value"] = "label",
     scores: Callable[[Tensor], Tensor] = lambda logits: logits,
 ) -> InspectedText:
-    """Verdicts after each token where the model is causal, else one on the whole text; `scores` converts logits."""
+    """Predictions after each token of a causal model, else one for the whole text; `scores` converts logits."""
     row = {"text": np.asarray(ids)}
 
     def run(copies: int, pads: int = 0) -> Tensor:
@@ -109,4 +108,4 @@ def inspect_text_reader(
         return scores(model.running_logits(text) if model.causal else model.logits(text).unsqueeze(1))
 
     caution = CAUTIONS.get((model.causal, model.config.every_token), "")
-    return InspectedText(model, run, {"": tokens}, goal, outcome, several=several, caution=caution)
+    return InspectedText(model, run, {"": tokens}, goal, outcome, multi_label=multi_label, caution=caution)

@@ -1,7 +1,7 @@
-"""From one state to the next: the Jacobian of each step, its norm and its spectral radius.
+"""Jacobians of single steps, d(state after) / d(state before): spectral norm and spectral radius.
 
-Gradients through time are products of these matrices. Norms below one shrink every product; a radius above one lets
-some grow, unless the nonlinearity saturates.
+Gradients through time are products of these matrices. With norms below one every product shrinks; with a radius above
+one products can grow, unless the nonlinearity saturates (Pascanu et al., 2013).
 """
 
 from collections.abc import Iterator
@@ -14,18 +14,18 @@ from elman.layers import SequenceLayer
 from elman.ops.state import map_state, tensors
 from elman.shapes import State
 
-LARGEST = 1024  # numbers of a state whose Jacobian is still worth its memory
-STEPS = 40  # steps that are looked at, evenly spread
+LARGEST = 1024  # elements of a state up to which its Jacobian is computed
+STEPS = 40  # evenly spaced steps that are analysed
 
 
 class StepJacobian(NamedTuple):
     time: int
-    norm: float  # the largest factor by which a small change can grow in one step
-    radius: float  # the factor by which it grows if the step is repeated
+    norm: float  # largest singular value: growth of a small change in one step, at most
+    radius: float  # largest modulus of an eigenvalue: growth per step if the step is repeated
 
 
 def step_jacobians(layer: SequenceLayer, x: Tensor, steps: int = STEPS) -> list[StepJacobian]:
-    """Of one sequence (time, width); nothing for a state that is no vector of at most 1,024 numbers."""
+    """Along one sequence (time, width); empty for states of more than 1,024 elements, or of integers."""
     state = layer.initial_state(1)
     if not has_vector_state(state):
         return []
@@ -48,13 +48,13 @@ def has_vector_state(state: State) -> bool:
 
 
 def jacobian(layer: SequenceLayer, token: Tensor, state: State) -> Tensor:
-    """d(state after the token) / d(state before it), as one matrix: as many copies as numbers, one backward pass."""
+    """As one matrix by a single backward pass: the batch has a copy of the state for each of its elements."""
     size = flat(state).shape[1]
-    given = map_state(lambda part: part.detach().expand(size, *part.shape[1:]).clone().requires_grad_(), state)
+    leaf_state = map_state(lambda part: part.detach().expand(size, *part.shape[1:]).clone().requires_grad_(), state)
     with torch.enable_grad():
-        _, after = layer.step(token.expand(size, -1), given)
-        own = flat(after).diagonal().sum()  # copy i asks for number i
-        leaves = [part for _, part in tensors(given)]
+        _, after = layer.step(token.expand(size, -1), leaf_state)
+        own = flat(after).diagonal().sum()  # element i of copy i
+        leaves = [part for _, part in tensors(leaf_state)]
         found = torch.autograd.grad(own, leaves, allow_unused=True)
     parts = [torch.zeros_like(leaf) if part is None else part for part, leaf in zip(found, leaves, strict=True)]
     return torch.cat([part.flatten(1) for part in parts], 1)
@@ -65,12 +65,12 @@ def flat(state: State) -> Tensor:
 
 
 def layer_inputs(stack: Any, x: Tensor) -> Iterator[tuple[str, SequenceLayer, Tensor]]:
-    """Each causal layer of a stack with its name and what comes into it, for word vectors (1, time, width)."""
+    """Name, layer and input of each causal layer of a stack, for embeddings (1, time, width)."""
     with torch.no_grad():
         x, state, _ = stack._bottom(x, stack.initial_state(len(x)), None)
         for index, block in enumerate(stack.blocks()):
             if not block.layer.causal:
                 return
-            given = block.before(x)
-            yield f"layers.{index}.{block.kind}", block.layer, given[0]
-            x = block.after(x, block.layer(given, state[index], None)[0])
+            leaf_state = block.before(x)
+            yield f"layers.{index}.{block.kind}", block.layer, leaf_state[0]
+            x = block.after(x, block.layer(leaf_state, state[index], None)[0])

@@ -1,9 +1,9 @@
-"""Who sees order? Shuffle all tokens but the last, and look whether the last output changes.
+"""The permutation test: does the last output of a layer change when all tokens before the last are shuffled?
 
-One attention layer without positions reads a weighted mean, and a mean does not know the order of what it was taken
-over. Two of them see order all the same: by the causal mask each output of the first layer depends on how many tokens
-came before it, so a token that moves is read as something else by the second. Attention to both sides has no such mask,
-and sees no order however deep.
+One attention layer without positions computes a weighted mean, which is invariant to the order of its inputs. Two
+layers are not: under the causal mask each output of the first layer depends on how many tokens precede it, so a token
+that moves reaches the second layer as another vector. Bidirectional attention has no such mask, and is invariant at any
+depth.
 """
 
 from typing import Any, NamedTuple
@@ -14,16 +14,15 @@ from torch import Tensor
 from elman.layers import LAYERS, SequenceLayer
 
 WIDTH, TIME, BATCH = 16, 12, 8
-SAME = 1e-6  # relative; what sums in another order differ by in float64 is far below
+TOLERANCE = 1e-6  # relative; far above the rounding of float64 sums in another order
 ATTENTION = [("attention", {"positions": kind}) for kind in ("rotary", "alibi")]
-PLACES = [("positions", {"kind": kind}) for kind in ("learned", "sinusoidal")]
+EMBEDDED = [("positions", {"kind": kind}) for kind in ("learned", "sinusoidal")]
 
 Part = tuple[str, dict[str, Any]]
 
 
-class Sight(NamedTuple):
-    """The largest change of the last output, relative to its own size, when the tokens before it are shuffled, and
-    when they are replaced by others."""
+class OrderSensitivity(NamedTuple):
+    """Largest relative change of the last output when the tokens before it are shuffled, and when they are replaced."""
 
     name: str
     layers: int
@@ -32,52 +31,52 @@ class Sight(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        return self.shuffled > SAME
+        return self.shuffled > TOLERANCE
 
     @property
     def sees(self) -> str:
         if self.changed:
             return "order"
-        return "only the last token" if self.replaced <= SAME else "all, but no order"
+        return "only the last token" if self.replaced <= TOLERANCE else "all, but no order"
 
     def plain(self) -> dict[str, Any]:
         return {**self._asdict(), "changed": self.changed, "sees": self.sees}
 
 
-def permutation_table() -> list[Sight]:
-    """Every registered layer, one and two of it, and attention with every way to tell it positions."""
+def permutation_table() -> list[OrderSensitivity]:
+    """Of one and two of every registered layer, and of attention with every kind of positions."""
     found = []
     variants: list[tuple[list[Part], Part]] = [([], (name, {})) for name in LAYERS]
-    variants += [([], part) for part in ATTENTION] + [([places], ("attention", {})) for places in PLACES]
-    for beneath, part in variants:
-        told = [*part[1].values(), *(f"{own['kind']} positions" for _, own in beneath)]
-        name = ", ".join([part[0], *told])
-        found += [sight(name, beneath, [part] * count) for count in (1, 2)]
+    variants += [([], part) for part in ATTENTION] + [([positions], ("attention", {})) for positions in EMBEDDED]
+    for below, part in variants:
+        settings = [*part[1].values(), *(f"{own['kind']} positions" for _, own in below)]
+        name = ", ".join([part[0], *settings])
+        found += [order_sensitivity(name, below, [part] * count) for count in (1, 2)]
     return found
 
 
-def sight(name: str, beneath: list[Part], layers: list[Part], seed: int = 0) -> Sight:
-    """Of layers with their settings on each other, at random weights, in float64."""
+def order_sensitivity(name: str, below: list[Part], layers: list[Part], seed: int = 0) -> OrderSensitivity:
+    """Of a stack of layers with random weights, in float64."""
     generator = torch.Generator().manual_seed(seed)
     x, others = torch.randn(2, BATCH, TIME, WIDTH, dtype=torch.float64, generator=generator)
     last = x[:, -1:]
     order = torch.randperm(TIME - 1, generator=generator)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        stack = build([*beneath, *layers])
+        stack = build([*below, *layers])
     own = last_output(stack, x)
     shuffled, replaced = (
         float((last_output(stack, torch.cat([before, last], 1)) - own).abs().max() / own.abs().max())
         for before in (x[:, order], others[:, :-1])
     )
-    return Sight(name, len(layers), shuffled, replaced)
+    return OrderSensitivity(name, len(layers), shuffled, replaced)
 
 
 def build(parts: list[Part]) -> list[SequenceLayer]:
     stack: list[SequenceLayer] = []
     for name, settings in parts:
-        kind: Any = LAYERS[name]
-        stack.append(kind(kind.Config.make(settings), stack[-1].output_size if stack else WIDTH).double().eval())
+        layer: Any = LAYERS[name]
+        stack.append(layer(layer.Config.make(settings), stack[-1].output_size if stack else WIDTH).double().eval())
     return stack
 
 

@@ -1,4 +1,4 @@
-"""In which precision gradients are taken: what float32 loses to zero, float64 still shows."""
+"""Precision of gradients: float64 shows what underflows in float32."""
 
 from copy import deepcopy
 from typing import Any
@@ -18,7 +18,7 @@ def dtype_of(precision: str) -> torch.dtype:
 
 
 def in_precision(model: Any, precision: str) -> Any:
-    """The model, or if its numbers are others, a copy of it; counted models have none."""
+    """The model, or a converted copy where its dtype is another; n-gram models have no parameters."""
     dtype = dtype_of(precision)
     if not isinstance(model, nn.Module) or all(one.dtype == dtype for one in model.parameters()):
         return model

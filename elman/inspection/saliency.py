@@ -1,7 +1,7 @@
-"""Which tokens an answer rests on, asked twice: by gradient, and by leaving each token out.
+"""Saliency: which tokens a prediction depends on, by gradient × input and by leave-one-out ablation.
 
-The gradient says what a small change would do, occlusion what a missing token does. They often differ; where both agree
-there is something to trust.
+The gradient tells the effect of a small change, ablation that of a missing token. They often disagree; trust what both
+say.
 """
 
 from typing import NamedTuple
@@ -14,62 +14,64 @@ from torch import Tensor
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.panels import Bars
 from elman.inspection.inspected_text import InspectedText
-from elman.inspection.token_gradients import asked_scores
+from elman.inspection.token_gradients import target_log_probabilities
 from elman.ops import taps
 
-MOST = 256  # tokens that are left out one by one; of a longer text the last ones
+LIMIT = 256  # tokens that are ablated one by one; of a longer text the last ones
 
 
 class Saliency(NamedTuple):
-    """Nats of log-probability that each token brings the answer; negative ones speak against it."""
+    """Attribution of a log-probability to each token, in nats; negative where the token speaks against the outcome."""
 
     tokens: list[str]
-    gradient: NDArray[np.float64]
-    occlusion: NDArray[np.float64]
+    gradient: NDArray[np.float64]  # gradient × embedding, summed over its units
+    occlusion: NDArray[np.float64]  # log-probability minus that with the embedding of the token set to zero
     first: int
 
 
-def saliency(reading: InspectedText, place: int = -1, outcome: int | None = None) -> Saliency:
-    """Of the answer at a position (the last, if nothing else is said): gradient times vector, and what is lost without
-    each token, whose vector is put to zero."""
-    size = len(reading.read)
-    first = max(0, size - MOST)
-    vectors: list[Tensor] = []
+def saliency(inspected: InspectedText, position: int = -1, outcome: int | None = None) -> Saliency:
+    """Of the outcome at a position; by default the observed one, or else the most likely."""
+    size = len(inspected.read)
+    first = max(0, size - LIMIT)
+    leaves: list[Tensor] = []
 
-    def probe(value: Tensor) -> Tensor:
-        vectors.append(value.detach().requires_grad_())
-        return vectors[-1]
+    def as_leaf(value: Tensor) -> Tensor:
+        leaves.append(value.detach().requires_grad_())
+        return leaves[-1]
 
-    def leave_out(value: Tensor) -> Tensor:
+    def ablate(value: Tensor) -> Tensor:
+        """Copy i of the text is without token first + i."""
         value = value.clone()
         for copy, token in enumerate(range(first, size)):
             value[copy, token] = 0
         return value
 
-    with inference_mode(reading.model, gradients=True):
-        with taps.edit({reading.embedding: probe}):
-            scores = reading.run(1)
-        outcome = chosen(reading, scores, place) if outcome is None else outcome
-        whole = asked_scores(reading, scores, outcome)[0, place]
-        (gradient,) = torch.autograd.grad(whole, vectors[0])
-        products = (gradient * vectors[0]).sum(-1)[0, first:size].detach()
-        with torch.no_grad(), taps.edit({reading.embedding: leave_out}):
-            without = asked_scores(reading, reading.run(size - first), outcome)[:, place]
-    lost = (whole.detach() - without).double().cpu().numpy()
-    return Saliency(reading.read[first:], products.double().cpu().numpy(), lost, first)
+    with inference_mode(inspected.model, gradients=True):
+        with taps.edit({inspected.embedding: as_leaf}):
+            scores = inspected.run(1)
+        outcome = target_outcome(inspected, scores, position) if outcome is None else outcome
+        objective = target_log_probabilities(inspected, scores, outcome)[0, position]
+        (gradient,) = torch.autograd.grad(objective, leaves[0])
+        products = (gradient * leaves[0]).sum(-1)[0, first:size].detach()
+        with torch.no_grad(), taps.edit({inspected.embedding: ablate}):
+            ablated = target_log_probabilities(inspected, inspected.run(size - first), outcome)[:, position]
+    drop = (objective.detach() - ablated).double().cpu().numpy()
+    return Saliency(inspected.read[first:], products.double().cpu().numpy(), drop, first)
 
 
-def chosen(reading: InspectedText, scores: Tensor, place: int = -1) -> int:
-    """What is asked for at a position: what came there, or else what is likeliest."""
-    place = place % scores.shape[1]
-    return int(reading.truth[place]) if place < len(reading.truth) else int(scores[0, place].argmax())
+def target_outcome(inspected: InspectedText, scores: Tensor, position: int = -1) -> int:
+    """The observed outcome at a position, or else the most likely one."""
+    position = position % scores.shape[1]
+    if position < len(inspected.truth):
+        return int(inspected.truth[position])
+    return int(scores[0, position].argmax())
 
 
-def saliency_panel(found: Saliency, answer: str) -> Bars:
-    """Both beside each other, each as a share of its own largest."""
-    shares = {
+def saliency_panel(found: Saliency, outcome: str) -> Bars:
+    """Both attributions, each relative to its own largest."""
+    bars = {
         name: values / (np.abs(values).max() or 1.0)
-        for name, values in (("gradient × vector", found.gradient), ("left out", found.occlusion))
+        for name, values in (("gradient × input", found.gradient), ("leave-one-out", found.occlusion))
     }
-    title = f"What speaks for {answer!r}, and (below zero) against it"
-    return Bars(found.tokens, shares, "share of the largest", (-1.05, 1.05), title=title, quantity="influence")
+    title = f"Attribution of {outcome!r}: tokens for it, and (below zero) against it"
+    return Bars(found.tokens, bars, "relative attribution", (-1.05, 1.05), title=title, quantity="influence")

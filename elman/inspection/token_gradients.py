@@ -1,7 +1,7 @@
-"""Which earlier token each answer of a model depends on: gradients of a text's own scores by its word vectors.
+"""Gradients of the predictions of a text by its token embeddings: which prediction depends on which earlier token.
 
-All rows of the matrix come from one backward pass: the text is read in as many copies as there are answers, and copy i
-is asked for answer i.
+One backward pass gives all rows of the matrix: the batch holds a copy of the text for each prediction, and the
+objective of copy i is prediction i.
 """
 
 from typing import NamedTuple
@@ -17,82 +17,81 @@ from elman.inspection.gradient_decay import GradientDecay
 from elman.inspection.inspected_text import InspectedText
 from elman.ops import taps
 
-MOST = 256  # answers of one matrix; of longer texts the last ones
+LIMIT = 256  # rows of a matrix; of a longer text the last predictions
+WHOLE_TEXT = ("label", "value")  # goals whose last position is the prediction for the text
 
-WHOLE_TEXT = ("label", "value")  # goals whose last position answers for the text
 
+class TokenGradients(NamedTuple):
+    """By prediction (rows) and token (columns)."""
 
-class Connection(NamedTuple):
-    """Norms (answers, tokens read) of the gradient, and the signed gradient times vector, which sums to a share."""
-
-    norms: NDArray[np.float64]
-    products: NDArray[np.float64]
-    first: int  # position of the first answer
-    answers: list[str]
+    norms: NDArray[np.float64]  # of the gradient by the embedding
+    products: NDArray[np.float64]  # gradient × embedding, summed over its units
+    first: int  # position of the first prediction
+    targets: list[str]
     tokens: list[str]
-    floor: float  # below this, the precision that was used has no normal numbers
+    floor: float  # smallest normal number of the dtype
 
 
-def connect(reading: InspectedText, most: int = MOST, outcome: int | None = None) -> Connection:
-    """Of the log-probability of what came (or of an outcome), at each position by each token read."""
-    if not any(parameter.requires_grad for parameter in reading.model.parameters()):
-        raise ConfigError("a counted model has no gradients; elman inspect predictions shows which n-grams it uses")
-    with inference_mode(reading.model, gradients=True):
+def token_gradients(inspected: InspectedText, limit: int = LIMIT, outcome: int | None = None) -> TokenGradients:
+    """Of the log-probability of the observed outcome (or of `outcome`) at each position."""
+    if not any(parameter.requires_grad for parameter in inspected.model.parameters()):
+        raise ConfigError("an n-gram model has no gradients; elman inspect predictions shows which n-grams it uses")
+    with inference_mode(inspected.model, gradients=True):
         with torch.no_grad():
-            known = len(reading.run(1)[0])
-        first = max(0, known - most)
-        vectors: list[Tensor] = []
+            count = len(inspected.run(1)[0])
+        first = max(0, count - limit)
+        leaves: list[Tensor] = []
 
-        def probe(value: Tensor) -> Tensor:
-            vectors.append(value.detach().requires_grad_())
-            return vectors[-1]
+        def as_leaf(value: Tensor) -> Tensor:
+            leaves.append(value.detach().requires_grad_())
+            return leaves[-1]
 
-        with taps.edit({reading.embedding: probe}):
-            scores = reading.run(known - first)
-        asked = asked_scores(reading, scores, outcome)
-        own = asked[torch.arange(known - first), torch.arange(first, known)].sum()
-        (gradient,) = torch.autograd.grad(own, vectors[0])
-        products = (gradient * vectors[0]).sum(-1)
-    size = len(reading.read)
-    names = answers(reading, scores)[first:]
+        with taps.edit({inspected.embedding: as_leaf}):
+            scores = inspected.run(count - first)
+        log_probs = target_log_probabilities(inspected, scores, outcome)
+        objective = log_probs[torch.arange(count - first), torch.arange(first, count)].sum()
+        (gradient,) = torch.autograd.grad(objective, leaves[0])
+        products = (gradient * leaves[0]).sum(-1)
+    size = len(inspected.read)
+    names = target_names(inspected, scores)[first:]
     norms, products = gradient.double().norm(dim=-1)[:, :size], products[:, :size].detach()
-    wide = norms.double().cpu().numpy(), products.double().cpu().numpy()
-    return Connection(*wide, first, names, reading.read, torch.finfo(gradient.dtype).tiny)
+    arrays = norms.double().cpu().numpy(), products.double().cpu().numpy()
+    return TokenGradients(*arrays, first, names, inspected.read, torch.finfo(gradient.dtype).tiny)
 
 
-def log_chances(reading: InspectedText, scores: Tensor) -> Tensor:
-    """Of every outcome at every position, in float32 at least; of a number its value."""
+def log_probabilities(inspected: InspectedText, scores: Tensor) -> Tensor:
+    """Of every outcome at every position, in float32 or wider; of a regression its value."""
     wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    if reading.goal == "value":
+    if inspected.goal == "value":
         return wide
-    return torch.nn.functional.logsigmoid(wide) if reading.several else wide.log_softmax(-1)
+    return torch.nn.functional.logsigmoid(wide) if inspected.multi_label else wide.log_softmax(-1)
 
 
-def asked_scores(reading: InspectedText, scores: Tensor, outcome: int | None = None) -> Tensor:
-    """Log-probability (copies, positions) of what came, and where that is not known of what is likeliest."""
-    chances = log_chances(reading, scores)
-    chosen = scores[:1].argmax(-1)[0]
+def target_log_probabilities(inspected: InspectedText, scores: Tensor, outcome: int | None = None) -> Tensor:
+    """Log-probabilities (copies, positions) of the observed outcomes, or of the most likely ones where unknown."""
+    log_probs = log_probabilities(inspected, scores)
+    targets = scores[:1].argmax(-1)[0]
     if outcome is not None:
-        chosen = torch.full_like(chosen, outcome)
-    elif len(reading.truth):
-        known = torch.tensor(list(reading.truth), device=chosen.device)
-        chosen = torch.cat([known, chosen[len(known) :]])[: len(chosen)]
-    elif reading.goal in WHOLE_TEXT:
-        chosen = chosen[-1:].expand_as(chosen)  # one verdict, on the whole text, is followed from its start
-    return chances.gather(-1, chosen.view(1, -1, 1).expand(len(scores), -1, 1)).squeeze(-1)
+        targets = torch.full_like(targets, outcome)
+    elif len(inspected.truth):
+        known = torch.tensor(list(inspected.truth), device=targets.device)
+        targets = torch.cat([known, targets[len(known) :]])[: len(targets)]
+    elif inspected.goal in WHOLE_TEXT:
+        targets = targets[-1:].expand_as(targets)  # the final class, followed from the first token on
+    return log_probs.gather(-1, targets.view(1, -1, 1).expand(len(scores), -1, 1)).squeeze(-1)
 
 
-def answers(reading: InspectedText, scores: Tensor) -> list[str]:
-    """What each position is asked for, by name."""
-    best = [reading.outcome(int(number)) for number in scores[0].argmax(-1)]
-    if reading.goal in WHOLE_TEXT:
+def target_names(inspected: InspectedText, scores: Tensor) -> list[str]:
+    """The outcome at each position by name, with a question mark where it is predicted instead of observed."""
+    best = [inspected.outcome(int(number)) for number in scores[0].argmax(-1)]
+    if inspected.goal in WHOLE_TEXT:
         return [best[-1]] * len(best)
-    came = [reading.outcome(number) for number in reading.truth]
-    return [*came, *(f"{name}?" for name in best[len(came) :])][: len(best)]
+    observed = [inspected.outcome(number) for number in inspected.truth]
+    return [*observed, *(f"{name}?" for name in best[len(observed) :])][: len(best)]
 
 
-def by_lag(found: Connection, name: str, layer: str = "") -> GradientDecay:
-    """Mean norm at each distance between answer and token; for texts that are read and answered side by side."""
+def mean_by_lag(found: TokenGradients, name: str, layer: str = "") -> GradientDecay:
+    """Mean norm by distance between prediction and token, where both stand on the same positions."""
     rows = np.arange(found.first, found.first + len(found.norms))[:, None]
     lags = rows - np.arange(found.norms.shape[1])[None]
     count = int(lags.max()) + 1

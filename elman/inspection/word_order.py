@@ -1,8 +1,7 @@
-"""The word-order probe: who tells "good , not bad" from "bad , not good"?
+"""Word order: classification of "good , not bad" against "bad , not good" by a recurrent model and a bag of words.
 
-Both have the same words, so whoever takes a mean of word vectors gives both the same answer. Trained on sentences of
-this kind and on short phrases, a recurrent model and a mean of word vectors are asked for new pairs, and for two
-phrases that are left out of training.
+Both sentences have the same words, so a mean of word vectors gives both the same prediction. The models are trained on
+sentences of this kind and on short phrases, and tested on new pairs and on two held-out phrases.
 """
 
 import tempfile
@@ -21,7 +20,7 @@ from elman.models import Classifier, ClassifierConfig
 from elman.tokenizers import train_tokenizer
 from elman.training import Trainer, TrainingConfig
 
-READERS: dict[str, dict[str, Any]] = {
+ARCHITECTURES: dict[str, dict[str, Any]] = {
     "recurrent (gru)": {"pattern": ["gru"], "pooling": "last"},
     "mean of word vectors": {"pattern": [], "pooling": "mean", "head_size": 32},
 }
@@ -32,23 +31,23 @@ PAIRS = {"train": 1000, "test": 200}
 PHRASES = {"not good": "negative", "good , not great": "positive"}
 
 
-class Verdict(NamedTuple):
-    """What one reader came to."""
+class Result(NamedTuple):
+    """Of one model."""
 
-    reader: str
+    name: str
     parameters: int
-    accuracy: float  # share of sentences of the test
-    pairs: float  # share of its pairs with both sentences right
-    phrases: dict[str, float]  # probability that a phrase is positive
+    accuracy: float  # of test sentences
+    pairs: float  # share of test pairs with both sentences right
+    phrases: dict[str, float]  # probability of the positive class
 
     def plain(self) -> dict[str, Any]:
         return self._asdict()
 
 
 def word_order_table(
-    seed: int = 1, listen: Callable[[str, int, int, float], None] = lambda reader, step, steps, loss: None
-) -> list[Verdict]:
-    """Train each reader and ask it; `listen` hears its name, the step, how many there will be, and the loss."""
+    seed: int = 1, progress: Callable[[str, int, int, float], None] = lambda name, step, steps, loss: None
+) -> list[Result]:
+    """Trains and tests each model; `progress` gets its name, the step, the number of steps, and the loss."""
     sentences = {split: word_order(split, pairs, seed) for split, pairs in PAIRS.items()}
     sentences["train"] += phrases()
     sentences["phrases"] = [LabelledText(text, "phrases", 0, labels=(label,)) for text, label in PHRASES.items()]
@@ -58,10 +57,10 @@ def word_order_table(
             name: ExampleStore.build(label_rows(texts, labels, tokenizer.encode_batch), Path(folder), name)
             for name, texts in sentences.items()
         }
-        asked = {name: _all(stores[name]) for name in ("test", "phrases")}
+        tested = {name: _all(stores[name]) for name in ("test", "phrases")}
         batches = Buckets(stores["train"], TRAINING.batch_size, seed, by=("text",))
         found = []
-        for reader, settings in READERS.items():
+        for name, settings in ARCHITECTURES.items():
             with torch.random.fork_rng():
                 torch.manual_seed(seed)
                 config = ClassifierConfig.make({"hidden_size": 32, **settings})
@@ -69,32 +68,32 @@ def word_order_table(
                 trainer = Trainer(model, batches, TRAINING)
                 for report in trainer:
                     if report.kind == "step":
-                        listen(reader, report.step, trainer.total_steps, report.values["loss"])
-            found.append(_verdict(reader, model.eval(), asked, labels.numbers["positive"]))
+                        progress(name, report.step, trainer.total_steps, report.values["loss"])
+            found.append(_result(name, model.eval(), tested, labels.numbers["positive"]))
     return found
 
 
 def phrases() -> Iterator[LabelledText]:
-    """All short ones but those that will be asked: a word denied, or one of two words of a kind denied."""
+    """All short ones but the held-out: a negated word, or two words of which one is negated."""
     opposite = {"positive": "negative", "negative": "positive"}
     for words, label in ((GOOD, "positive"), (BAD, "negative")):
         texts = {f"not {word}": opposite[label] for word in words}
-        texts |= {f"{said} , not {denied}": label for said, denied in permutations(words, 2)}
+        texts |= {f"{word} , not {negated}": label for word, negated in permutations(words, 2)}
         for number, (text, truth) in enumerate(texts.items(), start=1):
             if text not in PHRASES:
                 yield LabelledText(text, "phrases", number, labels=(truth,))
 
 
 def _all(store: ExampleStore) -> Examples:
-    """All sentences in their order, the two of a pair together."""
+    """All sentences in their order, so that pairs are neighbours."""
     return next(iter(Buckets(store, len(store), by=(), shuffle=False).epoch(0)))
 
 
-def _verdict(reader: str, model: Classifier, asked: dict[str, Examples], positive: int) -> Verdict:
-    right = (model.probabilities(asked["test"]).argmax(1) == asked["test"].plain("label")).view(-1, 2)
-    phrases = model.probabilities(asked["phrases"])[:, positive].tolist()
-    return Verdict(
-        reader,
+def _result(name: str, model: Classifier, tested: dict[str, Examples], positive: int) -> Result:
+    right = (model.probabilities(tested["test"]).argmax(1) == tested["test"].plain("label")).view(-1, 2)
+    phrases = model.probabilities(tested["phrases"])[:, positive].tolist()
+    return Result(
+        name,
         sum(parameter.numel() for parameter in model.parameters()),
         right.double().mean().item(),
         right.all(1).double().mean().item(),

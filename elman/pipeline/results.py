@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from elman.figures.learning_curves import draw_curves
+from elman.figures.learning_curves import save_learning_curves
 from elman.models.stack import count_parameters
 from elman.pipeline.recipe import Goal
 from elman.runs import atomic_write, read_metrics
@@ -26,7 +26,7 @@ def final_results(session: "Session") -> dict[str, Any]:
         atomic_write(run.samples / f"step-{session.trainer.step:08d}.txt", "\n---\n".join(samples).encode())
     records = read_metrics(run.metrics)
     best = look_up(results, "valid.language.excess.best")
-    draw_curves(records, run.plots, bound=best, title=run.folder.name)
+    save_learning_curves(records, run.plots, bound=best, title=run.folder.name)
     evaluation.plots(session.model, prepared, recipe, run.plots)
     speeds = [record["clock"]["tokens_per_second"] for record in records if record["kind"] == "step"]
     results["tokens_per_second"] = sorted(speeds)[len(speeds) // 2] if speeds else None

@@ -95,7 +95,7 @@ def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
 
 
 def _slower(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
-    """As measured on one core (elman bench cells)."""
+    """As measured on one core (python -m benchmarks cells)."""
     if x.shape[0] * x.shape[1] * cell.hidden_size**2 < MIN_WORK:
         return "the sequence is too short to be worth compiling"
     if x.shape[1] < MIN_STEPS:

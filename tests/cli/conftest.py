@@ -1,4 +1,4 @@
-"""A text, a run trained on it once for all, and the command line called like a function."""
+"""Fixtures: a text, a run trained on it once, and the command line as a function."""
 
 import random
 from io import StringIO
@@ -26,7 +26,7 @@ def write_text(path, lines=100):
 
 @pytest.fixture
 def elman(capsys, monkeypatch):
-    """`elman("train", ...)` runs the command and says how it ended and what it wrote."""
+    """`elman("train", ...)` runs the command and returns exit code, stdout and stderr."""
     monkeypatch.setenv("COLUMNS", "80")
 
     def call(*words, stdin=None):

@@ -1,33 +1,33 @@
-"""What the options of `elman compare` make of a race, before anything is trained."""
+"""The race that the options of `elman compare` describe, without training it."""
 
 import pytest
 
-from elman.cli.compare import _begun, _named, _race
+from elman.cli.compare import _data_name, _initial_settings, _make_race
 from elman.comparison import DEMO, EMBEDDED
 
 
-def test_nothing_given_is_the_embedded_language():
-    assert _begun(None, False, None, False, []) == {"recipe": EMBEDDED}
-    assert _begun(None, False, None, True, []) == {}
-    assert _begun(None, False, None, False, ["--data.train", "my.txt"]) == {}
-    assert _begun(None, True, None, False, []) == DEMO
+def test_default_data_is_the_synthetic_language():
+    assert _initial_settings(None, False, None, False, []) == {"recipe": EMBEDDED}
+    assert _initial_settings(None, False, None, True, []) == {}
+    assert _initial_settings(None, False, None, False, ["--data.train", "my.txt"]) == {}
+    assert _initial_settings(None, True, None, False, []) == DEMO
 
 
-def test_a_text_takes_the_place_of_the_language():
-    race = _race({"recipe": EMBEDDED}, {"data.train": ["my.txt"]}, {}, [])
+def test_a_text_replaces_the_synthetic_language():
+    race = _make_race({"recipe": EMBEDDED}, {"data.train": ["my.txt"]}, {}, [])
     assert race.recipe["data"]["language"] is None
     assert race.recipe["data"]["train"] == ["my.txt"]
-    assert _named(race.recipe) == "my"
+    assert _data_name(race.recipe) == "my"
 
 
-def test_a_budget_takes_the_place_of_another():
+def test_a_budget_option_replaces_the_budget_of_the_file():
     """Seen to fail with both kept."""
-    race = _race(dict(DEMO), {}, {"flops": "1e9"}, [])
+    race = _make_race(dict(DEMO), {}, {"flops": "1e9"}, [])
     assert (race.tokens, race.flops) == (0, "1e9")
 
 
 def test_dotted_settings_reach_the_recipe():
-    race = _race({"recipe": EMBEDDED}, {}, {"entrants": "lstm,gru"}, ["--training.batch_size", "4"])
+    race = _make_race({"recipe": EMBEDDED}, {}, {"entrants": "lstm,gru"}, ["--training.batch_size", "4"])
     assert race.recipe["training"]["batch_size"] == 4
     assert list(race.entrants) == ["lstm", "gru"]
 
@@ -42,7 +42,7 @@ def test_dotted_settings_reach_the_recipe():
         ("compare --task classify", "needs data"),
     ],
 )
-def test_wrong_words_are_refused_before_anything_is_trained(elman, tmp_path, monkeypatch, words, said):
+def test_invalid_options_are_refused_before_training(elman, tmp_path, monkeypatch, words, said):
     monkeypatch.chdir(tmp_path)
     ended = elman(*words.split())
     assert ended.code in (1, 2)

@@ -1,4 +1,4 @@
-"""Import and export as commands: a run goes out and comes back, and every verb works on what came."""
+"""elman import and elman export: round trips, and every verb on an imported run."""
 
 import io
 import json
@@ -39,7 +39,7 @@ def scores(elman, monkeypatch, run):
     return [json.loads(line) for line in elman("score", run, "--json").out.splitlines()]
 
 
-def test_what_was_exported_comes_back_and_every_verb_gives_the_same(elman, exported, tmp_path, monkeypatch):
+def test_export_and_import_round_trip_gives_the_same_results(elman, exported, tmp_path, monkeypatch):
     """Planted: texts begun with another token; documents ended with token 1."""
     back = tmp_path / "back"
     assert elman("import", exported / "out", "--run", back).code == 0
@@ -60,7 +60,7 @@ def test_what_was_exported_comes_back_and_every_verb_gives_the_same(elman, expor
     assert first == second
 
 
-def test_their_library_reads_what_was_exported(exported):
+def test_transformers_loads_an_exported_model(exported):
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     transformers = pytest.importorskip("transformers")
     transformers.utils.logging.disable_progress_bar()
@@ -85,7 +85,7 @@ def bare(exported, tmp_path):
 
 
 @pytest.mark.parametrize("exported", ["byte"], indirect=True)
-def test_a_model_without_a_tokenizer_speaks_in_numbers(elman, bare, tmp_path, monkeypatch):
+def test_a_model_without_a_tokenizer_reads_and_writes_token_ids(elman, bare, tmp_path, monkeypatch):
     """Planted: the start left out of scores, of evaluation, of prompts."""
     told = json.loads(elman("import", bare, "--run", tmp_path / "run", "--json").out)
     assert (told["tokenizer"], told["architecture"], told["vocab_size"]) == ("ids", "llama", 257)
@@ -108,7 +108,7 @@ def test_a_model_without_a_tokenizer_speaks_in_numbers(elman, bare, tmp_path, mo
 
 
 @pytest.mark.parametrize("exported", ["byte"], indirect=True)
-def test_an_imported_run_says_what_it_cannot_do(elman, bare, tmp_path):
+def test_an_imported_run_refuses_unsupported_verbs_with_a_reason(elman, bare, tmp_path):
     assert elman("import", bare, "--run", tmp_path / "run").code == 0
     ended = elman("train", "--run", tmp_path / "run", "--resume")
     assert (ended.code, "was imported, not trained here" in ended.err) == (2, True)
@@ -123,7 +123,7 @@ def test_an_imported_run_says_what_it_cannot_do(elman, bare, tmp_path):
 
 
 @pytest.mark.parametrize("exported", ["byte"], indirect=True)
-def test_a_tokenizer_without_an_end_is_refused_and_nothing_is_left(elman, exported, bare, tmp_path):
+def test_import_of_a_tokenizer_without_eos_fails_and_leaves_no_files(elman, exported, bare, tmp_path):
     (bare / "tokenizer.json").write_bytes((exported / "out" / "tokenizer.json").read_bytes())
     config = json.loads((bare / "config.json").read_text())
     (bare / "config.json").write_text(json.dumps(config | {"eos_token_id": None, "bos_token_id": None}))
@@ -136,7 +136,7 @@ def test_a_tokenizer_without_an_end_is_refused_and_nothing_is_left(elman, export
 
 
 @pytest.mark.parametrize("exported", ["byte"], indirect=True)
-def test_weights_that_are_not_finite_leave_nothing_behind(elman, bare, tmp_path):
+def test_import_of_non_finite_weights_fails_and_leaves_no_files(elman, bare, tmp_path):
     tensors = safetensors.torch.load((bare / "model.safetensors").read_bytes())
     tensors["model.norm.weight"][0] = torch.nan
     safetensors.torch.save_file(tensors, bare / "model.safetensors")
@@ -145,7 +145,7 @@ def test_weights_that_are_not_finite_leave_nothing_behind(elman, bare, tmp_path)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_that_no_architecture_can_say_is_refused(elman, trained, tmp_path):
+def test_export_refuses_a_model_without_a_hugging_face_architecture(elman, trained, tmp_path):
     ended = elman("export", trained, "--to", tmp_path / "out")
     assert (ended.code, "no Hugging Face architecture repeats [lstm]" in ended.err) == (2, True)
     assert not (tmp_path / "out").exists()
@@ -158,7 +158,7 @@ def test_a_model_that_no_architecture_can_say_is_refused(elman, trained, tmp_pat
 
 
 @pytest.mark.parametrize("exported", ["byte"], indirect=True)
-def test_export_says_how_to_load_it(elman, exported, tmp_path):
+def test_export_prints_how_to_load_the_model(elman, exported, tmp_path):
     ended = elman("export", exported / "run", "--to", tmp_path / "out")
     assert f'AutoModelForCausalLM.from_pretrained("{tmp_path / "out"}")' in ended.out
     assert "AutoTokenizer" in ended.out
@@ -185,7 +185,7 @@ def gaps(tmp_path_factory):
     return folder
 
 
-def test_a_masked_model_goes_out_and_comes_back(elman, gaps, tmp_path, monkeypatch):
+def test_export_and_import_round_trip_of_a_masked_model(elman, gaps, tmp_path, monkeypatch):
     """Planted: the mask not told; an added mask among the answers."""
     told = elman("import", gaps / "out", "--run", tmp_path / "back")
     assert "elman score" in told.out
@@ -198,7 +198,7 @@ def test_a_masked_model_goes_out_and_comes_back(elman, gaps, tmp_path, monkeypat
     assert ended.code == 2
 
 
-def test_their_library_reads_a_masked_model(gaps):
+def test_transformers_loads_an_exported_masked_model(gaps):
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     transformers = pytest.importorskip("transformers")
     transformers.utils.logging.disable_progress_bar()
@@ -215,7 +215,7 @@ def test_their_library_reads_a_masked_model(gaps):
     assert expected.argmax(-1).max() < ours.model.vocab_size
 
 
-def test_a_masked_model_without_a_tokenizer_gets_a_mask_of_its_own(elman, gaps, tmp_path):
+def test_a_masked_model_without_a_tokenizer_gets_a_mask_token(elman, gaps, tmp_path):
     (tmp_path / "bare").mkdir()
     config = json.loads((gaps / "out" / "config.json").read_text()) | {"mask_token_id": None}
     (tmp_path / "bare" / "config.json").write_text(json.dumps(config))
@@ -230,7 +230,7 @@ def test_a_masked_model_without_a_tokenizer_gets_a_mask_of_its_own(elman, gaps, 
     assert judged["kind"] == "pseudo-likelihood"
 
 
-def test_marks_are_found_by_the_names_that_berts_tokenizers_give_them(elman, gaps, tmp_path):
+def test_special_tokens_are_found_by_their_bert_names(elman, gaps, tmp_path):
     (tmp_path / "bert").mkdir()
     for name in ("model.safetensors", "tokenizer.json"):
         (tmp_path / "bert" / name).write_bytes((gaps / "out" / name).read_bytes())

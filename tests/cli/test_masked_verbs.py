@@ -1,4 +1,4 @@
-"""The verbs on a masked model: each says that its figures are of their own kind."""
+"""The verbs on a masked model: scores are marked as pseudo-likelihoods."""
 
 import io
 import json
@@ -25,7 +25,7 @@ def gaps(tmp_path_factory):
     return folder / "run"
 
 
-def test_train_speaks_of_pseudo_perplexity_and_of_what_can_be_done_next(elman, text):
+def test_train_shows_pseudo_perplexity_and_the_next_command(elman, text):
     ended = elman("train", "--data", text, "--model", "masked", *TINY)
     assert ended.code == 0
     assert (text.parent / "runs" / "text-masked" / "results.json").exists()
@@ -36,7 +36,7 @@ def test_train_speaks_of_pseudo_perplexity_and_of_what_can_be_done_next(elman, t
     assert max(map(len, [*ended.out.splitlines(), *ended.err.splitlines()])) <= 80
 
 
-def test_eval_says_its_kind(elman, gaps):
+def test_eval_names_the_pseudo_likelihood(elman, gaps):
     found = json.loads(elman("eval", gaps, "--json").out)
     assert found["kind"] == "pseudo-likelihood"
     assert "both sides in sight" in found["context"]
@@ -46,7 +46,7 @@ def test_eval_says_its_kind(elman, gaps):
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_score_says_its_kind_and_keeps_stdout_for_scores(elman, gaps, monkeypatch):
+def test_score_notes_the_pseudo_likelihood_on_stderr(elman, gaps, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("the cat sat\n\n"))
     ended = elman("score", gaps)
     assert [line.split("\t")[2] for line in ended.out.splitlines()] == ["the cat sat", ""]
@@ -57,13 +57,13 @@ def test_score_says_its_kind_and_keeps_stdout_for_scores(elman, gaps, monkeypatc
     assert not ended.err
 
 
-def test_other_models_say_theirs(elman, trained, monkeypatch):
+def test_left_to_right_models_report_likelihood(elman, trained, monkeypatch):
     assert json.loads(elman("eval", trained, "--json").out)["kind"] == "likelihood"
     monkeypatch.setattr("sys.stdin", io.StringIO("the cat sat\n"))
     assert json.loads(elman("score", trained, "--json").out)["kind"] == "likelihood"
 
 
-def test_generate_is_refused_before_a_word_is_written(elman, gaps):
+def test_generate_is_refused_before_any_output(elman, gaps):
     """Seen to fail with the prompt on stdout before the refusal."""
     for words in ([], ["--json"], ["--count", "2"]):
         ended = elman("generate", gaps, "--prompt", "the cat", *words)
@@ -72,7 +72,7 @@ def test_generate_is_refused_before_a_word_is_written(elman, gaps):
         assert "like --model lstm" in " ".join(ended.err.split())
 
 
-def test_check_and_list_know_it(elman, text):
+def test_check_and_list_accept_masked_models(elman, text):
     found = json.loads(elman("check", "--data", text, "--model", "masked", *TINY, "--json").out)
     assert found["seconds_per_step"] > 0
     assert found["parameters"] > 1000
@@ -82,7 +82,7 @@ def test_check_and_list_know_it(elman, text):
 
 
 @pytest.mark.parametrize(("size", "layers"), [("tiny", 4), ("small", 8), ("large", 12)])
-def test_the_size_dial_counts_whole_patterns(elman, text, size, layers):
+def test_size_counts_repetitions_of_the_pattern(elman, text, size, layers):
     """A block of attention alone would be no block. A single setting still wins."""
     words = ["train", "--data", text, "--model", "masked", "--size", size, "--print-config"]
     assert yaml.safe_load(elman(*words).out)["model"]["num_layers"] == layers
@@ -96,14 +96,14 @@ def test_the_size_dial_counts_whole_patterns(elman, text, size, layers):
 
 
 @pytest.mark.parametrize(("model", "layers"), [("attention", (2, 3)), ("mask-predict", (2, 3)), ("lstm", (1, 1))])
-def test_blocks_of_both_sides_stay_whole(elman, text, model, layers):
+def test_size_keeps_encoder_and_decoder_blocks_whole(elman, text, model, layers):
     """Planted: one layer for each side, of which a Transformer's cannot see the source."""
     words = ["train", "--task", "translate", "--data", text, "--model", model, "--size", "tiny", "--print-config"]
     sides = yaml.safe_load(elman(*words).out)["model"]
     assert (sides["encoder"]["num_layers"], sides["decoder"]["num_layers"]) == layers
 
 
-def test_a_two_way_layer_in_a_left_to_right_model_is_refused(elman, text):
+def test_a_bidirectional_layer_in_a_causal_model_is_refused(elman, text):
     ended = elman("train", "--data", text, "--model", "two-way-attention")
     assert ended.code == 2
     assert "like masked" in " ".join(ended.err.split())

@@ -1,4 +1,4 @@
-"""Every task from the command line: a file in, a model out, answers on stdout."""
+"""Every task from the command line: train on a file, predict lines of stdin."""
 
 import json
 
@@ -26,7 +26,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_classifier_from_file_to_answer(elman, place):
+def test_classifier_from_file_to_prediction(elman, place):
     trained = elman("train", "--task", "classify", "--data", "l.tsv", "--valid", "l.tsv", "--run", "r", *NARROW, *QUICK)
     assert trained.code == 0, trained.err
     assert "labels: a, b" in trained.err
@@ -40,7 +40,7 @@ def test_a_classifier_from_file_to_answer(elman, place):
     assert "accuracy" in elman("eval", "r", "--data", "l.tsv").out
 
 
-def test_a_tagger_from_file_to_answer(elman, place):
+def test_tagger_from_file_to_prediction(elman, place):
     trained = elman("train", "--task", "tag", "--data", "t.conll", "--valid", "t.conll", "--run", "r", *NARROW, *QUICK)
     assert trained.code == 0, trained.err
     scores = json.loads(elman("eval", "r", "--data", "t.conll", "--json").out)
@@ -68,7 +68,7 @@ def test_a_translator_from_two_columns_or_two_files(elman, place):
     assert compared["difference"] == 0
 
 
-def test_a_student_learns_what_its_teacher_writes(elman, place):
+def test_distill_trains_a_student_on_the_teachers_translations(elman, place):
     longer = ("--training.max_epochs", "12", "--training.batch_size", "4", "--training.learning_rate", "1e-2")
     elman("train", "--task", "translate", "--data", "p.tsv", "--valid", "p.tsv", "--run", "t", *SIDES, *QUICK, *longer)
     made = elman("distill", "t", "--run", "s", *SIDES, "--training.max_epochs", "1")
@@ -80,7 +80,7 @@ def test_a_student_learns_what_its_teacher_writes(elman, place):
     assert elman("distill", "t", "--run", "s").code == 1
 
 
-def test_the_student_of_a_transformer_begins_with_its_weights(elman, place):
+def test_a_student_starts_from_the_weights_of_a_transformer_teacher(elman, place):
     """Planted: other tokenizers, whose words have other numbers; the encoder's word vectors not taken."""
     sides = (*SIDES, "--model", "attention", "--model.encoder.dropout", "0.1", "--training.learning_rate", "1e-2")
     longer = ("--training.max_epochs", "8", "--training.batch_size", "4")
@@ -98,7 +98,7 @@ def test_the_student_of_a_transformer_begins_with_its_weights(elman, place):
         torch.testing.assert_close(begun[name][: len(value)], value, atol=1e-4, rtol=0)
 
 
-def test_wrong_lines_are_named(elman, place):
+def test_invalid_lines_are_named(elman, place):
     elman("train", "--task", "classify", "--data", "l.tsv", "--valid", "l.tsv", "--run", "r", *NARROW, *QUICK)
     ended = elman("predict", "r", "--from", "jsonl", stdin='{"text": "x"}\nnot json\n')
     assert ended.code == 1
@@ -123,7 +123,7 @@ def test_columns_can_be_named(elman, place):
     assert "line 3" in ended.err
 
 
-def test_translations_are_taken_only_if_this_teacher_wrote_them(elman, place):
+def test_existing_translations_are_reused_only_if_from_the_same_teacher(elman, place):
     """Planted: whatever file is there; weights not looked at; the student's folder looked at after translating."""
     data = ("--task", "translate", "--data", "p.tsv", "--valid", "p.tsv", "--run", "t")
     longer = ("--training.batch_size", "4", "--training.learning_rate", "1e-2")
@@ -131,7 +131,7 @@ def test_translations_are_taken_only_if_this_teacher_wrote_them(elman, place):
     assert elman("distill", "t").code == 0
     again = elman("distill", "t")
     assert again.code == 0
-    assert "taking the" in again.err
+    assert "using the" in again.err
 
     (place / "other.txt").write_text("hello\n")
     ended = elman("distill", "t", "--to", "other.txt")
@@ -160,7 +160,7 @@ def test_translations_are_taken_only_if_this_teacher_wrote_them(elman, place):
     assert not (place / "new.jsonl").exists()
 
 
-def test_a_comma_parts_labels_and_an_empty_cell_has_none(elman, place):
+def test_commas_separate_labels_and_an_empty_cell_has_none(elman, place):
     """Planted: a comma read as YAML."""
     (place / "m.tsv").write_text("label\ttext\n" + "red,blue\tone two\n\tthree four\nblue\ttwo\n" * 8)
     given = ("--task", "classify", "--data", "m.tsv", "--valid", "m.tsv", *NARROW, *QUICK)
@@ -174,7 +174,7 @@ def test_a_comma_parts_labels_and_an_empty_cell_has_none(elman, place):
     assert "data.separator" in ended.err
 
 
-def test_a_table_with_other_names_is_judged_by_naming_its_columns(elman, place):
+def test_eval_of_a_table_with_other_column_names_needs_columns(elman, place):
     """Planted: the run's own names kept; no hint at --columns."""
     (place / "o.tsv").write_text(LABELLED.replace("label\ttext", "mood\treview"))
     trained = elman("train", "--task", "classify", "--data", "l.tsv", "--valid", "l.tsv", "--run", "r", *NARROW, *QUICK)
@@ -189,7 +189,7 @@ def test_a_table_with_other_names_is_judged_by_naming_its_columns(elman, place):
     assert "name its columns with --columns" in " ".join(ended.err.split())
 
 
-def test_columns_of_tags_are_named_by_number(elman, place):
+def test_tag_columns_can_be_given_by_number(elman, place):
     """Planted: --columns not passed on."""
     elman("train", "--task", "tag", "--data", "t.conll", "--valid", "t.conll", "--run", "r", *NARROW, *QUICK)
     swapped = "".join("\t".join(line.split("\t")[::-1]) + "\n" for line in TAGGED.splitlines())
@@ -198,7 +198,7 @@ def test_columns_of_tags_are_named_by_number(elman, place):
     assert json.loads(ended.out)["words"] == 48
 
 
-def test_options_of_translation_are_refused_elsewhere(elman, place):
+def test_translation_options_are_refused_for_other_tasks(elman, place):
     """Planted: each passed over in silence."""
     elman("train", "--task", "classify", "--data", "l.tsv", "--valid", "l.tsv", "--run", "r", *NARROW, *QUICK)
     for words in (("predict", "r", "--beam-size", "3"), ("eval", "r", "--data", "l.tsv", "--beam-size", "3")):

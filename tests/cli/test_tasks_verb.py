@@ -1,4 +1,4 @@
-"""elman tasks: runs what is missing, shows one table from any number of files."""
+"""elman tasks: computes missing results, and shows results files as one table."""
 
 import json
 
@@ -38,7 +38,7 @@ def test_json_on_stdout_and_progress_on_stderr(elman, tiny):
     assert len((tiny / "runs" / "tasks-quick.jsonl").read_text().splitlines()) == 4
 
 
-def test_files_of_several_processes_become_one_table(elman):
+def test_several_results_files_make_one_table(elman):
     for name in ("parity", "adding"):
         elman("tasks", "--task", name, *SOME, "--out", f"{name}.jsonl")
     ended = elman("tasks", "--show", "parity.jsonl", "adding.jsonl")
@@ -50,7 +50,7 @@ def test_files_of_several_processes_become_one_table(elman):
     assert list(both["tasks"]) == ["adding", "parity"]
 
 
-def test_the_whole_table_fits_eighty_columns(elman, tiny):
+def test_the_full_table_fits_eighty_columns(elman, tiny):
     """Of made-up scores, as training all would take too long."""
     settings = {"task": {}, "training": {}}
     common = {"seed": 1, "valid": 0.0, "solved": False, "steps": 1, "steps_to_solved": None, "seconds": 1.0}
@@ -64,7 +64,7 @@ def test_the_whole_table_fits_eighty_columns(elman, tiny):
     assert ended.out.count("reproduced") == len(TASKS)
 
 
-def test_what_the_file_holds_is_not_run_again(elman, tiny):
+def test_results_in_the_file_are_not_computed_again(elman, tiny):
     words = ["tasks", "--task", "parity", *SOME, "--out", "kept.jsonl", "--json"]
     first = elman(*words).out
     before = (tiny / "kept.jsonl").read_bytes()
@@ -79,12 +79,12 @@ def test_what_the_file_holds_is_not_run_again(elman, tiny):
         (["--family", "lsmt"], 2, "did you mean 'lstm'"),
         (["--size", "ful"], 2, "did you mean 'full'"),
         (["--show"], 2, "elman tasks --show a.jsonl"),
-        (["a.jsonl"], 2, "only for --show"),
+        (["a.jsonl"], 2, "for --show only"),
         (["--show", "a.jsonl"], 1, "a.jsonl"),
-        (["--show", "/dev/null"], 1, "/dev/null: no results in it"),
+        (["--show", "/dev/null"], 1, "/dev/null: holds no results"),
     ],
 )
-def test_wrong_words_are_told_before_anything_runs(elman, tiny, words, code, remedy):
+def test_invalid_options_are_refused_before_anything_runs(elman, tiny, words, code, remedy):
     ended = elman("tasks", *words)
     assert ended.code == code
     assert remedy in ended.err

@@ -1,4 +1,4 @@
-"""Translations from the command line: how they are looked for, drawn and scored."""
+"""Translation from the command line: search settings, sampling and scoring."""
 
 import json
 from types import SimpleNamespace
@@ -35,7 +35,7 @@ def answers(ended):
     return [json.loads(line) for line in ended.out.splitlines()]
 
 
-def test_settings_of_search_are_given_as_in_a_recipe(elman, translator):
+def test_search_settings_are_given_as_in_a_recipe(elman, translator):
     """Planted: settings that were read and not handed on."""
     ask = ("predict", translator, "--json", "--probabilities")
     plain, wide = (answers(elman(*ask, *more, stdin=LINES)) for more in ((), ("--search.beam_size", "2")))
@@ -48,7 +48,7 @@ def test_settings_of_search_are_given_as_in_a_recipe(elman, translator):
     assert one["exact_match"] == 0  # one token is never enough
 
 
-def test_only_settings_of_search_and_of_translations_are_taken(elman, translator, trained):
+def test_other_settings_and_other_tasks_are_refused(elman, translator, trained):
     ended = elman("predict", translator, "--training.max_epochs", "1", stdin="ab\n")
     assert ended.code == 2
     assert "--search." in ended.err
@@ -61,7 +61,7 @@ def test_only_settings_of_search_and_of_translations_are_taken(elman, translator
     assert "predict" in elman("score", translator, "--search.beam_size", "1", stdin="ab\n").err
 
 
-def test_translations_can_be_drawn(elman, translator):
+def test_translations_can_be_sampled(elman, translator):
     """Planted: one stream of random numbers for all rows; streams by the place in a batch, not by the line."""
     ask = ("predict", translator, "--json", "--search.choose", "sample", "--search.seed", "3")
     lines = "ab\nab\nbca\nab\n"
@@ -71,7 +71,7 @@ def test_translations_can_be_drawn(elman, translator):
     assert [answer["target"] for answer in answers(elman(*ask, stdin=lines[:3]))] == drawn[:1]
 
 
-def test_targets_that_are_given_are_scored(elman, translator):
+def test_given_targets_are_scored(elman, translator):
     """Planted: scores in the order of batches; the end not counted."""
     found = answers(elman("predict", translator, "--json", stdin=LINES))
     odd = [{"source": "ab", "target": target} for target in ("C", "CABABACA", "CC")]
@@ -93,7 +93,7 @@ def test_targets_that_are_given_are_scored(elman, translator):
     assert load(translator).score("ab", "C").log_prob == pytest.approx(scores[0]["log_prob"], abs=1e-5)
 
 
-def test_a_pair_that_is_none_is_named(elman, translator, trained):
+def test_a_line_without_a_target_is_named(elman, translator, trained):
     ended = elman("score", translator, stdin="ab\tAB\nab\n")
     assert ended.code == 1
     assert "line 2" in ended.err
@@ -103,7 +103,7 @@ def test_a_pair_that_is_none_is_named(elman, translator, trained):
         load(trained).score("a", "b")
 
 
-def test_who_writes_all_words_at_once_tells_its_lengths_and_no_score_of_a_target(elman, tmp_path):
+def test_a_mask_predict_model_reports_lengths_and_no_target_score(elman, tmp_path):
     """Planted: lengths as they were tried, not by their scores."""
     data = tmp_path / "p.tsv"
     data.write_text(PAIRS)
@@ -130,7 +130,7 @@ def test_who_writes_all_words_at_once_tells_its_lengths_and_no_score_of_a_target
 
 
 @pytest.mark.parametrize("more", [(), ("--search.choose", "least-risk"), ("--search.choose", "sample")], ids=str)
-def test_candidates_tell_their_line_rank_score_and_log_probability(elman, translator, more):
+def test_candidates_have_line_rank_score_and_log_probability(elman, translator, more):
     """The answer stands first. Planted: candidates as they were found, whichever was chosen; lines counted from 0."""
     ask = ("predict", translator, "--search.length_penalty", "0.5", "--search.seed", "1", *more)
     found = answers(elman(*ask, "--json", "--probabilities", stdin=LINES))
@@ -151,7 +151,7 @@ def test_candidates_tell_their_line_rank_score_and_log_probability(elman, transl
         ]  # fmt: skip
 
 
-def test_least_risk_may_choose_another_than_the_best(monkeypatch):
+def test_minimum_bayes_risk_may_choose_another_candidate(monkeypatch):
     """Planted: the chosen one at its own place."""
     found = [Hypothesis([number], -1.0 - number, -1.0 - number) for number in range(3)]
     monkeypatch.setattr("elman.pipeline.tasks.search.minimum_bayes_risk", lambda texts, log_probs: 1)

@@ -1,4 +1,4 @@
-"""Every verb on a small run, as a person or a script would call it."""
+"""Every verb on a small run: tables, JSON, options and errors."""
 
 import io
 import json
@@ -44,7 +44,7 @@ def type_in(monkeypatch, text):
 
 @pytest.mark.parametrize("verb", ["", *VERBS])
 @pytest.mark.parametrize("word", ["-h", "--help"])
-def test_help_is_there_and_is_no_error(elman, verb, word):
+def test_every_verb_has_help(elman, verb, word):
     ended = elman(*verb.split(), word)
     assert ended.code == 0
     assert "Usage: elman" in ended.out
@@ -52,19 +52,19 @@ def test_help_is_there_and_is_no_error(elman, verb, word):
     assert max(map(len, ended.out.splitlines())) <= 80
 
 
-def test_help_shows_what_holds_without_an_option(elman):
+def test_help_shows_defaults(elman):
     shown = " ".join(elman("train", "-h").out.split())
     for default in ["lstm", "auto", "runs/<data>-<model>", "held out", "(1)"]:
         assert default in shown
     assert "[default: 1]" in elman("generate", "-h").out
 
 
-def test_train_without_a_recipe_speaks_to_people(elman, text):
+def test_train_without_a_recipe_prints_tables(elman, text):
     ended = elman("train", "--data", text, "--model", "gru", *TINY)
     assert ended.code == 0
     assert (text.parent / "runs" / "text-gru" / "results.json").exists()
     assert "bits per byte" in ended.out
-    assert "Scored as one stream, state carried over.\nValidations along the way read it in lanes" in ended.out
+    assert "Evaluated as one stream, state carried over.\nValidation during training uses parallel streams" in ended.out
     assert "elman generate runs/text-gru" in ended.out
     assert "validation loss" in ended.err
     assert max(map(len, ended.out.splitlines())) <= 80
@@ -79,7 +79,7 @@ def test_train_json_keeps_stdout_for_json_and_stderr_for_progress(elman, text):
     assert "validation loss" in ended.err
 
 
-def test_train_takes_a_recipe_and_overrides_in_every_spelling(elman, text):
+def test_train_takes_a_recipe_and_overrides_in_every_form(elman, text):
     recipe = {"data": {"train": "text.txt"}, "model": "lstm", "training": {"max_steps": 3, "batch_size": 4}}
     (text.parent / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     words = [
@@ -102,14 +102,14 @@ def test_train_takes_a_recipe_and_overrides_in_every_spelling(elman, text):
     assert not (text.parent / "runs").exists()
 
 
-def test_a_printed_recipe_prints_itself(elman, text):
+def test_print_config_round_trips(elman, text):
     first = elman("train", "--data", text, "--size", "medium", "--print-config").out
     (text.parent / "again.yaml").write_text(first)
     assert elman("train", "again.yaml", "--print-config").out == first
 
 
 @pytest.mark.parametrize(("size", "width"), [("tiny", 64), ("small", 256), ("medium", 512), ("large", 1024)])
-def test_size_is_one_dial_and_a_particular_setting_wins(elman, text, size, width):
+def test_size_sets_the_width_and_a_dotted_setting_wins(elman, text, size, width):
     words = ["train", "--data", text, "--size", size, "--print-config"]
     assert yaml.safe_load(elman(*words).out)["model"]["hidden_size"] == width
     assert yaml.safe_load(elman(*words, "--model.hidden_size", "40").out)["model"]["hidden_size"] == 40
@@ -122,14 +122,14 @@ def test_params_come_within_five_percent(elman, text, asked):
     assert found["parameters"] == pytest.approx(wanted, rel=0.05)
 
 
-def test_a_short_text_trains_with_fewer_lanes_and_says_so(elman, text):
+def test_a_short_text_trains_with_a_smaller_batch_and_a_note(elman, text):
     text.write_text(text.read_text()[:300])
     ended = elman("train", "--data", text, "--tokenizer", "word", "--run", "r", "--device", "cpu", "--size", "tiny")
     assert ended.code == 0
     assert "tokens do not fill 32 lanes of 64 steps: training with 1" in " ".join(ended.err.split())
 
 
-def test_eval_scores_a_split_or_another_text(elman, trained, text):
+def test_eval_scores_a_split_or_other_data(elman, trained, text):
     own = json.loads(elman("eval", trained, "--json").out)
     assert {"loss", "perplexity", "bits_per_byte", "tokens", "context"} <= own.keys()
     assert json.loads(elman("eval", trained, "--split", "valid", "--json").out) == own
@@ -140,7 +140,7 @@ def test_eval_scores_a_split_or_another_text(elman, trained, text):
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_generate_repeats_with_its_seed_and_stops_where_told(elman, trained):
+def test_generate_repeats_with_its_seed_and_ends_at_a_stop_sequence(elman, trained):
     words = ["generate", trained, "--prompt", "the cat", "--max-tokens", "40", "--seed", "3"]
     first = elman(*words).out
     assert first.startswith("the cat")
@@ -155,7 +155,7 @@ def test_generate_repeats_with_its_seed_and_stops_where_told(elman, trained):
     assert made["text"].startswith(stopped["text"] + letter)
 
 
-def test_generate_makes_several_and_reads_its_prompt(elman, trained, monkeypatch):
+def test_generate_writes_several_texts_and_reads_the_prompt_from_stdin(elman, trained, monkeypatch):
     words = ["generate", trained, "--max-tokens", "10", "--seed", "1", "--count", "3"]
     made = json.loads(elman(*words, "--json").out)
     assert len(made["texts"]) == 3
@@ -164,7 +164,7 @@ def test_generate_makes_several_and_reads_its_prompt(elman, trained, monkeypatch
     assert elman("generate", trained, "--prompt", "-", "--max-tokens", "3").out.startswith("the dog")
 
 
-def test_score_gives_a_line_for_each_line(elman, trained, monkeypatch):
+def test_score_prints_one_line_per_input_line(elman, trained, monkeypatch):
     lines = ["the cat sat", "", "größe ❤ \t x", "the cat sat"]
     type_in(monkeypatch, "\n".join(lines) + "\n")
     plain = elman("score", trained)
@@ -181,26 +181,26 @@ def test_score_gives_a_line_for_each_line(elman, trained, monkeypatch):
 
 
 @pytest.mark.parametrize("engine", ["auto", "native", "torch"])
-def test_score_of_a_stream_is_the_same_and_says_what_reads_it(elman, trained, engine):
+def test_streaming_scores_are_equal_and_name_the_engine(elman, trained, engine):
     lines = "the cat sat\n\ngröße ❤ \t x\nthe cat sat\n"
     plain = [json.loads(line) for line in elman("score", trained, "--json", stdin=lines).out.splitlines()]
     ended = elman("score", trained, "--json", "--stream", "--engine", engine, stdin=lines)
     found = [json.loads(line) for line in ended.out.splitlines()]
     assert [one.pop("log_prob") for one in found] == pytest.approx([one.pop("log_prob") for one in plain], rel=1e-5)
     assert [one["text"] for one in found] == lines.splitlines()
-    why = {"auto": "torch: for fewer than", "native": "native: ", "torch": "torch: as asked"}
-    assert ended.err.startswith(f"note: read by {why[engine]}")
+    why = {"auto": "torch: compilation does not pay off", "native": "native: ", "torch": "torch: as requested"}
+    assert ended.err.startswith(f"note: engine {why[engine]}")
     refused = elman("score", trained, "--engine", engine, stdin=lines)
     assert refused.code == 2
     assert "add --stream" in refused.err
 
 
-def test_score_of_nothing_is_nothing(elman, trained, monkeypatch):
+def test_score_of_empty_input_is_empty(elman, trained, monkeypatch):
     type_in(monkeypatch, "")
     assert elman("score", trained) == (0, "", "")
 
 
-def test_data_describe_counts(elman, text):
+def test_data_describe_counts_documents_and_tokens(elman, text):
     found = json.loads(elman("data", "describe", text, "--json").out)
     assert found["splits"]["train"]["documents"] + found["splits"]["valid"]["documents"] == 100
     shown = elman("data", "describe", text).out
@@ -222,7 +222,7 @@ def test_init_writes_what_train_reads_and_refuses_to_overwrite(elman, text):
     assert ended.code == 0
     assert "elman train recipe.yaml" in ended.out
     before = (text.parent / "recipe.yaml").read_text()
-    assert "# Peak step size; " in before
+    assert "# Peak learning rate; " in before
     assert elman("train", "recipe.yaml", "--print-config").out == before
     again = elman("init", "recipe.yaml")
     assert (again.code, "--force" in again.err) == (1, True)
@@ -231,7 +231,7 @@ def test_init_writes_what_train_reads_and_refuses_to_overwrite(elman, text):
     assert elman("init").out == (text.parent / "recipe.yaml").read_text()
 
 
-def test_check_says_what_a_recipe_takes_and_leaves_nothing(elman, text):
+def test_check_estimates_cost_and_writes_no_files(elman, text):
     found = json.loads(elman("check", "--data", text, *TINY, "--json").out)
     assert found["steps"] == 8
     assert found["splits"]["train"]["tokens"] > 1000
@@ -242,7 +242,7 @@ def test_check_says_what_a_recipe_takes_and_leaves_nothing(elman, text):
     assert not (text.parent / "runs").exists()
 
 
-def test_what_to_try_next_names_the_files_that_a_run_needs(elman, text):
+def test_suggested_commands_include_module_files(elman, text):
     """A run of an own cell cannot be loaded without them. Seen to fail with the files forgotten."""
     module = text.parent / "my cells.py"
     module.write_text("")

@@ -1,10 +1,10 @@
-"""What is wrong is said in one sentence on stderr, with what would work, and the right exit code."""
+"""Invalid input: one sentence on stderr with a remedy, and the right exit code."""
 
 import shutil
-import subprocess
 import sys
 
 import pytest
+from processes import run, run_elman
 
 WRONG = {
     "missing file": (1, "train --data texd.txt", "texd.txt: no such file or folder (did you mean 'text.txt'?)"),
@@ -58,7 +58,7 @@ def things(text, monkeypatch):
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_input_is_told_in_a_sentence(elman, trained, things, name):
+def test_invalid_input_is_one_sentence_on_stderr(elman, trained, things, name):
     code, words, told = WRONG[name]
     ended = elman(*words.format(run=trained).split())
     assert told in ended.err
@@ -71,14 +71,14 @@ def test_wrong_input_is_told_in_a_sentence(elman, trained, things, name):
 
 
 @pytest.mark.parametrize("words", USAGE)
-def test_wrong_usage_exits_with_two(elman, trained, words):
+def test_usage_errors_exit_with_code_two(elman, trained, words):
     ended = elman(*words.format(run=trained).split())
     assert ended.code == 2
     assert "Usage: elman" in ended.err
     assert not ended.out
 
 
-def test_no_words_show_the_help(elman):
+def test_no_arguments_show_the_help(elman):
     ended = elman()
     assert ended.code == 2
     assert "Usage: elman" in ended.out + ended.err
@@ -124,7 +124,7 @@ def test_a_prepared_run_that_never_began_training(elman, copy):
     assert ended.err.startswith("elman: ")
 
 
-def test_an_interrupt_during_preparation_says_how_to_go_on(elman, text, monkeypatch):
+def test_an_interrupt_during_preparation_prints_how_to_continue(elman, text, monkeypatch):
     from elman.pipeline.tasks.language_model import data
 
     def interrupted(*arguments):
@@ -140,10 +140,9 @@ def test_an_interrupt_during_preparation_says_how_to_go_on(elman, text, monkeypa
 
 
 @pytest.mark.slow
-def test_bytes_that_are_not_utf8_do_not_end_a_stream_and_a_reader_may_leave(trained):
-    score = [sys.executable, "-m", "elman", "score", str(trained)]
-    ended = subprocess.run(score, input=b"gr\xf6\xdfe\nthe cat\n", capture_output=True, check=True)
+def test_invalid_utf8_does_not_end_a_stream_and_a_closed_pipe_is_no_error(trained):
+    ended = run_elman("score", str(trained), input=b"gr\xf6\xdfe\nthe cat\n", text=False, check=True)
     assert len(ended.stdout.splitlines()) == 2
     pipe = f"{sys.executable} -m elman generate {trained} --max-tokens 100000 2>&1 | head -c 1"
-    left = subprocess.run(pipe, shell=True, capture_output=True, check=True, timeout=120)
+    left = run(["sh", "-c", pipe], text=False, check=True)
     assert len(left.stdout) == 1

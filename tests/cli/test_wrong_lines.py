@@ -1,4 +1,4 @@
-"""Lines that cannot be answered: what came before is, and the error names the line."""
+"""Invalid lines on stdin: earlier lines are answered, and the error names the line."""
 
 from io import BytesIO, TextIOWrapper
 
@@ -32,7 +32,7 @@ def run(request, tmp_path_factory):
     return task, folder / "r"
 
 
-def test_what_comes_before_a_wrong_line_is_answered(elman, run):
+def test_lines_before_an_invalid_line_are_answered(elman, run):
     """Planted: an error of a whole list of lines; a line counted from 0; a missing text taken for an empty one."""
     task, folder = run
     good = '{"text": "one <mask>"}\n'
@@ -46,7 +46,7 @@ def test_what_comes_before_a_wrong_line_is_answered(elman, run):
             assert "'txt'" in ended.err
 
 
-def test_a_line_without_a_gap_is_named(elman, run):
+def test_a_line_without_a_mask_is_named(elman, run):
     task, folder = run
     if task != "masked":
         pytest.skip("only masked models fill gaps")
@@ -57,7 +57,7 @@ def test_a_line_without_a_gap_is_named(elman, run):
     assert "<mask>" in ended.err
 
 
-def test_bytes_that_are_not_utf_8_are_replaced_and_counted(elman, trained, monkeypatch):
+def test_invalid_utf8_is_replaced_and_counted(elman, trained, monkeypatch):
     """Planted: replaced without a word; lines counted from 0."""
     given = BytesIO("größe\n".encode() + b"a\xff\xfeb\nok\n\xc3\n")
     monkeypatch.setattr("sys.stdin", TextIOWrapper(given))
@@ -68,7 +68,7 @@ def test_bytes_that_are_not_utf_8_are_replaced_and_counted(elman, trained, monke
     assert "repaired" not in elman("score", trained, stdin="größe\n").err
 
 
-def test_objects_can_be_scored_too(elman, trained):
+def test_json_objects_can_be_scored(elman, trained):
     ended = elman("score", trained, "--from", "jsonl", stdin='{"text": "a"}\n{"txt": "b"}\n')
     assert ended.code == 1
     assert len(ended.out.splitlines()) == 1

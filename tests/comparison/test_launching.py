@@ -1,10 +1,10 @@
 """Processes that die in any way are an outcome, not an accident."""
 
 import os
-import subprocess
 import sys
 
 import pytest
+from processes import run_python
 
 from elman.comparison.workers import ForkingWorker, SpawningWorker, local_workers
 
@@ -54,5 +54,5 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 worker_process.serve = lambda: print(len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
 worker_process.main([])
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ended = run_python("-c", code)
     assert ended.stdout == "0\n", ended.stderr

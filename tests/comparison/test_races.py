@@ -1,19 +1,16 @@
 """Whole races, small ones: all of it in processes, with a folder that survives everything."""
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from html.parser import HTMLParser
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
+from processes import HANG, environment, run_forked, wait_for
 
-import elman
 from elman.comparison import Race, Running, gather, read_results
 from elman.comparison.race import results_of
 from elman.comparison.report import _near, write_report
@@ -22,7 +19,6 @@ from elman.errors import ConfigError, RunError
 from elman.runs import read_metrics
 
 pytestmark = pytest.mark.slow
-ROOT = Path(elman.__file__).parents[1]
 
 
 def run(settings, folder, **options):
@@ -146,14 +142,12 @@ def test_an_interrupted_race_goes_on_to_the_same_end(small, tmp_path):
     (tmp_path / "race.yaml").write_text(json.dumps(small))  # JSON is YAML
     process = subprocess.Popen(
         [sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env=environment(),
     )  # fmt: skip
     metrics = tmp_path / "race" / "rnn" / "seed-1" / "metrics.jsonl"
-    until = time.monotonic() + 60
-    while not (metrics.exists() and metrics.read_bytes()) and time.monotonic() < until:
-        time.sleep(0.02)
+    wait_for(lambda: metrics.exists() and metrics.read_bytes(), process)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=HANG)
     assert process.returncode == 130, said
     assert "--resume" in said
     assert not (tmp_path / "race" / "rnn" / "seed-1" / "results.json").exists()
@@ -266,7 +260,7 @@ def test_a_cell_that_sees_the_future_neither_races_nor_trains(small, tmp_path):
     trained = _elman(tmp_path, "train", "--model", "seer", "--training.max_steps", "1", *OWN)
     for ended in (raced, trained):
         assert ended.returncode == 2
-        assert "'seer' breaks a law" in " ".join(ended.stderr.split())
+        assert "'seer' breaks the law of causality" in " ".join(ended.stderr.split())
         assert "it sees the future" in " ".join(ended.stderr.split())
     assert not (tmp_path / "race").exists()
     (tmp_path / "json.py").write_text(CELL)
@@ -284,7 +278,4 @@ OWN = ("--module", "json.py")
 
 
 def _elman(folder, *words):
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "elman", *words], cwd=folder, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    return run_forked("-P", "-m", "elman", *words, cwd=folder)

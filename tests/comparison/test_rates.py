@@ -63,8 +63,8 @@ def test_each_follows_its_own_best_and_the_report_tells_whose_still_is_at_an_edg
     assert (len(running.tried["rnn"]), len(running.tried["gru"])) == (3, 4)
     told = " ".join(_rates(running))
     assert "at most 1 more" in told
-    assert "So tried: gru 0.036." in told
-    assert "at an edge of those tried for gru:" in told
+    assert "Extended: gru 0.036." in told
+    assert "at the edge of the search for gru:" in told
 
 
 def test_a_rate_that_came_to_nothing_is_an_edge_too(three, tmp_path):

@@ -1,9 +1,11 @@
-"""report.html as people see it: on a desk, on a telephone, on paper, with a screen reader, and without a network."""
+"""report.html in a browser: on desktop, phone and paper, with a screen reader, and offline."""
 
 import pytest
 from browsing import DESKTOP, PAPER, PHONE, Visit, browser
+from drawn_styles import drawn_styles
 
 from elman.comparison import gather
+from elman.comparison.race_figures import race_figures
 from elman.comparison.report import write_report
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
@@ -17,11 +19,11 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def report(raced):
-    """Of a race of which one failed, made by a long command."""
+    """Of a race with a failed entrant and a long command."""
     return write_report(gather(raced), raced, ["compare", "--models", "ngram,rnn", "--run", "a/folder" * 8])
 
 
-def test_it_opens_offline_and_asks_for_nothing(chromium, report):
+def test_it_opens_offline_without_requests(chromium, report):
     """Seen to fail with a picture that is fetched, and with a script that complains."""
     with Visit(chromium, report) as visit:
         assert visit.page.locator("h1").inner_text()
@@ -45,14 +47,14 @@ def test_nothing_is_cut_and_nothing_scrolls_sideways(chromium, report, width):
 
 
 @pytest.mark.parametrize(("width", "media"), [(PHONE, "screen"), (DESKTOP, "screen"), (PAPER, "print")])
-def test_no_text_lies_on_another(chromium, report, width, media):
+def test_no_texts_overlap(chromium, report, width, media):
     """Seen to fail with labels of an axis that are too long."""
     with Visit(chromium, report, width, media) as visit:
         assert visit.overlapping() == []
         assert visit.faint() == []
 
 
-def test_every_picture_is_painted(chromium, report):
+def test_every_figure_is_painted(chromium, report):
     """Seen to fail with the paths of the drawings removed."""
     with Visit(chromium, report) as visit:
         painted = visit.painted("figure svg")
@@ -60,7 +62,7 @@ def test_every_picture_is_painted(chromium, report):
         assert min(painted) > 100
 
 
-def test_paper_shows_all_that_a_screen_does(chromium, report, tmp_path):
+def test_print_has_all_content_of_the_screen(chromium, report, tmp_path):
     """Seen to fail with a section that is hidden in print."""
     with Visit(chromium, report) as screen, Visit(chromium, report, PAPER, "print") as paper:
         words = [visit.page.locator("main").inner_text().split() for visit in (screen, paper)]
@@ -75,7 +77,15 @@ def test_the_answer_comes_first_and_the_commands_last(chromium, report):
         heads = visit.page.locator("h1, h2").all_inner_texts()
         first = visit.page.locator("main").inner_text().splitlines()[0]
     assert first == heads[0]
-    assert heads[1:4] == ["Quality against training time", "Learning curves", "Right forms by distance"]
-    assert heads.index("Samples side by side") < heads.index("Where they part") < heads.index("Do it again")
-    assert heads[-1] == "Do it again"
+    assert heads[1:4] == ["Quality against training time", "Learning curves", "Agreement accuracy by distance"]
+    assert heads.index("Samples side by side") < heads.index("Where predictions differ") < heads.index("Reproduce")
+    assert heads[-1] == "Reproduce"
     assert report.stat().st_size < 1_000_000
+
+
+def test_an_entrant_has_one_style_in_all_figures(raced):
+    """Seen to fail with a palette of each figure."""
+    found = gather(raced)
+    styles = drawn_styles(race_figures(found, raced.jobs).values())
+    assert {"ngram", "rnn"} <= {*styles}
+    assert all(len(one) == 1 for one in styles.values()), styles

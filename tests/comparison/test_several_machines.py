@@ -1,20 +1,15 @@
 """A race over several machines: processes of torchrun and nodes of Ray, all of them on this one."""
 
 import json
-import os
-import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
+from processes import environment, run_python
 
-import elman
 from elman.comparison import Race, Running, torchrun_workers
 from elman.comparison.race import results_of
 from elman.errors import MissingExtra
-
-ROOT = Path(elman.__file__).parents[1]
 
 
 class Store(dict):
@@ -98,11 +93,8 @@ def race(small, folder, *command):
         running.plan.make_folder(job)
         (job.folder / "config.yaml").write_text("model: {type: nonsense}\n")
     words = ["compare", "race.yaml", "--run", "race", "--resume", "--json"]
-    ended = subprocess.run(
-        [sys.executable, *command, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=300,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
-    assert "2 at a time" in ended.stderr, ended.stderr[-3000:]
+    ended = run_python(*command, *words, cwd=folder, env=environment(CUDA_VISIBLE_DEVICES=""))
+    assert "2 in parallel" in ended.stderr, ended.stderr[-3000:]
     assert "lost seed-1: failed" in ended.stderr
     return settings
 

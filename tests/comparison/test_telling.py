@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.comparison.config import Race, is_race, of_recipe
-from elman.comparison.pictures import CASES, merged
+from elman.comparison.race_figures import CASES, merge_steps
 from elman.comparison.ranking import Scores, rank
 from elman.comparison.results import Found
 from elman.comparison.user_modules import read_modules
@@ -93,9 +93,9 @@ steps = st.lists(st.tuples(st.floats(0, 1), st.integers(1, 100)), min_size=1, ma
 
 
 @given(steps)
-def test_distances_put_together_lose_no_word_and_stand_on_enough(given_steps):
+def test_merged_distances_keep_all_words_and_have_enough_each(given_steps):
     """Seen to fail with the last few thrown away."""
-    found = merged(given_steps)
+    found = merge_steps(given_steps)
     if found:
         assert sum(one["words"] for one in found) == sum(one["words"] for one in given_steps)
         assert all(one["words"] >= CASES for one in found)

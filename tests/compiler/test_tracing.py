@@ -1,12 +1,11 @@
 """The tracer: what it notes gives the same numbers again, what it cannot note is refused, and it is quick to begin."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from processes import run_python
 from torch import Tensor, fx
 
 from elman.compiler.decompositions import DECOMPOSITIONS
@@ -173,5 +172,5 @@ print(sorted({"sympy", "torch._dynamo", "torch._inductor"} & set(sys.modules)))
 
 def test_compiling_does_not_import_torchs_compiler() -> None:
     """That import takes a second. Planted: torch's own tracer; its broadcasting of shapes; initial values on meta."""
-    done = subprocess.run([sys.executable, "-c", BEGINNING], capture_output=True, text=True, check=False)
+    done = run_python("-c", BEGINNING)
     assert done.stdout.split() == ["[]"], done.stdout + done.stderr[-2000:]

@@ -2,12 +2,12 @@
 
 import gc
 import io
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from processes import environment, run_python
 
 from elman.config import commented_yaml
 from elman.corpus import Corpus, DataConfig, Document, open_corpus, resolve
@@ -121,11 +121,8 @@ def test_standard_input_leaves_nothing_when_the_program_ends(tmp_path):
     program = (
         "from elman.corpus import *; c = open_corpus(DataConfig(train='-')); print(len(list(c.documents('train'))))"
     )
-    environment = {"TMPDIR": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], input=b"a\nb\nc\n", env=environment, capture_output=True, check=True
-    )
-    assert done.stdout == b"2\n"
+    done = run_python("-c", program, input="a\nb\nc\n", env=environment(TMPDIR=str(tmp_path)), check=True)
+    assert done.stdout == "2\n"
     assert not list(tmp_path.iterdir())
 
 
@@ -192,7 +189,4 @@ def test_a_synthetic_language_is_a_corpus_and_is_imported_only_when_asked_for(mo
 def test_importing_the_corpus_stays_light():
     heavy = "{'torch', 'datasets', 'pyarrow', 'elman.corpus.synthetic'}"
     program = f"import sys, elman.corpus; print(sorted(set(sys.modules) & {heavy}))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True, check=True
-    )
-    assert done.stdout == b"[]\n"
+    assert run_python("-c", program, check=True).stdout == "[]\n"

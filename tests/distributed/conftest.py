@@ -1,13 +1,14 @@
-"""No job outlives its test."""
+"""Ends the processes of a test with it."""
 
 import pytest
 from launching import started
+from processes import HANG
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left_running():
+def _end_processes():
     yield
     for job in started:
         job.terminate()  # torchrun ends its workers
-        job.wait(60)
+        job.wait(HANG)
     started.clear()

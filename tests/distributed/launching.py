@@ -1,26 +1,24 @@
-"""Training under torchrun on this machine: two processes over loopback, watched by the tests."""
+"""Training under torchrun on this machine: two processes over loopback."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import elman
+from processes import HANG, environment
+
 from elman.runs import Run
 
 started: list[subprocess.Popen] = []
-ROOT = Path(elman.__file__).parent.parent
 
 
 def launch(folder: Path, recipe: dict, *options: str, restarts: int = 0, processes: int = 2) -> subprocess.Popen:
-    """torchrun, started in `folder`, which holds the data; the run is in `folder/run`."""
+    """Starts torchrun in `folder`, which holds the data; the run is in `folder/run`."""
     (folder / "recipe.json").write_text(json.dumps(recipe))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--max-restarts", str(restarts)]
     command += ["--monitor-interval", "0.1", "-m", "--", "elman", "train", "recipe.json", "--run", "run", *options]
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    settings = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    settings = environment(CUDA_VISIBLE_DEVICES="")
     with (folder / "log.txt").open("w") as log:
         job = subprocess.Popen(command, cwd=folder, env=settings, stdout=log, stderr=log)
     started.append(job)
@@ -28,7 +26,7 @@ def launch(folder: Path, recipe: dict, *options: str, restarts: int = 0, process
 
 
 def finish(job: subprocess.Popen, folder: Path) -> None:
-    code = job.wait(timeout=120)
+    code = job.wait(timeout=HANG)
     assert code == 0, (folder / "log.txt").read_text()[-4000:]
 
 
@@ -37,5 +35,5 @@ def weights(run: Path) -> dict:
 
 
 def workers(job: subprocess.Popen) -> list[int]:
-    """The process ids of the ranks that live now."""
+    """The process ids of the ranks that are running."""
     return [int(pid) for file in Path(f"/proc/{job.pid}/task").glob("*/children") for pid in file.read_text().split()]

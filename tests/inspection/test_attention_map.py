@@ -1,4 +1,4 @@
-"""Where a decoder looks: weights that are what was read, the share of right looks, and pictures of any tokens."""
+"""Alignment: cross-attention weights under teacher forcing, their accuracy, and maps of any tokens."""
 
 from pathlib import Path
 from typing import Any
@@ -7,13 +7,10 @@ from xml.etree import ElementTree
 import matplotlib
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from elman.batches import Ragged
 from elman.errors import RecordingError
-from elman.figures import fonts
 from elman.inspection.attention_map import alignment, attention_hits, draw_map
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 
@@ -37,16 +34,16 @@ def build(**decoder: Any) -> EncoderDecoder:
         ({"input_feeding": True}, 1),
         ({"pattern": TRANSFORMER, "attention": None, "context": [], "residual": True}, 6),
     ],
-    ids=["one head", "four heads", "input feeding", "layers that look"],
+    ids=["one head", "four heads", "input feeding", "cross-attention layers"],
 )
-def test_an_alignment_is_shares_of_real_places_at_real_words(decoder: dict[str, Any], heads: int) -> None:
+def test_an_alignment_sums_to_one_at_real_positions(decoder: dict[str, Any], heads: int) -> None:
     """Seen to fail without the mask of the target, and with layers stacked instead of joined."""
     model = build(**decoder).train()
     weights = alignment(model, SOURCE, TARGET)
     assert weights.shape == (2, 3, heads, 4)
     torch.testing.assert_close(weights.sum(-1), TARGET.mask()[:, :, None].float().expand(-1, -1, heads))
     assert not weights[1, :, :, 2:].any(), "padding of the source"
-    assert model.training, "the model is as it was"
+    assert model.training, "the mode of the model is restored"
     assert torch.equal(weights, alignment(model, SOURCE, TARGET)), "without dropout"
 
 
@@ -55,7 +52,7 @@ def test_a_model_without_attention_has_no_alignment() -> None:
         alignment(build(attention=None), SOURCE, TARGET)
 
 
-def test_hits_are_the_steps_whose_maximum_is_at_the_right_place() -> None:
+def test_hits_are_the_steps_with_the_maximum_at_the_right_position() -> None:
     """Seen to fail with the maximum over heads, and with padding counted as steps."""
     weights = torch.zeros(2, 3, 1, 4)
     for row, time, place in [(0, 0, 3), (0, 1, 2), (0, 2, 0), (1, 0, 1)]:
@@ -71,7 +68,7 @@ SHAPES = [(1, 1, 1), (3, 1, 150), (40, 2, 5), (12, 6, 9), pytest.param((130, 1, 
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_maps_of_any_size_are_valid_pictures(tmp_path: Path, shape: tuple[int, int, int]) -> None:
+def test_maps_of_any_size_are_valid_images(tmp_path: Path, shape: tuple[int, int, int]) -> None:
     time, _, places = shape
     weights = torch.rand(shape).softmax(-1)
     svg, png = draw_map(weights, ["ab"] * places, ["c"] * time, tmp_path / "new" / "map", "title")
@@ -94,49 +91,27 @@ def draw(tmp_path: Path, weights: torch.Tensor, source: list[str], target: list[
 def test_every_head_and_token_is_named(tmp_path: Path) -> None:
     """Seen to fail with source and target exchanged."""
     found = draw(tmp_path, torch.rand(2, 3, 4), list("abcd"), ["x", "<eos>"], "where")
-    assert {"head 1", "head 2", "head 3", "a", "d", "x", "<eos>", "where", "attention"} <= {*found}
+    assert {"head 1", "head 2", "head 3", "a", "d", "x", "<eos>", "where", "attention weight"} <= {*found}
     assert "head 1" not in draw(tmp_path, torch.rand(2, 4), list("abcd"), ["x", "y"])
 
 
-def test_padding_is_not_drawn_and_too_few_weights_are_our_mistake(tmp_path: Path) -> None:
+def test_padding_is_not_drawn_and_too_few_weights_are_a_bug(tmp_path: Path) -> None:
     draw(tmp_path, torch.rand(5, 1, 9), ["a"], ["b"])
     with pytest.raises(AssertionError, match="2 tokens"):
         draw(tmp_path, torch.rand(1, 1, 9), ["a"], ["b", "c"])
 
 
-def test_signs_of_all_scripts_and_formulas_are_drawn_as_they_are(tmp_path: Path) -> None:
-    """Warnings are errors here: matplotlib warns of missing signs, and takes dollars for mathematics. Seen to fail with
-    plain labels and with mathematics."""
+def test_characters_of_all_scripts_and_dollar_signs_are_drawn_literally(tmp_path: Path) -> None:
+    """Warnings are errors here: matplotlib warns of missing glyphs and parses dollars as math text. Seen to fail with
+    unprepared labels and with math text."""
     source = ["中文", "$x_1$", "naïve", "שלום", "😀", " ", "\n", "", "\x00", "\U0001f9ff", "\ue000", "👩\u200d🔬"]
     found = draw(tmp_path, torch.rand(1, 1, len(source)), source, ["x" * 40], "$odd$ \u4e2d")
     assert {"$x_1$", "naïve", "␣", "↵", "∅", "[0]", "[E000]", "x" * 15 + "…"} <= {*found}
 
 
-def test_many_labels_are_thinned_until_they_can_be_read(tmp_path: Path) -> None:
-    """Seen to fail with a step of one."""
+def test_many_labels_are_thinned_out_until_they_are_readable(tmp_path: Path) -> None:
+    """Seen to fail with every label kept."""
     names = [f"w{number}" for number in range(600)]
     found = [word for word in draw(tmp_path, torch.rand(1, 1, 600), names, ["x"]) if word.startswith("w")]
     assert 20 < len(found) < 300
     assert found[:2] == ["w0", f"w{600 // len(found)}"]
-
-
-@given(st.text(max_size=30))
-def test_a_label_is_drawable_by_the_fonts_it_names(token: str) -> None:
-    """Seen to fail without numbers for missing signs."""
-    shown = fonts.label(token)
-    assert shown
-    assert all(fonts.font_of(sign) in fonts.families([shown]) for sign in shown)
-    assert "\n" not in shown
-
-
-def test_a_sign_that_only_another_font_has_brings_that_font(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = {fonts.BASE: {ord("a")}, "Other": {ord("a"), ord("b")}}
-    monkeypatch.setattr(fonts, "_files", lambda: {name: name for name in table})
-    monkeypatch.setattr(fonts, "_signs", table.get)
-    fonts.font_of.cache_clear()
-    try:
-        assert fonts.families(["a"]) == [fonts.BASE]
-        assert fonts.families(["ab"]) == [fonts.BASE, "Other"]
-        assert fonts.label("abc") == "ab[63]"
-    finally:
-        fonts.font_of.cache_clear()

@@ -1,4 +1,4 @@
-"""The bottleneck: data that grows, measures by definition, files from one command, and curves that part."""
+"""The bottleneck: curriculum, accuracy by definition, output files, and attention ahead of the fixed vector."""
 
 import json
 from pathlib import Path
@@ -10,17 +10,29 @@ from elman.cli.main import main
 from elman.errors import UnknownName
 from elman.generation import BeamConfig, beam_search
 from elman.inspection import bottleneck
-from elman.inspection.bottleneck import EOS, NUMBERS, Growing, Reader, judge, reversal_batch, run_bottleneck, sources
+from elman.inspection.bottleneck import (
+    EOS,
+    NUMBERS,
+    Architecture,
+    CurriculumBatches,
+    evaluate,
+    reversal_batch,
+    run_bottleneck,
+    sources,
+)
 from elman.training import Trainer
 
 TINY = bottleneck.Size(
-    (Reader("one vector", 8, False), Reader("attention", 8, True, True)), bottleneck._training(4, 1e-3, 4), 9, 3
+    (Architecture("one vector", 8, False), Architecture("attention", 8, True, True)),
+    bottleneck._training(4, 1e-3, 4),
+    9,
+    3,
 )
 
 
-def test_sources_grow_from_short_to_long_and_every_length_comes() -> None:
+def test_the_curriculum_goes_from_short_to_long_and_covers_every_length() -> None:
     """Seen to fail with a limit that never moves, and with the same seed at every step."""
-    batches = Growing(steps=300, rows=2, longest=20, seed=1)
+    batches = CurriculumBatches(steps=300, rows=2, longest=20, seed=1)
     sizes = [int(batch.ragged("source").lengths[0]) - 1 for batch in batches.epoch(0)]
     assert len(sizes) == batches.length_of(0) == 300
     assert max(sizes[:10]) <= bottleneck.STARTING + 1
@@ -31,7 +43,7 @@ def test_sources_grow_from_short_to_long_and_every_length_comes() -> None:
     assert first.ragged("source").values.tolist() != second.ragged("source").values.tolist()
 
 
-def test_a_batch_is_letters_and_their_reversal_each_with_its_end() -> None:
+def test_a_batch_has_letters_and_their_reversal_with_end_tokens() -> None:
     pairs = sources(6, 3, seed=1)
     batch = reversal_batch(pairs)
     source, target = batch.ragged("source"), batch.ragged("target")
@@ -42,35 +54,35 @@ def test_a_batch_is_letters_and_their_reversal_each_with_its_end() -> None:
 
 
 class Scripted(torch.nn.Module):
-    """Says what it is told to."""
+    """Predicts given tokens."""
 
-    def __init__(self, says: torch.Tensor):
+    def __init__(self, predicted: torch.Tensor):
         super().__init__()
-        self.says = says
+        self.predicted = predicted
         self.decoder = torch.nn.Module()
         self.decoder.attention = None
 
     def forward(self, source, target):
-        return torch.nn.functional.one_hot(self.says, len(NUMBERS) + 1).float()
+        return torch.nn.functional.one_hot(self.predicted, len(NUMBERS) + 1).float()
 
 
-def test_letters_and_whole_sources_are_counted_apart() -> None:
+def test_letter_accuracy_and_exact_match_follow_their_definitions() -> None:
     """Seen to fail with the end counted as a letter, and without it in the exact match."""
     pairs = sources(4, 3, seed=2)
-    says = reversal_batch(pairs).ragged("target").values.clone()
-    says[1, 4] = 1  # no end
-    says[2, 0] = EOS  # a letter wrong
-    found = judge(Scripted(says), pairs)  # type: ignore[arg-type]
+    predicted = reversal_batch(pairs).ragged("target").values.clone()
+    predicted[1, 4] = 1  # no end
+    predicted[2, 0] = EOS  # a wrong letter
+    found = evaluate(Scripted(predicted), pairs)  # type: ignore[arg-type]
     assert found.accuracy == pytest.approx(11 / 12)
     assert found.exact == pytest.approx(1 / 3)
-    assert found.looks is None
+    assert found.alignment is None
 
 
 @pytest.mark.slow
-def test_what_is_exact_with_letters_given_is_exact_when_written() -> None:
-    """A model that has learned a little writes what is counted."""
-    model = Reader("attention", 32, True, True).build(1)
-    for _ in Trainer(model, Growing(120, 32, 8, 1), bottleneck._training(120, 1e-2, 32)):
+def test_exact_match_under_teacher_forcing_is_that_of_greedy_decoding() -> None:
+    """For a partly trained model."""
+    model = Architecture("attention", 32, True, True).build(1)
+    for _ in Trainer(model, CurriculumBatches(120, 32, 8, 1), bottleneck._training(120, 1e-2, 32)):
         pass
     pairs = sources(5, 60, seed=3)
     source = reversal_batch(pairs).ragged("source")
@@ -79,16 +91,16 @@ def test_what_is_exact_with_letters_given_is_exact_when_written() -> None:
     wanted = [[NUMBERS[letter] for letter in pair.target] for pair in pairs]
     written = [list(best.tokens) for best, *_ in found.lists(EOS)]
     exact = sum(a == b for a, b in zip(written, wanted, strict=True)) / len(pairs)
-    score = judge(model, pairs)
+    score = evaluate(model, pairs)
     assert score.exact == exact
     assert 0 < exact < 1
-    assert score.looks is not None
+    assert score.alignment is not None
 
 
-def test_one_command_gives_table_pictures_and_numbers(
+def test_one_command_writes_table_figures_and_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Seen to fail with the numbers written first, and without asking before files are replaced."""
+    """Seen to fail with the results written first, and with files replaced without --force."""
     monkeypatch.setitem(bottleneck.SIZES, "quick", TINY)
     monkeypatch.setenv("COLUMNS", "80")
     folder = tmp_path / "made" / "here"
@@ -103,13 +115,13 @@ def test_one_command_gives_table_pictures_and_numbers(
     found = json.loads(out)
     assert found == json.loads((folder / "bottleneck.json").read_text())
     assert (found["seed"], found["lengths"]) == (3, [5, 10, 20, 40, 60, 100, 200])
-    assert [outcome["reader"] for outcome in found["outcomes"]] == ["one vector", "attention"]
-    assert [outcome["looks"] is None for outcome in found["outcomes"]] == [True, False]
+    assert [outcome["name"] for outcome in found["outcomes"]] == ["one vector", "attention"]
+    assert [outcome["alignment"] is None for outcome in found["outcomes"]] == [True, False]
     for outcome in found["outcomes"]:
         assert len(outcome["accuracy"]) == len(outcome["exact"]) == 7
         assert all(0 <= share <= 1 for share in outcome["accuracy"] + outcome["exact"])
     made = {path.name for path in folder.iterdir()}
-    assert made == {f"{name}.{kind}" for name in ("bottleneck", "attention") for kind in ("svg", "png")} | {
+    assert made == {f"{name}.{suffix}" for name in ("bottleneck", "attention") for suffix in ("svg", "png")} | {
         "bottleneck.json"
     }
     assert "attention: step 4 of 4" in err
@@ -120,7 +132,7 @@ def test_one_command_gives_table_pictures_and_numbers(
     assert (folder / "bottleneck.json").read_bytes() == before
     code, out, err = call("--force", "--seed", "4")
     assert code == 0
-    assert "letters right" in out
+    assert "letter accuracy" in out
     assert max(map(len, out.splitlines())) <= 80
     assert (folder / "bottleneck.json").read_bytes() != before
     assert call("--size", "ful")[0] == 2
@@ -130,8 +142,8 @@ def test_one_command_gives_table_pictures_and_numbers(
     assert f"{tmp_path / 'file'}: cannot make" in err
 
 
-def test_a_seed_repeats_itself_and_leaves_the_dice_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen to fail with weights that came from the dice of others."""
+def test_a_seed_is_reproducible_and_leaves_the_global_generator_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen to fail with weights from the global generator."""
     monkeypatch.setitem(bottleneck.SIZES, "quick", TINY)
     losses = []
     for seed in (1, 1, 2):
@@ -144,17 +156,17 @@ def test_a_seed_repeats_itself_and_leaves_the_dice_alone(monkeypatch: pytest.Mon
     assert found.lengths == (5, 7)
 
 
-def test_an_unknown_size_names_the_known_ones() -> None:
+def test_an_unknown_size_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UnknownName, match="did you mean 'full'"):
         run_bottleneck("ful")
 
 
 @pytest.mark.slow
-def test_the_curves_part() -> None:
+def test_attention_is_ahead_of_the_fixed_vector() -> None:
     vector, attention = run_bottleneck("quick").outcomes
     assert min(attention.accuracy[:3]) >= 0.9
     assert vector.accuracy[0] > 0.4
     assert vector.accuracy[2] < 0.35
     assert all(a > b + 0.1 for a, b in zip(attention.accuracy, vector.accuracy, strict=True))
-    assert attention.looks is not None
-    assert min(attention.looks[:3]) >= 0.9
+    assert attention.alignment is not None
+    assert min(attention.alignment[:3]) >= 0.9

@@ -1,4 +1,4 @@
-"""Costs and states that layers claim, held against what is counted while they run."""
+"""Costs and state sizes in the traits of layers, compared with counts while they run."""
 
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ SIZES = [(48, 64, 64), (32, 96, 192)]  # input, width, length in whole chunks: e
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_family_says_what_sets_it_apart(name: str) -> None:
+def test_every_layer_has_complete_traits(name: str) -> None:
     """Seen to fail with the traits taken from a cell, and with an empty limitation."""
     where, kind = ("cell", CELLS[name]) if name in CELLS else ("layer", LAYERS[name])
     traits: Any = kind.traits
@@ -34,7 +34,7 @@ def test_a_family_says_what_sets_it_apart(name: str) -> None:
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("name", LAYERS)
-def test_the_formulas_give_what_is_counted(name: str, sizes: tuple[int, int, int]) -> None:
+def test_cost_formulas_equal_the_counted_multiplications(name: str, sizes: tuple[int, int, int]) -> None:
     """Seen to fail with a gate forgotten in a formula, with `input` for `width`, with a state twice as large, and with
     attention that does not grow with the length."""
     input_size, width, length = sizes
@@ -50,7 +50,7 @@ def test_the_formulas_give_what_is_counted(name: str, sizes: tuple[int, int, int
 
 
 @pytest.mark.parametrize("order", [1, 3, 5])
-def test_the_state_of_an_ngram_model_is_what_it_says(order: int) -> None:
+def test_the_state_of_an_ngram_model_has_its_stated_size(order: int) -> None:
     model = NGram(NGram.Config(order=order), vocab_size=7)
     assert evaluate(model, "state") == state_size(model) == order - 1
 
@@ -93,7 +93,7 @@ def test_a_formula_is_read_as_it_is_written(formula: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("formula", "complaint"),
     [
-        ("2·breadth", "traits.state speaks of 'breadth'"),
+        ("2·breadth", "traits.state uses 'breadth'"),
         ("print(1)", "not Call"),
         ("width if width else 1", "not IfExp"),
     ],

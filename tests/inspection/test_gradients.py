@@ -1,4 +1,4 @@
-"""Gradients through time: the true ones, fading as measured elsewhere, told in the right words."""
+"""Gradients through time: equal to autograd's, decay as in an independent measurement, correct diagnoses."""
 
 import math
 
@@ -9,16 +9,16 @@ import torch
 from elman.errors import ConfigError, UnknownName
 from elman.figures.panels import HeatMap, Lines
 from elman.inspection.diagnosis import diagnose
-from elman.inspection.gradient_decay import USUAL, GradientDecay, Probe, gradient_decay
-from elman.inspection.gradients import fading_figure, model_figure
+from elman.inspection.gradient_decay import DEFAULT_LAYERS, GradientDecay, UntrainedLayer, gradient_decay
+from elman.inspection.gradients import gradient_decay_figure, gradient_figure
 from elman.inspection.inspected_text import InspectedText, inspect_language_model
 from elman.inspection.jacobians import has_vector_state, jacobian, step_jacobians
 from elman.inspection.precision import PRECISIONS, in_precision
-from elman.inspection.token_gradients import by_lag, connect
+from elman.inspection.token_gradients import mean_by_lag, token_gradients
 from elman.layers import LAYERS
 from elman.models import MODELS, LanguageModel, NGram, StackConfig
 
-# |d(v·h_T)/dx| of untrained layers of width 64 at these distances, as an independent script measured it
+# |d(v·h_T)/dx| of untrained layers of width 64 at these distances, by an independent script
 LAGS = (1, 10, 20, 50, 100)
 MEASURED = {
     "rnn": (2e-1, 1e-4, 5e-8, 2e-18, None),
@@ -36,45 +36,45 @@ VERDICTS = {"rnn:radius=2": "explodes", "lstm:forget_bias=3": "passes", "attenti
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_untrained_layers_fade_as_measured_elsewhere(name: str) -> None:
-    """Within one and a half orders of magnitude. Seen to fail with a forget bias that was not passed on."""
-    found = gradient_decay(Probe.parse(name), length=101)
+def test_gradient_decay_is_that_of_an_independent_measurement(name: str) -> None:
+    """Within one and a half orders of magnitude. Seen to fail with a forget bias that was ignored."""
+    found = gradient_decay(UntrainedLayer.parse(name), length=101)
     for lag, value in zip(LAGS, MEASURED[name], strict=True):
         if value is not None:
             assert abs(math.log10(found.at(lag)) - math.log10(value)) < 1.5 + lag / 100, lag
 
 
 @pytest.mark.parametrize("name", ["rnn", "gru", "lstm:forget_bias=1", *VERDICTS])
-def test_the_diagnosis_has_the_right_word_and_a_remedy_where_one_is_needed(name: str) -> None:
-    """Seen to fail with rates of whole lengths instead of steps."""
-    found = diagnose(gradient_decay(Probe.parse(name)))
+def test_the_diagnosis_has_the_right_verdict_and_a_remedy_where_needed(name: str) -> None:
+    """Seen to fail with rates per sequence instead of per step."""
+    found = diagnose(gradient_decay(UntrainedLayer.parse(name)))
     assert found.verdict == VERDICTS.get(name, "vanishes")
-    assert ("Help:" in found.words) == (found.verdict in ("vanishes", "explodes"))
+    assert ("Remedy:" in found.words) == (found.verdict in ("vanishes", "explodes"))
     assert found.words.startswith(name)
 
 
-def test_what_ends_is_not_what_fades() -> None:
-    found = diagnose(gradient_decay(Probe.parse("window"), length=30))
+def test_a_finite_receptive_field_is_not_a_vanishing_gradient() -> None:
+    found = diagnose(gradient_decay(UntrainedLayer.parse("window"), length=30))
     assert found.verdict == "ends"
-    assert diagnose(gradient_decay(Probe.parse("feedforward"), length=9)).verdict == "ends"
+    assert diagnose(gradient_decay(UntrainedLayer.parse("feedforward"), length=9)).verdict == "ends"
 
 
-def test_what_is_known_of_a_curve_is_told_exactly() -> None:
+def test_an_exponential_decay_has_its_half_life_and_reach() -> None:
     lags = np.arange(150)
     assert "orthogonal: true" not in diagnose(GradientDecay("rnn:orthogonal=true", "rnn", lags, 0.5**lags, 1e-40)).words
     half = diagnose(GradientDecay("x", "rnn", lags, 0.5**lags, 1e-40))
     assert half.rate == pytest.approx(0.5)
-    assert half.reach == 25  # 2^-24 of what is one step back
-    assert "half is gone after 1 steps" in half.words
+    assert half.reach == 25  # 2^-24 relative to lag 1
+    assert "half-life is 1 steps" in half.words
 
 
-def test_float64_sees_further_than_float32_and_the_floor_says_where_numbers_end() -> None:
-    """Seen to fail with norms of squares in float32, which end at 1e-23."""
-    single, double = (gradient_decay(Probe.parse("rnn"), precision=kind) for kind in ("float32", "float64"))
+def test_float64_reaches_beyond_the_underflow_of_float32() -> None:
+    """Seen to fail with norms of squares in float32, which underflow at 1e-23."""
+    single, double = (gradient_decay(UntrainedLayer.parse("rnn"), precision=kind) for kind in ("float32", "float64"))
     assert single.norms[-1] == 0 < double.norms[-1]
     np.testing.assert_allclose(single.norms[:60], double.norms[:60], rtol=1e-3)
     assert single.norms[single.norms > 0].min() < 1e-35
-    panel = fading_figure([Probe.parse("rnn")]).panels[0]
+    panel = gradient_decay_figure([UntrainedLayer.parse("rnn")]).panels[0]
     assert isinstance(panel, Lines)
     assert panel.floor is not None
     assert panel.floor == pytest.approx(1e-38, rel=1)
@@ -82,8 +82,8 @@ def test_float64_sees_further_than_float32_and_the_floor_says_where_numbers_end(
 
 @pytest.mark.parametrize("name", ["lstm", "gru", "rnn", "peephole", "mingru"])
 def test_the_jacobian_of_a_step_is_the_derivative_of_the_state(name: str) -> None:
-    """By small differences. Seen to fail with the matrix turned."""
-    layer = Probe.parse(name).build(5, 1, torch.float64)
+    """By finite differences. Seen to fail with the transposed matrix."""
+    layer = UntrainedLayer.parse(name).build(5, 1, torch.float64)
     token = torch.randn(5, dtype=torch.float64)
     from elman.inspection.jacobians import flat
     from elman.ops.state import map_state
@@ -107,7 +107,7 @@ def _parts(state):
 
 
 def test_orthogonal_steps_have_norm_one_without_a_nonlinearity() -> None:
-    layer = Probe.parse("rnn:orthogonal=true").build(16, 0, torch.float64)
+    layer = UntrainedLayer.parse("rnn:orthogonal=true").build(16, 0, torch.float64)
     found = step_jacobians(layer, torch.zeros(30, 16, dtype=torch.float64))
     assert all(0.5 < one.norm <= 1 + 1e-6 for one in found)
     assert all(one.radius <= one.norm + 1e-9 for one in found)
@@ -115,7 +115,7 @@ def test_orthogonal_steps_have_norm_one_without_a_nonlinearity() -> None:
     assert step_jacobians(LAYERS["attention"](LAYERS["attention"].Config(), 8), torch.zeros(4, 8)) == []
 
 
-def reading(pattern: list, size: int = 7, seed: int = 0, **settings) -> InspectedText:
+def inspected_text(pattern: list, size: int = 7, seed: int = 0, **settings) -> InspectedText:
     torch.manual_seed(seed)
     model = LanguageModel(StackConfig.make({"pattern": pattern, "hidden_size": 8, **settings}), 10).double()
     ids = torch.randint(0, 10, (1, size))
@@ -125,48 +125,49 @@ def reading(pattern: list, size: int = 7, seed: int = 0, **settings) -> Inspecte
 
 
 @pytest.mark.parametrize("pattern", [["lstm"], ["gru", "attention"], ["mingru"]], ids=str)
-def test_the_connection_is_the_gradient_of_each_answer(pattern: list) -> None:
-    """Beside one backward pass for each answer. Seen to fail with answers one place off."""
-    look = reading(pattern)
-    found = connect(look)
-    model = look.model.eval()
-    ids = torch.tensor([[int(name[1:]) for name in look.main]])
-    for answer in range(6):
+def test_token_gradients_are_those_of_each_prediction(pattern: list) -> None:
+    """Compared with one backward pass for each prediction. Seen to fail with targets off by one."""
+    inspected = inspected_text(pattern)
+    found = token_gradients(inspected)
+    model = inspected.model.eval()
+    ids = torch.tensor([[int(name[1:]) for name in inspected.main]])
+    for position in range(6):
         x = (model.embedding(ids) * model.scale).detach().requires_grad_()
         features, _ = model.stack(x, None, None)
-        score = model.logits(features)[0, answer].log_softmax(-1)[look.truth[answer]]
+        score = model.logits(features)[0, position].log_softmax(-1)[inspected.truth[position]]
         (gradient,) = torch.autograd.grad(score, x)
-        np.testing.assert_allclose(found.norms[answer], gradient[0].norm(dim=-1).numpy(), rtol=1e-5, atol=1e-12)
-    assert not np.triu(found.norms, 1).any(), "nothing depends on what comes later"
-    assert found.answers[:6] == [str(number) for number in look.truth]
-    assert found.answers[6].endswith("?")
+        np.testing.assert_allclose(found.norms[position], gradient[0].norm(dim=-1).numpy(), rtol=1e-5, atol=1e-12)
+    assert not np.triu(found.norms, 1).any(), "causality"
+    assert found.targets[:6] == [str(number) for number in inspected.truth]
+    assert found.targets[6].endswith("?")
 
 
-def test_long_texts_give_their_last_rows_only_and_the_same_numbers() -> None:
-    look = reading(["lstm"], size=30)
-    whole, some = connect(look), connect(look, most=5)
+def test_long_texts_give_the_last_rows_with_the_same_values() -> None:
+    inspected = inspected_text(["lstm"], size=30)
+    whole, some = token_gradients(inspected), token_gradients(inspected, limit=5)
     np.testing.assert_allclose(whole.norms[-5:], some.norms, rtol=1e-6)
-    assert (some.first, len(some.answers)) == (25, 5)
-    assert by_lag(some, "x").lags[-1] == 29
-    assert by_lag(whole, "x").norms[0] == pytest.approx(np.diag(whole.norms).mean())
+    assert (some.first, len(some.targets)) == (25, 5)
+    assert mean_by_lag(some, "x").lags[-1] == 29
+    assert mean_by_lag(whole, "x").norms[0] == pytest.approx(np.diag(whole.norms).mean())
 
 
-def test_the_model_is_left_as_it_was() -> None:
-    look = reading(["lstm"], dropout=0.5)
-    look.model.train()
-    first = connect(look)
-    assert look.model.training
-    assert all(parameter.grad is None for parameter in look.model.parameters())
-    np.testing.assert_array_equal(first.norms, connect(look).norms)
+def test_the_model_is_unchanged_afterwards() -> None:
+    inspected = inspected_text(["lstm"], dropout=0.5)
+    inspected.model.train()
+    first = token_gradients(inspected)
+    assert inspected.model.training
+    assert all(parameter.grad is None for parameter in inspected.model.parameters())
+    np.testing.assert_array_equal(first.norms, token_gradients(inspected).norms)
 
 
-def test_a_model_in_float64_sees_further_and_the_one_that_was_given_stays() -> None:
-    """Seen to fail with the model itself made wide, and with the floor of float32 for all."""
+def test_conversion_to_float64_reaches_further_and_leaves_the_model_alone() -> None:
+    """Seen to fail with the model itself converted, and with the floor of float32 for both."""
     torch.manual_seed(0)
     model = LanguageModel(StackConfig.make({"pattern": ["rnn"], "hidden_size": 8}), 10)
     ids = torch.randint(0, 10, (220,)).tolist()
     single, double = (
-        by_lag(connect(inspect_language_model(in_precision(model, kind), ids, str, 0)), kind) for kind in PRECISIONS
+        mean_by_lag(token_gradients(inspect_language_model(in_precision(model, kind), ids, str, 0)), kind)
+        for kind in PRECISIONS
     )
     assert all(one.dtype == torch.float32 for one in model.parameters())
     assert in_precision(model, "float32") is model
@@ -175,31 +176,32 @@ def test_a_model_in_float64_sees_further_and_the_one_that_was_given_stays() -> N
     assert double.floor < 1e-300 < single.floor
 
 
-def test_pictures_of_runs_show_distance_matrix_and_steps() -> None:
-    figure = model_figure(reading(["lstm"]))
+def test_figures_of_runs_have_decay_matrix_and_jacobians() -> None:
+    figure = gradient_figure(inspected_text(["lstm"]))
     assert [type(panel) for panel in figure.panels] == [Lines, HeatMap, Lines]
     assert any("layers.0.lstm" in name for name in figure.panels[2].lines)
-    assert len(fading_figure([Probe.parse(name) for name in USUAL[:2]], length=20, width=8).panels) == 2
+    layers = [UntrainedLayer.parse(name) for name in DEFAULT_LAYERS[:2]]
+    assert len(gradient_decay_figure(layers, length=20, width=8).panels) == 2
 
 
-def test_what_cannot_be_measured_says_why() -> None:
+def test_errors_say_what_cannot_be_measured() -> None:
     counted = NGram(MODELS["ngram"].Config(), 5)
-    look = InspectedText(
+    inspected = InspectedText(
         counted, lambda copies: counted(torch.zeros(copies, 2).long())[0], {"": ["a", "b"]}, "next", str
     )
     with pytest.raises(ConfigError, match="no gradients"):
-        connect(look)
+        token_gradients(inspected)
     with pytest.raises(UnknownName, match="lstm"):
-        Probe.parse("lstn")
+        UntrainedLayer.parse("lstn")
     with pytest.raises(ConfigError, match="forget_bias=3"):
-        Probe.parse("lstm:3")
+        UntrainedLayer.parse("lstm:3")
     with pytest.raises(ConfigError, match="only recurrent cells"):
-        gradient_decay(Probe.parse("attention:radius=2"), length=5)
+        gradient_decay(UntrainedLayer.parse("attention:radius=2"), length=5)
     with pytest.raises(ConfigError, match="float32, float64"):
-        gradient_decay(Probe.parse("rnn"), precision="half")
+        gradient_decay(UntrainedLayer.parse("rnn"), precision="half")
 
 
-def test_a_users_cell_is_measured_and_traced_like_all_others() -> None:
+def test_a_user_defined_cell_can_be_inspected() -> None:
     from elman.cells import CELLS, Cell
     from elman.inspection.trace import trace
     from elman.ops.taps import tap
@@ -224,10 +226,12 @@ def test_a_users_cell_is_measured_and_traced_like_all_others() -> None:
 
     try:
         CELLS.register("leak")(Leak)
-        closed, opened = (gradient_decay(Probe.parse(name), length=40) for name in ("leak", "leak:open.keep=5"))
+        closed, opened = (
+            gradient_decay(UntrainedLayer.parse(name), length=40) for name in ("leak", "leak:open.keep=5")
+        )
         assert opened.at(39) > 1e6 * closed.at(39)
         assert diagnose(closed).verdict == "vanishes"
-        found = trace(reading(["leak"]))
+        found = trace(inspected_text(["leak"]))
         assert found["layers.0.leak.gate.keep"].shape == (7, 8)
         assert found.figure().panels[0].quantity == "gate"
     finally:

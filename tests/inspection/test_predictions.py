@@ -1,4 +1,4 @@
-"""What a model expects: the same numbers as its own scores, the right order of n-grams, reasons that hold."""
+"""Predictions: surprisal equals the loss, n-gram orders after back-off, saliency equals its definition."""
 
 import math
 from pathlib import Path
@@ -6,50 +6,56 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from reading_cases import classifier, language
+from inspected_texts import classifier, language
 
 from elman.corpus import Document
 from elman.errors import ConfigError, RecordingError
 from elman.figures.panels import Bars, ColouredText, Lines
 from elman.inspection.inspected_text import inspect_language_model
 from elman.inspection.labs.back_off import fitted
-from elman.inspection.predictions import contrast_panel, edited_panel, prediction_figure, predictions, verdict_panels
+from elman.inspection.predictions import (
+    class_probability_panels,
+    contrast_panel,
+    intervention_panel,
+    prediction_figure,
+    predictions,
+)
 from elman.inspection.saliency import saliency
 from elman.tokenizers import train_tokenizer
 
 
 def test_surprisals_are_the_losses_of_the_model_in_bits() -> None:
-    """Seen to fail with answers one place off."""
-    look = language()
-    found = predictions(look)
-    ids = torch.tensor([[0, *look.truth]])
-    nats, _ = look.model.eval().losses(ids[:, :-1], ids[:, 1:])
+    """Seen to fail with targets off by one."""
+    inspected = language()
+    found = predictions(inspected)
+    ids = torch.tensor([[0, *inspected.truth]])
+    nats, _ = inspected.model.eval().losses(ids[:, :-1], ids[:, 1:])
     assert [one.bits for one in found[:-1]] == pytest.approx([x / math.log(2) for x in nats[0].tolist()], rel=1e-4)
-    assert found[-1].came is None
+    assert found[-1].observed is None
     assert all(
-        one.rank == 1 + [name for name, _ in one.likeliest].index(one.came) for one in found[:-1] if one.rank < 5
+        one.rank == 1 + [name for name, _ in one.likeliest].index(one.observed) for one in found[:-1] if one.rank < 5
     )
     assert all(0 < one.entropy <= math.log2(10) + 1e-6 for one in found)
     assert all(sum(chance for _, chance in one.likeliest) <= 1 + 1e-6 for one in found)
 
 
-def test_a_counted_model_shows_the_length_of_each_n_gram_it_used() -> None:
-    """Seen to fail with the order of the token before."""
+def test_an_ngram_model_shows_the_order_after_back_off() -> None:
+    """Seen to fail with the order of the previous token."""
     texts = ["a b c d"] * 5 + ["x c"] * 3 + ["b d"] * 2
     tokenizer = train_tokenizer("word", texts)
     model = fitted([Document(text, "t", n) for n, text in enumerate(texts)], tokenizer, 4)
-    look = inspect_language_model(model, tokenizer.encode("a b c x d").tolist(), tokenizer.token, 0)
-    figure = prediction_figure(look)
+    inspected = inspect_language_model(model, tokenizer.encode("a b c x d").tolist(), tokenizer.token, 0)
+    figure = prediction_figure(inspected)
     orders = next(panel for panel in figure.panels if panel.quantity == "order")
     assert isinstance(orders, ColouredText)
     assert list(orders.tokens) == ["a", "b", "c", "x", "d"]
     assert orders.values.tolist() == [2, 3, 4, 1, 1]
-    assert not any(isinstance(panel, Bars) and "speaks for" in panel.title for panel in figure.panels)
+    assert not any(isinstance(panel, Bars) and "Attribution" in panel.title for panel in figure.panels)
 
 
-def test_a_verdict_while_reading_is_the_verdict_on_each_beginning() -> None:
-    look = classifier(every_token=True)
-    (panel,) = verdict_panels(look)
+def test_class_probabilities_after_each_token_are_those_of_each_prefix() -> None:
+    inspected = classifier(every_token=True)
+    (panel,) = class_probability_panels(inspected)
     assert isinstance(panel, Lines)
     for size in range(1, 6):
         part = classifier(ids=(1, 2, 5, 7, 8)[:size], every_token=True)
@@ -58,22 +64,21 @@ def test_a_verdict_while_reading_is_the_verdict_on_each_beginning() -> None:
             assert panel.lines[name][1][size - 1] == pytest.approx(float(chances[number]), abs=1e-5)
 
 
-def test_pictures_say_what_a_model_was_never_asked_for() -> None:
-    """A final-only model's verdicts in between mean nothing. Seen to fail without the caution."""
-    assert any("never asked for" in note for note in prediction_figure(classifier()).notes)
+def test_figures_caution_about_predictions_that_were_not_trained() -> None:
+    """Intermediate predictions of a model with a loss at the end only. Seen to fail without the caution."""
+    assert any("not meaningful" in note for note in prediction_figure(classifier()).notes)
     assert not prediction_figure(classifier(every_token=True)).notes
     both = prediction_figure(classifier([{"bidirectional": {"layer": "lstm"}}]))
-    assert any("both sides" in note for note in both.notes)
+    assert any("bidirectional" in note for note in both.notes)
     assert isinstance(both.panels[0], Bars)
 
 
-def test_occlusion_is_the_change_without_each_token_and_the_gradient_agrees_where_a_model_is_linear() -> None:
-    """A mean of word vectors with a softmax: leaving a token out changes a score by its own part. Seen to fail with
-    tokens left out of the wrong copy."""
-    look = classifier([], pooling="mean")
-    found = saliency(look, outcome=1)
-    model = look.model
-    weights = look.run(1)[0, -1].log_softmax(-1)[1].item()
+def test_ablation_is_by_definition_and_the_gradient_agrees_for_a_linear_model() -> None:
+    """For a mean of word vectors with a softmax. Seen to fail with tokens ablated in the wrong copy."""
+    inspected = classifier([], pooling="mean")
+    found = saliency(inspected, outcome=1)
+    model = inspected.model
+    weights = inspected.run(1)[0, -1].log_softmax(-1)[1].item()
     for place in range(5):
         ids = torch.tensor([[1, 2, 5, 7, 8]])
         x = model.embedding(ids) * model.scale
@@ -82,32 +87,32 @@ def test_occlusion_is_the_change_without_each_token_and_the_gradient_agrees_wher
         assert found.occlusion[place] == pytest.approx(weights - score, abs=1e-5)
     small = classifier([], pooling="mean")
     with torch.no_grad():
-        small.model.embedding.weight.mul_(1e-3)  # where everything is linear
+        small.model.embedding.weight.mul_(1e-3)  # where the softmax is linear
     near = saliency(small, outcome=1)
     np.testing.assert_allclose(near.gradient, near.occlusion, rtol=0.02, atol=1e-7)
 
 
-def test_an_edit_shows_before_and_after_and_one_that_never_fires_is_an_error() -> None:
-    look = language()
-    panel = edited_panel(look, {"layers.0.lstm.gate.output": 0.0})
-    assert not np.allclose(panel.series["as it is"], panel.series["edited"])
-    assert not edited_panel(look, {"layers.0.lstm.gate.output@0": 0.0}).series["edited"].sum() > 1 + 1e-6
+def test_an_intervention_shows_both_predictions_and_an_unknown_site_is_an_error() -> None:
+    inspected = language()
+    panel = intervention_panel(inspected, {"layers.0.lstm.gate.output": 0.0})
+    assert not np.allclose(panel.bars["unedited"], panel.bars["edited"])
+    assert not intervention_panel(inspected, {"layers.0.lstm.gate.output@0": 0.0}).bars["edited"].sum() > 1 + 1e-6
     with pytest.raises(RecordingError, match="did you mean"):
-        edited_panel(look, {"layers.0.lstm.gate.outpt": 0.0})
+        intervention_panel(inspected, {"layers.0.lstm.gate.outpt": 0.0})
 
 
-def test_a_contrast_weighs_two_outcomes_after_each_token() -> None:
-    look = language()
-    panel = contrast_panel(look, ("was", "were"))
-    logits = look.run(1)[0].detach()
+def test_a_contrast_is_the_log_odds_of_two_outcomes() -> None:
+    inspected = language()
+    panel = contrast_panel(inspected, ("was", "were"))
+    logits = inspected.run(1)[0].detach()
     expected = (logits[:, 5] - logits[:, 6]).numpy() / math.log(2)
     ((_, values),) = panel.lines.values()
     np.testing.assert_allclose(values, expected, atol=1e-5)
     with pytest.raises(ConfigError, match="did you mean 'were'"):
-        contrast_panel(look, ("was", "weer"))
+        contrast_panel(inspected, "was, weer")
 
 
-def test_the_whole_picture_can_be_saved(tmp_path: Path) -> None:
+def test_the_figure_can_be_saved(tmp_path: Path) -> None:
     figure = prediction_figure(language(), contrast=("was", "were"), changes={"layers.0.lstm.hidden@1": 0.0})
     assert len(figure.panels) == 6
     assert figure.save(tmp_path / "x.html").stat().st_size < 500_000

@@ -1,4 +1,4 @@
-"""Traces: the values that passed, beside their tokens, within the time that a click may take."""
+"""Traces: recorded activations beside their tokens, within an interactive response time."""
 
 import time
 from pathlib import Path
@@ -6,20 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from reading_cases import WORDS, classifier, language
+from inspected_texts import WORDS, classifier, language
 from safetensors import safe_open
 
 from elman.errors import RecordingError
 from elman.figures.panels import HeatMap
-from elman.inspection.trace import Trace, meanings, trace
+from elman.inspection.trace import Trace, site_descriptions, trace
 from elman.layers import LAYERS
 
 CAUSAL = sorted(name for name in LAYERS if LAYERS[name].causal and name not in ("positions",))
 
 
 @pytest.mark.parametrize("layer", CAUSAL)
-def test_every_layer_has_a_trace_and_a_picture(layer: str) -> None:
-    """Seen to fail with sites of three axes taken for attention."""
+def test_every_layer_has_a_trace_and_a_figure(layer: str) -> None:
+    """Seen to fail with three-dimensional sites taken for attention."""
     found = trace(language([layer]))
     assert set(found) >= {"embedding", "output.logits"}
     assert all(len(found[site]) == len(found.tokens) == 7 for site in found)
@@ -29,7 +29,7 @@ def test_every_layer_has_a_trace_and_a_picture(layer: str) -> None:
     assert found.figure("*").panels
 
 
-def test_a_picture_has_time_along_its_columns_and_the_values_that_passed() -> None:
+def test_a_heat_map_has_time_along_its_columns_and_the_recorded_values() -> None:
     found = trace(language("lstm"))
     (panel,) = found.figure("layers.0.lstm.gate.forget").panels
     assert isinstance(panel, HeatMap)
@@ -38,7 +38,7 @@ def test_a_picture_has_time_along_its_columns_and_the_values_that_passed() -> No
     assert (panel.quantity, len(panel.rows)) == ("gate", 8)
 
 
-def test_without_names_gates_and_states_are_shown_and_other_things_where_there_are_none() -> None:
+def test_the_default_sites_are_gates_and_states_or_else_attention() -> None:
     assert {panel.quantity for panel in trace(language("lstm")).figure().panels} == {"gate", "state"}
     shown = trace(language([{"attention": {"num_heads": 2}}])).figure().panels
     assert [panel.quantity for panel in shown] == ["attention"]
@@ -47,24 +47,24 @@ def test_without_names_gates_and_states_are_shown_and_other_things_where_there_a
         trace(language("lstm")).figure("layers.0.lstm.gate.forgot")
 
 
-def test_weights_of_causal_attention_are_squares_of_who_looks_at_whom() -> None:
-    """Seen to fail with the band that is recorded instead of places."""
+def test_weights_of_causal_attention_are_a_lower_triangular_matrix() -> None:
+    """Seen to fail with the recorded band instead of positions."""
     (panel,) = trace(language("attention")).figure("*.weights").panels
     (weights,) = panel.maps.values()
     np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-5)
     assert not np.triu(weights, 1).any()
 
 
-def test_a_trace_can_be_kept_as_numbers_or_as_a_picture(tmp_path: Path) -> None:
+def test_a_trace_can_be_saved_as_arrays_or_as_a_figure(tmp_path: Path) -> None:
     found = trace(classifier(), ["*.hidden"])
     with safe_open(found.save(tmp_path / "t.safetensors"), "pt") as kept:
         assert torch.equal(kept.get_tensor("layers.0.lstm.hidden"), found["layers.0.lstm.hidden"])
         assert "cat" in kept.metadata()["tokens"]
     assert found.save(tmp_path / "t.csv").read_text().startswith("# layers.0.lstm.hidden")
-    assert "<figure>" in found._repr_html_()
+    assert "<figure" in found._repr_html_()
 
 
-def test_each_site_stands_beside_the_tokens_of_its_own_side() -> None:
+def test_each_site_has_the_tokens_of_its_own_side() -> None:
     sides = {"decoder": ["x", "y"], "encoder": ["a", "b", "c"]}
     found = Trace(sides, {})
     assert found.tokens == ["x", "y"]
@@ -73,10 +73,10 @@ def test_each_site_stands_beside_the_tokens_of_its_own_side() -> None:
     assert found.tokens_of("decoder.cross-attention.weights") == ["x", "y"]
 
 
-def test_what_is_read_backwards_stands_beside_the_tokens_in_that_order() -> None:
-    """The first that a layer read is named by the last token. Seen to fail with the order of the text."""
-    look = classifier([{"bidirectional": {"layer": "gru"}}], ids=(1, 2, 5, 7, 8))
-    found = trace(look)
+def test_backward_layers_have_the_tokens_in_reverse_order() -> None:
+    """Seen to fail with the order of the text."""
+    inspected = classifier([{"bidirectional": {"layer": "gru"}}], ids=(1, 2, 5, 7, 8))
+    found = trace(inspected)
     (panel,) = found.figure("*.backward.gru.hidden").panels
     assert list(panel.columns) == ["good", "not", "was", "cat", "the"]
     alone = trace(classifier([{"bidirectional": {"layer": "gru"}}], ids=(8,)))
@@ -84,28 +84,28 @@ def test_what_is_read_backwards_stands_beside_the_tokens_in_that_order() -> None
     torch.testing.assert_close(found[site][0], alone[site][0])
 
 
-def test_every_site_of_a_model_says_what_it_means() -> None:
-    look = language(["lstm", "attention"], residual=True)
-    told = meanings(look.model, list(trace(look)))
-    assert all(told.values()), told
-    assert told["layers.0.lstm.gate.forget"] == "share of the memory kept (f)"
+def test_every_site_of_a_model_has_a_description() -> None:
+    inspected = language(["lstm", "attention"], residual=True)
+    found = site_descriptions(inspected.model, list(trace(inspected)))
+    assert all(found.values()), found
+    assert found["layers.0.lstm.gate.forget"] == "forget gate: share of the memory that is kept (f)"
 
 
-def test_a_trace_of_200_tokens_and_a_million_parameters_is_quick() -> None:
-    """Must: 0.3 s. Seen to fail with positions selected where all are wanted, and patterns matched at each step."""
-    look = language("lstm", ids=tuple(range(10)) * 20, hidden_size=350)
-    assert sum(parameter.numel() for parameter in look.model.parameters()) > 980_000
-    trace(look)
+def test_a_trace_of_200_tokens_and_a_million_parameters_takes_less_than_0_3_s() -> None:
+    """Seen to fail with positions selected one by one, and with patterns matched at each step."""
+    inspected = language("lstm", ids=tuple(range(10)) * 20, hidden_size=350)
+    assert sum(parameter.numel() for parameter in inspected.model.parameters()) > 980_000
+    trace(inspected)
     times = []
     for _ in range(7):
         began = time.process_time()
-        trace(look)
+        trace(inspected)
         times.append(time.process_time() - began)
     assert min(times) < 0.3, times
 
 
-def test_a_site_of_neither_side_stands_beside_what_is_written() -> None:
-    """A model that writes all words at once says first how many: that belongs to no side. Seen to fail by crashing."""
+def test_a_site_of_neither_side_has_the_target_tokens() -> None:
+    """As the length prediction of a non-autoregressive model. Seen to fail by crashing."""
     sides = {"decoder": ["<eos>", "b"], "encoder": ["a"]}
     found = Trace(sides, {"length.logits": torch.zeros(3), "encoder.layers.0.x.gate.a": torch.zeros(1, 2)})
     assert found.tokens_of("length.logits") == ["<eos>", "b"]

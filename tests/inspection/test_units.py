@@ -1,24 +1,24 @@
-"""Units: planted ones are found on held-out text, noise is not, and horizons are those of known processes."""
+"""Probing of units: planted ones are found on held-out text, noise is not; autocorrelation times of AR(1)."""
 
 import numpy as np
 import pytest
 import torch
-from reading_cases import language
+from inspected_texts import language
 
 from elman.corpus.synthetic import LANGUAGES
 from elman.errors import ConfigError, UnknownName
-from elman.inspection.annotators import ANNOTATORS, bracket_depth, inside_quotes, place_in_line, subject_number
-from elman.inspection.units import Activity, activity, correlations, horizons, rank_units, unit_figure
+from elman.inspection.annotators import ANNOTATORS, bracket_depth, inside_quotes, position_in_line, subject_number
+from elman.inspection.units import Activity, activity, autocorrelation_times, correlations, rank_units, unit_figure
 
 dice = np.random.default_rng(0)
 
 
-def test_annotators_say_what_they_are_named_for() -> None:
+def test_annotators_annotate_what_their_names_say() -> None:
     assert inside_quotes(list('a "b c" d')).tolist() == [0, 0, 1, 1, 1, 1, 0, 0, 0]
     assert inside_quotes(["“so", "he", "said”", "x"]).tolist() == [1, 1, 0, 0]
     assert bracket_depth(list("a(b[c])d")).tolist() == [0, 1, 1, 2, 2, 1, 0, 0]
     assert bracket_depth(["(", "<eos>", "x"]).tolist() == [1, 0, 0]
-    assert place_in_line(list("ab\nc")).tolist() == [1, 2, 0, 1]
+    assert position_in_line(list("ab\nc")).tolist() == [1, 2, 0, 1]
 
 
 def test_subject_number_is_that_of_the_language_until_the_verb() -> None:
@@ -31,8 +31,8 @@ def test_subject_number_is_that_of_the_language_until_the_verb() -> None:
         *((word, 1) for word in ["cats", "near", "the", "old", "dog"]),
         *((word, 0) for word in ["dog", "that", "the", "men", "see"]),
     ]
-    kind = LANGUAGES["agreement"]
-    language = kind(kind.Config())
+    agreement = LANGUAGES["agreement"]
+    language = agreement(agreement.Config())
     for document, _ in zip(language.split("test"), range(50), strict=False):
         values = subject_number(["<eos>", *document.text.split()])
         nouns = [word for word in document.text.split() if word in language.number]
@@ -41,7 +41,7 @@ def test_subject_number_is_that_of_the_language_until_the_verb() -> None:
 
 
 def planted(noise: float = 0.3) -> Activity:
-    lengths = dice.integers(1, 12, (60, 3))  # no period: a text moved by one would be the text itself
+    lengths = dice.integers(1, 12, (60, 3))  # not periodic: a shift by one period would be no shift
     tokens = list("".join(f'{"a" * one}"{"b" * two}" {"c" * three}\n' for one, two, three in lengths))
     wanted = inside_quotes(tokens)
     states = dice.standard_normal((len(tokens), 30))
@@ -49,14 +49,14 @@ def planted(noise: float = 0.3) -> Activity:
     return Activity(tokens, {"hidden": states})
 
 
-def test_a_planted_unit_is_found_and_chance_is_told_beside_it() -> None:
+def test_a_planted_unit_is_found_above_the_baseline() -> None:
     best = rank_units(planted())[0]
     assert (best.annotator, best.site, best.unit, best.rising) == ("inside quotes", "hidden", 17, False)
     assert best.score > 0.6
     assert best.chance < 0.3
 
 
-def test_what_holds_in_the_half_that_chose_only_scores_nothing() -> None:
+def test_a_unit_that_follows_in_the_selection_half_only_scores_nothing() -> None:
     """Seen to fail with the score of that half."""
     found = planted()
     half = len(found.tokens) // 2
@@ -72,14 +72,14 @@ def test_noise_follows_nothing_on_held_out_text() -> None:
     assert all(one.score < 0.05 for one in rank_units(found))
 
 
-def test_annotators_without_anything_to_say_are_left_out_and_unknown_ones_refused() -> None:
+def test_annotators_without_annotations_are_left_out_and_unknown_ones_refused() -> None:
     assert {one.annotator for one in rank_units(planted())} <= {"inside quotes", "place in line", "place in word"}
     assert [one.annotator for one in rank_units(planted(), ["inside quotes"])] == ["inside quotes"]
     with pytest.raises(UnknownName, match="inside quotes"):
         rank_units(planted(), ["inside quote"])
 
 
-def test_correlations_are_numpys_and_zero_for_units_that_do_not_move() -> None:
+def test_correlations_equal_numpy_and_are_zero_for_constant_units() -> None:
     states, wanted = dice.standard_normal((50, 3)), dice.standard_normal(50)
     states[:, 2] = 1
     found = correlations(states, wanted)
@@ -87,28 +87,28 @@ def test_correlations_are_numpys_and_zero_for_units_that_do_not_move() -> None:
     assert found[2] == 0
 
 
-def test_horizons_are_those_of_known_processes() -> None:
-    """x' = a x + noise is like itself by a^lag: below 1/e after -1/ln a. Seen to fail without the mean taken off."""
+def test_autocorrelation_times_are_those_of_known_processes() -> None:
+    """AR(1), x' = a x + noise, has autocorrelation a^lag: below 1/e after -1/ln a. Seen to fail without centring."""
     shares = np.array([0.0, 0.5, 0.9, 0.95])
     states = np.zeros((40_000, 4))
     noise = dice.standard_normal(states.shape)
     for time in range(1, len(states)):
         states[time] = shares * states[time - 1] + noise[time]
-    found = horizons(states + 100)
+    found = autocorrelation_times(states + 100)
     assert found.tolist()[:2] == [1, 2]
     assert found[2] == pytest.approx(-1 / np.log(0.9), abs=2)
     assert found[3] == pytest.approx(-1 / np.log(0.95), abs=4)
 
 
-def test_a_picture_of_a_model_names_its_units_and_refuses_what_is_too_short() -> None:
-    look = language("lstm", ids=tuple(torch.randint(1, 10, (200,)).tolist()))
-    figure = unit_figure(look)
+def test_the_figure_names_units_and_refuses_short_texts() -> None:
+    inspected = language("lstm", ids=tuple(torch.randint(1, 10, (200,)).tolist()))
+    figure = unit_figure(inspected)
     assert "layers.0.lstm.memory" in " ".join(figure.notes)
     assert "candidate" not in " ".join(figure.notes)
-    by_unit = next(panel for panel in figure.panels if panel.title == "How long each unit remembers")
+    by_unit = next(panel for panel in figure.panels if panel.title == "Autocorrelation time by unit")
     units, steps = by_unit.lines["layers.0.lstm.memory"]
     assert units.tolist() == list(range(8))
-    assert steps.tolist() == horizons(activity(look).sites["layers.0.lstm.memory"]).tolist()
+    assert steps.tolist() == autocorrelation_times(activity(inspected).sites["layers.0.lstm.memory"]).tolist()
     with pytest.raises(ConfigError, match="too few"):
         unit_figure(language("lstm"))
     with pytest.raises(ConfigError, match="no layer taps a state"):

@@ -1,4 +1,4 @@
-"""What the laws are tried on: every registered layer, in every form that can run, on small random sequences."""
+"""Cases to check the laws on: every registered layer in every form that can run, and small random sequences."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,10 +10,14 @@ from torch import Tensor
 
 from elman.cells import Cell
 from elman.layers import LAYERS, SequenceLayer
-from elman.ops.state import map_state, tensors
+from elman.layers.laws import Results, Trial, real_positions, results, walk
+from elman.ops.state import tensors
 from elman.recurrence import FORMS, using
 
-# Where the defaults leave something untried.
+__all__ = ["SETTINGS", "Case", "Results", "Situation", "assert_same", "cases", "ready_forms"]
+__all__ += ["real_positions", "results", "situations", "walk"]
+
+# Settings that the defaults leave untested.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "rnn": [{}, {"nonlinearity": "relu", "orthogonal": True}],
     "gru": [{}, {"reset": "before"}, {"bias": False}],
@@ -63,10 +67,10 @@ class Case(NamedTuple):
     form: str
 
     def layer(self, input_size: int = 3, hidden_size: int = 4, seed: int = 0) -> SequenceLayer:
-        """In float64 and without dropout, as all laws have it."""
+        """In float64 and without dropout, as all laws require."""
         kind = LAYERS[self.name]
         sizes = {"hidden_size": hidden_size} if "hidden_size" in kind.Config.model_fields else {}
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds accelerators too and takes 2 ms
         return kind(kind.Config.make({**sizes, **self.settings}), input_size).double().eval()
 
     def running(self) -> AbstractContextManager[None]:
@@ -78,7 +82,7 @@ class Case(NamedTuple):
 
 
 def cases(causal: bool = True) -> list[Case]:
-    """Of causal layers, or of those that see both sides, for which laws of their own hold."""
+    """Of causal or of bidirectional layers."""
     found = []
     for name in LAYERS:
         for settings in SETTINGS.get(name, [{}]):
@@ -87,19 +91,19 @@ def cases(causal: bool = True) -> list[Case]:
                 continue
             cells = [module for module in layer.modules() if isinstance(module, Cell)]
             forms = ready_forms(cells[0]) if cells else ["auto"]
-            forms = [form for form in forms if form != "newton"]  # never taken by itself; equal to the reference
+            forms = [form for form in forms if form != "newton"]  # runs on request only; equal to the reference
             found += [Case(name, settings, form) for form in forms]
     return found
 
 
 def ready_forms(cell: Cell) -> list[str]:
-    """Those that need not be made for each cell, which takes long: these have laws of their own."""
+    """Forms that need no compilation. Compiled forms have tests of their own."""
     x = torch.zeros(1, 1, 3)
     return [name for name, form in FORMS.items() if form.device is None and not form.obstacle(cell, x, None)]
 
 
 class Situation(NamedTuple):
-    """A small sequence: its sizes, its rows' real lengths, a place to cut it, and the seed of its numbers."""
+    """A small batch of sequences: sizes, real lengths of its rows, a position to cut at, and the seed of its values."""
 
     batch: int
     time: int
@@ -116,8 +120,12 @@ class Situation(NamedTuple):
         generator = torch.Generator().manual_seed(self.seed)
         return torch.randn(self.batch, self.time, self.input_size, generator=generator, dtype=torch.float64)
 
+    def trial(self, layer: SequenceLayer) -> Trial:
+        x = self.x()
+        return Trial(layer, x, 50 * torch.sin(100 * x), self.state(layer), self.lengths, self.cut)
+
     def state(self, layer: SequenceLayer) -> Any:
-        """A state that has seen something: a dropped or forgotten one would show."""
+        """A state that has seen inputs: a dropped or forgotten one would show."""
         generator = torch.Generator().manual_seed(self.seed + 1)
         before = torch.randn(self.batch, 3, self.input_size, generator=generator, dtype=torch.float64)
         with torch.no_grad(), using("reference"):
@@ -142,53 +150,8 @@ def situations(draw: Callable[..., Any], shortest: int = 1) -> Situation:
     )
 
 
-def walk(layer: SequenceLayer, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-    """The whole sequence by single steps."""
-    outputs = []
-    for one in x.unbind(1):
-        output, state = layer.step(one, state)
-        outputs.append(output)
-    return torch.stack(outputs, 1), state
-
-
-class Results(NamedTuple):
-    outputs: Tensor
-    state: Any
-    gradients: dict[str, Tensor]
-
-
-def results(
-    layer: SequenceLayer,
-    run: Callable[[SequenceLayer, Tensor, Any], tuple[Tensor, Any]],
-    x: Tensor,
-    state: Any,
-    real: Tensor | None = None,
-) -> Results:
-    """Outputs, final state, and the gradients of input, initial state and parameters of a sum that weighs each."""
-    layer.zero_grad()
-    x = x.detach().clone().requires_grad_()
-    state = map_state(lambda part: part.detach().clone().requires_grad_(part.is_floating_point()), state)
-    outputs, final = run(layer, x, state)
-    if real is not None:
-        outputs = outputs * real.unsqueeze(-1)
-    parts = [outputs, *(part for _, part in tensors(final) if part.is_floating_point())]
-    generator = torch.Generator().manual_seed(7)
-    weights = [torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part.dtype) for part in parts]
-    weighed = [(part * weight).sum() for part, weight in zip(parts, weights, strict=True)]
-    sum(weighed, start=0 * x.sum()).backward()  # where all rows are empty, nothing else may have a gradient
-    named = {"x": x, **dict(tensors(state)), **dict(layer.named_parameters())}
-    gradients = {name: part.grad for name, part in named.items() if part.requires_grad}
-    # a parameter that some form does not reach has no gradient there; the others then must find zero
-    gradients = {name: named[name].new_zeros(named[name].shape) if g is None else g for name, g in gradients.items()}
-    return Results(outputs.detach(), map_state(Tensor.detach, final), {n: g.clone() for n, g in gradients.items()})
-
-
-def real_positions(lengths: Tensor, time: int) -> Tensor:
-    return torch.arange(time) < lengths.unsqueeze(1)
-
-
 def assert_same(found: Any, expected: Any, tolerance: float = 1e-10) -> None:
-    """Whole results, states or tensors, with the name of what differs."""
+    """Results, states or tensors are equal; the error names the one that differs."""
     if isinstance(found, Results):
         assert_same(found.outputs, expected.outputs, tolerance)
         assert_same(found.state, expected.state, tolerance)

@@ -1,4 +1,4 @@
-"""Captured steps write what torch writes and never need the host, for every registered layer.
+"""Captured steps generate the same tokens as eager steps without host synchronisation, for every registered layer.
 
 Seen to fail: with a state that was not put back, a ring of too few places, random numbers read at the last step's
 place, experts that counted their tokens, and rotary positions that looked whether all rows are alike.
@@ -60,22 +60,22 @@ def assert_same_texts(model: LanguageModel, device: str = "cpu", tolerance: floa
 
 
 @pytest.mark.parametrize("settings", CASES)
-def test_agreement_captured_steps_write_what_torch_writes(settings: dict[str, Any]) -> None:
+def test_agreement_captured_steps_generate_the_tokens_of_eager_steps(settings: dict[str, Any]) -> None:
     assert_same_texts(model_of(settings), stop_at_end=False)
 
 
 @pytest.mark.parametrize("settings", CASES)
-def test_no_layer_needs_the_host_in_a_step(settings: dict[str, Any]) -> None:
-    assert waits(model_of(settings)) == ""
+def test_no_layer_synchronises_with_the_host_in_a_step(settings: dict[str, Any]) -> None:
+    assert host_sync_in(model_of(settings)) == ""
 
 
 @pytest.mark.parametrize("rules", RULES, ids=str)
-def test_no_choice_of_tokens_needs_the_host(rules: dict[str, Any]) -> None:
-    assert waits(model_of({}), **rules) == ""
+def test_no_sampling_rule_synchronises_with_the_host(rules: dict[str, Any]) -> None:
+    assert host_sync_in(model_of({}), **rules) == ""
 
 
-def waits(model: LanguageModel, **rules: Any) -> str:
-    """Of all that is captured: choosing, stepping, and putting everything in its place."""
+def host_sync_in(model: LanguageModel, **rules: Any) -> str:
+    """Checks everything that is captured: sampling, stepping, and copying the results."""
     config, recent = GenerationConfig.make(rules), torch.zeros(2, 4, dtype=torch.long)
     with inference_mode(model):
         logits, state = model.step(torch.tensor([1, 2]), fixed(model.initial_state(2), 3))
@@ -85,8 +85,8 @@ def waits(model: LanguageModel, **rules: Any) -> str:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("settings", CASES)
-def test_agreement_a_cuda_graph_writes_what_torch_writes(settings: dict[str, Any]) -> None:
-    """Twice, since the second text takes the graph of the first."""
+def test_agreement_a_cuda_graph_generates_the_tokens_of_eager_steps(settings: dict[str, Any]) -> None:
+    """Twice, since the second generation reuses the graph of the first."""
     model = model_of(settings)
     for seed in (2, 3):
         assert_same_texts(model, "cuda", tolerance=1e-3, stop_at_end=False, seed=seed)

@@ -1,4 +1,4 @@
-"""A captured update is a plain one and never needs the host, for every registered layer that trains from left to right.
+"""A captured update equals an eager one and never synchronises with the host, for every registered causal layer.
 
 Without a GPU: the update is watched, and called where a graph would be replayed.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 from elman.batches import Batch
 from elman.layers import LAYERS
 from elman.models import LanguageModel, StackConfig
-from elman.ops.host_sync import _NothingFromTheHost
+from elman.ops.host_sync import _RejectHostCopies
 from elman.training import TrainingConfig, World, cuda_graph
 from elman.training.update import Updater
 
@@ -28,8 +28,8 @@ CASES = [
 ] + [pytest.param({"pattern": ["lstm", "swiglu"], **TOP}, id="a stack with positions")]
 
 
-class Watched(_NothingFromTheHost):
-    """Refuses all that would make the host wait for a GPU: its values, shapes made of them, choices by a mask."""
+class Watched(_RejectHostCopies):
+    """Rejects host synchronisation: reading values of a tensor, shapes that depend on values, boolean indexing."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.__name__.partition(".")[0]
@@ -70,8 +70,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("settings", CASES)
-def test_no_layer_needs_the_host_in_an_update(stand_in: None, settings: dict[str, Any]) -> None:
-    """And all weights are as without a graph, up to what a layer may do differently where it may not wait."""
+def test_no_layer_synchronises_with_the_host_in_an_update(stand_in: None, settings: dict[str, Any]) -> None:
+    """The weights equal those trained without a graph, as far as a layer computes the same without synchronisation."""
     updater, ours = trained(settings, captured=True)
     assert updater.captured is not None
     assert not updater.captured.failed
@@ -94,12 +94,12 @@ def test_a_cuda_graph_trains_every_layer_as_torch_does(settings: dict[str, Any])
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_no_rule_needs_the_host_in_an_update(stand_in: None, precision: str, optimizer: str) -> None:
+def test_no_optimizer_synchronises_with_the_host_in_an_update(stand_in: None, precision: str, optimizer: str) -> None:
     trained({"dropout": 0.5, "weight_dropout": 0.5}, captured=True, precision=precision, optimizer=optimizer)
     assert Replayed.made == 1
 
 
-def test_the_watch_sees_who_waits() -> None:
+def test_the_check_detects_host_synchronisation() -> None:
     numbers = torch.tensor([1.0, 2.0])
     for waits in (lambda: float(numbers[0]), lambda: numbers[numbers > 1], lambda: torch.tensor([1.0]) + numbers):
         with Watched(), pytest.raises(RuntimeError, match="host"):

@@ -24,7 +24,7 @@ LAYERS: dict[str, SequenceLayer] = {}
 
 @pytest.fixture(autouse=True, scope="module")
 def _unwritten_memory() -> Iterator[None]:
-    """Torch fills it with nan then, so nobody reads it in silence."""
+    """Torch fills new memory with NaN then, so that reading it before writing shows."""
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
@@ -42,7 +42,7 @@ def found_by(form: str, case: Case, layer: SequenceLayer, here: Situation, ragge
     real = None if lengths is None else real_positions(lengths, here.time)
 
     def run(layer: SequenceLayer, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        torch.manual_seed(3)  # the same weights are dropped
+        torch.default_generator.manual_seed(3)  # the same weights are dropped
         return layer(x, state, lengths)
 
     with using(form):
@@ -57,7 +57,7 @@ def check(case: Case, layer: SequenceLayer, here: Situation, ragged: bool, toler
 @pytest.mark.parametrize("ragged", [True, False])
 @given(situation=situations())
 def test_compiled_steps_equal_the_reference(case: Case, ragged: bool, situation: Situation) -> None:
-    """Planted: a carried state that ignores ended rows; a matrix seen from the wrong side in backward."""
+    """Planted: a carried state that ignores ended rows; a matrix not transposed in backward."""
     check(case, layer_of(case), situation, ragged, 1e-10)
 
 
@@ -65,8 +65,8 @@ def test_compiled_steps_equal_the_reference(case: Case, ragged: bool, situation:
 @pytest.mark.parametrize("case", CASES, ids=str)
 @given(situation=situations())
 def test_compiled_steps_equal_the_reference_in_float32(case: Case, situation: Situation) -> None:
-    """As near to float64 as the reference is: a norm of numbers that hardly differ takes the digits of both. Planted: a
-    slope of tanh that is wrong by a thousandth."""
+    """Within the rounding error of the reference: a norm of nearly equal values loses digits in both. Planted: a
+    derivative of tanh that is wrong by a thousandth."""
     exact = layer_of(case)
     layer = LAYERS.setdefault(f"{case} in float32", deepcopy(exact).float())
     for ragged in (True, False):

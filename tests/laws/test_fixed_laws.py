@@ -1,4 +1,4 @@
-"""A state in memory that stays where it is steps like the plain one, for every registered layer.
+"""A state in fixed memory steps like a plain one, for every registered layer.
 
 Seen to fail: with a ring that forgot to turn, one that was a place too short, distances that counted from the last
 place, a mask that showed empty places, room for the new positions only, and a
@@ -25,7 +25,7 @@ CASES = [
 @given(situation=situations(), rows=st.booleans())
 @torch.no_grad()
 def test_a_state_in_fixed_memory_steps_like_the_plain_one(case: Case, situation: Situation, rows: bool) -> None:
-    """Rows may have seen more or less; the plain state stays as it was."""
+    """Rows have different positions; the plain state does not change."""
     layer, x = situation.layer(case), situation.x()
     first = state = layer(x, None, situation.lengths)[1] if rows else situation.state(layer)
     kept, held = map_state(torch.clone, state), fixed(state, situation.time)
@@ -46,7 +46,7 @@ def test_a_state_in_fixed_memory_steps_like_the_plain_one(case: Case, situation:
 
 @given(situation=situations())
 @torch.no_grad()
-def test_a_ring_takes_no_more_room_than_can_be_seen_or_will_be_used(situation: Situation) -> None:
+def test_a_ring_buffer_is_no_longer_than_the_window_or_the_steps_to_come(situation: Situation) -> None:
     layer = Attention(Attention.Config(num_heads=1, context=12), 4).double()
     x = torch.randn(situation.batch, 5, 4, dtype=torch.float64)
     state = layer(x)[1]

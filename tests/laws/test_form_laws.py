@@ -26,7 +26,7 @@ def both(case: Case, layer: SequenceLayer, x: Tensor, state: Any, lengths: Tenso
     real = None if lengths is None else real_positions(lengths, x.shape[1])
 
     def run(layer: SequenceLayer, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        torch.manual_seed(3)  # the same weights are dropped
+        torch.default_generator.manual_seed(3)  # the same weights are dropped
         return layer(x, state, lengths)
 
     found = []
@@ -50,7 +50,7 @@ def test_a_fast_form_equals_the_reference(case: Case, ragged: bool, situation: S
 @pytest.mark.parametrize("case", FAST, ids=str)
 @given(situation=situations())
 def test_a_fast_form_equals_the_reference_in_float32(case: Case, situation: Situation) -> None:
-    """The kernels that really run: oneDNN's LSTM knows no float64. Planted: memory and hidden state exchanged."""
+    """The kernels used in practice: oneDNN's LSTM has no float64. Planted: memory and hidden state exchanged."""
     layer = situation.layer(case).float()
     x, state = situation.x().float(), map_state(Tensor.float, situation.state(situation.layer(case)))
     for lengths in (None, situation.lengths):

@@ -50,11 +50,11 @@ def assert_steps_agree(model: Any, steps: int = 20, tolerance: float = 1e-5) -> 
 
 
 @pytest.mark.parametrize(("name", "settings"), CASES)
-def test_agreement_machine_code_steps_like_torch(name, settings):
+def test_agreement_compiled_steps_equal_those_of_torch(name, settings):
     assert_steps_agree(model_of(name, settings))
 
 
-def test_agreement_norms_shortcuts_positions_and_untied_words():
+def test_agreement_with_norms_residuals_positions_and_untied_embeddings():
     settings = {"num_heads": 3, "positions": "rotary", "context": 8}
     more: dict[str, Any] = {"residual": True, "norm": "pre", "positions": "learned", "max_positions": 6}
     more |= {"embedding_norm": True, "embedding_scale": 0, "tied_embeddings": False}
@@ -62,12 +62,12 @@ def test_agreement_norms_shortcuts_positions_and_untied_words():
     assert_steps_agree(model)
 
 
-def test_agreement_windows_may_slide_to_the_end_of_their_memory_and_back():
+def test_agreement_when_a_sliding_window_wraps_around():
     assert_steps_agree(model_of("attention", {"num_heads": 3, "positions": "rotary", "context": 4}), steps=200)
 
 
 class Invented(Cell):
-    """A cell that nobody has named: two speeds of forgetting, and a norm between."""
+    """An unregistered cell: two rates of forgetting and a norm."""
 
     def __init__(self, config: Cell.Config, input_size: int):
         super().__init__(config, input_size)
@@ -82,7 +82,7 @@ class Invented(Cell):
         return state / state.norm(dim=-1, keepdim=True).clamp(min=0.1), state
 
 
-def test_agreement_holds_for_a_cell_of_ones_own():
+def test_agreement_for_a_user_cell():
     model = model_of("rnn", {})
     layer = Recurrent.__new__(Recurrent)
     torch.nn.Module.__init__(layer)

@@ -1,4 +1,4 @@
-"""The laws of recording, for every registered layer: no effect, no leak, no silence, the right times."""
+"""The laws of recording, for every registered layer: no effect, no leak, no unmatched pattern, the right time steps."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def test_recording_has_no_effect(case: Case, situation: Situation) -> None:
 @every_layer
 @given(situation=situations())
 def test_recording_has_no_effect_on_gradients(case: Case, situation: Situation) -> None:
-    """Bit by bit. Planted: the recorder gave back a value cut from its graph."""
+    """Bit by bit. Planted: the recorder returned a detached value."""
     layer = situation.layer(case)
     x = situation.x().requires_grad_()
     wanted = [x, *layer.parameters()]
@@ -51,7 +51,7 @@ def test_recording_has_no_effect_on_gradients(case: Case, situation: Situation) 
 @every_layer
 @given(situation=situations())
 def test_recording_step_by_step_equals_recording_a_whole_sequence(case: Case, situation: Situation) -> None:
-    """Planted: the reference loop did not say that it steps; a step of the layer did not."""
+    """Planted: the reference loop, or a step of the layer, did not enter `stepping()`."""
     layer = situation.layer(case)
     x, state = situation.x(), situation.state(layer)
     with taps.record("*") as whole:
@@ -104,7 +104,7 @@ def test_no_leak_after_the_block_or_an_exception() -> None:
     assert recording["gate.forget"].shape == (2, 9, 4)
 
 
-def test_nested_recordings_hear_the_same_and_end_on_their_own() -> None:
+def test_nested_recordings_record_the_same_and_end_independently() -> None:
     """Planted: leaving the inner block removed all listeners."""
     layer, x = _lstm()
     with taps.record("hidden") as outer:
@@ -124,8 +124,8 @@ def test_a_recording_inside_an_edit_sees_the_edited_value_and_one_outside_the_or
     assert not (before["gate.forget"] == 0.25).any()
 
 
-def test_no_silence_names_the_nearest_site() -> None:
-    """Planted: finish() was left out; so was the check of times that never came."""
+def test_a_pattern_without_a_match_is_an_error_that_names_the_nearest_site() -> None:
+    """Planted: finish() was left out; so was the check of time steps that never came."""
     layer, x = _lstm()
     with pytest.raises(RecordingError, match=r"gate\.forgot.*did you mean 'gate\.forget'"), taps.record("gate.forgot"):
         layer(x)
@@ -137,7 +137,7 @@ def test_no_silence_names_the_nearest_site() -> None:
     with pytest.raises(RecordingError, match="no tap fired"), taps.record("*"):
         pass
     for listener in (taps.record("memory@9"), taps.edit({"memory@9": 0.0})):
-        with pytest.raises(RecordingError, match="passed 9 time steps"), listener:
+        with pytest.raises(RecordingError, match="has 9 time steps"), listener:
             layer(x)
     with pytest.raises(RecordingError, match="from the start"), taps.edit({"memory@-1": 0.0}):
         pass
@@ -158,7 +158,7 @@ def test_no_silence_names_the_nearest_site() -> None:
     ],
 )
 @pytest.mark.parametrize("run", [lambda layer, x, state: layer(x, state), walk], ids=["whole", "steps"])
-def test_a_time_selects_what_it_says(time: str, expected: list[int], run) -> None:
+def test_a_time_selects_its_steps(time: str, expected: list[int], run) -> None:
     """Planted: @-1 as an empty slice."""
     layer, x = _lstm()
     with taps.record("memory") as everything:
@@ -182,7 +182,7 @@ def test_patterns_that_overlap_record_a_site_once() -> None:
 @pytest.mark.parametrize("run", [lambda layer, x, state: layer(x, state), walk], ids=["whole", "steps"])
 @pytest.mark.parametrize("time", [0, 3, 8])
 def test_an_edit_at_one_time_changes_nothing_before_it_and_something_after(time: int, run) -> None:
-    """Planted: the edit ignored its time; the edited value was not given back to the cell."""
+    """Planted: the edit ignored its time; the cell did not receive the edited value."""
     layer, x = _lstm()
     state = layer.initial_state(2)._replace(memory=torch.ones(2, 4, dtype=torch.float64))
     plain, _ = run(layer, x, state)
@@ -193,8 +193,8 @@ def test_an_edit_at_one_time_changes_nothing_before_it_and_something_after(time:
 
 
 @pytest.mark.parametrize("run", [lambda layer, x, state: layer(x, state), walk], ids=["whole", "steps"])
-def test_what_one_run_recorded_can_be_patched_into_another(run) -> None:
-    """Found in the first version: a patch with a time axis changed the shape of a step without a word."""
+def test_values_recorded_in_one_run_can_be_patched_into_another(run) -> None:
+    """Found in the first version: a patch with a time axis silently changed the shape of a step."""
     layer, x = _lstm()
     layer = layer.float()
     x, other, state = x.float(), -x.float(), layer.initial_state(2)
@@ -243,7 +243,7 @@ def test_a_large_recording_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(warned) == 1
 
 
-def test_times_that_nobody_asked_for_take_no_memory() -> None:
+def test_only_requested_time_steps_take_memory() -> None:
     layer, x = _lstm()
     with taps.record("memory@2") as recording:
         layer(x)
@@ -257,8 +257,8 @@ def test_scopes_name_the_layers_of_a_stack() -> None:
     assert recording.sites() == ["layers.0.0.lstm.gate.forget", "layers.0.1.lstm.gate.forget"]
 
 
-def test_a_users_cell_is_a_layer_that_can_be_recorded() -> None:
-    """A cell registered later is found by name, runs in the reference form, and says why."""
+def test_a_user_cell_is_a_layer_that_can_be_recorded() -> None:
+    """A cell registered later is found by name, runs in the reference form, and explains why."""
 
     class Leak(Cell):
         """A leaky sum."""

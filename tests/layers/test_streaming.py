@@ -1,13 +1,10 @@
 """Stepping for ever takes no more memory than stepping for a while."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from processes import ROOT, run_forked
 
-ROOT = Path(__file__).parent.parent.parent
 STEPS = 20_000  # `python -m benchmarks.streaming` does a million
 
 
@@ -16,7 +13,7 @@ STEPS = 20_000  # `python -m benchmarks.streaming` does a million
 def test_memory_stays_where_it_was(name: str) -> None:
     """In a process of its own, from step 10,000 to 20,000. Seen to fail with layers that kept their states or keys, and
     with gradients left on."""
-    command = [sys.executable, "-m", "benchmarks.streaming", "--here", name, "--steps", str(STEPS)]
-    found = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    command = ["-m", "benchmarks.streaming", "--here", name, "--steps", str(STEPS)]
+    found = json.loads(run_forked(*command, cwd=ROOT, check=True).stdout)
     assert found["megabytes"].keys() == {"1000", "10000", str(STEPS)}
     assert found["growth"] < 1

@@ -1,11 +1,9 @@
 """Handwritten kernels compile for a Hopper GPU, also without one: the interpreter accepts what the compiler rejects."""
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
+from processes import run_python
 
 PROGRAM = """
 import itertools
@@ -66,7 +64,6 @@ for back in (False, True):
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("triton") is None, reason="kernels are written in Triton")
 def test_every_kernel_compiles() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=False)
+    done = run_python("-c", PROGRAM)
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(done.stdout.splitlines()) == 14

@@ -189,14 +189,14 @@ def test_inputs_are_not_modified() -> None:
 
 @pytest.mark.slow
 def test_it_trains_much_faster_than_the_loop() -> None:
-    """At T = 4096, batch 4, width 64, on one core: measured 13 times; less is asked, since others may use the core."""
+    """At T = 4096, batch 4, width 64: 13 times less processor time was measured, 4 times is required."""
     tensors = [tensor.requires_grad_() for tensor in (torch.rand(4, 4096, 64), torch.randn(4, 4096, 64))]
     weights = torch.randn(4, 4096, 64)
 
     def seconds(run) -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         run(*tensors, torch.zeros(4, 64))[0].backward(weights)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     fast = min(seconds(linear_scan_chunked) for _ in range(5))
     assert min(seconds(linear_scan_reference) for _ in range(3)) > 4 * fast

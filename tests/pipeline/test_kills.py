@@ -1,10 +1,7 @@
 """Killed with SIGKILL at random moments, a run resumes to the same bits: checked for each kind of run."""
 
-import subprocess
-import sys
-
 import pytest
-from whole_runs import ENVIRONMENT, ROOT
+from processes import ROOT, run_forked
 
 KILLS = 24  # in all; `python -m benchmarks.kills` does as many as one likes
 
@@ -13,7 +10,6 @@ KILLS = 24  # in all; `python -m benchmarks.kills` does as many as one likes
 def test_a_killed_run_resumes_to_the_same_bits():
     """In a process of its own, which forks. Seen to fail with the dice, the carried state, the judge's memory or the
     place in the log not restored, and with the average restored in another order."""
-    command = [sys.executable, "-m", "benchmarks.kills", "--kills", str(KILLS)]
-    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=900, check=False)
+    done = run_forked("-m", "benchmarks.kills", "--kills", str(KILLS), cwd=ROOT)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert f"{KILLS} kills, 0 failures" in done.stdout

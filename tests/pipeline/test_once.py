@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from whole_runs import ENVIRONMENT
+from processes import environment
 
 import elman
 from elman.corpus import file_cache
@@ -28,7 +28,7 @@ SMALL = ("--model", "gru", "--model.hidden_size", "12", "--training.max_steps", 
 
 def probe(*words):
     command = [sys.executable, "-c", PROBE, *words]
-    found = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    found = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
     return json.loads(found.stdout.splitlines()[-1])
 
 

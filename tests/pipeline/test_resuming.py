@@ -6,14 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from dataclasses import replace
 
 import pytest
 import torch
 import yaml
-from whole_runs import ENVIRONMENT, at_step, left, notes, run
+from processes import HANG, environment, wait_for
+from whole_runs import at_step, left, notes, run
 
 import elman
 from elman.errors import ConfigError, DataError, RunError, TrainingError
@@ -84,16 +84,13 @@ def test_the_command_line_ends_with_130_and_says_how_to_go_on(folder, recipe):
     recipe["training"]["max_epochs"] = 10_000
     (folder / "recipe.json").write_text(json.dumps(recipe))
     command = [sys.executable, "-m", "elman", "train", "recipe.json", "--run", "run"]
-    with subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as job:
-        for _ in range(3000):
-            metrics = folder / "run" / "metrics.jsonl"
-            if metrics.exists() and metrics.stat().st_size:
-                break
-            time.sleep(0.01)
+    with subprocess.Popen(command, cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True) as job:
+        metrics = folder / "run" / "metrics.jsonl"
+        wait_for(lambda: metrics.exists() and metrics.stat().st_size, job)
         job.send_signal(signal.SIGINT)
-        _, told = job.communicate(timeout=60)
+        _, told = job.communicate(timeout=HANG)
     assert job.returncode == 130
-    assert "go on with: elman train --run run --resume" in told
+    assert "continue with: elman train --run run --resume" in told
     assert "Traceback" not in told
 
 

@@ -1,19 +1,17 @@
 """What the tests of whole runs share; the comparison of two runs is the kill benchmark's."""
 
-import os
 import signal
 import sys
-from pathlib import Path
+
+from processes import ROOT
 
 import elman
 
-ROOT = Path(elman.__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # benchmarks are beside the package
 
-from benchmarks.kills import left  # noqa: E402
+from benchmarks.kills import left
 
-__all__ = ["ENVIRONMENT", "ROOT", "at_step", "left", "notes", "run"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+__all__ = ["at_step", "left", "notes", "run"]
 
 
 def run(recipe, folder="run", resume=True, until=None, signals=None, **settings):

@@ -32,7 +32,7 @@ def test_the_obstacle_names_the_operation_that_cannot_be_compiled(monkeypatch: p
     pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     problem = compiled_triton.obstacle(CumulativeSum(), torch.zeros(2, 3, 3), None)
-    assert problem == "counting cannot be compiled: its step uses cumsum, which no kernel of ours knows"
+    assert problem == "counting cannot be compiled: its step uses cumsum, which the compiler does not support"
 
 
 def test_on_a_cpu_the_generated_form_is_not_mentioned() -> None:

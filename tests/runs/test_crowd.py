@@ -8,6 +8,7 @@ import time
 import pytest
 import torch
 from crashing import deadline, in_child, kill, leftovers, start_child
+from processes import HANG
 
 from elman.errors import RunError
 from elman.runs import files, lock
@@ -28,7 +29,7 @@ def is_uniform(found: Checkpoint) -> bool:
 
 @pytest.fixture(autouse=True)
 def no_hanging():
-    with deadline(120):
+    with deadline(HANG):
         yield
 
 

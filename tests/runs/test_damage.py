@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from crashing import deadline, make, same
+from processes import HANG
 
 from elman.errors import CheckpointError
 from elman.runs.checkpoint import CheckpointFolder
@@ -30,7 +31,7 @@ def shelf(tmp_path):
 
 @pytest.fixture(autouse=True)
 def no_hanging():
-    with deadline(120):
+    with deadline(HANG):
         yield
 
 

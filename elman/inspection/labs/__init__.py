@@ -1,7 +1,7 @@
-"""The lecture path as runnable experiments, by name: `elman lab list`."""
+"""Labs: the experiments of the lecture path by name, as `elman lab list` shows them."""
 
 from elman.inspection.labs import (
-    attractors,
+    agreement_attraction,
     back_off,
     decoding,
     gates_on_not,
@@ -12,9 +12,9 @@ from elman.inspection.labs import (
     padding,
     parallel_in_time,
     positions,
-    remembering,
+    recall_distance,
     selection,
-    words_in_order,
+    word_order,
 )
 from elman.inspection.labs.lab import Lab, Report, find
 
@@ -23,9 +23,9 @@ _FILES = (
     hidden_state,
     gradient_distance,
     gates_on_not,
-    remembering,
-    attractors,
-    words_in_order,
+    recall_distance,
+    agreement_attraction,
+    word_order,
     one_vector,
     noisy_reversal,
     padding,

@@ -1,4 +1,4 @@
-"""Lab: n-grams, sparsity and back-off."""
+"""Lab: n-gram models, sparsity and back-off."""
 
 import math
 import tempfile
@@ -14,8 +14,8 @@ from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import Lines
 from elman.inspection.inspected_text import inspect_language_model
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
-from elman.inspection.predictions import order_panels, predictions, surprise_panels
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
+from elman.inspection.predictions import ngram_order_panels, predictions, surprisal_panels
 from elman.models import MODELS, NGram
 from elman.tokenizers import Tokenizer, train_tokenizer
 
@@ -24,40 +24,39 @@ SIZES = (500, 2000, 8000)
 TEXT = "the cat near the dogs that the farmers see was happy today"
 
 
-def experiment(seed: int, listen: Listen) -> Result:
-    kind = LANGUAGES["agreement"]
+def experiment(seed: int, progress: Progress) -> Result:
+    agreement = LANGUAGES["agreement"]
     settings = {"train_documents": max(SIZES), "test_documents": 500, "seed": seed}
-    language = kind(kind.Config.make(settings))
+    language = agreement(agreement.Config.make(settings))
     train, test = list(language.split("train")), list(language.split("test"))
     tokenizer = train_tokenizer("word", [document.text for document in train])
     curves: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for size in SIZES:
         models = [fitted(train[:size], tokenizer, order) for order in ORDERS]
         found = [perplexity(model, tokenizer, test) for model in models]
-        listen(f"{size} sentences", 1, 1, math.log(min(found)))
+        progress(f"{size} sentences", 1, 1, math.log(min(found)))
         curves[f"{size:,} sentences"] = (np.array(ORDERS), np.array(found))
     best = np.full(len(ORDERS), math.exp(language.entropy))
-    curves["best possible"] = (np.array(ORDERS), best)
+    curves["perplexity of the language"] = (np.array(ORDERS), best)
     largest = models[4]
-    reading = inspect_language_model(largest, tokenizer.encode(TEXT).tolist(), tokenizer.token, tokenizer.eos_id)
-    text = [*surprise_panels(reading, predictions(reading))[:1], *order_panels(reading)]
+    inspected = inspect_language_model(largest, tokenizer.encode(TEXT).tolist(), tokenizer.token, tokenizer.eos_id)
+    text = [*surprisal_panels(predictions(inspected))[:1], *ngram_order_panels(inspected)]
     many, few = curves[f"{SIZES[-1]:,} sentences"][1], curves[f"{SIZES[0]:,} sentences"][1]
     measured = {
-        "perplexity of pairs (order 2), most text": float(many[1]),
+        "perplexity of order 2, most text": float(many[1]),
         "perplexity of order 5, most text": float(many[4]),
         "perplexity of order 5, least text": float(few[4]),
-        "best possible": float(best[0]),
+        "perplexity of the language": float(best[0]),
     }
     figures = [
-        Figure("Perplexity by length of the n-grams", [Lines(curves, "longest n-gram", "perplexity of new text")]),
-        Figure("Which n-grams a model of order 5 uses", text),
+        Figure("Perplexity by n-gram order", [Lines(curves, "n-gram order", "test perplexity")]),
+        Figure("Orders that a model of order 5 uses", text),
     ]
     return Result(figures, measured)
 
 
 def fitted(documents: list[Document], tokenizer: Tokenizer, order: int) -> NGram:
-    kind = MODELS["ngram"]
-    model = NGram(kind.Config.make({"order": order}), tokenizer.vocab_size)
+    model = NGram(MODELS["ngram"].Config.make({"order": order}), tokenizer.vocab_size)
     with tempfile.TemporaryDirectory() as folder:
         store = TokenStore.build(documents, tokenizer, Path(folder), "train", "lab")
         for _ in model.fit(store):
@@ -66,28 +65,28 @@ def fitted(documents: list[Document], tokenizer: Tokenizer, order: int) -> NGram
 
 
 def perplexity(model: NGram, tokenizer: Tokenizer, documents: list[Document]) -> float:
-    """All documents as one stream: n-grams never reach over the end of one."""
+    """All documents as one stream: n-grams do not cross the end of a document."""
     ids = [tokenizer.eos_id]
     for document in documents:
         ids += [*tokenizer.encode(document.text).tolist(), tokenizer.eos_id]
-    given = torch.tensor([ids])
+    tokens = torch.tensor([ids])
     with inference_mode(model):
-        return math.exp(float(model.losses(given[:, :-1], given[:, 1:])[0].mean()))
+        return math.exp(float(model.losses(tokens[:, :-1], tokens[:, 1:])[0].mean()))
 
 
 LAB = Lab(
     "n-grams",
-    "Language models that count",
+    "n-gram language models",
     "Why are longer n-grams not simply better, and what does back-off do?",
-    "From single words to pairs is a great step; from there on almost nothing is gained, and with little text "
-    "something is lost: most longer n-grams of a new sentence were never seen, and back-off asks for shorter ones. "
-    "More text helps, but all stay far from the best possible: what agrees with a subject far away is out of their "
-    "reach.",
+    "Perplexity falls a lot from unigrams to bigrams, and hardly beyond. With little text, higher orders are "
+    "worse: most long n-grams of a new sentence are unseen, and the model backs off to shorter ones. More text "
+    "helps, but all orders stay far above the entropy of the language: a distant subject lies outside their "
+    "context.",
     {
-        "perplexity of pairs (order 2), most text": Expected(14.5, 16.2),
+        "perplexity of order 2, most text": Expected(14.5, 16.2),
         "perplexity of order 5, most text": Expected(14.3, 16.2),
         "perplexity of order 5, least text": Expected(18.5, 21.5),
-        "best possible": Expected(10.1, 10.3),
+        "perplexity of the language": Expected(10.1, 10.3),
     },
     experiment,
 )

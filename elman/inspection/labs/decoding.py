@@ -1,4 +1,4 @@
-"""Lab: one model, many ways to write with it."""
+"""Lab: decoding strategies of one language model."""
 
 import tempfile
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from elman.errors import DataError
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars, Lines
 from elman.generation import BeamConfig, GenerationConfig, beam_search, generate
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.models import LanguageModel, StackConfig
 from elman.tokenizers import Tokenizer, train_tokenizer
 from elman.training import Trainer, TrainingConfig
@@ -26,7 +26,7 @@ TRAINING = TrainingConfig(
     max_epochs=1, batch_size=32, learning_rate=1e-2, optimizer="adam", schedule="cosine", warmup_steps=20
 )
 TEXTS, LONGEST = 300, 60
-RUN = 4  # words in a row, by which repetition is told
+NGRAM = 4  # words of the n-grams by which diversity and repetition are measured
 SWEEPS: dict[str, list[dict[str, Any]]] = {
     "temperature 0.3 to 2": [{"temperature": value} for value in (0.3, 0.5, 0.7, 1.0, 1.5, 2.0)],
     "top-k 2 to 40": [{"top_k": value} for value in (2, 3, 5, 10, 20, 40)],
@@ -43,7 +43,7 @@ SHOWN: dict[str, dict[str, Any]] = {
 BEAMS, PENALTIES = (2, 4, 8, 16, 32), (0.0, 1.0, 2.0)
 
 
-class Writer(NamedTuple):
+class Generator(NamedTuple):
     model: LanguageModel
     tokenizer: Tokenizer
     language: Language
@@ -53,13 +53,13 @@ class Writer(NamedTuple):
         return [text.text for text in generate(self.model, self.tokenizer, [""] * TEXTS, config)]
 
     def search(self, **settings: Any) -> list[str]:
-        """What a beam holds in the end, the best first."""
+        """Hypotheses of beam search, the best first."""
         eos, config = self.tokenizer.eos_id, BeamConfig(max_tokens=LONGEST, **settings)
         (found,) = beam_search(self.model, self.model.initial_state(1), eos, config).lists(eos)
         return [self.tokenizer.decode(one.tokens) for one in found]
 
     def allowed(self, text: str) -> bool:
-        """Whether it is a sentence of the language."""
+        """Whether the language generates this sentence."""
         try:
             self.language.log_probs(text.split())
         except DataError:
@@ -67,64 +67,66 @@ class Writer(NamedTuple):
         return True
 
 
-class Looks(NamedTuple):
-    """What many texts are like."""
+class TextStatistics(NamedTuple):
+    """Of a sample of texts."""
 
-    right: float  # share that the language allows
-    different: float  # share of runs of words that are not copies of another
-    repeated: float  # share of runs that stood before in the same text
+    right: float  # share of grammatical sentences
+    different: float  # distinct n-grams as a share of all (distinct-4)
+    repeated: float  # share of n-grams that occurred before in the same text
 
 
-def experiment(seed: int, listen: Listen) -> Result:
-    writer = trained(seed, listen)
-    shown = {name: writer.sample(seed, **settings) for name, settings in SHOWN.items()}
-    shown[f"beam of {BEAMS[-1]}"] = writer.search(beam_size=BEAMS[-1])
-    looks = {name: judge(writer, texts) for name, texts in shown.items()}
+def experiment(seed: int, progress: Progress) -> Result:
+    generator = trained(seed, progress)
+    shown = {name: generator.sample(seed, **settings) for name, settings in SHOWN.items()}
+    shown[f"beam of {BEAMS[-1]}"] = generator.search(beam_size=BEAMS[-1])
+    statistics = {name: statistics_of(generator, texts) for name, texts in shown.items()}
     series = {
-        "sentences right": np.array([one.right for one in looks.values()]),
-        f"different runs of {RUN} words": np.array([one.different for one in looks.values()]),
-        "runs that stood before in the same text": np.array([one.repeated for one in looks.values()]),
+        "grammatical": np.array([one.right for one in statistics.values()]),
+        f"distinct {NGRAM}-grams": np.array([one.different for one in statistics.values()]),
+        "repeated within a text": np.array([one.repeated for one in statistics.values()]),
     }
     notes = [f"{name}: {shorten(texts[0], 80, placeholder=' …')}" for name, texts in shown.items()]
     curves = {}
     for name, sweep in SWEEPS.items():
-        points = [judge(writer, writer.sample(seed, **settings)) for settings in sweep]
+        points = [statistics_of(generator, generator.sample(seed, **settings)) for settings in sweep]
         curves[name] = (np.array([one.different for one in points]), np.array([one.right for one in points]))
-    trade = Lines(curves, f"different runs of {RUN} words", "sentences right", limits=(0, 1.03))
+    trade = Lines(curves, f"distinct {NGRAM}-grams (share)", "grammatical (share)", limits=(0, 1.03))
     words = {
         f"length penalty {penalty:g}": [
-            len(writer.search(beam_size=size, length_penalty=penalty)[0].split()) for size in BEAMS
+            len(generator.search(beam_size=size, length_penalty=penalty)[0].split()) for size in BEAMS
         ]
         for penalty in PENALTIES
     }
-    usual = float(np.mean([len(document.text.split()) for document in writer.language.split("test")]))
+    usual = float(np.mean([len(document.text.split()) for document in generator.language.split("test")]))
     lines = {name: (np.array(BEAMS), np.array(lengths)) for name, lengths in words.items()}
     lines["mean of the language"] = (np.array(BEAMS), np.full(len(BEAMS), usual))
     high = 1.05 * max(max(lengths) for _, lengths in lines.values())
     widest = {penalty: lengths[-1] for penalty, lengths in zip(PENALTIES, words.values(), strict=True)}
     measured = {
-        "right, temperature 0.5": looks["temp. 0.5"].right,
-        "right, temperature 1": looks["temp. 1"].right,
-        "right, temperature 2": looks["temp. 2"].right,
-        "right, top-p 0.9": looks["top-p 0.9"].right,
-        "different, greedy": looks["greedy"].different,
-        "different, temperature 1": looks["temp. 1"].different,
+        "right, temperature 0.5": statistics["temp. 0.5"].right,
+        "right, temperature 1": statistics["temp. 1"].right,
+        "right, temperature 2": statistics["temp. 2"].right,
+        "right, top-p 0.9": statistics["top-p 0.9"].right,
+        "different, greedy": statistics["greedy"].different,
+        "different, temperature 1": statistics["temp. 1"].different,
         "words of a sentence, mean": usual,
         f"words of the best of {BEAMS[-1]} beams": float(widest[0.0]),
         f"the same, length penalty {PENALTIES[-1]:g}": float(widest[PENALTIES[-1]]),
     }
     figures = [
-        Figure("Ways to choose", [Bars([*looks], series, "share", (0, 1))], notes),
-        Figure("Quality against variety", [trade]),
-        Figure("Words in the best sentence that a beam finds", [Lines(lines, "beams", "words", "x", limits=(0, high))]),
+        Figure("Decoding strategies", [Bars([*statistics], series, "share", (0, 1))], notes),
+        Figure("Quality against diversity", [trade]),
+        Figure(
+            "Length of the best hypothesis of beam search", [Lines(lines, "beam size", "words", "x", limits=(0, high))]
+        ),
     ]
     return Result(figures, measured)
 
 
-def trained(seed: int, listen: Listen) -> Writer:
-    """A small LSTM that has read sentences of the agreement language."""
-    kind: Any = LANGUAGES["agreement"]
-    language = kind(kind.Config.make({**LANGUAGE, "seed": seed}))
+def trained(seed: int, progress: Progress) -> Generator:
+    """A small LSTM trained on the agreement language."""
+    agreement: Any = LANGUAGES["agreement"]
+    language = agreement(agreement.Config.make({**LANGUAGE, "seed": seed}))
     documents = list(language.split("train"))
     tokenizer = train_tokenizer("word", [document.text for document in documents])
     config = StackConfig.make({"pattern": ["lstm"], "hidden_size": 64})
@@ -135,33 +137,35 @@ def trained(seed: int, listen: Listen) -> Writer:
         trainer = Trainer(model, Documents(store, TRAINING.batch_size, TRAINING.sequence_length, seed), TRAINING)
         for report in trainer:
             if report.kind == "step":
-                listen("language model", report.step, trainer.total_steps, report.values["loss"])
-    return Writer(model.eval(), tokenizer, language)
+                progress("language model", report.step, trainer.total_steps, report.values["loss"])
+    return Generator(model.eval(), tokenizer, language)
 
 
-def judge(writer: Writer, texts: Sequence[str]) -> Looks:
-    found = [runs(text) for text in texts]
-    every = [run for some in found for run in some]
+def statistics_of(generator: Generator, texts: Sequence[str]) -> TextStatistics:
+    found = [ngrams(text) for text in texts]
+    every = [one for some in found for one in some]
     copies = sum(len(some) - len(set(some)) for some in found)
     count = max(1, len(every))
-    return Looks(float(np.mean([writer.allowed(text) for text in texts])), len(set(every)) / count, copies / count)
+    return TextStatistics(
+        float(np.mean([generator.allowed(text) for text in texts])), len(set(every)) / count, copies / count
+    )
 
 
-def runs(text: str) -> list[tuple[str, ...]]:
+def ngrams(text: str) -> list[tuple[str, ...]]:
     words = text.split()
-    return [tuple(words[place : place + RUN]) for place in range(len(words) - RUN + 1)]
+    return [tuple(words[place : place + NGRAM]) for place in range(len(words) - NGRAM + 1)]
 
 
 LAB = Lab(
     "decoding",
     "Decoding",
-    "A model gives probabilities. How shall one write with it: take the likeliest word, draw among all, draw among the "
-    "best, or search?",
-    "Each way loses something. The likeliest word every time gives one sentence, again and again, and often a loop. "
-    "Drawing from all words gives as many sentences as one likes; heated, most are wrong. Drawing from the best only "
-    "(top-k, top-p) leaves out the tail, where the model is worst, and keeps almost all variety. A wide beam finds the "
-    "most probable sentence, which is the shortest: each further word costs probability. Dividing by the length "
-    "repairs that, if the power is high enough.",
+    "A language model gives probabilities. How should text be decoded: greedily, by sampling, by truncated "
+    "sampling, or by beam search?",
+    "Every strategy has a cost. Greedy decoding gives one sentence again and again, often with a loop. Sampling "
+    "from the full distribution is diverse; at a high temperature most sentences are ungrammatical. Truncated "
+    "sampling (top-k, top-p) removes the unreliable tail and keeps almost all diversity. A wide beam finds the "
+    "most probable sentence, which is the shortest, since every further word costs probability; a length penalty "
+    "of sufficient strength repairs that.",
     {
         "right, temperature 0.5": Expected(0.75, 0.97),
         "right, temperature 1": Expected(0.72, 0.95),
@@ -174,6 +178,6 @@ LAB = Lab(
         "the same, length penalty 2": Expected(7, 16),
     },
     experiment,
-    "What is best depends on what for: a translation has few right answers, a story many. Nor is cold always safer: "
-    "at low temperatures this model begins to run in circles.",
+    "The best strategy depends on the task: a translation has few correct outputs, a story many. A low temperature "
+    "is not always safer: this model begins to loop.",
 )

@@ -1,4 +1,4 @@
-"""Lab: what the gates of an LSTM do on “not”."""
+"""Lab: LSTM gate activations on negation."""
 
 from collections import defaultdict
 
@@ -6,50 +6,49 @@ import numpy as np
 
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.inspection.labs.reviews import ADVERBS, BAD, GOOD, reviews, train_reviewer
 from elman.inspection.trace import trace
 
-KINDS = {"not": "not"} | dict.fromkeys(ADVERBS, "adverb") | dict.fromkeys((*GOOD, *BAD), "adjective")
+WORD_CLASSES = {"not": "not"} | dict.fromkeys(ADVERBS, "adverb") | dict.fromkeys((*GOOD, *BAD), "adjective")
 SENTENCES = 400
 GATES = ("forget", "input", "output")
 
 
-def experiment(seed: int, listen: Listen) -> Result:
-    reviewer = train_reviewer(seed, listen)
+def experiment(seed: int, progress: Progress) -> Result:
+    reviewer = train_reviewer(seed, progress)
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
     for review in reviews(SENTENCES, seed + 1000):
         found = trace(reviewer.reading(review.text), ["*.gate.*"])
         for gate in GATES:
             means = found[f"layers.0.lstm.gate.{gate}"].mean(1).tolist()
             for word, mean in zip(review.text.split(), means, strict=True):
-                values[gate, KINDS.get(word, "plain")].append(mean)
-    kinds = ("plain", "not", "adverb", "adjective")
-    bars = {gate: np.array([np.mean(values[gate, kind]) for kind in kinds]) for gate in GATES}
-    shown = Bars(kinds, bars, "mean gate", (0, 1), title=f"Mean over units and {SENTENCES} new sentences")
+                values[gate, WORD_CLASSES.get(word, "plain")].append(mean)
+    classes = ("plain", "not", "adverb", "adjective")
+    bars = {gate: np.array([np.mean(values[gate, name]) for name in classes]) for gate in GATES}
+    shown = Bars(classes, bars, "mean activation", (0, 1), title=f"Mean over units and {SENTENCES} new sentences")
     one = trace(reviewer.reading("the movie was not very great"), ["*.gate.forget"]).figure("*.gate.forget")
-    forget = dict(zip(kinds, bars["forget"].tolist(), strict=True))
+    forget = dict(zip(classes, bars["forget"].tolist(), strict=True))
     measured = {
         "forget gate on 'not'": forget["not"],
-        "on adverbs, above 'not' by": forget["adverb"] - forget["not"],
-        "on plain words, above 'not' by": forget["plain"] - forget["not"],
+        "adverbs minus 'not'": forget["adverb"] - forget["not"],
+        "plain words minus 'not'": forget["plain"] - forget["not"],
     }
-    return Result([Figure("Gates by kind of word", [shown]), Figure("One sentence", one.panels)], measured)
+    return Result([Figure("Gate activation by word class", [shown]), Figure("One sentence", one.panels)], measured)
 
 
 LAB = Lab(
     "gates-on-not",
     "LSTM gates",
-    "Which gate of an LSTM acts on “not” in “the movie was not very great”?",
-    "The forget gate: on “not” it closes further than on any other word before the adjective, so what was read before "
-    "is cut; on adverbs, which change nothing, it is open, and the memory is held.",
+    "Which gate of an LSTM responds to “not” in “the movie was not very great”?",
+    "The forget gate: on “not” it closes more than on any other word before the adjective, which erases part of "
+    "the memory; on adverbs, which do not change the label, it stays open and the memory is kept.",
     {
         "forget gate on 'not'": Expected(0.15, 0.5),
-        "on adverbs, above 'not' by": Expected(0.15, 0.55),
-        "on plain words, above 'not' by": Expected(0.1, 0.5),
+        "adverbs minus 'not'": Expected(0.15, 0.55),
+        "plain words minus 'not'": Expected(0.1, 0.5),
     },
     experiment,
-    "With the label trained at every word some seeds write “not” by the input gate instead of cutting by the forget "
-    "gate. Cut, write, hold: see which of the three your seed uses. On real text promise no picture: "
-    "measure the spread.",
+    "Trained with the label at every word, some seeds write “not” with the input gate instead of erasing with the "
+    "forget gate. On real text expect no such clear figure: measure the spread over sentences and seeds.",
 )

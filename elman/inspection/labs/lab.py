@@ -1,4 +1,4 @@
-"""What a lab is: a question, an experiment, ranges that its numbers fell into over five seeds, and the answer."""
+"""Labs: a question, an experiment, ranges of its measurements over five seeds, and the answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,20 +7,21 @@ from typing import Any, NamedTuple
 
 from elman.errors import UnknownName
 from elman.figures.figure import Figure
-from elman.figures.render_html import page, table
+from elman.figures.render_html import page, section, table
 
-Listen = Callable[[str, int, int, float], None]  # who trains, its step, how many there will be, the loss
+HEADS = ["measurement", "value", "range over seeds", "inside"]
+Progress = Callable[[str, int, int, float], None]  # name of the model, step, number of steps, loss
 
 
 class Expected(NamedTuple):
-    """A number of the experiment, and where it fell for the seeds 0 to 4, with some room."""
+    """The range of a measurement over seeds 0 to 4, with a margin."""
 
     low: float
     high: float
 
 
 class Result(NamedTuple):
-    """What one run of a lab gave."""
+    """Figures and measurements of one run."""
 
     figures: Sequence[Figure]
     measured: Mapping[str, float]
@@ -33,12 +34,12 @@ class Lab:
     question: str
     answer: str
     expected: Mapping[str, Expected]
-    experiment: Callable[[int, Listen], Result]
+    experiment: Callable[[int, Progress], Result]
     doubt: str = ""
-    """What would change one's mind, or what the usual story leaves out."""
+    """Limits of the answer."""
 
-    def run(self, seed: int = 0, listen: Listen = lambda name, step, steps, loss: None) -> "Report":
-        found = self.experiment(seed, listen)
+    def run(self, seed: int = 0, progress: Progress = lambda name, step, steps, loss: None) -> "Report":
+        found = self.experiment(seed, progress)
         assert found.measured.keys() == self.expected.keys(), f"{self.name} measures {[*found.measured]}"
         return Report(self, seed, found)
 
@@ -50,7 +51,7 @@ class Report:
     found: Result
 
     def outside(self) -> list[str]:
-        """The numbers that fell outside their ranges."""
+        """Measurements outside their ranges."""
         ranges, measured = self.lab.expected, self.found.measured
         return [name for name, value in measured.items() if not ranges[name].low <= value <= ranges[name].high]
 
@@ -67,17 +68,15 @@ class Report:
         return {**facts, "measured": dict(self.found.measured), "expected": expected, "outside": self.outside()}
 
     def html(self, command: str = "") -> str:
-        """The page: question, pictures, numbers, answer."""
+        """The page: question, figures, measurements, answer."""
         lab = self.lab
-        before = f"<p><strong>Question.</strong> {escape(lab.question)}</p>\n"
-        parts: list[Figure | str] = []
-        for figure in self.found.figures:
-            parts += [f"<h2>{escape(figure.title)}</h2>", figure]
-        parts.append("<h2>Numbers</h2>" + table(["what", "measured", "five seeds gave", "inside"], self.rows()))
-        parts.append(f"<h2>Answer</h2><p>{escape(lab.answer)}</p>")
-        parts += [f"<p><strong>But.</strong> {escape(lab.doubt)}</p>"] if lab.doubt else []
-        parts += [f"<pre>{escape(command)}</pre>"] if command else []
-        return page(f"{lab.topic}: {lab.name}", parts, before)
+        parts: list[Figure | str] = [f"<p><strong>Question.</strong> {escape(lab.question)}</p>", *self.found.figures]
+        caption = f"Seed {self.seed}, and the range over five seeds with a margin."
+        parts.append(section("Numbers", table(caption, HEADS, self.rows()), "numbers"))
+        limits = f"<p><strong>Limits.</strong> {escape(lab.doubt)}</p>" if lab.doubt else ""
+        parts.append(section("Answer", f"<p>{escape(lab.answer)}</p>{limits}", "answer"))
+        parts += [section("Reproduce", f"<pre>{escape(command)}</pre>", "reproduce")] if command else []
+        return page(f"{lab.topic}: {lab.name}", parts)
 
 
 def find(labs: Mapping[str, Lab], name: str) -> Lab:

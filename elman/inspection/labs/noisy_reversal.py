@@ -1,4 +1,4 @@
-"""Lab: noisy reversal, where the right place to look is known for every letter."""
+"""Lab: alignment accuracy of attention on noisy reversal, where the true alignment is known."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,10 +11,10 @@ from elman.corpus.reversal import NOISE, Reversal, noisy_reversals, random_words
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import Lines
-from elman.inspection.attention import mass
+from elman.inspection.attention import attention_mass
 from elman.inspection.attention_map import alignment, attention_hits, map_figure
 from elman.inspection.bottleneck import EOS, reversal_batch
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 from elman.training import Trainer, TrainingConfig
 
@@ -44,7 +44,7 @@ def words(count: int, seed: int) -> list[Reversal]:
     return list(noisy_reversals(random_words(count, LETTERS, 3, 8, seed), noise=0.4, seed=seed))
 
 
-def experiment(seed: int, listen: Listen) -> Result:
+def experiment(seed: int, progress: Progress) -> Result:
     test = words(400, 10**6 + seed)
     batch = reversal_batch(test, NUMBERS)
     source, target = batch.ragged("source"), batch.ragged("target")
@@ -52,32 +52,32 @@ def experiment(seed: int, listen: Listen) -> Result:
     measured: dict[str, float] = {}
     figures = []
     for name, settings in {"attention": {}, "one vector": {"attention": None}}.items():
-        model, losses = _train(name, settings, seed, listen)
+        model, losses = _train(name, settings, seed, progress)
         steps, nats = zip(*losses, strict=True)
         curves[name] = (np.array(steps), np.array(nats))
         with inference_mode(model):
             right = model(source, target).argmax(-1) == target.values
-        measured[f"words without a mistake, {name}"] = (right | ~target.mask()).all(1).double().mean().item()
+        measured[f"exact match, {name}"] = (right | ~target.mask()).all(1).double().mean().item()
         if name == "attention":
             weights = alignment(model, source, target)
-            measured["largest weight on the right letter"] = attention_hits(weights, [pair.places for pair in test])
+            measured["alignment accuracy"] = attention_hits(weights, [pair.places for pair in test])
             shares = [_on_noise(row, pair) for row, pair in zip(weights, test, strict=True)]
-            measured["attention on noise"] = float(np.mean(shares))
+            measured["attention mass on noise"] = float(np.mean(shares))
             shown = max(range(20), key=lambda row: len(test[row].source))
             names = [*test[shown].source, "<eos>"], [*test[shown].target, "<eos>"]
-            figures.append(map_figure(weights[shown], *names, "Where it looks (digits are noise)"))
-    figures.append(Figure("Learning", [Lines(curves, "step", "nats for each letter")]))
+            figures.append(map_figure(weights[shown], *names, "Alignment (digits are noise)"))
+    figures.append(Figure("Learning curves", [Lines(curves, "step", "loss (nats per letter)")]))
     return Result(figures, measured)
 
 
 def _on_noise(weights: torch.Tensor, pair: Reversal) -> float:
-    """Share of the weights (time, heads, places) on noise, at the letters of one word."""
+    """Attention mass (of weights (time, heads, positions)) on noise, for one word."""
     noisy = torch.tensor([sign in NOISE for sign in pair.source])
-    return float(mass(weights[: len(pair.target), :, : len(pair.source)].transpose(0, 1), noisy).mean())
+    return float(attention_mass(weights[: len(pair.target), :, : len(pair.source)].transpose(0, 1), noisy).mean())
 
 
 def _train(
-    name: str, decoder: dict[str, Any], seed: int, listen: Listen
+    name: str, decoder: dict[str, Any], seed: int, progress: Progress
 ) -> tuple[EncoderDecoder, list[tuple[int, float]]]:
     encoder = {"pattern": [{"bidirectional": {"layer": "gru"}}], "hidden_size": WIDTH}
     settings = {"encoder": encoder, "decoder": {"pattern": ["gru"], "hidden_size": WIDTH, **decoder}}
@@ -89,23 +89,25 @@ def _train(
         for report in Trainer(model, Words(seed), TRAINING):
             if report.kind == "step":
                 losses.append((report.step, report.values["loss"]))
-                listen(name, report.step, STEPS, report.values["loss"])
+                progress(name, report.step, STEPS, report.values["loss"])
     return model, losses
 
 
 LAB = Lab(
     "noisy-reversal",
     "Attention",
-    "Words are to be written backwards, without the digits among their letters. Does attention look where it must?",
-    "Yes: for almost every letter the largest weight is exactly on it. The map is an anti-diagonal that steps over the "
-    "digits, which get almost nothing. One vector learns the same task, but much more slowly.",
+    "The task is to reverse words and leave out the digits between their letters. Does attention find the right "
+    "letter?",
+    "Yes: for almost every letter the largest weight is on the correct source position. The map is an "
+    "anti-diagonal that skips the digits, which get almost no weight. A fixed context vector learns the task too, "
+    "but much more slowly.",
     {
-        "words without a mistake, attention": Expected(0.95, 1.0),
-        "largest weight on the right letter": Expected(0.9, 1.0),
-        "attention on noise": Expected(0.0, 0.05),
-        "words without a mistake, one vector": Expected(0.0, 0.9),
+        "exact match, attention": Expected(0.95, 1.0),
+        "alignment accuracy": Expected(0.9, 1.0),
+        "attention mass on noise": Expected(0.0, 0.05),
+        "exact match, one vector": Expected(0.0, 0.9),
     },
     experiment,
-    "That a weight is large does not prove that the answer rests on it: leave the letter out and see "
+    "A large weight does not prove that the prediction depends on that letter: verify by leave-one-out ablation "
     "(elman inspect predictions).",
 )

@@ -1,4 +1,4 @@
-"""Lab: what padding does."""
+"""Lab: padding and masks."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ from elman.batches import Ragged
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import Lines
-from elman.inspection.attention import mass
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.attention import attention_mass
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.inspection.labs.reviews import Reviewer, reviews, train_reviewer
 from elman.ops import taps
 
 SENTENCES = 400
 PADS = (0, 1, 2, 4, 8, 16)
 PAD = 0
-READERS: dict[str, dict[str, Any]] = {
+ARCHITECTURES: dict[str, dict[str, Any]] = {
     "lstm, last state": {},
     "two-way attention, mean": {
         "pattern": ["two-way-attention", "feedforward"],
@@ -33,109 +33,109 @@ READERS: dict[str, dict[str, Any]] = {
 }
 
 
-class Way(NamedTuple):
-    """Where padding stands, and whether the model is told the lengths."""
+class Scheme(NamedTuple):
+    """The side of the padding, and whether the model gets the true lengths."""
 
     left: bool
-    told: bool
+    masked: bool
 
 
-TOLD = "at the right, lengths told"
-WAYS = {
-    TOLD: Way(left=False, told=True),
-    "at the right, not told": Way(left=False, told=False),
-    "at the left, not told": Way(left=True, told=False),
+MASKED = "right, masked"
+SCHEMES = {
+    MASKED: Scheme(left=False, masked=True),
+    "right, unmasked": Scheme(left=False, masked=False),
+    "left, unmasked": Scheme(left=True, masked=False),
 }
 
 
-def experiment(seed: int, listen: Listen) -> Result:
+def experiment(seed: int, progress: Progress) -> Result:
     texts = reviews(SENTENCES, seed + 1000)
     panels, changes = [], []
     measured: dict[str, float] = {}
-    for name, settings in READERS.items():
-        reviewer = train_reviewer(seed, listen, **settings)
+    for name, settings in ARCHITECTURES.items():
+        reviewer = train_reviewer(seed, progress, **settings)
         rows = [reviewer.tokenizer.encode(text.text).tolist() for text in texts]
         truth = torch.tensor([reviewer.labels.numbers[text.labels[0]] for text in texts])
-        scores = {way: [verdicts(reviewer, rows, pads, WAYS[way]) for pads in PADS] for way in WAYS}
+        scores = {way: [logits(reviewer, rows, pads, SCHEMES[way]) for pads in PADS] for way in SCHEMES}
         right = {
-            way: np.array([float((one.argmax(1) == truth).double().mean()) for one in scores[way]]) for way in WAYS
+            way: np.array([float((one.argmax(1) == truth).double().mean()) for one in scores[way]]) for way in SCHEMES
         }
-        changes += [float((one - scores[TOLD][0]).abs().max()) for one in scores[TOLD]]
+        changes += [float((one - scores[MASKED][0]).abs().max()) for one in scores[MASKED]]
         measured |= {f"{name}: right, {PADS[-1]} pads {way}": float(shares[-1]) for way, shares in right.items()}
-        panels.append(_curves(right, "verdicts right", name))
-    measured["largest change of any score, lengths told"] = max(changes)
-    shares = {way: np.array([on_padding(reviewer, rows, pads, WAYS[way]) for pads in PADS]) for way in WAYS}
-    measured |= {f"attention on {PADS[-1]} pads {way}": float(shares[way][-1]) for way in WAYS}
-    looks = Figure("What attention spends on padding", [_curves(shares, "share of attention", "")])
-    return Result([Figure("Verdicts right by padding", panels), looks], measured)
+        panels.append(_curves(right, "accuracy", name))
+    measured["largest change of a score, masked"] = max(changes)
+    shares = {way: np.array([mass_on_padding(reviewer, rows, pads, SCHEMES[way]) for pads in PADS]) for way in SCHEMES}
+    measured |= {f"attention on {PADS[-1]} pads {way}": float(shares[way][-1]) for way in SCHEMES}
+    attention = Figure("Attention mass on padding", [_curves(shares, "share of attention", "")])
+    return Result([Figure("Accuracy by padding", panels), attention], measured)
 
 
 def _curves(by_way: dict[str, np.ndarray], quantity: str, title: str) -> Lines:
     lines = {way: (np.array(PADS), values) for way, values in by_way.items()}
-    return Lines(lines, "pads beside each text", quantity, limits=(-0.03, 1.03), title=title)
+    return Lines(lines, "padding tokens beside each text", quantity, limits=(-0.03, 1.03), title=title)
 
 
-def padded(rows: Sequence[Sequence[int]], pads: int, way: Way) -> Ragged:
-    """Texts of one length, with so much padding each."""
+def padded(rows: Sequence[Sequence[int]], pads: int, scheme: Scheme) -> Ragged:
+    """Texts of one length with this much padding each."""
     words = torch.tensor(rows)
     padding = words.new_full((len(words), pads), PAD)
-    values = torch.cat([padding, words] if way.left else [words, padding], dim=1)
-    return Ragged(values, torch.full((len(words),), words.shape[1] if way.told else values.shape[1]))
+    values = torch.cat([padding, words] if scheme.left else [words, padding], dim=1)
+    return Ragged(values, torch.full((len(words),), words.shape[1] if scheme.masked else values.shape[1]))
 
 
 def by_length(rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Numbers of the rows of each length."""
+    """Indices of the rows of each length."""
     groups = defaultdict(list)
     for number, row in enumerate(rows):
         groups[len(row)].append(number)
     return list(groups.values())
 
 
-def verdicts(reviewer: Reviewer, rows: Sequence[Sequence[int]], pads: int, way: Way) -> Tensor:
-    """Scores of all labels for each text."""
+def logits(reviewer: Reviewer, rows: Sequence[Sequence[int]], pads: int, scheme: Scheme) -> Tensor:
+    """Of all labels for each text."""
     scores = torch.zeros(len(rows), len(reviewer.labels))
     with inference_mode(reviewer.model):
         for numbers in by_length(rows):
-            scores[numbers] = reviewer.model.logits(padded([rows[number] for number in numbers], pads, way))
+            scores[numbers] = reviewer.model.logits(padded([rows[number] for number in numbers], pads, scheme))
     return scores
 
 
-def on_padding(reviewer: Reviewer, rows: Sequence[Sequence[int]], pads: int, way: Way) -> float:
-    """The mean share of attention that real words spend on padding, over all layers and heads."""
+def mass_on_padding(reviewer: Reviewer, rows: Sequence[Sequence[int]], pads: int, scheme: Scheme) -> float:
+    """Mean attention mass of real tokens on padding, over all layers and heads."""
     shares = []
     for numbers in by_length(rows):
-        text = padded([rows[number] for number in numbers], pads, way)
+        text = padded([rows[number] for number in numbers], pads, scheme)
         places = torch.arange(text.values.shape[1])
-        real = places >= pads if way.left else places < len(places) - pads
+        real = places >= pads if scheme.left else places < len(places) - pads
         with inference_mode(reviewer.model), taps.record("*-attention.weights") as seen:
             reviewer.model.logits(text)
         for site in seen:
-            shares += [float(mass(row.transpose(0, 1)[:, real], ~real).mean()) for row in seen[site]]
+            shares += [float(attention_mass(row.transpose(0, 1)[:, real], ~real).mean()) for row in seen[site]]
     return float(np.mean(shares))
 
 
 LAB = Lab(
     "padding",
     "Padding",
-    "Texts of one batch differ in length, so short ones are filled up. When does that change the answers?",
-    "Never, if it stands at the right and the model is told the lengths: not one score changes. If it is not told, "
-    "padding is read as words. An LSTM goes on after the verdict and forgets it; attention spends half of its weight "
-    "on pads, and its verdicts are little better than guesses. Padding at the left, not told, moves all positions, "
-    "which ruins this attention; an LSTM mostly forgets it with the first words and stays right, but not in every "
-    "seed: in one of five it guesses too.",
+    "Texts of a batch differ in length, so short ones are padded. When does padding change predictions?",
+    "Never, if it is on the right and masked by the lengths: not one score changes. Unmasked padding is read as "
+    "tokens. An LSTM updates its state after the last word and forgets the label; attention puts half of its "
+    "weight on padding, and its accuracy falls to little above chance. Unmasked padding on the left shifts all "
+    "positions, which breaks this attention model; an LSTM mostly forgets it with the first words and stays "
+    "accurate, except for one of five seeds.",
     {
-        "lstm, last state: right, 16 pads at the right, lengths told": Expected(0.99, 1.0),
-        "lstm, last state: right, 16 pads at the right, not told": Expected(0.1, 0.85),
-        "lstm, last state: right, 16 pads at the left, not told": Expected(0.4, 1.0),
-        "two-way attention, mean: right, 16 pads at the right, lengths told": Expected(0.85, 1.0),
-        "two-way attention, mean: right, 16 pads at the right, not told": Expected(0.4, 0.9),
-        "two-way attention, mean: right, 16 pads at the left, not told": Expected(0.4, 0.75),
-        "largest change of any score, lengths told": Expected(0.0, 1e-4),
-        "attention on 16 pads at the right, lengths told": Expected(0.0, 0.0),
-        "attention on 16 pads at the right, not told": Expected(0.35, 0.75),
-        "attention on 16 pads at the left, not told": Expected(0.35, 0.8),
+        "lstm, last state: right, 16 pads right, masked": Expected(0.99, 1.0),
+        "lstm, last state: right, 16 pads right, unmasked": Expected(0.1, 0.85),
+        "lstm, last state: right, 16 pads left, unmasked": Expected(0.4, 1.0),
+        "two-way attention, mean: right, 16 pads right, masked": Expected(0.85, 1.0),
+        "two-way attention, mean: right, 16 pads right, unmasked": Expected(0.4, 0.9),
+        "two-way attention, mean: right, 16 pads left, unmasked": Expected(0.4, 0.75),
+        "largest change of a score, masked": Expected(0.0, 1e-4),
+        "attention on 16 pads right, masked": Expected(0.0, 0.0),
+        "attention on 16 pads right, unmasked": Expected(0.35, 0.75),
+        "attention on 16 pads left, unmasked": Expected(0.35, 0.8),
     },
     experiment,
-    "Pads are a word that training never saw. Models that are trained with pads unmasked learn to live with them, more "
-    "slowly, and then depend on how many there are: the same text gets another score in another batch.",
+    "The padding token is unseen in training. Models that are trained with unmasked padding adapt to it, more "
+    "slowly, and then depend on the amount: the same text gets another score in another batch.",
 )

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.functional import jvp
 
 from elman.cells import CELLS, Cell
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars, Lines
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.layers import LAYERS
 from elman.ops.scan import linear_scan_chunked, linear_scan_reference
 from elman.recurrence import newton, recur, using
@@ -26,13 +27,13 @@ GAIN_STEPS = 512
 ROUNDS = 3  # timed runs, of which the median is shown
 
 
-def experiment(seed: int, listen: Listen) -> Result:
+def experiment(seed: int, progress: Progress) -> Result:
     torch.manual_seed(seed)
     x = torch.randn(1, LONGEST, INPUTS)
     cells = {name: CELLS[name](CELLS[name].Config(hidden_size=UNITS), INPUTS) for name in ("rnn", "lstm", "gru")}
     with torch.no_grad():
-        iterations = {name: by_length(name, cell, x, listen) for name, cell in cells.items()}
-        exponents, by_gain = gains(cells["rnn"], x[:, :GAIN_STEPS], listen)
+        iterations = {name: by_length(name, cell, x, progress) for name, cell in cells.items()}
+        exponents, by_gain = gains(cells["rnn"], x[:, :GAIN_STEPS], progress)
         measured = errors(cells["gru"], x)
         seconds = times(cells["gru"], x)
     needed = iterations["gru"][-1]
@@ -51,7 +52,7 @@ def experiment(seed: int, listen: Listen) -> Result:
         {name: (lengths, np.array(counts)) for name, counts in iterations.items()},
         "time steps",
         "iterations",
-        logarithmic="x",
+        log_axes="x",
         title="Newton iterations until every step is solved, by length",
     )
     order = np.argsort(exponents)
@@ -65,7 +66,7 @@ def experiment(seed: int, listen: Listen) -> Result:
         {name: (lengths, np.array(values)) for name, values in depths.items()},
         "time steps",
         "operations in sequence",
-        logarithmic="xy",
+        log_axes="xy",
         title="Sequential depth: what remains with unlimited processors",
     )
     work = Bars(
@@ -77,7 +78,7 @@ def experiment(seed: int, listen: Listen) -> Result:
         {name: (lengths, np.array(values)) for name, values in seconds.items()},
         "time steps",
         "seconds",
-        logarithmic="xy",
+        log_axes="xy",
         title="Measured on this machine (loops in Python; not judged)",
     )
     figures = [
@@ -87,17 +88,17 @@ def experiment(seed: int, listen: Listen) -> Result:
     return Result(figures, measured)
 
 
-def by_length(name: str, cell: Cell, x: Tensor, listen: Listen) -> list[int]:
+def by_length(name: str, cell: Cell, x: Tensor, progress: Progress) -> list[int]:
     """Iterations until the certificate holds, for each length."""
     found = []
     for number, length in enumerate(LENGTHS, 1):
         certificate = solved(cell, x[:, :length])
-        listen(name, number, len(LENGTHS), certificate.residual)
+        progress(name, number, len(LENGTHS), certificate.residual)
         found.append(certificate.iterations)
     return found
 
 
-def gains(cell: Any, x: Tensor, listen: Listen) -> tuple[list[float], list[int]]:
+def gains(cell: Any, x: Tensor, progress: Progress) -> tuple[list[float], list[int]]:
     """Lyapunov exponents and iterations of an RNN whose recurrent matrix is random, with each spectral radius."""
     matrix = torch.randn(UNITS, UNITS) / math.sqrt(UNITS)
     exponents, iterations = [], []
@@ -106,7 +107,7 @@ def gains(cell: Any, x: Tensor, listen: Listen) -> tuple[list[float], list[int]]
         certificate = solved(cell, x)
         exponents.append(lyapunov_exponent(cell, x))
         iterations.append(certificate.iterations)
-        listen("rnn, by gain", number, len(GAINS), certificate.residual)
+        progress("rnn, by gain", number, len(GAINS), certificate.residual)
     return exponents, iterations
 
 
@@ -118,8 +119,7 @@ def lyapunov_exponent(cell: Cell, x: Tensor) -> float:
     """The mean logarithm per step by which the Jacobians J_t stretch a tangent vector along the trajectory."""
     state, tangent, total = cell.initial_state(len(x)), torch.ones(len(x), UNITS) / math.sqrt(UNITS), 0.0
     for drive in cell.drive(x).unbind(1):
-        derivative: Any = torch.func.jvp(lambda h, drive=drive: cell.step(drive, h)[1], (state,), (tangent,))
-        state, tangent = derivative
+        state, tangent = jvp(lambda h, drive=drive: cell.step(drive, h)[1], state, tangent)
         total += float(tangent.norm().log())
         tangent = tangent / tangent.norm()
     return total / x.shape[1]

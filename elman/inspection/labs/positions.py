@@ -1,4 +1,4 @@
-"""Lab: is order known? The permutation test."""
+"""Lab: the permutation test of order sensitivity."""
 
 import math
 
@@ -6,14 +6,14 @@ import numpy as np
 
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.inspection.permutation import permutation_table
 
 SHOWN = ("attention", "two-way-attention", "attention, rotary", "attention, alibi", "gru", "lstm", "s4", "window")
 SMALLEST = -17.0
 
 
-def experiment(seed: int, listen: Listen) -> Result:
+def experiment(seed: int, progress: Progress) -> Result:
     found = {(one.name, one.layers): one for one in permutation_table()}
     names = [name for name in SHOWN if (name, 1) in found]
     powers = {
@@ -22,8 +22,8 @@ def experiment(seed: int, listen: Listen) -> Result:
         )
         for count in (1, 2)
     }
-    title = "Change of the last output when all tokens before it are shuffled: power of ten"
-    figure = Figure("Who sees order", [Bars(names, powers, "power of ten of the change", (SMALLEST, 1), title=title)])
+    title = "Relative change of the last output when all tokens before it are shuffled"
+    figure = Figure("Sensitivity to order", [Bars(names, powers, "log10 of the change", (SMALLEST, 1), title=title)])
     measured = {
         "attention, 1 layer": _power(found["attention", 1].shuffled),
         "attention, 2 layers": _power(found["attention", 2].shuffled),
@@ -40,10 +40,11 @@ def _power(change: float) -> float:
 LAB = Lab(
     "permutation",
     "Positions",
-    "Without positions, does attention know the order of what it reads?",
-    "One causal layer does not: shuffling all words but the last changes its last output by nothing but rounding. Two "
-    "causal layers do: by the mask, each output of the first depends on how many words came before. Attention to both "
-    "sides has no mask, and sees no order however deep. Recurrent layers always do.",
+    "Without positional encodings, does attention depend on the order of its inputs?",
+    "One causal layer does not: shuffling all tokens but the last changes its last output by rounding only. Two "
+    "causal layers do: under the mask, each output of the first depends on how many tokens precede it. "
+    "Bidirectional attention has no mask and is permutation invariant at any depth. Recurrent layers always depend "
+    "on order.",
     {
         "attention, 1 layer": Expected(-17, -14),
         "attention, 2 layers": Expected(-3, 0.5),

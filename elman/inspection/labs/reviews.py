@@ -1,4 +1,4 @@
-"""Short reviews and a small classifier of them, for labs that look at states and gates: "the movie was not great"."""
+"""Synthetic reviews with negation, and a small sentiment classifier, for labs on states and gates."""
 
 import tempfile
 from pathlib import Path
@@ -11,7 +11,7 @@ from elman.batches import Buckets, ExampleStore
 from elman.corpus.labelled_corpus import LabelledText
 from elman.corpus.labels import LabelSet, label_rows
 from elman.inspection.inspected_text import InspectedText, inspect_classifier
-from elman.inspection.labs.lab import Listen
+from elman.inspection.labs.lab import Progress
 from elman.models import Classifier, ClassifierConfig
 from elman.tokenizers import Tokenizer, train_tokenizer
 from elman.training import Trainer, TrainingConfig
@@ -37,24 +37,24 @@ class Reviewer(NamedTuple):
 
 
 def reviews(count: int, seed: int) -> list[LabelledText]:
-    """A subject, was, perhaps not, up to two adverbs and an adjective."""
-    dice = np.random.default_rng(seed)
+    """A subject, "was", optionally "not", up to two adverbs and an adjective."""
+    rng = np.random.default_rng(seed)
     found = []
     for number in range(count):
-        good, denied = bool(dice.integers(2)), bool(dice.integers(2))
-        words = ["the", str(dice.choice(THINGS)), "was", *(["not"] if denied else [])]
-        words += [str(word) for word in dice.choice(ADVERBS, int(dice.integers(3)))]
-        words.append(str(dice.choice(GOOD if good else BAD)))
-        label = "positive" if good != denied else "negative"
+        good, negated = bool(rng.integers(2)), bool(rng.integers(2))
+        words = ["the", str(rng.choice(THINGS)), "was", *(["not"] if negated else [])]
+        words += [str(word) for word in rng.choice(ADVERBS, int(rng.integers(3)))]
+        words.append(str(rng.choice(GOOD if good else BAD)))
+        label = "positive" if good != negated else "negative"
         found.append(LabelledText(" ".join(words), "reviews", number + 1, labels=(label,)))
     return found
 
 
-def train_reviewer(seed: int, listen: Listen, **settings: Any) -> Reviewer:
-    """An LSTM of 16 units; every_token=True trains the label at each word."""
+def train_reviewer(seed: int, progress: Progress, **settings: Any) -> Reviewer:
+    """An LSTM with 16 units; every_token=True trains the label at each word."""
     texts = reviews(SENTENCES, seed)
     labels, tokenizer = LabelSet.of(texts), train_tokenizer("word", [text.text for text in texts])
-    pattern = [{"lstm": {"forget_bias": 0.0}}]  # as torch starts it
+    pattern = [{"lstm": {"forget_bias": 0.0}}]  # as PyTorch initialises it
     config = ClassifierConfig.make({"pattern": pattern, "hidden_size": UNITS, **settings})
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
         store = ExampleStore.build(label_rows(texts, labels, tokenizer.encode_batch), Path(folder), "train")
@@ -63,5 +63,5 @@ def train_reviewer(seed: int, listen: Listen, **settings: Any) -> Reviewer:
         trainer = Trainer(model, Buckets(store, TRAINING.batch_size, seed, by=("text",), unit=model.unit), TRAINING)
         for report in trainer:
             if report.kind == "step":
-                listen("reviews", report.step, trainer.total_steps, report.values["loss"])
+                progress("reviews", report.step, trainer.total_steps, report.values["loss"])
     return Reviewer(model.eval(), tokenizer, labels)

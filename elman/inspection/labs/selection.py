@@ -1,4 +1,4 @@
-"""Lab: state spaces that treat all inputs alike, and those that select."""
+"""Lab: time-invariant against selective state space models (S4D and Mamba) on selective copying."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from elman.corpus.synthetic_tasks.base import SyntheticExamples, SyntheticTask
 from elman.corpus.synthetic_tasks.selective_copying import FIRST, NOISE, NOW, SelectiveCopying
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
-from elman.figures.panels import Bars, Lines, numbers
-from elman.inspection.labs.lab import Expected, Lab, Listen, Result
+from elman.figures.panels import Bars, Lines, as_array
+from elman.inspection.labs.lab import Expected, Lab, Progress, Result
 from elman.models import StackConfig
 from elman.ops import taps
 from elman.training import TrainingConfig
 from elman.training.synthetic_tasks import TaskModel, train_on_task
 
 SETTINGS = {"length": 16, "content": 3, "alphabet": 6}
-READERS: dict[str, dict[str, Any]] = {  # two layers each, 17,700 and 17,400 parameters
+ARCHITECTURES: dict[str, dict[str, Any]] = {  # two layers each, 17,700 and 17,400 parameters
     "fixed (s4d)": {"pattern": [{"s4d": {"state_size": 16}}], "hidden_size": 56},
     "selective (mamba)": {"pattern": [{"mamba": {"state_size": 8}}], "hidden_size": 32},
 }
@@ -32,103 +32,107 @@ TRAINING = TrainingConfig(
     warmup_steps=20,
     evaluate_every=50,
 )
-CHOSEN = ("delta", "write", "read")  # what the input decides
+SELECTED = ("delta", "write", "read")  # parameters that depend on the input: Δ, B and C
 ROWS = 128
 
 
 class EvenCopying(SelectiveCopying):
-    """The same symbols and as much noise, but always at the same places."""
+    """The same symbols and noise, but always at the same positions."""
 
     def draw(self, dice: np.random.Generator, rows: int, test: bool) -> SyntheticExamples:
-        inputs, targets, asked = super().draw(dice, rows, test)
+        inputs, targets, mask = super().draw(dice, rows, test)
         length, content = self.config.length, self.config.content
         inputs[:, :length] = NOISE
         inputs[:, : length : length // content][:, :content] = FIRST + targets[:, length:]
-        return SyntheticExamples(inputs, targets, asked)
+        return SyntheticExamples(inputs, targets, mask)
 
 
-def experiment(seed: int, listen: Listen) -> Result:
-    kinds: dict[str, type[SyntheticTask]] = {"same places": EvenCopying, "random places": TASKS["selective-copying"]}
-    scores: dict[str, list[float]] = {reader: [] for reader in READERS}
-    for reader, places in [(reader, places) for reader in READERS for places in kinds]:
-        config = StackConfig.make({"num_layers": 2, "residual": True, "norm": "pre", **READERS[reader]})
-        task = kinds[places](kinds[places].Config.make(SETTINGS))
+def experiment(seed: int, progress: Progress) -> Result:
+    tasks: dict[str, type[SyntheticTask]] = {
+        "same positions": EvenCopying,
+        "random positions": TASKS["selective-copying"],
+    }
+    scores: dict[str, list[float]] = {reader: [] for reader in ARCHITECTURES}
+    for reader, positions in [(reader, positions) for reader in ARCHITECTURES for positions in tasks]:
+        config = StackConfig.make({"num_layers": 2, "residual": True, "norm": "pre", **ARCHITECTURES[reader]})
+        task = tasks[positions](tasks[positions].Config.make(SETTINGS))
 
-        def hear(step: int, right: float, who: str = f"{reader}, {places}") -> None:
-            listen(who, step, TRAINING.max_steps, 1 - right)
+        def on_step(step: int, right: float, name: str = f"{reader}, {positions}") -> None:
+            progress(name, step, TRAINING.max_steps, 1 - right)
 
-        model, outcome = train_on_task(task, config, TRAINING, seed, torch.device("cpu"), hear)
+        model, outcome = train_on_task(task, config, TRAINING, seed, torch.device("cpu"), on_step)
         scores[reader].append(outcome.score)
     bars = {reader: np.array(shares) for reader, shares in scores.items()}
     measured = {
-        f"{reader}, {place}": share for reader in bars for place, share in zip(kinds, scores[reader], strict=True)
+        f"{reader}, {place}": share for reader in bars for place, share in zip(tasks, scores[reader], strict=True)
     }
     examples = task.examples("test", 0, ROWS, seed)
-    seen = chosen(model, examples)
-    measured["selective, choices frozen"] = frozen(model, examples, seen)
-    written = amounts(seen)
-    measured["written after symbols, times the mean"] = after_symbols(written, examples.inputs)
+    seen = selected_parameters(model, examples)
+    measured["selective, parameters frozen"] = frozen(model, examples, seen)
+    written = write_sizes(seen)
+    measured["write size after symbols, relative to the mean"] = after_symbols(written, examples.inputs)
     signs = ["." if sign == NOISE else "?" if sign == NOW else "abcdef"[sign - FIRST] for sign in examples.inputs[0]]
-    places_, shown = np.arange(len(signs)), numbers(written[0])
-    title = "How much the first selective layer writes at each step, beside its mean: ? asks, dots are noise"
-    line = Lines({"written": (places_, shown)}, "", "times the mean", ticks=signs, title=title)
+    xs, shown = np.arange(len(signs)), as_array(written[0])
+    title = "Write size of the first selective layer at each step (. noise, ? query)"
+    line = Lines({"written": (xs, shown)}, "", "relative to the mean", ticks=signs, title=title)
     return Result(
         [
-            Figure("Copying three symbols out of noise", [Bars([*kinds], bars, "symbols right", (0, 1))]),
-            Figure("What is written, and when", [line]),
+            Figure("Selective copying of three symbols", [Bars([*tasks], bars, "accuracy", (0, 1))]),
+            Figure("Writes to the state", [line]),
         ],
         measured,
     )
 
 
-def chosen(model: TaskModel, examples: SyntheticExamples) -> dict[str, Tensor]:
-    """What the input decided, at every step of every layer."""
-    with inference_mode(model), taps.record("*.convolved", *(f"*.{name}" for name in CHOSEN)) as seen:
+def selected_parameters(model: TaskModel, examples: SyntheticExamples) -> dict[str, Tensor]:
+    """Recorded Δ, B and C of every step and layer."""
+    with inference_mode(model), taps.record("*.convolved", *(f"*.{name}" for name in SELECTED)) as seen:
         model(torch.from_numpy(examples.inputs))
     return {site: seen[site] for site in seen}
 
 
-def amounts(seen: dict[str, Tensor]) -> Tensor:
-    """The size of what the first layer adds to its state at each step (rows, time), as a multiple of the mean."""
+def write_sizes(seen: dict[str, Tensor]) -> Tensor:
+    """Norm of what the first layer adds to its state at each step (rows, time), relative to the mean."""
     delta, entering, write = (seen[f"layers.0.mamba.{name}"] for name in ("delta", "convolved", "write"))
     sizes = (delta * entering).norm(dim=-1) * write.norm(dim=-1)
     return sizes / sizes.mean()
 
 
 def after_symbols(written: Tensor, inputs: np.ndarray) -> float:
-    """The mean at the step after symbols where most is written; its short convolution sees three steps back."""
+    """Mean write size at the delay after symbols where it is largest; the short convolution sees three steps back."""
     length, symbols = SETTINGS["length"], torch.from_numpy(inputs >= FIRST)
     means = [written[:, late:length][symbols[:, : length - late]].mean() for late in range(4)]
     return float(max(means))
 
 
 def frozen(model: TaskModel, examples: SyntheticExamples, seen: dict[str, Tensor]) -> float:
-    """The share right if step size, write and read are their means at every step, as in a fixed state space."""
-    means = {site: part.mean((0, 1), keepdim=True) for site, part in seen.items() if site.rpartition(".")[2] in CHOSEN}
+    """Accuracy with Δ, B and C at their means at every step, as in a time-invariant model."""
+    means = {
+        site: part.mean((0, 1), keepdim=True) for site, part in seen.items() if site.rpartition(".")[2] in SELECTED
+    }
     with inference_mode(model), taps.edit(means):
-        answers = model(torch.from_numpy(examples.inputs)).argmax(-1).numpy()
-    return float((answers == examples.targets)[examples.mask].mean())
+        predicted = model(torch.from_numpy(examples.inputs)).argmax(-1).numpy()
+    return float((predicted == examples.targets)[examples.mask].mean())
 
 
 LAB = Lab(
     "selection",
     "State spaces",
-    "Three symbols stand among noise and shall be given back. Does it matter to a state space whether they always "
-    "stand at the same places?",
-    "To a fixed one it does: its decays and writes are the same at every step, so it is a clock. It learns to give "
-    "back all that comes at known times, but symbols at random places it gets wrong far more often than a selective "
-    "one of the same size. That one writes when a symbol has come and hardly else; with its choices frozen at their "
-    "means it can do the task no more.",
+    "Three symbols among noise are to be copied. Does a state space model depend on whether their positions are fixed?",
+    "A time-invariant one does: its decay and its writes are the same at every step, so it works like a clock. It "
+    "copies what comes at known times, but at random positions it makes far more errors than a selective model of "
+    "the same size. The selective one writes after a symbol and hardly otherwise; with its parameters frozen at "
+    "their means it can no longer do the task.",
     {
-        "fixed (s4d), same places": Expected(0.95, 1.0),
-        "fixed (s4d), random places": Expected(0.65, 0.92),
-        "selective (mamba), same places": Expected(0.95, 1.0),
-        "selective (mamba), random places": Expected(0.95, 1.0),
-        "selective, choices frozen": Expected(0.3, 0.65),
-        "written after symbols, times the mean": Expected(2, 7),
+        "fixed (s4d), same positions": Expected(0.95, 1.0),
+        "fixed (s4d), random positions": Expected(0.65, 0.92),
+        "selective (mamba), same positions": Expected(0.95, 1.0),
+        "selective (mamba), random positions": Expected(0.95, 1.0),
+        "selective, parameters frozen": Expected(0.3, 0.65),
+        "write size after symbols, relative to the mean": Expected(2, 7),
     },
     experiment,
-    "The peaks stand up to three steps after the symbols, since a short convolution comes before the choice. With so "
-    "little noise nonlinear layers find much of the answer without selection; at length 4,096 Gu & Dao (2023) report "
-    "18 % for S4 and 97 % for Mamba.",
+    "The peaks are up to three steps after the symbols, because a short convolution comes before the selection. "
+    "With so little noise, nonlinear layers find much of the answer without selection; at length 4,096 Gu & Dao "
+    "(2023) report 18 % for S4 and 97 % for Mamba.",
 )

@@ -1,8 +1,6 @@
 """Compiled sequences on a CPU: GEMM panels, loop schedules, results, and when the compiled form is chosen."""
 
 import hashlib
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from cell_cases import CASES, cell_of
 from cell_equivalence import assert_same, carried, compare, results
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import run_python
 from torch import Tensor, nn
 
 from elman.cells import Cell, PastProduct
@@ -173,7 +172,7 @@ def bits() -> str:
 def test_the_bits_are_the_same_in_every_run_and_process() -> None:
     program = f"import sys; sys.path[:0] = {[str(HERE), str(TESTS), str(TESTS.parent)]}\n"
     program += "import torch; torch.set_num_threads(1)\nfrom test_sequence_programs import bits; print(bits())"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found = run_python("-c", program, check=True)
     assert bits() == bits() == found.stdout.strip()
 
 

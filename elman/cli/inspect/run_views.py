@@ -1,0 +1,173 @@
+"""elman inspect views of a run: recorded values, gradients, predictions and attention while the model reads a text."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elman.cli import options, output, stdin
+from elman.cli.inspect import app
+from elman.errors import ConfigError
+
+Run = options.RunFolder
+Text = Annotated[str, typer.Option("--text", help="Text that the model reads; '-' reads it from stdin.")]
+Target = Annotated[
+    str | None, options.option(help="Translation: target text to analyse.", default="the model's own translation")
+]
+To = Annotated[
+    Path | None,
+    options.option("--to", help="File to write: .html, .svg, .png, .csv, .json or .txt.", default="the terminal"),
+]
+Precision = Annotated[str, typer.Option(help="Floating-point type of the computation: float32 or float64.")]
+Edits = Annotated[
+    list[str] | None,
+    options.option(
+        "--edit",
+        help="Set a recorded value while reading: SITE=NUMBER, or SITE@3=NUMBER at position 3. Repeatable.",
+        default="none",
+    ),
+]
+
+
+@app.command("sites")
+def sites(run: Run, module: options.Module = None, device: options.Device = None, json: options.Json = False) -> None:
+    """List the sites of a model (values that can be recorded or edited) with shape and meaning."""
+    from elman.inspection.trace import site_descriptions
+    from elman.pipeline import load
+
+    model = load(run, device or "auto")
+    found = model.sites()
+    meanings = site_descriptions(model.model, list(found))
+    if json:
+        output.show_json([{"site": site, "shape": shape, "meaning": meanings[site]} for site, shape in found.items()])
+        return
+    for site, shape in found.items():
+        print(f"{site}  {' × '.join(map(str, shape)) or '1'}")
+        if meanings[site]:
+            print(f"    {meanings[site]}")
+
+
+@app.command("trace")
+def trace(
+    run: Run,
+    text: Text,
+    site: Annotated[
+        list[str] | None,
+        options.option(
+            "--sites", help="Sites to show, by name or pattern: '*.gate.*'. Repeatable.", default="gates and states"
+        ),
+    ] = None,
+    target: Target = None,
+    edit: Edits = None,
+    to: To = None,
+    module: options.Module = None,
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Show gates and states at every token of a text, as heat maps; .safetensors saves the arrays."""
+    model = load_model(run, device)
+    with editing(edit):
+        found = model.trace(read_text(text), site or ("*",), target)
+    if to is not None and to.suffix == ".safetensors":
+        output.say(f"Wrote {found.save(to)}.")
+        return
+    deliver(found.figure(*(site or ())), to, json, run)
+
+
+@app.command("gradients")
+def gradients(
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="Run folder; without one, untrained layers are measured.")
+    ] = None,
+    text: Annotated[
+        str | None,
+        options.option(help="With a run: text that the model reads; '-' reads it from stdin.", default="none"),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        options.option(
+            "--model",
+            help="Untrained layer with settings: lstm:forget_bias=3. Also radius=R (spectral radius of the recurrent "
+            "weights), scale=S (of the inputs) and open.GATE=B (bias of a gate). Repeatable.",
+            default="a selection",
+        ),
+    ] = None,
+    hidden: Annotated[int, typer.Option(min=1, help="Hidden size of untrained layers.")] = 64,
+    length: Annotated[int, typer.Option(min=2, help="Sequence length for untrained layers, in steps.")] = 200,
+    precision: Precision = "float32",
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of untrained layers.")] = 0,
+    target: Target = None,
+    to: To = None,
+    module: options.Module = None,
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Measure gradient norms over distance in time, of a run on a text or of untrained layers."""
+    from elman.inspection import gradient_decay
+    from elman.inspection.gradients import gradient_decay_figure, gradient_figure
+
+    if run is not None:
+        if text is None:
+            raise ConfigError("a run needs a text to read: --text '...'")
+        found = load_model(run, device)
+        inspected = found.reading(read_text(text), target, precision)
+        deliver(gradient_figure(inspected, f"{found.of}, {precision}"), to, json, run)
+        return
+    layers = [gradient_decay.UntrainedLayer.parse(one) for one in model or gradient_decay.DEFAULT_LAYERS]
+    deliver(gradient_decay_figure(layers, length, hidden, seed, precision), to, json)
+
+
+def load_model(run: Path, device: str | None) -> Any:
+    from elman.pipeline import load
+
+    return load(run, device or "auto")
+
+
+def read_text(text: str) -> str:
+    return "\n".join(stdin.read_lines()) if text == "-" else text
+
+
+@contextmanager
+def editing(edits: list[str] | None) -> Iterator[None]:
+    """Edits the sites inside the block."""
+    from elman.ops import taps
+
+    with taps.edit(read_edits(edits)):
+        yield
+
+
+def read_edits(edits: list[str] | None) -> dict[str, float]:
+    changes = {}
+    for text in edits or []:
+        site, equals, number = text.rpartition("=")
+        try:
+            changes[site.strip()] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not site:
+            raise ConfigError(f"--edit {text!r}: write SITE=NUMBER, such as layers.0.lstm.gate.forget@3=1")
+    return changes
+
+
+def deliver(figure: Any, to: Path | None, json: bool, run: Path | None = None) -> None:
+    """Writes a figure to a file, as JSON, or to the terminal."""
+    from dataclasses import replace
+
+    from elman.figures.terminal import supports_colour
+
+    of = ": ".join(str(part) for part in (run, figure.subtitle) if part)
+    figure = replace(figure, subtitle=of).with_command(options.command())
+    if json:
+        output.show_json(figure.plain())
+    if to is not None:
+        path = figure.save(to)
+        if not json:
+            for note in figure.notes:
+                output.say(note)
+            output.say(f"Wrote {path}.")
+    elif not json:
+        print(figure.text(shutil.get_terminal_size().columns, supports_colour(sys.stdout)), end="")

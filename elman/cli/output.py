@@ -1,0 +1,72 @@
+"""Results on stdout (JSON, sentences, tables), and status lines on stderr."""
+
+import json
+import shutil
+import sys
+import textwrap
+from typing import Any
+
+
+def show_json(value: Any) -> None:
+    json.dump(value, sys.stdout, ensure_ascii=False, indent=2)
+    sys.stdout.write("\n")
+
+
+def status(text: str) -> None:
+    """One line on stderr about work that takes a while, on a terminal only."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)
+
+
+def say(text: str) -> None:
+    """A paragraph wrapped at the width of the terminal."""
+    print(textwrap.fill(text, shutil.get_terminal_size().columns))
+
+
+def table(title: str, columns: list[str], rows: list[list[Any]], wrap: bool = True, lines: bool = False) -> None:
+    """A table; without `wrap` long cells are cut, so that each row is one line."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(header_style="bold", show_lines=lines, show_header=any(columns))
+    for index, column in enumerate(columns):
+        justify: Any = "right" if index and _is_numeric(rows, index) else "left"
+        shown.add_column(Text(column), justify=justify, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis")
+    for row in rows:
+        shown.add_row(*(Text(number(cell)) for cell in row))  # text from models and data may look like markup
+    console = Console()
+    console.print(Text(title, style="bold"))  # not the table's own title, which wraps at the table's width
+    console.print(shown)
+
+
+def number(value: Any) -> str:
+    """A table cell: four significant digits, thousands separated, - for None."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, int) or (isinstance(value, float) and 1000 <= abs(value) < 1e12):
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def measure(key: str, kind: str) -> str:
+    """The display name of a score; pseudo-likelihoods are marked, since they do not compare with likelihoods."""
+    name = key.replace("_", " ")
+    if kind == "pseudo-likelihood":
+        name = name.replace("perplexity", "pseudo-perplexity").replace("bits", "pseudo-bits")
+    return name
+
+
+def score_rows(scores: dict[str, Any], kind: str) -> list[list[Any]]:
+    """Display name, value and confidence interval of every score."""
+    found = []
+    for key, value in scores.items():
+        if isinstance(value, int | float) and key != "nats":
+            interval = scores.get(f"{key}_interval")
+            shown = f"{number(interval[0])} to {number(interval[1])}" if interval else ""
+            found.append([measure(key, kind), value, shown])
+    return found
+
+
+def _is_numeric(rows: list[list[Any]], index: int) -> bool:
+    return all(isinstance(row[index], int | float | None) or "%" in str(row[index]) for row in rows)

@@ -1,0 +1,64 @@
+"""Labs: the measurements of each fall into the ranges of five seeds, and its page has everything."""
+
+import re
+
+import pytest
+from drawn_styles import drawn_styles
+
+from elman.errors import UnknownName
+from elman.figures.figure import share_palette
+from elman.inspection.labs import LABS, find
+from elman.inspection.labs.lab import Expected, Lab, Result
+from elman.inspection.labs.reviews import reviews
+
+QUICK = ("permutation", "gradient-distance", "n-grams")
+every_lab = pytest.mark.parametrize(
+    "name", [name if name in QUICK[:1] else pytest.param(name, marks=pytest.mark.slow) for name in LABS]
+)
+
+
+@every_lab
+def test_a_lab_falls_into_its_ranges_and_writes_its_page(name: str) -> None:
+    report = LABS[name].run(seed=0)
+    assert not report.outside(), report.rows()
+    page = report.html(f"elman lab run {name}")
+    assert page.count("<svg ") == len(report.found.figures)
+    assert not re.search(r"https?://(?!www\.w3\.org/)", page)
+    styles = drawn_styles(share_palette(report.found.figures))
+    assert all(len(found) == 1 for found in styles.values()), "a label keeps its style in all panels of a page"
+    assert all(word in page for word in ("Question.", "Numbers", "Answer", f"elman lab run {name}"))
+    assert len(page) < 1_000_000
+
+
+def test_every_lab_has_a_question_and_an_answer() -> None:
+    for name, lab in LABS.items():
+        assert lab.name == name
+        assert "?" in lab.question
+        assert len(lab.answer) > 50
+        assert all(expected.low <= expected.high for expected in lab.expected.values())
+
+
+def test_measurements_outside_their_ranges_are_reported() -> None:
+    """Seen to fail with ranges that were ignored."""
+    lab = Lab(
+        "x",
+        "topic",
+        "why?",
+        "so",
+        {"a": Expected(0, 1), "b": Expected(0, 1)},
+        lambda seed, _: Result([], {"a": 2, "b": 1}),
+    )
+    report = lab.run()
+    assert report.outside() == ["a"]
+    assert [row[-1] for row in report.rows()] == ["no", "yes"]
+    assert report.plain()["outside"] == ["a"]
+
+
+def test_reviews_mean_what_they_are_labelled() -> None:
+    found = {review.text: review.labels[0] for review in reviews(3000, 0)}
+    assert found["the movie was great"] == "positive"
+    for text, label in found.items():
+        good = text.split()[-1] in ("great", "good", "funny", "clever", "moving", "fresh")
+        assert (label == "positive") == (good != ("not" in text.split()))
+    with pytest.raises(UnknownName, match="hidden-state"):
+        find(LABS, "hiden-state")

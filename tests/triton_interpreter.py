@@ -1,0 +1,56 @@
+"""Triton kernels without a GPU: run by Triton's interpreter in the process of the test. Imported by conftest.py."""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def patch_for_numpy(interpreter: Any) -> None:
+    """The interpreter stores scalars as arrays of one element, which NumPy 2.4 no longer converts to integers."""
+    patch = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    interpreter._patch_lang_tensor = patched
+
+
+try:
+    if os.environ.get("ELMAN_SHAPES") == "1":
+        raise ImportError("Triton reads the source of kernels, which checks of shapes change")
+    # A kernel is decorated either for the interpreter or for the compiler; Triton's own library when it is imported.
+    with pytest.MonkeyPatch.context() as context:
+        if DEVICE == "cpu":
+            context.setenv("TRITON_INTERPRET", "1")
+        import triton.language  # noqa: F401
+        from triton.runtime import interpreter
+
+        import elman.ops.layer_norm.fused
+        import elman.ops.scan.lookback
+        import elman.ops.selective.fused
+        import elman.ops.short_convolution.fused
+        import elman.ops.softmax_gradient_kernel  # noqa: F401
+    patch_for_numpy(interpreter)
+    HAS_TRITON = True
+except ImportError:
+    HAS_TRITON = False
+
+
+@pytest.fixture
+def triton_interpreter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kernels run: those generated in this test are interpreted too where there is no GPU."""
+    if not HAS_TRITON:
+        pytest.skip("kernels are written in Triton")
+    if DEVICE == "cpu":
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+    yield
+    if DEVICE == "cpu":
+        for name in [name for name in sys.modules if name.startswith("recurrence_")]:
+            del sys.modules[name]
