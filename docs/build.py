@@ -257,9 +257,10 @@ def _tasks() -> Iterator[str]:
     """What the sections data, tokenizer and model hold for each task."""
     yield "## Tasks"
     yield "What `task` chooses. Section `data` has these settings besides those above, and `model` one of these kinds."
-    for name, task in TASKS.items():
+    for name in TASKS:
+        task, settings = TASKS[name], TASKS[name].settings
         yield f"### {name} (task)\n\n{inspect.getdoc(task)}"
-        own = {key: field for key, field in task.Data.model_fields.items() if key not in DataConfig.model_fields}
+        own = {key: field for key, field in settings.Data.model_fields.items() if key not in DataConfig.model_fields}
         for key, field in own.items():
             inner = field.annotation
             if isinstance(inner, type) and issubclass(inner, Config):
@@ -268,8 +269,8 @@ def _tasks() -> Iterator[str]:
         plain = {key: field for key, field in own.items() if not _is_section(field)}
         if plain:
             yield _table(plain)
-        if task.models() is not MODELS:
-            yield from _models(task.models(), "####")
+        if settings.models is not MODELS:
+            yield from _models(settings.models, "####")
 
 
 def _models(models: Registry[Any], level: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from elman.errors import ConfigError, UnknownName
 
 Item = TypeVar("Item")
 Registered = TypeVar("Registered", bound=type)
-OWN = ("cell", "layer", "model", "classifier", "tagger", "translator", "data format")  # what users register
+OWN = ("cell", "layer", "model", "task", "classifier", "tagger", "translator", "data format")  # what users register
 
 
 class Traits(NamedTuple):

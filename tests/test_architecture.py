@@ -8,7 +8,7 @@ from processes import run_python
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "elman"
-TOP = ["errors", "registry", "config", "shapes"]
+TOP = ["errors", "lazy", "registry", "config", "shapes"]
 ROOMS = ["corpus", "tokenizers", "batches", "ops", "compiler", "recurrence", "cells", "layers", "models", "training"]
 ROOMS += ["runs", "evaluation", "generation", "figures", "inspection", "pipeline", "comparison", "serving", "studio"]
 ROOMS += ["bench", "cli"]
@@ -62,6 +62,53 @@ def test_every_public_name_can_be_had():
     import elman
 
     assert all(getattr(elman, name) is not None for name in elman.__all__)
+
+
+TASKS = PACKAGE / "pipeline" / "tasks"
+TASK_FOLDERS = sorted(path.parent for path in TASKS.glob("*/task.py"))
+
+
+def task_names() -> tuple[set[str], set[str]]:
+    """Names of tasks, and classes of their folders."""
+    names, classes = set(), set()
+    for path in TASK_FOLDERS:
+        for file in path.glob("*.py"):
+            for node in ast.parse(file.read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    classes.add(node.name)
+                    calls = [one for one in node.decorator_list if isinstance(one, ast.Call)]
+                    names |= {one.args[0].value for one in calls if ast.unparse(one.func) == "TASKS.register"}
+    return names, classes
+
+
+def mentions(path: Path) -> set[str]:
+    """What a module says of single tasks: their folders, their classes, or from the pipeline on their names."""
+    (names, classes), tree, found = task_names(), ast.parse(path.read_text()), set()
+    folders = tuple(f"elman.pipeline.tasks.{folder.name}" for folder in TASK_FOLDERS)
+    found |= {name for name in imports(path) if name.startswith(folders)}
+    room = path.relative_to(PACKAGE).parts[0]
+    below = room in ROOMS[ROOMS.index("pipeline") :]  # rooms above have masked models and tags of their own
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in classes:
+            found.add(node.id)
+        if isinstance(node, ast.Constant) and node.value in names and below:
+            found.add(node.value)
+    return found
+
+
+def test_the_tasks_are_found():
+    assert len(TASK_FOLDERS) >= 6
+    names, classes = task_names()
+    assert {"classify", "regress"} <= names
+    assert {"Classify", "RegressRace"} <= classes
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_a_task_itself_and_the_list_of_tasks_name_it(path):
+    """Seen to fail with `if task == "tag"` in the recipe, and with an import of a task's class in a race."""
+    if path == TASKS / "__init__.py" or any(folder in path.parents for folder in TASK_FOLDERS):
+        return
+    assert not mentions(path), f"{path.relative_to(ROOT)} knows of {sorted(mentions(path))}"
 
 
 FORBIDDEN = {"pickle", "dill", "joblib", "marshal", "shelve"}

@@ -86,7 +86,11 @@ def training_work(trained: TrainedModel, run: Path, device: torch.device, texts:
         return work
 
     size = f"{batches[0].size} x {batches[0].inputs.shape[1]}" if tokens else str(batches[0].size)
-    about: dict[str, Any] = {"unit": "tokens" if tokens else trained.task.unit, "data": source.about, "batch": size}
+    about: dict[str, Any] = {
+        "unit": "tokens" if tokens else trained.task.data.unit,
+        "data": source.about,
+        "batch": size,
+    }
     about |= {"precision": training.precision, "updates": count}
     units = sum(batch.real if tokens else batch.size for batch in chosen)
     work = {name: repeated(update) for name, update in variants.items()}
@@ -114,7 +118,7 @@ def _own_data(trained: TrainedModel, run: Path, device: torch.device, texts: int
 
 def _random_tokens(trained: TrainedModel, device: torch.device) -> _Source:
     recipe = trained.recipe
-    model, batches = trained.task.build(recipe.model).to(device), []
+    model, batches = trained.task.models.build(recipe.model).to(device), []
     for _ in range(BATCHES):
         shape = recipe.training.batch_size, recipe.training.sequence_length + 1
         tokens = torch.randint(model.vocab_size, shape, device=device)

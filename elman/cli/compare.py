@@ -75,10 +75,11 @@ def compare(
     Example: elman compare my.txt --models ngram,gru,attention --minutes 2
     """
     from elman.comparison import Running, gather, read_results, write_report
-    from elman.comparison.config import BRISK
+    from elman.pipeline.recipe import task_of
 
     task, data = chosen["task"], chosen["data"]
-    chosen.check_targets(task or "translate")  # a recipe may name the task
+    if task:  # a recipe may name it
+        chosen.check_targets(task)
     named = chosen.settings(task)
     own = {"entrants": models, "parameters": params, "tokens": tokens, "flops": flops, "minutes": minutes}
     own |= {"seeds": seeds, "trials": trials}
@@ -87,8 +88,8 @@ def compare(
     begun = _initial_settings(None if text else source, demo, going_on, text or bool(data), context.obj)
     if text:
         named["data.train"] = [str(source), *(data or [])]
-    if not begun and task in (None, "language-model", "masked"):
-        begun = {"recipe": {"training": BRISK}}
+    if not begun:
+        begun = {"recipe": {"training": task_of({"task": task}).Race.training}}
     race = _make_race(begun, named, _without_none(own), context.obj)
     folder = run or Path("runs") / ("race-demo" if demo else f"race-{_data_name(race.recipe)}")
     from elman.cli.race_table import RaceTable, show_results

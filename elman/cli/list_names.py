@@ -62,7 +62,7 @@ def show_facts(json: bool) -> None:
 def show_one(name: str, json: bool) -> None:
     """Description, facts, settings and taps of one name."""
     from elman.inspection.catalog import COSTS, COUNTED, entry
-    from elman.pipeline.names import FORMS
+    from elman.pipeline.names import FORMS, task_models
 
     if name in FORMS:
         if json:
@@ -70,7 +70,7 @@ def show_one(name: str, json: bool) -> None:
         else:
             output.say(f"{name} (model): {FORMS[name]}")
         return
-    found = entry(name)
+    found = entry(name, task_models())
     family = found.family
     if json:
         settings = {key: {"default": value, "meaning": meaning} for key, (value, meaning) in found.settings.items()}

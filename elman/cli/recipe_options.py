@@ -8,7 +8,6 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from elman.cli import options
-from elman.errors import ConfigError
 
 RecipeFile = Annotated[
     Path | None,
@@ -34,8 +33,8 @@ RECIPE_OPTIONS = {
     "task": _option(
         str,
         "task",
-        help="Task to train for: language-model, classify, tag, translate, masked; `elman list` names all.",
-        default="the recipe's, else language-model",
+        help="Task to train for: `elman list` names all.",
+        default="the recipe's, else language modelling",
     ),
     "data": _option(list[str], "data.train", help=f"Training data: {options.SOURCES}", default="a synthetic language"),
     "valid": _option(
@@ -122,8 +121,10 @@ class RecipeOptions:
 
     def check_targets(self, task: str | None) -> None:
         """Target files belong to translation only."""
-        if any(self[name] for name in ("target", "valid_target", "test_target")) and task != "translate":
-            raise ConfigError(f"--target goes with --task translate, not with {task or 'language-model'}")
+        if any(self[name] for name in ("target", "valid_target", "test_target")):
+            from elman.pipeline.recipe import DEFAULT, check_targets
+
+            check_targets(task or DEFAULT)
 
 
 def takes_recipe_options(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:

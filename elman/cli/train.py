@@ -107,7 +107,8 @@ def show_results(folder: Path, results: dict[str, Any], modules: Iterable[Path] 
             f"Goal {goal['measure']} {limit}: {'met' if goal['met'] else 'NOT met'} ({output.number(goal['value'])})."
         )
     print(f"Plots, samples and metrics are in {folder}")
-    verb = {"left-to-right": "generate", "masked": "score"}.get(results.get("prediction", ""), "predict")
+    causal = results.get("prediction") == "left-to-right"
+    verb = "generate" if causal else "score" if "prediction" in results else "predict"
     print(f"Try: {options.hint(verb, folder, modules=modules)}{'' if verb == 'generate' else ' < lines.txt'}")
 
 

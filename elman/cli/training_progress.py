@@ -40,7 +40,7 @@ class Progress:
 
     def _start(self, report: Report) -> None:
         facts = report.values
-        self.pseudo = facts["prediction"] == "masked"
+        self.pseudo = facts["prediction"] != "left-to-right"
         sizes = ", ".join(f"{split} {size:,}" for split, size in facts["sizes"].items())
         weights = f"{facts['parameters']:,} parameters, " if facts["parameters"] else ""
         self.console.print(f"{weights}vocabulary {facts['vocabulary']:,}; {facts['unit']}: {sizes}")

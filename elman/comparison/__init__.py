@@ -1,4 +1,4 @@
-"""The race: several families on the same data at a matched budget; who wins, how sure that is, and what it costs."""
+"""Races: several model families on the same data at a matched budget, ranked with confidence intervals and costs."""
 
 from elman.comparison.api import compare
 from elman.comparison.config import DEMO, EMBEDDED, Race

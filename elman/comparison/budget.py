@@ -1,4 +1,4 @@
-"""Equal effort: what a budget of tokens, operations or time means in steps for one entrant."""
+"""Matched training budgets: how many steps of one entrant a budget of tokens, FLOPs or minutes pays for."""
 
 from itertools import islice
 from typing import Any, NamedTuple
@@ -7,42 +7,40 @@ from elman.comparison.config import Race
 from elman.errors import ConfigError
 from elman.pipeline.recipe import Recipe
 from elman.pipeline.sizes import parse_count
+from elman.pipeline.tasks.base import Race as Rules
 
-UNITS = {"classify": "texts", "tag": "words", "translate": "target tokens"}  # what is counted where it is not tokens
-LOOKED_AT = 64  # batches that tell how much is in one
-DEFAULT_TOKENS = 400_000
-DEFAULT_PASSES = 3  # over the data of tasks that have examples
+SAMPLED = 64  # batches that tell how much is in one
 VALIDATIONS = 12  # points of a learning curve
 LOGS = 40
 WARMUP = 0.05
 
 
 class Budget(NamedTuple):
-    """What all entrants spend alike."""
+    """The training budget of every entrant."""
 
     kind: str  # tokens, flops or minutes
     amount: float
 
     def steps(self, per_step: float, flops: float, speed: float | None) -> int:
-        """Updates that it pays for: of so many units each, each of so many operations, at so many units a second."""
+        """Training steps within the budget, given units per step, FLOPs per unit and units per second."""
         if self.kind == "minutes":
             if speed is None:
-                raise ConfigError("a budget of minutes needs a trial that tells the speed")
+                raise ConfigError("a budget of minutes needs a trial, which measures the speed")
             units = speed * 60 * self.amount
         else:
             units = self.amount / flops if self.kind == "flops" else self.amount
         return max(1, round(units / per_step))
 
 
-def budget_of(race: Race, task: str, passes: float) -> Budget:
-    """As asked for; else so many tokens, or of other tasks a few passes over the data, which has `passes` units."""
+def budget_of(race: Race, rules: type[Rules], epoch_units: float) -> Budget:
+    """As asked for; else the default of the task: so many units, or passes over the training data."""
     if race.minutes:
         return Budget("minutes", race.minutes)
     if race.flops:
         return Budget("flops", _number(race.flops))
     if race.tokens:
         return Budget("tokens", parse_count(race.tokens))
-    return Budget("tokens", DEFAULT_TOKENS if task in ("language-model", "masked") else DEFAULT_PASSES * passes)
+    return Budget("tokens", rules.default_tokens or rules.default_passes * epoch_units)
 
 
 def _number(text: str | int | float) -> float:
@@ -53,13 +51,13 @@ def _number(text: str | int | float) -> float:
 
 
 def per_step(batches: Any) -> float:
-    """Units in a batch, in the mean."""
-    sizes = [batch.real for batch in islice(batches.epoch(0), LOOKED_AT)]
+    """Mean number of units in a batch."""
+    sizes = [batch.real for batch in islice(batches.epoch(0), SAMPLED)]
     return sum(sizes) / len(sizes)
 
 
 def with_steps(recipe: Recipe, steps: int, an_epoch: int, given: set[str], validations: int = VALIDATIONS) -> Recipe:
-    """The recipe made so long, with a rate that falls along a cosine and a dozen validations, unless told otherwise."""
+    """The recipe with that many steps, a cosine schedule and a dozen validations, except for settings in `given`."""
     changes: dict[str, Any] = {
         "schedule": "cosine",
         "warmup_steps": round(WARMUP * steps),
@@ -67,6 +65,6 @@ def with_steps(recipe: Recipe, steps: int, an_epoch: int, given: set[str], valid
         "log_every": max(1, steps // LOGS),
     }
     changes = {key: value for key, value in changes.items() if key not in given}
-    changes |= {"evaluate_every": steps} if validations == 1 else {}  # a trial is judged by its end
+    changes |= {"evaluate_every": steps} if validations == 1 else {}  # a trial is scored at its end only
     changes |= {"max_steps": steps, "max_epochs": steps // max(1, an_epoch) + 2}
     return recipe.model_copy(update={"training": recipe.training.model_copy(update=changes)})

@@ -1,4 +1,4 @@
-"""A race as one typed tree: who runs, on what, with how much of everything, and how often."""
+"""The settings of a race: entrants, data, training budget, seeds and trials."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,10 +8,9 @@ from pydantic import Field, field_validator, model_validator
 
 from elman.config import Config, read_yaml
 
-BRISK = {"batch_size": 16, "learning_rate": 4e-3}  # for models of language: a race has few steps, so they are large
 EMBEDDED: dict[str, Any] = {
     "data": {"language": {"type": "agreement", "train_documents": 30000, "valid_documents": 500}},
-    "training": BRISK,
+    "training": {"batch_size": 16, "learning_rate": 4e-3},  # a race has few steps, so they are large
     "generation": {"max_tokens": 30},
 }
 DEMO: dict[str, Any] = {
@@ -38,31 +37,32 @@ DEMO: dict[str, Any] = {
 
 
 class Race(Config):
-    """Everything that decides a race."""
+    """Settings of a race."""
 
     entrants: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Who runs: names of families, or names of your own with settings of a model; none takes the task's usual field."""
+    """Models to compare: names of families, or your own names with settings of a model; none takes those usual for the
+    task."""
     parameters: str | int = "auto"
-    """What all are made equally large to; counted models have no size. auto leaves room beside the word vectors, which
-    grow with the vocabulary; 0 leaves every entrant as it is given."""
+    """Number of parameters that every entrant is sized to, apart from n-grams; auto depends on the vocabulary, as word
+    vectors do; 0 keeps each entrant's own size."""
     tokens: str | int = 0
-    """Budget of training: so many tokens for each; texts or pairs where a task has these."""
+    """Training budget of each entrant in tokens, or in the texts or pairs of its task."""
     flops: str | int | float = 0
-    """Budget of training: so many floating point operations for each, like 2e12."""
+    """Training budget of each entrant in floating point operations, like 2e12."""
     minutes: float = Field(0.0, ge=0)
-    """Budget of training: so much time for each, foretold by the speed of its trials."""
+    """Training budget of each entrant in minutes, as estimated from the speed of its trials."""
     seeds: int = Field(3, ge=1)
-    """Times that each is trained, from other random numbers; no winner is named from one."""
+    """Number of trainings of each entrant, with different random seeds; no winner is named from one."""
     trials: int = Field(3, ge=1)
-    """Learning rates that each entrant tries before the race."""
+    """Learning rates that each entrant tries first, in short trainings."""
     extra_trials: int = Field(1, ge=0)
-    """Further rates for an entrant whose best so far is the lowest or highest it tried, one step beyond each."""
+    """Further learning rates for an entrant whose best is the lowest or highest tried, each one step beyond."""
     trial_share: float = Field(0.2, gt=0, le=1)
-    """Length of a trial, as a share of the training."""
+    """Length of a trial, as a share of the training budget."""
     rate_ratio: float = Field(3.0, gt=1)
-    """How far apart the learning rates are that are tried, around the recipe's."""
+    """Ratio between neighbouring learning rates of the search, which is centred on the recipe's."""
     recipe: dict[str, Any] = Field(default_factory=dict)
-    """Data, tokenizer, training: all that a recipe says but the model; what stands in `model` holds for all."""
+    """Settings of the recipe that all entrants share: data, tokenizer, training; those in `model` go to every model."""
 
     @field_validator("entrants", mode="before")
     @classmethod
@@ -90,7 +90,7 @@ def is_race(path: Path) -> bool:
 
 
 def of_recipe(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A race on the data of one run, trained as that is: all but the model, and what was promised of it."""
+    """A race with the data and training settings of one recipe; its model and goals are left out."""
     rest = {key: value for key, value in settings.items() if key not in ("model", "goals", "name", "parameters")}
     size = {"parameters": settings["parameters"]} if settings.get("parameters") else {}
     return {**size, "recipe": rest}

@@ -1,7 +1,7 @@
-"""What a token costs in floating point operations: counted by torch while a model trains on a batch of its own data.
+"""FLOPs per training unit, counted while a model trains on a batch of its data.
 
-Counted are products, two operations each, since nearly all of them stand in a sum: those of matrices as torch's own
-counter has them, and those of single numbers, in which a scan does its work.
+A multiplication counts as two operations, with the addition that nearly always follows: those of matrix products as
+torch's own counter has them, and elementwise ones, of which a scan consists.
 """
 
 from copy import deepcopy
@@ -14,7 +14,7 @@ PER_PRODUCT = 2  # a multiplication and an addition
 
 
 def training_flops(model: Any, batch: Any) -> float:
-    """Forward and backward, for each unit of the batch (a token, a text, a word): padding is paid for by the rest.
+    """Of forward and backward, per unit of the batch (a token, a text, a word), padding included.
 
     In double precision, where no fused kernel hides its products.
     """
@@ -28,7 +28,7 @@ def training_flops(model: Any, batch: Any) -> float:
 
 
 def layer_costs(model: Any, length: int) -> list[dict[str, Any]]:
-    """Every layer from bottom to top by itself, on a row of such a length: flops per position, to train and to step."""
+    """For each layer from bottom to top: FLOPs per position of a row of that length, for training and for a step."""
     costs = []
     for block in (part for part in model.modules() if isinstance(part, Block)):
         layer: Any = deepcopy(block.layer)

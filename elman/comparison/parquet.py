@@ -1,4 +1,4 @@
-"""Results as a table for those who read parquet: a column for every number; what is no number or word is JSON."""
+"""Race results as a parquet table: a column per number or text; anything nested deeper is stored as JSON."""
 
 import io
 import json
@@ -24,7 +24,7 @@ def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def _columns(name: str, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """As it is, or with a column `name.part` for each of its parts, or in JSON: all rows alike."""
+    """The column itself, or `name.part` columns for a flat mapping, or JSON: the same type for all rows."""
     known = [value for value in values if value is not None]
     if all(isinstance(value, int | float) for value in known) or all(isinstance(value, str) for value in known):
         yield name, values

@@ -1,4 +1,4 @@
-"""From a race to jobs: every entrant sized and costed on data that is prepared once, every training a run folder."""
+"""From a race to jobs: data prepared once, entrants sized and their FLOPs counted, a run folder for every training."""
 
 import os
 import shutil
@@ -9,35 +9,35 @@ from typing import Any
 
 from elman.comparison.budget import VALIDATIONS, Budget, budget_of, per_step, with_steps
 from elman.comparison.config import Race
-from elman.comparison.entrants import FIELDS, counts, form
+from elman.comparison.entrants import fits_by_counting, model_settings
 from elman.comparison.flops import training_flops
-from elman.comparison.width_solver import solve
 from elman.errors import ConfigError
 from elman.layers.laws import examine, sources
 from elman.models.stack import count_parameters
 from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.sizes import parse_count
-from elman.pipeline.tasks import Prepared
+from elman.pipeline.tasks import PreparedData
+from elman.pipeline.width_solver import fit_exactly
 from elman.runs import Run, environment
 from elman.runs.files import make_folder
 from elman.training.schedules import DEFAULT_LEARNING_RATE
 
 PREPARED = "prepared"
 LAYERS_ALONE, WORD = 100_000, 150
-TRIAL_SEED = 0  # no seed of the race: a rate is not chosen by the luck of a runner
+TRIAL_SEED = 0  # not a seed of the race: learning rates are chosen independently of its random numbers
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """One who runs."""
+    """A model that takes part."""
 
     name: str
     recipe: Recipe
     parameters: int
     flops: float  # per unit of training, 0 for what is counted
-    counted: bool  # fitted by counting: one run tells all
-    sources: dict[str, str]  # files of others that it is made of
+    counted: bool  # fitted by counting: deterministic, so it runs once
+    sources: dict[str, str]  # the users' files that define it
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Job:
 
 
 class RacePlan:
-    """All that is known before the first step."""
+    """Everything that is known before the first step."""
 
     def __init__(self, race: Race, folder: Path):
         self.race, self.folder = race, folder
@@ -68,49 +68,52 @@ class RacePlan:
         self.shared.pop("type", None)
         base = {key: value for key, value in race.recipe.items() if key not in ("model", "parameters")}
         self.base = read_recipe(base)
-        kind = self.base.kind
-        names = race.entrants or {name: {} for name in FIELDS[kind.name]}
-        forms = {name: form(kind, _fit_for_a_folder(name), given, self.shared) for name, given in names.items()}
-        _size(race.parameters, 0)  # what is wrong is said before any data is read
+        task_class = self.base.task_class
+        names = race.entrants or {name: {} for name in task_class.Race.entrants}
+        models = {
+            name: model_settings(task_class, _checked_folder_name(name), given, self.shared)
+            for name, given in names.items()
+        }
+        _size(race.parameters, 0)  # refuses a bad value before any data is read
         make_folder(folder / PREPARED / "data")
-        self.prepared: Prepared = prepare(self.base, folder / PREPARED)
+        self.prepared: PreparedData = prepare(self.base, folder / PREPARED)
         if "valid" not in self.prepared.stores:
             raise ConfigError("a race needs data to choose by: give --valid, or data.valid_fraction above 0")
         task = self.prepared.task
-        self.batches = task.training_batches(self.prepared, self.base)
+        self.batches = task.data.training_batches(self.prepared, self.base)
         self.epoch = self.batches.length_of(0)
         self.per_step = per_step(self.batches)
-        self.budget: Budget = budget_of(race, task.name, self.epoch * self.per_step)
+        self.budget: Budget = budget_of(race, task_class.Race, self.epoch * self.per_step)
         self.split = "test" if "test" in self.prepared.stores else "valid"
-        self.parameters = _size(race.parameters, int(task.facts()["vocabulary"]))
-        self.entrants = [self._entrant(name, settings) for name, settings in forms.items()]
+        self.parameters = _size(race.parameters, int(task.data.facts()["vocabulary"]))
+        self.entrants = [self._entrant(name, settings) for name, settings in models.items()]
 
     def _entrant(self, name: str, settings: dict[str, Any]) -> Entrant:
         task = self.prepared.task
         recipe = read_recipe({**self.base.plain(), "model": settings, "parameters": 0, "name": ""})
-        counted = counts(settings["type"])
+        counted = fits_by_counting(settings["type"])
         if not counted and self.parameters:
-            solved = solve(recipe, self.parameters, task.build)
-            recipe = recipe.model_copy(update={"model": type(task).model_config(solved)})
-        model = task.build(recipe.model)
+            model = fit_exactly(recipe.model, self.parameters, task.models.build, task.settings.model)
+            recipe = recipe.model_copy(update={"model": model})
+        model = task.models.build(recipe.model)
         examine(model)
         flops = 0.0 if counted else training_flops(model, next(iter(self.batches.epoch(0))))
         return Entrant(name, recipe, count_parameters(model), flops, counted, sources(model))
 
     def rates(self) -> list[float]:
-        """Learning rates to try: the recipe's in the middle, the others a ratio apart."""
+        """The learning rates of the search: a geometric grid around the recipe's."""
         middle, count = self.base.training.learning_rate or DEFAULT_LEARNING_RATE, self.race.trials
         return [_rounded(middle * self.race.rate_ratio ** (n - (count - 1) / 2)) for n in range(count)]
 
     def trials(self) -> list[Job]:
-        """None where there is nothing to find out."""
+        """Short trainings that choose the learning rate; none where there is only one rate."""
         if self.race.trials == 1 and self.budget.kind != "minutes":
             return []
         return [self._trial(entrant, rate) for entrant in self.entrants if not entrant.counted for rate in self.rates()]
 
-    def beyond(self, entrant: Entrant, tried: Sequence[float], best: float) -> Job | None:
-        """A trial one step further out, if the best rate is the lowest or highest that was tried; none once the entrant
-        runs: a race that goes on keeps the rate it began with."""
+    def extended_trial(self, entrant: Entrant, tried: Sequence[float], best: float) -> Job | None:
+        """A trial one step beyond the grid, if the best rate is the lowest or highest tried; none once the entrant has
+        started: a resumed race keeps its rate."""
         if len(tried) < 2 or best not in (min(tried), max(tried)):
             return None
         ratio = self.race.rate_ratio
@@ -126,11 +129,11 @@ class RacePlan:
         return Job(entrant.name, f"rate-{rate:g}", self.folder / entrant.name / f"rate-{rate:g}", recipe)
 
     def _minutes_trial(self) -> int:
-        """Steps of a trial whose speed is not known yet: the same for all, a share of one pass."""
+        """Steps of a trial before the speed is known: the same for all, a share of one epoch."""
         return max(20, round(self.race.trial_share * min(self.epoch, 1000)))
 
     def runs(self, entrant: Entrant, rate: float | None, speed: float | None) -> list[Job]:
-        """A job for each seed; one for a model without dice."""
+        """A job for each seed; a single one for a deterministic model."""
         rate = rate or self.base.training.learning_rate or DEFAULT_LEARNING_RATE
         steps = 1 if entrant.counted else self.budget.steps(self.per_step, entrant.flops, speed)
         seeds = [1] if entrant.counted else range(1, self.race.seeds + 1)
@@ -148,7 +151,7 @@ class RacePlan:
         return recipe.model_copy(update={"seed": seed, "training": training, "threads": threads})
 
     def make_folder(self, job: Job) -> None:
-        """The run folder of a job, with the tokenizer and the data that all share, ready to be resumed."""
+        """The run folder of a job, with the shared tokenizer and token stores, ready to be resumed."""
         if not (job.folder / "config.yaml").exists():
             Run.create(job.folder, write_recipe(job.recipe), environment())
         source = self.folder / PREPARED
@@ -163,21 +166,21 @@ def _rounded(rate: float) -> float:
     return float(f"{rate:.3g}")
 
 
-def _fit_for_a_folder(name: str) -> str:
+def _checked_folder_name(name: str) -> str:
     if Path(name).name != name or name in (PREPARED, "plots"):
         raise ConfigError(f"{name!r} cannot be the name of an entrant: it becomes a folder beside others")
     return name
 
 
 def _size(asked: str | int, vocabulary: int) -> int:
-    """Parameters asked for; of themselves 100k and a narrow vector for each word, rounded."""
+    """The number of parameters asked for; by default 100k and a narrow vector for each word, rounded."""
     if asked != "auto":
         return parse_count(asked)
     return int(float(f"{LAYERS_ALONE + WORD * vocabulary:.2g}"))
 
 
 def _share(path: Path, place: Path) -> None:
-    """One file under two names where the disk can; these are never written to, only replaced."""
+    """A hard link where the file system has them, else a copy; these files are only ever replaced."""
     try:
         os.link(path, place)
     except OSError:

@@ -1,4 +1,4 @@
-"""The race from start to report: prepare, try learning rates, run every seed, measure, rank, write."""
+"""Running a race: prepare the data, search learning rates, train every seed."""
 
 import json
 import os
@@ -10,9 +10,9 @@ import yaml
 
 from elman.comparison.config import Race
 from elman.comparison.plan import Entrant, Job, RacePlan
-from elman.comparison.scheduler import Crew, Event
+from elman.comparison.scheduler import Event, WorkerPool
 from elman.comparison.user_modules import read_modules
-from elman.comparison.workers import Worker, here
+from elman.comparison.workers import Worker, local_workers
 from elman.config import commented_yaml, read_yaml
 from elman.errors import ConfigError, RunError
 from elman.layers.laws import agree
@@ -27,8 +27,8 @@ MAY_GROW = ("seeds",)  # a race can be resumed with more of these
 
 
 class Running:
-    """A race under way. Iterate over `events`; then `failures` tells who fell, `tried` which learning rates each tried,
-    and `rates` what it ran with."""
+    """A race that runs. Iterate over `events`; then `failures` has the errors, `tried` the learning rates of each
+    entrant's search, and `rates` the one it was trained with."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class Running:
         modules: Sequence[str | Path] = (),
         places: Sequence[Worker] = (),
     ):
-        """`modules` are files of Python that register what entrants are made of; `places` is where trainings run, if
-        that is not this machine."""
+        """`modules` are Python files that register layers, cells or tasks; `places` are the workers, by default
+        processes on this machine."""
         read_modules(modules)
         self.folder, self.modules = Path(folder), modules
         new = not self.folder.exists()
@@ -51,61 +51,61 @@ class Running:
             _keep_sources(self.plan)
         except Exception:
             if new:
-                discard(self.folder)  # nothing was trained: the next attempt shall not stumble over it
+                discard(self.folder)  # nothing was trained: leave no folder in the way of the next attempt
             raise
-        self.crew = Crew(places or self._here(workers, modules))
+        self.pool = WorkerPool(places or self._local_workers(workers, modules))
         self.failures: dict[str, dict[str, str]] = {}  # by entrant and job
         self.rates: dict[str, float] = {}
         self.tried: dict[str, list[float]] = {}
         self.speeds: dict[str, float] = {}
         self.jobs: dict[str, list[Job]] = {}
 
-    def _here(self, workers: int, modules: Sequence[str | Path]) -> Sequence[Worker]:
+    def _local_workers(self, workers: int, modules: Sequence[str | Path]) -> Sequence[Worker]:
         accelerators = _accelerators() if choose_device(self.plan.base.device).type == "cuda" else 0
-        return here(workers or accelerators or _cores(), accelerators, modules)
+        return local_workers(workers or accelerators or _cores(), accelerators, modules)
 
     @property
     def workers(self) -> int:
-        """Trainings at a time."""
-        return len(self.crew.places)
+        """Number of trainings at a time."""
+        return len(self.pool.workers)
 
     def events(self) -> Iterator[Event]:
-        """Trains all there is to train; what is done already is not done again."""
+        """Run all jobs; finished ones are skipped."""
         try:
             yield from self._events()
         finally:
-            self.crew.close()
+            self.pool.close()
 
     def _events(self) -> Iterator[Event]:
         trials, more = list[Job](), self.plan.trials()
         for _ in range(1 + self.race.extra_trials):
-            yield from self._carry_out(more)
+            yield from self._run_jobs(more)
             trials += more
             self._choose(trials)
-            more = [job for entrant in self.plan.entrants if (job := self._beyond(entrant)) is not None]
+            more = [job for entrant in self.plan.entrants if (job := self._extended_trial(entrant)) is not None]
         for entrant in self.plan.entrants:
             if entrant.name in self.tried and entrant.name not in self.rates:
-                continue  # no trial came to its end
+                continue  # all its trials failed
             rate, speed = self.rates.get(entrant.name), self.speeds.get(entrant.name)
             self.jobs[entrant.name] = self.plan.runs(entrant, rate, speed)
-        # Seed by seed, so that a race cut short has something of everyone.
+        # Seed by seed, so that an interrupted race has results of every entrant.
         every = [job for jobs in self.jobs.values() for job in jobs]
-        yield from self._carry_out(sorted(every, key=lambda job: int(job.label.rpartition("-")[2])))
+        yield from self._run_jobs(sorted(every, key=lambda job: int(job.label.rpartition("-")[2])))
 
-    def _beyond(self, entrant: Entrant) -> Job | None:
+    def _extended_trial(self, entrant: Entrant) -> Job | None:
         best = self.rates.get(entrant.name)
-        return None if best is None else self.plan.beyond(entrant, self.tried[entrant.name], best)
+        return None if best is None else self.plan.extended_trial(entrant, self.tried[entrant.name], best)
 
-    def _carry_out(self, jobs: list[Job]) -> Iterator[Event]:
+    def _run_jobs(self, jobs: list[Job]) -> Iterator[Event]:
         for job in jobs:
             self.plan.make_folder(job)
-        for event in self.crew.carry_out(jobs):
+        for event in self.pool.run_jobs(jobs):
             if event.kind == "failed" and event.job:
                 self.failures.setdefault(event.job.entrant, {})[event.job.label] = event.text
             yield event
 
     def _choose(self, trials: Sequence[Job]) -> None:
-        """For each entrant the rate with the least validation loss, if one of its trials came to its end."""
+        """For each entrant the rate with the lowest validation loss among its finished trials."""
         found: dict[str, list[tuple[float, float]]] = {}
         self.tried = {job.entrant: [] for job in trials}
         for job in trials:
@@ -121,12 +121,12 @@ class Running:
 
 
 def results_of(job: Job) -> dict[str, Any]:
-    """Of a finished job; nothing of another."""
+    """The results of a finished job; empty for any other."""
     return json.loads((job.folder / "results.json").read_text()) if job.done else {}
 
 
 def read_race(folder: str | Path) -> Race:
-    """The settings of a race that has begun."""
+    """The settings in the folder of a race."""
     path = Path(folder) / SETTINGS
     if not path.exists():
         raise RunError(f"{folder}: holds no race, since it has no {SETTINGS}")
@@ -134,7 +134,7 @@ def read_race(folder: str | Path) -> Race:
 
 
 def _kept(race: Race, folder: Path, resume: bool) -> Race:
-    """Written down, or if it is to go on, agreed with what was."""
+    """Write the settings, or check them against the stored ones when the race is resumed."""
     path = folder / SETTINGS
     if path.exists():
         if not resume:
@@ -153,7 +153,7 @@ def _kept(race: Race, folder: Path, resume: bool) -> Race:
 
 
 def _keep_sources(plan: RacePlan) -> None:
-    """What entrants of others are made of, written down; a race that goes on has the same."""
+    """Record the source text of users' layers; a resumed race must have the same."""
     path = plan.folder / SOURCES
     before = json.loads(path.read_text()) if path.exists() else {}
     now = {entrant.name: entrant.sources for entrant in plan.entrants if entrant.sources}

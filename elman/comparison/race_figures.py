@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from elman.comparison.results import Found, curve
-from elman.comparison.verdict import SHARES, number
+from elman.comparison.verdict import number
 from elman.figures.figure import Figure, share_palette
 from elman.figures.panels import Array, Lines, Panel, Scatter
 from elman.figures.panels.scatter import Point
@@ -62,7 +62,7 @@ def _cost(found: Found, rows: Sequence[Row]) -> Figure | None:
         return None
     bound: Any = known[0].get("best_possible")
     excess = bool(bound) and all(min(row["interval"] or [row["score"]]) > bound for row in known)
-    share = found.measure.key in SHARES
+    share = found.measure.percent
 
     def y(score: float) -> float:
         return 100 * (score - bound) / bound if excess else 100 * score if share else score

@@ -1,4 +1,4 @@
-"""Who is best, and is it more than luck: a winner is named only if seeds, intervals and documents all say so."""
+"""Ranking with significance: a winner needs disjoint intervals and significant tests over seeds and documents."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from elman.evaluation import bootstrap_interval, paired_difference
 
-LEVEL = 0.05  # chance of naming a winner among equals that is accepted
+LEVEL = 0.05  # significance level
 Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What an entrant reached: once for each seed, and on each document in the mean over seeds."""
+    """Scores of an entrant: of each seed, and of each document as the mean over seeds."""
 
     values: Sequence[float]
-    exact: bool = False  # a model without dice: one run tells all
+    exact: bool = False  # a deterministic model, which runs once
     documents: Numbers | None = None
     weights: Numbers | None = None
 
@@ -36,8 +36,8 @@ class Scores:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Where 95 of 100 means lie if these seeds are drawn anew. Of three seeds, one such interval in four misses
-        the truth: whether a difference is luck is for the tests to say."""
+        """95 % bootstrap interval of the mean over seeds. Of three seeds one interval in four misses the true mean, so
+        significance is decided by the tests."""
         if len(self.values) > 1:
             return bootstrap_interval(self.values)
         return (self.mean, self.mean) if self.exact else None
@@ -49,19 +49,19 @@ class Scores:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The best against another."""
+    """The best entrant against another."""
 
     difference: float  # of the means: the other's minus the best's
-    by_seed: float | None  # chance of such a difference among equals, corrected for the number of comparisons
+    by_seed: float | None  # p-value, corrected for the number of comparisons
     by_document: float | None
     overlap: bool
     apart: bool
-    why: str = ""  # not
+    why: str = ""  # it is not significant
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """From best to worst; a winner, or those that cannot be told apart."""
+    """The order from best to worst; a winner, or the entrants that do not differ significantly."""
 
     order: list[str]
     winner: str | None
@@ -79,7 +79,7 @@ class Verdict:
 
 
 def rank(scores: Mapping[str, Scores], lower_is_better: bool) -> Verdict:
-    """Entrants without a finite score come last and are compared with nobody."""
+    """Entrants without a finite score come last, without a comparison."""
     sign = 1 if lower_is_better else -1
     order = sorted(scores, key=lambda name: (not math.isfinite(scores[name].mean), sign * scores[name].mean))
     running = [name for name in order if math.isfinite(scores[name].mean)]
@@ -94,7 +94,7 @@ def rank(scores: Mapping[str, Scores], lower_is_better: bool) -> Verdict:
     for name in others:
         by_seed, by_document = seeds.get(name), documents.get(name)
         overlap = overlapping(scores[best].interval, scores[name].interval)
-        reasons = [] if _both(scores, best, name) else ["one seed says nothing about luck"]
+        reasons = [] if _both(scores, best, name) else ["one seed has no spread"]
         reasons += ["their intervals overlap"] if overlap else []
         reasons += [f"p = {by_seed:.2g} by seed"] if by_seed is not None and by_seed >= LEVEL else []
         reasons += [f"p = {by_document:.2g} by document"] if by_document is not None and by_document >= LEVEL else []
@@ -105,16 +105,16 @@ def rank(scores: Mapping[str, Scores], lower_is_better: bool) -> Verdict:
 
 
 def overlapping(first: tuple[float, float] | None, second: tuple[float, float] | None) -> bool:
-    """Whether two intervals share a point; one that is not known may be anywhere."""
+    """Whether two intervals share a point; an unknown one counts as overlapping."""
     if first is None or second is None:
         return True
     return max(first[0], second[0]) <= min(first[1], second[1])
 
 
 def welch(first: Sequence[float], second: Sequence[float]) -> float:
-    """Chance that two means of equal runners lie so far apart (Welch, 1947), whatever their spreads.
+    """p-value of Welch's t-test (1947) for two means with unequal variances.
 
-    A single value stands for a runner without dice, whose mean is known.
+    A single value is of a deterministic model, whose mean is known exactly.
     """
     one, other = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     errors = [float(part.var(ddof=1)) / len(part) if len(part) > 1 else 0.0 for part in (one, other)]
@@ -126,7 +126,7 @@ def welch(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def student(t: float, freedom: float) -> float:
-    """Chance of a value beyond ±t of Student's distribution; of a, where t = √freedom tan a, it is cos^(freedom-1)."""
+    """Two-sided p-value of Student's t-distribution; with t = √freedom tan a, the density of a is cos^(freedom-1) a."""
     edge = math.atan(t / math.sqrt(freedom))
     whole, tail = (np.linspace(start, math.pi / 2, 20_001) for start in (0.0, edge))
     areas = [float(np.trapezoid(np.cos(angles).clip(0) ** (freedom - 1), angles)) for angles in (whole, tail)]
@@ -134,10 +134,9 @@ def student(t: float, freedom: float) -> float:
 
 
 def hochberg(chances: Mapping[str, float]) -> dict[str, float]:
-    """Corrected for the number of comparisons (Hochberg, 1988): all of them together keep the level.
+    """p-values adjusted for multiple comparisons (Hochberg, 1988): controls the family-wise error rate.
 
-    Whoever beats all others needs no correction for that: had it one equal, that comparison alone would have to err.
-    Comparisons with one and the same best depend on each other positively, as this needs; simulations hold it to it.
+    It needs positive dependence, which comparisons with one and the same best have; a simulation tests the level.
     """
     corrected: dict[str, float] = {}
     least = 1.0

@@ -1,19 +1,19 @@
-"""Places on a Ray cluster whose nodes share the race's folder: an accelerator each if there are any, else a core."""
+"""Workers on a Ray cluster whose nodes share the race's folder: one per accelerator if there are any, else per core."""
 
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from elman.comparison.workers import BEST, Worker
+from elman.comparison.workers import LocalWorker, Worker
 from elman.errors import ConfigError, MissingExtra
 
 LOCAL = "local"
-SOON = 5.0  # seconds in which a node answers
+ANSWER = 5.0  # seconds for a node to answer
 
 
-class Distant:
-    """A launcher that lives on some node; should that be lost, Ray puts it on another."""
+class RayWorker:
+    """A worker in a Ray actor; if its node is lost, Ray restarts it on another."""
 
     def __init__(self, ray: Any, actor: Any):
         self.ray, self.actor = ray, actor
@@ -25,9 +25,9 @@ class Distant:
             raise OSError(f"its place on the cluster was lost: {str(error).strip().splitlines()[0]}") from None
 
     def interrupt(self, number: int = signal.SIGINT) -> None:
-        told = self.actor.interrupt.remote(number)
-        if number == signal.SIGKILL:  # also one for whom there never was a place
-            self.ray.wait([told], timeout=SOON)
+        sent = self.actor.interrupt.remote(number)
+        if number == signal.SIGKILL:  # also an actor that was never scheduled
+            self.ray.wait([sent], timeout=ANSWER)
             self.ray.kill(self.actor)
 
     def close(self) -> None:
@@ -37,7 +37,7 @@ class Distant:
 def places(
     address: str, workers: int = 0, modules: Sequence[str | Path] = (), accelerated: bool = True
 ) -> list[Worker]:
-    """As many as the cluster at `address` has accelerators, or cores; `local` starts one on this machine."""
+    """One worker per accelerator, or core, of the cluster at `address`; `local` starts a cluster on this machine."""
     try:
         import ray
     except ImportError:
@@ -50,9 +50,9 @@ def places(
         raise ConfigError(f"--ray {address}: no cluster answers there ({error}); `local` starts one") from None
     resources = ray.cluster_resources()
     gpus = int(resources.get("GPU", 0)) if accelerated else 0
-    # A training can be interrupted while the call that started it still waits: two calls at a time.
+    # Two calls at a time: `interrupt` must run while `train` waits.
     options = {"num_cpus": 1, "num_gpus": bool(gpus), "max_concurrency": 2, "max_restarts": -1}
-    actor = ray.remote(BEST).options(scheduling_strategy="SPREAD", **options)
+    actor = ray.remote(LocalWorker).options(scheduling_strategy="SPREAD", **options)
     count = workers or gpus or int(resources.get("CPU", 1))
-    files = [Path(one).absolute() for one in modules]  # a node works in a folder of its own
-    return [Distant(ray, actor.remote({"OMP_NUM_THREADS": "1"}, files)) for _ in range(count)]
+    files = [Path(one).absolute() for one in modules]  # nodes have other working directories
+    return [RayWorker(ray, actor.remote({"OMP_NUM_THREADS": "1"}, files)) for _ in range(count)]

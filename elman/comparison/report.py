@@ -6,8 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from elman.comparison.disagreements import parting
-from elman.comparison.inference_cost import APPLIES
+from elman.comparison.disagreements import disagreements
 from elman.comparison.race import Running
 from elman.comparison.race_figures import race_figures, save_race_figures
 from elman.comparison.results import Found
@@ -38,7 +37,7 @@ def report_page(found: Found, running: Running, figures: Mapping[str, Figure], c
         f'<p class="facts">{escape(_facts(found, running))}</p>',
         f'<div class="columns">{blocks}</div>' if blocks else "",
         section("All scores", _scores(found), "scores"),
-        section("Costs", _costs(found, running.plan.prepared.task.name, unit_of(running.plan)), "costs"),
+        section("Costs", _costs(found, running), "costs"),
         _samples(found),
         _disagreements(found, running),
         _failures(running),
@@ -114,9 +113,9 @@ def _against(found: Found, against: dict[str, Any]) -> list[str]:
     return [plus if plus.startswith("-") else f"+{plus}", *chances, verdict]
 
 
-def _costs(found: Found, task: str, unit: str) -> str:
+def _costs(found: Found, running: Running) -> str:
     """A column for each cost that the task has."""
-    rows = _ranked(found)
+    rows, unit, note = _ranked(found), unit_of(running.plan), running.plan.prepared.task.race.usage_note
     near = f"s to loss {rows[0]['near_loss']:.3f}" if rows[0].get("near_loss") else "s to near loss"
     longest = max((one["tokens"] for row in rows for one in row.get("state_bytes") or []), default=0)
     shown = (1, 64, longest)
@@ -137,7 +136,7 @@ def _costs(found: Found, task: str, unit: str) -> str:
     known = {head: cells for head, cells in lines.items() if set(cells) != {"–"}}
     caption = (
         "Costs on one core or accelerator each. FLOPs are of the forward and backward pass; the target loss is 5 % "
-        f"above the best validation loss of the race; peak memory is of the whole process. {APPLIES[task]}"
+        f"above the best validation loss of the race; peak memory is of the whole process. {note}"
     )
     return table(caption, list(known), list(zip(*known.values(), strict=True)))
 
@@ -159,7 +158,7 @@ def _samples(found: Found) -> str:
 
 
 def _disagreements(found: Found, running: Running) -> str:
-    differing = parting(found, running)
+    differing = disagreements(found, running)
     return "" if differing is None else section("Where predictions differ", table(*differing), "parting")
 
 

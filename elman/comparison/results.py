@@ -1,4 +1,4 @@
-"""What a race has found: for every entrant its scores with their luck, its costs, and its place."""
+"""The results of a race: for every entrant its scores with intervals, its costs and its rank."""
 
 import json
 import math
@@ -9,53 +9,36 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from elman.comparison.breakdowns import Units, units_of
-from elman.comparison.inference_cost import usage_of
+from elman.comparison.example_values import example_values
+from elman.comparison.inference_cost import inference_cost
 from elman.comparison.parquet import write_parquet
 from elman.comparison.plan import Entrant, Job
 from elman.comparison.race import Running, results_of
 from elman.comparison.ranking import Scores, Verdict, rank
 from elman.errors import ElmanError, MissingExtra
 from elman.pipeline.results import look_up
+from elman.pipeline.tasks.base import ExampleValues, Measure
 from elman.runs import atomic_write, read_metrics
 
 PARQUET = "results.parquet"
-NEAR = 0.05  # a loss is as good as reached from so much above the best on
-
-
-class Measure(NamedTuple):
-    """What is raced for."""
-
-    key: str
-    lower_is_better: bool
-    words: str
-
-
-# The first that the scores of a task have.
-MEASURES = {
-    "language-model": [Measure("loss", True, "nats per token")],
-    "masked": [Measure("loss", True, "nats per hidden token")],
-    "classify": [Measure("accuracy", False, "of the labels right")],
-    "tag": [Measure("f1", False, "F1 of entities"), Measure("accuracy", False, "of the tags right")],
-    "translate": [Measure("bleu", False, "BLEU"), Measure("exact_match", False, "of the targets right")],
-}
-FIGURES = ("loss", "perplexity", "bits_per_byte", "accuracy", "macro_f1", "f1", "bleu", "chrf", "exact_match")
+CLASS_KEYS = ("from", "to", "tokens")  # of a table by length or frequency, beside its mean value
+NEAR = 0.05  # relative excess over the best validation loss at which it counts as reached
 
 
 class Found(NamedTuple):
-    """The whole outcome."""
+    """The ranked results."""
 
     measure: Measure
     split: str
-    rows: list[dict[str, Any]]  # from best to worst, those that failed at the end
+    rows: list[dict[str, Any]]  # from best to worst, failed ones last
     verdict: Verdict
 
 
 def gather(running: Running) -> Found:
-    """Everything of all runs that ended well, ranked; also written as results.jsonl, one entrant a line, and where
-    pyarrow is installed as results.parquet."""
+    """Collects and ranks the results of all finished runs; writes results.jsonl, one entrant per line, and with pyarrow
+    installed results.parquet."""
     plan = running.plan
-    split, task = plan.split, plan.prepared.task
+    split, race = plan.split, plan.prepared.task.race
     rows, scores = {}, {}
     measure: Measure | None = None
     for entrant in plan.entrants:
@@ -65,15 +48,17 @@ def gather(running: Running) -> Found:
         if not jobs:
             continue
         seeds = [results_of(job)[split] for job in jobs]
-        measure = measure or next(one for one in MEASURES[task.name] if one.key in seeds[0])
+        measure = measure or next(one for one in race.measures if one.key in seeds[0])
         values = [_value(one.get(measure.key)) for one in seeds]
-        units = _units(running, jobs, row)
-        documents = _documents(units) if measure.key in ("loss", "accuracy", "exact_match") else (None, None)
+        values_by_seed = _example_values(running, jobs, row)
+        documents = _mean_values(values_by_seed) if measure.key == race.paired_measure else (None, None)
         scores[entrant.name] = Scores(values, entrant.counted, *documents)
-        row |= _scores(seeds, scores[entrant.name]) | _grammar(seeds) | _costs(running, entrant, jobs, row)
+        row |= (
+            _scores(seeds, scores[entrant.name], race.figures) | _grammar(seeds) | _costs(running, entrant, jobs, row)
+        )
         row["samples"] = results_of(jobs[0]).get("samples", [])[:3]
     if measure is None:
-        raise ElmanError(f"nobody reached the end: {_first_failure(running)}")
+        raise ElmanError(f"all runs failed: {_first_failure(running)}")
     verdict = rank(scores, measure.lower_is_better)
     _seconds_to_near(running, rows, verdict, measure)
     ordered = [rows[name] for name in [*verdict.order, *(name for name in rows if name not in scores)]]
@@ -84,7 +69,7 @@ def gather(running: Running) -> Found:
     rows_kept = [_finite(row) for row in ordered]
     lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows_kept]
     atomic_write(running.folder / "results.jsonl", ("\n".join(lines) + "\n").encode())
-    with suppress(MissingExtra):  # whoever shows the results says so
+    with suppress(MissingExtra):  # the command line says so
         write_parquet(rows_kept, running.folder / PARQUET)
     return Found(measure, split, ordered, verdict)
 
@@ -107,8 +92,8 @@ def _rate(jobs: Sequence[Job]) -> float | None:
     return jobs[0].recipe.training.learning_rate if jobs else None
 
 
-def _scores(seeds: list[dict[str, Any]], main: Scores) -> dict[str, Any]:
-    figures = {key: [_value(one.get(key)) for one in seeds] for key in FIGURES if key in seeds[0]}
+def _scores(seeds: list[dict[str, Any]], main: Scores, shown: Sequence[str]) -> dict[str, Any]:
+    figures = {key: [_value(one.get(key)) for one in seeds] for key in shown if key in seeds[0]}
     return {
         "score": main.mean,
         "spread": main.spread,
@@ -120,7 +105,7 @@ def _scores(seeds: list[dict[str, Any]], main: Scores) -> dict[str, Any]:
 
 
 def _grammar(seeds: list[dict[str, Any]]) -> dict[str, Any]:
-    """On a synthetic language: distance to the best possible loss, and right forms by distance (the staircase)."""
+    """For a synthetic language: excess over its entropy, and agreement accuracy by distance."""
     if not look_up(seeds[0], "language.excess"):
         return {}
     inner = [one["language"] for one in seeds]
@@ -140,7 +125,7 @@ def _grammar(seeds: list[dict[str, Any]]) -> dict[str, Any]:
 def _mean_over(
     seeds: list[dict[str, Any]], part: str, key: str, value: str, spread: bool = False
 ) -> list[dict[str, Any]]:
-    """A table that every seed has, its values averaged."""
+    """A table averaged over seeds."""
     tables = [one[part] for one in seeds if one.get(part)]
     if not tables:
         return []
@@ -152,26 +137,25 @@ def _mean_over(
     return result
 
 
-def _units(running: Running, jobs: Sequence[Job], row: dict[str, Any]) -> list[Units]:
-    """Of all seeds; and into the row what came with them. A model that cannot be measured is still a result."""
-    found, tables = [], []
+def _example_values(running: Running, jobs: Sequence[Job], row: dict[str, Any]) -> list[ExampleValues]:
+    """Of all seeds; their tables go into the row. A failure is recorded there, and the scores stay."""
+    found = []
     for job in jobs:
         try:
-            units, classes = units_of(job, running.plan.prepared, running.plan.split)
+            found.append(example_values(job, running.plan.prepared, running.plan.split))
         except (ElmanError, RuntimeError, OSError) as error:
             row["failures"] = {**row["failures"], f"{job.label} (documents)": str(error)[-300:]}
             return []
-        found.append(units)
-        tables.append(classes)
+    tables = [one.tables for one in found]
     for key, first in tables[0].items() if tables else ():
-        row[key] = _mean_over(tables, key, "from", "loss" if "loss" in first[0] else "accuracy")
+        row[key] = _mean_over(tables, key, "from", next(name for name in first[0] if name not in CLASS_KEYS))
     return found
 
 
-def _documents(units: list[Units]) -> tuple[Any, Any]:
-    if not units or any(len(one.values) != len(units[0].values) for one in units):
+def _mean_values(seeds: list[ExampleValues]) -> tuple[Any, Any]:
+    if not seeds or any(len(one.values) != len(seeds[0].values) for one in seeds):
         return None, None
-    return np.mean([one.values for one in units], axis=0), units[0].weights
+    return np.mean([one.values for one in seeds], axis=0), seeds[0].weights
 
 
 def _costs(running: Running, entrant: Entrant, jobs: Sequence[Job], row: dict[str, Any]) -> dict[str, Any]:
@@ -185,14 +169,14 @@ def _costs(running: Running, entrant: Entrant, jobs: Sequence[Job], row: dict[st
     }
     costs["training_flops"] = (entrant.flops or 0) * (costs["training_tokens"] or 0) or None
     try:
-        return costs | usage_of(jobs[0], running.plan.prepared, running.plan.split)
+        return costs | inference_cost(jobs[0], running.plan.prepared, running.plan.split)
     except (ElmanError, RuntimeError, OSError) as error:
         row["failures"] = {**row["failures"], "speed": str(error)[-300:]}
         return costs
 
 
 def curve(job: Job) -> list[tuple[int, float, float]]:
-    """Tokens, validation loss and seconds of every validation."""
+    """(tokens, validation loss, seconds) of every validation."""
     path = job.folder / "metrics.jsonl"
     records = read_metrics(path) if path.exists() else []
     return [
@@ -203,7 +187,7 @@ def curve(job: Job) -> list[tuple[int, float, float]]:
 
 
 def _seconds_to_near(running: Running, rows: dict[str, Any], verdict: Verdict, measure: Measure) -> None:
-    """Seconds of training until the validation loss came near the best that anyone reached at all."""
+    """Seconds of training until the validation loss was within `NEAR` of the best of all entrants."""
     curves = {name: [curve(job) for job in jobs if job.done] for name, jobs in running.jobs.items()}
     losses = [loss for own in curves.values() for points in own for _, loss, _ in points]
     goal = (1 + NEAR) * min(losses) if losses else math.nan
@@ -247,7 +231,7 @@ def _first_failure(running: Running) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """As JSON has it: no infinities."""
+    """With null for infinities, which JSON lacks."""
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -256,5 +240,5 @@ def _finite(value: Any) -> Any:
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a race that has ended."""
+    """The rows of results.jsonl."""
     return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]

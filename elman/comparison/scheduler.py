@@ -1,4 +1,4 @@
-"""Jobs as processes of their own, some at a time: one that fails is told of, and the others go on."""
+"""Runs jobs on a pool of workers, one job per worker at a time; failures are reported and do not stop the others."""
 
 import json
 import signal
@@ -13,15 +13,15 @@ from elman.comparison.plan import Job
 from elman.comparison.workers import Worker
 from elman.runs import atomic_write
 
-LOOK = 0.5  # seconds between two looks at what runs
-GRACE = 60  # seconds that an interrupted training has for its checkpoint
-LATE = 60  # seconds that a folder shared by machines may take to show what another has written
-TOLD = 600  # characters at the end of what a failed process said
+POLL = 0.5  # seconds between progress events
+GRACE = 60  # seconds for an interrupted training to write its checkpoint
+SYNC = 60  # seconds until a network file system shows what another machine has written
+LOG_TAIL = 600  # characters of the log of a failed process
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to a job; `running` are those under way, `left` is how many wait."""
+    """What happened to a job; `running` are the current jobs, `left` is the number of waiting ones."""
 
     kind: Literal["started", "look", "done", "failed"]
     job: Job | None = None
@@ -30,29 +30,29 @@ class Event:
     left: int = 0
 
 
-class Crew:
-    """All places there are, each with one job at a time."""
+class WorkerPool:
+    """All workers, each with one job at a time."""
 
-    def __init__(self, places: Sequence[Worker]):
-        self.places = list(places)
+    def __init__(self, workers: Sequence[Worker]):
+        self.workers = list(workers)
         self.free: SimpleQueue[Worker] = SimpleQueue()
-        for one in self.places:
+        for one in self.workers:
             self.free.put(one)
         self.running: dict[Job, Worker] = {}
         self.stopping = False
 
-    def carry_out(self, jobs: Iterable[Job]) -> Iterator[Event]:
-        """All jobs that are not done yet; interrupted, it lets those under way save themselves before it goes on up."""
+    def run_jobs(self, jobs: Iterable[Job]) -> Iterator[Event]:
+        """Runs all unfinished jobs; an exception in the caller interrupts them, so that they save checkpoints."""
         jobs = [job for job in jobs if not job.done]
-        with ThreadPoolExecutor(len(self.places)) as pool:
+        with ThreadPoolExecutor(len(self.workers)) as pool:
             waiting: dict[Future[str], Job] = {pool.submit(self._run, job): job for job in jobs}
-            told: set[Job] = set()
+            started: set[Job] = set()
             try:
                 while waiting:
-                    ended, _ = wait(waiting, timeout=LOOK, return_when=FIRST_COMPLETED)
+                    ended, _ = wait(waiting, timeout=POLL, return_when=FIRST_COMPLETED)
                     running = list(self.running)
-                    for job in (job for job in running if job not in told):
-                        told.add(job)
+                    for job in (job for job in running if job not in started):
+                        started.add(job)
                         yield Event("started", job, "", running, len(waiting) - len(running))
                     for future in ended:
                         job, problem = waiting.pop(future), future.result()
@@ -63,28 +63,28 @@ class Crew:
                 raise
 
     def close(self) -> None:
-        for one in self.places:
+        for one in self.workers:
             one.close()
 
     def _run(self, job: Job) -> str:
-        """Nothing if all went well, else what went wrong."""
+        """The error, or empty if the job succeeded."""
         if self.stopping:
             return "interrupted"
-        place = self.free.get()
-        self.running[job] = place
+        worker = self.free.get()
+        self.running[job] = worker
         began = time.monotonic()
         try:
-            usage = place.train(job.folder)
+            usage = worker.train(job.folder)
         except OSError as error:
             return f"could not be run: {error}"
         finally:
             del self.running[job]
-            self.free.put(place)
+            self.free.put(worker)
         code = usage.pop("code")
-        if code or not _arrived(job):
+        if code or not _is_visible(job):
             log = job.folder / "train.log"
-            said = log.read_bytes().decode("utf-8", "replace").strip()[-TOLD:] if log.exists() else ""
-            return said or f"ended with code {code}, without a word"
+            tail = log.read_bytes().decode("utf-8", "replace").strip()[-LOG_TAIL:] if log.exists() else ""
+            return tail or f"ended with code {code} and wrote no message"
         usage["seconds"] = time.monotonic() - began
         atomic_write(job.folder / "usage.json", (json.dumps(usage, indent=1) + "\n").encode())
         return ""
@@ -93,19 +93,19 @@ class Crew:
         self.stopping = True
         for future in waiting:
             future.cancel()
-        for one in self.places:
+        for one in self.workers:
             one.interrupt()
         until = time.monotonic() + GRACE
         while self.running and time.monotonic() < until:
             time.sleep(0.05)
-        for one in self.places:
+        for one in self.workers:
             one.interrupt(signal.SIGKILL)
 
 
-def _arrived(job: Job) -> bool:
-    """Whether what a training that ended well has left can be seen here."""
-    until = time.monotonic() + LATE
+def _is_visible(job: Job) -> bool:
+    """Whether the results of a finished training can be seen on this machine."""
+    until = time.monotonic() + SYNC
     while not job.done and time.monotonic() < until:
-        list(job.folder.iterdir())  # asks the disk anew where a missing file is remembered as missing
+        list(job.folder.iterdir())  # refreshes the directory cache of network file systems
         time.sleep(0.1)
     return job.done

@@ -1,8 +1,8 @@
-"""Places in the other processes of a torchrun job, on as many machines as it has; all of them share the race's folder.
+"""Workers in the processes of a torchrun job, on one or several machines that share the race's folder.
 
     torchrun --nnodes 2 --nproc-per-node 1 ... -m -- elman compare my.txt --run /shared/race --resume
 
-The first process runs the race, the others serve it: each asks torchrun's store for the next folder to train in.
+Rank 0 runs the race; the others wait for run folders to train, which it puts into torchrun's key-value store.
 """
 
 import json
@@ -14,14 +14,14 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from elman.comparison.workers import BEST, Launcher, Worker, own_share
+from elman.comparison.workers import LocalWorker, SpawningWorker, Worker, worker_environment
 
-LOOK = 0.1  # seconds between two looks at the store
+POLL = 0.1  # seconds between two reads of the store
 FIRST = 1
 
 
 def processes() -> int:
-    """Of the job; one where nobody started it by torchrun."""
+    """World size; 1 outside of torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -29,8 +29,8 @@ def leads() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-class Distant:
-    """The process of another rank."""
+class RankWorker:
+    """A worker in the process of another rank."""
 
     def __init__(self, store: Any, rank: int):
         self.store, self.rank, self.number, self.killed = store, rank, FIRST, False
@@ -41,7 +41,7 @@ class Distant:
         while not self.store.check([f"{key}/ended"]):
             if self.killed:
                 raise OSError(f"process {self.rank} of the job does not answer")
-            time.sleep(LOOK)
+            time.sleep(POLL)
         self.number += 1
         return json.loads(self.store.get(f"{key}/ended"))
 
@@ -54,32 +54,32 @@ class Distant:
 
 
 def places(modules: Sequence[str | Path] = ()) -> list[Worker]:
-    """One in each process of the job, this one included; the others must `serve`."""
+    """One worker per process of the job, this one included; the others must call `serve`."""
     store = _store()
-    return [_own(modules), *(Distant(store, rank) for rank in range(1, processes()))]
+    return [_own(modules), *(RankWorker(store, rank) for rank in range(1, processes()))]
 
 
 def serve(modules: Sequence[str | Path] = (), store: Any = None, rank: int | None = None) -> None:
-    """Trains in the folders that the first process names, until it names no more."""
+    """Train the run folders that rank 0 names, until it closes."""
     store = _store() if store is None else store
     rank = int(os.environ["RANK"]) if rank is None else rank
     own, number = _own(modules), FIRST
     try:
-        while folder := _asked(store, f"{rank}/{number}"):
+        while folder := _next_folder(store, f"{rank}/{number}"):
             _train(own, Path(folder), store, f"{rank}/{number}")
             number += 1
     finally:
         own.close()
 
 
-def _asked(store: Any, key: str) -> str:
+def _next_folder(store: Any, key: str) -> str:
     while not store.check([key]):
-        time.sleep(LOOK)
+        time.sleep(POLL)
     return store.get(key).decode()
 
 
-def _train(own: Launcher, folder: Path, store: Any, key: str) -> None:
-    """Says at last how it ended; meanwhile interrupts are passed on, those of the first process and those of this."""
+def _train(own: SpawningWorker, folder: Path, store: Any, key: str) -> None:
+    """Train a run and store its exit code; interrupts of rank 0 and of this process are passed on."""
     ended: dict[str, Any] = {"code": 1}
 
     def train() -> None:
@@ -88,13 +88,13 @@ def _train(own: Launcher, folder: Path, store: Any, key: str) -> None:
         except OSError as error:
             ended["problem"] = str(error)
 
-    thread, told = Thread(target=train), ""
+    thread, received = Thread(target=train), ""
     thread.start()
     try:
         while thread.is_alive():
-            thread.join(LOOK)
-            if store.check([f"{key}/interrupt"]) and told != (told := store.get(f"{key}/interrupt").decode()):
-                own.interrupt(int(told))
+            thread.join(POLL)
+            if store.check([f"{key}/interrupt"]) and received != (received := store.get(f"{key}/interrupt").decode()):
+                own.interrupt(int(received))
     except BaseException:
         own.interrupt()
         thread.join()
@@ -103,15 +103,15 @@ def _train(own: Launcher, folder: Path, store: Any, key: str) -> None:
         store.set(f"{key}/ended", json.dumps(ended))
 
 
-def _own(modules: Sequence[str | Path]) -> Launcher:
+def _own(modules: Sequence[str | Path]) -> SpawningWorker:
     import torch
 
-    return BEST(own_share(int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()), modules)
+    return LocalWorker(worker_environment(int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()), modules)
 
 
 def _store() -> Any:
     import torch.distributed as dist
 
     store, _, _ = next(dist.rendezvous("env://"))
-    # torchrun keeps its store over restarts; what was asked for before is not asked for now
+    # torchrun keeps its store when it restarts the job: requests from before must not be seen
     return dist.PrefixStore(f"race {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)

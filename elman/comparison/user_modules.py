@@ -1,4 +1,4 @@
-"""Your own cells and layers in a race: files of Python that register them, read here and in every worker."""
+"""Users' Python files that register cells, layers, models or tasks: imported here and in every worker process."""
 
 import importlib.util
 import sys
@@ -10,14 +10,16 @@ from elman.layers.laws import GIVEN
 
 
 def read_modules(paths: Iterable[str | Path]) -> None:
-    """Each once, under a name that no other module has: a file may be called as one of Python's own."""
+    """Import each file once, under a module name that cannot clash with another."""
     for path in map(Path, paths):
         name = f"{GIVEN}{path.resolve()}"
         if name in sys.modules:
             continue
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None or not path.is_file():
-            raise ConfigError(f"{path}: no file of Python that could be read; give one that registers a cell or layer")
+            raise ConfigError(
+                f"{path}: no file of Python that could be read; give one that registers a cell, a layer or a task"
+            )
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)

@@ -1,77 +1,75 @@
-"""The outcome in words: who, by how much, and how sure; never more than the numbers say."""
+"""The verdict of a race as text: the winner, by how much, and how significant."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from elman.comparison.budget import UNITS as COUNTED
 from elman.comparison.plan import RacePlan
 from elman.comparison.results import Found
 
 UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
-SHARES = ("accuracy", "f1", "exact_match")  # measures that are read in percent
-BEYOND = 5  # words between a verb and its noun that no short window holds
-LUCKY = 0.6  # right forms that guessing may reach on a small sample
+FAR = 5  # words between a verb and its noun, more than a short window holds
+CHANCE = 0.6  # agreement accuracy that guessing may reach on a small sample
 SOLVED = 0.9
 
 
 def headline(found: Found) -> str:
-    """The answer with its uncertainty, in a sentence or two."""
+    """The winner with its uncertainty, in a sentence or two."""
     rows = {row["entrant"]: row for row in found.rows}
     ranked = [name for name in found.verdict.order if rows[name]["place"] is not None]
     if not ranked:
-        return "No answer: nobody reached the end."
+        return "No answer: all runs failed."
     best = rows[ranked[0]]
     if len(ranked) == 1:
-        return f"No race: only {best['entrant']} reached the end, with {score(found, best)}."
+        return f"No race: only {best['entrant']} finished, with {score(found, best)}."
     if found.verdict.winner:
         second = rows[ranked[1]]
         return (
             f"Use {best['entrant']}: it wins with {score(found, best)}{_above(best)}. "
-            f"Next is {second['entrant']} with {score(found, second)}; the difference is more than luck "
+            f"Next is {second['entrant']} with {score(found, second)}; the difference is significant "
             f"({_chances(second)}{_seeds(best)})."
         )
     tied = found.verdict.tied
     beaten = [name for name in ranked if name not in tied]
     cheapest = min(tied, key=lambda name: rows[name].get("training_seconds") or float("inf"))
     why = found.verdict.comparisons[tied[1]].why
-    told = f"No single winner: {join(tied)} cannot be told apart ({tied[0]} against {tied[1]}: {why}). "
-    told += f"The best mean is {best['entrant']}'s: {score(found, best)}{_above(best)}. "
+    text = f"No single winner: {join(tied)} do not differ significantly ({tied[0]} against {tied[1]}: {why}). "
+    text += f"The best mean is {best['entrant']}'s: {score(found, best)}{_above(best)}. "
     if best["seeds"] > 1 or best["exact"]:
-        told += f"{_beaten(beaten, tied)}{_unsure(found, rows)}Of those that lead, {cheapest} trains fastest."
+        text += f"{_beaten(beaten, tied)}{_unsure(found, rows)}Of the leaders, {cheapest} trains fastest."
     else:
-        told += "Give --seeds 3 to learn whether the order is more than luck."
-    return told
+        text += "Give --seeds 3 to test whether the order is significant."
+    return text
 
 
 def _beaten(beaten: Sequence[str], tied: Sequence[str]) -> str:
     if not beaten:
         return ""
-    return f"{join(beaten)} {'is' if len(beaten) == 1 else 'are'} surely behind {tied[0]}. "
+    return f"{join(beaten)} {'is' if len(beaten) == 1 else 'are'} significantly worse than {tied[0]}. "
 
 
 def _unsure(found: Found, rows: dict[str, dict[str, Any]]) -> str:
-    """Those whose intervals lie apart from the best's, so that only more seeds are wanting."""
+    """Entrants whose intervals do not overlap that of the best, so that more seeds may decide."""
     apart = [name for name in found.verdict.tied[1:] if not found.verdict.comparisons[name].overlap]
     if not apart:
         return ""
     seeds = max(rows[name]["seeds"] for name in found.verdict.tied)  # what is exact ran once
     shown = join([f"{name} ({number(found, rows[name]['score'])})" for name in apart])
-    return f"{shown} may be behind, but {seeds} seeds are too few to be sure: --resume --seeds {2 * seeds} adds more. "
+    return f"{shown} may be worse, but {seeds} seeds are too few to tell: --resume --seeds {2 * seeds} adds more. "
 
 
 def staircase(found: Found) -> str:
-    """Who fails beyond a few words and who does not, where the language knows what is right."""
+    """Which entrants agree with nouns far away, and which guess, on a synthetic language."""
     far = {
-        row["entrant"]: _beyond(row["staircase"], BEYOND)
+        row["entrant"]: _beyond(row["staircase"], FAR)
         for row in found.rows
         if row.get("staircase") and row["place"] is not None
     }
     known = {name: value for name, value in far.items() if value is not None}
     if not known:
         return ""
-    fail = [name for name, value in known.items() if value <= LUCKY]
+    fail = [name for name, value in known.items() if value <= CHANCE]
     hold = [name for name, value in known.items() if value >= SOLVED]
-    told = f"At {BEYOND} or more words between a verb and the noun that decides its form"
+    text = f"At {FAR} or more words between a verb and the noun that decides its form"
     parts = []
     if hold:
         parts.append(
@@ -82,7 +80,7 @@ def staircase(found: Found) -> str:
     between = [name for name in known if name not in hold and name not in fail]
     if between:
         parts.append(f"{join(between)} {'is' if len(between) == 1 else 'are'} in between ({_shares(known, between)})")
-    return f"{told}, {'; '.join(parts)}."
+    return f"{text}, {'; '.join(parts)}."
 
 
 def _beyond(steps: list[dict[str, Any]], least: int) -> float | None:
@@ -107,17 +105,15 @@ def score(found: Found, row: dict[str, Any]) -> str:
 
 
 def number(found: Found, value: float) -> str:
-    """As the measure is read: shares in percent."""
-    if found.measure.key in SHARES:
-        return f"{value:.1%}"
-    return f"{value:.2f}" if found.measure.key == "bleu" else f"{value:.4f}"
+    """A score in the format of its measure."""
+    return f"{value:.1%}" if found.measure.percent else f"{value:.{found.measure.digits}f}"
 
 
 def spread(found: Found, row: dict[str, Any]) -> str:
-    """Standard deviation over seeds, in the unit of `number`; nothing where there is none."""
+    """Standard deviation over seeds, formatted as `number`; empty where there is none."""
     if row["spread"] is None or row["exact"]:
         return ""
-    return f"{100 * row['spread']:.2g}%" if found.measure.key in SHARES else f"{row['spread']:.2g}"
+    return f"{100 * row['spread']:.2g}%" if found.measure.percent else f"{row['spread']:.2g}"
 
 
 def seeds_of(plan: RacePlan) -> str:
@@ -125,8 +121,8 @@ def seeds_of(plan: RacePlan) -> str:
 
 
 def unit_of(plan: RacePlan) -> str:
-    """What training is counted in: tokens, texts, words."""
-    return COUNTED.get(plan.prepared.task.name, "tokens")
+    """The unit that training is counted in: tokens, texts, words."""
+    return plan.prepared.task.race.unit
 
 
 def effort(plan: RacePlan) -> str:
@@ -142,16 +138,16 @@ def _above(row: dict[str, Any]) -> str:
 
 def _chances(row: dict[str, Any]) -> str:
     against = row["against_best"]
-    told = [
+    text = [
         f"{chance(against[f'by_{what}'])} by {what}"
         for what in ("seed", "document")
         if against[f"by_{what}"] is not None
     ]
-    return ", ".join(told)
+    return ", ".join(text)
 
 
 def chance(p: float) -> str:
-    """No bootstrap of ten thousand draws can tell less than its own ten thousandth."""
+    """A bootstrap of 10,000 samples resolves no smaller p-value than 0.0001."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 

@@ -1,7 +1,7 @@
-"""A worker that reads the package once and forks a process for each training, which then starts at once.
+"""The process behind `ForkingWorker`: imports the package once, then forks a process for each training.
 
-It takes a run folder a line, and answers two lines: the number of the process, and how it ended. Where processes cannot
-be forked it is started for a single folder. Files of Python that it is given are read first: they may register layers.
+Reads the path of a run folder per line on stdin, answers with two lines: process id, then exit code and usage as JSON.
+With --folder it trains that run only. Users' Python files are imported first: they may register layers or tasks.
 """
 
 import argparse
@@ -14,19 +14,17 @@ from pathlib import Path
 from typing import NoReturn
 
 from elman.comparison.user_modules import read_modules
-from elman.comparison.workers import outcome
+from elman.comparison.workers import wait_for
 from elman.errors import ElmanError
 from elman.training.loop import INTERRUPTED
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     reader = argparse.ArgumentParser(description=__doc__)
-    reader.add_argument("--read", action="append", default=[], help="a file of Python to read first")
-    reader.add_argument("--folder", type=Path, help="train this run alone")
+    reader.add_argument("--read", action="append", default=[], help="a Python file to import first")
+    reader.add_argument("--folder", type=Path, help="train this run only")
     given = reader.parse_args(arguments)
-    if hasattr(
-        signal, "pthread_sigmask"
-    ):  # threads of a cluster's processes block signals, and so would their children
+    if hasattr(signal, "pthread_sigmask"):  # Ray's worker threads block signals, and children inherit that
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     read_modules(given.read)
     if given.folder:
@@ -35,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def serve() -> None:
-    """Until nobody asks any more."""
-    from matplotlib.backends import backend_agg, backend_svg  # noqa: F401  (curves are drawn at the end of a run)
+    """Fork trainings until stdin is closed."""
+    from matplotlib.backends import backend_agg, backend_svg  # noqa: F401  (for learning curves at the end of a run)
 
     import elman.pipeline.session  # noqa: F401
 
@@ -50,11 +48,11 @@ def serve() -> None:
                 os.dup2(file, place)
             train_alone(folder)
         print(process, flush=True)
-        print(json.dumps(outcome(process)), flush=True)
+        print(json.dumps(wait_for(process)), flush=True)
 
 
 def train_alone(folder: Path) -> NoReturn:
-    """As `elman train --run FOLDER --resume` does, and the end of this process, whatever happens."""
+    """As `elman train --run FOLDER --resume` does; always ends this process."""
     from elman.pipeline.session import train
 
     code = 1
@@ -67,7 +65,7 @@ def train_alone(folder: Path) -> NoReturn:
         code = 130
     except ElmanError as error:
         print(f"elman: {error}", file=sys.stderr)
-    except BaseException:  # a fork must not go on as its parent
+    except BaseException:  # a forked child must not continue its parent's code
         import traceback
 
         traceback.print_exc()

@@ -1,4 +1,4 @@
-"""How a training becomes a process: forked by a worker that is warm, or where that cannot be, started from nothing."""
+"""Workers on this machine: each training is a process, forked from a process with all imports done where possible."""
 
 import json
 import os
@@ -12,37 +12,37 @@ from typing import Any, Protocol
 
 import elman
 
-KILOBYTE = 1 if sys.platform == "darwin" else 1024  # what the system counts memory in
-# what torchrun tells a process of the others
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
+# environment variables of torchrun
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_", "MASTER_", "TORCHELASTIC_")
 
 
 class Worker(Protocol):
-    """Where one training after another can run; `interrupt` reaches the one under way."""
+    """Runs one training after another; `interrupt` signals the current one."""
 
     def train(self, folder: Path) -> dict[str, Any]:
-        """How it ended: `code`, and what it took if that is known. An OSError where it could not be run at all."""
+        """The exit `code`, and resource usage where known. Raises OSError if the process could not be started."""
 
     def interrupt(self, number: int = signal.SIGINT) -> None: ...
 
     def close(self) -> None:
-        """Nothing more will be asked."""
+        """No more trainings will come."""
 
 
-class Launcher:
-    """A place on this machine: each training is a process of its own."""
+class SpawningWorker:
+    """Starts a new process for each training."""
 
-    def __init__(self, place: dict[str, str], modules: Sequence[str | Path] = ()):
+    def __init__(self, variables: dict[str, str], modules: Sequence[str | Path] = ()):
         paths = [str(Path(elman.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        # Each trains alone, also where the race itself has other processes beside it.
+        # Each training is a single process, also where the race itself runs under torchrun.
         own = {name: value for name, value in os.environ.items() if not name.startswith(TORCHRUN)}
-        self.environment = {**own, **place, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+        self.environment = {**own, **variables, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
         self.command = [
             sys.executable,
             "-P",
             "-m",
             "elman.comparison.worker_process",
-        ]  # a file here may be called as Python's
+        ]  # -P: a file here may have the name of a standard module
         self.command += [word for path in modules for word in ("--read", str(Path(path).absolute()))]
         self.process: int | None = None  # the one that trains
 
@@ -54,7 +54,7 @@ class Launcher:
         try:
             if not hasattr(os, "wait4"):
                 return {"code": child.wait()}
-            ended = outcome(child.pid)
+            ended = wait_for(child.pid)
             child.returncode = ended["code"]
             return ended
         finally:
@@ -66,15 +66,15 @@ class Launcher:
                 os.kill(self.process, number)
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Nothing to clean up."""
 
     def _start(self, command: list[str], **files: Any) -> subprocess.Popen[Any]:
-        """In a session of its own: an interrupt at the keyboard is the race's to pass on."""
+        """In a new session: keyboard interrupts are passed on by the race."""
         return subprocess.Popen(command, env=self.environment, start_new_session=True, **files)
 
 
-class Forking(Launcher):
-    """By a worker, started with the first training and anew if it dies."""
+class ForkingWorker(SpawningWorker):
+    """Forks trainings from a warm process, which is started with the first and restarted if it dies."""
 
     worker: subprocess.Popen[str] | None = None
 
@@ -102,16 +102,18 @@ class Forking(Launcher):
             self.worker.stdout.close()
 
 
-BEST: type[Launcher] = Forking if sys.platform == "linux" else Launcher  # no other forks so much in it safely
+LocalWorker: type[SpawningWorker] = (
+    ForkingWorker if sys.platform == "linux" else SpawningWorker
+)  # fork is safe on Linux only
 
 
-def here(workers: int, accelerators: int = 0, modules: Sequence[str | Path] = ()) -> list[Launcher]:
-    """So many places on this machine, with accelerators given out in turn."""
-    return [BEST(own_share(number, accelerators), modules) for number in range(workers)]
+def local_workers(workers: int, accelerators: int = 0, modules: Sequence[str | Path] = ()) -> list[SpawningWorker]:
+    """Workers on this machine, with accelerators assigned in turn."""
+    return [LocalWorker(worker_environment(number, accelerators), modules) for number in range(workers)]
 
 
-def own_share(number: int, accelerators: int) -> dict[str, str]:
-    """Environment of the place of that number: one thread, and of several accelerators one."""
+def worker_environment(number: int, accelerators: int) -> dict[str, str]:
+    """Environment variables of a worker: one thread, and one of several accelerators."""
     share = {"OMP_NUM_THREADS": "1"}
     if accelerators > 1:
         given = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
@@ -120,11 +122,11 @@ def own_share(number: int, accelerators: int) -> dict[str, str]:
     return share
 
 
-def outcome(process: int) -> dict[str, Any]:
-    """Waits for a child: its exit code, and what it took."""
+def wait_for(process: int) -> dict[str, Any]:
+    """Wait for a child process: its exit code, peak memory and CPU time."""
     _, status, used = os.wait4(process, 0)
     return {
         "code": os.waitstatus_to_exitcode(status),
-        "peak_bytes": used.ru_maxrss * KILOBYTE,
+        "peak_bytes": used.ru_maxrss * MAXRSS_UNIT,
         "cpu_seconds": used.ru_utime + used.ru_stime,
     }

@@ -1,19 +1,24 @@
 """Text, records and synthetic languages as streams of documents."""
 
+from typing import TYPE_CHECKING
+
 from elman.corpus import delimited, hub, jsonl, parquet  # noqa: F401  (record formats register themselves)
-from elman.corpus.config import DataConfig
-from elman.corpus.conll import ColumnsConfig, TaggedSentence, read_tagged
-from elman.corpus.corpus import Corpus, open_corpus, resolve
-from elman.corpus.description import Description, describe
-from elman.corpus.document import Document, Mark, PairDocument, Repairs
-from elman.corpus.formats import RECORD_FORMATS, Column, Fields, RecordFormat
-from elman.corpus.labelled_corpus import LabelledConfig, LabelledCorpus, LabelledText
-from elman.corpus.labels import LabelSet, label_rows
-from elman.corpus.pair_corpus import PairCorpus, PairsConfig
-from elman.corpus.pair_reader import Pair, read_pairs
-from elman.corpus.source_reader import SourceReader
-from elman.corpus.tagged_corpus import TaggedConfig, TaggedCorpus, TaggedDocument
-from elman.corpus.tags import LegalTransitions, TagSet
+from elman.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from elman.corpus.config import DataConfig
+    from elman.corpus.conll import ColumnsConfig, TaggedSentence, read_tagged
+    from elman.corpus.corpus import Corpus, open_corpus, resolve
+    from elman.corpus.description import Description, describe
+    from elman.corpus.document import Document, Mark, PairDocument, Repairs
+    from elman.corpus.formats import RECORD_FORMATS, Column, Fields, RecordFormat
+    from elman.corpus.labelled_corpus import LabelledConfig, LabelledCorpus, LabelledText
+    from elman.corpus.labels import LabelSet, label_rows
+    from elman.corpus.pair_corpus import PairCorpus, PairsConfig
+    from elman.corpus.pair_reader import Pair, read_pairs
+    from elman.corpus.source_reader import SourceReader
+    from elman.corpus.tagged_corpus import TaggedConfig, TaggedCorpus, TaggedDocument
+    from elman.corpus.tags import LegalTransitions, TagSet
 
 __all__ = [
     "RECORD_FORMATS",
@@ -49,3 +54,5 @@ __all__ = [
     "read_tagged",
     "resolve",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__, __file__)

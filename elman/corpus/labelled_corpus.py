@@ -52,7 +52,7 @@ class LabelledCorpus(Corpus):
     """`texts(split)` streams labelled texts; splits, held-out parts and repairs as in any corpus."""
 
     config: LabelledConfig
-    names: ClassVar = staticmethod(lambda text: text.labels)
+    names: ClassVar[Any] = staticmethod(lambda text: text.labels)
 
     def __init__(self, config: LabelledConfig):
         if not (config.train or config.valid or config.test):

@@ -10,6 +10,7 @@ from typing import cast
 
 from elman.corpus.config import DataConfig
 from elman.corpus.document import Repairs
+from elman.corpus.file_cache import open_file
 from elman.corpus.sources import Source
 from elman.errors import DataError
 
@@ -77,8 +78,8 @@ class SourceReader:
 
     def _open(self) -> BufferedIOBase:
         if self.source.zipped:
-            return cast(BufferedIOBase, gzip.open(self.source.path, "rb"))
-        return self.source.path.open("rb")
+            return cast(BufferedIOBase, gzip.open(open_file(self.source.path), "rb"))
+        return cast(BufferedIOBase, open_file(self.source.path))
 
     def _check_head(self, head: bytes) -> None:
         utf16 = head.startswith((b"\xff\xfe", b"\xfe\xff"))

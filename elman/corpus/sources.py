@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elman.corpus.config import DataPaths
+from elman.corpus.file_cache import file_digest
 from elman.corpus.formats import format_of
 from elman.errors import DataError, nearest
 
@@ -128,8 +129,7 @@ def digest(source: Source) -> str:
     files = _files(str(source.path)) if source.path.is_dir() else [source.path]
     for path in files:
         try:
-            with path.open("rb") as file:
-                total.update(hashlib.file_digest(file, "sha256").digest())
+            total.update(file_digest(path))
         except OSError as error:
             raise DataError(f"cannot be read: {error.strerror}", file=source.name) from None
     return total.hexdigest()

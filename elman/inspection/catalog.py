@@ -1,5 +1,6 @@
 """Catalog of layer families: core idea, limitation and cost of each, for listings and docs."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import yaml
@@ -11,12 +12,12 @@ from elman.corpus.synthetic import LANGUAGES
 from elman.errors import UnknownName
 from elman.inspection.cost import LENGTH, WIDTH, Cost, evaluate, standard, stated
 from elman.layers import LAYERS
-from elman.models import MODELS, TASK_MODELS, NGram
+from elman.models import CLASSIFIERS, MODELS, TAGGERS, TRANSLATORS, NGram
 from elman.registry import Registry, Traits
 from elman.tokenizers import TOKENIZERS
 
 KINDS: dict[str, Registry[Any]] = {"cell": CELLS, "layer": LAYERS, "model": MODELS}
-KINDS |= {f"model to {task}": registry for task, registry in TASK_MODELS.items()}
+KINDS |= {"classifier": CLASSIFIERS, "tagger": TAGGERS, "translator": TRANSLATORS}
 KINDS |= {"tokenizer": TOKENIZERS, "language": LANGUAGES}
 COSTS = ("training", "stepping", "state")
 COUNTED = (
@@ -68,11 +69,13 @@ class Entry(NamedTuple):
     family: Family | None
 
 
-def entry(name: str) -> Entry:
-    kinds = [kind for kind, registry in KINDS.items() if name in registry]
+def entry(name: str, more: Mapping[str, Registry[Any]] | None = None) -> Entry:
+    """`more` are registries that this package does not know, by what they hold."""
+    every = {**KINDS, **(more or {})}
+    kinds = [kind for kind, registry in every.items() if name in registry]
     if not kinds:
-        raise UnknownName("name", name, {known for registry in KINDS.values() for known in registry})
-    registry = KINDS[kinds[0]]
+        raise UnknownName("name", name, {known for registry in every.values() for known in registry})
+    registry = every[kinds[0]]
     item: Any = registry[name]
     fields = {key: field for key, field in item.Config.model_fields.items() if key != "type"}
     settings = {key: (default(field), " ".join((field.description or "").split())) for key, field in fields.items()}

@@ -1,11 +1,14 @@
 """Models: stacks of layers with an input embedding and an output head, and n-grams."""
 
 from elman.models.base import (
+    CLASSIFIERS,
     LIKELIHOOD_OF,
     MODELS,
-    TASK_MODELS,
+    TAGGERS,
+    TRANSLATORS,
     Prediction,
     SequenceModel,
+    is_masked,
     masked_model_error,
     prediction_of,
 )
@@ -17,11 +20,14 @@ from elman.models.masked import Masked, MaskedConfig
 from elman.models.ngram import NGram
 from elman.models.stack import Stack, StackConfig
 from elman.models.tagger import Tagger, TaggerConfig
+from elman.models.text_reader import TextReader, TextReaderConfig
 
 __all__ = [
+    "CLASSIFIERS",
     "LIKELIHOOD_OF",
     "MODELS",
-    "TASK_MODELS",
+    "TAGGERS",
+    "TRANSLATORS",
     "Classifier",
     "ClassifierConfig",
     "EncoderDecoder",
@@ -38,8 +44,11 @@ __all__ = [
     "StackConfig",
     "Tagger",
     "TaggerConfig",
+    "TextReader",
+    "TextReaderConfig",
     "Transducer",
     "TransducerConfig",
+    "is_masked",
     "masked_model_error",
     "prediction_of",
 ]

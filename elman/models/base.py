@@ -44,17 +44,20 @@ class ModelClass(Protocol):
 
 
 MODELS: Registry[Any] = Registry("model")
-TASK_MODELS: dict[str, Registry[Any]] = {
-    "classify": Registry("classifier"),
-    "tag": Registry("tagger"),
-    "translate": Registry("translator"),
-}
-"""Models of the other tasks, by task, constructed with what the task knows: tokens, labels, tags."""
+CLASSIFIERS: Registry[Any] = Registry("classifier")
+TAGGERS: Registry[Any] = Registry("tagger")
+TRANSLATORS: Registry[Any] = Registry("translator")
+"""Models of other tasks, constructed with what the task knows: tokens, labels, tags."""
 
 
 def prediction_of(model: Any) -> Prediction:
     """The prediction type of a model or model class; the default is left-to-right."""
     return getattr(model, "prediction", "left-to-right")
+
+
+def is_masked(model: Any) -> bool:
+    """Whether a model, or its class, predicts hidden tokens from both sides."""
+    return prediction_of(model) == "masked"
 
 
 def masked_model_error() -> ConfigError:

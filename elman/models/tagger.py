@@ -17,7 +17,7 @@ from elman.config import named
 from elman.corpus.tags import LegalTransitions
 from elman.layers import LAYERS
 from elman.layers.base import at_least_float32
-from elman.models.base import TASK_MODELS
+from elman.models.base import TAGGERS
 from elman.models.stack import LayerSpec, Stack, StackConfig
 from elman.ops.crf import Chain, best_path, log_partition, marginals, path_score
 from elman.ops.dropout import embedded
@@ -65,7 +65,7 @@ class TaggerConfig(StackConfig):
         return None if layer is None else cls._entry(layer)
 
 
-@TASK_MODELS["tag"].register("tagger")
+@TAGGERS.register("tagger")
 class Tagger(nn.Module):
     """Word and character embeddings, a stack of layers, and one tag for each word."""
 

@@ -1,7 +1,14 @@
-"""The whole road: a recipe, its data prepared, a run trained, a model loaded."""
+"""From a recipe to a trained model: settings, tasks, data preparation, training runs, loading."""
 
-from elman.pipeline.recipe import Goal, Recipe, read_recipe, write_recipe
-from elman.pipeline.session import train
-from elman.pipeline.trained_model import TrainedModel, load
+from typing import TYPE_CHECKING
+
+from elman.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from elman.pipeline.recipe import Goal, Recipe, read_recipe, write_recipe
+    from elman.pipeline.session import train
+    from elman.pipeline.trained_model import TrainedModel, load
 
 __all__ = ["Goal", "Recipe", "TrainedModel", "load", "read_recipe", "train", "write_recipe"]
+
+__getattr__, __dir__ = lazy_names(__name__, __file__)

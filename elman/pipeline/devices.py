@@ -1,11 +1,11 @@
-"""Where to compute, and with how many threads."""
+"""Device and number of CPU threads."""
 
 import torch
 
 from elman.errors import ConfigError
 from elman.pipeline.recipe import Recipe
 
-SMALL = 320  # up to this width a second thread costs a recurrent model more than it brings
+SMALL = 320  # width up to which recurrent models are fastest with one thread
 
 
 def choose_device(name: str) -> torch.device:
@@ -23,7 +23,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_threads(recipe: Recipe, device: torch.device) -> None:
-    """A fixed rule, not a measurement: a resumed run must get the same number."""
+    """By a fixed rule, not by measuring: a resumed run must use the same number."""
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     elif device.type == "cpu" and getattr(recipe.model, "hidden_size", SMALL + 1) <= SMALL:

@@ -1,6 +1,6 @@
-"""Sequence-level distillation (Kim and Rush, 2016): a teacher's own translations, for a student to learn from.
+"""Sequence-level distillation (Kim and Rush, 2016): a student trains on the translations of a teacher.
 
-They are simpler than what people wrote: one way to say each thing. Models that write all words at once need that.
+They have fewer alternative wordings than human translations, which non-autoregressive models need.
 """
 
 import json
@@ -11,19 +11,20 @@ from typing import Any
 
 from elman.corpus import PairCorpus
 from elman.errors import ConfigError, RunError
+from elman.models.mask_predict.conversion import parallel_settings
 from elman.pipeline.recipe import Recipe, read_recipe
-from elman.pipeline.tasks.starting import parallel_settings
-from elman.pipeline.tasks.translate import Translate
+from elman.pipeline.resume import CHOSEN
 from elman.pipeline.trained_model import TrainedModel, load
 from elman.runs import Run, atomic_write
+from elman.training.suggested_rate import with_suggested_rate
 
 Listener = Callable[[int, int], None]
 
 
 def distill(teacher: str | Path, to: str | Path, device: str = "auto", listener: Listener | None = None) -> int:
-    """Translate the teacher's training sources with its own search into a file of JSON lines; how many there are.
+    """Translate the teacher's training sources into a file of JSON lines; returns their number.
 
-    `listener` hears how many are done, of how many.
+    `listener` is called with the number done and the total.
     """
     trained = load(teacher, device)
     corpus = _corpus(teacher, trained)
@@ -36,31 +37,33 @@ def distill(teacher: str | Path, to: str | Path, device: str = "auto", listener:
         if listener:
             listener(done, len(sources))
     if not lines:
-        raise RunError(f"{teacher}: wrote nothing but empty translations; train it further first")
+        raise RunError(f"{teacher}: wrote only empty translations; train it further first")
     text = "".join(lines).encode()
     origin = _origin(teacher, trained, corpus) | {"count": len(lines), "sha256": sha256(text).hexdigest()}
-    atomic_write(origin_of(to), (json.dumps(origin, indent=1) + "\n").encode())  # first: no text without its origin
+    atomic_write(
+        origin_of(to), (json.dumps(origin, indent=1) + "\n").encode()
+    )  # first, so that there is never a text without its origin
     atomic_write(Path(to), text)
     return len(lines)
 
 
 def origin_of(to: str | Path) -> Path:
-    """The file beside translations that tells where they come from."""
+    """The file beside translations that records where they come from."""
     return Path(to).with_name(f"{Path(to).name}.origin.json")
 
 
 def check_origin(teacher: str | Path, to: str | Path) -> int:
-    """How many translations there are, if this teacher, as it is now, wrote them; else an error says what differs."""
+    """The number of translations, if this teacher in its present state wrote them; else an error names differences."""
     remedy = "remove it to have them written anew, give another file with --to, or train on it with elman train"
     try:
-        told = json.loads(origin_of(to).read_text(encoding="utf-8"))
-        count = int(told["count"])
+        origin = json.loads(origin_of(to).read_text(encoding="utf-8"))
+        count = int(origin["count"])
     except (OSError, ValueError, KeyError, TypeError):
         why = f"{origin_of(to).name} beside it would tell whose they are, and cannot be read"
         raise RunError(f"{to}: not known to be the translations of {teacher}: {why}; {remedy}") from None
     trained = load(teacher, "cpu")
     now = _origin(teacher, trained, _corpus(teacher, trained)) | {"sha256": sha256(Path(to).read_bytes()).hexdigest()}
-    if different := "; ".join(_differences(told, now)):
+    if different := "; ".join(_differences(origin, now)):
         raise RunError(f"{to}: not what {teacher} writes now: {different}; {remedy}")
     return count
 
@@ -71,33 +74,35 @@ def _origin(teacher: str | Path, trained: TrainedModel, corpus: PairCorpus) -> d
     return origin | {"search": trained.recipe.search.plain()}
 
 
-def _differences(told: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    if told.get("sha256") != now["sha256"]:
+def _differences(origin: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    if origin.get("sha256") != now["sha256"]:
         yield "the file was changed after it was written"
-    if told.get("weights") != now["weights"]:
-        yield f"written by weights of step {told.get('step')}, and the teacher has others now, of step {now['step']}"
-    if told.get("data") != now["data"]:
+    if origin.get("weights") != now["weights"]:
+        yield f"written by weights of step {origin.get('step')}, and the teacher has others now, of step {now['step']}"
+    if origin.get("data") != now["data"]:
         yield "the teacher's training data has changed"
-    before = told.get("search") or {}
+    before = origin.get("search") or {}
     for key, value in now["search"].items():
         if before.get(key) != value:
             yield f"search.{key} was {before.get(key)!r} and is {value!r}"
 
 
 def _corpus(teacher: str | Path, trained: TrainedModel) -> PairCorpus:
-    if not isinstance(trained.task, Translate):
+    if not trained.task.settings.searches:
         raise ConfigError(f"{teacher}: its task is {trained.task.name}, and only translations are distilled")
-    corpus = trained.task.corpus(trained.recipe)
+    corpus = trained.task.data.corpus(trained.recipe)
     assert isinstance(corpus, PairCorpus)
     return corpus
 
 
 def student_recipe(teacher: str | Path, data: str | Path, overrides: dict[str, Any]) -> Recipe:
-    """The teacher's recipe with the distilled pairs for training data, and whatever is said differently.
+    """The teacher's recipe with the distilled pairs as training data, and overrides.
 
-    Where the teacher is a Transformer, the student has its shape, and begins with its weights.
+    The student of a Transformer has its shape and starts from its weights.
     """
-    stored = load(teacher, "cpu").recipe.plain()
+    trained = load(teacher, "cpu")
+    stored = trained.recipe.plain()
+    stored["training"] |= _reopened_rate(trained)
     model = stored["model"]
     stored["data"] |= {"train": str(data), "train_target": None, "columns": None}
     for key in ("name", "parameters", "goals", "model"):
@@ -106,6 +111,15 @@ def student_recipe(teacher: str | Path, data: str | Path, overrides: dict[str, A
     if given["model"] == "mask-predict" and _is_transformer(model):
         given = {"start_from": str(teacher), **given}
     return read_recipe(stored, given)
+
+
+def _reopened_rate(trained: TrainedModel) -> dict[str, Any]:
+    """Of the learning rate and the warm-up, those that were chosen to suit the teacher: the student has its own."""
+    training = trained.recipe.training
+    suits = with_suggested_rate(
+        training.model_copy(update=dict.fromkeys(CHOSEN)), trained.model, training.max_steps or 10**9
+    )
+    return {key: None for key in CHOSEN if getattr(training, key) == getattr(suits, key)}
 
 
 def _is_transformer(model: dict[str, Any]) -> bool:

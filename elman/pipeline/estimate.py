@@ -1,4 +1,4 @@
-"""What a recipe will take, found out before taking it: data read, model built, a few steps timed."""
+"""Estimates memory and time of a recipe: reads the data, builds the model, times a few steps."""
 
 import tempfile
 import time
@@ -12,18 +12,18 @@ from elman.pipeline.recipe import Recipe
 from elman.pipeline.session import Session
 from elman.training import World
 
-TIMED = 5  # steps; the first is left out, since it pays for starting up
+TIMED = 5  # steps; the first is left out, since it includes start-up
 
 
 def estimate(recipe: Recipe) -> dict[str, Any]:
-    """Sizes, unknown words, memory and time; nothing is left behind."""
+    """Sizes, unknown words, memory and time; writes to a temporary folder only."""
     training = recipe.training.model_copy(update={"log_every": 1, "max_steps": 0})
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
         session = Session(recipe.model_copy(update={"training": training}), Path(place) / "run", False, World(), stack)
         trainer = session.trainer
         facts = session.facts()
         if getattr(session.model, "fits_by_counting", False):
-            return _known(session, facts)  # one pass over the data, and no steps to foretell it by
+            return _known(session, facts)  # one pass over the data, with no steps to time
         planned = min(trainer.total_steps, recipe.training.max_steps or trainer.total_steps)
         trainer.validate = None
         moments = [time.monotonic() for report in islice(iter(trainer), TIMED + 1) if report.kind in ("start", "step")]
@@ -44,11 +44,13 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
 
 
 def _known(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
-    """What needs no trial."""
+    """Facts that need no timing."""
     return {
         "vocabulary": facts["vocabulary"],
         "device": facts["device"],
-        "splits": {split: session.prepared.task.describe(store) for split, store in session.prepared.stores.items()},
+        "splits": {
+            split: session.prepared.task.data.describe(store) for split, store in session.prepared.stores.items()
+        },
         "layers": facts["layers"],
         "notes": [
             *session.notes,
@@ -59,10 +61,10 @@ def _known(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _per_step(session: Session) -> dict[str, float]:
-    """What a batch holds; and of positions that are all alike, the memory that they take."""
+    """Size of a batch; for batches of a fixed number of tokens also the memory of their activations."""
     trainer, training = session.trainer, session.recipe.training
-    if session.prepared.task.unit != "tokens":
-        return {f"{session.prepared.task.unit}_per_step": training.batch_size}
+    if session.prepared.task.data.unit != "tokens":
+        return {f"{session.prepared.task.data.unit}_per_step": training.batch_size}
     carried = sum(part.numel() * 4 for name, part in trainer.tensors().items() if ".carried." in name)
     return {
         "tokens_per_step": trainer.batches.batch_size * training.sequence_length,
@@ -71,7 +73,7 @@ def _per_step(session: Session) -> dict[str, float]:
 
 
 def _activations(session: Session, recipe: Recipe) -> int:
-    """Bytes kept for one backward pass: about a dozen numbers per unit and position for gated layers."""
+    """Bytes saved for one backward pass: about a dozen numbers per unit and position of gated layers."""
     widths = (
         sum(block.layer.output_size for block in session.model.stack.layers) if hasattr(session.model, "stack") else 0
     )

@@ -1,67 +1,60 @@
-"""Trained runs against data: a run's own held-out split, or any other data read the same way; two runs side by side."""
+"""Evaluating trained runs on their own splits or on other data, and comparing two runs."""
 
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from elman.config import override, read_yaml
 from elman.corpus import DataConfig
-from elman.errors import ConfigError, MissingExtra
-from elman.evaluation import paired_bleu, paired_difference, paired_scores
-from elman.evaluation.jsonable import jsonable
-from elman.pipeline.recipe import columns_of, read_recipe
-from elman.pipeline.tasks import Judged, Prepared
-from elman.pipeline.tasks.base import Parts
-from elman.pipeline.tasks.translate import Translate
+from elman.errors import ConfigError
+from elman.evaluation import paired_difference, paired_scores
+from elman.pipeline.recipe import check_targets, columns_of, read_recipe
+from elman.pipeline.tasks import TASKS, EvaluationResult, PreparedData
+from elman.pipeline.tasks.base import ResampledScore
 from elman.pipeline.trained_model import load
 from elman.runs import Run
 
-Places = Sequence[str] | None
+Sources = Sequence[str] | None
 
 
 def evaluate_run(folder: str | Path, **options: Any) -> dict[str, Any]:
-    """Scores as plain values; `data` is read with the run's own settings. Options are those of `judge_run`."""
-    judged, repairs = judge_run(folder, **options)
-    return {**judged.scores, "repairs": repairs, "notes": [*judged.notes]}
+    """Scores as plain values; `data` is read with the settings of the run. Options are those of `result_of`."""
+    result, repairs = result_of(folder, **options)
+    return {**result.scores, "repairs": repairs, "notes": [*result.notes]}
 
 
 def compare_runs(first: str | Path, second: str | Path, **options: Any) -> dict[str, Any]:
-    """Scores of both, and whether the second is better than the first by more than luck."""
-    _check_pair(first, second)
-    (one, _), (other, _) = judge_run(first, **options), judge_run(second, **options)
+    """Scores of both, and paired tests of their difference."""
+    task = _task_of_both(first, second)
+    (one, _), (other, _) = result_of(first, **options), result_of(second, **options)
     if one.measure != other.measure or len(one.values) != len(other.values):
-        raise ConfigError(
-            f"the two are not judged alike: {one.measure} of {len(one.values)}, {other.measure} of {len(other.values)}"
-        )
+        pair = f"{one.measure} of {len(one.values)}, {other.measure} of {len(other.values)}"
+        raise ConfigError(f"the two runs have different scores: {pair}")
     if not len(one.values):
-        raise ConfigError("two language models are compared by `elman eval` of each: their intervals tell")
+        raise ConfigError(f"two models of task {task} are compared by `elman eval` of each: their intervals tell")
     found = paired_difference(one.values, other.values, one.weights)
-    whole: dict[str, Any] = {
-        "others": {name: _compared(one.others[name], part) for name, part in other.others.items() if name in one.others}
-    }
-    if one.written and other.written and one.references:
-        with suppress(MissingExtra):
-            whole["bleu"] = jsonable(paired_bleu(one.written, other.written, one.references))
+    shared = {name: (one.others[name], score) for name, score in other.others.items() if name in one.others}
     return {
         "measure": one.measure,
-        **whole,
+        "others": {name: _compared(*pair) for name, pair in shared.items()},
+        **TASKS[task].Evaluation.compare_outputs(one, other),
         "runs": {str(first): one.scores, str(second): other.scores},
         **found.plain(),
     }
 
 
-def _check_pair(first: str | Path, second: str | Path) -> None:
-    """Two runs of one task."""
+def _task_of_both(first: str | Path, second: str | Path) -> str:
+    """The task that two runs share."""
     if Path(first).resolve() == Path(second).resolve():
         raise ConfigError(f"{first} and {second} are the same run; give two to compare, or one to judge")
     one, other = (read_recipe(read_yaml(Run.open(run).config)).task for run in (first, second))
     if one != other:
         raise ConfigError(f"different tasks: {first} is of task {one}, {second} of {other}; only runs of one compare")
+    return one
 
 
-def _compared(first: Parts, second: Parts) -> dict[str, Any]:
+def _compared(first: ResampledScore, second: ResampledScore) -> dict[str, Any]:
     return paired_scores(first.units, second.units, second.statistic).plain()
 
 
@@ -73,26 +66,26 @@ def _with_columns(data: DataConfig, columns: str, task: str) -> DataConfig:
     return type(data).make(settings["data"], where="data")
 
 
-def judge_run(
+def result_of(
     folder: str | Path,
     *,
-    data: Places = None,
-    target: Places = None,
+    data: Sources = None,
+    target: Sources = None,
     columns: str | None = None,
     split: str | None = None,
     lanes: int | None = None,
     device: str = "auto",
     search: dict[str, Any] | None = None,
     others: Sequence[str | Path] = (),
-) -> tuple[Judged, list[str]]:
-    """The scores of a run, or of several that answer together, and what was mended while the data was read."""
+) -> tuple[EvaluationResult, list[str]]:
+    """The scores of a run, or of an ensemble of several, and what was repaired while the data was read."""
     trained = load(folder, device, others)
-    recipe, task = trained.searching(search or {}), trained.task
+    recipe, task = trained.with_search(search or {}), trained.task
     changes: dict[str, Any] = {}
     if lanes is not None:
         changes["evaluation"] = recipe.evaluation.model_copy(update={"lanes": lanes})
-    if target and not isinstance(task, Translate):
-        raise ConfigError(f"--target goes with task translate; the run is of task {task.name}")
+    if target:
+        check_targets(task.name)
     if columns and not data:
         raise ConfigError("--columns names those of --data: give both")
     if data:
@@ -107,12 +100,12 @@ def judge_run(
     elif recipe.data.train == []:
         raise ConfigError("the run was imported and has no text of its own; give one with --data")
     recipe = recipe.model_copy(update=changes)
-    corpus = recipe.kind.corpus(recipe)
+    corpus = task.data.corpus(recipe)
     split = split or ("test" if "test" in corpus.splits() else "valid")
     if split not in corpus.splits():
         raise ConfigError(f"the run has no split {split!r}; it has {', '.join(corpus.splits())}")
     with tempfile.TemporaryDirectory() as place:
-        prepared = Prepared(task, corpus, {split: task.store(corpus, split, Path(place))})
-        judged = task.judge(trained.model, prepared, recipe, split)
-        notes = task.too_long(trained.model, prepared, recipe)
-        return judged._replace(notes=tuple(notes)), prepared.repairs()
+        prepared = PreparedData(task, corpus, {split: task.data.store(corpus, split, Path(place))})
+        result = task.evaluation.evaluate(trained.model, prepared, recipe, split)
+        notes = task.data.length_warnings(trained.model, prepared, recipe)
+        return result._replace(notes=tuple(notes)), prepared.repairs()

@@ -1,4 +1,4 @@
-"""A trained run as a folder for other tools."""
+"""Exports a trained run to the folder format of another tool."""
 
 import json
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from elman.tokenizers import IdTokenizer, Imported, Tokenizer
 
 MASK = "<mask>"
 Format = Callable[[TrainedModel], tuple[dict[str, bytes], list[str]]]
-"""A model's files by their names, and what to tell whoever exported it; `{folder}` stands for the place."""
+"""Files by name, and notes for the user, in which `{folder}` stands for the target."""
 
 
 def export_run(run: str | Path, to: str | Path, format: str = "hugging-face") -> list[str]:
-    """Write a run's model and tokenizer; gives what to tell of it. A folder with something in it is refused."""
+    """Write a run's model and tokenizer; returns notes for the user. A folder that is not empty is refused."""
     if format not in FORMATS:
         known: Registry[Any] = Registry("format")
         raise known.unknown(format, also=FORMATS)
@@ -47,7 +47,7 @@ def export_run(run: str | Path, to: str | Path, format: str = "hugging-face") ->
 
 
 def hugging_face(trained: TrainedModel) -> tuple[dict[str, bytes], list[str]]:
-    """What `from_pretrained` reads."""
+    """The files that `from_pretrained` of transformers reads."""
     family, config, tensors = export_contents(trained.model)
     tokenizer = trained.tokenizer
     marks = {"bos_token_id": tokenizer.start_id, "eos_token_id": tokenizer.eos_id}
@@ -72,13 +72,15 @@ FORMATS: dict[str, Format] = {"hugging-face": hugging_face}
 def _tokenizer(tokenizer: Tokenizer, mask_id: int | None) -> dict[str, bytes]:
     library = Library.from_str(tokenizer.library.to_str())
     start = tokenizer.token(tokenizer.start_id)
-    if not isinstance(tokenizer, Imported):  # whose library knows what to put around a text
-        around = f"{start} $A" if mask_id is None else f"$A {start}"  # masked models see the end instead
+    if not isinstance(tokenizer, Imported):  # whose library adds its own special tokens
+        around = (
+            f"{start} $A" if mask_id is None else f"$A {start}"
+        )  # masked models are trained with the end token instead
         library.post_processor = processors.TemplateProcessing(
             single=around, special_tokens=[(start, tokenizer.start_id)]
         )
     if mask_id is not None and mask_id >= library.get_vocab_size():
-        library.add_special_tokens([MASK])  # the model has added one to the vocabulary
+        library.add_special_tokens([MASK])  # the model has added a mask to the vocabulary
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": start,

@@ -1,4 +1,4 @@
-"""A run folder made of a Hugging Face folder: model and tokenizer as they came, for every verb but training on."""
+"""Imports a Hugging Face folder as a run folder, which every verb takes but resuming."""
 
 from dataclasses import dataclass, field
 from itertools import product
@@ -8,22 +8,22 @@ from typing import Any
 import tokenizers as hf
 
 from elman.errors import DataError
-from elman.models import prediction_of
+from elman.models import is_masked
 from elman.models.hugging_face import from_folder, read_json
 from elman.models.stack import count_parameters
 from elman.pipeline.recipe import Recipe, write_recipe
-from elman.pipeline.tasks.files import keep_tokenizer
+from elman.pipeline.tasks.files import save_tokenizer
 from elman.runs import Checkpoint, Run, environment
 from elman.runs.files import discard
 from elman.tokenizers import IdTokenizer, Imported, Tokenizer
 
-PIECE = 128  # tokens that a masked model is judged on at once, where it has as many places
+PIECE = 128  # tokens per piece on which a masked model is evaluated, if it has that many positions
 NO_DATA: dict[str, Any] = {"train": []}  # an imported run has no text of its own
 
 
 @dataclass
-class Brought:
-    """What an import found."""
+class ImportedRun:
+    """Facts about an import."""
 
     run: Path
     architecture: str
@@ -34,8 +34,8 @@ class Brought:
     notes: list[str] = field(default_factory=list)
 
 
-def import_folder(folder: str | Path, run: str | Path | None = None) -> Brought:
-    """Read a folder that `save_pretrained` wrote, and leave a run folder that `load` reads."""
+def import_folder(folder: str | Path, run: str | Path | None = None) -> ImportedRun:
+    """Convert a folder that `save_pretrained` wrote to a run folder that `load` reads."""
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError("no such folder", file=folder, remedy="download the model first; nothing is fetched here")
@@ -45,11 +45,11 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Brought:
     mask = _mark(folder, ("mask",), library, None, notes)
     model = from_folder(folder, mask)
     config = read_json(folder / "config.json")
-    masked = prediction_of(model) == "masked"
+    masked = is_masked(model)
     if masked and model.config.mask_id is None:
         notes.append("no file says which token is the mask: one is added that the model has never seen")
     if model.config.positions == "learned":
-        notes.append(f"it has places for {model.config.max_positions:,} tokens; in a longer text they begin again")
+        notes.append(f"it has {model.config.max_positions:,} positions; in a longer text they start again")
     tokenizer = _tokenizer(folder, library, model.vocab_size, notes)
     recipe = Recipe.make(
         {
@@ -63,13 +63,13 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Brought:
     created = Run.create(target, write_recipe(recipe), environment())
     try:
         with created.lock():
-            keep_tokenizer(tokenizer, created.tokenizer)
+            save_tokenizer(tokenizer, created.tokenizer)
             created.best.save(Checkpoint(0, model.state_dict(), facts={"imported": config}))
     except BaseException:
-        discard(target)  # half a run would be in the way of the next attempt
+        discard(target)  # leave no incomplete run in the way of the next attempt
         raise
     kind = str(config["model_type"])
-    return Brought(target, kind, count_parameters(model), model.vocab_size, tokenizer.name, masked, notes)
+    return ImportedRun(target, kind, count_parameters(model), model.vocab_size, tokenizer.name, masked, notes)
 
 
 def _library(folder: Path) -> hf.Tokenizer | None:
@@ -78,12 +78,12 @@ def _library(folder: Path) -> hf.Tokenizer | None:
         return None
     try:
         return hf.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing more precise
+    except Exception as error:  # tokenizers raises plain Exception
         raise DataError(f"cannot be read as a tokenizer: {error}", file=path) from None
 
 
 def _tokenizer(folder: Path, library: hf.Tokenizer | None, vocab_size: int, notes: list[str]) -> Tokenizer:
-    """The folder's own if it has one, with the marks that its files name; else numbers for text."""
+    """The folder's tokenizer, with the special tokens that its files name; else token ids as text."""
     end, start = (_mark(folder, names, library, vocab_size, notes) for names in (("eos", "sep"), ("bos", "cls")))
     end = start if end is None else end
     if end is None and library is not None:
@@ -105,7 +105,7 @@ def _tokenizer(folder: Path, library: hf.Tokenizer | None, vocab_size: int, note
 def _mark(
     folder: Path, marks: tuple[str, ...], library: hf.Tokenizer | None, vocab_size: int | None, notes: list[str]
 ) -> int | None:
-    """The id of a mark by config.json, else by what comes with the tokenizer, else by what generation ends at."""
+    """The id of a special token by config.json, else by the tokenizer's or the generation settings."""
     found: list[Any] = []
     files = ("config.json", "tokenizer_config.json", "generation_config.json")
     present = {name: read_json(folder / name) for name in files if (folder / name).is_file()}

@@ -1,13 +1,14 @@
 """Every registered name, for listings and docs."""
 
-import inspect
+from typing import Any
 
 from elman.cells import CELLS
 from elman.corpus.synthetic import LANGUAGES
 from elman.layers import LAYERS
-from elman.models import MODELS, TASK_MODELS
+from elman.models import MODELS
 from elman.pipeline.tasks import TASKS
-from elman.pipeline.tasks.base import TRANSFORMER
+from elman.pipeline.tasks.settings import TRANSFORMER
+from elman.registry import Registry
 from elman.tokenizers import TOKENIZERS
 
 FORMS = {
@@ -15,12 +16,17 @@ FORMS = {
 }
 
 
+def task_models() -> dict[str, Registry[Any]]:
+    """Registries of the models of each task but language models, by what they hold."""
+    registries = [TASKS[name].settings.models for name in TASKS]
+    return {registry.kind: registry for registry in registries if registry is not MODELS}
+
+
 def every_name() -> dict[str, dict[str, str]]:
-    """By kind, each with one line on what it is."""
-    kinds = {"cells": CELLS, "layers": LAYERS, "models": MODELS}
-    found = {kind: registry.describe() for kind, registry in kinds.items()}  # type: ignore[attr-defined]
-    for registry in TASK_MODELS.values():
+    """By registry, each with the first line of its documentation."""
+    kinds: dict[str, Any] = {"tasks": TASKS, "cells": CELLS, "layers": LAYERS, "models": MODELS}
+    found: dict[str, dict[str, str]] = {kind: registry.describe() for kind, registry in kinds.items()}
+    for registry in task_models().values():
         found["models"] |= registry.describe()
     found["models"] |= FORMS
-    tasks = {name: (inspect.getdoc(task) or "").partition("\n")[0] for name, task in TASKS.items()}
-    return {"tasks": tasks, **found, "tokenizers": TOKENIZERS.describe(), "languages": LANGUAGES.describe()}
+    return {**found, "tokenizers": TOKENIZERS.describe(), "languages": LANGUAGES.describe()}

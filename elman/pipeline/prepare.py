@@ -1,21 +1,27 @@
-"""From a recipe to what a model trains on: what the data teaches before any model, and stores of numbers."""
+"""From a recipe to what a model trains on: tokenizers and labels learned from the data, and encoded stores."""
 
 from pathlib import Path
 
+from elman.corpus.file_cache import cached_files
 from elman.pipeline.recipe import Recipe
-from elman.pipeline.tasks import Prepared
+from elman.pipeline.tasks import PreparedData
 
 
-def prepare(recipe: Recipe, folder: Path) -> Prepared:
-    """Learn tokenizers and labels and fill the stores under `folder`, or take those that are there."""
-    kind = recipe.kind
-    corpus = kind.corpus(recipe)
-    if kind.saved(folder):
-        task = kind.load(folder, recipe)
+def prepare(recipe: Recipe, folder: Path) -> PreparedData:
+    """Learn tokenizers and labels and build the stores under `folder`, or open those that are there."""
+    with cached_files():
+        return _prepare(recipe, folder)
+
+
+def _prepare(recipe: Recipe, folder: Path) -> PreparedData:
+    task_class = recipe.task_class
+    corpus = task_class.Data.corpus(recipe)
+    if task_class.Data.is_saved(folder):
+        task = task_class.load(folder, recipe)
     else:
-        task = kind.learn(recipe, corpus)
-        task.save(folder)
-    prepared = Prepared(task, corpus)
+        task = task_class.learn(recipe, corpus)
+        task.data.save(folder)
+    prepared = PreparedData(task, corpus)
     for split in corpus.splits():
-        prepared.stores[split] = task.store(corpus, split, folder / "data")
+        prepared.stores[split] = task.data.store(corpus, split, folder / "data")
     return prepared

@@ -1,96 +1,92 @@
-"""A whole run as one typed tree: data, tokenizer, model, training, evaluation, generation."""
+"""Recipe: all settings of a run as one typed tree of data, tokenizer, model, training, evaluation and generation."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 from pydantic import Field, SerializeAsAny, model_validator
 
 from elman.config import Config, commented_yaml, override, read_yaml
-from elman.corpus import DataConfig
-from elman.errors import ConfigError, nearest
-from elman.evaluation import EvaluationConfig
-from elman.generation import GenerationConfig
-from elman.pipeline.tasks import TASKS, Task
-from elman.pipeline.tasks.base import check_figure
-from elman.pipeline.tasks.classify import Classify
-from elman.pipeline.tasks.searching import SearchConfig
-from elman.pipeline.tasks.starting import body_settings
-from elman.pipeline.tasks.tag import Tag
-from elman.pipeline.tasks.translate import Translate
-from elman.training import TrainingConfig
-
-DEFAULT = "language-model"
+from elman.corpus.config import DataConfig
+from elman.errors import ConfigError
+from elman.evaluation.config import EvaluationConfig
+from elman.generation.sampling import GenerationConfig
+from elman.pipeline.tasks import DEFAULT, TASKS, Task
+from elman.pipeline.tasks.base import check_metric
+from elman.pipeline.tasks.search import SearchConfig
+from elman.runs import Run
+from elman.training.config import TrainingConfig
 
 
 class Goal(Config):
-    """What a recipe promises."""
+    """A score that a recipe must reach."""
 
     measure: str = "valid.loss"
-    """Figure of the run's results, by its place there: valid.loss, test.perplexity, valid.language.excess.relative."""
+    """Path of a score in the run's results: valid.loss, test.perplexity, valid.language.excess.relative."""
     at_most: float | None = None
-    """Largest value that keeps the promise."""
+    """Largest value that meets the goal."""
     at_least: float | None = None
-    """Smallest value that keeps it."""
+    """Smallest value that meets it."""
     minutes: float | None = None
-    """Time it may take."""
+    """Time limit."""
     machine: str = "cpu"
-    """Where that time holds."""
+    """Machine that the time limit is for."""
 
 
 class Recipe(Config):
-    """Everything that decides a run."""
+    """All settings of a run."""
 
-    task: Literal["language-model", "classify", "tag", "translate", "masked"] = "language-model"
+    task: str = DEFAULT
     """What to learn: language-model (what comes next), classify (labels of texts), tag (a tag for each word), translate
-    (any sequence from any other), masked (what was hidden)."""
+    (any sequence from any other), masked (what was hidden), regress (a number for a text); or a task of your own."""
     name: str = ""
-    """What to call the run; empty makes a name of data and model."""
+    """Name of the run; empty makes one of data and model."""
     seed: int = Field(1, ge=0)
-    """All dice of the run come from this number."""
+    """Random seed of initial weights, data order, dropout and sampling."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Where to compute; auto takes an accelerator if there is one."""
+    """Device; auto takes an accelerator if there is one."""
     threads: int = Field(0, ge=0)
     """CPU threads; 0 takes one for small recurrent models, which are fastest so, and all cores otherwise."""
     parameters: str | int = 0
     """Solve model.hidden_size for about so many parameters (5M, 250k); 0 leaves it as it is."""
     data: SerializeAsAny[DataConfig] = DataConfig()
-    """Where the text comes from."""
-    tokenizer: SerializeAsAny[Config] = Field(default_factory=lambda: TASKS[DEFAULT].tokenizer_config("word"))
-    """How text becomes tokens."""
-    model: SerializeAsAny[Config] = Field(default_factory=lambda: TASKS[DEFAULT].model_config("lstm"))
-    """What is trained."""
+    """Training, validation and test data."""
+    tokenizer: SerializeAsAny[Config] = Field(default_factory=lambda: TASKS[DEFAULT].settings.tokenizer("word"))
+    """Tokenizer."""
+    model: SerializeAsAny[Config] = Field(default_factory=lambda: TASKS[DEFAULT].settings.model("lstm"))
+    """Model."""
     start_from: str = ""
-    """Run folder of a language model or masked model whose word vectors and layers a model that classifies or tags
-    begins with: a classifier with its tokenizer, a tagger with the vectors of words that both know and, unless it is
-    told otherwise, without characters. Or of a model that translates, for another. Empty begins with random numbers."""
+    """Warm start: the run folder of a language model or masked model whose word vectors and layers a classifier, a
+    regressor or a tagger starts from: the first two with its tokenizer, a tagger with the vectors of words that both
+    know and, by default, without characters. Or of a translator, for another. Empty starts from random weights."""
     training: TrainingConfig = TrainingConfig()
-    """How it learns."""
+    """Optimization."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    """How it is judged."""
+    """Evaluation."""
     generation: GenerationConfig = GenerationConfig()
-    """How it speaks."""
+    """Text generation."""
     search: SearchConfig = SearchConfig()
-    """How translations are looked for."""
+    """Search for the output of a translator."""
     goals: list[Goal] = Field(default_factory=list)
-    """What the recipe must reach; `elman train` says at the end whether it did."""
+    """Scores that the recipe must reach; `elman train` reports at the end whether it did."""
 
     @model_validator(mode="before")
     @classmethod
     def _by_task(cls, settings: Any) -> Any:
-        """Data, tokenizer and model are settings of the task's own kind."""
+        """Data, tokenizer and model have settings of the task's own types."""
         if not isinstance(settings, Mapping):
             return settings
-        task = TASKS.get(settings.get("task", DEFAULT))
-        if task is None:
-            return settings
-        typed = {"data": task.data_config, "tokenizer": task.tokenizer_config, "model": task.model_config}
+        task = TASKS[settings.get("task", DEFAULT)].settings
+        typed: dict[str, Any] = {"data": task.data, "tokenizer": task.tokenizer, "model": task.model}
         return {**settings, **{key: read(settings[key]) for key, read in typed.items() if key in settings}}
 
     @property
-    def kind(self) -> type[Task]:
-        """The task."""
+    def task_class(self) -> type[Task]:
         return TASKS[self.task]
+
+
+_checked: WeakValueDictionary[int, Recipe] = WeakValueDictionary()  # recipes that `read_recipe` has made, by id
 
 
 def read_recipe(
@@ -98,61 +94,69 @@ def read_recipe(
 ) -> Recipe:
     """From a YAML file or plain settings (or neither), with dotted overrides on top."""
     if isinstance(source, Recipe):
+        if not overrides and _checked.get(id(source)) is source:
+            return source
         source = source.plain()
     settings = dict(source) if isinstance(source, Mapping) else read_yaml(source) if source else {}
     overrides = overrides or {}
     settings = _completed(override(settings, overrides))
-    if settings.get("start_from") and settings["task"] == Classify.name and any(_names_tokenizer(o) for o in overrides):
+    task = TASKS[settings["task"]].settings
+    if settings.get("start_from") and task.inherits_tokenizer and any(_names_tokenizer(key) for key in overrides):
         raise ConfigError(f"tokenizer: that of {settings['start_from']} comes along with start_from; leave it out")
     recipe = Recipe.make(settings)
     if not recipe.parameters:  # else the width is still open
-        recipe.kind.try_building(recipe.model)
-    check_figure(recipe.evaluation.choose_by, recipe.kind.figures, f"task {recipe.task}")
+        task.check_model(recipe.model)
+    check_metric(recipe.evaluation.choose_by, task.metrics, f"task {recipe.task}")
+    _checked[id(recipe)] = recipe
     return recipe
 
 
 def columns_of(names: str, task: str | None) -> dict[str, Any]:
     """The settings behind --columns."""
     parts = [int(part) if part.strip().lstrip("-").isdigit() else part.strip() for part in names.split(",")]
-    if task == "tag" and len(parts) == 2:
-        return {"data.columns.word": parts[0], "data.columns.tag": parts[1]}
-    return {"data.columns": parts}
+    return TASKS[task or DEFAULT].settings.columns(parts)
+
+
+def check_targets(task: str) -> None:
+    """Raises unless the data of a task has targets, which may be in files of their own."""
+    if not TASKS[task].settings.has_targets:
+        able = ", ".join(name for name in TASKS if TASKS[name].settings.has_targets)
+        raise ConfigError(f"--target goes with --task {able}, not with {task}")
 
 
 def _completed(settings: dict[str, Any]) -> dict[str, Any]:
-    """With all that follows from other settings."""
+    """With defaults that depend on other settings."""
     task = task_of(settings)
-    settings = {**task.completed(settings), "task": task.name}
-    model = settings.get("model") or {}
-    if settings.get("start_from"):
-        if not issubclass(task, Classify | Tag | Translate):
-            raise ConfigError("start_from: only models that classify, tag or translate begin with another run")
-        given = {"type": model} if isinstance(model, str) else model
-        model = _over(body_settings(str(settings["start_from"]), task.name, given), given)
-    return {**settings, "model": model or task.default_model}
+    settings = {**task.settings.complete(settings), "task": task.name}
+    model, run = settings.get("model") or {}, settings.get("start_from")
+    if run:
+        if not task.settings.starts_from:
+            able = ", ".join(name for name in TASKS if TASKS[name].settings.starts_from)
+            raise ConfigError(f"start_from: models of task {task.name} start from no other run, but those of {able}")
+        asked = {"type": model} if isinstance(model, str) else model
+        stored = read_yaml(Run.open(str(run)).config)
+        model = _merge(task.settings.starting_body(str(run), stored, asked), asked)
+    return {**settings, "model": model or task.settings.default_model}
 
 
 def task_of(settings: Mapping[str, Any]) -> type[Task]:
-    """That of a recipe; a model may tell it."""
-    name = settings.get("task") or ("masked" if _kind(settings.get("model")) == "masked" else DEFAULT)
-    if name not in TASKS:
-        raise ConfigError(f"unknown task {name!r}{nearest(str(name), TASKS)}; known: {', '.join(TASKS)}")
-    return TASKS[name]
+    """The task of a recipe; without a name, that which its kind of model implies."""
+    if settings.get("task"):
+        return TASKS[settings["task"]]
+    model = settings.get("model")
+    model = model.get("type") if isinstance(model, Mapping) else model
+    return TASKS[next((name for name in TASKS if model and model in TASKS[name].settings.implied_by), DEFAULT)]
 
 
-def _over(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with what is given in their place, branch by branch."""
+def _merge(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings overridden by others, section by section."""
     both = {key: (settings.get(key), value) for key, value in given.items()}
-    merged = {k: _over(a, b) if isinstance(a, Mapping) and isinstance(b, Mapping) else b for k, (a, b) in both.items()}
+    merged = {k: _merge(a, b) if isinstance(a, Mapping) and isinstance(b, Mapping) else b for k, (a, b) in both.items()}
     return {**settings, **merged}
 
 
 def _names_tokenizer(place: str) -> bool:
     return place.partition(".")[0] == "tokenizer"
-
-
-def _kind(model: Any) -> Any:
-    return model.get("type") if isinstance(model, Mapping) else model
 
 
 def write_recipe(recipe: Recipe) -> str:

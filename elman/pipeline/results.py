@@ -1,10 +1,9 @@
-"""What a finished run has to show: scores on every held-out split, samples, curves, and whether its goals were met."""
+"""Results of a finished run: scores on held-out splits, samples, learning curves, and goals."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from elman.figures.learning_curves import save_learning_curves
-from elman.models import prediction_of
 from elman.models.stack import count_parameters
 from elman.pipeline.recipe import Goal
 from elman.runs import atomic_write, read_metrics
@@ -15,36 +14,35 @@ if TYPE_CHECKING:
 
 def final_results(session: "Session") -> dict[str, Any]:
     recipe, prepared, run = session.recipe, session.prepared, session.run
-    task = prepared.task
+    evaluation = prepared.task.evaluation
     results: dict[str, Any] = {"task": recipe.task, "parameters": count_parameters(session.model)}
-    if recipe.task in ("language-model", "masked"):
-        results["prediction"] = prediction_of(session.model)
+    results |= evaluation.facts(session.model)
     for split in ("valid", "test"):
         if split in prepared.stores:
-            results[split] = task.judge(session.model, prepared, recipe, split).scores
-    samples = task.samples(session.model, prepared, recipe)
+            results[split] = evaluation.evaluate(session.model, prepared, recipe, split).scores
+    samples = evaluation.samples(session.model, prepared, recipe)
     if samples:
         results["samples"] = samples
         atomic_write(run.samples / f"step-{session.trainer.step:08d}.txt", "\n---\n".join(samples).encode())
     records = read_metrics(run.metrics)
     best = look_up(results, "valid.language.excess.best")
     save_learning_curves(records, run.plots, bound=best, title=run.folder.name)
-    task.pictures(session.model, prepared, recipe, run.plots)
+    evaluation.plots(session.model, prepared, recipe, run.plots)
     speeds = [record["clock"]["tokens_per_second"] for record in records if record["kind"] == "step"]
     results["tokens_per_second"] = sorted(speeds)[len(speeds) // 2] if speeds else None
-    results["goals"] = [judge(goal, results) for goal in recipe.goals]
+    results["goals"] = [check_goal(goal, results) for goal in recipe.goals]
     return results
 
 
-def judge(goal: Goal, results: Mapping[str, Any]) -> dict[str, Any]:
+def check_goal(goal: Goal, results: Mapping[str, Any]) -> dict[str, Any]:
     value = look_up(results, goal.measure)
     met = value is not None
     met = met and (goal.at_most is None or value <= goal.at_most) and (goal.at_least is None or value >= goal.at_least)
     return {**goal.plain(), "value": value, "met": met}
 
 
-def look_up(results: Any, place: str) -> Any:
-    """The figure at a dotted place, or None."""
-    for part in place.split("."):
+def look_up(results: Any, path: str) -> Any:
+    """The value at a dotted path, or None."""
+    for part in path.split("."):
         results = results.get(part) if isinstance(results, Mapping) else None
     return results

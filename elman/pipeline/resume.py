@@ -1,4 +1,4 @@
-"""What a resumed run is asked for, against what it was: few settings may change, and the others are named."""
+"""Settings of a resumed run: few may change, and an error names the others."""
 
 import json
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from typing import Any
 
 from elman.errors import ConfigError
 from elman.pipeline.recipe import Recipe, read_recipe
+from elman.training.config import TrainingConfig
 
 MAY_CHANGE = {
     "training.max_epochs",
@@ -17,17 +18,26 @@ MAY_CHANGE = {
     "device",
     "name",
 }
-SHOWN = 3  # differences told of; more would bury the first
+SHOWN = 3  # differences that an error names
+
+
+CHOSEN = ("learning_rate", "warmup_steps")  # settings of training that suit the model where the recipe leaves them open
+
+
+def chosen_rate(asked: TrainingConfig, used: TrainingConfig) -> TrainingConfig:
+    """The training settings of a recipe with the learning rate and the warm-up that were chosen: config.yaml holds
+    them, so that a later version cannot resume the run at another rate."""
+    return asked.model_copy(update={key: getattr(used, key) for key in CHOSEN})
 
 
 def source_of(source: Any, run: str | Path | None, resume: bool) -> Any:
-    """The recipe to start from: the one given, else that of the run to resume, else none."""
+    """The source of the recipe: the one given, else that of the run to resume, else none."""
     stored = Path(run) / "config.yaml" if run else None
     return stored if source is None and resume and stored and stored.exists() else source
 
 
 def agreed(stored: Recipe, asked: Recipe) -> Recipe:
-    """The stored recipe with the few settings changed that may change; any other difference is an error."""
+    """The stored recipe, with settings of `MAY_CHANGE` updated; any other difference is an error."""
     if stored.data.train == []:
         raise ConfigError(
             "the run was imported, not trained here: it has no data and no optimizer to go on with; "
@@ -37,11 +47,14 @@ def agreed(stored: Recipe, asked: Recipe) -> Recipe:
     differing = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     if asked.parameters:
         differing.discard("model.hidden_size")  # was solved for, and will be again
+    differing -= {key for key in (f"training.{name}" for name in CHOSEN) if new[key] is None}  # stays as it was chosen
     wrong = sorted(differing - MAY_CHANGE)
     if wrong:
         shown = "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in wrong[:SHOWN])
         more = f" (and {len(wrong) - SHOWN} more)" if len(wrong) > SHOWN else ""
         raise ConfigError(f"a resumed run keeps its settings, but {shown}{more}; leave them out, or give another --run")
+    if not differing:
+        return stored
     return read_recipe(stored, {key: json.dumps(new[key]) for key in differing})  # quoted: an override is YAML
 
 

@@ -1,4 +1,4 @@
-"""A training run from recipe to results: prepare, train, save, resume, evaluate, speak."""
+"""A training run from recipe to results: prepare, train, save checkpoints, resume, evaluate."""
 
 import json
 import os
@@ -19,10 +19,10 @@ from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.results import final_results
-from elman.pipeline.resume import agreed, source_of
+from elman.pipeline.resume import agreed, chosen_rate, source_of
 from elman.pipeline.sizes import fit_size
-from elman.pipeline.tasks.base import changed, check_figure
-from elman.pipeline.tasks.places import unplaced
+from elman.pipeline.tasks.base import check_metric, data_changed
+from elman.pipeline.tasks.position_checks import order_warning
 from elman.runs import Checkpoint, MetricsLog, Run, atomic_write, environment
 from elman.runs.files import discard
 from elman.training import CountTrainer, Report, Trainer, Validation, World, joined
@@ -30,7 +30,7 @@ from elman.training.loop import INTERRUPTED
 from elman.training.suggested_rate import suggested_rate_notes
 
 Listener = Callable[[Report], None]
-LOGGED = ("step", "validation")  # the reports that are the same in every repetition of a run
+LOGGED = ("step", "validation")  # reports that are deterministic
 
 
 def train(
@@ -41,9 +41,10 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     listeners: Iterable[Listener] = (),
 ) -> Iterator[Report]:
-    """Train what a recipe says and yield what happens. The run folder holds all of it; `resume` goes on where it was.
+    """Train a recipe and yield its reports. Everything is written to the run folder; `resume` continues from there.
 
-    A run to resume needs no recipe: it has its own. Of several processes only the first has listeners and a result.
+    To resume a run needs no recipe: the run folder has it. Of several processes only rank 0 calls listeners and yields
+    a result.
     """
     recipe = read_recipe(source_of(source, run, resume), overrides)
     with ExitStack() as stack:
@@ -63,16 +64,11 @@ def default_run(recipe: Recipe) -> Path:
         return Path("runs") / recipe.name
     source = recipe.data.train[0] if isinstance(recipe.data.train, list) else recipe.data.train
     data = Path(source).name.partition(".")[0] if source else (recipe.data.language or {}).get("type")
-    config: Any = recipe.model
-    pattern = getattr(getattr(config, "decoder", config), "pattern", [])
-    kind = "-".join(dict.fromkeys(name for entry in pattern for name in entry)) or config.type
-    if config.type == "masked":
-        kind = config.type
-    return Path("runs") / f"{data or 'data'}-{kind}"
+    return Path("runs") / f"{data or 'data'}-{recipe.task_class.settings.run_name(recipe.model)}"
 
 
 class Session:
-    """One process's part in a run; only the leader writes."""
+    """A run in one process; of several only the leader writes files."""
 
     def __init__(self, recipe: Recipe, folder: Path, resume: bool, world: World, stack: ExitStack):
         self.world, self.run = world, Run(folder)
@@ -85,7 +81,7 @@ class Session:
             self.notes += self._restore() if resuming else []
         except Exception:
             if world.leads and not resuming:
-                discard(folder)  # nothing was trained: the next attempt shall not stumble over it
+                discard(folder)  # nothing was trained: leave no folder in the way of the next attempt
             raise
 
     def _prepare(self, recipe: Recipe) -> None:
@@ -94,26 +90,28 @@ class Session:
         choose_threads(recipe, self.device)
         self.prepared = world.leader_first(lambda: prepare(recipe, folder))
         task = self.prepared.task
-        self.recipe = fit_size(recipe, task.build)
-        world.lead(lambda: atomic_write(self.run.config, write_recipe(self.recipe).encode()))
+        self.recipe = fit_size(recipe, task.models.build)
         torch.manual_seed(self.recipe.seed)
-        self.model = task.build(self.recipe.model)
+        self.model = task.models.build(self.recipe.model)
         self.lawful = examine(self.model)
-        if (figure := recipe.evaluation.choose_by) != "loss":
-            check_figure(figure, task.figures, "this data", task.lacking(self.model, self.prepared))
-        self.notes = [task.begin(self.model, self.recipe)] if self.recipe.start_from else []
-        torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # each process drops other units
-        batches, training = task.training_batches(self.prepared, self.recipe), self.recipe.training
+        if (metric := recipe.evaluation.choose_by) != "loss":
+            unavailable = task.evaluation.unavailable_metrics(self.model, self.prepared)
+            check_metric(metric, task.settings.metrics, "this data", unavailable)
+        self.notes = [task.models.warm_start(self.model, self.recipe)] if self.recipe.start_from else []
+        torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # other dropout masks in each process
+        batches, training = task.data.training_batches(self.prepared, self.recipe), self.recipe.training
         validate = self._validate if "valid" in self.prepared.stores else None
-        kind: Any = CountTrainer if getattr(self.model, "fits_by_counting", False) else Trainer
-        self.trainer = kind(self.model, batches, training, device=self.device, world=world, validate=validate)
+        trainer_class: Any = CountTrainer if getattr(self.model, "fits_by_counting", False) else Trainer
+        self.trainer = trainer_class(self.model, batches, training, device=self.device, world=world, validate=validate)
+        self.recipe = self.recipe.model_copy(update={"training": chosen_rate(training, self.trainer.config)})
+        world.lead(lambda: atomic_write(self.run.config, write_recipe(self.recipe).encode()))
         self.best, self.last = self.run.best, self.run.last
         self.metrics = MetricsLog(self.run.metrics) if world.leads else None
-        self.found: Checkpoint | None = None  # the best weights that are not on disk yet
-        self.notes += unplaced(self.model)
+        self.best_so_far: Checkpoint | None = None  # the best weights so far, not on disk yet
+        self.notes += order_warning(self.model)
         self.notes += suggested_rate_notes(training, self.trainer.config)
-        self.notes += task.notes(batches, self.prepared, self.recipe)
-        self.notes += task.too_long(self.model, self.prepared, self.recipe)
+        self.notes += task.data.notes(batches, self.prepared, self.recipe)
+        self.notes += task.data.length_warnings(self.model, self.prepared, self.recipe)
 
     def __iter__(self) -> Iterator[Report]:
         for note in self.notes:
@@ -127,52 +125,52 @@ class Session:
                 self.metrics.write(report.plain())
                 if report.values.get("improved"):
                     found = {"valid_loss": report.values["valid_loss"]}
-                    self.found = Checkpoint(self.trainer.step, self.trainer.weights(), {}, found)
+                    self.best_so_far = Checkpoint(self.trainer.step, self.trainer.weights(), {}, found)
             yield report
         if self.world.leads and self.trainer.ended != INTERRUPTED:
             yield Report("result", self.trainer.step, tokens=self.trainer.tokens, values=self._finish())
 
     def facts(self) -> dict[str, Any]:
-        """What is worth knowing before the first step."""
+        """Facts for the first report."""
         task = self.prepared.task
-        sizes = {split: task.size(store) for split, store in self.prepared.stores.items()}
-        facts: dict[str, Any] = {"parameters": count_parameters(self.model), "task": task.name, **task.facts()}
-        facts |= {"sizes": sizes, "unit": task.unit, "prediction": prediction_of(self.model)}
+        sizes = {split: task.data.size(store) for split, store in self.prepared.stores.items()}
+        facts: dict[str, Any] = {"parameters": count_parameters(self.model), "task": task.name, **task.data.facts()}
+        facts |= {"sizes": sizes, "unit": task.data.unit, "prediction": prediction_of(self.model)}
         facts |= {"device": str(self.device), "threads": torch.get_num_threads()}
         facts |= {"run": str(self.run.folder), "repairs": self.prepared.repairs(), "processes": self.world.size}
         return facts | {"layers": explain(self.model, self.recipe)}
 
     def _validate(self) -> Validation:
-        return self.prepared.task.validate(self.model, self.prepared, self.recipe)
+        return self.prepared.task.evaluation.validate(self.model, self.prepared, self.recipe)
 
     def _save(self) -> None:
         tensors = self.trainer.tensors()
         self.world.lead(lambda: self._write(tensors))
 
     def _write(self, tensors: dict[str, torch.Tensor]) -> None:
-        """The best so far, then the last: so that what is resumed never knows of a best that is lost."""
+        """The best checkpoint before the last: a resumed run must not refer to a best one that is lost."""
         assert self.metrics is not None
-        if self.found is not None:
-            self.best.save(self.found)
-            self.found = None
+        if self.best_so_far is not None:
+            self.best.save(self.best_so_far)
+            self.best_so_far = None
         facts = {"trainer": self.trainer.facts(), "metrics": self.metrics.position()}
         facts |= {"fingerprints": self.prepared.fingerprints(), "environment": _exactness(self.device)}
         facts |= {"sources": sources(self.model)}
         self.last.save(Checkpoint(self.trainer.step, self.model.state_dict(), tensors, facts))
 
     def _restore(self) -> list[str]:
-        """Go on from the newest whole checkpoint; what was noticed on the way."""
-        with warnings.catch_warnings(record=True) as noticed:
+        """Continue from the newest complete checkpoint; returns notes."""
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             checkpoint = None if self.last.empty else self.last.load()
-        notes = [str(warning.message) for warning in noticed]
+        notes = [str(warning.message) for warning in caught]
         if checkpoint is None:
             if self.metrics:
                 self.metrics.truncate_to(0)
             return [*notes, "the run had no checkpoint yet: starting at the beginning"]
         facts = checkpoint.facts
         if facts["fingerprints"] != self.prepared.fingerprints():
-            raise changed(self.run.folder)
+            raise data_changed(self.run.folder)
         agree(facts.get("sources", {}), sources(self.model), "run")
         self.model.load_state_dict(checkpoint.weights)
         exact = self.trainer.restore(checkpoint.training, facts["trainer"])
@@ -197,26 +195,26 @@ class Session:
 
 
 def explain(model: Any, recipe: Recipe) -> list[str]:
-    """What runs each layer, of models that know."""
+    """Which implementation runs each layer, for models that can tell."""
     size = recipe.training.batch_size, recipe.training.sequence_length
     return model.explain(*size) if hasattr(model, "explain") else _explain_layers(model, *size)
 
 
 def _explain_layers(model: Any, batch: int, time: int) -> list[str]:
-    """Of a model for examples, whose rows have unequal lengths: every layer, wherever it stands."""
+    """For models of examples, whose rows have unequal lengths: every layer in the module tree."""
     if hasattr(model, "explain"):
-        told = model.explain(batch, time, ragged=True)
-        return [told] if isinstance(told, str) else told
+        lines = model.explain(batch, time, ragged=True)
+        return [lines] if isinstance(lines, str) else lines
     return [line for part in model.children() for line in _explain_layers(part, batch, time)]
 
 
 @contextmanager
 def _orderly_interrupt(session: Session) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks for an end after this step, with a checkpoint; the second acts as usual."""
+    """The first SIGINT or SIGTERM ends training after this step, with a checkpoint; the second acts as usual."""
 
     def ask(number: int, frame: Any) -> None:
         signal.signal(number, before[number])
-        if session.trainer.ended is not None:  # training is over: nothing to save
+        if session.trainer.ended is not None:  # training has ended: nothing to save
             signal.raise_signal(number)
             return
         session.trainer.stop()
@@ -225,7 +223,7 @@ def _orderly_interrupt(session: Session) -> Iterator[None]:
 
     try:
         before: dict[int, Any] = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread: signals are someone else's business
+    except ValueError:  # not in the main thread, where signals cannot be handled
         yield
         return
     try:
@@ -236,5 +234,5 @@ def _orderly_interrupt(session: Session) -> Iterator[None]:
 
 
 def _exactness(device: torch.device) -> dict[str, Any]:
-    """What must be equal for a resumed run to be equal to the bit."""
+    """What must be equal for a resumed run to be bit-identical."""
     return {"torch": torch.__version__, "device": device.type, "threads": torch.get_num_threads()}

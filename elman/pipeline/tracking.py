@@ -1,4 +1,4 @@
-"""Trackers as listeners: TensorBoard and Weights & Biases see the reports that everyone sees."""
+"""TensorBoard and Weights & Biases as listeners of training reports."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ class TensorBoard:
         self.writer: Any = None
 
     def __call__(self, report: Report) -> None:
-        if self.writer is None:  # after the run folder is there; what a resumed run repeats is to be forgotten
+        if self.writer is None:  # once the run folder exists; purges steps that a resumed run repeats
             self.writer = self.make(str(self.folder / "tensorboard"), purge_step=report.step + 1)
         if report.kind in SHOWN:
             for name, value in numbers(report).items():

@@ -1,9 +1,16 @@
 """Training: the training loop is an iterator of reports."""
 
-from elman.training.config import TrainingConfig
-from elman.training.distributed import World, joined
-from elman.training.fit_counts import CountTrainer
-from elman.training.loop import Trainer
-from elman.training.reports import Report, Validation
+from typing import TYPE_CHECKING
+
+from elman.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from elman.training.config import TrainingConfig
+    from elman.training.distributed import World, joined
+    from elman.training.fit_counts import CountTrainer
+    from elman.training.loop import Trainer
+    from elman.training.reports import Report, Validation
 
 __all__ = ["CountTrainer", "Report", "Trainer", "TrainingConfig", "Validation", "World", "joined"]
+
+__getattr__, __dir__ = lazy_names(__name__, __file__)

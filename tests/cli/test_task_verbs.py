@@ -90,7 +90,7 @@ def test_a_student_starts_from_the_weights_of_a_transformer_teacher(elman, place
     assert made.code == 0, made.err
     assert "begins with" in made.err
     teacher, student = (load(place / run, "cpu") for run in ("t", "s"))
-    assert student.task.source.vocabulary == teacher.task.source.vocabulary
+    assert student.task.data.source.vocabulary == teacher.task.data.source.vocabulary
     assert student.recipe.model.encoder.dropout == 0.2
     assert student.recipe.model.encoder.num_layers == teacher.recipe.model.encoder.num_layers
     learnt, begun = teacher.model.state_dict(), student.model.state_dict()
@@ -206,7 +206,7 @@ def test_translation_options_are_refused_for_other_tasks(elman, place):
         assert (ended.code, ended.out) == (2, "")
         assert "beam_size: only translations are searched for; the run is of task classify" in ended.err
     ended = elman("eval", "r", "--data", "l.tsv", "--target", "p.tgt")
-    assert (ended.code, "--target goes with task translate" in ended.err) == (2, True)
+    assert (ended.code, "--target goes with --task translate, not with" in ended.err) == (2, True)
     for verb in ("train", "compare"):
         ended = elman(verb, "--task", "classify", "--data", "l.tsv", "--target", "p.tgt", "--run", "q")
         assert (ended.code, "--target goes with --task translate, not with classify" in ended.err) == (2, True)

@@ -9,7 +9,7 @@ from elman import load
 from elman.cli.main import main
 from elman.errors import ConfigError
 from elman.generation import Hypothesis
-from elman.pipeline.tasks.searching import SearchConfig, _ranked
+from elman.pipeline.tasks.search import SearchConfig, _ranked
 
 WORDS = ("ab", "ba", "abc", "cab", "bca")
 PAIRS = "source\ttarget\n" + "".join(f"{word}\t{word.upper()}\n" for word in WORDS * 8)
@@ -154,7 +154,7 @@ def test_candidates_have_line_rank_score_and_log_probability(elman, translator, 
 def test_minimum_bayes_risk_may_choose_another_candidate(monkeypatch):
     """Planted: the chosen one at its own place."""
     found = [Hypothesis([number], -1.0 - number, -1.0 - number) for number in range(3)]
-    monkeypatch.setattr("elman.pipeline.tasks.searching.minimum_bayes_risk", lambda texts, log_probs: 1)
+    monkeypatch.setattr("elman.pipeline.tasks.search.minimum_bayes_risk", lambda texts, log_probs: 1)
     letters = SimpleNamespace(decode=lambda tokens: "abc"[tokens[0]])
     ranked = _ranked(found, letters, SearchConfig(choose="least-risk"))
     assert [(one["rank"], one["target"]) for one in ranked] == [(1, "b"), (2, "a"), (3, "c")]

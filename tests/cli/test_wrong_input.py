@@ -125,13 +125,13 @@ def test_a_prepared_run_that_never_began_training(elman, copy):
 
 
 def test_an_interrupt_during_preparation_prints_how_to_continue(elman, text, monkeypatch):
-    from elman.pipeline.tasks import language
+    from elman.pipeline.tasks.language_model import data
 
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(language, "train_tokenizer", interrupted)
+        patch.setattr(data, "train_tokenizer", interrupted)
         ended = elman("train", "--data", text, "--run", "r", "--training.max_steps", "2", "--device", "cpu")
     assert ended.code == 130
     assert "elman train --run r --resume" in ended.err

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from elman.comparison import Race, Running, gather, read_results
-from elman.comparison.breakdowns import _classes
-from elman.comparison.disagreements import RIGHT, Example, _apart, parting
-from elman.comparison.inference_cost import APPLIES
+from elman.comparison.disagreements import _most_different, disagreements
 from elman.comparison.parquet import write_parquet
 from elman.comparison.report import write_report
 from elman.errors import MissingExtra
+from elman.pipeline.tasks import TASKS
+from elman.pipeline.tasks.base import ExampleOutput
+from elman.pipeline.tasks.examples import RIGHT, class_means
 
 COLOURS = {"red": "A", "blue": "A", "big": "B", "small": "B", "dog": "C", "cat": "C"}
 
@@ -45,7 +46,7 @@ def test_every_task_shows_who_gets_which_example_right(task, small, tmp_path):
     list(running.events())
     found = gather(running)
     costs = write_report(found, running, []).read_text().partition('id="costs"')[2].partition("</section>")[0]
-    assert APPLIES[task].partition(".")[0] in costs
+    assert TASKS[task].Race.usage_note.partition(".")[0] in costs
     speed, other = ("writing tokens/s", "answers/s") if task == "translate" else ("answers/s", "writing tokens/s")
     assert (speed in costs, other in costs) == (True, False)
     assert ("state bytes" in costs) == (task != "tag")
@@ -71,7 +72,7 @@ def test_every_task_shows_who_gets_which_example_right(task, small, tmp_path):
 def test_a_race_of_language_models_keeps_the_likelihood_of_each_text(raced):
     """The session's race: of all entrants, and a table of the best two."""
     found = gather(raced)
-    table = parting(found, raced)
+    table = disagreements(found, raced)
     lines = [json.loads(line) for line in (raced.folder / "examples.jsonl").read_text().splitlines()]
     assert all(line["scores"].keys() == {"ngram", "rnn"} for line in lines)
     assert all(score < 0 for line in lines for score in line["scores"].values())
@@ -82,15 +83,15 @@ def test_a_race_of_language_models_keeps_the_likelihood_of_each_text(raced):
 def test_shown_are_gains_then_losses_of_the_best_over_the_next():
     """Seen to fail with the second's view."""
     scores = [[1, 0, 0], [0, 1, 1], [1, 1, 0], [0.5, 0.25, 0]]
-    every = [Example(str(place), "", [], list(map(float, one))) for place, one in enumerate(scores)]
-    assert [one.text for one in _apart(every)] == ["0", "3", "1"]
-    assert [one.text for one in _apart([every[2]])] == ["2"]
-    assert _apart([Example("same", "", [], [1.0, 1.0])]) == []
+    every = [ExampleOutput(str(place), "", [], list(map(float, one))) for place, one in enumerate(scores)]
+    assert [one.text for one in _most_different(every)] == ["0", "3", "1"]
+    assert [one.text for one in _most_different([every[2]])] == ["2"]
+    assert _most_different([ExampleOutput("same", "", [], [1.0, 1.0])]) == []
 
 
 def test_classes_hold_everything_once():
     sizes, edges = np.array([0, 1, 5, 10, 99]), np.array([0, 1, 10])
-    found = _classes(sizes, edges, np.array([1.0, 0, 1, 1, 0]), np.ones(5), "accuracy")
+    found = class_means(sizes, edges, np.array([1.0, 0, 1, 1, 0]), np.ones(5), "accuracy")
     assert found == [
         {"from": 0, "to": 0, "tokens": 1, "accuracy": 1.0},
         {"from": 1, "to": 9, "tokens": 2, "accuracy": 0.5},

@@ -6,13 +6,13 @@ import sys
 import pytest
 from processes import run_python
 
-from elman.comparison.workers import Forking, Launcher, here
+from elman.comparison.workers import ForkingWorker, SpawningWorker, local_workers
 
 
 @pytest.mark.parametrize("code", ["pass", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "print('x')"])
 def test_a_worker_that_dies_is_an_ended_training_and_is_replaced(tmp_path, code):
     """Seen to fail with an empty answer read as JSON."""
-    one = Forking({})
+    one = ForkingWorker({})
     one.command = [sys.executable, "-c", code]
     assert one.train(tmp_path)["code"] == 1
     first = one.worker.pid
@@ -23,7 +23,7 @@ def test_a_worker_that_dies_is_an_ended_training_and_is_replaced(tmp_path, code)
 
 
 def test_a_process_tells_how_it_ended_and_what_it_took(tmp_path):
-    one = Launcher({"ELMAN_PLACE": "here"})
+    one = SpawningWorker({"ELMAN_PLACE": "here"})
     one.command = [sys.executable, "-c", "import os, sys; sys.exit(os.environ['ELMAN_PLACE'] == 'here' and 3)"]
     ended = one.train(tmp_path)
     assert ended["code"] == 3
@@ -35,12 +35,12 @@ def test_a_process_tells_how_it_ended_and_what_it_took(tmp_path):
 def test_each_of_several_accelerators_is_seen_by_its_own_workers(monkeypatch):
     """Seen to fail with all workers on the first."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    seen = [one.environment.get("CUDA_VISIBLE_DEVICES") for one in here(4, accelerators=2)]
+    seen = [one.environment.get("CUDA_VISIBLE_DEVICES") for one in local_workers(4, accelerators=2)]
     assert seen == ["0", "1", "0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
-    seen = [one.environment.get("CUDA_VISIBLE_DEVICES") for one in here(2, accelerators=2)]
+    seen = [one.environment.get("CUDA_VISIBLE_DEVICES") for one in local_workers(2, accelerators=2)]
     assert seen == ["5", "7"]
-    assert all(one.environment["OMP_NUM_THREADS"] == "1" for one in here(1))
+    assert all(one.environment["OMP_NUM_THREADS"] == "1" for one in local_workers(1))
     assert "ELMAN_PLACE" not in os.environ
 
 

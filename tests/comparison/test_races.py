@@ -14,7 +14,7 @@ from processes import HANG, environment, run_forked, wait_for
 from elman.comparison import Race, Running, gather, read_results
 from elman.comparison.race import results_of
 from elman.comparison.report import _near, write_report
-from elman.comparison.workers import Launcher
+from elman.comparison.workers import SpawningWorker
 from elman.errors import ConfigError, RunError
 from elman.runs import read_metrics
 
@@ -194,7 +194,7 @@ def test_where_nothing_can_be_forked_a_process_is_started(small, tmp_path):
     started = Running(Race.make(small), tmp_path / "started", workers=1)
     (job,) = started.plan.runs(started.plan.entrants[0], None, None)
     started.plan.make_folder(job)
-    ended = Launcher({"OMP_NUM_THREADS": "1"}).train(job.folder)
+    ended = SpawningWorker({"OMP_NUM_THREADS": "1"}).train(job.folder)
     assert ended["code"] == 0
     assert ended["peak_bytes"] > 0
     assert results_of(job)["test"] == results_of(forked.jobs["rnn"][0])["test"]

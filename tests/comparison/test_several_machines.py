@@ -53,7 +53,7 @@ def test_a_process_serves_another_until_it_is_told_to_end(monkeypatch, tmp_path)
     monkeypatch.setattr(torchrun_workers, "_own", lambda modules: own)
     server = threading.Thread(target=torchrun_workers.serve, kwargs={"store": store, "rank": 1}, daemon=True)
     server.start()
-    place = torchrun_workers.Distant(store, 1)
+    place = torchrun_workers.RankWorker(store, 1)
     assert place.train(tmp_path / "one") == {"code": 0, "peak_bytes": 1}
     assert place.train(tmp_path / "lost")["code"] == 1
     threading.Timer(0.3, place.interrupt).start()
@@ -67,11 +67,13 @@ def test_a_process_serves_another_until_it_is_told_to_end(monkeypatch, tmp_path)
 
 def test_trainings_do_not_think_that_they_are_one_of_many(monkeypatch):
     """Seen to fail with the environment handed on as it is."""
-    from elman.comparison.workers import Launcher
+    from elman.comparison.workers import SpawningWorker
 
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"):
         monkeypatch.setenv(name, "2")
-    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"} & {*Launcher({}).environment}
+    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"} & {
+        *SpawningWorker({}).environment
+    }
 
 
 def test_without_ray_it_is_said_how_to_get_it(monkeypatch):

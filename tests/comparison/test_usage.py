@@ -11,6 +11,9 @@ from elman.generation.engine import explain
 from elman.models import Classifier, ClassifierConfig, EncoderDecoder, EncoderDecoderConfig, LanguageModel
 from elman.models.stack import StackConfig
 from elman.pipeline.tasks import TASKS
+from elman.pipeline.tasks.inference import CONTEXTS, stack_state
+from elman.pipeline.tasks.language_model import race
+from elman.pipeline.tasks.translate.race import _state_after
 
 WIDTH = 8
 
@@ -22,8 +25,9 @@ def translator(**sides):
     return EncoderDecoder(EncoderDecoderConfig.make(settings), 5, 6, 0).eval()
 
 
-def bytes_of(model, contexts=inference_cost.PAIRS):
-    found = inference_cost.state_bytes(model, contexts)
+def bytes_of(model, contexts=CONTEXTS[:-1]):
+    state_after = stack_state(model) if isinstance(model, Classifier) else _state_after(model)
+    found = inference_cost.state_bytes(model, state_after, contexts)
     assert [one["tokens"] for one in found] == [*contexts]
     return [one["bytes"] for one in found]
 
@@ -37,7 +41,7 @@ def test_a_translation_that_looks_back_carries_its_source():
     """Seen to fail with the state before a source without words."""
     sizes = bytes_of(translator(decoder={"attention": {"score": "dot"}, "context": ["state"]}))
     assert sizes == sorted(set(sizes))
-    steps = zip(pairwise(sizes), pairwise(inference_cost.PAIRS), strict=True)
+    steps = zip(pairwise(sizes), pairwise(CONTEXTS[:-1]), strict=True)
     assert len({(after - before) / (longer - shorter) for (before, after), (shorter, longer) in steps}) == 1
 
 
@@ -50,12 +54,12 @@ def test_writing_is_timed_as_it_is_done(monkeypatch):
     """Not by steps of torch, where there is machine code. Planted: a loop over `model.step`."""
     model = LanguageModel(StackConfig.make({"pattern": ["gru"], "hidden_size": WIDTH}), 9).eval()
     with inference_cost.inference_mode(model):
-        told = explain(model, GenerationConfig(max_tokens=inference_cost.LONG))
+        told = explain(model, GenerationConfig(max_tokens=race.GENERATED))
         if not told.startswith("native"):
             pytest.skip(told)
         steps = []
         monkeypatch.setattr(model, "step", lambda *given: steps.append(given) or LanguageModel.step(model, *given))
-        assert sum(islice(inference_cost._words(model), 500)) == 500
+        assert sum(islice(race.LanguageRace._turns(None, model), 500)) == 500
     assert len(steps) < 5
 
 
@@ -75,4 +79,4 @@ def test_speed_leaves_the_first_turn_out_and_counts_all_units(monkeypatch):
 
 
 def test_every_task_says_which_costs_it_has():
-    assert inference_cost.APPLIES.keys() == {*TASKS}
+    assert all(TASKS[task].Race.usage_note for task in TASKS)

@@ -16,7 +16,7 @@ from elman.generation import (
     random_stream,
     sample_sequences,
 )
-from elman.models import TASK_MODELS
+from elman.models import TRANSLATORS
 
 EOS = 0
 SHORT = BeamConfig(beam_size=1, max_tokens=8)
@@ -34,7 +34,7 @@ SOURCE = Ragged(torch.tensor([[1, 2, 3, 4], [5, 6, 0, 0], [2, 0, 0, 0]]), torch.
 @pytest.fixture(params=KINDS)
 def model(request: pytest.FixtureRequest) -> Any:
     torch.manual_seed(3)
-    kind = TASK_MODELS["translate"][request.param if request.param in TASK_MODELS["translate"] else "encoder-decoder"]
+    kind = TRANSLATORS[request.param if request.param in TRANSLATORS else "encoder-decoder"]
     settings: dict[str, Any] = {"encoder": {"hidden_size": 8}, "decoder": {"hidden_size": 8}}
     for side, more in KINDS[request.param].items():
         settings[side] |= more

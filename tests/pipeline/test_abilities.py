@@ -10,8 +10,8 @@ from elman.corpus.synthetic_tasks import TASKS
 from elman.errors import RunError, UnknownName
 from elman.models.stack import Stack, StackConfig, count_parameters
 from elman.pipeline import synthetic_tasks
+from elman.pipeline.families import fitted
 from elman.pipeline.synthetic_tasks import FAMILIES, SIZES, carry_out, plan, read_records, summary, verdict
-from elman.pipeline.synthetic_tasks.families import fitted
 from elman.training.config import TrainingConfig
 from elman.training.synthetic_tasks import TaskModel, train_on_task
 

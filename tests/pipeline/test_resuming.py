@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import yaml
 from processes import HANG, environment, wait_for
 from whole_runs import at_step, left, notes, run
 
@@ -116,10 +117,31 @@ def test_resuming_what_is_not_there_begins_it(folder, recipe):
 
 def test_a_changed_setting_is_refused_by_name(folder, recipe):
     run(recipe, until=at_step(4))
-    with pytest.raises(ConfigError, match=r"training\.learning_rate was None, now 0\.1; leave them out"):
+    with pytest.raises(ConfigError, match=r"training\.learning_rate was 0\.002, now 0\.1; leave them out"):
         run(recipe, **{"training.learning_rate": 0.1})
     with pytest.raises(ConfigError, match=r"model\.hidden_size was 12, now 16"):
         run(None, **{"model.hidden_size": 16})
+
+
+def test_the_rate_and_the_warm_up_that_were_chosen_are_written_and_kept(folder, recipe, monkeypatch):
+    """Seen to fail with nothing written, where another version's choice was taken. Old runs, that left them open,
+    choose once more."""
+    from elman.training import suggested_rate
+
+    recipe["model"] = {"type": "mamba", "hidden_size": 16}
+    run(recipe, until=at_step(4))
+    training = elman.read_recipe(folder / "run" / "config.yaml").training
+    assert None not in (training.learning_rate, training.warmup_steps)
+    monkeypatch.setattr(suggested_rate, "RATE", 1e-5)
+    for again in (recipe, None):  # the same words, which leave the rate open, and none at all
+        run(again, until=at_step(4))
+        assert elman.read_recipe(folder / "run" / "config.yaml").training == training
+    path = folder / "run" / "config.yaml"
+    settings = yaml.safe_load(path.read_text())
+    settings["training"] |= {"learning_rate": None, "warmup_steps": None}
+    path.write_text(yaml.safe_dump(settings))
+    assert run(None)[-1].kind == "result"
+    assert elman.read_recipe(path).training.learning_rate == 1e-5
 
 
 def test_a_size_that_was_solved_for_is_no_change():

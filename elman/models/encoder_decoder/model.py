@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from elman.batches import Examples, Ragged
 from elman.errors import ConfigError
 from elman.layers.base import at_least_float32
-from elman.models.base import TASK_MODELS
+from elman.models.base import TRANSLATORS
 from elman.models.encoder_decoder.config import EncoderDecoderConfig
 from elman.models.encoder_decoder.decoder import Decoder, DecoderState
 from elman.models.encoder_decoder.encoder import Encoder
@@ -15,7 +15,7 @@ from elman.ops.taps import scope
 from elman.shapes import Token, Tokens
 
 
-@TASK_MODELS["translate"].register("encoder-decoder")
+@TRANSLATORS.register("encoder-decoder")
 class EncoderDecoder(nn.Module):
     """Sequence-to-sequence model.
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from elman.batches import Examples
 from elman.config import Config
 from elman.layers.base import at_least_float32
-from elman.models.base import TASK_MODELS
+from elman.models.base import TRANSLATORS
 from elman.models.encoder_decoder.config import EncoderConfig
 from elman.models.encoder_decoder.encoder import Encoder
 from elman.models.encoder_decoder.model import EncoderDecoder
@@ -178,7 +178,7 @@ class TransducerDecoder(LanguageModel):
         return _Emissions(moves, torch.where(inside.unsqueeze(3), words, torch.where(is_end, sure, never)))
 
 
-@TASK_MODELS["translate"].register("transducer")
+@TRANSLATORS.register("transducer")
 class Transducer(EncoderDecoder):
     """Monotonic sequence-to-sequence model (Graves, 2012), with the batches of an encoder-decoder."""
 

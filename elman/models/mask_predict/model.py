@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from elman.batches import Examples, Ragged
 from elman.errors import ConfigError
 from elman.layers.base import at_least_float32
-from elman.models.base import TASK_MODELS
+from elman.models.base import TRANSLATORS
 from elman.models.encoder_decoder import Decoder, DecoderState, Encoder, share_embeddings
 from elman.models.mask_predict.config import MaskPredictConfig, ParallelDecoderConfig
 from elman.models.pooling import Pooling
@@ -52,7 +52,7 @@ class ParallelDecoder(Decoder):
         return super().output_weight[: self.vocab_size]
 
 
-@TASK_MODELS["translate"].register("mask-predict")
+@TRANSLATORS.register("mask-predict")
 class MaskPredict(nn.Module):
     """Sequence-to-sequence model with a fixed number of decoding passes.
 

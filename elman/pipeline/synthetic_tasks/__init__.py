@@ -1,6 +1,6 @@
-"""Which family of models can do what: small models trained on synthetic tasks, in one table beside the literature."""
+"""Capabilities of model families: small models trained on synthetic tasks, beside published claims."""
 
-from elman.pipeline.synthetic_tasks.families import FAMILIES, in_order
+from elman.pipeline.families import FAMILIES, in_order
 from elman.pipeline.synthetic_tasks.records import SIZES, Record, carry_out, plan, read_records
 from elman.pipeline.synthetic_tasks.summary import summary, verdict
 

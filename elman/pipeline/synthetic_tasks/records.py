@@ -11,7 +11,7 @@ import torch
 from elman.config import Config
 from elman.corpus.synthetic_tasks import TASKS, SyntheticTask
 from elman.errors import ConfigError, RunError, UnknownName
-from elman.pipeline.synthetic_tasks.families import fitted
+from elman.pipeline.families import fitted
 from elman.runs import files
 from elman.runs.metrics import MetricsLog, read_metrics
 from elman.training.config import TrainingConfig

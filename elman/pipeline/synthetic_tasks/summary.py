@@ -5,7 +5,7 @@ from typing import Any
 
 from elman.corpus.synthetic_tasks import TASKS, SyntheticTask
 from elman.errors import RunError
-from elman.pipeline.synthetic_tasks.families import in_order
+from elman.pipeline.families import in_order
 from elman.pipeline.synthetic_tasks.records import Record
 
 

@@ -1,60 +1,111 @@
-"""What a task is: its settings, how its data becomes numbers, which models do it, and how answers are judged."""
+"""What a task is made of: one small object for each question that the rest of the package asks.
+
+    recipe ──settings──▶ typed settings
+    files  ──Data──────▶ tokenizers and labels learned from training data, token or example stores, batches
+    config ──Models────▶ a model
+    model  ──Evaluation▶ validation loss, scores with intervals, samples, plots
+           ──Prediction▶ answers to lines of text
+           ──Inspection▶ a text as the model reads it, with gradients
+           ──Race──────▶ what `elman compare` counts, ranks by and measures
+
+No other module names a task: it takes `TASKS[name]` from a recipe and asks.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from elman.config import Config, typed, unknown_key
-from elman.corpus import Corpus, DataConfig
 from elman.errors import ConfigError, DataError, nearest
-from elman.inspection.inspected_text import InspectedText
-from elman.layers import LAYERS
-from elman.models import TASK_MODELS
-from elman.models.stack import on_meta
-from elman.pipeline.tasks.starting import start_from
-from elman.registry import Registry
-from elman.tokenizers import TOKENIZERS
-from elman.training import Validation
+from elman.pipeline.tasks.settings import TaskSettings
+from elman.training.reports import Validation
 
 if TYPE_CHECKING:
+    from elman.corpus import Corpus
+    from elman.inspection.inspected_text import InspectedText
     from elman.pipeline.recipe import Recipe
+    from elman.pipeline.trained_model import TrainedModel
+    from elman.tokenizers import Tokenizer
 
 Settings = dict[str, Any]
-TRANSFORMER = "transformer"  # a name for layers that belong together, which each task has in its own form
+Array = NDArray[np.float64]
 
 
-class Parts(NamedTuple):
-    """A score that is a function of sums: what each example adds (examples, parts), and the function."""
+class ResampledScore(NamedTuple):
+    """A score that is a function of sums over examples, so that it can be bootstrapped: `statistic` takes sums
+    (samples, parts) of what each example adds, `units` (examples, parts)."""
 
     units: NDArray[Any]
-    statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    statistic: Callable[[Array], Array]
 
 
-class Judged(NamedTuple):
-    """Scores of a model on a split, and what its main one is a sum of: so that two models can be compared in pairs."""
+class EvaluationResult(NamedTuple):
+    """Scores of a model on a split, and per-example values of one of them for paired comparisons of two models."""
 
     scores: dict[str, Any]
-    measure: str
-    values: NDArray[np.float64]  # of each example
-    weights: NDArray[np.float64]  # the score is sum(values) / sum(weights)
-    written: list[str] | None = None  # what a model wrote, where that is scored as a whole
+    measure: str  # the score that `values` belong to
+    values: Array  # of each example
+    weights: Array  # the score is sum(values) / sum(weights)
+    outputs: list[str] | None = None  # generated texts, where these are scored as a corpus
     references: list[str] | None = None
-    others: Mapping[str, Parts] = {}  # more scores to compare by, under their names
-    notes: tuple[str, ...] = ()  # what whoever reads the scores should know
-    positions: NDArray[np.float64] | None = None  # of every position of all examples, where values are sums over these
+    others: Mapping[str, ResampledScore] = {}  # more scores to compare by
+    notes: tuple[str, ...] = ()
+    positions: Array | None = None  # values of single positions, where `values` are sums over them
+
+
+class Measure(NamedTuple):
+    """A score that a race ranks by."""
+
+    key: str
+    lower_is_better: bool
+    words: str  # its unit, or what it is a share of
+    percent: bool = False
+    digits: int = 4
+
+
+class ExampleValues(NamedTuple):
+    """The terms of a race's score: values and weights of each example, and mean values by class of an example.
+
+    `tables` maps by_length or by_frequency to rows {from, to, tokens, <measure>}.
+    """
+
+    values: Array
+    weights: Array
+    tables: dict[str, list[dict[str, Any]]]
+
+
+class ExampleOutput(NamedTuple):
+    """One example with what each model says of it; higher scores are better."""
+
+    text: str
+    expected: str
+    outputs: list[str]
+    scores: list[float]
+
+
+class InferenceWork(NamedTuple):
+    """What a trained model is timed on: each turn of `turns` does some work and yields how many units it was."""
+
+    rate: str = ""  # name of the result, such as generation_tokens_per_second
+    turns: Iterator[int] | None = None
+    state_after: Callable[[Tensor], Any] | None = None  # recurrent state after tokens (1, time)
+    contexts: Sequence[int] = ()  # numbers of tokens at which the state is measured
+    sequence_length: int = 0  # at which each layer's cost is counted; 0 for none
 
 
 @dataclass
-class Prepared:
-    """What the data has become: numbers in memory-mapped files, and how they got there."""
+class PreparedData:
+    """A corpus as token or example stores in memory-mapped files, with the task that encoded it."""
 
     task: "Task"
-    corpus: Corpus
+    corpus: "Corpus"
     stores: dict[str, Any] = field(default_factory=dict)
 
     def repairs(self) -> list[str]:
@@ -65,117 +116,24 @@ class Prepared:
         return {split: store.fingerprint for split, store in self.stores.items()}
 
 
-class Task(ABC):
-    """An instance is what was learnt of the training data before any model: tokenizers, labels, tags."""
+class TaskData(ABC):
+    """What is learned from training data before any model (tokenizers, labels), and data encoded with it."""
 
-    name: ClassVar[str]
-    Data: ClassVar[type[DataConfig]] = DataConfig
     unit: ClassVar[str]
-    """What the sizes of data are counted in."""
-    default_model: ClassVar[str]
-    figures: ClassVar[tuple[str, ...]] = ()
-    """What a model can be chosen by besides its loss; `lacking` tells which are not to be had."""
-    can_be_made: ClassVar[bool] = False
-    """Whether `data.language` can stand for files."""
-
-    @classmethod
-    def models(cls) -> Registry[Any]:
-        """The kinds of model that do it."""
-        return TASK_MODELS[cls.name]
-
-    # From plain settings to typed ones
-
-    @classmethod
-    def completed(cls, settings: Settings) -> Settings:
-        """Settings with those filled in that depend on others."""
-        data = settings.get("data") or {}
-        given = isinstance(data, Mapping) and (data.get("train") or (cls.can_be_made and data.get("language")))
-        if not given:
-            raise ConfigError(f"task {cls.name} needs data: give --data FILE, or data.train in the recipe")
-        return settings
-
-    @classmethod
-    def data_config(cls, settings: Any) -> DataConfig:
-        return settings if isinstance(settings, DataConfig) else cls.Data.make(settings, where="data")
-
-    @classmethod
-    def tokenizer_config(cls, settings: Any) -> Config:
-        return pick(TOKENIZERS, "tokenizer", {"type": settings} if isinstance(settings, str) else settings)
-
-    @classmethod
-    def model_config(cls, settings: Any) -> Config:
-        """The name of a layer stands for a model of it; settings that only the layer knows go to the layer."""
-        settings = {"type": settings} if isinstance(settings, str) else settings
-        models = cls.models()
-        if isinstance(settings, Mapping):
-            settings = {"type": cls.default_model, **settings}
-            name = settings["type"]
-            if name == TRANSFORMER:
-                settings = cls.transformer({key: value for key, value in settings.items() if key != "type"})
-            elif isinstance(name, str) and name not in models:
-                if name not in LAYERS:
-                    raise models.unknown(name, also=[*LAYERS, TRANSFORMER])
-                settings = cls.of_layer(name, settings)
-        return pick(models, "model", settings)
-
-    @classmethod
-    def of_layer(cls, name: str, settings: Mapping[str, Any]) -> Settings:
-        """Settings of a model whose pattern is one layer; a pattern given beside the name wins."""
-        layer, stack = LAYERS[name].Config.model_fields, cls.models()[cls.default_model].Config.model_fields
-        known = {*layer, *stack, "type"}
-        for key in settings:
-            if key not in known:
-                raise ConfigError(unknown_key(key, "model", known))
-        own = {key: value for key, value in settings.items() if key in layer and key not in stack}
-        rest = {key: value for key, value in settings.items() if key not in own}
-        return {"pattern": [{name: own}], **rest, "type": cls.default_model}
-
-    @classmethod
-    def transformer(cls, given: Settings) -> Settings:
-        """Attention and feed-forward layers in turn, each added to what it reads and with a norm before it; what only
-        attention knows goes to it."""
-        made = cls.of_layer("attention", given)
-        if "pattern" not in given:
-            places = {} if given.get("positions", "none") != "none" else {"positions": "rotary"}
-            made["pattern"] = [{"attention": {**places, **made["pattern"][0]["attention"]}}, {"feedforward": {}}]
-        return {"residual": True, "norm": "pre", **made}
-
-    @staticmethod
-    def reads_one_way(layer: str) -> bool:
-        return LAYERS[layer].causal
-
-    @classmethod
-    def both_ways(cls, settings: Settings, **join: str) -> Settings:
-        """The same model with its causal layer, if it is one, taken in both directions."""
-        ((layer, own),) = settings["pattern"][0].items()
-        if cls.reads_one_way(layer):
-            settings["pattern"] = [{"bidirectional": {"layer": {layer: own}, **join}}]
-        return settings
-
-    @classmethod
-    def try_building(cls, config: Any) -> None:
-        """Build without memory, so that what cannot be built is refused before any data is read."""
-        on_meta(lambda: cls.smallest(config))
+    """What sizes of data are counted in."""
 
     @classmethod
     @abstractmethod
-    def smallest(cls, config: Any) -> Any:
-        """The model for the least data there can be."""
-
-    # Data
+    def corpus(cls, recipe: "Recipe") -> "Corpus": ...
 
     @classmethod
     @abstractmethod
-    def corpus(cls, recipe: "Recipe") -> Corpus: ...
-
-    @classmethod
-    @abstractmethod
-    def learn(cls, recipe: "Recipe", corpus: Corpus) -> Self:
-        """Find out from the training data what the numbers shall mean."""
+    def learn(cls, recipe: "Recipe", corpus: "Corpus") -> Self:
+        """Learn tokenizers and labels from the training split."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Keep what was learnt in a run folder."""
+        """Write what was learned to a run folder."""
 
     @classmethod
     @abstractmethod
@@ -183,12 +141,11 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def saved(cls, folder: Path) -> bool:
-        """Whether a run folder holds all of it."""
+    def is_saved(cls, folder: Path) -> bool: ...
 
     @abstractmethod
-    def store(self, corpus: Corpus, split: Any, folder: Path) -> Any:
-        """A split as numbers, in memory-mapped files with a fingerprint; taken as it is if it is there."""
+    def store(self, corpus: "Corpus", split: Any, folder: Path) -> Any:
+        """A split as memory-mapped arrays with a fingerprint; an existing store is opened, not built again."""
 
     @abstractmethod
     def size(self, store: Any) -> int:
@@ -196,84 +153,234 @@ class Task(ABC):
 
     @abstractmethod
     def describe(self, store: Any) -> dict[str, Any]:
-        """A split in figures."""
-
-    # Models
-
-    def lacking(self, model: Any, prepared: Prepared) -> dict[str, str]:
-        """Those of `figures` that this model does not have on this data, and why."""
-        return {}
+        """Statistics of a split."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """What is worth knowing before the first step; with `vocabulary`."""
+        """Vocabulary size (`vocabulary`) and what else is reported before the first step."""
 
     @abstractmethod
-    def build(self, config: Any) -> Any: ...
-
-    def begin(self, model: Any, recipe: "Recipe") -> str:
-        """Give a new model what the run in `start_from` has learnt; what was taken, in words."""
-        return start_from(model, recipe.start_from)
+    def fingerprint(self) -> str:
+        """Hash of everything that decides the encoding: models with the same one can be combined."""
 
     @abstractmethod
-    def training_batches(self, prepared: Prepared, recipe: "Recipe") -> Any: ...
+    def training_batches(self, prepared: PreparedData, recipe: "Recipe") -> Any: ...
 
-    def notes(self, batches: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
-        """What someone who trains this should be told."""
+    def notes(self, batches: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
+        """What a user should know before training starts."""
         return []
 
-    def too_long(self, model: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
-        """How many texts of each split are longer than the model knows places for, if any are."""
+    def length_warnings(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
+        """Texts of each split that are longer than the model has learned positions for."""
         return []
 
-    def asides(self) -> list[str]:
-        """The same of the lines that `predict` was given since this was last asked."""
-        return []
+    @property
+    def text_tokenizer(self) -> "Tokenizer | None":
+        """The tokenizer of a model that generates and scores text; None for other tasks."""
+        return None
+
+
+class TaskPart:
+    """A part of a task that works with what was learned from the data."""
+
+    def __init__(self, data: Any):
+        self.data = data
+
+
+class Models(TaskPart):
+    """Builds models."""
+
+    def build(self, config: Any) -> Any:
+        raise NotImplementedError
+
+    def warm_start(self, model: Any, recipe: "Recipe") -> str:
+        """Copy weights of the run in `start_from` into a new model; returns a note on what was copied."""
+        from elman.pipeline.tasks.warm_start import copy_weights
+
+        return copy_weights(model, recipe.start_from)
+
+
+class Evaluation(TaskPart, ABC):
+    """Scores a model on a split."""
+
+    def unavailable_metrics(self, model: Any, prepared: PreparedData) -> dict[str, str]:
+        """Those of `settings.metrics` that this model and data cannot have, each with the reason."""
+        return {}
 
     @abstractmethod
-    def validate(self, model: Any, prepared: Prepared, recipe: "Recipe") -> Validation: ...
+    def validate(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> Validation: ...
 
     @abstractmethod
-    def judge(self, model: Any, prepared: Prepared, recipe: "Recipe", split: str) -> Judged: ...
+    def evaluate(self, model: Any, prepared: PreparedData, recipe: "Recipe", split: str) -> EvaluationResult: ...
 
-    def samples(self, model: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
-        """A few texts to look at, when training is over."""
+    @staticmethod
+    def compare_outputs(first: EvaluationResult, second: EvaluationResult) -> dict[str, Any]:
+        """Further paired tests of two models, beside those of `values` and `others`."""
+        return {}
+
+    def facts(self, model: Any) -> dict[str, Any]:
+        """What the results say of the model itself."""
+        return {}
+
+    def samples(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
+        """A few output texts at the end of training."""
         return []
 
-    def pictures(self, model: Any, prepared: Prepared, recipe: "Recipe", folder: Path) -> None:
-        """What there is to see besides curves, as files."""
+    def plots(self, model: Any, prepared: PreparedData, recipe: "Recipe", folder: Path) -> None:
+        """Write plots beside the learning curves."""
         return
+
+
+class Prediction(TaskPart, ABC):
+    """Answers lines of text."""
 
     @abstractmethod
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
-        """One answer for each line, in order; what it holds depends on the task, `plain` says it in a line."""
+        """One answer for each line, in order."""
 
     @abstractmethod
-    def reading(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
-        """A text as the model reads it, for those who look inside; `target` is what a translation is held against."""
+    def format(self, answer: Settings) -> str:
+        """An answer of `predict` as a line of text."""
+
+    def pop_warnings(self) -> list[str]:
+        """Warnings about the lines predicted since the last call."""
+        return []
+
+    def score(self, model: Any, texts: Iterable[Any], recipe: "Recipe") -> Iterator[Any]:
+        """Log-probabilities of texts, of models that define them."""
+        raise no_text(self.task)
+
+    def stream_scores(
+        self, model: Any, texts: Iterable[Any], recipe: "Recipe", config: Any, listen: Callable[[str], None]
+    ) -> Iterator[Any]:
+        """The same, each as soon as its text comes; `config` has the engine and its weights."""
+        raise no_text(self.task)
+
+    task: str = ""  # its name, set by `Task`
+
+
+class Inspection(TaskPart, ABC):
+    """Gives a text to a model such that `elman.inspection` can look inside."""
+
+    shortest_text: ClassVar[str] = "a"
+    """A text whose trace has every site."""
 
     @abstractmethod
-    def plain(self, answer: Settings) -> str:
-        """An answer of `predict` as text."""
+    def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> "InspectedText":
+        """A text as the model reads it; `target` is the output to score, for tasks that have one."""
 
 
-def pick(registry: Registry[Any], where: str, settings: Any) -> Config:
-    """The settings of what is named by their `type`."""
-    if isinstance(settings, Config):
-        return settings
-    if not isinstance(settings, Mapping) or not isinstance(settings.get("type"), str):
-        raise ConfigError(f"{where}: needs a type, one of {', '.join(registry)}, but got {settings!r}")
-    return typed(settings["type"], registry[settings["type"]].Config).make(settings, where)
+class Race(TaskPart, ABC):
+    """What `elman compare` counts, ranks by and measures."""
+
+    unit: ClassVar[str] = "tokens"
+    """What training is counted in."""
+    default_tokens: ClassVar[int] = 0
+    """Default budget in units; 0 for `default_passes` over the training data."""
+    default_passes: ClassVar[int] = 3
+    entrants: ClassVar[tuple[str, ...]]
+    """Families that run where none are given."""
+    training: ClassVar[Settings] = {}
+    """Training settings of a race that starts from data alone."""
+    measures: ClassVar[tuple[Measure, ...]]
+    """What is ranked by: the first that the scores have."""
+    figures: ClassVar[tuple[str, ...]] = ("loss",)
+    """Scores that the table of a report shows."""
+    paired_measure: ClassVar[str] = ""
+    """The score that `example_values` belong to."""
+    usage_note: ClassVar[str] = ""
+    """For the report: which inference costs are measured."""
+    graded: ClassVar[str] = ""
+    """The unit of the scores of `outputs`, for a table of differences; empty where an output is right or wrong."""
+
+    @classmethod
+    def customary_model(cls, name: str) -> Settings | None:
+        """Settings of a family's usual model in this task; None for those that its name alone gives."""
+        return None
+
+    @abstractmethod
+    def example_values(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> ExampleValues: ...
+
+    @abstractmethod
+    def outputs(
+        self, models: "Sequence[TrainedModel]", prepared: PreparedData, split: str, most: int, longest: int
+    ) -> Iterator[ExampleOutput]:
+        """What several models say of the first examples of a split."""
+
+    def inference_work(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> InferenceWork:
+        return InferenceWork()
 
 
-def check_figure(figure: str, figures: Iterable[str], of: str, lacking: Mapping[str, str] | None = None) -> None:
-    """An error unless a model can be chosen by it; `lacking` are figures that are not to be had, and why."""
-    lacking = lacking or {}
-    known = ["loss", *(name for name in figures if name not in lacking)]
-    if figure not in known:
-        why = f", since {lacking[figure]}" if figure in lacking else nearest(figure, known)
-        raise ConfigError(f"evaluation.choose_by: there is no {figure!r} of {of}{why}; one of {', '.join(known)}")
+class deferred:
+    """A class attribute that is imported on first use: `Race = deferred("package.module:Name")`."""
+
+    def __init__(self, place: str):
+        self.place = place
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        module, _, name = self.place.partition(":")
+        return getattr(import_module(module), name)
 
 
-def changed(run: Path) -> DataError:
+class Task:
+    """A task with what was learned from its training data. Its docstring's first line is its description."""
+
+    name: ClassVar[str]
+    settings: ClassVar[TaskSettings]
+    Data: ClassVar[Any]
+    Models: ClassVar[Any]
+    Evaluation: ClassVar[Any]
+    Prediction: ClassVar[Any]
+    Inspection: ClassVar[Any]
+    Race: ClassVar[Any]
+
+    def __init__(self, data: Any):
+        self.data = data
+
+    @classmethod
+    def learn(cls, recipe: "Recipe", corpus: "Corpus") -> Self:
+        return cls(cls.Data.learn(recipe, corpus))
+
+    @classmethod
+    def load(cls, folder: Path, recipe: "Recipe") -> Self:
+        return cls(cls.Data.load(folder, recipe))
+
+    @cached_property
+    def models(self) -> Models:
+        return self.Models(self.data)
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        return self.Evaluation(self.data)
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        found: Prediction = self.Prediction(self.data)
+        found.task = self.name
+        return found
+
+    @cached_property
+    def inspection(self) -> Inspection:
+        return self.Inspection(self.data)
+
+    @cached_property
+    def race(self) -> Race:
+        return self.Race(self.data)
+
+
+def check_metric(metric: str, metrics: Iterable[str], of: str, unavailable: Mapping[str, str] | None = None) -> None:
+    """Raises unless the best checkpoint can be chosen by a metric."""
+    unavailable = unavailable or {}
+    known = ["loss", *(name for name in metrics if name not in unavailable)]
+    if metric not in known:
+        why = f", since {unavailable[metric]}" if metric in unavailable else nearest(metric, known)
+        raise ConfigError(f"evaluation.choose_by: there is no {metric!r} of {of}{why}; one of {', '.join(known)}")
+
+
+def no_text(task: str) -> ConfigError:
+    """The error where a task whose models do not generate text is asked for it."""
+    return ConfigError(f"the run is a model of task {task}: use elman predict and elman eval, or .predict()")
+
+
+def data_changed(run: Path) -> DataError:
     return DataError("the data has changed since the run began", file=run, remedy="put it back, or give another --run")

@@ -1,171 +1,278 @@
-"""What tasks on examples share: a store, buckets of similar length, and the loss that training is followed by."""
+"""Shared by tasks whose data are examples: a store, batches of similar length, and the loss that validation uses."""
 
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elman.batches import Buckets, Examples, ExampleStore, collate
 from elman.batches.groups import groups
 from elman.corpus import Corpus, Repairs
 from elman.errors import DataError
 from elman.evaluation.inference_mode import device_of, inference_mode
-from elman.pipeline.tasks.base import Judged, Prepared, Task, changed
-from elman.pipeline.tasks.places import learned_places, longer, told
-from elman.training import Validation
+from elman.pipeline.tasks.base import (
+    Evaluation,
+    EvaluationResult,
+    ExampleOutput,
+    ExampleValues,
+    InferenceWork,
+    Prediction,
+    PreparedData,
+    Race,
+    TaskData,
+    data_changed,
+)
+from elman.pipeline.tasks.position_checks import count_longer, learned_positions, length_warning
+from elman.training.reports import Validation
 
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
+    from elman.pipeline.trained_model import TrainedModel
 
-AT_ONCE = 256  # lines that are answered together, so that batches can be of similar length
+CHUNK = 256  # lines that are predicted together, so that batches can be of similar length
+LENGTH_CLASSES = 5  # of about as many examples each
+FREQUENCIES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 10**9)  # how often a word stood in the training text
+TIMED_EXAMPLES = 64  # that are predicted in turn to measure speed
+LOWER_IS_BETTER = ("_rate", "_error", "mse", "mae")
 
 
-class ExampleTask(Task):
-    """Of each example the same fields; `by` names those whose lengths shall be similar within a batch."""
+class ExampleData(TaskData):
+    """Each example has the same fields; `by` names those whose lengths shall be similar within a batch."""
 
     by: ClassVar[tuple[str, ...]]
 
-    def unit_of(self, model: Any) -> str:
-        """The field over whose positions the loss is a mean; none for a mean over examples."""
+    def loss_field(self, recipe: "Recipe") -> str:
+        """The field over whose positions the loss is a mean; empty for a mean over examples."""
         return ""
 
     @abstractmethod
-    def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[dict[str, Any]]: ...
+    def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[dict[str, Any]]:
+        """Encoded examples."""
 
     @abstractmethod
     def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[Any, list[str]]]:
         """Lines for `predict`, each with the right answer, in parts."""
 
-    def question(self, line: Any) -> str:
+    def question_text(self, line: Any) -> str:
         """One of these lines as text."""
         return str(line)
 
-    @abstractmethod
-    def parts(self, answer: dict[str, Any]) -> list[str]:
+    def answer_parts(self, answer: dict[str, Any]) -> list[str]:
         """An answer of `predict`, in parts that are right or wrong each by itself."""
-
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """Of all that decides which numbers stand for what."""
+        raise NotImplementedError
 
     def store(self, corpus: Corpus, split: Any, folder: Path) -> ExampleStore:
-        whole = sha256(f"{corpus.fingerprint(split)}:{self.fingerprint()}".encode()).hexdigest()
+        fingerprint = sha256(f"{corpus.fingerprint(split)}:{self.fingerprint()}".encode()).hexdigest()
         try:
             store = ExampleStore(folder, split)
-        except DataError:  # not there, or not whole
+        except DataError:  # not there, or damaged
             repairs = Repairs()
             rows = list(self.rows(corpus, split, repairs))
             corpus.notice(split, repairs)
             if not rows:
                 raise DataError(f"no example for {split}", file=", ".join(corpus.sources(split)[:3])) from None
-            return ExampleStore.build(rows, folder, split, whole)
-        if store.fingerprint != whole:
-            raise changed(folder.parent)
+            return ExampleStore.build(rows, folder, split, fingerprint)
+        if store.fingerprint != fingerprint:
+            raise data_changed(folder.parent)
         return store
-
-    def places(self, model: Any) -> dict[str, int | None]:
-        """How many learned positions there are for each field that is read."""
-        return {self.by[0]: learned_places(model)}
-
-    def too_long(self, model: Any, prepared: Prepared, recipe: "Recipe") -> list[str]:
-        notes: list[str] = []
-        for split, store in prepared.stores.items():
-            for field, places in self.places(model).items():
-                what = f"of {len(store):,} {self.unit} of {split} {self._has(field)}"
-                notes += told(longer(store.lengths(field), places), what, places)
-        return notes
-
-    def _has(self, field: str) -> str:
-        return "are" if len(self.by) == 1 else f"have a {field}"
-
-    @cached_property
-    def _long_lines(self) -> Counter[tuple[str, int | None]]:
-        return Counter()
-
-    def watch(self, model: Any, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Count those of some lines that are too long, for `asides`."""
-        for field, places in self.places(model).items():
-            self._long_lines[field, places] += longer((len(row[field]) for row in rows if field in row), places)
-
-    def asides(self) -> list[str]:
-        found = [
-            note
-            for (field, places), count in self._long_lines.items()
-            for note in told(count, f"lines {self._has(field)}", places)
-        ]
-        self._long_lines.clear()
-        return found
 
     def size(self, store: ExampleStore) -> int:
         return len(store)
 
     def describe(self, store: ExampleStore) -> dict[str, Any]:
-        """How many, and how long they are."""
+        """How many examples, and how long they are."""
         facts: dict[str, Any] = {self.unit: len(store)}
         for field in self.by:
             sizes = store.lengths(field)
             facts |= {f"mean {field} length": float(sizes.mean()), f"longest {field}": int(sizes.max())}
         return facts
 
-    def training_batches(self, prepared: Prepared, recipe: "Recipe") -> Buckets:
-        model = self.smallest(recipe.model)
-        store = prepared.stores["train"]
-        return Buckets(store, recipe.training.batch_size, recipe.seed, by=self.by, unit=self.unit_of(model))
+    def learned_positions(self, model: Any) -> dict[str, int | None]:
+        """The number of learned positions for each field that is read."""
+        return {self.by[0]: learned_positions(model)}
+
+    def length_warnings(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
+        notes: list[str] = []
+        for split, store in prepared.stores.items():
+            for field, positions in self.learned_positions(model).items():
+                what = f"of {len(store):,} {self.unit} of {split} {self.has(field)}"
+                notes += length_warning(count_longer(store.lengths(field), positions), what, positions)
+        return notes
+
+    def has(self, field: str) -> str:
+        return "are" if len(self.by) == 1 else f"have a {field}"
+
+    def training_batches(self, prepared: PreparedData, recipe: "Recipe") -> Buckets:
+        store, unit = prepared.stores["train"], self.loss_field(recipe)
+        return Buckets(store, recipe.training.batch_size, recipe.seed, by=self.by, unit=unit)
 
     def batches(self, model: Any, store: ExampleStore, recipe: "Recipe") -> Iterator[Examples]:
-        """Every example once, on the model's device; `numbers(store, recipe)` tells which they are."""
+        """Every example once, on the model's device; `order(store, recipe)` tells which they are."""
         device = device_of(model)
-        for batch in self._buckets(model, store, recipe).epoch(0):
+        for batch in self._buckets(store, recipe).epoch(0):
             yield batch.to(device)
 
-    def numbers(self, store: ExampleStore, recipe: "Recipe") -> np.ndarray:
-        """Which example stands where in `batches`, one after another."""
-        buckets = self._buckets(None, store, recipe)
+    def order(self, store: ExampleStore, recipe: "Recipe") -> NDArray[Any]:
+        """Indices of the examples as `batches` yields them."""
+        buckets = self._buckets(store, recipe)
         return np.concatenate([buckets.numbers(0, index) for index in range(buckets.length_of(0))])
 
-    def _buckets(self, model: Any, store: ExampleStore, recipe: "Recipe") -> Buckets:
-        unit = "" if model is None else self.unit_of(model)
+    def _buckets(self, store: ExampleStore, recipe: "Recipe") -> Buckets:
+        unit = self.loss_field(recipe)
         return Buckets(store, recipe.evaluation.batch_size, by=self.by, unit=unit, shuffle=False)
 
+
+class ExampleEvaluation(Evaluation):
+    data: ExampleData
+
     def loss(self, model: Any, store: ExampleStore, recipe: "Recipe") -> float:
-        """Nats per unit over all examples."""
-        nats, real = 0.0, 0
+        """The training loss per unit over all examples."""
+        total, count = 0.0, 0
         with inference_mode(model):
-            for batch in self.batches(model, store, recipe):
-                nats, real = nats + float(model.batch_loss(batch)[0]), real + batch.real
-        return nats / max(1, real)
+            for batch in self.data.batches(model, store, recipe):
+                total, count = total + float(model.batch_loss(batch)[0]), count + batch.real
+        return total / max(1, count)
 
-    def validate(self, model: Any, prepared: Prepared, recipe: "Recipe") -> Validation:
-        """The loss, and the figure that the recipe chooses by."""
-        loss, figure = self.loss(model, prepared.stores["valid"], recipe), recipe.evaluation.choose_by
-        if figure == "loss":
+    def validate(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> Validation:
+        """The loss, and the metric that the best checkpoint is chosen by."""
+        loss, metric = self.loss(model, prepared.stores["valid"], recipe), recipe.evaluation.choose_by
+        if metric == "loss":
             return Validation(loss, loss)
-        scores = self.quick_judge(model, prepared, recipe).scores
-        worse_if_more = figure.endswith(("_rate", "_error"))
-        return Validation(loss, scores[figure] if worse_if_more else -scores[figure], {figure: scores[figure]})
+        score = self.evaluate_quickly(model, prepared, recipe).scores[metric]
+        return Validation(loss, score if metric.endswith(LOWER_IS_BETTER) else -score, {metric: score})
 
-    def quick_judge(self, model: Any, prepared: Prepared, recipe: "Recipe") -> Judged:
-        """What validation chooses by; a task may spend less on it than at the end."""
-        return self.judge(model, prepared, recipe, "valid")
+    def evaluate_quickly(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> EvaluationResult:
+        """For validation during training; a task may search with less effort than at the end."""
+        return self.evaluate(model, prepared, recipe, "valid")
 
 
-def longest(recipe: "Recipe") -> int:
-    """Tokens beyond which texts are cut and pairs left out of training; 0 for none."""
+class ExamplePrediction(Prediction):
+    data: ExampleData
+
+    @cached_property
+    def _long_lines(self) -> Counter[tuple[str, int | None]]:
+        return Counter()
+
+    def count_long_lines(self, model: Any, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Remember how many lines are longer than the model has positions for, for `pop_warnings`."""
+        for field, positions in self.data.learned_positions(model).items():
+            lengths = (len(row[field]) for row in rows if field in row)
+            self._long_lines[field, positions] += count_longer(lengths, positions)
+
+    def pop_warnings(self) -> list[str]:
+        found = [
+            note
+            for (field, positions), count in self._long_lines.items()
+            for note in length_warning(count, f"lines {self.data.has(field)}", positions)
+        ]
+        self._long_lines.clear()
+        return found
+
+
+class ExampleRace(Race):
+    """Accuracy by length; speed in predicted examples."""
+
+    data: ExampleData
+    paired_measure = "accuracy"
+
+    def example_values(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> ExampleValues:
+        result = trained.task.evaluation.evaluate(trained.model, prepared, trained.recipe, split)
+        lengths = prepared.stores[split].lengths(self.data.by[0])
+        edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_CLASSES + 1)[:-1], method="higher"))
+        tables = {"by_length": class_means(lengths, edges, result.values, result.weights, self.table_measure)}
+        if result.positions is not None:
+            seen = Counter(self._words(prepared, "train"))
+            times = np.array([seen[word] for word in self._words(prepared, split)])
+            ones = np.ones(len(times))
+            tables["by_frequency"] = class_means(
+                times, np.array(FREQUENCIES), result.positions, ones, self.table_measure
+            )
+        return ExampleValues(result.values, result.weights, tables)
+
+    table_measure: ClassVar[str] = "accuracy"
+
+    def _words(self, prepared: PreparedData, split: str) -> Iterator[str]:
+        """Words as they are written: rare ones have no id of their own."""
+        return (word for line, _ in self.data.questions(prepared.corpus, split) for word in line["words"])
+
+    def outputs(
+        self, models: "Sequence[TrainedModel]", prepared: PreparedData, split: str, most: int, longest: int
+    ) -> Iterator[ExampleOutput]:
+        """Unless answers are `graded`, scores are shares of their parts that are right; a right one is a tick."""
+        asked = list(islice(self.data.questions(prepared.corpus, split), most))
+        columns = [self._answers(trained, [line for line, _ in asked]) for trained in models]
+        for (line, right), found in zip(asked, zip(*columns, strict=True), strict=True):
+            if self.graded:
+                grades = [self.grade(one, right[0]) for one in found]
+                shown, scores = [one for one, _ in grades], [score for _, score in grades]
+                yield ExampleOutput(self.data.question_text(line), right[0], shown, scores)
+                continue
+            answers = [self.data.answer_parts(one) for one in found]
+            wrong = [[place for place, part in enumerate(right) if parts[place] != part] for parts in answers]
+            disputed = sorted({place for places in wrong for place in places}) or range(len(right))
+            shown = [_at(parts, places) or RIGHT for parts, places in zip(answers, wrong, strict=True)]
+            scores = [1 - len(places) / max(1, len(right)) for places in wrong]
+            yield ExampleOutput(self.data.question_text(line), _at(right, disputed), shown, scores)
+
+    def grade(self, answer: dict[str, Any], right: str) -> tuple[str, float]:
+        """An answer as text, and its score: the higher the better."""
+        raise NotImplementedError
+
+    def _answers(self, trained: "TrainedModel", lines: list[Any]) -> list[dict[str, Any]]:
+        return list(trained.task.prediction.predict(trained.model, lines, trained.recipe, False))
+
+    def inference_work(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> InferenceWork:
+        return InferenceWork("answers_per_second", self._turns(trained, prepared, split))
+
+    def _turns(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> Iterator[int]:
+        """One example a turn, from text to answer."""
+        for line, _ in cycle(islice(self.data.questions(prepared.corpus, split), TIMED_EXAMPLES)):
+            list(trained.predict([line]))
+            yield 1
+
+
+RIGHT, EMPTY = "✓", "–"  # shown for a right output, and for an empty one
+
+
+def _at(parts: Sequence[str], places: Iterable[int]) -> str:
+    return " ".join(parts[place] or EMPTY for place in places)
+
+
+def class_means(
+    sizes: NDArray[Any], edges: NDArray[Any], values: NDArray[Any], weights: NDArray[Any], name: str
+) -> list[dict[str, Any]]:
+    """Mean values of those whose size lies between two edges; the last class is open."""
+    bins = np.searchsorted(edges, sizes, side="right") - 1
+    sums, totals = (np.bincount(bins, part, minlength=len(edges)) for part in (values, weights))
+    tops = [*(int(edge) - 1 for edge in edges[1:]), int(max(sizes.max(initial=0), edges[-1]))]
+    return [
+        {"from": int(edges[place]), "to": tops[place], "tokens": int(total), name: float(sums[place] / total)}
+        for place, total in enumerate(totals)
+        if total
+    ]
+
+
+def max_tokens(recipe: "Recipe") -> int:
+    """Tokens beyond which texts are cut and pairs left out of training; 0 for no limit."""
     return recipe.data.max_tokens  # type: ignore[attr-defined]
 
 
-def chunks(lines: Iterable[Any], size: int = AT_ONCE) -> Iterator[list[Any]]:
+def chunks(lines: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
     """Lists of lines, as they come."""
     return groups(lines, size)
 
 
-def similar(rows: Sequence[Mapping[str, Any]], by: str, size: int, model: Any) -> Iterator[tuple[list[int], Examples]]:
-    """All rows in batches of similar length on the model's device, each with the places its rows came from."""
+def length_batches(
+    rows: Sequence[Mapping[str, Any]], by: str, size: int, model: Any
+) -> Iterator[tuple[list[int], Examples]]:
+    """All rows in batches of similar length on the model's device, each with the indices of its rows."""
     order = sorted(range(len(rows)), key=lambda place: -len(rows[place][by]))
     device = device_of(model)
     for some in chunks(order, size):

@@ -1,4 +1,4 @@
-"""Small files of a run folder."""
+"""Tokenizers and JSON in a run folder, written atomically."""
 
 import json
 from pathlib import Path
@@ -10,13 +10,13 @@ from elman.runs import atomic_write
 from elman.tokenizers import Tokenizer
 
 
-def keep_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
+def save_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
     with TemporaryDirectory() as aside:
         tokenizer.save(Path(aside) / path.name)
         atomic_write(path, (Path(aside) / path.name).read_bytes())
 
 
-def keep_json(content: Any, path: Path) -> None:
+def save_json(content: Any, path: Path) -> None:
     atomic_write(path, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
 
 

@@ -1,4 +1,4 @@
-"""Lines to be answered: what each holds, and which of them cannot be read."""
+"""Reads the lines given to `predict` and `score`; errors name the line."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ Read = TypeVar("Read")
 
 
 def numbered(lines: Iterable[Any], read: Callable[[Any], Read]) -> Iterator[Read]:
-    """Each line as `read` takes it, when its turn comes; what cannot be read is named by its number."""
+    """Each line as `read` parses it, lazily; an error has the number of its line."""
     for number, line in enumerate(lines, start=1):
         try:
             found = read(line)
@@ -19,7 +19,7 @@ def numbered(lines: Iterable[Any], read: Callable[[Any], Read]) -> Iterator[Read
 
 
 def text_of(line: Any, *names: str) -> str:
-    """Of a text, itself; of an object, the first of these fields."""
+    """A text itself, or the first of these fields of an object."""
     if not isinstance(line, dict):
         return str(line)
     found = next((line[name] for name in names if name in line), None)
@@ -29,6 +29,6 @@ def text_of(line: Any, *names: str) -> str:
 
 
 def missing(line: dict[str, Any], name: str, example: str = '"..."') -> DataError:
-    """What to raise where an object does not have the field that it needs."""
+    """The error for an object without the field it needs."""
     has = f"{line[name]!r} there" if name in line else ", ".join(map(repr, line)) or "nothing"
     return DataError(f"needs a text {name!r}, but has {has}", remedy=f'write {{"{name}": {example}}}')

@@ -33,8 +33,19 @@ def pairs(count: int, seed: int) -> str:
     return "".join(f"{word}\t{word[::-1]}\n" for word in words)
 
 
-TEXTS = {"classify": labelled, "tag": tagged, "translate": pairs}
-ENDS = {"classify": "tsv", "tag": "conll", "translate": "tsv"}
+def rated(count: int, seed: int) -> str:
+    """A number that grows with the good words of a text, with a little noise; in the hundreds."""
+    dice = random.Random(seed)
+    lines = ["label\ttext"]
+    for _ in range(count):
+        words = [dice.choice([*GOOD, *BAD, *NOUNS]) for _ in range(dice.randint(2, 6))]
+        number = 100 * sum((word in GOOD) - (word in BAD) for word in words) + 500 + dice.gauss(0, 5)
+        lines.append(f"{number:.1f}\t{' '.join(words)}")
+    return "\n".join(lines) + "\n"
+
+
+TEXTS = {"classify": labelled, "tag": tagged, "translate": pairs, "regress": rated}
+ENDS = {"classify": "tsv", "tag": "conll", "translate": "tsv", "regress": "tsv"}
 
 
 def settings_of(task: str, data: dict[str, dict[str, str]], **more: object) -> dict[str, object]:

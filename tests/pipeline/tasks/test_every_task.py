@@ -18,11 +18,12 @@ from elman.pipeline.tasks import TASKS
 from elman.training.loop import INTERRUPTED
 
 every_task = pytest.mark.parametrize("task", TEXTS)
-MEASURE = {"classify": "accuracy", "tag": "accuracy", "translate": "exact_match"}
+MEASURE = {"classify": "accuracy", "tag": "accuracy", "translate": "exact_match", "regress": "r2"}
 LINES = {
     "classify": ["the cat is lovely", "", "the dog is awful"],
     "tag": ["the cat sees the dog", "", "bird"],
     "translate": ["abc", "", "dcba"],
+    "regress": ["good cat", "", "bad dull dog"],
 }
 
 
@@ -38,7 +39,7 @@ def test_a_run_ends_with_the_measures_of_its_task_and_their_intervals(runs, task
         low, high = found[split][f"{MEASURE[task]}_interval"]
         assert 0 <= low <= value <= high <= 1
     if task != "translate":
-        assert found["test"]["accuracy"] > 0.9
+        assert found["test"][MEASURE[task]] > 0.9
 
 
 @every_task
@@ -53,9 +54,10 @@ def test_every_line_gets_one_answer_in_its_order_and_none_depends_on_its_neighbo
     model = load(runs[task])
     together = list(model.predict(LINES[task]))
     alone = [model.predict(line) for line in LINES[task]]
-    keys = {"classify": "label", "tag": "tags", "translate": "target"}
-    assert [answer[keys[task]] for answer in together] == [answer[keys[task]] for answer in alone]
-    assert all(isinstance(model.task.plain(answer), str) for answer in together)
+    keys = {"classify": "label", "tag": "tags", "translate": "target", "regress": "number"}
+    found, again = ([answer[keys[task]] for answer in answers] for answers in (together, alone))
+    assert found == (pytest.approx(again, rel=1e-5) if task == "regress" else again)
+    assert all(isinstance(model.task.prediction.format(answer), str) for answer in together)
 
 
 @every_task
@@ -137,7 +139,7 @@ def test_files_of_different_length_are_refused_with_the_line(tmp_path):
     (tmp_path / "a").write_text("x\ny\nz\n")
     (tmp_path / "b").write_text("x\ny\n")
     settings = {"task": "translate", "data.train": str(tmp_path / "a"), "data.train_target": str(tmp_path / "b")}
-    with pytest.raises(DataError, match="3 lines, but its targets"):
+    with pytest.raises(DataError, match="3 lines, but 2 targets"):
         list(train(overrides={**settings, "data.valid_fraction": 0.0}, run=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
@@ -152,13 +154,13 @@ def test_pairs_with_an_empty_side_are_left_out_and_counted(tmp_path):
     assert any("empty target" in repair for repair in start.values["repairs"])
 
 
-def test_targets_end_where_they_end(data):
+def test_targets_end_with_the_end_token(data):
     recipe = read_recipe(None, settings_of("translate", data))
-    corpus = recipe.kind.corpus(recipe)
-    task = recipe.kind.learn(recipe, corpus)
-    row, pair = next(task.rows(corpus, "train", Repairs())), next(corpus.pairs("train"))
-    assert row["target"].tolist() == [*task.target.encode(pair.target), task.target.eos_id]
-    assert row["source"].tolist() == task.source.encode(pair.text).tolist()
+    corpus = recipe.task_class.Data.corpus(recipe)
+    data = recipe.task_class.learn(recipe, corpus).data
+    row, pair = next(data.rows(corpus, "train", Repairs())), next(corpus.pairs("train"))
+    assert row["target"].tolist() == [*data.target.encode(pair.target), data.target.eos_id]
+    assert row["source"].tolist() == data.source.encode(pair.text).tolist()
 
 
 def test_a_changed_file_of_targets_changes_the_fingerprint(tmp_path):
@@ -178,7 +180,7 @@ def test_an_empty_file_of_tags_is_refused(tmp_path):
 
 
 def test_every_task_needs_data_and_says_so():
-    for task in ("classify", "tag", "translate"):
+    for task in TEXTS:
         with pytest.raises(ConfigError, match="needs data"):
             read_recipe({"task": task})
 
@@ -189,7 +191,7 @@ def test_an_unknown_task_is_refused_with_the_nearest():
 
 
 def test_a_layer_by_name_makes_a_model_of_the_task():
-    assert set(TASKS) == {"language-model", "classify", "tag", "translate", "masked"}
+    assert set(TASKS) >= {"language-model", "classify", "tag", "translate", "masked", "regress"}
     data = {"train": "x.tsv"}
     assert read_recipe({"task": "classify", "data": data, "model": "gru"}).model.pattern == [{"gru": {}}]
     tagger = read_recipe({"task": "tag", "data": data, "model": "gru"}).model
@@ -251,10 +253,10 @@ def test_a_wrong_measure_to_choose_by_is_told_before_training_and_leaves_no_run(
 def test_a_model_can_be_chosen_by_every_measure_that_is_named(runs, data, task, tmp_path):
     """Planted: a figure named that is not judged."""
     scores, trained = scores_of(runs[task])["valid"], load(runs[task], "cpu")
-    lacking = trained.task.lacking(trained.model, prepare(trained.recipe, runs[task]))
-    assert {name for name in trained.task.figures if isinstance(scores.get(name), float)} == {
-        name for name in trained.task.figures if name not in lacking
-    }
+    prepared, metrics = prepare(trained.recipe, runs[task]), trained.task.settings.metrics
+    unavailable = trained.task.evaluation.unavailable_metrics(trained.model, prepared)
+    scored = {name for name in metrics if isinstance(scores.get(name), float)}
+    assert scored == {name for name in metrics if name not in unavailable}
 
 
 def test_a_classifier_can_begin_with_a_language_model(data, tmp_path):
@@ -267,7 +269,7 @@ def test_a_classifier_can_begin_with_a_language_model(data, tmp_path):
     reports = list(train(overrides=settings | {"training.max_epochs": 1}, run=tmp_path / "run"))
     assert any("begins with" in report.values.get("text", "") for report in reports if report.kind == "note")
     began, body = load(tmp_path / "run"), load(tmp_path / "lm")
-    assert began.task.tokenizer.vocabulary == body.tokenizer.vocabulary
+    assert began.task.data.tokenizer.vocabulary == body.tokenizer.vocabulary
     assert began.model.embedding.weight.shape == body.model.embedding.weight.shape
     with pytest.raises(ConfigError, match="no language model"):
         read_recipe(None, {**settings, "start_from": str(tmp_path / "run")})
@@ -298,11 +300,11 @@ def test_a_classifier_and_a_tagger_can_begin_with_a_masked_model(data, tmp_path)
         for name in shared:
             torch.testing.assert_close(own[name], body[name][: len(own[name])], atol=1e-6, rtol=0)
     tagger, words = load(tmp_path / "tag"), load(tmp_path / "m").tokenizer.vocabulary
-    known = sum(word in words for word in tagger.task.table.words)
-    assert 0 < known < len(tagger.task.table.words)
+    known = sum(word in words for word in tagger.task.data.table.words)
+    assert 0 < known < len(tagger.task.data.table.words)
     taken = sum(part.numel() for name, part in body.items() if name.startswith("stack.")) + 16 * known
     assert notes["tag"].startswith(f"begins with {taken:,} numbers")
-    row = tagger.task.table.words.index("cat") + 1
+    row = tagger.task.data.table.words.index("cat") + 1
     torch.testing.assert_close(
         tagger.model.embedding.weight[row], body["embedding.weight"][words["cat"]], atol=1e-6, rtol=0
     )
@@ -328,6 +330,7 @@ def test_a_masked_model_fills_gaps(tmp_path):
 SEEN = {
     "classify": ("the cat is lovely", "layers.0.lstm.gate.forget", 4),
     "tag": ("the cat sees that dog", "layers.0.bidirectional.backward.lstm.memory", 5),
+    "regress": ("good cat and dog", "layers.0.lstm.memory", 4),
     "translate": ("abcd", "encoder.layers.0.bidirectional.forward.lstm.hidden", 4),
 }
 

@@ -9,7 +9,7 @@ from test_long_texts import notes_of
 
 from elman.models.classifier import ClassifierConfig
 from elman.models.stack import Stack, StackConfig
-from elman.pipeline.tasks.places import blind, unplaced
+from elman.pipeline.tasks.position_checks import ignores_order, order_warning
 
 BLIND = "attention without positions sees which tokens there are"
 ROTARY = {"attention": {"positions": "rotary"}}
@@ -36,7 +36,7 @@ def test_a_stack_is_called_blind_just_where_shuffling_its_past_changes_nothing(k
     other = x[:, [3, 1, 0, 4, 2, 5]]
     same = torch.allclose(stack(x)[0][:, -1], stack(other)[0][:, -1], atol=1e-12)
     remembers = not torch.allclose(stack(x)[0][:, -1], stack(x[:, 2:])[0][:, -1], atol=1e-12)
-    assert blind(stack) == expected == (same and remembers)
+    assert ignores_order(stack) == expected == (same and remembers)
 
 
 def test_who_trains_it_is_told(data, tmp_path: Path) -> None:
@@ -47,4 +47,4 @@ def test_who_trains_it_is_told(data, tmp_path: Path) -> None:
 
 
 def test_models_without_layers_are_not_asked() -> None:
-    assert unplaced(torch.nn.Linear(2, 2)) == []
+    assert order_warning(torch.nn.Linear(2, 2)) == []

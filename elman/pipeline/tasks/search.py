@@ -1,4 +1,4 @@
-"""How a model of translation finds its answer: word after word by beam search or by chance, or all words at once."""
+"""Searching for the target of a source: beam search, sampling, or all tokens in parallel (mask-predict)."""
 
 import math
 import secrets
@@ -27,7 +27,7 @@ Answer = dict[str, Any]
 
 
 class SearchConfig(SamplingConfig, BeamConfig):
-    """How translations are looked for."""
+    """How targets are searched for."""
 
     choose: Literal["probability", "least-risk", "sample"] = "probability"
     """Which of the hypotheses to give: the one with the best score, or the one most like all others (Kumar and Byrne,
@@ -43,13 +43,13 @@ class SearchConfig(SamplingConfig, BeamConfig):
             raise ValueError("coverage_penalty ranks what a beam finds, and choose: sample has none; set it to 0")
         return self
 
-    def settled(self) -> "SearchConfig":
-        """The same with a seed, where dice are thrown and none was given."""
-        thrown = self.choose == "sample" and self.seed is None
-        return self.model_copy(update={"seed": secrets.randbits(63)}) if thrown else self
+    def with_seed(self) -> "SearchConfig":
+        """The same with a random seed, where it samples and none was given."""
+        samples = self.choose == "sample" and self.seed is None
+        return self.model_copy(update={"seed": secrets.randbits(63)}) if samples else self
 
 
-def answers(
+def search_targets(
     model: Any,
     source: Ragged,
     tokenizer: Tokenizer,
@@ -65,10 +65,10 @@ def answers(
     if isinstance(model, MaskPredict):
         if search.choose == "sample":
             raise ConfigError("search.choose: sample draws word after word, but the model writes all words at once")
-        found = _at_once(model, source, search)
+        found = _parallel(model, source, search)
     elif search.choose == "sample":
         rows = range(len(source.values)) if numbers is None else numbers
-        found = _drawn(model, source, tokenizer.eos_id, search, several, rows)
+        found = _sampled(model, source, tokenizer.eos_id, search, several, rows)
     else:
         if not (several or search.choose == "least-risk"):
             search = search.model_copy(update={"num_best": 1})
@@ -76,11 +76,11 @@ def answers(
         searched = beam_search(model, begun, tokenizer.eos_id, search, source_lengths=source.lengths)
         found = searched.lists(tokenizer.eos_id)
     for hypotheses in found:
-        yield answer_of(_ranked(hypotheses, tokenizer, search), several)
+        yield format_candidates(_ranked(hypotheses, tokenizer, search), several)
 
 
-def answer_of(candidates: Sequence[Answer], several: bool) -> Answer:
-    """The first of them, and with `several` all; an empty target where there are none."""
+def format_candidates(candidates: Sequence[Answer], several: bool) -> Answer:
+    """The first candidate as the answer, and with `several` all of them; an empty target where there are none."""
     first = candidates[0] if candidates else {"target": "", "log_prob": None, "score": None}
     answer = {key: value for key, value in first.items() if key != "rank"}
     return answer | ({"candidates": candidates} if several else {})
@@ -99,7 +99,7 @@ def _ranked(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer, search: Sear
     ]
 
 
-def _drawn(
+def _sampled(
     model: Any, source: Ragged, eos_id: int, search: SearchConfig, several: bool, numbers: Sequence[int]
 ) -> list[list[Hypothesis]]:
     """One of each row, or with `several` as many as a search would give; the first is the same."""
@@ -112,7 +112,7 @@ def _drawn(
     return [[one for (one,) in found[first : first + count]] for first in range(0, len(found), count)]
 
 
-def _at_once(model: MaskPredict, source: Ragged, search: SearchConfig) -> list[list[Hypothesis]]:
+def _parallel(model: MaskPredict, source: Ragged, search: SearchConfig) -> list[list[Hypothesis]]:
     """One for each length that was tried, the best first."""
     found = model.tries(source, search.iterations, search.lengths)
     parts = (found.tokens.values, found.tokens.lengths, found.log_probs, found.scores)

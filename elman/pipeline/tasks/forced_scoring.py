@@ -1,4 +1,4 @@
-"""How probable is a target that is given? The log-probability that a model of translation would have written it."""
+"""Forced scoring: the log-probability of a given target, by teacher forcing (Williams and Zipser, 1989)."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 from elman.errors import ConfigError, DataError
 from elman.generation import forced_log_probs
 from elman.models import MaskPredict
-from elman.pipeline.tasks.examples import chunks, similar
+from elman.pipeline.tasks.examples import chunks, length_batches
 from elman.pipeline.tasks.lines import missing, numbered, text_of
 from elman.tokenizers import Tokenizer
 
@@ -40,11 +40,11 @@ class PairScore:
         }
 
 
-class Forcing:
+class ForcedScorer:
     """Scores pairs of texts by a model and its tokenizers."""
 
     def __init__(self, model: Any, source: Tokenizer, target: Tokenizer, batch_size: int):
-        if not can_be_forced(model):
+        if not has_log_probs(model):
             raise ConfigError(
                 "a model that writes all words at once has no probability of a target: it never sums over the orders "
                 "in which words are filled in; elman eval gives its loss, and models that write word after word a score"
@@ -54,15 +54,15 @@ class Forcing:
     def scores(self, lines: Iterable[Any]) -> Iterator[PairScore]:
         """One for each line, in order: two texts, two columns, or an object with source and target."""
         for some in chunks(numbered(lines, read_pair)):
-            yield from self.together(some)
+            yield from self.score_batch(some)
 
-    def together(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
+    def score_batch(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
         end = [self.target.eos_id]
         encoded = zip(*(one.encode_batch(list(texts)) for one, texts in self._sides(pairs)), strict=True)
         rows = [{"source": np.asarray(source), "target": np.concatenate([target, end])} for source, target in encoded]
         found = np.zeros(len(rows))
-        for places, batch in similar(rows, "target", self.batch_size, self.model):
-            found[places] = forced_log_probs(self.model, batch.ragged("source"), batch.ragged("target")).cpu().numpy()
+        for indices, batch in length_batches(rows, "target", self.batch_size, self.model):
+            found[indices] = forced_log_probs(self.model, batch.ragged("source"), batch.ragged("target")).cpu().numpy()
         return [
             PairScore(*pair, float(log_prob), len(row["target"]), len(self.target.unknowns(pair[1])))
             for pair, log_prob, row in zip(pairs, found, rows, strict=True)
@@ -72,7 +72,7 @@ class Forcing:
         return list(zip((self.source, self.target), zip(*pairs, strict=True), strict=True))
 
 
-def can_be_forced(model: Any) -> bool:
+def has_log_probs(model: Any) -> bool:
     return not isinstance(model, MaskPredict)
 
 

@@ -1,0 +1,100 @@
+"""How well numbers are predicted: errors, correlations, and the share of variance explained, with intervals.
+
+Symbols: x prediction, y truth, both less the mean of the truth; n examples; sums over examples.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from elman.errors import DataError
+from elman.evaluation.jsonable import jsonable
+from elman.evaluation.significance import bootstrap_interval, resample_interval
+
+Interval = tuple[float, float]
+Array = NDArray[np.float64]
+ROUNDING = 1e-12  # a variance that is a smaller share of its sum of squares is none
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Errors are in the unit of the truth (squared, for mse). Intervals: 95 %, by bootstrap over examples."""
+
+    mse: float
+    mse_interval: Interval
+    baseline_mse: float
+    """Of predicting one and the same number for every example: the mean of the training targets."""
+    mae: float
+    mae_interval: Interval
+    pearson: float
+    """Linear correlation; 0 where all predictions, or all true numbers, are equal."""
+    pearson_interval: Interval
+    spearman: float
+    """Correlation of ranks, ties at their mean rank."""
+    spearman_interval: Interval
+    r2: float
+    """Share of the variance that is explained: 1 - mse / variance; below 0 where the mean of the truth is better."""
+    r2_interval: Interval
+    examples: int
+
+    def plain(self) -> dict[str, Any]:
+        return jsonable(self)
+
+
+def score_numbers(predictions: ArrayLike, truth: ArrayLike, baseline: float) -> Regression:
+    found, right = np.asarray(predictions, dtype=np.float64), np.asarray(truth, dtype=np.float64)
+    assert found.shape == right.shape == (len(found),), "one prediction for each true number"
+    if not len(found):
+        raise DataError("no example: there is nothing to judge by")
+    squares, errors = (found - right) ** 2, np.abs(found - right)
+    values, ranks = moments(found, right), moments(rank(found), rank(right))
+    return Regression(
+        mse=float(squares.mean()),
+        mse_interval=bootstrap_interval(squares),
+        baseline_mse=float(((baseline - right) ** 2).mean()),
+        mae=float(errors.mean()),
+        mae_interval=bootstrap_interval(errors),
+        pearson=_of_all(pearson, values),
+        pearson_interval=resample_interval(values, pearson),
+        spearman=_of_all(pearson, ranks),
+        spearman_interval=resample_interval(ranks, pearson),
+        r2=_of_all(r2, values),
+        r2_interval=resample_interval(values, r2),
+        examples=len(found),
+    )
+
+
+def moments(predictions: Array, truth: Array) -> Array:
+    """What each example adds (examples, 6) to n, Σx, Σy, Σx², Σy², Σxy; centred and scaled against cancellation."""
+    size = float(truth.std()) or 1.0
+    x, y = (predictions - truth.mean()) / size, (truth - truth.mean()) / size
+    return np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
+
+
+def pearson(sums: Array) -> Array:
+    """Correlation (samples,) by sums (samples, 6) of `moments`."""
+    n, x, y, xx, yy, xy = sums.T
+    of_x, of_y = xx - x * x / n, yy - y * y / n
+    defined = (of_x > ROUNDING * xx) & (of_y > ROUNDING * yy)
+    size = np.sqrt(np.where(defined, of_x * of_y, 1))
+    return np.where(defined, (xy - x * y / n) / size, 0).clip(-1, 1)
+
+
+def r2(sums: Array) -> Array:
+    """1 - Σ(x - y)² / Σ(y - mean)² by the same sums; 0 where all true numbers are equal."""
+    n, _, y, xx, yy, xy = sums.T
+    total = yy - y * y / n
+    return 1 - np.divide(xx - 2 * xy + yy, total, out=np.ones(len(sums)), where=total > 0)
+
+
+def rank(values: Array) -> Array:
+    """1 for the smallest; equal values share the mean of their ranks."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return (ends - (counts - 1) / 2)[place]
+
+
+def _of_all(statistic: Any, units: Array) -> float:
+    return float(statistic(units.sum(axis=0)[None])[0])

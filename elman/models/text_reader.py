@@ -1,0 +1,109 @@
+"""Text reader: word embeddings, any stack of layers, pooling over time, and a linear output."""
+
+from typing import Any, ClassVar
+
+from pydantic import Field, field_validator, model_validator
+from torch import Tensor, nn
+
+from elman.batches.examples import Ragged
+from elman.errors import ConfigError
+from elman.models.pooling import Pooling, PoolingType
+from elman.models.stack import LayerSpec, Stack, StackConfig
+from elman.ops.dropout import embedded
+from elman.ops.taps import stepping, tap
+
+
+class TextReaderConfig(StackConfig):
+    """Settings of a model with one output for the whole text: a stack, pooling and output."""
+
+    both_sides: ClassVar[bool] = True
+
+    pattern: list[LayerSpec] = Field(default_factory=lambda: list[LayerSpec]([{"lstm": {}}]))
+    """Layers from bottom to top, as in a stack; bidirectional layers are allowed. [] pools the word embeddings
+    themselves (bag of words)."""
+    tied_embeddings: bool = False
+    """No effect: the outputs have no embeddings to tie."""
+    pooling: PoolingType = "last"
+    """Pooling over positions: the last output, the mean, the maximum of each unit, or attention pooling (Yang et al.,
+    2016)."""
+    head_size: int = Field(0, ge=0)
+    """Units of a hidden layer with ReLU between pooling and the output; 0: none."""
+    every_token: bool = False
+    """Train to predict at every position from the prefix (running prediction). Needs causal layers."""
+
+    @field_validator("pattern", mode="before")
+    @classmethod
+    def _entries(cls, pattern: Any) -> list[LayerSpec]:
+        return [] if pattern == [] else super()._entries(pattern)
+
+    @model_validator(mode="after")
+    def _num_layers_needs_a_pattern(self) -> "TextReaderConfig":
+        if self.num_layers and not self.pattern:
+            raise ValueError(f"num_layers is {self.num_layers}, but the pattern is empty")
+        return self
+
+
+class TextReader(nn.Module):
+    """Reads the field `text` of a batch into one vector and computes `outputs` numbers from it."""
+
+    sites: ClassVar = {
+        "embedding": "word embeddings of the text, before dropout (x)",
+        "position": "position embedding added to each word, with model.positions (p)",
+        "pooling.weights": "pooling weight of each position; none with pooling max",
+        "pooling.vector": "pooled vector of the text, or of each prefix",
+        "output.logits": "logits of all labels, before softmax or sigmoid; a regressor's standardized number",
+    }
+
+    def __init__(self, config: TextReaderConfig, vocab_size: int, outputs: int):
+        super().__init__()
+        self.config, self.vocab_size = config, vocab_size
+        width = config.embedding_size or config.hidden_size
+        self.embedding = nn.Embedding(vocab_size, width)
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+        self.scale = config.embedding_scale or width**0.5
+        self.stack = Stack(config, width)
+        two_way = [block.kind for block in self.stack.blocks() if not block.layer.causal]
+        self.causal = not two_way
+        if config.every_token and two_way:
+            raise ConfigError(
+                f"model.every_token: predictions for prefixes need causal layers, but {two_way[0]} is bidirectional; "
+                "use causal layers, such as lstm, or remove every_token"
+            )
+        width = self.stack.output_size
+        self.pooling = Pooling(config.pooling, width)
+        self.hidden = nn.Linear(width, config.head_size) if config.head_size else None
+        self.output = nn.Linear(config.head_size or width, outputs)
+
+    @property
+    def unit(self) -> str:
+        """What the loss of a batch is averaged over: examples, or the positions of field `text`."""
+        return "text" if self.config.every_token else ""
+
+    def logits(self, text: Ragged) -> Tensor:
+        """Logits for each text (batch, outputs)."""
+        pooled = self.pooling(self._features(text), text.mask())
+        logits = self._head(pooled.unsqueeze(1)).squeeze(1)
+        with stepping():
+            return tap("output.logits", logits)
+
+    def running_logits(self, text: Ragged) -> Tensor:
+        """Logits after each token (batch, time, outputs); needs causal layers."""
+        return tap("output.logits", self._head(self.pooling.running(self._features(text), text.mask())))
+
+    def _features(self, text: Ragged) -> Tensor:
+        config = self.config
+        x = embedded(text.values, self.embedding.weight, config.embedding_dropout, self.training)
+        x = tap("embedding", x * self.scale)
+        return self.stack(self.stack.drop_input(x), None, text.lengths)[0]
+
+    def _head(self, pooled: Tensor) -> Tensor:
+        x = self.stack.drop_output(pooled.to(self.output.weight.dtype))
+        if self.hidden is not None:
+            x = self.stack.drop_output(self.hidden(x).relu())
+        return self.output(x)
+
+    def training_logits(self, text: Ragged, truth: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and targets of the training loss: of texts, or with `every_token` of all their positions."""
+        if not self.config.every_token:
+            return self.logits(text), truth
+        return self.running_logits(text)[text.mask()], truth.repeat_interleave(text.lengths, dim=0)

@@ -1,0 +1,1 @@
+"""Classification: one label of several for each text, or any number of them."""

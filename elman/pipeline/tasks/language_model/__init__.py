@@ -1,0 +1,1 @@
+"""Language modelling: the probability of each token, given those before it."""

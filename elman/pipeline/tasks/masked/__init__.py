@@ -1,0 +1,1 @@
+"""Masked language modelling: the probability of hidden tokens, given both sides."""

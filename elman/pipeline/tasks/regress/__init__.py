@@ -1,0 +1,1 @@
+"""Text regression: a number for a text."""

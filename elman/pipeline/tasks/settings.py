@@ -1,0 +1,134 @@
+"""From the plain settings of a recipe to the typed settings of a task."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from elman.config import Config, typed, unknown_key
+from elman.corpus.config import DataConfig
+from elman.errors import ConfigError
+from elman.layers import LAYERS
+from elman.models.stack import on_meta
+from elman.registry import Registry
+from elman.tokenizers import TOKENIZERS
+
+Settings = dict[str, Any]
+TRANSFORMER = "transformer"  # a model name that stands for a pattern of layers, which each task has in its own form
+
+
+class TaskSettings:
+    """Knows no data: the defaults of a task, and what its recipes may contain."""
+
+    task: str  # the task's name, set when it is registered
+    Data: ClassVar[type[DataConfig]] = DataConfig
+    models: Registry[Any]
+    """Kinds of model."""
+    default_model: ClassVar[str]
+    metrics: ClassVar[tuple[str, ...]] = ()
+    """What the best checkpoint can be chosen by, besides the loss."""
+    implied_by: ClassVar[tuple[str, ...]] = ()
+    """Kinds of model that imply this task where a recipe names none."""
+    has_targets: ClassVar[bool] = False
+    """Whether data has a second text beside each first one, perhaps in a file of its own."""
+    searches: ClassVar[bool] = False
+    """Whether the recipe's section `search` applies."""
+    synthetic: ClassVar[bool] = False
+    """Whether `data.language` can take the place of files."""
+    provides_body: ClassVar[bool] = False
+    """Whether models of other tasks can start from its word vectors and layers."""
+    starts_from: ClassVar[bool] = False
+    """Whether its models can start from another run."""
+    inherits_tokenizer: ClassVar[bool] = False
+    """Whether the tokenizer of that run comes along."""
+
+    def complete(self, settings: Settings) -> Settings:
+        """Settings with defaults filled in that depend on others."""
+        data = settings.get("data") or {}
+        has_data = isinstance(data, Mapping) and (data.get("train") or (self.synthetic and data.get("language")))
+        if not has_data:
+            raise ConfigError(f"task {self.task} needs data: give --data FILE, or data.train in the recipe")
+        return settings
+
+    def data(self, settings: Any) -> DataConfig:
+        return settings if isinstance(settings, DataConfig) else self.Data.make(settings, where="data")
+
+    def columns(self, parts: list[int | str]) -> Settings:
+        """The settings behind --columns."""
+        return {"data.columns": parts}
+
+    def tokenizer(self, settings: Any) -> Config:
+        return pick(TOKENIZERS, "tokenizer", {"type": settings} if isinstance(settings, str) else settings)
+
+    def model(self, settings: Any) -> Config:
+        """The name of a layer stands for a model of it; settings that only the layer knows go to the layer."""
+        settings = {"type": settings} if isinstance(settings, str) else settings
+        if isinstance(settings, Mapping):
+            settings = {"type": self.default_model, **settings}
+            name = settings["type"]
+            if name == TRANSFORMER:
+                settings = self.transformer({key: value for key, value in settings.items() if key != "type"})
+            elif isinstance(name, str) and name not in self.models:
+                if name not in LAYERS:
+                    raise self.models.unknown(name, also=[*LAYERS, TRANSFORMER])
+                settings = self.of_layer(name, settings)
+        return pick(self.models, "model", settings)
+
+    def of_layer(self, name: str, settings: Mapping[str, Any]) -> Settings:
+        """Settings of a model whose pattern is one layer; a pattern given beside the name wins."""
+        layer, stack = LAYERS[name].Config.model_fields, self.models[self.default_model].Config.model_fields
+        known = {*layer, *stack, "type"}
+        for key in settings:
+            if key not in known:
+                raise ConfigError(unknown_key(key, "model", known))
+        own = {key: value for key, value in settings.items() if key in layer and key not in stack}
+        rest = {key: value for key, value in settings.items() if key not in own}
+        return {"pattern": [{name: own}], **rest, "type": self.default_model}
+
+    def transformer(self, settings: Settings) -> Settings:
+        """Attention and feed-forward layers in turn, pre-norm with residual connections; settings that only attention
+        knows go to it."""
+        made = self.of_layer("attention", settings)
+        if "pattern" not in settings:
+            positions = {} if settings.get("positions", "none") != "none" else {"positions": "rotary"}
+            made["pattern"] = [{"attention": {**positions, **made["pattern"][0]["attention"]}}, {"feedforward": {}}]
+        return {"residual": True, "norm": "pre", **made}
+
+    def starting_body(self, run: str, stored: Settings, asked: Mapping[str, Any]) -> Settings:
+        """Model settings that give a new model the same body as the run whose recipe is `stored`."""
+        from elman.pipeline.tasks.warm_start import language_body
+
+        return language_body(run, stored, asked)
+
+    def build_smallest(self, config: Any) -> Any:
+        """A model for the smallest vocabulary."""
+        raise NotImplementedError
+
+    def check_model(self, config: Any) -> None:
+        """Build without memory, so that settings that cannot be built are refused before any data is read."""
+        on_meta(lambda: self.build_smallest(config))
+
+    def run_name(self, config: Any) -> str:
+        """What a run folder is called after: the layers, or the kind of model."""
+        pattern = getattr(getattr(config, "decoder", config), "pattern", [])
+        return "-".join(dict.fromkeys(name for entry in pattern for name in entry)) or config.type
+
+
+def bidirectional(settings: Settings, **join: str) -> Settings:
+    """The same model with its layer, if it is causal, run in both directions."""
+    ((layer, own),) = settings["pattern"][0].items()
+    if LAYERS[layer].causal:
+        settings["pattern"] = [{"bidirectional": {"layer": {layer: own}, **join}}]
+    return settings
+
+
+def pick(registry: Registry[Any], where: str, settings: Any) -> Config:
+    """Typed settings of the item that `type` names."""
+    if isinstance(settings, Config):
+        return settings
+    if not isinstance(settings, Mapping) or not isinstance(settings.get("type"), str):
+        raise ConfigError(f"{where}: needs a type, one of {', '.join(registry)}, but got {settings!r}")
+    return typed(settings["type"], registry[settings["type"]].Config).make(settings, where)
+
+
+def untyped(settings: Mapping[str, Any]) -> Settings:
+    """Without the name that chose them."""
+    return {key: value for key, value in settings.items() if key != "type"}

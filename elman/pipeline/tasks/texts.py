@@ -1,0 +1,179 @@
+"""Shared by tasks that read one text into one vector and predict something about it, such as labels or a number."""
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from elman.corpus import Corpus, LabelledConfig, LabelledCorpus, Repairs, label_rows
+from elman.errors import ConfigError
+from elman.evaluation.inference_mode import inference_mode
+from elman.pipeline.tasks.base import InferenceWork, Inspection, PreparedData
+from elman.pipeline.tasks.examples import (
+    ExampleData,
+    ExampleEvaluation,
+    ExamplePrediction,
+    ExampleRace,
+    chunks,
+    length_batches,
+    max_tokens,
+)
+from elman.pipeline.tasks.files import save_tokenizer
+from elman.pipeline.tasks.inference import CONTEXTS, stack_state
+from elman.pipeline.tasks.lines import numbered, text_of
+from elman.pipeline.tasks.settings import Settings, TaskSettings
+from elman.pipeline.tasks.warm_start import starting_tokenizer
+from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
+
+if TYPE_CHECKING:
+    from elman.pipeline.recipe import Recipe
+    from elman.pipeline.trained_model import TrainedModel
+
+WORDS: Settings = {"type": "word", "lowercase": True, "split": "punctuation", "min_frequency": 2}
+
+
+class TextSettings(TaskSettings):
+    Data = LabelledConfig
+    starts_from = inherits_tokenizer = True
+
+    def complete(self, settings: Settings) -> Settings:
+        return {"tokenizer": WORDS, **super().complete(settings)}
+
+
+class TextData(ExampleData):
+    """A tokenizer, and `target`: what is learned of all targets, an object of `Target`.
+
+    A `Target` has `of(texts)` and `load(path)` to make it, `target(text)` for the number to train on, `save(path)`.
+    """
+
+    unit, by = "texts", ("text",)
+    corpus_class: ClassVar[type[LabelledCorpus]] = LabelledCorpus
+    Target: ClassVar[Any]
+    target_file: ClassVar[str] = "target.json"
+
+    def __init__(self, tokenizer: Tokenizer, target: Any, max_tokens: int = 0):
+        self.tokenizer, self.target, self.max_tokens = tokenizer, target, max_tokens
+
+    @classmethod
+    def corpus(cls, recipe: "Recipe") -> LabelledCorpus:
+        return cls.corpus_class(recipe.data)  # type: ignore[arg-type]
+
+    @classmethod
+    def learn(cls, recipe: "Recipe", corpus: Corpus) -> Self:
+        assert isinstance(corpus, LabelledCorpus)
+        target = cls.Target.of(corpus.texts("train"))
+        tokenizer = starting_tokenizer(recipe) or train_tokenizer(
+            recipe.tokenizer.plain(), (text.text for text in corpus.texts("train"))
+        )
+        return cls(tokenizer, target, max_tokens(recipe))
+
+    def save(self, folder: Path) -> None:
+        save_tokenizer(self.tokenizer, folder / "tokenizer.json")
+        self.target.save(folder / self.target_file)
+
+    @classmethod
+    def load(cls, folder: Path, recipe: "Recipe") -> Self:
+        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        return cls(tokenizer, cls.Target.load(folder / cls.target_file), max_tokens(recipe))
+
+    @classmethod
+    def is_saved(cls, folder: Path) -> bool:
+        return (folder / "tokenizer.json").exists() and (folder / cls.target_file).exists()
+
+    def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
+        """Fields `text` (ids) and `label` (the target)."""
+        assert isinstance(corpus, LabelledCorpus)
+        encode: Any = self.tokenizer.encode_batch
+        return label_rows(corpus.texts(split), self.target, encode, max_tokens=self.max_tokens, repairs=repairs)
+
+    def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[str, list[str]]]:
+        assert isinstance(corpus, LabelledCorpus)
+        return ((text.text, [", ".join(text.labels)]) for text in corpus.texts(split))
+
+    def target_facts(self) -> Any:
+        """What the numbers of `label` depend on."""
+        return vars(self.target)
+
+    def fingerprint(self) -> str:
+        facts = [self.tokenizer.vocabulary, self.target_facts(), self.max_tokens]
+        return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def facts(self) -> Settings:
+        return {"vocabulary": self.tokenizer.vocab_size}
+
+    def loss_field(self, recipe: "Recipe") -> str:
+        return "text" if recipe.model.every_token else ""  # type: ignore[attr-defined]
+
+
+class TextEvaluation(ExampleEvaluation):
+    def outputs(
+        self, model: Any, prepared: PreparedData, recipe: "Recipe", split: str, *of_batch: Callable[[Any], Any]
+    ) -> list[np.ndarray]:
+        """What each of these functions makes of all batches (examples, …), in the order of the data."""
+        store = prepared.stores[split]
+        with inference_mode(model):
+            batches = self.data.batches(model, store, recipe)
+            parts = [[one(batch).cpu().numpy() for one in of_batch] for batch in batches]
+        order = np.argsort(self.data.order(store, recipe))
+        return [np.concatenate(column)[order] for column in zip(*parts, strict=True)]
+
+
+class TextPrediction(ExamplePrediction):
+    data: TextData
+
+    @abstractmethod
+    def run(self, model: Any, batch: Any) -> Any:
+        """The outputs of a model for a batch (batch, …)."""
+
+    @abstractmethod
+    def answer(self, output: Any, probabilities: bool) -> Settings: ...
+
+    def predict(self, model: Any, lines: Any, recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
+        for texts in chunks(numbered(lines, lambda line: text_of(line, "text"))):
+            rows = [{"text": np.asarray(ids)} for ids in self.data.tokenizer.encode_batch(texts)]
+            self.count_long_lines(model, rows)
+            outputs: list[Any] = [None] * len(rows)
+            with inference_mode(model):
+                for indices, batch in length_batches(rows, "text", recipe.evaluation.batch_size, model):
+                    for index, output in zip(indices, self.run(model, batch).cpu().double().numpy(), strict=True):
+                        outputs[index] = output
+            for text, output in zip(texts, outputs, strict=True):
+                yield {"text": text} | self.answer(output, probabilities)
+
+
+class TextInspection(Inspection):
+    data: TextData
+
+    def tokens(self, text: str) -> tuple[list[int], list[str]]:
+        """Ids and names of the tokens of a text that has some."""
+        ids = self.data.tokenizer.encode(text).tolist()
+        if not ids:
+            raise ConfigError(f"{text!r}: has no token to look at")
+        return ids, [self.data.tokenizer.token(id) for id in ids]
+
+
+class TextRace(ExampleRace):
+    """Of stacks of one width."""
+
+    unit = "texts"
+    entrants = ("rnn", "gru", "lstm", "convolution", "attention", "mingru")
+    usage_note = (
+        "Answers are texts a second, one at a time. State bytes are what layers carry on after so many tokens; layers "
+        "that see both sides carry nothing on."
+    )
+
+    @classmethod
+    def customary_model(cls, name: str) -> Settings | None:
+        from elman.pipeline.families import STACKS
+
+        return STACKS.get(name)
+
+    def inference_work(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> InferenceWork:
+        work = super().inference_work(trained, prepared, split)
+        if not trained.model.causal:
+            return work
+        return work._replace(state_after=stack_state(trained.model), contexts=CONTEXTS)

@@ -1,0 +1,141 @@
+"""Scores of translations, and of attention where the data knows the alignment."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from elman.batches import collate
+from elman.corpus import PairCorpus, PairDocument
+from elman.errors import MissingExtra
+from elman.evaluation.inference_mode import device_of
+from elman.evaluation.jsonable import jsonable
+from elman.evaluation.translation import paired_bleu, score_translations, why_no_bleu
+from elman.inspection.attention_map import alignment, attention_hits, draw_map
+from elman.models import EncoderDecoder
+from elman.pipeline.tasks.base import EvaluationResult, PreparedData
+from elman.pipeline.tasks.examples import ExampleEvaluation
+from elman.pipeline.tasks.search import SearchConfig
+from elman.pipeline.tasks.settings import Settings
+from elman.pipeline.tasks.translate.data import TranslateData
+from elman.pipeline.tasks.translate.prediction import TranslatePrediction
+
+if TYPE_CHECKING:
+    from elman.pipeline.recipe import Recipe
+
+HEADS = 8  # that are drawn; more would be too small to see
+ALIGNED = 1000  # pairs whose attention is compared with their alignment
+SAMPLES = 5
+
+
+class TranslateEvaluation(ExampleEvaluation):
+    data: TranslateData
+
+    def __init__(self, data: TranslateData):
+        super().__init__(data)
+        self.prediction = TranslatePrediction(data)
+
+    def unavailable_metrics(self, model: Any, prepared: PreparedData) -> dict[str, str]:
+        corpus = prepared.corpus
+        assert isinstance(corpus, PairCorpus)
+        if "valid" not in prepared.stores:  # nothing is chosen
+            return {}
+        why = why_no_bleu(pair.target for pair in corpus.pairs("valid"))
+        found = {"bleu": why, "chrf": why} if why else {}
+        if not self._aligned_pairs(model, corpus, "valid"):
+            found["attention_hits"] = "no attention is told where to look: that needs made pairs, read by character"
+        return found
+
+    def evaluate(self, model: Any, prepared: PreparedData, recipe: "Recipe", split: str) -> EvaluationResult:
+        return self._evaluate(model, prepared, recipe, split, recipe.search)
+
+    def evaluate_quickly(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> EvaluationResult:
+        greedy = recipe.search.model_copy(update={"beam_size": 1, "num_best": 0, "choose": "probability"})
+        return self._evaluate(model, prepared, recipe, "valid", greedy, samples=1)
+
+    def _evaluate(
+        self,
+        model: Any,
+        prepared: PreparedData,
+        recipe: "Recipe",
+        split: Any,
+        search: SearchConfig,
+        samples: int = 1000,
+    ) -> EvaluationResult:
+        corpus, store = prepared.corpus, prepared.stores[split]
+        assert isinstance(corpus, PairCorpus)
+        pairs = [(pair.text, pair.target) for pair in corpus.pairs(split)]
+        changed = recipe.model_copy(update={"search": search})
+        answers = self.prediction.predict(model, (source for source, _ in pairs), changed, False)
+        outputs, references = [answer["target"] for answer in answers], [target for _, target in pairs]
+        found = score_translations(outputs, references, bleu=not why_no_bleu(references), samples=samples)
+        scores: Settings = {}
+        for name, measure in found.items():
+            scores |= {name: measure.value, f"{name}_interval": measure.interval}
+            scores |= {f"{name}_signature": measure.signature} if measure.signature else {}
+        low, high = scores["exact_match_interval"]
+        scores |= {"error_rate": 1 - scores["exact_match"], "error_rate_interval": (1 - high, 1 - low)}
+        scores |= self._attention_scores(model, corpus, split)
+        scores |= {"loss": self.loss(model, store, recipe), "pairs": len(pairs)}
+        exact = np.array([a.strip() == b.strip() for a, b in zip(outputs, references, strict=True)], dtype=np.float64)
+        return EvaluationResult(scores, "exact_match", exact, np.ones(len(exact)), outputs, references)
+
+    @staticmethod
+    def compare_outputs(first: EvaluationResult, second: EvaluationResult) -> Settings:
+        """The paired bootstrap of BLEU (Koehn, 2004), where sacrebleu is installed."""
+        if first.outputs and second.outputs and first.references:
+            with suppress(MissingExtra):
+                return {"bleu": jsonable(paired_bleu(first.outputs, second.outputs, first.references))}
+        return {}
+
+    def _attention_scores(self, model: Any, corpus: PairCorpus, split: Any) -> Settings:
+        """How often attention is on the right source token, where the data knows it."""
+        pairs = self._aligned_pairs(model, corpus, split)
+        if not pairs:
+            return {}
+        return {"attention_hits": attention_hits(self._alignment(model, pairs), [pair.places for pair in pairs])}
+
+    def _aligned_pairs(self, model: Any, corpus: PairCorpus, split: Any) -> list[PairDocument]:
+        """Some pairs with a known alignment, if the model has attention over the source."""
+        if not _attends(model) or self.data.source.name != "character":
+            return []
+        return list(islice((pair for pair in corpus.pairs(split) if pair.places), ALIGNED))
+
+    def _alignment(self, model: Any, pairs: Sequence[PairDocument]) -> Tensor:
+        source, target = self.data.source, self.data.target
+        end = [target.eos_id]
+        rows = [
+            {"source": source.encode(pair.text), "target": np.append(target.encode(pair.target), end)} for pair in pairs
+        ]
+        batch = collate(rows).to(device_of(model))
+        return alignment(model, batch.ragged("source"), batch.ragged("target"))
+
+    def plots(self, model: Any, prepared: PreparedData, recipe: "Recipe", folder: Path) -> None:
+        """Attention over the source for a target of the validation data."""
+        corpus = prepared.corpus
+        assert isinstance(corpus, PairCorpus)
+        if not _attends(model) or "valid" not in prepared.stores:
+            return
+        pair = next(corpus.pairs("valid"))
+        source = [self.data.source.token(int(id)) for id in self.data.source.encode(pair.text)]
+        target = [self.data.target.token(int(id)) for id in self.data.target.encode(pair.target)]
+        if source and target:
+            weights = self._alignment(model, [pair])[0]
+            draw_map(weights[: len(target), :HEADS], source, target, folder / "attention", title=recipe.name)
+
+    def samples(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
+        corpus = prepared.corpus
+        assert isinstance(corpus, PairCorpus)
+        pairs = list(islice(corpus.pairs("valid" if "valid" in prepared.stores else "train"), SAMPLES))
+        answers = self.prediction.predict(model, [pair.text for pair in pairs], recipe, False)
+        return [f"{pair.text} → {answer['target']}" for pair, answer in zip(pairs, answers, strict=True)]
+
+
+def _attends(model: Any) -> bool:
+    """Whether it writes token after token with attention over the source."""
+    decoder = model.decoder if isinstance(model, EncoderDecoder) else None
+    return getattr(decoder, "attention", None) is not None or bool(getattr(decoder, "looking", None))
