@@ -60,6 +60,11 @@ def labelled(count: int, seed: int) -> str:
     return "".join(f"{draw.randint(0, 1)}\t{line}\n" for line in sentences(count, seed).splitlines())
 
 
+def rated(count: int, seed: int) -> str:
+    """A number of each text: its words."""
+    return "rating\ttext\n" + "".join(f"{len(line.split())}\t{line}\n" for line in sentences(count, seed).splitlines())
+
+
 def tagged(count: int, seed: int) -> str:
     """In CoNLL-U, or in two columns: words of up to four letters are short."""
     rows = [line.split() for line in sentences(count, seed).splitlines()]
@@ -126,7 +131,8 @@ def desk(tmp_path: Path) -> Path:
     """A folder with the texts that the documents speak of, small recipes, and an `elman` that takes three steps."""
     for seed, name in enumerate(["my.txt", "other.txt", "lines.txt"]):
         (tmp_path / name).write_text(sentences(3 if name == "lines.txt" else 150, seed))
-    for name, make in {"labelled.tsv": labelled, "tagged.conll": tagged, "pairs.tsv": paired}.items():
+    examples = {"labelled.tsv": labelled, "ratings.tsv": rated, "tagged.conll": tagged, "pairs.tsv": paired}
+    for name, make in examples.items():
         (tmp_path / name).write_text(make(60, 1))
     write_gpt2(tmp_path / "gpt2")
     (tmp_path / "recipes").mkdir()
