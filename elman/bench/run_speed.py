@@ -26,7 +26,7 @@ from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation import GenerationConfig
 from elman.generation.engine import find_engine, prefill_by_steps
 from elman.generation.stream import generate_tokens, prefill
-from elman.models import prediction_of
+from elman.models import is_masked
 from elman.models.stack import count_parameters
 from elman.pipeline.trained_model import load
 
@@ -60,7 +60,7 @@ class RunSpeed:
         if self._generates():
             self._build_torch_model()
         lines = [SENTENCE.replace("fox", "<mask>")]
-        training, lines = self._training(lines if prediction_of(self.model) == "masked" else [SENTENCE])
+        training, lines = self._training(lines if is_masked(self.model) else [SENTENCE])
         found["training"] = training
         if self._generates():
             found |= {"generation": self._generation(), "prefill": None if self.counted else self._prefill()}
@@ -70,7 +70,7 @@ class RunSpeed:
 
     def _generates(self) -> bool:
         try:
-            return bool(self.trained.tokenizer) and prediction_of(self.model) == "left-to-right"
+            return bool(self.trained.tokenizer) and not is_masked(self.model)
         except ConfigError:  # only language models have one tokenizer
             return False
 

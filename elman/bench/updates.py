@@ -109,9 +109,9 @@ def _own_data(trained: TrainedModel, run: Path, device: torch.device, texts: int
         prepared: Any = session.prepared
         batches = [batch.to(device) for batch in itertools.islice(session.trainer.batches.epoch(0, 0), BATCHES)]
         lines: list[Any] = []
-        if hasattr(prepared.task, "questions"):
+        if hasattr(prepared.task.data, "questions"):
             split = next(name for name in ("test", "valid", "train") if name in prepared.stores)
-            questions = prepared.task.questions(prepared.corpus, split)
+            questions = prepared.task.data.questions(prepared.corpus, split)
             lines = [line for line, *_ in itertools.islice(questions, texts)]
         return _Source(session.model, session.trainer.config, batches, "the run's data", lines)
 
