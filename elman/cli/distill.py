@@ -57,9 +57,9 @@ def _refuse_used(run: Path, modules: list[Path] | None) -> None:
     """Refuses a used run folder before anything is translated."""
     if (run / "config.yaml").exists():
         again = options.hint("train", "--run", run, "--resume", modules=modules)
-        raise RunError(f"{run}: contains a run already; continue it with: {again}; or give another --run")
+        raise RunError(f"{run}: contains a run already; continue it with: {again}; or use another --run")
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
-        raise RunError(f"{run}: not empty and not a run; give another --run")
+        raise RunError(f"{run}: not empty and not a run; use another --run")
 
 
 def _show_progress(done: int, total: int) -> None:

@@ -138,14 +138,14 @@ def _kept(race: Race, folder: Path, resume: bool) -> Race:
     path = folder / SETTINGS
     if path.exists():
         if not resume:
-            raise RunError(f"{folder}: holds a race already; continue it with --resume, or give another --run")
+            raise RunError(f"{folder}: holds a race already; continue it with --resume, or use another --run")
         old, new = read_race(folder).plain(), race.plain()
         wrong = [key for key in new if new[key] != old[key] and key not in MAY_GROW]
         if wrong:
             shown = "; ".join(f"{key} was {old[key]!r}, now {new[key]!r}" for key in wrong[:2])
-            raise ConfigError(f"a resumed race keeps its settings, but {shown}; leave them out, or give another --run")
+            raise ConfigError(f"a resumed race keeps its settings, but {shown}; leave them out, or use another --run")
     elif folder.is_dir() and any(folder.iterdir()):
-        raise RunError(f"{folder}: not empty and not a race; give another --run")
+        raise RunError(f"{folder}: not empty and not a race; use another --run")
     make_folder(folder)
     atomic_write(path, commented_yaml(race).encode())
     assert Race.make(yaml.safe_load(path.read_text())) == race, "what is written is what is read"

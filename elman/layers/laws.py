@@ -363,7 +363,7 @@ def agree(before: Mapping[str, str], now: Mapping[str, str], what: str) -> None:
     if changed:
         raise ConfigError(
             f"{', '.join(changed)}: not the same as when the {what} began, so it would mix two models under one name; "
-            "put it back, or give another --run"
+            "put it back, or use another --run"
         )
 
 

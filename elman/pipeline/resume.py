@@ -52,7 +52,7 @@ def agreed(stored: Recipe, asked: Recipe) -> Recipe:
     if wrong:
         shown = "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in wrong[:SHOWN])
         more = f" (and {len(wrong) - SHOWN} more)" if len(wrong) > SHOWN else ""
-        raise ConfigError(f"a resumed run keeps its settings, but {shown}{more}; leave them out, or give another --run")
+        raise ConfigError(f"a resumed run keeps its settings, but {shown}{more}; leave them out, or use another --run")
     if not differing:
         return stored
     return read_recipe(stored, {key: json.dumps(new[key]) for key in differing})  # quoted: an override is YAML

@@ -383,4 +383,4 @@ def no_text(task: str) -> ConfigError:
 
 
 def data_changed(run: Path) -> DataError:
-    return DataError("the data has changed since the run began", file=run, remedy="put it back, or give another --run")
+    return DataError("the data has changed since the run began", file=run, remedy="put it back, or use another --run")
