@@ -32,7 +32,7 @@ def sequence(batch: int = 2, time: int = 7, width: int = 8) -> Tensor:
 
 @pytest.mark.parametrize("form", ["vendor", "reference"])
 @pytest.mark.parametrize("bias", [True, False])
-def test_equals_torchs_own_module(form: str, bias: bool) -> None:
+def test_equals_the_torch_module(form: str, bias: bool) -> None:
     """Planted: heads split along the wrong axis."""
     layer = build(num_heads=4, bias=bias)
     theirs = nn.MultiheadAttention(8, 4, bias=bias, batch_first=True)
@@ -52,7 +52,7 @@ def test_equals_torchs_own_module(form: str, bias: bool) -> None:
     torch.testing.assert_close(recording["weights"].transpose(1, 2)[:, :, -1, -7:], weights[:, :, -1])
 
 
-def test_without_projections_it_is_the_sum_on_the_slide() -> None:
+def test_attention_without_projections_is_a_weighted_sum_of_inputs() -> None:
     layer = build(projections=False, score="dot")
     assert list(layer.parameters()) == []
     x = sequence(1)
@@ -60,7 +60,7 @@ def test_without_projections_it_is_the_sum_on_the_slide() -> None:
     torch.testing.assert_close(layer(x)[0][0], expected)
 
 
-def test_grouped_heads_equal_heads_with_the_same_keys_and_values() -> None:
+def test_grouped_query_attention_equals_repeated_keys_and_values() -> None:
     """Planted: groups interleaved instead of neighbours."""
     grouped, full = build(num_heads=4, kv_heads=2), build(num_heads=4, seed=1)
     query, key, value = grouped.from_input.weight.split([8, 4, 4])
@@ -74,7 +74,7 @@ def test_grouped_heads_equal_heads_with_the_same_keys_and_values() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"context": 3}, {"window": 3}, {"context": 3, "score": "additive"}])
-def test_a_position_sees_as_far_as_its_context_and_no_farther(settings) -> None:
+def test_attention_window_has_exactly_the_context_length(settings) -> None:
     """Planted: a reach longer by one, or shorter."""
     layer, x = build(**settings), sequence()
     changed = x.clone()
@@ -85,14 +85,14 @@ def test_a_position_sees_as_far_as_its_context_and_no_farther(settings) -> None:
 
 
 @pytest.mark.parametrize(("positions", "sees_order"), [("none", False), ("rotary", True), ("alibi", True)])
-def test_without_positions_the_order_of_the_past_does_not_show(positions: str, sees_order: bool) -> None:
+def test_attention_without_positions_ignores_order(positions: str, sees_order: bool) -> None:
     layer, x = build(num_heads=2, positions=positions), sequence()
     shuffled = x[:, [3, 0, 5, 1, 4, 2, 6]]
     last, other = layer(x)[0][:, -1], layer(shuffled)[0][:, -1]
     assert torch.allclose(last, other, atol=1e-6) != sees_order
 
 
-def test_positions_go_on_where_a_sequence_was_cut_far_from_its_start() -> None:
+def test_positions_continue_from_the_state() -> None:
     """Only distances count, so a state that has seen a million positions is like one that has seen few."""
     for positions in ("rotary", "alibi"):
         layer = build(num_heads=2, positions=positions, context=4)
@@ -102,7 +102,7 @@ def test_positions_go_on_where_a_sequence_was_cut_far_from_its_start() -> None:
         torch.testing.assert_close(far[:, 3:], near[:, 3:])
 
 
-def test_states_of_rows_that_have_seen_more_or_less_live_in_one_batch() -> None:
+def test_rows_of_a_state_may_have_different_lengths() -> None:
     layer = build(num_heads=2, positions="rotary", context=5)
     long, short = layer(sequence()[:1])[1], layer(sequence()[1:, :2])[1]
     both = type(long)(*(torch.cat(parts) for parts in zip(long, short, strict=True)))
@@ -114,7 +114,7 @@ def test_states_of_rows_that_have_seen_more_or_less_live_in_one_batch() -> None:
     torch.testing.assert_close(layer.step(sequence()[1:, 0], take_rows(chosen, [1]))[0], outputs[1:])
 
 
-def test_a_state_has_the_same_size_from_the_first_step_to_the_last() -> None:
+def test_state_has_constant_memory() -> None:
     """Planted: a state that was a view of all that was ever joined."""
     layer = build(context=6)
     state = layer.initial_state(2)
@@ -141,7 +141,7 @@ def test_under_autocast_the_state_stays_in_float32(settings) -> None:
     torch.testing.assert_close(torch.cat([first, second, last[:, None]], 1).float(), expected, atol=3e-2, rtol=3e-2)
 
 
-def test_a_layer_in_half_precision_runs() -> None:
+def test_layer_runs_in_half_precision() -> None:
     layer = build(num_heads=2, positions="alibi").bfloat16()
     outputs, state = layer(sequence().bfloat16())
     outputs, state = layer(sequence().bfloat16(), state)
@@ -150,7 +150,7 @@ def test_a_layer_in_half_precision_runs() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"positions": "rotary", "kv_heads": 1}, {"positions": "alibi", "window": 3}])
-def test_shortcuts_that_a_gpu_does_not_take_change_nothing(settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_shortcuts_do_not_change_results(settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: empty places left visible where nobody asks whether there are any."""
     layer, x, lengths = build(num_heads=2, context=5, **settings), sequence(), torch.tensor([3, 0])
 
@@ -169,7 +169,7 @@ def test_shortcuts_that_a_gpu_does_not_take_change_nothing(settings, monkeypatch
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("settings", [{}, {"positions": "rotary", "kv_heads": 2}, {"positions": "alibi", "window": 40}])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_on_a_gpu_the_fused_form_equals_the_reference(settings, kind: torch.dtype) -> None:
+def test_fused_attention_on_gpu_equals_the_reference(settings, kind: torch.dtype) -> None:
     layer = build(64, num_heads=4, context=100, **settings).cuda()
     x, lengths = sequence(3, 130, 64).cuda(), torch.tensor([130, 0, 77], device="cuda")
     found = []
@@ -186,7 +186,7 @@ def test_on_a_gpu_the_fused_form_equals_the_reference(settings, kind: torch.dtyp
 
 
 @pytest.mark.parametrize("name", list(FAMILY))
-def test_an_empty_batch_and_an_empty_sequence_have_their_shapes(name: str) -> None:
+def test_empty_batch_and_empty_sequence_have_correct_shapes(name: str) -> None:
     for settings in FAMILY[name]:
         layer = LAYERS[name](LAYERS[name].Config.make(settings), 8)
         for batch, time in ((0, 5), (2, 0), (0, 0)):
@@ -197,7 +197,7 @@ def test_an_empty_batch_and_an_empty_sequence_have_their_shapes(name: str) -> No
 
 
 @pytest.mark.parametrize("name", list(FAMILY))
-def test_the_sites_of_a_layer_are_the_taps_that_fire(name: str) -> None:
+def test_declared_taps_are_the_taps_that_fire(name: str) -> None:
     """Planted: a site without a tap; a tap without a site."""
     for settings in FAMILY[name]:
         layer = LAYERS[name](LAYERS[name].Config.make(settings), 8)
@@ -207,7 +207,7 @@ def test_the_sites_of_a_layer_are_the_taps_that_fire(name: str) -> None:
         assert all(layer.sites.values())
 
 
-def test_the_scores_are_the_products_of_the_recorded_queries_and_keys() -> None:
+def test_recorded_scores_are_query_key_products() -> None:
     layer = build(num_heads=2, positions="rotary", query_key_norm=True, context=3)
     with taps.record("*") as seen:
         layer(sequence())
@@ -216,7 +216,7 @@ def test_the_scores_are_the_products_of_the_recorded_queries_and_keys() -> None:
     assert (seen["scores"][:, 0, :, :2] == -torch.inf).all()
 
 
-def test_alibi_takes_from_scores_with_distance() -> None:
+def test_alibi_lowers_scores_with_distance() -> None:
     """Planted: slopes of the wrong sign."""
     layer = build(num_heads=2, positions="alibi", context=3)
     with taps.record("*") as seen:
@@ -227,7 +227,7 @@ def test_alibi_takes_from_scores_with_distance() -> None:
     )
 
 
-def test_weights_are_dropped_in_training_only() -> None:
+def test_attention_dropout_is_active_in_training_only() -> None:
     layer = build(dropout=0.5)
     x = sequence()
     assert torch.equal(layer(x)[0], layer(x)[0])
@@ -249,7 +249,7 @@ def test_weights_are_dropped_in_training_only() -> None:
         (512, {"head_size": 32}, (16, 16, 32)),
     ],
 )
-def test_heads_are_found_for_every_width(width: int, settings, expected) -> None:
+def test_default_number_of_heads_divides_every_width(width: int, settings, expected) -> None:
     layer = build(width, **settings)
     assert (layer.heads, layer.kv_heads, layer.head_size) == expected
     assert layer.output_size == width
@@ -273,11 +273,11 @@ def test_heads_are_found_for_every_width(width: int, settings, expected) -> None
         (8, {"context": 0}, "context"),
     ],
 )
-def test_what_cannot_be_built_is_refused_with_what_would_work(width: int, settings, message: str) -> None:
+def test_invalid_settings_are_rejected_with_a_remedy(width: int, settings, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build(width, **settings)
 
 
-def test_a_layer_explains_itself() -> None:
+def test_explain_names_the_implementation() -> None:
     assert build().explain(4, 16) == "vendor: torch's fused attention"
     assert build(score="additive").explain(4, 16) == "reference: additive scores have no fused kernel"

@@ -32,7 +32,9 @@ def one_direction(module: nn.RNNBase, suffix: str) -> nn.RNNBase:
 @pytest.mark.parametrize(("kind", "name"), PEERS)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("form", ["reference", "vendor"])
-def test_it_equals_torchs_own_over_packed_sequences(kind: type[nn.RNNBase], name: str, bias: bool, form: str) -> None:
+def test_bidirectional_layer_equals_torch_on_packed_sequences(
+    kind: type[nn.RNNBase], name: str, bias: bool, form: str
+) -> None:
     """Outputs, ends and gradients in float64. Planted: the way back read the padding first; its outputs were not
     turned round; the directions exchanged in the output; its end was the forward's."""
     torch.manual_seed(0)
@@ -67,7 +69,7 @@ def test_it_equals_torchs_own_over_packed_sequences(kind: type[nn.RNNBase], name
 
 
 @pytest.mark.parametrize("inner", [name for name in LAYERS if LAYERS[name].causal])
-def test_every_causal_layer_can_go_both_ways(inner: str) -> None:
+def test_every_causal_layer_can_be_bidirectional(inner: str) -> None:
     """The way back is the inner layer over each row turned round, by hand. Planted: both ways shared their weights."""
     layer = build(8, layer=inner, hidden_size=8, join="sum").double().eval()
     x, lengths = torch.randn(3, 6, 8, dtype=torch.float64), [2, 6, 4]
@@ -97,7 +99,7 @@ def test_sizes_and_settings_reach_the_inner_layers() -> None:
     assert build(layer={"type": "recurrent", "cell": "gru", "num_layers": 2}).output_size == 8
 
 
-def test_an_inner_layer_that_cannot_be_is_refused_when_the_settings_are_read() -> None:
+def test_invalid_inner_layer_is_rejected_when_settings_are_read() -> None:
     """Planted: the check was left to the building of the layer."""
     make = Bidirectional.Config.make
     with pytest.raises(ConfigError, match=r"'bidirectional' is already bidirectional.*lstm"):
@@ -112,7 +114,7 @@ def test_an_inner_layer_that_cannot_be_is_refused_when_the_settings_are_read() -
         make({"join": "mean"})
 
 
-def test_a_layer_whose_settings_make_it_two_way_is_refused_when_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bidirectional_inner_layer_is_rejected_at_construction(monkeypatch: pytest.MonkeyPatch) -> None:
     window = LAYERS["window"]
     monkeypatch.setattr(window, "causal", property(lambda layer: layer.direct is None))
     assert build(layer="window").output_size == 8
@@ -120,7 +122,7 @@ def test_a_layer_whose_settings_make_it_two_way_is_refused_when_it_is_built(monk
         build(layer={"window": {"direct": True}})
 
 
-def test_a_left_to_right_model_can_tell_and_say_why() -> None:
+def test_causal_model_rejects_bidirectional_layers_with_a_reason() -> None:
     assert issubclass(LAYERS["bidirectional"], TwoWayLayer)
     assert not LAYERS["bidirectional"].causal
     assert all(LAYERS[name].causal for name in ("lstm", "convolution", "window"))
@@ -130,12 +132,12 @@ def test_a_left_to_right_model_can_tell_and_say_why() -> None:
     assert "lstm" in sentence.partition("use one of ")[2].split(", ")
 
 
-def test_settings_survive_yaml() -> None:
+def test_settings_round_trip_through_yaml() -> None:
     config = Bidirectional.Config.make({"layer": {"gru": {"reset": "before"}}, "join": "sum"})
     assert Bidirectional.Config.make(config.plain()) == config
 
 
-def test_recordings_name_the_direction_and_the_way_back_can_be_turned_round() -> None:
+def test_recordings_are_named_by_direction_and_can_be_reversed() -> None:
     layer, lengths = build(), torch.tensor([4, 2])
     x = torch.randn(2, 4, 3)
     with taps.record("*") as recording:
@@ -146,7 +148,7 @@ def test_recordings_name_the_direction_and_the_way_back_can_be_turned_round() ->
         torch.testing.assert_close(back[row, :length], outputs[row, :length, 4:])
 
 
-def test_reverse_leaves_padding_in_place_and_is_its_own_opposite() -> None:
+def test_reverse_keeps_padding_in_place_and_is_an_involution() -> None:
     x = torch.arange(8).view(2, 4)
     lengths = torch.tensor([3, 0])
     assert reverse(x, lengths).tolist() == [[2, 1, 0, 3], [4, 5, 6, 7]]
@@ -154,7 +156,7 @@ def test_reverse_leaves_padding_in_place_and_is_its_own_opposite() -> None:
     assert reverse(x).tolist() == [[3, 2, 1, 0], [7, 6, 5, 4]]
 
 
-def test_it_explains_what_runs() -> None:
+def test_explain_names_the_running_implementation() -> None:
     assert build().explain(4, 16) == "both ways: vendor: oneDNN LSTM"
     assert build(layer="window").explain(4, 16) == "both ways: window"
     assert build(layer="attention", hidden_size=8, input_size=8).explain(4, 16).startswith("both ways: ")
@@ -163,7 +165,7 @@ def test_it_explains_what_runs() -> None:
     assert "rows of unequal length" in told
 
 
-def test_a_derivative_by_hand() -> None:
+def test_gradient_matches_a_derivation_by_hand() -> None:
     layer = build(layer="gru", join="sum").double()
     lengths = torch.tensor([2, 3])
 

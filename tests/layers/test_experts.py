@@ -28,7 +28,7 @@ def by_hand(layer: Experts, token: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("expert", ["swiglu", "feedforward"])
 @pytest.mark.parametrize("chosen", [1, 2, 5])
-def test_each_token_gets_the_mixture_of_its_experts(expert: str, chosen: int) -> None:
+def test_output_is_the_weighted_sum_of_the_routed_experts(expert: str, chosen: int) -> None:
     """Planted: outputs not put back in order; shares not normed over the chosen."""
     layer = build(num_experts=5, experts_per_token=chosen, expert=expert)
     x = torch.randn(3, 4, 6)
@@ -36,7 +36,7 @@ def test_each_token_gets_the_mixture_of_its_experts(expert: str, chosen: int) ->
     torch.testing.assert_close(layer(x)[0], expected)
 
 
-def test_no_token_is_dropped_when_all_want_the_same_expert() -> None:
+def test_no_token_is_dropped_when_all_route_to_one_expert() -> None:
     layer = build(num_experts=4, experts_per_token=1)
     x = torch.randn(2, 50, 6)
     with taps.edit({"router.choices": 3}), taps.record("router.*") as seen:
@@ -47,7 +47,7 @@ def test_no_token_is_dropped_when_all_want_the_same_expert() -> None:
     torch.testing.assert_close(seen["router.probabilities"].sum(-1), torch.ones(2, 50))
 
 
-def test_the_balance_loss_is_least_where_all_experts_are_used_alike() -> None:
+def test_balance_loss_is_lowest_for_uniform_routing() -> None:
     even = torch.full((1, 8, 4), 0.25)
     in_turn = torch.arange(16).view(1, 8, 2) % 4
     assert balance(even, in_turn) == pytest.approx(2.0)
@@ -55,7 +55,7 @@ def test_the_balance_loss_is_least_where_all_experts_are_used_alike() -> None:
     assert balance(one, torch.zeros(1, 8, 1, dtype=torch.long)) == pytest.approx(4.0)
 
 
-def test_the_balance_loss_counts_real_positions_only() -> None:
+def test_balance_loss_ignores_padding() -> None:
     """Planted: padding counted."""
     layer = build(num_experts=4).train()
     x, lengths = torch.randn(2, 6, 6), torch.tensor([4, 0])
@@ -67,7 +67,7 @@ def test_the_balance_loss_counts_real_positions_only() -> None:
     assert layer.balance_loss == 0
 
 
-def test_a_trainer_finds_the_losses_of_all_mixtures_with_their_weights() -> None:
+def test_trainer_collects_weighted_balance_losses_of_all_mixtures() -> None:
     first, second = build(balance_weight=0.5), build(balance_weight=0.25)
     model = nn.ModuleList([first, nn.ModuleList([second])])
     assert auxiliary_loss(model) is None
@@ -83,7 +83,7 @@ def test_a_trainer_finds_the_losses_of_all_mixtures_with_their_weights() -> None
     assert auxiliary_loss(model) is None
 
 
-def test_training_against_the_balance_loss_spreads_the_tokens() -> None:
+def test_training_on_the_balance_loss_evens_out_routing() -> None:
     layer = build(num_experts=4, experts_per_token=1)
     x = torch.randn(1, 200, 6) + 2
     rule = torch.optim.Adam(layer.parameters(), 0.05)
@@ -97,12 +97,12 @@ def test_training_against_the_balance_loss_spreads_the_tokens() -> None:
     assert layer.balance_loss < 1.1 < first.balance_loss
 
 
-def test_impossible_numbers_are_refused() -> None:
+def test_invalid_expert_counts_are_rejected() -> None:
     with pytest.raises(ConfigError, match="experts_per_token is 3, but there are 2 experts; set it to 2 or less"):
         LAYERS["experts"].Config.make({"num_experts": 2, "experts_per_token": 3})
 
 
-def test_where_nobody_may_wait_all_experts_work_and_the_mixture_is_the_same() -> None:
+def test_dense_routing_without_host_sync_gives_the_same_output() -> None:
     """Planted: outputs taken by the order of choices."""
     layer = build(num_experts=5, experts_per_token=3)
     x = torch.randn(7, 6)

@@ -51,7 +51,7 @@ def test_swiglu_is_its_formula() -> None:
     torch.testing.assert_close(layer.inner(x), gate * torch.sigmoid(gate) * value)
 
 
-def test_the_state_has_rows_and_no_numbers() -> None:
+def test_state_has_rows_but_no_elements() -> None:
     assert build("feedforward").initial_state(3).shape == (3, 0)
     with pytest.raises(ConfigError, match="activation"):
         build("feedforward", activation="sine")

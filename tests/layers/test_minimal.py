@@ -40,7 +40,7 @@ def test_minlstm_by_hand() -> None:
     torch.testing.assert_close(final, h)
 
 
-def test_minlstm_has_values_and_gradients_where_both_gates_vanish() -> None:
+def test_minlstm_is_finite_where_both_gates_vanish() -> None:
     """Planted: sigmoid over the sum of sigmoids, which is 0/0 in float32 here."""
     layer = build("minlstm")
     with torch.no_grad():
@@ -71,7 +71,7 @@ def test_the_state_is_an_average_of_candidates(name: str) -> None:
 
 
 @names
-def test_sites_are_the_taps_that_fire(name: str) -> None:
+def test_declared_taps_fire(name: str) -> None:
     layer = build(name)
     with taps.record("*") as recording:
         outputs, _ = layer(torch.randn(2, 5, 3))
@@ -96,7 +96,7 @@ def test_the_forget_bias_is_added_to_the_forget_gate_only() -> None:
 
 
 @pytest.mark.parametrize("name", ["mingru", "minlstm"])
-def test_a_layer_explains_itself(name: str) -> None:
+def test_explain_names_the_implementation(name: str) -> None:
     """Planted: nothing to say, as before."""
     layer = build(name)
     assert layer.explain(4, 16) == "chunked: chunks in parallel, in torch"

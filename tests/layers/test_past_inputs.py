@@ -82,7 +82,7 @@ REACHES = [
 
 @pytest.mark.parametrize(("name", "settings", "reach"), REACHES)
 @given(time=st.integers(0, 9), length=st.integers(0, 9))
-def test_the_state_is_exactly_the_inputs_still_in_reach(name, settings, reach, time, length) -> None:
+def test_state_holds_exactly_the_receptive_field(name, settings, reach, time, length) -> None:
     """Planted: one input too many; a row's padding in its state."""
     layer = build(name, **settings)
     x, past = torch.randn(2, time, 3), torch.randn(2, reach, 3)
@@ -97,7 +97,7 @@ def test_the_state_is_exactly_the_inputs_still_in_reach(name, settings, reach, t
 
 
 @pytest.mark.parametrize(("name", "settings", "reach"), REACHES)
-def test_an_output_sees_its_reach_and_nothing_before_it(name, settings, reach) -> None:
+def test_receptive_field_is_exact(name, settings, reach) -> None:
     layer = build(name, **{**settings, "bias": False})
     layer.activation = torch.tanh  # no unit is dead
     x = torch.randn(1, 9, 3, requires_grad=True)
@@ -109,7 +109,7 @@ def test_an_output_sees_its_reach_and_nothing_before_it(name, settings, reach) -
 
 
 @pytest.mark.parametrize("name", ["convolution", "window"])
-def test_a_long_sequence_is_not_kept_alive_by_its_state(name: str) -> None:
+def test_state_does_not_keep_the_sequence_in_memory(name: str) -> None:
     """Planted: the state was a view."""
     _, state = build(name)(torch.randn(1, 1000, 3))
     assert state.untyped_storage().nbytes() == state.nbytes
@@ -126,7 +126,7 @@ def test_the_state_stays_in_float32(name: str) -> None:
     assert (outputs.dtype, state.dtype) == (torch.bfloat16, torch.float32)
 
 
-def test_sites_are_the_taps_that_fire() -> None:
+def test_declared_taps_fire() -> None:
     for name, settings, expected in (
         ("convolution", {}, {"hidden"}),
         ("convolution", {"gated": True}, {"gate", "hidden"}),
@@ -154,7 +154,7 @@ def test_an_edit_of_the_gate_reaches_the_output(run: str) -> None:
     assert outputs.abs().sum(-1).gt(0).tolist() == [[True, True, False, True]]
 
 
-def test_settings_that_cannot_be_are_refused() -> None:
+def test_invalid_settings_are_rejected() -> None:
     for name, wrong in (
         ("convolution", {"kernel_size": 0}),
         ("convolution", {"dilation": 0}),

@@ -10,7 +10,7 @@ def build(width: int = 4, **settings):
     return LAYERS["positions"](LAYERS["positions"].Config.make(settings), width)
 
 
-def test_each_row_goes_on_from_what_it_has_seen() -> None:
+def test_positions_continue_in_each_row() -> None:
     for kind in ("learned", "sinusoidal"):
         layer = build(kind=kind)
         whole, _ = layer(torch.zeros(1, 9, 4))
@@ -20,14 +20,14 @@ def test_each_row_goes_on_from_what_it_has_seen() -> None:
         assert torch.equal(rest, torch.stack([whole[0, 5:8], whole[0, 2:5]]))
 
 
-def test_learned_positions_start_again_after_the_last_and_sinusoids_do_not() -> None:
+def test_learned_positions_wrap_around_and_sinusoids_do_not() -> None:
     learned, _ = build(context=3)(torch.zeros(1, 6, 4))
     assert torch.equal(learned[:, :3], learned[:, 3:])
     waves, _ = build(kind="sinusoidal")(torch.zeros(1, 2000, 4))
     assert len(waves[0].unique(dim=0)) == 2000
 
 
-def test_sinusoids_are_as_long_as_word_vectors() -> None:
+def test_sinusoids_have_the_norm_of_token_embeddings() -> None:
     waves, _ = build(64, kind="sinusoidal")(torch.zeros(1, 50, 64))
     torch.testing.assert_close(waves.norm(dim=-1), torch.full((1, 50), 0.5**0.5))
     assert not list(build(kind="sinusoidal").parameters())

@@ -14,7 +14,7 @@ def build(name: str, input_size: int = 3, **settings):
     return LAYERS[name](LAYERS[name].Config.make(settings), input_size)
 
 
-def test_every_cell_is_a_layer_of_its_name() -> None:
+def test_every_cell_is_registered_as_a_layer() -> None:
     for name in CELLS:
         assert issubclass(LAYERS[name], Recurrent)
         assert LAYERS[name].Config is CELLS[name].Config
@@ -29,7 +29,7 @@ def test_a_cell_is_given_by_name_or_with_settings(cell) -> None:
     assert (layer.input_size, layer.output_size, layer.layers[1].input_size) == (3, 7, 7)
 
 
-def test_a_wrong_cell_is_refused_with_what_would_work() -> None:
+def test_unknown_cell_is_rejected_with_a_remedy() -> None:
     with pytest.raises(UnknownName, match="did you mean 'lstm'"):
         build("recurrent", cell="lstn")
     with pytest.raises(ConfigError, match=r"'rest' in section 'cell\.gru' \(did you mean 'reset'"):
@@ -38,7 +38,7 @@ def test_a_wrong_cell_is_refused_with_what_would_work() -> None:
         build("recurrent", cell={"gru": {}, "lstm": {}})
 
 
-def test_dropout_stands_between_layers_and_in_training_only() -> None:
+def test_dropout_is_between_layers_and_in_training_only() -> None:
     x = torch.randn(2, 6, 3)
     one, two = build("recurrent", dropout=0.5), build("recurrent", num_layers=2, dropout=0.5)
     assert torch.equal(one(x)[0], one(x)[0]), "nothing is in between"
@@ -47,7 +47,7 @@ def test_dropout_stands_between_layers_and_in_training_only() -> None:
     assert torch.equal(two(x)[0], two(x)[0])
 
 
-def test_weight_dropout_draws_once_for_each_forward_and_never_in_a_step() -> None:
+def test_weight_dropout_is_sampled_once_per_forward_and_never_in_step() -> None:
     """Planted: a new mask at each step."""
     layer = build("lstm", hidden_size=8, weight_dropout=0.5)
     whole = torch.randn(2, 6, 3)
@@ -65,11 +65,11 @@ def test_weight_dropout_draws_once_for_each_forward_and_never_in_a_step() -> Non
     torch.testing.assert_close(twin(whole)[0], first)
 
 
-def test_a_layer_explains_itself() -> None:
+def test_explain_names_the_implementation() -> None:
     assert build("lstm").explain(4, 16) == "vendor: oneDNN LSTM"
     assert build("recurrent", cell="gru", num_layers=2).explain(4, 2).count("below 4 steps") == 2
 
 
-def test_the_settings_of_a_stack_survive_yaml() -> None:
+def test_stack_settings_round_trip_through_yaml() -> None:
     config = RecurrentStack.Config.make({"cell": {"gru": {"reset": "before"}}, "num_layers": 2})
     assert RecurrentStack.Config.make(config.plain()) == config

@@ -29,7 +29,7 @@ def test_there_are_scan_layers() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_sites_of_a_layer_are_the_taps_that_fire(name: str) -> None:
+def test_declared_taps_are_the_taps_that_fire(name: str) -> None:
     """Planted: a site without a tap; a tap without a site."""
     layer = build(name)
     with taps.record("*") as recording:
@@ -39,7 +39,7 @@ def test_the_sites_of_a_layer_are_the_taps_that_fire(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_edit_of_the_state_goes_on_from_there(name: str) -> None:
+def test_edited_state_is_carried_on(name: str) -> None:
     """Nothing before it changes; without a past, what follows is what a fresh start gives. Planted: the untapped
     state was carried on."""
     layer = build(name)
@@ -105,7 +105,7 @@ def test_an_empty_batch_has_its_shape(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("lengths", [None, torch.tensor([200])])
-def test_a_kept_state_keeps_nothing_else_alive(name: str, lengths) -> None:
+def test_state_does_not_keep_other_tensors_in_memory(name: str, lengths) -> None:
     """Found in the first version: the final state was a view of all states."""
     with torch.no_grad():
         _, state = build(name)(torch.randn(1, 256, 8), None, lengths)
@@ -114,7 +114,7 @@ def test_a_kept_state_keeps_nothing_else_alive(name: str, lengths) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bias", [False, True])
-def test_mamba_equals_hugging_faces(bias: bool) -> None:
+def test_mamba_equals_the_hugging_face_implementation(bias: bool) -> None:
     """With random weights: outputs, and gradients of the weights. Planted: gate and input exchanged; write and read
     exchanged; the convolution one step late; no skip."""
     modeling = pytest.importorskip("transformers.models.mamba.modeling_mamba")
@@ -147,7 +147,7 @@ def test_mamba_equals_hugging_faces(bias: bool) -> None:
         )
 
 
-def test_mambas_step_sizes_start_between_their_bounds() -> None:
+def test_mamba_step_sizes_are_initialized_within_bounds() -> None:
     """Planted: the bias was the step size itself, not its inverse softplus."""
     layer = build("mamba", 64, min_delta=0.01, max_delta=0.5)
     sizes = F.softplus(layer.step_size.bias)
@@ -155,7 +155,7 @@ def test_mambas_step_sizes_start_between_their_bounds() -> None:
     assert 0.3 < sizes.max() < 0.501
 
 
-def test_heads_that_do_not_divide_the_width_are_refused_with_what_would_work() -> None:
+def test_heads_that_do_not_divide_the_width_are_rejected_with_a_remedy() -> None:
     with pytest.raises(
         ConfigError, match="hidden_size 10 does not split into 4 heads; set num_heads to one of 1, 2, 5"
     ):
@@ -163,7 +163,7 @@ def test_heads_that_do_not_divide_the_width_are_refused_with_what_would_work() -
     assert build("linear-attention", 10, head_size=3).output_size == 10
 
 
-def test_fixed_decays_are_retentions() -> None:
+def test_fixed_decays_are_those_of_retention() -> None:
     layer = build("linear-attention", 8, decay="fixed")
     with taps.record("decay") as recording:
         layer(torch.randn(1, 2, 8))
@@ -176,7 +176,7 @@ EDITS = {"state": "state@2", "delta": "delta@1:3", "decay": "decay@2", "output":
 @pytest.mark.parametrize(
     ("name", "site"), [(name, site) for name in NAMES for site in EDITS if site in LAYERS[name].sites]
 )
-def test_an_edit_of_a_whole_sequence_is_that_of_its_steps(name: str, site: str) -> None:
+def test_editing_states_of_a_sequence_equals_editing_each_step(name: str, site: str) -> None:
     """What is changed stays changed for the steps after it. Seen to fail with the state tapped after the whole walk."""
     layer, x, edit = build(name), torch.randn(2, 5, 8), {EDITS[site]: 0.25}
     with torch.no_grad(), taps.edit(edit):
@@ -195,7 +195,7 @@ def test_an_edit_of_a_whole_sequence_is_that_of_its_steps(name: str, site: str) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_all_positions_at_once_are_much_faster_than_stepping(name: str) -> None:
+def test_parallel_scan_is_much_faster_than_stepping(name: str) -> None:
     """At T = 4096, without gradients, in processor time; far more was measured than is required."""
     layer = build(name, size=64)
     x = torch.randn(1, 4096, 64)

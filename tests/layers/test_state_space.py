@@ -38,7 +38,7 @@ def dense(layer: StateSpace) -> tuple[Tensor, Tensor, Tensor]:
     return diagonal - low_rank.outer(low_rank.conj()), both_of_each_pair(layer._complex(layer.write)[0]), read
 
 
-def test_hippo_in_its_new_basis_has_the_same_kernel() -> None:
+def test_diagonalized_hippo_has_the_same_kernel() -> None:
     """Planted: the low-rank part too large by √2; the skew part not halved."""
     size = 8
     found = hippo(size)
@@ -53,7 +53,7 @@ def test_hippo_in_its_new_basis_has_the_same_kernel() -> None:
         first, now = a @ first, exact @ now
 
 
-def test_frequencies_start_as_the_paper_has_them() -> None:
+def test_frequencies_are_initialized_as_in_the_paper() -> None:
     assert starting_frequencies("lin", 6).tolist() == [0.0, math.pi, 2 * math.pi]
     torch.testing.assert_close(
         starting_frequencies("inv", 4), torch.tensor([4 / math.pi * 3, 4 / math.pi / 3], dtype=torch.float64)
@@ -68,7 +68,7 @@ def test_frequencies_start_as_the_paper_has_them() -> None:
     ("name", "settings"),
     [("s4", {}), ("s4d", {"discretisation": "zoh"}), ("s4d", {"discretisation": "bilinear", "start": "lin"})],
 )
-def test_the_kernel_is_the_sampled_differential_equations(name: str, settings: dict) -> None:
+def test_kernel_is_the_discretized_state_space(name: str, settings: dict) -> None:
     """y_k = 2 Re C Āᵏ B̄ by full matrices and a convolution by FFT. Planted: Woodbury's sign; no factor 2; B̄ twice."""
     layer = build(name, mixing="none", **settings)
     a, b, c = dense(layer)
@@ -116,7 +116,7 @@ def test_in_float32_the_convolution_stays_close_to_exact_steps(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["s4", "s4d"])
-def test_half_the_step_size_hears_a_signal_sampled_twice_as_often(name: str) -> None:
+def test_half_the_step_size_fits_twice_the_sampling_rate(name: str) -> None:
     """The clock can be edited, and is what it says. Planted: the edited step size was not given back."""
     layer = build(name, mixing="none", min_delta=0.01, max_delta=0.02)
     time = torch.linspace(0, 3, 200, dtype=torch.float64)
@@ -135,7 +135,7 @@ def test_parameters_are_real_and_the_layer_can_be_built_without_memory(name: str
         assert LAYERS[name](LAYERS[name].Config(), 16).read.device.type == "meta"
 
 
-def test_settings_that_cannot_work_are_refused() -> None:
+def test_unusable_settings_are_rejected() -> None:
     with pytest.raises(ConfigError, match="chunk_size: chunk_size must be a power of two, like 32"):
         build("s4d", chunk_size=48)
     with pytest.raises(ConfigError, match="multiple of 2"):

@@ -48,7 +48,7 @@ def _in_torch_order(layer: Recurrent) -> list[Tensor]:
 @kinds
 @biases
 @depths
-def test_a_module_of_torch_becomes_layers(kind: type[nn.RNNBase], options: dict, bias: bool, num_layers: int) -> None:
+def test_torch_module_converts_to_layers(kind: type[nn.RNNBase], options: dict, bias: bool, num_layers: int) -> None:
     """Planted: only one of torch's biases was taken; the GRU's second bias was added to the first."""
     module = kind(3, 4, num_layers=num_layers, bias=bias, batch_first=True, dtype=torch.float64, **options)
     compare(module, from_torch(module))
@@ -57,7 +57,7 @@ def test_a_module_of_torch_becomes_layers(kind: type[nn.RNNBase], options: dict,
 @kinds
 @biases
 @depths
-def test_layers_become_a_module_of_torch(kind: type[nn.RNNBase], options: dict, bias: bool, num_layers: int) -> None:
+def test_layers_convert_to_a_torch_module(kind: type[nn.RNNBase], options: dict, bias: bool, num_layers: int) -> None:
     name = kind.__name__.lower()
     config = LAYERS[name].Config.make({"hidden_size": 4, "bias": bias, **options})
     layers = [LAYERS[name](config, 4 if index else 3).double() for index in range(num_layers)]
@@ -66,7 +66,7 @@ def test_layers_become_a_module_of_torch(kind: type[nn.RNNBase], options: dict, 
 
 @kinds
 @biases
-def test_there_and_back_is_the_same(kind: type[nn.RNNBase], options: dict, bias: bool) -> None:
+def test_conversion_round_trips(kind: type[nn.RNNBase], options: dict, bias: bool) -> None:
     module = kind(3, 4, num_layers=2, bias=bias, batch_first=True, **options)
     layers = from_torch(module)
     again = from_torch(to_torch(layers))
@@ -75,7 +75,7 @@ def test_there_and_back_is_the_same(kind: type[nn.RNNBase], options: dict, bias:
         torch.testing.assert_close(one.state_dict(), two.state_dict(), atol=0, rtol=0)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_unconvertible_modules_are_rejected() -> None:
     for options in ({"bidirectional": True}, {"proj_size": 2}):
         with pytest.raises(ConfigError, match="only unidirectional"):
             from_torch(nn.LSTM(3, 4, **options))

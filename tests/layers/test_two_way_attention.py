@@ -33,7 +33,7 @@ def sequence(batch: int = 2, time: int = 7, width: int = 8) -> Tensor:
 
 @pytest.mark.parametrize("form", ["vendor", "reference"])
 @pytest.mark.parametrize("bias", [True, False])
-def test_equals_torchs_own_module(form: str, bias: bool) -> None:
+def test_equals_the_torch_module(form: str, bias: bool) -> None:
     """Outputs and weights, with padding. Planted: the future was hidden; padding was seen."""
     layer, x, lengths = build(num_heads=4, bias=bias), sequence(), torch.tensor([7, 4])
     theirs = nn.MultiheadAttention(8, 4, bias=bias, batch_first=True)
@@ -52,14 +52,14 @@ def test_equals_torchs_own_module(form: str, bias: bool) -> None:
     torch.testing.assert_close(recording["weights"].transpose(1, 2), weights)
 
 
-def test_without_projections_it_is_the_sum_on_the_slide() -> None:
+def test_attention_without_projections_is_a_weighted_sum_of_inputs() -> None:
     layer, x = build(projections=False, score="dot"), sequence(1)
     assert list(layer.parameters()) == []
     torch.testing.assert_close(layer(x)[0][0], torch.softmax(x[0] @ x[0].T, -1) @ x[0])
 
 
 @pytest.mark.parametrize("settings", EVERY[:5])
-def test_its_last_position_is_that_of_causal_attention(settings) -> None:
+def test_last_position_equals_causal_attention(settings) -> None:
     """For the last position has nothing after it; weights have the same names in both. Planted: slopes upside down."""
     layer, x = build(**settings), sequence()
     causal = Attention(Attention.Config.make(settings), 8).eval()
@@ -68,13 +68,13 @@ def test_its_last_position_is_that_of_causal_attention(settings) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"positions": "alibi", "num_heads": 2}, {"window": 3}])
-def test_distance_counts_alike_to_both_sides(settings) -> None:
+def test_position_bias_is_symmetric(settings) -> None:
     """A text read backwards gives the outputs backwards. Planted: distances with their sign."""
     layer, x = build(**settings), sequence()
     torch.testing.assert_close(layer(x.flip(1))[0], layer(x)[0].flip(1))
 
 
-def test_a_window_reaches_as_far_to_both_sides_and_no_farther() -> None:
+def test_window_is_symmetric_and_exact() -> None:
     """Planted: a reach longer by one, or to one side only."""
     for form in ("vendor", "reference"):
         with using(form):
@@ -86,7 +86,7 @@ def test_a_window_reaches_as_far_to_both_sides_and_no_farther() -> None:
 
 
 @pytest.mark.parametrize("settings", EVERY)
-def test_padding_is_never_seen(settings) -> None:
+def test_padding_gets_no_attention(settings) -> None:
     """Planted: lengths off by one; with a window, padding was seen. A row of length 0 spoils no gradient."""
     layer, x, lengths = build(**settings), sequence(3).requires_grad_(), torch.tensor([7, 3, 0])
     real = torch.arange(7) < lengths[:, None]
@@ -112,7 +112,7 @@ def test_the_fused_form_equals_the_reference(settings) -> None:
 
 
 @pytest.mark.parametrize("settings", EVERY)
-def test_the_sites_are_the_taps_that_fire(settings) -> None:
+def test_declared_taps_are_those_that_fire(settings) -> None:
     layer = build(**settings)
     with taps.record("*") as recording:
         layer(sequence())
@@ -121,7 +121,7 @@ def test_the_sites_are_the_taps_that_fire(settings) -> None:
     torch.testing.assert_close(recording["weights"].sum(-1), torch.ones(2, 7, layer.heads))
 
 
-def test_an_empty_batch_and_an_empty_sequence_have_their_shapes() -> None:
+def test_empty_batch_and_empty_sequence_have_correct_shapes() -> None:
     layer = build()
     for batch, time in ((0, 5), (2, 0), (0, 0)):
         outputs, state = layer(torch.zeros(batch, time, 8), None, torch.zeros(batch, dtype=torch.long))
@@ -129,7 +129,7 @@ def test_an_empty_batch_and_an_empty_sequence_have_their_shapes() -> None:
         assert all(len(part) == batch for _, part in tensors(state))
 
 
-def test_weights_are_dropped_in_training_only() -> None:
+def test_attention_dropout_is_active_in_training_only() -> None:
     layer, x = build(dropout=0.5), sequence()
     assert torch.equal(layer(x)[0], layer(x)[0])
     layer.train()
@@ -148,12 +148,12 @@ def test_weights_are_dropped_in_training_only() -> None:
         (8, {"context": 5}, "unknown key 'context'"),
     ],
 )
-def test_what_cannot_be_built_is_refused_with_what_would_work(width: int, settings, message: str) -> None:
+def test_invalid_settings_are_rejected_with_a_remedy(width: int, settings, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build(width, **settings)
 
 
-def test_it_explains_itself_and_is_known_by_name() -> None:
+def test_layer_is_registered_and_explains_its_implementation() -> None:
     assert LAYERS["two-way-attention"] is TwoWayAttention
     assert not TwoWayAttention.causal
     assert build().explain(4, 16) == "vendor: torch's fused attention"

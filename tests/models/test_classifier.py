@@ -67,7 +67,7 @@ def pooled_by_definition(pooling: Pooling, x: Tensor) -> Tensor:
 
 @every_pooling
 @given(lengths=st.lists(st.integers(0, TIME), min_size=1, max_size=4), seed=st.integers(0, 99))
-def test_pooling_is_what_its_name_says_and_padding_is_no_part_of_it(pooling, lengths, seed):
+def test_pooling_matches_its_definition_and_ignores_padding(pooling, lengths, seed):
     """Padding is NaN here. Seen to fail with the mean over all positions, the last position instead of the last real
     one, a maximum that padding's zeros could win, and running sums over padding."""
     torch.manual_seed(seed)
@@ -89,7 +89,7 @@ def test_pooling_is_what_its_name_says_and_padding_is_no_part_of_it(pooling, len
 
 @every_pooling
 @every_pattern
-def test_a_batch_gives_what_its_rows_give_alone(pattern, pooling):
+def test_batching_and_padding_do_not_change_outputs(pattern, pooling):
     """Seen to fail without lengths for the stack."""
     model, lengths = build(pattern, pooling=pooling, head_size=4), [6, 1, 4]
     together = model.probabilities(batch_of(lengths))
@@ -102,7 +102,7 @@ def test_a_batch_gives_what_its_rows_give_alone(pattern, pooling):
 @every_pooling
 @every_pattern
 @pytest.mark.parametrize("several", [False, True])
-def test_a_verdict_is_what_the_text_so_far_would_get(pattern, pooling, several):
+def test_running_verdicts_equal_those_of_prefixes(pattern, pooling, several):
     """Seen to fail with verdicts of two-way layers taken from one pass."""
     model, batch = build(pattern, several, pooling=pooling), batch_of([6, 3, 0], several=several)
     verdicts = model.verdicts(batch)
@@ -112,7 +112,7 @@ def test_a_verdict_is_what_the_text_so_far_would_get(pattern, pooling, several):
             torch.testing.assert_close(verdicts[row, end - 1], model.probabilities(alone(batch, row, end))[0])
 
 
-def test_several_labels_have_a_probability_each():
+def test_multi_label_probabilities_are_independent():
     """Seen to fail with shares of one."""
     model, batch = build(several=True), batch_of([6, 3, 2], several=True)
     torch.testing.assert_close(model.probabilities(batch), 1 / (1 + (-model.logits(batch.ragged("text"))).exp()))
@@ -130,7 +130,7 @@ def loss_by_definition(model: Classifier, logits: Tensor, truth: Tensor, weights
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("every_token", [False, True])
 @pytest.mark.parametrize("training", [False, True])
-def test_the_loss_is_that_of_the_definition(several, every_token, training):
+def test_loss_equals_the_definition(several, every_token, training):
     """Over texts or real positions, by their number; smoothed and weighted in training only. Seen to fail with padded
     positions counted, a mean for a sum, labels of the wrong rows at positions, and smoothing in evaluation."""
     lengths, weights = [6, 2, 3, 1], [0.5, 1.0, 3.0]
@@ -150,7 +150,7 @@ def test_the_loss_is_that_of_the_definition(several, every_token, training):
 
 
 @pytest.mark.parametrize("every_token", [False, True])
-def test_the_loss_of_a_batch_is_the_sum_over_its_parts(every_token):
+def test_batch_loss_is_the_sum_over_micro_batches(every_token):
     model = build(every_token=every_token)
     batch = batch_of([6, 4, 3, 1], unit=model.unit)
     parts = [batch.rows(slice(0, 2)), batch.rows(slice(2, 4))]
@@ -160,7 +160,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_parts(every_token):
 
 @every_pooling
 @every_pattern
-def test_every_weight_learns_and_texts_without_tokens_do_no_harm(pattern, pooling):
+def test_every_parameter_has_a_gradient_also_with_empty_texts(pattern, pooling):
     model = build(pattern, pooling=pooling, head_size=8).train()
     model.batch_loss(batch_of([5, 0, 2]))[0].backward()
     for name, parameter in model.named_parameters():
@@ -171,7 +171,7 @@ def test_every_weight_learns_and_texts_without_tokens_do_no_harm(pattern, poolin
 
 
 @every_pooling
-def test_looking_inside_changes_nothing_and_weights_sum_to_one(pooling):
+def test_recording_has_no_effect_and_pooling_weights_sum_to_one(pooling):
     model, batch = build(pooling=pooling), batch_of([6, 2])
     before = model.probabilities(batch)
     names = ["pooling.vector", "output.logits", "embedding"] + ["pooling.weights"] * (pooling != "max")
@@ -190,21 +190,21 @@ def test_looking_inside_changes_nothing_and_weights_sum_to_one(pooling):
     torch.testing.assert_close(running["output.logits"][0, -1:], seen["output.logits"][0])
 
 
-def test_dropout_falls_on_the_vector_of_the_text_in_training_only():
+def test_dropout_applies_to_the_pooled_vector_in_training_only():
     model, batch = build("bag of words", output_dropout=0.5), batch_of([4, 4])
     assert torch.equal(model.probabilities(batch), model.probabilities(batch))
     model.train()
     assert not torch.equal(model.probabilities(batch), model.probabilities(batch))
 
 
-def test_weights_of_labels_are_kept_with_the_model():
+def test_class_weights_are_saved_with_the_model():
     kept = build(weights=[1.0, 2.0, 3.0]).state_dict()
     fresh = build()
     fresh.load_state_dict(kept)
     assert fresh.class_weights.tolist() == [1.0, 2.0, 3.0]
 
 
-def test_what_cannot_be_built_is_refused():
+def test_invalid_model_settings_are_rejected():
     with pytest.raises(ConfigError, match=r"every_token: .* but bidirectional is bidirectional"):
         build("both sides", every_token=True)
     with pytest.raises(ConfigError, match="the pattern is empty"):
@@ -237,7 +237,7 @@ def accuracy_on_word_order(folder, epochs: int, **settings: Any) -> float:
 
 
 @pytest.mark.slow
-def test_only_a_model_that_reads_in_order_tells_good_not_bad_from_bad_not_good(tmp_path):
+def test_only_order_sensitive_models_separate_good_not_bad_from_bad_not_good(tmp_path):
     recurrent = [{"pattern": ["gru"]}, {"pattern": ["bidirectional"], "pooling": "attention"}]
     for settings in [*recurrent, {"pattern": ["gru"], "every_token": True}]:
         assert accuracy_on_word_order(tmp_path, 8, **settings) >= 0.99

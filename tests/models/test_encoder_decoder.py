@@ -62,7 +62,7 @@ BATCH = Examples({"source": SOURCE, "target": TARGET}, unit="target")
 
 
 @every_model
-def test_the_loss_is_what_stepping_through_the_target_gives(recipe: str) -> None:
+def test_teacher_forced_loss_equals_stepping(recipe: str) -> None:
     """Planted: targets moved by none; the state of another row; padding counted."""
     model = build(recipe)
     state, token, nats = model.start(SOURCE), torch.full((3,), EOS), torch.zeros(3, dtype=torch.float64)
@@ -81,7 +81,7 @@ def test_the_loss_is_what_stepping_through_the_target_gives(recipe: str) -> None
 
 
 @every_model
-def test_rows_give_alone_what_they_give_together_and_padding_is_not_seen(recipe: str) -> None:
+def test_outputs_do_not_depend_on_other_rows_or_padding(recipe: str) -> None:
     """Planted: attention without its mask; the last column instead of the last real place; lengths kept from the
     encoder."""
     model = build(recipe)
@@ -95,7 +95,7 @@ def test_rows_give_alone_what_they_give_together_and_padding_is_not_seen(recipe:
 
 
 @every_model
-def test_every_word_of_the_source_changes_every_word_of_the_target(recipe: str) -> None:
+def test_every_source_token_affects_every_target_token(recipe: str) -> None:
     """Planted: the summary was the first position alone, of a causal encoder."""
     model = build(recipe)
     source, target = ragged([1, 2, 3, 4]), ragged([5, 6, 7, EOS])
@@ -117,7 +117,7 @@ def test_every_parameter_has_a_gradient(recipe: str) -> None:
 
 
 @every_model
-def test_rows_of_a_state_can_be_taken_repeated_and_reordered(recipe: str) -> None:
+def test_state_rows_can_be_selected_repeated_and_reordered(recipe: str) -> None:
     model, rows = build(recipe), torch.tensor([2, 0, 0])
     state = model.start(SOURCE)
     _, state = model.step(torch.tensor([EOS, EOS, EOS]), state)
@@ -137,7 +137,7 @@ def test_the_state_does_not_grow_with_the_target() -> None:
         assert all(a == b for a, b in pairwise(sizes))
 
 
-def test_an_empty_source_and_an_empty_batch_row_are_no_accident() -> None:
+def test_empty_source_and_empty_row_are_valid() -> None:
     for recipe in MODELS:
         model = build(recipe)
         for source in (ragged([], [1, 2]), ragged([], [])):
@@ -145,7 +145,7 @@ def test_an_empty_source_and_an_empty_batch_row_are_no_accident() -> None:
             assert logits.isfinite().all()
 
 
-def test_labels_are_smoothed_in_training_and_never_else() -> None:
+def test_label_smoothing_is_active_in_training_only() -> None:
     """Planted: smoothing in evaluation too; the share spread over padding."""
     plain, smooth = build(), build(label_smoothing=0.2)
     assert torch.equal(plain.batch_loss(BATCH)[0], smooth.batch_loss(BATCH)[0])
@@ -155,7 +155,7 @@ def test_labels_are_smoothed_in_training_and_never_else() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_two_readings_are_asked_to_agree_in_training_and_never_else(smoothing: float) -> None:
+def test_r_drop_is_active_in_training_only(smoothing: float) -> None:
     """By the definition of R-Drop, from the words that two readings expect. Planted: one dropout for both; one
     direction of the divergence; the sum of both losses; evaluation too."""
     settings = {**MODELS["Transformer"], "label_smoothing": smoothing}
@@ -199,7 +199,7 @@ def test_two_readings_are_asked_to_agree_in_training_and_never_else(smoothing: f
     ],
     ids=str,
 )
-def test_agreement_is_refused_where_two_readings_are_the_same(settings: dict[str, Any], differ: bool) -> None:
+def test_r_drop_is_rejected_without_per_row_dropout(settings: dict[str, Any], differ: bool) -> None:
     """Planted: agreement that doubled the cost of training and changed nothing; dice for all rows counted as theirs."""
     one, other = build(**settings).train()(SOURCE.repeated(2), TARGET.repeated(2)).chunk(2)
     assert torch.allclose(one[TARGET.mask()], other[TARGET.mask()]) != differ
@@ -211,7 +211,7 @@ def test_agreement_is_refused_where_two_readings_are_the_same(settings: dict[str
 
 
 @pytest.mark.parametrize("recipe", ["the default", "heads, feeding", "Transformer"])
-def test_scheduled_sampling_gives_the_models_own_words_in_training(recipe: str) -> None:
+def test_scheduled_sampling_feeds_model_samples_in_training(recipe: str) -> None:
     """Planted: the share of words kept instead of drawn; drawn in evaluation too; the first word drawn."""
     settings = dict(MODELS[recipe].get("decoder", {}))
     target = ragged([1, 2, 3, 4, 5, 6, 7, 8] * 4)
@@ -231,7 +231,7 @@ def test_scheduled_sampling_gives_the_models_own_words_in_training(recipe: str) 
 
 
 @every_model
-def test_what_the_output_layer_made_is_fed_to_the_next_step_if_so_set(recipe: str) -> None:
+def test_input_feeding_passes_the_output_vector_to_the_next_step(recipe: str) -> None:
     """Planted: zeros were fed."""
     model = build(recipe)
     if model.decoder.readout is None:
@@ -245,7 +245,7 @@ def test_what_the_output_layer_made_is_fed_to_the_next_step_if_so_set(recipe: st
     assert changed[1:].any() == model.config.decoder.input_feeding
 
 
-def test_dropout_and_feeding_train_together() -> None:
+def test_dropout_works_with_input_feeding() -> None:
     model = build("all ways, feeding", decoder={**MODELS["all ways, feeding"]["decoder"], "dropout": 0.5}).train()
     torch.manual_seed(0)
     first = model.batch_loss(BATCH)[0]
@@ -269,17 +269,17 @@ def test_dropout_and_feeding_train_together() -> None:
          "layers of equal width"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_built_says_why(settings: dict[str, Any], complaint: str) -> None:
+def test_rejected_settings_have_a_reason(settings: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         build(**settings)
 
 
-def test_a_language_model_has_no_source_to_look_at() -> None:
+def test_language_model_rejects_cross_attention() -> None:
     with pytest.raises(ConfigError, match="unknown layer 'cross-attention'"):
         LanguageModel.Config.make({"pattern": ["cross-attention"]})
 
 
-def test_settings_survive_being_written_and_read() -> None:
+def test_settings_round_trip() -> None:
     for settings in MODELS.values():
         config = EncoderDecoderConfig.make(settings)
         assert EncoderDecoderConfig.make(config.plain()) == config
@@ -298,7 +298,7 @@ def reversal_batch(count: int, seed: int) -> tuple[Examples, list[Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["recurrent", "Transformer"])
-def test_noisy_reversal_is_learned_and_attention_looks_at_the_right_letter(decoder: str) -> None:
+def test_noisy_reversal_is_learned_with_correct_attention(decoder: str) -> None:
     torch.manual_seed(0)
     settings: dict[str, Any] = {
         "encoder": {"pattern": [{"bidirectional": {"layer": "gru", "join": "sum"}}], "hidden_size": 32},

@@ -85,7 +85,7 @@ def assert_same(theirs: Any, ours: Any) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_imported_model_is_theirs(transformers, case, tmp_path):
+def test_imported_model_equals_transformers(transformers, case, tmp_path):
     """Planted: queries and keys exchanged; gate and value exchanged; rotary pairs interleaved; weights not turned; a
     window one wider; the norm's epsilon left at its default; top norm left out."""
     theirs = make_theirs(transformers, case)
@@ -94,7 +94,7 @@ def test_an_imported_model_is_theirs(transformers, case, tmp_path):
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_an_exported_model_is_ours(transformers, name, tmp_path):
+def test_exported_model_equals_ours(transformers, name, tmp_path):
     ours = make_ours(name)
     family = write_folder(tmp_path / "ours", ours)
     assert family.name == name
@@ -103,7 +103,7 @@ def test_an_exported_model_is_ours(transformers, name, tmp_path):
     assert_same(theirs, ours)
 
 
-def test_an_exported_masked_model_has_weights_of_its_own_for_every_answer(transformers, tmp_path):
+def test_exported_masked_model_has_an_output_bias_per_token(transformers, tmp_path):
     """Planted: the decoder's bias left out."""
     ours = make_ours("bert", tied_embeddings=False, mask_id=3)
     write_folder(tmp_path / "ours", ours)
@@ -111,7 +111,7 @@ def test_an_exported_masked_model_has_weights_of_its_own_for_every_answer(transf
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_what_goes_out_comes_back(name, tmp_path):
+def test_export_and_import_round_trip(name, tmp_path):
     ours = make_ours(name)
     write_folder(tmp_path / "ours", ours)
     back = from_folder(tmp_path / "ours").state_dict()
@@ -121,7 +121,7 @@ def test_what_goes_out_comes_back(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", [*OURS])
-def test_every_key_that_they_write_has_been_thought_of(transformers, name):
+def test_every_config_key_of_transformers_is_handled(transformers, name):
     config = transformers.AutoConfig.for_model(name).to_dict()
     given = ConfigReader(config)
     settings = FAMILIES[name]().settings(given)
@@ -166,11 +166,11 @@ CANNOT = [
 
 
 @pytest.mark.parametrize(("name", "settings", "says"), CANNOT)
-def test_a_model_that_they_cannot_say_is_refused_by_its_first_setting(name, settings, says):
+def test_unexportable_model_is_rejected_by_its_first_setting(name, settings, says):
     with pytest.raises(ConfigError, match=says):
         export_contents(make_ours(name, **settings))
 
 
-def test_counted_models_are_refused():
+def test_export_of_n_gram_models_is_rejected():
     with pytest.raises(ConfigError, match=r"no supported Hugging Face architecture has the block \[ngram\]"):
         export_contents(MODELS["ngram"](MODELS["ngram"].Config(), VOCAB))

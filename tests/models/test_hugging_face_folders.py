@@ -22,7 +22,7 @@ OLD = {
 
 
 @pytest.mark.parametrize("name", OLD)
-def test_keys_of_older_folders_are_known(name):
+def test_config_keys_of_older_folders_are_read(name):
     given = ConfigReader(
         {"model_type": name, "hidden_size": 32, "num_hidden_layers": 2, "n_positions": 96, **OLD[name]}
     )
@@ -82,7 +82,7 @@ def copied(folders: dict[str, Path], name: str, to: Path, config: dict[str, Any]
 
 
 @pytest.mark.parametrize(("name", "config", "says"), WRONG)
-def test_what_we_do_not_have_is_refused_by_name(folders, tmp_path, name, config, says):
+def test_unsupported_settings_are_rejected_by_name(folders, tmp_path, name, config, says):
     with pytest.raises((DataError, ConfigError), match=says):
         from_folder(copied(folders, name, tmp_path / "folder", config))
 
@@ -93,7 +93,7 @@ def change_weights(folder: Path, **changes: torch.Tensor | None) -> None:
     safetensors.torch.save_file({key: value for key, value in tensors.items() if value is not None}, path)
 
 
-def test_weights_that_are_missing_or_too_many_or_of_another_shape_are_named(folders, tmp_path):
+def test_missing_unexpected_and_misshapen_weights_are_named(folders, tmp_path):
     missing, more, shape = (copied(folders, "llama", tmp_path / name) for name in ("missing", "more", "shape"))
     change_weights(missing, **{"model.layers.1.self_attn.k_proj.weight": None})
     with pytest.raises(DataError, match=r"'model.layers.1.self_attn.k_proj.weight' is missing"):
@@ -106,7 +106,7 @@ def test_weights_that_are_missing_or_too_many_or_of_another_shape_are_named(fold
         from_folder(shape)
 
 
-def test_a_bare_network_with_its_old_buffers_and_half_precision_is_read(folders, tmp_path):
+def test_base_model_with_old_buffers_in_half_precision_is_read(folders, tmp_path):
     folder = copied(folders, "gpt2", tmp_path / "folder")
     path = folder / "model.safetensors"
     tensors = safetensors.torch.load(path.read_bytes())
@@ -118,7 +118,7 @@ def test_a_bare_network_with_its_old_buffers_and_half_precision_is_read(folders,
     assert torch.equal(weight, bare["wte.weight"].float())
 
 
-def test_old_names_and_what_plays_no_part_in_masked_prediction_are_known(folders, tmp_path):
+def test_old_weight_names_and_unused_weights_are_accepted(folders, tmp_path):
     folder = copied(folders, "bert", tmp_path / "folder")
     path = folder / "model.safetensors"
     tensors = safetensors.torch.load(path.read_bytes())
@@ -131,7 +131,7 @@ def test_old_names_and_what_plays_no_part_in_masked_prediction_are_known(folders
     assert all(torch.equal(weight, found[key]) for key, weight in expected.items())
 
 
-def test_a_mask_is_told_or_added(folders, tmp_path):
+def test_mask_token_is_found_or_added(folders, tmp_path):
     folder = copied(folders, "bert", tmp_path / "folder", {"mask_token_id": None})
     added, told = from_folder(folder), from_folder(folder, mask_id=5)
     assert (added.mask_id, len(added.embedding.weight)) == (VOCAB + 1, VOCAB + 2)
@@ -151,12 +151,12 @@ def sharded(folders: dict[str, Path], to: Path) -> Path:
     return folder
 
 
-def test_shards_are_one_model(folders, tmp_path):
+def test_sharded_weights_are_read(folders, tmp_path):
     whole, parts = from_folder(folders["mixtral"]), from_folder(sharded(folders, tmp_path / "parts"))
     assert all(torch.equal(weight, parts.state_dict()[key]) for key, weight in whole.state_dict().items())
 
 
-def test_shards_that_are_missing_or_elsewhere_are_refused(folders, tmp_path):
+def test_missing_shards_and_paths_outside_the_folder_are_rejected(folders, tmp_path):
     folder = sharded(folders, tmp_path / "parts")
     (folder / "model-00002-of-00002.safetensors").rename(tmp_path / "away.safetensors")
     with pytest.raises(DataError, match="missing, but listed in the index"):
@@ -167,7 +167,7 @@ def test_shards_that_are_missing_or_elsewhere_are_refused(folders, tmp_path):
         from_folder(folder)
 
 
-def test_pickles_and_damage_are_refused(folders, tmp_path):
+def test_pickles_and_damaged_files_are_rejected(folders, tmp_path):
     folder = copied(folders, "llama", tmp_path / "folder")
     (folder / "model.safetensors").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00{broken}")
     with pytest.raises(DataError, match="cannot be read as safetensors"):

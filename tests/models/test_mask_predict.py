@@ -36,7 +36,7 @@ def length_nats(model: MaskPredict, batch: Examples) -> Tensor:
 
 
 @every_model
-def test_rows_give_alone_what_they_give_together_and_padding_is_not_seen(recipe: str) -> None:
+def test_outputs_do_not_depend_on_other_rows_or_padding(recipe: str) -> None:
     """Planted: lengths kept from the encoder; lengths kept from the decoder; the mean over padding too."""
     model, target = build(recipe), ragged([3, model_mask(), 8], [4, 4, model_mask(), 7, 1], [model_mask()])
     together, lengths = model(noisy(SOURCE), noisy(target)), model.start(noisy(SOURCE))[0]
@@ -48,7 +48,7 @@ def test_rows_give_alone_what_they_give_together_and_padding_is_not_seen(recipe:
 
 @every_model
 @pytest.mark.parametrize("training", [True, False])
-def test_hidden_words_are_not_seen_and_others_are(recipe: str, training: bool, monkeypatch) -> None:
+def test_masked_tokens_are_invisible_and_others_visible(recipe: str, training: bool, monkeypatch) -> None:
     """Whatever stands at a hidden place, all that the vocabulary is compared with stays. Planted: the mask left out."""
     model = build(recipe).train(training)
     hidden = torch.tensor([[0, 1, 0, 0, 0], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]]).bool()
@@ -72,7 +72,7 @@ def test_hidden_words_are_not_seen_and_others_are(recipe: str, training: bool, m
 
 @every_model
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_training_takes_the_mean_over_hidden_words_for_all_words(recipe: str, smoothing: float, monkeypatch) -> None:
+def test_training_loss_scales_the_mean_over_masked_tokens(recipe: str, smoothing: float, monkeypatch) -> None:
     """With equal gradients. Planted: the end counted as a word; visible words counted; the weight left out."""
     model = build(recipe, label_smoothing=smoothing, length_weight=0.5).train()
     hidden = torch.tensor([[0, 1, 1, 0, 0], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]]).bool()
@@ -91,7 +91,7 @@ def test_training_takes_the_mean_over_hidden_words_for_all_words(recipe: str, sm
 
 
 @every_model
-def test_evaluation_hides_all_and_every_other_word_and_throws_no_dice(recipe: str) -> None:
+def test_evaluation_masks_are_deterministic(recipe: str) -> None:
     """Planted: rows of another turn; odd places only; not halved; smoothing and weight in evaluation too."""
     model = build(recipe, label_smoothing=0.3, length_weight=7.0)
     before = torch.get_rng_state()
@@ -109,7 +109,7 @@ def test_evaluation_hides_all_and_every_other_word_and_throws_no_dice(recipe: st
     torch.testing.assert_close(loss, nats + length_nats(model, BATCH).sum())
 
 
-def test_every_number_of_hidden_words_is_as_likely_as_any_other() -> None:
+def test_number_of_masked_tokens_is_uniform() -> None:
     """From 1 to all, anywhere, never padding. Planted: 0 to all but one; the first ones; half of all."""
     model, lengths = build(), torch.arange(6).repeat(4000)
     words = Ragged(torch.zeros(len(lengths), 5, dtype=torch.long), lengths)
@@ -124,7 +124,7 @@ def test_every_number_of_hidden_words_is_as_likely_as_any_other() -> None:
         torch.testing.assert_close(places, torch.full((length,), (length + 1) / 2 / length), atol=0.03, rtol=0)
 
 
-def test_the_dice_are_torchs_own() -> None:
+def test_randomness_comes_from_the_torch_generator() -> None:
     model = build().train()
     torch.manual_seed(5)
     first = model.batch_loss(BATCH)[0]
@@ -142,7 +142,7 @@ def test_every_parameter_has_a_gradient(recipe: str) -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_targets_without_any_word_have_a_length_all_the_same(training: bool, smoothing: float) -> None:
+def test_empty_targets_have_a_length_loss(training: bool, smoothing: float) -> None:
     model = build(label_smoothing=smoothing).train(training)
     batch = Examples({"source": ragged([], [1]), "target": ragged([EOS], [EOS])}, unit="target")
     loss, _ = model.batch_loss(batch)
@@ -162,12 +162,12 @@ def test_targets_without_any_word_have_a_length_all_the_same(training: bool, smo
         ({"type": "encoder-decoder"}, "type"),
     ],
 )
-def test_what_cannot_be_built_says_why(settings: dict[str, Any], complaint: str) -> None:
+def test_rejected_settings_have_a_reason(settings: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         build(**settings)
 
 
-def test_settings_survive_being_written_and_read_and_one_table_is_one() -> None:
+def test_settings_round_trip_and_shared_embeddings_stay_shared() -> None:
     for settings in MODELS.values():
         config = MaskPredictConfig.make(settings)
         assert MaskPredictConfig.make(config.plain()) == config

@@ -49,7 +49,7 @@ def by_the_paper(model: MaskPredict, source: Ragged, iterations: int, candidates
     candidates=st.integers(1, 9),
     seed=st.integers(0, 99),
 )
-def test_writing_is_what_the_paper_says_row_by_row(
+def test_batched_decoding_equals_the_paper_row_by_row(
     recipe: str, sizes: list[int], iterations: int, candidates: int, seed: int
 ) -> None:
     """Empty rows, short rows, more lengths than there can be. Planted: the surest hidden again; one word less hidden;
@@ -67,7 +67,7 @@ def test_writing_is_what_the_paper_says_row_by_row(
 
 
 @every_model
-def test_neither_end_nor_mask_is_ever_written(recipe: str) -> None:
+def test_end_and_mask_are_never_decoded(recipe: str) -> None:
     """However probable the end is. Planted: the end left among the words."""
     model = build(recipe)
     if model.decoder.output_bias is not None:
@@ -80,7 +80,7 @@ def test_neither_end_nor_mask_is_ever_written(recipe: str) -> None:
     assert model.mask_id == model_mask()
 
 
-def test_a_target_has_one_word_at_least_and_an_empty_batch_none() -> None:
+def test_targets_have_at_least_one_token() -> None:
     model = build()
     nn.init.constant_(model.to_length.bias[0], 50.0)  # three words less than the source
     lengths = model.write(ragged([1, 2, 3, 4, 5, 6], [1], []), 2, 1).tokens.lengths.tolist()
@@ -93,7 +93,7 @@ def test_a_target_has_one_word_at_least_and_an_empty_batch_none() -> None:
             model.write(SOURCE, *wrong)
 
 
-def test_the_source_is_read_once_and_all_candidates_in_each_pass(monkeypatch) -> None:
+def test_source_is_encoded_once_and_candidates_are_batched(monkeypatch) -> None:
     model, read = build(), []
     for part in (model.encoder, model.decoder.stack):
         own: Callable[..., Any] = part.forward
@@ -102,7 +102,7 @@ def test_the_source_is_read_once_and_all_candidates_in_each_pass(monkeypatch) ->
     assert read == [3, 15, 15, 15, 15]
 
 
-def test_looking_inside_changes_nothing() -> None:
+def test_recording_has_no_effect() -> None:
     model = build()
     expected = model.write(SOURCE, 3, 2)
     with record("*") as seen:
@@ -171,7 +171,7 @@ def texts(written: DecodedTargets) -> list[list[int]]:
 
 
 @pytest.mark.slow
-def test_lengths_and_words_are_learnt_and_more_passes_do_no_harm() -> None:
+def test_lengths_and_tokens_are_learned() -> None:
     model, pairs, source, losses = taught(stutter, 250)
     assert losses[1] < losses[0] / 10
     once, often = model.write(source, 1, 1), texts(model.write(source, 10, 5))
@@ -185,7 +185,7 @@ def test_lengths_and_words_are_learnt_and_more_passes_do_no_harm() -> None:
 
 
 @pytest.mark.slow
-def test_refinement_finds_what_one_pass_cannot() -> None:
+def test_iterative_refinement_beats_a_single_pass() -> None:
     """A text in which exactly one word is loud. Planted: nothing hidden again."""
     model, pairs, source, _ = taught(one_loud, 250)
 

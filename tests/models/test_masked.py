@@ -79,7 +79,7 @@ def test_quick_losses_mask_every_nth_token_at_once(recipe: str, share: float) ->
         torch.testing.assert_close(losses[row, :length], expected)
 
 
-def test_a_following_of_training_is_much_cheaper_than_the_score(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_losses_are_much_cheaper_than_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     model, text, read = build(), texts(2, 40), []
     features = Masked.features
     monkeypatch.setattr(
@@ -91,7 +91,7 @@ def test_a_following_of_training_is_much_cheaper_than_the_score(monkeypatch: pyt
 
 
 @every_pattern
-def test_a_masked_place_does_not_see_its_token(recipe: str) -> None:
+def test_masked_position_does_not_see_its_token(recipe: str) -> None:
     """Whatever the token is, the distribution at its place stays, while others change. Planted: the mask was left
     out."""
     model, text = build(recipe), texts(1, 6)
@@ -104,7 +104,7 @@ def test_a_masked_place_does_not_see_its_token(recipe: str) -> None:
         assert not torch.allclose(after, before)
 
 
-def test_hidden_tokens_do_not_show_in_training_either() -> None:
+def test_masked_tokens_do_not_leak_in_training() -> None:
     """With nothing kept: what the total is made of depends on the hidden tokens as answers only."""
     model, text = build(keep_share=0, random_share=0, mask_share=0.5), texts(4, 9)
     given, hidden = model.hide(text, torch.ones_like(text, dtype=torch.bool))
@@ -113,7 +113,7 @@ def test_hidden_tokens_do_not_show_in_training_either() -> None:
 
 
 @pytest.mark.parametrize("positions", [1, 20, 50])
-def test_the_size_of_the_pieces_changes_nothing(positions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_size_does_not_change_losses(positions: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: a piece's nats were written from the first row on."""
     model, text, lengths = build(), texts(4, 9), torch.tensor([9, 6, 6, 2])
     expected = model.losses(text, text, None, lengths)[0], model.quick_losses(text, text, None, lengths)[0]
@@ -125,7 +125,7 @@ def test_the_size_of_the_pieces_changes_nothing(positions: int, monkeypatch: pyt
 
 
 @every_pattern
-def test_logits_of_masked_places_are_those_of_the_losses(recipe: str) -> None:
+def test_masked_logits_match_the_losses(recipe: str) -> None:
     model, text, lengths = build(recipe), texts(), torch.tensor([7, 0, 4])
     real = torch.arange(7) < lengths[:, None]
     nats = F.cross_entropy(model.masked_logits(text, lengths).transpose(1, 2), text, reduction="none")
@@ -133,7 +133,7 @@ def test_logits_of_masked_places_are_those_of_the_losses(recipe: str) -> None:
 
 
 @every_pattern
-def test_a_batch_gives_what_its_rows_give_alone(recipe: str) -> None:
+def test_batching_and_padding_do_not_change_outputs(recipe: str) -> None:
     model, text, lengths = build(recipe), texts(), torch.tensor([7, 5, 2])
     noise = torch.where(torch.arange(7) < lengths[:, None], text, (text + 3) % WORDS)
     together, _ = model(noise, None, lengths)
@@ -148,7 +148,7 @@ def test_without_padding_lengths_change_nothing() -> None:
 
 
 @every_pattern
-def test_the_total_divided_by_real_positions_is_the_mean_over_hidden_tokens(recipe: str, monkeypatch) -> None:
+def test_total_loss_per_position_is_the_mean_over_masked_tokens(recipe: str, monkeypatch) -> None:
     """With equal gradients, with and without lengths. Planted: divided by the share that was asked for; padding was
     counted; the loss of tokens in sight was counted."""
     model, text = build(recipe), texts(4, 9)
@@ -171,7 +171,7 @@ def test_the_total_divided_by_real_positions_is_the_mean_over_hidden_tokens(reci
         torch.testing.assert_close(*found)
 
 
-def test_shares_are_what_was_asked_for() -> None:
+def test_masking_rates_match_the_settings() -> None:
     """Planted: random tokens among those kept in sight; the share of the mask as the rest of all tokens."""
     model = build(mask_share=0.2, keep_share=0.1, random_share=0.3)
     text = torch.full((400, 500), 5)
@@ -190,7 +190,7 @@ def test_shares_are_what_was_asked_for() -> None:
     torch.testing.assert_close(others, torch.full_like(others, 0.3 / WORDS), atol=0.01, rtol=0)
 
 
-def test_at_least_one_token_is_hidden_and_never_padding() -> None:
+def test_at_least_one_token_is_masked_and_never_padding() -> None:
     """Planted: padding could be the one. Without any real position nothing is hidden, and nothing breaks."""
     model = build(mask_share=1e-6)
     for seed in range(30):
@@ -203,7 +203,7 @@ def test_at_least_one_token_is_hidden_and_never_padding() -> None:
     assert total == 0
 
 
-def test_the_dice_are_torchs_own() -> None:
+def test_randomness_comes_from_the_torch_generator() -> None:
     """So that a run can be resumed exactly. Losses throw none."""
     model, text = build(), texts(8, 40)
     torch.manual_seed(5)
@@ -217,7 +217,7 @@ def test_the_dice_are_torchs_own() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_both_sides_are_seen_and_no_other_piece_of_text() -> None:
+def test_both_sides_are_visible_but_no_other_chunk() -> None:
     """Planted: the state of the piece before was handed on."""
     model, text = build("causal layers"), texts()
     before = model.stack(model.embedding(texts(3, 5, 9)))[1]
@@ -228,7 +228,7 @@ def test_both_sides_are_seen_and_no_other_piece_of_text() -> None:
     assert not torch.isclose(default.masked_logits(changed)[:, 0], default.masked_logits(text)[:, 0]).all()
 
 
-def test_the_mask_is_one_more_word_vector_or_a_word_of_the_vocabulary() -> None:
+def test_mask_is_an_added_embedding_or_a_vocabulary_token() -> None:
     own, given = build(), build("a mask of its own")
     assert (own.mask_id, own.embedding.num_embeddings) == (WORDS, WORDS + 1)
     assert (given.mask_id, given.embedding.num_embeddings) == (3, WORDS)
@@ -246,7 +246,7 @@ def test_the_head_is_a_dense_layer_gelu_and_a_norm() -> None:
     torch.testing.assert_close(model.features(text, None, None)[0], expected)
 
 
-def test_looking_inside_changes_nothing_and_every_site_is_told() -> None:
+def test_recording_has_no_effect_and_covers_every_tap() -> None:
     model, text = build(), texts()
     expected, _ = model(text)
     with taps.record("*") as seen:
@@ -255,7 +255,7 @@ def test_looking_inside_changes_nothing_and_every_site_is_told() -> None:
     assert seen["layers.0.two-way-attention.weights"].shape == (3, 7, 1, 7)
 
 
-def test_there_is_no_step_and_a_reason() -> None:
+def test_step_is_unavailable_with_a_reason() -> None:
     model = build()
     with pytest.raises(ConfigError, match=r"cannot generate.*elman score.*left-to-right model, such as --model lstm"):
         model.step(torch.zeros(1, dtype=torch.long), model.initial_state(1))
@@ -271,12 +271,12 @@ def test_there_is_no_step_and_a_reason() -> None:
         ({"pattern": ["two-way-atention"]}, "did you mean 'two-way-attention'"),
     ],
 )
-def test_what_cannot_be_built_is_refused_when_the_recipe_is_read(settings, message: str) -> None:
+def test_invalid_models_are_rejected_when_the_recipe_is_read(settings, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_recipe({"model": {"type": "masked", "hidden_size": 8, **settings}})
 
 
-def test_a_recipe_keeps_its_masked_model_and_others_refuse_to_see_both_sides() -> None:
+def test_only_masked_models_accept_bidirectional_layers() -> None:
     recipe = read_recipe({"model": "masked"})
     assert read_recipe(recipe.plain()).plain() == recipe.plain()
     assert [name for entry in recipe.model.pattern for name in entry] == ["two-way-attention", "feedforward"] * 2

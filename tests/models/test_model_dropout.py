@@ -36,7 +36,7 @@ def passing(model: LanguageModel, seed: int = 1) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("locked", [True, False])
-def test_it_acts_in_training_and_never_else(kind: str, locked: bool) -> None:
+def test_dropout_is_active_in_training_only(kind: str, locked: bool) -> None:
     """Planted: `drop` without a look at the mode."""
     settings = {kind: 0.5, "locked_dropout": locked}
     model, plain = build(**settings), build()
@@ -49,7 +49,7 @@ def test_it_acts_in_training_and_never_else(kind: str, locked: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_single_step_drops_nothing_even_in_training(kind: str) -> None:
+def test_step_applies_no_dropout(kind: str) -> None:
     """A step is for generating, where nothing is learned."""
     model, plain = build(**{kind: 0.5}), build()
     state = plain.initial_state(3)
@@ -69,14 +69,14 @@ def test_a_single_step_drops_nothing_even_in_training(kind: str) -> None:
     ],
     ids=str,
 )
-def test_each_kind_stands_where_its_setting_says(settings: dict[str, float], where: list[str]) -> None:
+def test_each_dropout_applies_at_its_own_place(settings: dict[str, float], where: list[str]) -> None:
     """Planted: output_dropout fell back to input_dropout; dropout also before the first layer of the stack."""
     found = sorted(name for name, value in passing(build(**settings)).items() if (value == 0).float().mean() > 0.2)
     assert found == where
 
 
 @pytest.mark.parametrize("kind", ["dropout", "input_dropout", "output_dropout"])
-def test_a_locked_mask_is_the_same_at_all_times_and_another_in_each_row(kind: str) -> None:
+def test_locked_dropout_shares_its_mask_over_time_but_not_over_rows(kind: str) -> None:
     """Planted: the mask was shared by the rows; it was drawn for each time step."""
     gone = {locked: _dropped(build(**{kind: 0.5, "locked_dropout": locked})) for locked in (True, False)}
     for name, mask in gone[True].items():
@@ -85,7 +85,7 @@ def test_a_locked_mask_is_the_same_at_all_times_and_another_in_each_row(kind: st
         assert not (gone[False][name] == gone[False][name][:, :1]).all(), f"{name}: not locked"
 
 
-def test_embedding_dropout_takes_whole_words_and_takes_them_everywhere() -> None:
+def test_embedding_dropout_drops_all_occurrences_of_a_token() -> None:
     """Planted: locked dropout of the word vectors instead."""
     (mask,) = _dropped(build(embedding_dropout=0.5)).values()
     lost = [mask[WORDS.eq(word)] for word in WORDS.unique()]
@@ -95,7 +95,7 @@ def test_embedding_dropout_takes_whole_words_and_takes_them_everywhere() -> None
     assert not (model.output_weight == 0).any(), "as outputs all words stay"
 
 
-def test_the_kept_units_are_scaled_up_to_make_good_for_the_lost() -> None:
+def test_dropout_rescales_kept_units() -> None:
     for kind in ("input_dropout", "embedding_dropout"):
         kept = passing(build(**{kind: 0.75}))["into 0"]
         whole = passing(build())["into 0"]
@@ -115,7 +115,7 @@ def test_weight_dropout_reaches_every_layer_that_does_not_set_its_own(name: str)
             assert torch.equal(block.layer(x)[0], block.layer(x)[0]) == (share == 0)
 
 
-def test_dropping_everything_at_once_still_gives_gradients_everywhere() -> None:
+def test_all_dropouts_together_leave_gradients_everywhere() -> None:
     model = build(**dict.fromkeys(KINDS, 0.3))
     total, state = model.total_loss(WORDS, WORDS.roll(1, 1), None, torch.tensor([48, 20, 0]))
     total.backward()

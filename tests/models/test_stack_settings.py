@@ -36,7 +36,9 @@ def layers_of(model: LanguageModel) -> list[tuple[str, int, int]]:
     ],
     ids=str,
 )
-def test_a_pattern_gives_its_layers(settings: dict[str, Any], expected: list[tuple[str, int, int]]) -> None:
+def test_pattern_is_repeated_to_the_number_of_layers(
+    settings: dict[str, Any], expected: list[tuple[str, int, int]]
+) -> None:
     """Planted: repeated layers took the width of the embedding."""
     assert layers_of(build(**settings)) == expected
 
@@ -66,7 +68,7 @@ def test_tied_weights_are_one_tensor_and_their_gradients_add() -> None:
     assert (tied(words)[0] == tied.output_bias).all(), "still one tensor"
 
 
-def test_residuals_and_norms_are_what_they_say() -> None:
+def test_residuals_and_norms_match_their_formulas() -> None:
     """By the formulas. Planted: the norm after the layer left out the shortcut."""
     x = torch.randn(2, 5, 6)
     for norm in ("none", "pre", "post"):
@@ -107,7 +109,7 @@ def test_residuals_and_norms_are_what_they_say() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_with_what_would_work(settings: dict[str, Any], message: str) -> None:
+def test_invalid_stacks_are_rejected_with_a_remedy(settings: dict[str, Any], message: str) -> None:
     """Found in the first version: a layer's name or settings that were a number ended in a TypeError."""
     with pytest.raises(ConfigError, match=message):
         build(**settings)
@@ -128,7 +130,7 @@ def test_what_cannot_be_is_refused_with_what_would_work(settings: dict[str, Any]
     ],
     ids=str,
 )
-def test_a_short_form_stands_for_a_stack(short: Any, long: dict[str, Any]) -> None:
+def test_layer_name_expands_to_a_stack(short: Any, long: dict[str, Any]) -> None:
     """Planted: settings that both know went to the layer."""
     model = read_recipe({"model": short}).model
     assert model == StackConfig.make(long)
@@ -156,20 +158,20 @@ def test_every_causal_layer_is_a_model_by_its_name(name: str) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_built_is_refused_when_the_recipe_is_read(model: Any, message: str) -> None:
+def test_invalid_models_are_rejected_when_the_recipe_is_read(model: Any, message: str) -> None:
     """Before that, heads that do not split the width were found out when the data had been read."""
     with pytest.raises(ConfigError, match=message):
         read_recipe({"model": model})
 
 
-def test_a_number_of_parameters_finds_a_width_that_the_heads_split() -> None:
+def test_solved_width_is_divisible_by_the_heads() -> None:
     """Planted: steps of 8 for all, which 6 heads do not split."""
     recipe = read_recipe({"model": {"type": "attention", "num_heads": 6}, "parameters": "200k"})
     assert fit_size(recipe, lambda config: LanguageModel(config, 50)).model.hidden_size % 6 == 0
 
 
 @pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "mingru", "mamba", "attention"])
-def test_small_models_too_come_close_to_a_number_of_parameters(name: str) -> None:
+def test_width_solver_is_accurate_for_small_models(name: str) -> None:
     """Planted: widths in steps of eight."""
     recipe = read_recipe({"model": name, "parameters": "20k"})
     found = LanguageModel(fit_size(recipe, lambda config: LanguageModel(config, 50)).model, 50)

@@ -49,7 +49,7 @@ def tagger(legal=True, **given):
     return model.double().eval()
 
 
-def test_words_are_looked_up_in_lower_case_and_characters_as_they_are():
+def test_word_ids_are_lower_cased_and_characters_are_not():
     """Seen to fail with characters of the lower-cased word."""
     table = WordTable.of(SENTENCES, WordsConfig(min_count=2, max_characters=4))
     assert table.words == ["the", "cat"]
@@ -67,7 +67,7 @@ def test_words_are_looked_up_in_lower_case_and_characters_as_they_are():
 
 
 @given(st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=1, max_size=3).filter(any))
-def test_characters_find_the_word_they_belong_to(lengths):
+def test_character_vectors_belong_to_their_word(lengths):
     """Seen to fail with words that begin where the one before begins."""
     rows = [
         [sign for number, n in enumerate(row) for sign in range(10 * number + n, 10 * number, -1)] for row in lengths
@@ -89,7 +89,7 @@ def test_characters_find_the_word_they_belong_to(lengths):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_batch_gives_what_its_sentences_give_alone(way, tmp_path_factory):
+def test_batching_and_padding_do_not_change_tags(way, tmp_path_factory):
     """Seen to fail with rows read without their lengths, and characters of one row given to the next."""
     model = tagger(**WAYS[way])
     batch = batch_of(tmp_path_factory, SENTENCES)
@@ -111,7 +111,7 @@ def test_a_batch_gives_what_its_sentences_give_alone(way, tmp_path_factory):
     st.lists(st.lists(st.text("aBü-😀", min_size=1, max_size=60), min_size=1, max_size=6), min_size=1, max_size=4),
     st.sampled_from(["crf", "softmax"]),
 )
-def test_every_word_gets_one_tag_and_every_row_is_legal(tmp_path_factory, rows, head):
+def test_every_word_gets_one_tag_and_sequences_are_legal(tmp_path_factory, rows, head):
     """Seen to fail with tags chosen one by one."""
     batch = batch_of(tmp_path_factory, [TaggedSentence(tuple(row)) for row in rows], tags=None)
     best = tagger(head=head).best_tags(batch)
@@ -122,7 +122,7 @@ def test_every_word_gets_one_tag_and_every_row_is_legal(tmp_path_factory, rows, 
     assert free.lengths.tolist() == best.lengths.tolist()
 
 
-def test_where_nothing_is_legal_there_is_a_tag_all_the_same(tmp_path_factory):
+def test_tags_are_predicted_even_if_no_sequence_is_legal(tmp_path_factory):
     """Seen to fail with probabilities that are NaN."""
     only = TagSet(["B-X", "I-X", "E-X"], "bioes")  # a single word cannot be an entity, nor anything else
     model = Tagger(TaggerConfig.make(SMALL), TABLE.vocab_size, TABLE.character_count, 3, only.legal()).eval()
@@ -136,7 +136,7 @@ def test_where_nothing_is_legal_there_is_a_tag_all_the_same(tmp_path_factory):
 
 
 @pytest.mark.parametrize("head", ["crf", "softmax"])
-def test_tags_that_break_the_scheme_can_still_be_learnt_from(head, tmp_path_factory):
+def test_illegal_training_tags_have_a_finite_loss(head, tmp_path_factory):
     """Seen to fail with constraints in the loss: it was infinite."""
     model = tagger(head=head)
     loss, _ = model.batch_loss(batch_of(tmp_path_factory, SENTENCES[2:]))
@@ -145,7 +145,7 @@ def test_tags_that_break_the_scheme_can_still_be_learnt_from(head, tmp_path_fact
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-def test_the_loss_is_that_of_the_true_row_among_all(tmp_path_factory):
+def test_crf_loss_equals_brute_force(tmp_path_factory):
     batch = batch_of(tmp_path_factory, SENTENCES[1:2])
     for head in ("crf", "softmax"):
         model = tagger(head=head, legal=False)
@@ -153,7 +153,7 @@ def test_the_loss_is_that_of_the_true_row_among_all(tmp_path_factory):
         torch.testing.assert_close(model.batch_loss(batch)[0], nats)
 
 
-def test_word_dropout_is_for_training_and_leaves_characters(tmp_path_factory):
+def test_word_dropout_is_active_in_training_and_spares_characters(tmp_path_factory):
     """Seen to fail with dropout of words in eval."""
     batch = batch_of(tmp_path_factory, SENTENCES)
     unknown = batch.ragged("words")._replace(values=torch.zeros_like(batch.ragged("words").values))
@@ -166,7 +166,7 @@ def test_word_dropout_is_for_training_and_leaves_characters(tmp_path_factory):
     torch.testing.assert_close(blind(batch), blind(without))
 
 
-def test_settings_that_cannot_be_are_refused():
+def test_invalid_settings_are_rejected():
     assert TaggerConfig.make({"characters": "lstm"}).characters == {"lstm": {}}
     with pytest.raises(ConfigError, match="unknown layer"):
         TaggerConfig.make({"characters": "lstn"})
@@ -175,7 +175,7 @@ def test_settings_that_cannot_be_are_refused():
 
 
 @pytest.mark.parametrize("head", ["crf", "softmax"])
-def test_what_neighbours_and_endings_tell_is_learnt(head, tmp_path):
+def test_tags_are_learned_from_context_and_suffixes(head, tmp_path):
     """The tag of a word is its ending, unless `no` stands before it: words unseen in training are tagged right."""
     dice = np.random.default_rng(0)
 

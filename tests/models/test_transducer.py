@@ -67,7 +67,7 @@ def by_all_ways(model: Transducer, source: list[int], target: list[int]) -> Tens
 
 
 @pytest.mark.parametrize("row", range(4))
-def test_the_probability_of_a_target_is_the_sum_over_all_ways(row: int) -> None:
+def test_target_probability_is_the_sum_over_all_alignments(row: int) -> None:
     """Planted: no cost of passing a place; the end allowed inside; a word at the start."""
     model = build()
     source = SOURCE.values[row, : SOURCE.lengths[row]].tolist()
@@ -79,7 +79,7 @@ def test_the_probability_of_a_target_is_the_sum_over_all_ways(row: int) -> None:
         torch.testing.assert_close(found, -by_all_ways(model, source, target).log())
 
 
-def test_steps_give_what_the_whole_target_gives() -> None:
+def test_decoder_steps_equal_forward() -> None:
     model = build()
     whole, state = model(SOURCE, TARGET), model.start(SOURCE)
     token = torch.full((4,), EOS)
@@ -90,7 +90,7 @@ def test_steps_give_what_the_whole_target_gives() -> None:
         token = TARGET.values[:, time]
 
 
-def test_a_target_may_be_cut_anywhere() -> None:
+def test_target_may_be_processed_in_chunks() -> None:
     model = build()
     decoder, given = decoder_of(model), torch.tensor([[EOS, 2, 1, 3, 3]])
     begun = model.start(ragged([1, 2, 3]))
@@ -101,11 +101,11 @@ def test_a_target_may_be_cut_anywhere() -> None:
         torch.testing.assert_close(torch.cat([first, second], 1), whole)
 
 
-def test_words_and_end_are_a_distribution() -> None:
+def test_next_token_probabilities_sum_to_one() -> None:
     torch.testing.assert_close(build()(SOURCE, TARGET).exp().sum(-1), torch.ones(4, 5).double())
 
 
-def test_all_targets_together_have_all_the_probability() -> None:
+def test_probabilities_of_all_targets_sum_to_one() -> None:
     model = build()
     decoder_of(model).moves.bias.data -= 5  # short targets: those left out weigh little
     total = 0.0
@@ -116,13 +116,13 @@ def test_all_targets_together_have_all_the_probability() -> None:
     assert 0.999 < total <= 1 + 1e-9
 
 
-def test_nothing_but_the_end_follows_an_empty_source() -> None:
+def test_empty_source_gives_an_empty_target() -> None:
     model = build()
     assert model.losses(SOURCE, TARGET)[2].sum() == pytest.approx(0, abs=1e-9)
     assert beam_search_all(model, [[]], EOS)[0][0].tokens == []
 
 
-def test_a_batch_gives_what_its_rows_give_alone() -> None:
+def test_batching_and_padding_do_not_change_outputs() -> None:
     model = build()
     together = model.losses(SOURCE, TARGET)
     for row in range(4):
@@ -132,7 +132,7 @@ def test_a_batch_gives_what_its_rows_give_alone() -> None:
         torch.testing.assert_close(together[row, : alone.shape[1]], alone[0])
 
 
-def test_the_loss_of_training_is_that_of_judging_and_reaches_all_weights() -> None:
+def test_training_loss_equals_evaluation_loss_and_reaches_all_parameters() -> None:
     model, batch = build(), Examples({"source": SOURCE, "target": TARGET}, "target")
     loss, _ = model.batch_loss(batch)
     torch.testing.assert_close(loss.detach(), model.losses(SOURCE, TARGET).sum())
@@ -143,7 +143,7 @@ def test_the_loss_of_training_is_that_of_judging_and_reaches_all_weights() -> No
         assert parameter.grad.abs().sum() > 0, name
 
 
-def test_smoothing_makes_certainty_dear_in_training_only() -> None:
+def test_label_smoothing_penalizes_confidence_in_training_only() -> None:
     smooth, plain = build(label_smoothing=0.2), build()
     batch = Examples({"source": SOURCE, "target": TARGET}, "target")
     assert smooth.batch_loss(batch)[0] == plain.batch_loss(batch)[0]
@@ -153,7 +153,7 @@ def test_smoothing_makes_certainty_dear_in_training_only() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in smooth.parameters())
 
 
-def test_the_place_of_writing_is_tapped() -> None:
+def test_alignment_position_is_tapped() -> None:
     model = build()
     with record("*alignment") as seen:
         model(SOURCE, TARGET)

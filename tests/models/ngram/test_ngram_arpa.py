@@ -46,7 +46,7 @@ def weights_differ(a: NGram, b: NGram) -> float:
 
 
 @pytest.mark.parametrize("suffix", ["arpa", "arpa.gz"])
-def test_what_is_written_is_read_again(model: NGram, suffix: str, tmp_path: Path) -> None:
+def test_arpa_round_trips(model: NGram, suffix: str, tmp_path: Path) -> None:
     """Planted: words with white space as they are; a word that reads `<s>` taken for the beginning; the back-off of
     `<s>` lost; -99 read as a number."""
     write_arpa(model, WORDS, tmp_path / f"model.{suffix}")
@@ -56,7 +56,7 @@ def test_what_is_written_is_read_again(model: NGram, suffix: str, tmp_path: Path
         assert weights_differ(model, again) < 2e-6
 
 
-def test_a_model_of_single_words_is_written_too(tmp_path: Path) -> None:
+def test_unigram_model_round_trips(tmp_path: Path) -> None:
     model = fitted(regular(), order=1)
     words = ["<eos>", *"abcde"]
     write_arpa(model, words, tmp_path / "model.arpa")
@@ -97,7 +97,7 @@ ngram 3=1
 """
 
 
-def test_a_file_may_know_an_n_gram_without_its_ending(tmp_path: Path) -> None:
+def test_reads_n_grams_whose_suffix_was_pruned(tmp_path: Path) -> None:
     """As other tools prune: `a b a` without `b a`. Planted: what was paid at the missing length was not forgotten."""
     (tmp_path / "model.arpa").write_text(FOREIGN)
     model, words = read_arpa(tmp_path / "model.arpa")
@@ -107,7 +107,7 @@ def test_a_file_may_know_an_n_gram_without_its_ending(tmp_path: Path) -> None:
     assert (losses[0] / math.log(10)).tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_what_ends_a_document_is_no_context(tmp_path: Path) -> None:
+def test_end_of_document_has_no_back_off_weight(tmp_path: Path) -> None:
     """Planted: the back-off of `<s>` stood at `</s>` too."""
     write_arpa(fitted([[1, 2, 3]], 4, order=2), ["<eos>", "a", "b", "c"], tmp_path / "model.arpa")
     lines = [line.split("\t") for line in (tmp_path / "model.arpa").read_text().splitlines()]
@@ -125,7 +125,7 @@ def kenlm_of(path: Path) -> Any:
 
 @pytest.mark.parametrize("order", [2, 3, 6])
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
-def test_kenlm_reads_our_file_and_says_the_same(smoothing: str, order: int, tmp_path: Path) -> None:
+def test_kenlm_gives_the_same_probabilities_for_our_file(smoothing: str, order: int, tmp_path: Path) -> None:
     """Probability and matched length of every word of random sentences. Planted: a length too small by one."""
     model = fitted(regular(3000, vocab_size=SIZE - 1), SIZE, order=order, smoothing=smoothing)
     write_arpa(model, PLAIN, tmp_path / "model.arpa")
@@ -148,7 +148,7 @@ def test_kenlm_reads_our_file_and_says_the_same(smoothing: str, order: int, tmp_
 
 @tried(max_examples=200)
 @given(word=st.text(list("as</>\\u{}20 \n\t\0\x85\u2028é"), min_size=1))
-def test_any_token_can_be_written_as_a_word(word: str) -> None:
+def test_any_token_can_be_escaped_as_a_word(word: str) -> None:
     written = arpa._escape(word)
     assert arpa._unescape(written) == word
     assert len(written.split()) == 1
@@ -169,7 +169,7 @@ def test_any_token_can_be_written_as_a_word(word: str) -> None:
         (lambda text: text[: len(text) // 2], "is not `log10 TAB words|ends before"),
     ],
 )
-def test_a_damaged_file_is_refused_with_the_place(change: Any, reason: str, tmp_path: Path) -> None:
+def test_damaged_file_is_rejected_with_the_line(change: Any, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "model.arpa"
     write_arpa(fitted([[1, 2, 3]], 4, order=3), ["<eos>", "a", "b", "c"], path)
     path.write_text(change(path.read_text()))

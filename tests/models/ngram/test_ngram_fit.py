@@ -39,7 +39,7 @@ STRANGE = {
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 @pytest.mark.parametrize("docs", STRANGE.values(), ids=list(STRANGE))
-def test_strange_counts_are_no_obstacle(docs: list[list[int]], smoothing: str) -> None:
+def test_degenerate_counts_can_be_smoothed(docs: list[list[int]], smoothing: str) -> None:
     """Planted: discounts estimated without n-grams seen twice."""
     model = fitted(docs, order=4, smoothing=smoothing)
     logits, _ = model(torch.tensor([[EOS, 1, 2, 5, 1, 1, EOS]]))
@@ -48,7 +48,7 @@ def test_strange_counts_are_no_obstacle(docs: list[list[int]], smoothing: str) -
         assert logits.isfinite().all()
 
 
-def test_assumed_discounts_are_told() -> None:
+def test_fallback_discounts_are_reported() -> None:
     model = fitted([[1, 2, 3, 4]], order=2)
     assert [note.partition(":")[0] for note in model.notes] == [
         "too few counts of 1 to 3 among 1-grams",
@@ -60,7 +60,7 @@ def test_assumed_discounts_are_told() -> None:
     assert estimated.facts()["discounts"][2] != [0.5, 1.0, 1.5]
 
 
-def test_facts_tell_numbers_and_memory() -> None:
+def test_facts_have_counts_and_memory() -> None:
     docs = regular(3000, vocab_size=60)
     model = fitted(docs, 61, order=4)
     lines = [[EOS, *doc, EOS] for doc in docs]
@@ -71,7 +71,7 @@ def test_facts_tell_numbers_and_memory() -> None:
     assert facts["bytes_per_ngram"] <= 16
 
 
-def test_pruning_keeps_what_is_frequent() -> None:
+def test_pruning_keeps_frequent_n_grams() -> None:
     docs = [[1, 2, 3]] * 3 + [[1, 4]]
     assert fitted(docs, order=2, prune=[1, 2]).facts()["ngrams"] == [6, 4]  # <s> 1, 1 2, 2 3, 3 </s>
     assert fitted(docs, order=2, prune=[1, 4]).facts()["ngrams"] == [6, 1]
@@ -89,7 +89,7 @@ def test_a_checkpoint_holds_the_model(tmp_path: Path) -> None:
         assert again.facts() == model.facts()
 
 
-def test_weights_of_another_model_are_refused() -> None:
+def test_weights_of_another_vocabulary_are_rejected() -> None:
     """Planted: the table of all words took any length."""
     model = fitted(regular(), order=3)
     for other in (NGram(NGramConfig(order=4), 6), NGram(NGramConfig(order=2), 6), NGram(NGramConfig(order=3), 7)):
@@ -109,12 +109,12 @@ def test_weights_of_another_model_are_refused() -> None:
         ({"add_k": 0}, "add_k"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_unusable_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         NGramConfig.make(settings)
 
 
-def test_it_writes_text_like_any_model() -> None:
+def test_n_gram_model_generates_text() -> None:
     model = fitted([[1, 2, 3], [1, 2, 4]] * 9, order=3, smoothing="maximum-likelihood")
     tokens = [step[0].token for step in generate_tokens(model, [[1]], GenerationConfig(max_tokens=2, seed=0), EOS)]
     assert tokens in ([2, 3], [2, 4])
@@ -147,7 +147,7 @@ def test_counting_reports_as_training_does(tmp_path: Path) -> None:
     assert [report.kind for report in again] == ["start", "save", "end"]
 
 
-def test_counting_can_be_interrupted_and_then_keeps_nothing(tmp_path: Path) -> None:
+def test_interrupted_counting_leaves_no_checkpoint(tmp_path: Path) -> None:
     store, tokenizer = store_of(["a b c"], tmp_path)
     fit = CountTrainer(
         NGram(NGramConfig(order=3), tokenizer.vocab_size), ParallelStreams(store, 1, 8), TrainingConfig()
@@ -161,7 +161,7 @@ def test_counting_can_be_interrupted_and_then_keeps_nothing(tmp_path: Path) -> N
     assert "interrupted" in str(fit.ended)
 
 
-def test_an_impossible_validation_is_no_improvement(tmp_path: Path) -> None:
+def test_infinite_validation_loss_is_no_improvement(tmp_path: Path) -> None:
     store, tokenizer = store_of(["a b c"], tmp_path)
     model = NGram(NGramConfig(order=2, smoothing="maximum-likelihood"), tokenizer.vocab_size)
     fit = CountTrainer(model, ParallelStreams(store, 1, 8), TrainingConfig(), validate=lambda: math.inf)
@@ -169,7 +169,7 @@ def test_an_impossible_validation_is_no_improvement(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [np.uint16, np.uint32])
-def test_large_vocabularies_have_room(kind: Any) -> None:
+def test_large_vocabularies_do_not_overflow_keys(kind: Any) -> None:
     """Every n-gram of the text is found again. Planted: keys computed in 32 bits."""
     words = 60_000
     store = stored([np.random.default_rng(0).integers(1, words, 100_000).tolist()])
@@ -185,7 +185,7 @@ def test_large_vocabularies_have_room(kind: Any) -> None:
 
 
 @given(keys=st.lists(st.integers(2**62 - 9, 2**62) | st.integers(0, 9), max_size=50))
-def test_keys_are_ranked_with_their_places(keys: list[int]) -> None:
+def test_sort_returns_the_permutation(keys: list[int]) -> None:
     """Planted: places packed beside keys that leave no room for them."""
     numbers = np.array(keys, dtype=np.int64)
     rising, places = sort_with_permutation(numbers)
@@ -205,7 +205,7 @@ PUBLISHED = [
 @pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize(("name", "min_frequency", "order", "expected"), PUBLISHED)
-def test_published_perplexities_are_met(
+def test_perplexities_equal_those_of_kenlm(
     name: str, min_frequency: int, order: int, expected: dict[str, float], tmp_path: Path
 ) -> None:
     """Modified Kneser-Ney, each line a sentence: within 0.1 % of what KenLM gave on the same files."""

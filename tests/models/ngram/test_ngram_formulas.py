@@ -24,9 +24,7 @@ from ngram_cases import settings as any_settings
 
 @tried(max_examples=60)
 @given(docs=documents, text=texts, settings=any_settings())
-def test_every_probability_is_the_one_of_the_formula(
-    docs: Documents, text: list[int], settings: dict[str, Any]
-) -> None:
+def test_every_probability_equals_the_formula(docs: Documents, text: list[int], settings: dict[str, Any]) -> None:
     """Planted: raw counts below the highest order; continuation counts at the beginning of documents too; n-grams at
     the beginning left out; what pruning took lost; pruned counts kept."""
     model = fitted(docs, **settings)
@@ -38,7 +36,7 @@ def test_every_probability_is_the_one_of_the_formula(
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 @pytest.mark.parametrize("order", [2, 3, 4])
-def test_discounts_estimated_from_enough_text_give_the_formula_too(order: int, smoothing: str) -> None:
+def test_estimated_discounts_equal_the_formula(order: int, smoothing: str) -> None:
     """Planted: n-grams counted over the end of a document, which only shows in the counts of counts."""
     docs = regular(300, seed=order)
     model = fitted(docs, order=order, smoothing=smoothing)
@@ -62,7 +60,7 @@ def test_all_distributions_sum_to_one(order: int, smoothing: str, prune: list[in
     torch.testing.assert_close(logits.double().exp().sum(-1), torch.ones(20, 30).double(), rtol=0, atol=2e-6)
 
 
-def test_nothing_is_known_over_the_end_of_a_document() -> None:
+def test_context_does_not_cross_document_boundaries() -> None:
     model = fitted([[1, 2], [3, 4]] * 5, order=3, smoothing="maximum-likelihood")
     after_end = model(torch.tensor([[EOS, 1, 2, EOS]]))[0][0, -1]
     at_start = model(torch.tensor([[EOS]]))[0][0, -1]
@@ -70,7 +68,7 @@ def test_nothing_is_known_over_the_end_of_a_document() -> None:
     assert after_end.exp().tolist() == pytest.approx([0, 0.5, 0, 0.5, 0, 0])
 
 
-def test_maximum_likelihood_says_infinity_where_it_must() -> None:
+def test_maximum_likelihood_gives_infinite_loss_to_unseen_n_grams() -> None:
     """The loss of what was never seen after a known context is infinite, and nothing else is."""
     model = fitted([[1, 2, 3]], order=2, smoothing="maximum-likelihood")
     losses, _ = model.losses(torch.tensor([[EOS, 1, 2, 1]]), torch.tensor([[1, 2, 1, 5]]))
@@ -78,7 +76,7 @@ def test_maximum_likelihood_says_infinity_where_it_must() -> None:
     assert all(part.isfinite().all() for part in model.state_dict().values())
 
 
-def test_an_independent_model_forgets_everything() -> None:
+def test_unigram_model_has_no_context() -> None:
     model = fitted([[1, 1, 2]], order=1, smoothing="maximum-likelihood")
     logits, state = model(torch.tensor([[EOS, 1, 2]]))
     assert state.shape == (1, 0)
@@ -86,6 +84,6 @@ def test_an_independent_model_forgets_everything() -> None:
     assert torch.equal(logits[0, 0], logits[0, 2])
 
 
-def test_a_model_that_has_not_counted_is_uniform() -> None:
+def test_unfitted_model_is_uniform() -> None:
     logits, _ = fitted([], order=3)(torch.tensor([[EOS, 1, 2]]))
     assert logits.exp().flatten().tolist() == pytest.approx([1 / VOCABULARY] * 3 * VOCABULARY)

@@ -65,7 +65,7 @@ def same(found: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> None:
 
 @every_model
 @given(situation=situations())
-def test_agreement_stepping_gives_what_forward_gives(model: NGram, situation: Situation) -> None:
+def test_step_equals_forward(model: NGram, situation: Situation) -> None:
     """Planted: a step saw its past in another order; a position saw the next token; the state was a token late."""
     state = after(model, situation.past)
     same(model(situation.tokens, state), walked(model, situation.tokens, state))
@@ -74,7 +74,7 @@ def test_agreement_stepping_gives_what_forward_gives(model: NGram, situation: Si
 
 @every_model
 @given(situation=situations())
-def test_cutting_a_sequence_may_be_cut_anywhere(model: NGram, situation: Situation) -> None:
+def test_chunked_forward_equals_full_forward(model: NGram, situation: Situation) -> None:
     """Also at its very ends, with rows that end before the cut. Planted: rows of length 0 lost their state."""
     tokens, lengths, past, cut = situation
     whole, final = model(tokens, after(model, past), lengths)
@@ -86,7 +86,7 @@ def test_cutting_a_sequence_may_be_cut_anywhere(model: NGram, situation: Situati
 
 @every_model
 @given(situation=situations())
-def test_causality_changing_the_future_never_changes_the_past(model: NGram, situation: Situation) -> None:
+def test_causality(model: NGram, situation: Situation) -> None:
     """Planted: the token after each position was part of its context."""
     tokens, _, past, cut = situation
     changed = torch.cat([tokens[:, :cut], (tokens[:, cut:] + 1) % VOCABULARY], 1)
@@ -96,7 +96,7 @@ def test_causality_changing_the_future_never_changes_the_past(model: NGram, situ
 
 @every_model
 @given(situation=situations())
-def test_rows_stand_alone_and_padding_changes_nothing(model: NGram, situation: Situation) -> None:
+def test_rows_are_independent_and_padding_has_no_effect(model: NGram, situation: Situation) -> None:
     """Planted: the final state ignored the lengths."""
     tokens, lengths, past, _ = situation
     outputs, states = model(tokens, after(model, past), lengths)
@@ -107,7 +107,7 @@ def test_rows_stand_alone_and_padding_changes_nothing(model: NGram, situation: S
 
 @every_model
 @given(situation=situations())
-def test_values_nothing_changes_the_state_or_the_tokens_it_was_given(model: NGram, situation: Situation) -> None:
+def test_inputs_are_not_modified_in_place(model: NGram, situation: Situation) -> None:
     """Planted: the state was changed in place."""
     tokens, lengths, past, _ = situation
     state = after(model, past)
@@ -175,7 +175,7 @@ def test_the_state_is_the_last_tokens_of_the_document() -> None:
     assert model(torch.tensor([[1, 2, EOS, 3], [EOS, 1, 2, EOS]]))[1].tolist() == [[-1, -1, EOS, 3], [-1, -1, -1, EOS]]
 
 
-def test_lowering_the_context_makes_a_shorter_model() -> None:
+def test_tapped_context_length_gives_a_lower_order_model() -> None:
     """Planted: the edited length was not used."""
     docs, tokens = regular(), torch.tensor([[EOS, 1, 2, 4, 1, EOS, 2]])
     long = fitted(docs, order=4, smoothing="witten-bell")
@@ -186,7 +186,7 @@ def test_lowering_the_context_makes_a_shorter_model() -> None:
     assert not torch.allclose(edited, long(tokens)[0])
 
 
-def test_it_is_a_registered_model_of_any_precision() -> None:
+def test_n_gram_model_is_registered_and_runs_in_any_precision() -> None:
     assert MODELS["ngram"] is NGram
     model = fitted(regular(), order=3)
     assert isinstance(model, SequenceModel)
@@ -196,7 +196,7 @@ def test_it_is_a_registered_model_of_any_precision() -> None:
 
 
 @every_model
-def test_machine_code_steps_like_torch(model: NGram) -> None:
+def test_cpp_step_equals_torch(model: NGram) -> None:
     """Texts end and begin on the way, and unseen words occur. Planted: no backoff; a state that remembers what stands
     before an end."""
     tokens = torch.randint(VOCABULARY, (300,), generator=torch.Generator().manual_seed(2))
@@ -214,7 +214,7 @@ def write(model: NGram, engine: str) -> tuple[list[int], Tensor]:
     return [one.token for one in written], torch.tensor([one.log_prob for one in written])
 
 
-def test_machine_code_writes_the_text_of_torch_whatever_was_fitted() -> None:
+def test_cpp_step_generates_the_same_text_after_refitting() -> None:
     """Planted: after another fit, tables as long as those of the first."""
     model = fitted(regular(60), order=3)
     for docs in (regular(60), regular(500, seed=5)):
