@@ -1,4 +1,4 @@
-"""The house: data flows one way, imports stay light, nothing unsafe, nothing that should not be said."""
+"""Architecture: layered imports, light start-up, no unsafe calls, no task named outside of its folder."""
 
 import ast
 from pathlib import Path
@@ -9,14 +9,13 @@ from processes import run_python
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "elman"
 TOP = ["errors", "lazy", "registry", "config", "shapes"]
-ROOMS = ["corpus", "tokenizers", "batches", "ops", "compiler", "recurrence", "cells", "layers", "models", "training"]
-ROOMS += ["runs", "evaluation", "generation", "figures", "inspection", "pipeline", "comparison", "serving", "studio"]
-ROOMS += ["bench", "cli"]
-# Generation needs what evaluation and training need: a look at the model without changing it.
+PACKAGES = ["corpus", "tokenizers", "batches", "ops", "compiler", "recurrence", "cells", "layers", "models", "training"]
+PACKAGES += ["runs", "evaluation", "generation", "figures", "inspection", "pipeline", "comparison", "serving", "studio"]
+PACKAGES += ["bench", "cli"]
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
-def room(module: str) -> str | None:
+def package_of(module: str) -> str | None:
     parts = module.split(".")
     return parts[1] if parts[0] == "elman" and len(parts) > 1 else None
 
@@ -35,19 +34,19 @@ def imports(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_folder_imports_only_from_those_above_it(path):
+def test_package_imports_only_from_earlier_packages(path):
     here = path.relative_to(PACKAGE).parts
     if len(here) == 1:
         allowed = set(TOP) if path.stem not in ("__main__",) else {*TOP, "cli"}
     else:
-        allowed = {*TOP, *ROOMS[: ROOMS.index(here[0]) + 1]}
-    wrong = [name for name in imports(path) if room(name) is not None and room(name) not in allowed]
-    assert not wrong, f"{path.relative_to(ROOT)} imports {wrong} from below"
+        allowed = {*TOP, *PACKAGES[: PACKAGES.index(here[0]) + 1]}
+    wrong = [name for name in imports(path) if package_of(name) is not None and package_of(name) not in allowed]
+    assert not wrong, f"{path.relative_to(ROOT)} imports {wrong} from later packages"
 
 
-def test_every_room_is_in_the_house_and_in_the_design():
+def test_every_package_is_ordered_and_documented_in_design():
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders <= set(ROOMS)
+    assert folders <= set(PACKAGES)
     design = (ROOT / "docs" / "design.md").read_text()
     assert all(f"  {folder}/" in design for folder in folders)
 
@@ -58,7 +57,7 @@ def test_importing_the_package_loads_nothing_heavy():
     assert found.stdout.strip() == "[]"
 
 
-def test_every_public_name_can_be_had():
+def test_every_public_name_can_be_imported():
     import elman
 
     assert all(getattr(elman, name) is not None for name in elman.__all__)
@@ -82,21 +81,21 @@ def task_names() -> tuple[set[str], set[str]]:
 
 
 def mentions(path: Path) -> set[str]:
-    """What a module says of single tasks: their folders, their classes, or from the pipeline on their names."""
+    """Tasks that a module refers to: by their folders or classes, or from the pipeline on by their names."""
     (names, classes), tree, found = task_names(), ast.parse(path.read_text()), set()
     folders = tuple(f"elman.pipeline.tasks.{folder.name}" for folder in TASK_FOLDERS)
     found |= {name for name in imports(path) if name.startswith(folders)}
-    room = path.relative_to(PACKAGE).parts[0]
-    below = room in ROOMS[ROOMS.index("pipeline") :]  # rooms above have masked models and tags of their own
+    package = path.relative_to(PACKAGE).parts[0]
+    later = package in PACKAGES[PACKAGES.index("pipeline") :]  # earlier ones have masked models and tags of their own
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in classes:
             found.add(node.id)
-        if isinstance(node, ast.Constant) and node.value in names and below:
+        if isinstance(node, ast.Constant) and node.value in names and later:
             found.add(node.value)
     return found
 
 
-def test_the_tasks_are_found():
+def test_task_names_and_classes_are_found():
     assert len(TASK_FOLDERS) >= 6
     names, classes = task_names()
     assert {"classify", "regress"} <= names
@@ -104,7 +103,7 @@ def test_the_tasks_are_found():
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_only_a_task_itself_and_the_list_of_tasks_name_it(path):
+def test_tasks_are_named_only_in_their_own_folder(path):
     """Seen to fail with `if task == "tag"` in the recipe, and with an import of a task's class in a race."""
     if path == TASKS / "__init__.py" or any(folder in path.parents for folder in TASK_FOLDERS):
         return

@@ -71,7 +71,7 @@ def equal(one, other):
 
 @patient
 @given(sizes=sizes, batch_size=small, length=small, seed=seeds, epoch=epochs, jitter=st.booleans(), shift=st.booleans())
-def test_lanes_of_a_stream_are_the_tokens_in_order(*, sizes, batch_size, length, seed, epoch, jitter, shift):
+def test_parallel_streams_hold_the_tokens_in_order(*, sizes, batch_size, length, seed, epoch, jitter, shift):
     store = make_store(sizes)
     batch_size = min(batch_size, len(store.tokens))
     stream = Stream(store, batch_size, length, seed, jitter=jitter, shift=shift)
@@ -98,7 +98,7 @@ def test_lanes_of_a_stream_are_the_tokens_in_order(*, sizes, batch_size, length,
 
 @patient
 @given(sizes=sizes, lanes=st.integers(1, 40), length=small)
-def test_evaluation_lanes_score_every_token_once_in_order(sizes, lanes, length):
+def test_evaluation_streams_score_every_token_once_in_order(sizes, lanes, length):
     store = make_store(sizes)
     batches = ParallelStreams(store, lanes, length)
     for batch in batches.epoch(0):
@@ -115,7 +115,7 @@ def test_evaluation_lanes_score_every_token_once_in_order(sizes, lanes, length):
 @given(
     sizes=sizes, batch_size=small, length=small, seed=seeds, epoch=epochs, shuffle=st.booleans(), pool=st.integers(1, 3)
 )
-def test_chunks_put_together_are_the_documents(*, sizes, batch_size, length, seed, epoch, shuffle, pool):
+def test_chunks_concatenate_to_the_documents(*, sizes, batch_size, length, seed, epoch, shuffle, pool):
     store = make_store(sizes)
     batches = Documents(store, batch_size, length, seed, shuffle=shuffle, pool=pool)
     rows = histories(batches.epoch(epoch))
@@ -140,7 +140,7 @@ def all_kinds(store, batch_size, length, seed):
 
 @patient
 @given(sizes=sizes, batch_size=small, length=small, seed=seeds, epoch=epochs, data=st.data())
-def test_an_epoch_can_be_entered_anywhere(*, sizes, batch_size, length, seed, epoch, data):
+def test_epochs_can_be_resumed_at_any_batch(*, sizes, batch_size, length, seed, epoch, data):
     store = make_store(sizes)
     kinds = zip(all_kinds(store, batch_size, length, seed), all_kinds(store, batch_size, length, seed), strict=True)
     for batches, again in kinds:
@@ -154,7 +154,7 @@ def test_an_epoch_can_be_entered_anywhere(*, sizes, batch_size, length, seed, ep
 
 @patient
 @given(sizes, small, small, seeds, st.integers(1, 5))
-def test_ranks_share_the_rows_and_carry_their_own(sizes, batch_size, length, seed, world):
+def test_ranks_partition_rows_and_carry_their_own_states(sizes, batch_size, length, seed, world):
     store = make_store(sizes)
     for batches in all_kinds(store, batch_size, length, seed):
         shares = [[batch.rows(slice(rank, None, world)) for batch in batches.epoch(1)] for rank in range(world)]
@@ -224,7 +224,7 @@ def test_masks_and_counts_follow_the_lengths():
     assert batch.rows(slice(1, None)).lengths.tolist() == [1]
 
 
-def test_what_cannot_be_cut_into_batches_is_refused():
+def test_invalid_batch_settings_and_short_texts_are_rejected():
     store = make_store([1, 1])
     with pytest.raises(DataError, match="4 tokens are too few for 5 parallel streams"):
         Stream(store, 5, 3, 0)

@@ -22,7 +22,7 @@ def store_of(folder, lengths, name="train"):
 
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=30), st.integers(1, 6), st.booleans(), st.integers(0, 3))
-def test_an_epoch_gives_every_example_once_and_whole(tmp_path_factory, lengths, size, shuffle, epoch):
+def test_epoch_has_every_example_once(tmp_path_factory, lengths, size, shuffle, epoch):
     """Seen to fail with padding taken from the next example, and with the last group left out."""
     store = store_of(tmp_path_factory.mktemp("store"), lengths)
     buckets = Buckets(store, size, seed=1, by=("text",), unit="text", shuffle=shuffle)
@@ -40,7 +40,7 @@ def test_an_epoch_gives_every_example_once_and_whole(tmp_path_factory, lengths, 
             assert batch.ragged("twice").lengths[row] == 2 * lengths[label]
 
 
-def test_an_epoch_can_be_entered_anywhere_and_is_the_same_again(tmp_path):
+def test_epochs_are_deterministic_and_resumable(tmp_path):
     store = store_of(tmp_path, [3, 1, 4, 1, 5, 9, 2, 6])
     one, other = (Buckets(store, 3, seed=7, by=("text",)) for _ in range(2))
     for start in range(4):
@@ -59,7 +59,7 @@ def test_rows_and_units():
 
 
 @pytest.mark.parametrize("damage", ["json", "short", "ends", "missing"])
-def test_a_damaged_store_is_refused(tmp_path, damage):
+def test_damaged_store_is_rejected(tmp_path, damage):
     store_of(tmp_path, [3, 1])
     facts = tmp_path / "train.json"
     if damage == "json":
@@ -74,6 +74,6 @@ def test_a_damaged_store_is_refused(tmp_path, damage):
         ExampleStore(tmp_path, "train")
 
 
-def test_no_examples_are_told(tmp_path):
+def test_error_for_no_examples(tmp_path):
     with pytest.raises(DataError, match="holds no example"):
         Buckets(ExampleStore.build([], tmp_path, "train"), 2, by=())

@@ -26,7 +26,7 @@ def documents(*texts):
     return [Document(text, size=len(text.encode()) + 1) for text in texts]
 
 
-def test_every_document_is_there_and_ends_with_the_boundary(tmp_path):
+def test_every_document_is_stored_with_its_end_token(tmp_path):
     texts = ["ab", "", "été", "<eos>"]
     built = TokenStore.build(documents(*texts), train_tokenizer("byte", []), tmp_path / "deep" / "er", "train", "print")
     for found in (built, TokenStore.open(tmp_path / "deep" / "er", "train")):
@@ -39,7 +39,7 @@ def test_every_document_is_there_and_ends_with_the_boundary(tmp_path):
     assert not list((tmp_path / "deep" / "er").glob("*.partial"))
 
 
-def test_tokens_cannot_be_changed(tmp_path):
+def test_tokens_are_read_only(tmp_path):
     built = TokenStore.build(documents("a"), train_tokenizer("byte", []), tmp_path, "train")
     with pytest.raises(ValueError, match="read-only"):
         built.tokens[0] = 3
@@ -61,9 +61,7 @@ def test_unknowns_are_counted_where_the_text_does_not_say_so_itself(tmp_path):
     max_examples=40,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
 )
-def test_pieces_that_continue_are_one_document_however_they_are_grouped(
-    pieces, group, group_documents, tmp_path, monkeypatch
-):
+def test_continued_pieces_form_one_document(pieces, group, group_documents, tmp_path, monkeypatch):
     monkeypatch.setattr(store, "GROUP", group)
     monkeypatch.setattr(store, "GROUP_DOCUMENTS", group_documents)
     tokenizer = train_tokenizer("byte", [])
@@ -78,7 +76,7 @@ def test_pieces_that_continue_are_one_document_however_they_are_grouped(
     assert built.facts.bytes == sum(len(text) for text, _ in pieces)
 
 
-def test_a_large_vocabulary_takes_wider_numbers(tmp_path):
+def test_large_vocabularies_use_wider_integers(tmp_path):
     text = " ".join(map(str, range(2**16)))
     tokenizer = train_tokenizer("word", [text])
     built = TokenStore.build(documents(text), tokenizer, tmp_path, "train")
@@ -87,7 +85,7 @@ def test_a_large_vocabulary_takes_wider_numbers(tmp_path):
     assert built.tokens.max() == tokenizer.vocab_size - 1
 
 
-def test_documents_are_encoded_while_they_come(tmp_path, monkeypatch):
+def test_documents_are_encoded_lazily(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "GROUP_DOCUMENTS", 2)
     tokenizer, events = train_tokenizer("byte", []), []
     encode_batch = tokenizer.encode_batch
@@ -107,7 +105,7 @@ def interrupted():
     raise KeyboardInterrupt
 
 
-def test_an_interrupted_build_leaves_nothing_and_spares_what_was_there(tmp_path):
+def test_interrupted_build_keeps_the_old_store(tmp_path):
     tokenizer = train_tokenizer("byte", [])
     with pytest.raises(KeyboardInterrupt):
         TokenStore.build(interrupted(), tokenizer, tmp_path, "train")
@@ -119,7 +117,7 @@ def test_an_interrupted_build_leaves_nothing_and_spares_what_was_there(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["tokens", "starts", "json"])
-def test_a_build_cut_off_between_two_files_is_not_a_store(kind, tmp_path, monkeypatch):
+def test_incomplete_build_is_not_a_store(kind, tmp_path, monkeypatch):
     tokenizer = train_tokenizer("byte", [])
     TokenStore.build(documents("old"), tokenizer, tmp_path, "train")
     replace = Path.replace
@@ -153,7 +151,7 @@ def test_a_damaged_or_missing_file_is_named(kind, damage, tmp_path):
     "change",
     [{"version": 0}, {"facts": {}}, {"facts": None}, {"dtype": "O"}, {"dtype": "<u4"}, {"vocab_size": None}],
 )
-def test_wrong_facts_are_refused(change, tmp_path):
+def test_inconsistent_metadata_is_rejected(change, tmp_path):
     TokenStore.build(documents("some", "text"), train_tokenizer("byte", []), tmp_path, "train")
     path = tmp_path / "train.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
@@ -161,7 +159,7 @@ def test_wrong_facts_are_refused(change, tmp_path):
         TokenStore.open(tmp_path, "train")
 
 
-def test_starts_that_do_not_rise_are_refused(tmp_path):
+def test_decreasing_offsets_are_rejected(tmp_path):
     TokenStore.build(documents("some", "text"), train_tokenizer("byte", []), tmp_path, "train")
     for wrong in ([0, 11, 10], [1, 5, 10], [0, 5, 9], [0.0, 5.0, 10.0]):
         with (tmp_path / "train.starts").open("wb") as file:

@@ -27,7 +27,7 @@ def names(corpus: Corpus, folder: Path) -> list[str]:
     return [str(Path(name).relative_to(folder)) for name in corpus.sources("train")]
 
 
-def test_a_folder_is_all_its_files_in_order_but_hidden_ones(folder):
+def test_folder_is_read_in_order_without_hidden_files(folder):
     assert names(open_corpus(DataConfig(train=str(folder))), folder) == ["a.txt", "b.txt", "deep/c.md"]
 
 
@@ -50,7 +50,7 @@ def test_patterns_and_lists_name_files(folder):
         ("a.json", "bpe", "record", False),
     ],
 )
-def test_auto_follows_the_file_and_the_tokenizer(tmp_path, name, tokenizer, unit, carry):
+def test_automatic_unit_depends_on_file_and_tokenizer(tmp_path, name, tokenizer, unit, carry):
     (tmp_path / name).write_bytes(b"")
     corpus = open_corpus(DataConfig(train=str(tmp_path / name)), tokenizer)
     assert (corpus.unit, corpus.carry) == (unit, carry)
@@ -73,12 +73,12 @@ def test_each_setting_has_a_help_text():
         ({"trian": "a"}, "did you mean 'train'"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(settings, message):
+def test_contradictory_settings_are_rejected(settings, message):
     with pytest.raises(ConfigError, match=message):
         DataConfig.make(settings)
 
 
-def test_units_that_do_not_fit_the_files_are_refused(folder):
+def test_units_that_do_not_fit_the_files_are_rejected(folder):
     with pytest.raises(ConfigError, match="'record' is for tables"):
         open_corpus(DataConfig(train=str(folder), document="record"))
     with pytest.raises(ConfigError, match="'block' is for text files"):
@@ -90,7 +90,7 @@ def test_units_that_do_not_fit_the_files_are_refused(folder):
         open_corpus(DataConfig())
 
 
-def test_a_split_that_is_not_there_says_how_to_get_it(folder):
+def test_error_for_a_missing_split_has_a_remedy(folder):
     corpus = open_corpus(DataConfig(train=str(folder)))
     assert corpus.splits() == ["train", "valid"]
     with pytest.raises(ConfigError, match=r"no 'test' split: give data.test files or set data.test_fraction"):
@@ -100,7 +100,7 @@ def test_a_split_that_is_not_there_says_how_to_get_it(folder):
     assert len(list(only.documents("test"))) == 6
 
 
-def test_standard_input_is_read_again_and_again_and_leaves_nothing(monkeypatch):
+def test_standard_input_can_be_read_repeatedly_and_is_cleaned_up(monkeypatch):
     data = b"".join(b"line %d\n" % number for number in range(50))
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
     corpus = open_corpus(DataConfig(train="-"))
@@ -117,7 +117,7 @@ def test_standard_input_is_read_again_and_again_and_leaves_nothing(monkeypatch):
         open_corpus(DataConfig(train="-", valid="-"))
 
 
-def test_standard_input_leaves_nothing_when_the_program_ends(tmp_path):
+def test_standard_input_is_cleaned_up_at_exit(tmp_path):
     program = (
         "from elman.corpus import *; c = open_corpus(DataConfig(train='-')); print(len(list(c.documents('train'))))"
     )
@@ -141,7 +141,7 @@ def test_reading_a_split_twice_counts_its_repairs_once(tmp_path):
     assert corpus.repairs.first["invalid UTF-8"].endswith("a.txt, line 1")
 
 
-def test_the_fingerprint_follows_contents_and_settings_not_names(folder):
+def test_fingerprint_depends_on_contents_and_settings_not_file_names(folder):
     def fingerprint(split="train", train="a.txt", **settings):
         return open_corpus(DataConfig(train=str(folder / train), **settings)).fingerprint(split)
 

@@ -30,7 +30,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("case", ERRORS)
 @pytest.mark.parametrize("tokenizer", ["word", "char"])
-def test_what_cannot_be_read_is_an_error_that_names_the_file(read, case, tokenizer):
+def test_unreadable_files_are_errors_that_name_the_file(read, case, tokenizer):
     name, data, message = ERRORS[case]
     with pytest.raises(DataError, match=message) as caught:
         read(data, name, tokenizer)
@@ -49,7 +49,7 @@ REPAIRS = {
 
 @pytest.mark.parametrize("case", REPAIRS)
 @pytest.mark.parametrize("chunk", [1, 2, 5, 2**18])
-def test_what_can_be_mended_is_mended_and_counted_by_line(read, monkeypatch, case, chunk):
+def test_repairs_are_counted_by_line(read, monkeypatch, case, chunk):
     monkeypatch.setattr(source_reader, "CHUNK", chunk)
     monkeypatch.setattr(source_reader, "NUL_SHARE", 1)
     data, texts, counts, line = REPAIRS[case]
@@ -79,7 +79,7 @@ def test_a_gzip_bomb_is_stopped(read, monkeypatch):
     assert sum(document.size for document in documents) == 90_000
 
 
-def test_a_place_that_is_not_there_is_an_error(tmp_path):
+def test_missing_paths_are_errors(tmp_path):
     (tmp_path / "train.txt").write_text("a")
     (tmp_path / "empty").mkdir()
     cases = {
@@ -98,7 +98,7 @@ def test_a_place_that_is_not_there_is_an_error(tmp_path):
         open_corpus(DataConfig(train="hub:"))
 
 
-def test_pipes_and_devices_are_refused(tmp_path):
+def test_pipes_and_devices_are_rejected(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path / "pipe", "/dev/null"):
         with pytest.raises(DataError, match=r"a pipe or a device, .*use - to read a pipe"):
@@ -107,7 +107,7 @@ def test_pipes_and_devices_are_refused(tmp_path):
         open_corpus(DataConfig(train=str(tmp_path)))
 
 
-def test_a_file_that_goes_away_or_is_closed_to_us_is_an_error(tmp_path):
+def test_file_that_vanishes_or_becomes_a_folder_is_an_error(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("a\nb\n")
     corpus = open_corpus(DataConfig(train=str(path), valid_fraction=0))

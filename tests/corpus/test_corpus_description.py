@@ -17,7 +17,7 @@ def described(tmp_path, tokenizer="word", **settings):
     return describe(open_corpus(config, tokenizer))
 
 
-def test_figures_are_those_of_counting_by_hand(tmp_path):
+def test_statistics_equal_a_count_by_hand(tmp_path):
     found = described(tmp_path)
     train, words = found.splits["train"], Counter(TRAIN.split())
     lengths = [len(line.split()) for line in TRAIN.splitlines()]
@@ -39,11 +39,11 @@ def test_pieces_of_a_file_are_one_document(tmp_path, monkeypatch):
     assert (train.documents, train.longest, train.words) == (1, 12, 12)
 
 
-def test_repairs_are_told(tmp_path):
+def test_repairs_are_reported(tmp_path):
     assert "empty document" in described(tmp_path, boundary="reset").splits["train"].repairs[0]
 
 
-def test_words_beyond_the_limit_are_admitted(tmp_path, monkeypatch):
+def test_vocabulary_above_the_limit_is_marked_incomplete(tmp_path, monkeypatch):
     monkeypatch.setattr(description, "MAX_TYPES", 5)
     found = described(tmp_path)
     assert not found.splits["train"].all_words_counted

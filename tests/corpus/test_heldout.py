@@ -46,7 +46,7 @@ def test_splits_share_no_line_and_together_are_the_file(tmp_path_factory, bounda
     assert sum(document.size for split in found for document in corpus.documents(split)) == len(data)
 
 
-def test_a_line_keeps_its_split_when_files_change_places_or_grow(tmp_path):
+def test_splits_are_stable_when_files_are_reordered_or_extended(tmp_path):
     lines = [f"line {number}" for number in range(500)]
     first = corpus_of(tmp_path / "a.txt", "\n".join(lines).encode())
     random.Random(0).shuffle(lines)
@@ -55,7 +55,7 @@ def test_a_line_keeps_its_split_when_files_change_places_or_grow(tmp_path):
     assert 25 < len(texts(first, "valid")) < 80
 
 
-def test_these_hashes_are_the_same_on_every_machine():
+def test_split_hashes_are_platform_independent():
     assert hash_position("held out") == hash_position(" held out \n") == pytest.approx(0.4294041950815388)
     assert hash_position(" ") is None
 
@@ -80,7 +80,7 @@ def test_a_small_file_is_held_out_in_single_lines(tmp_path):
     assert sorted(texts(corpus, "train") + texts(corpus, "valid")) == ["one\n", "three\n", "two\n"]
 
 
-def test_small_files_among_many_are_held_out_whole(tmp_path):
+def test_small_files_are_held_out_as_a_whole(tmp_path):
     for number in range(100):
         (tmp_path / f"{number}.txt").write_text(f"review {number}\n" * 20)
     corpus = open_corpus(DataConfig(train=str(tmp_path)), "char")
@@ -116,7 +116,7 @@ def test_too_little_text_to_hold_out_says_what_to_do(tmp_path):
         texts(corpus_of(tmp_path / "a.txt", b"same\nsame\n"), "train")
 
 
-def test_what_is_given_is_never_cut(tmp_path):
+def test_given_splits_are_not_changed(tmp_path):
     (tmp_path / "valid.txt").write_text("v\n" * 5)
     corpus = corpus_of(tmp_path / "a.txt", b"".join(b"%d\n" % n for n in range(99)), valid=str(tmp_path / "valid.txt"))
     assert corpus.splits() == ["train", "valid"]
@@ -150,7 +150,7 @@ def test_training_has_every_label_and_tag(tmp_path, kind):
     assert sum(map(len, found.values())) == 430
 
 
-def test_of_a_name_in_several_texts_the_same_one_is_kept_in_any_order():
+def test_kept_example_of_a_name_does_not_depend_on_order():
     """Planted: the last one that is read kept."""
     units = [LabelledText(f"text {number}", labels=("a",)) for number in range(40)]
     natural = HashSplit(0.1, 0.9)
@@ -162,7 +162,7 @@ def test_of_a_name_in_several_texts_the_same_one_is_kept_in_any_order():
     assert one.split(twice[-1]) == "train"  # equal texts never part
 
 
-def test_where_every_text_has_its_own_label_nothing_can_be_held_out(tmp_path):
+def test_unique_labels_cannot_be_held_out(tmp_path):
     """Planted: an error without what would work."""
     (tmp_path / "a.tsv").write_text("label\ttext\n" + "".join(f"{n}\ttext {n}\n" for n in range(40)))
     corpus = LabelledCorpus.open(train=str(tmp_path / "a.tsv"))

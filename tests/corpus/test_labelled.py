@@ -54,7 +54,7 @@ def read(tmp_path_factory):
 
 @pytest.mark.parametrize(("name", "write"), [("a.csv", as_csv), ("a.jsonl", as_jsonl), ("a.parquet", as_parquet)])
 @given(pairs=PAIRS.filter(lambda pairs: any(text.strip() for _, text in pairs)))
-def test_every_format_gives_back_labels_and_texts(read, name, write, pairs):
+def test_labels_and_texts_round_trip_in_every_format(read, name, write, pairs):
     """Seen to fail with label and text exchanged, and with empty texts kept."""
     texts, corpus = read(write(pairs), name)
     full = [((label,), text) for label, text in pairs if text.strip()]
@@ -62,7 +62,7 @@ def test_every_format_gives_back_labels_and_texts(read, name, write, pairs):
     assert corpus.repairs.counts["empty text"] == len(pairs) - len(full)
 
 
-def test_a_table_of_two_columns_without_header_has_its_label_first_and_says_so(read):
+def test_headerless_two_column_table_has_its_label_first(read):
     """Seen to fail with the first row taken for a header."""
     texts, corpus = read(b'1\ta "fine" film\n\n0\ta dull one\n', "a.tsv")
     assert [(text.labels, text.text, text.line) for text in texts] == [
@@ -79,7 +79,7 @@ def test_columns_are_chosen_by_name_or_number(read):
         assert not corpus.repairs
 
 
-def test_numbers_and_truth_values_are_labels_too(read):
+def test_numbers_and_booleans_are_labels(read):
     texts, _ = read(b'{"label": 3, "text": "a"}\n{"label": true, "text": "b"}\n', "a.jsonl")
     assert [text.labels for text in texts] == [("3",), ("true",)]
 
@@ -107,7 +107,7 @@ def test_a_folder_has_a_sub_folder_for_each_label(tmp_path):
     assert LabelledCorpus.open(train=str(tmp_path), valid_fraction=0).fingerprint("train") != before
 
 
-def test_a_part_is_held_out_by_what_the_text_says(read):
+def test_held_out_texts_are_chosen_by_content(read):
     pairs = [(str(number % 3), f"text {number % 50}") for number in range(200)]
     _, corpus = read(as_jsonl(pairs), "held.jsonl")
     corpus = LabelledCorpus(LabelledConfig.make({"train": corpus.config.train, "valid_fraction": 0.3}))
@@ -133,7 +133,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_said_with_its_place(read, case):
+def test_errors_name_file_and_line(read, case):
     name, data, message = WRONG[case]
     with pytest.raises(DataError, match=message):
         read(data, name)
@@ -155,7 +155,7 @@ def texts_of(*labels: tuple[str, ...]) -> list[LabelledText]:
 
 
 @given(st.lists(st.lists(WORDS, max_size=3, unique=True).map(tuple), min_size=1))
-def test_labels_and_numbers_go_both_ways_and_survive_a_file(tmp_path_factory, labels):
+def test_label_ids_round_trip(tmp_path_factory, labels):
     """Seen to fail with the names in order of arrival and the counts sorted."""
     texts = texts_of(*labels)
     if len({*sum(labels, ())}) < (1 if any(len(given) != 1 for given in labels) else 2):
@@ -176,7 +176,7 @@ def test_labels_and_numbers_go_both_ways_and_survive_a_file(tmp_path_factory, la
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"names": ["a"], "counts": [], "examples": 1, "several": false}'])
-def test_a_damaged_file_of_labels_is_refused(tmp_path, content):
+def test_damaged_label_file_is_rejected(tmp_path, content):
     (tmp_path / "labels.json").write_text(content)
     with pytest.raises(DataError, match="not a label set"):
         LabelSet.load(tmp_path / "labels.json")
@@ -188,7 +188,7 @@ def encode(texts: list[str]) -> list[np.ndarray]:
     return [np.arange(len(text.split())) for text in texts]
 
 
-def test_an_unseen_label_is_an_error_with_its_place_or_counted():
+def test_unseen_labels_are_errors_or_counted():
     known, unseen = LabelSet.of(texts_of(("good",), ("bad",))), texts_of(("bad",), ("goood",))
     with pytest.raises(
         DataError, match=r"x\.tsv, line 2: label 'goood' was not seen in training \(did you mean 'good'"
@@ -202,7 +202,7 @@ def test_an_unseen_label_is_an_error_with_its_place_or_counted():
         list(label_rows(texts_of(("good", "bad")), known, encode))
 
 
-def test_a_long_text_is_cut_and_counted():
+def test_long_texts_are_truncated_and_counted():
     known, repairs = LabelSet.of(texts_of(("good",), ("bad",))), Repairs()
     rows = list(label_rows(texts_of(("bad",)), known, encode, max_tokens=2, repairs=repairs))
     assert rows[0]["text"].tolist() == [0, 1]
@@ -210,7 +210,7 @@ def test_a_long_text_is_cut_and_counted():
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_rows_become_batches(tmp_path, several):
+def test_examples_are_collated_into_batches(tmp_path, several):
     texts = texts_of(("b",), ("a", "c") if several else ("a",), ("c",))
     known = LabelSet.of(texts)
     store = ExampleStore.build(label_rows(texts, known, encode), tmp_path, "train")
@@ -222,7 +222,7 @@ def test_rows_become_batches(tmp_path, several):
         assert batch.plain("label").tolist() == [1, 0, 2]
 
 
-def test_balanced_weights_make_all_labels_equally_heavy():
+def test_balanced_class_weights_equalize_labels():
     """Seen to fail with the weights turned upside down."""
     known = LabelSet.of(texts_of(*[("a",)] * 6, *[("b",)] * 3, ("c",)))
     weights = np.array(known.weights("balanced"))

@@ -63,7 +63,7 @@ def test_several_files_are_paired_in_their_order(tmp_path: Path) -> None:
 
 
 @given(sizes=st.tuples(st.integers(1, 9), st.integers(1, 9)))
-def test_files_of_unequal_length_are_refused_with_both_counts(
+def test_files_of_unequal_length_are_rejected_with_both_counts(
     sizes: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Whichever is longer. Planted: the shorter one decided; counts up to the first missing line."""
@@ -109,14 +109,14 @@ def test_repairs_of_a_line_count_once_though_it_is_read_twice(tmp_path: Path) ->
         ("a b\n", "x.txt", "no columns for source and target"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_place(tmp_path: Path, content: str, name: str, complaint: str) -> None:
+def test_invalid_pairs_are_rejected_with_file_and_line(tmp_path: Path, content: str, name: str, complaint: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=complaint):
         list(read_pairs(str(tmp_path / name)))
 
 
 @given(st.lists(st.text("abcdef", max_size=8), max_size=5), st.floats(0, 1), st.integers(0, 99))
-def test_a_noisy_reversal_knows_where_its_letters_are(words: list[str], noise: float, seed: int) -> None:
+def test_noisy_reversal_has_the_true_alignment(words: list[str], noise: float, seed: int) -> None:
     """Planted: places counted without the noise."""
     for word, (source, target, places) in zip(words, noisy_reversals(words, noise, seed), strict=True):
         assert target == word[::-1] == "".join(source[place] for place in places)

@@ -36,7 +36,7 @@ def as_parquet(values: list[str], kind=None) -> bytes:
 
 @pytest.mark.parametrize(("name", "write"), [("a.jsonl", as_jsonl), ("a.csv", as_csv), ("a.parquet", as_parquet)])
 @given(values=VALUES.filter(lambda values: any(map(str.strip, values))))
-def test_every_format_gives_back_the_texts_written(read, name, write, values):
+def test_texts_round_trip_in_every_format(read, name, write, values):
     documents, corpus = read(write(values), name)
     full = [value for value in values if value.strip()]
     assert [document.text for document in documents] == full
@@ -63,7 +63,7 @@ def test_a_quoted_field_may_span_lines_and_exceed_what_the_csv_module_allows(rea
     assert csv.field_size_limit(before) == 1234
 
 
-def test_a_lone_surrogate_and_a_nul_from_json_escapes_are_mended(read):
+def test_lone_surrogates_and_nul_in_json_are_repaired(read):
     documents, corpus = read(rb'{"text": "a\ud800b\u0000c"}', "a.jsonl")
     assert documents[0].text == "a\ufffdbc"
     assert set(corpus.repairs.counts) == {"unpaired surrogate", "NUL byte"}
@@ -101,7 +101,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_damaged_record_is_an_error_that_says_where_and_what(read, case):
+def test_damaged_records_are_errors_with_location_and_cause(read, case):
     name, data, message = WRONG[case]
     with pytest.raises(DataError, match=message):
         read(data, name)
@@ -117,7 +117,7 @@ def test_a_quote_never_closed_stops_at_the_record_limit(read):
         read(b'text\n"a\n' + b"b\n" * 10_000, "a.csv", max_record_bytes=1000)
 
 
-def test_a_hub_data_set_may_lie_in_a_local_folder(tmp_path):
+def test_hub_data_set_can_be_a_local_folder(tmp_path):
     pytest.importorskip("datasets")
     for split, texts in {"train": ["a", "b", "c"], "validation": ["d"]}.items():
         (tmp_path / f"{split}.jsonl").write_bytes(as_jsonl(texts))

@@ -47,7 +47,7 @@ rows = st.lists(st.lists(st.tuples(words, words), min_size=1, max_size=4), min_s
 
 
 @given(rows, st.sampled_from(["\t", " "]), st.sampled_from(["\n", "\r\n"]), st.integers(1, 3), st.booleans())
-def test_sentences_come_back_as_they_were_written(tmp_path_factory, sentences, gap, end, blanks, ended):
+def test_sentences_round_trip(tmp_path_factory, sentences, gap, end, blanks, ended):
     """Seen to fail with str.split(), which parts words at other spaces, and with the last sentence dropped."""
     if sentences[0][0][0] == "-DOCSTART-":
         return
@@ -58,7 +58,7 @@ def test_sentences_come_back_as_they_were_written(tmp_path_factory, sentences, g
     assert pairs(found) == sentences
 
 
-def test_columns_are_chosen_from_either_side(tmp_path):
+def test_columns_can_be_counted_from_both_ends(tmp_path):
     text = "The DT B-NP O\ncat NN I-NP O\n"
     assert pairs(read(tmp_path, text)) == [[("The", "O"), ("cat", "O")]]
     assert pairs(read(tmp_path, text, tag=2)) == [[("The", "DT"), ("cat", "NN")]]
@@ -77,7 +77,7 @@ def test_comments_and_words_that_begin_with_the_same_sign(tmp_path):
     assert pairs(read(tmp_path, "% no word\na X\n% nor this\nb Y\n", comment="%")) == [[("a", "X"), ("b", "Y")]]
 
 
-def test_lines_that_begin_a_document_are_no_sentence(tmp_path):
+def test_docstart_lines_are_not_sentences(tmp_path):
     found = read(tmp_path, "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\n")
     assert pairs(found) == [[("EU", "B-ORG")]]
     assert found[0].line == 3
@@ -122,7 +122,7 @@ def test_zipped_files_and_folders_are_read(tmp_path):
         ("\na\n", 2, "no tag"),
     ],
 )
-def test_ragged_columns_are_told_with_their_line(tmp_path, text, line, message):
+def test_ragged_columns_are_errors_with_a_line_number(tmp_path, text, line, message):
     with pytest.raises(DataError) as caught:
         read(tmp_path, text)
     assert caught.value.line == line
@@ -140,7 +140,7 @@ def test_ragged_columns_are_told_with_their_line(tmp_path, text, line, message):
         ("\n\n# sent_id = 2", "\n# sent_id = 2", 12, "id '1' where 6"),
     ],
 )
-def test_what_is_wrong_in_universal_dependencies_is_told_with_its_line(tmp_path, old, new, line, message):
+def test_conllu_errors_have_a_line_number(tmp_path, old, new, line, message):
     assert old in CONLLU
     with pytest.raises(DataError) as caught:
         read(tmp_path, CONLLU.replace(old, new), "a.conllu")
@@ -148,7 +148,7 @@ def test_what_is_wrong_in_universal_dependencies_is_told_with_its_line(tmp_path,
     assert message in str(caught.value)
 
 
-def test_wrong_settings_say_what_would_work(tmp_path):
+def test_errors_for_invalid_settings_have_a_remedy(tmp_path):
     with pytest.raises(ConfigError, match="did you mean 'upos'"):
         read(tmp_path, CONLLU, "a.conllu", tag="upsos")
     with pytest.raises(ConfigError, match="give a number"):
@@ -159,7 +159,7 @@ def test_wrong_settings_say_what_would_work(tmp_path):
         list(read_tagged(str(tmp_path / "missing.conll")))
 
 
-def test_a_sentence_without_end_is_refused_before_memory_is_full(tmp_path):
+def test_endless_sentence_is_rejected_within_bounded_memory(tmp_path):
     place = written(tmp_path, "a X\n" * 100)
     with pytest.raises(DataError, match="end sentences with a blank line"):
         list(read_tagged(place, data=DataConfig(max_record_bytes=100)))

@@ -33,7 +33,7 @@ texts = st.lists(st.tuples(st.sampled_from([None, "PER", "LOC"]), st.integers(1,
 
 
 @given(st.sampled_from(sorted(ALONE)), texts)
-def test_whatever_a_scheme_can_spell_is_legal_in_it(scheme, entities):
+def test_every_encoding_of_entities_is_legal(scheme, entities):
     """Seen to fail with B-PER E-PER forbidden."""
     tags = spelled(scheme, entities)
     names = [f"{letter}-{kind}" for letter in "BIES"[: 4 if scheme == "bioes" else 2] for kind in ("PER", "LOC")]
@@ -59,7 +59,7 @@ def decoded(scheme, tags):
 
 
 @pytest.mark.parametrize(("scheme", "names"), [("bio", [*SOME[:3], "I-LOC"]), ("bioes", SOME)])
-def test_what_no_entities_can_spell_is_illegal(scheme, names):
+def test_sequences_that_encode_no_entities_are_illegal(scheme, names):
     """Seen to fail with B-PER I-LOC allowed, and ends that allow everything."""
     known = TagSet(names, scheme)
     start, end, between = known.legal()
@@ -85,14 +85,14 @@ def test_what_no_entities_can_spell_is_illegal(scheme, names):
         (["O O"], "none", False),
     ],
 )
-def test_the_strictest_scheme_that_is_kept_is_found(rows, scheme, entities):
+def test_strictest_consistent_scheme_is_detected(rows, scheme, entities):
     """Seen to fail with the scheme judged by the names alone."""
     found = TagSet.of(sentence(row.split()) for row in rows)
     assert (found.scheme, found.marks_entities) == (scheme, entities)
     assert found.names == sorted(set(" ".join(rows).split()))
 
 
-def test_a_tag_unseen_in_training_is_told_with_its_place():
+def test_unseen_tags_are_errors_with_a_location():
     known = TagSet(["NOUN", "VERB"])
     assert known.decode(known.encode(sentence(["VERB", "NOUN"]))) == ("VERB", "NOUN")
     with pytest.raises(DataError, match=r"a\.conll, line 7: tag 'NOUNS' of 'w'.*did you mean 'NOUN'"):
@@ -117,7 +117,7 @@ def checked(scheme, *rows):
         ("iob1", ["B-X O S-X", "I-Y", "E-Y"], "none"),
     ],
 )
-def test_a_scheme_that_most_entities_break_is_an_error_that_names_the_one_that_fits(scheme, rows, fits):
+def test_wrong_scheme_is_an_error_that_names_the_right_one(scheme, rows, fits):
     """Planted: letters of a scheme not looked at; the ends of an entity not looked at; the strictest scheme named."""
     with pytest.raises(
         DataError, match=rf"a\.conll, line 7: .*the scheme '{scheme}'.*'{fits}' fits.*data.scheme: {fits}"
@@ -125,7 +125,7 @@ def test_a_scheme_that_most_entities_break_is_an_error_that_names_the_one_that_f
         checked(scheme, *rows)
 
 
-def test_few_entities_that_break_the_scheme_are_counted():
+def test_few_illegal_entities_are_counted():
     """Planted: none counted where the scheme is found out; sentences counted instead of entities."""
     rows = ["B-X I-X O B-X", "I-X O I-Y", "B-X I-Y", *["B-X O B-Y"] * 4]
     found, told = checked("bio", *rows)

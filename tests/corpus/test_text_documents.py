@@ -28,7 +28,7 @@ def chunk(request, monkeypatch):
 
 @pytest.mark.usefixtures("chunk")
 @given(written=TEXTS)
-def test_lines_are_those_of_an_editor_and_sizes_sum_to_the_file(read, written):
+def test_lines_match_an_editor_and_sizes_sum_to_the_file(read, written):
     documents, _ = read(written.encode(), document="line", boundary="carry")
     assert [document.text for document in documents] == editor_lines(written)
     assert [document.line for document in documents] == list(range(1, len(documents) + 1))
@@ -37,7 +37,7 @@ def test_lines_are_those_of_an_editor_and_sizes_sum_to_the_file(read, written):
 
 @pytest.mark.usefixtures("chunk")
 @given(written=TEXTS, passage=st.integers(16, 40))
-def test_a_file_in_pieces_is_the_file(read, written, passage):
+def test_chunks_of_a_file_concatenate_to_the_file(read, written, passage):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text, "PIECE_BYTES", passage)
         documents, corpus = read(written.encode(), tokenizer="char")
@@ -48,7 +48,7 @@ def test_a_file_in_pieces_is_the_file(read, written, passage):
 
 
 @given(written=TEXTS)
-def test_fresh_lines_leave_out_empty_ones_but_not_their_bytes(read, written):
+def test_empty_lines_are_skipped_but_their_bytes_count(read, written):
     full = [line for line in editor_lines(written) if line.strip()]
     if not full:
         with pytest.raises(DataError, match="no documents"):
@@ -61,7 +61,7 @@ def test_fresh_lines_leave_out_empty_ones_but_not_their_bytes(read, written):
 
 
 @given(written=TEXTS.filter(str.strip))
-def test_blocks_are_what_stands_between_blank_lines(read, written):
+def test_blocks_are_separated_by_blank_lines(read, written):
     documents, _ = read(written.encode(), document="block")
     lines = [line if line.strip() else "" for line in editor_lines(written)]
     expected = [block.strip("\n") for block in re.split("\n\n+", "\n".join(lines))]
@@ -76,7 +76,7 @@ def test_a_wikitext_line_is_kept_as_it_is(read):
     assert corpus.carry
 
 
-def test_gzip_is_looked_through(read):
+def test_gzip_files_are_read(read):
     documents, _ = read(gzip.compress(b"a\nb\n"), "a.txt.gz")
     assert [(document.text, document.size) for document in documents] == [("a", 2), ("b", 2)]
 
@@ -100,7 +100,7 @@ def test_a_long_line_is_cut_after_a_space_where_there_is_one(read, monkeypatch):
 
 
 @pytest.mark.parametrize("length", [13, 14, 15, 16, 17, 31, 32])
-def test_a_line_end_of_two_bytes_is_never_cut(read, monkeypatch, length):
+def test_crlf_is_never_split(read, monkeypatch, length):
     monkeypatch.setattr(text, "PIECE_BYTES", 16)
     documents, _ = read(b"x" * length + b"\r\nend", tokenizer="char")
     assert "".join(document.text for document in documents) == "x" * length + "\nend"

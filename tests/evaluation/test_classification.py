@@ -100,7 +100,7 @@ def test_scores_agree_with_scikit_learn(texts, labels, seed):
     assert result.confusion == metrics.confusion_matrix(truth, answers, labels=range(labels)).tolist()
 
 
-def test_honest_probabilities_are_calibrated_and_boasting_ones_are_not():
+def test_calibration_error_detects_overconfidence():
     dice = np.random.default_rng(0)
     chances = dice.random(200_000)
     right = dice.random(200_000) < chances
@@ -121,7 +121,7 @@ def test_intervals_narrow_with_more_texts_and_repeat_exactly():
     assert widths[0] > 2 * widths[1] > 6 * widths[2]
 
 
-def test_drawing_sums_again_gives_the_interval_of_a_mean():
+def test_resampled_sums_give_the_interval_of_a_mean():
     """For a score that is a mean, both ways must agree. Seen to fail with groups drawn but not weighed."""
     for units in (300, 30_000):
         values = np.random.default_rng(2).normal(size=units)
@@ -130,7 +130,7 @@ def test_drawing_sums_again_gives_the_interval_of_a_mean():
         np.testing.assert_allclose(mean, bootstrap_interval(values, samples=2000), atol=0.12 / units**0.5)
 
 
-def test_an_interval_holds_the_truth_about_as_often_as_it_says():
+def test_intervals_have_nominal_coverage():
     """Macro F1 of a huge sample is the truth; 95 % intervals of small ones should hold it in most of 100 trials."""
     truth = score_labels(*drawn(200_000, 3, 5), ["a", "b", "c"]).macro_f1
     held = 0
@@ -149,7 +149,7 @@ def test_a_result_is_json():
     assert several["micro_f1"] == several["macro_f1"] == several["accuracy"] == 1
 
 
-def test_no_text_and_no_label_at_all():
+def test_empty_input_is_an_error_and_absent_labels_score_zero():
     with pytest.raises(DataError, match="no labelled text"):
         score_labels(np.zeros((0, 2)), [], ["a", "b"])
     nothing = score_label_sets(np.zeros((3, 2)), np.zeros((3, 2)), ["a", "b"])

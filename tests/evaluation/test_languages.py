@@ -63,7 +63,7 @@ def tokenizer(fake):
     return fake.Words(WORDS)
 
 
-def test_a_model_that_is_the_language_has_no_excess(tokenizer):
+def test_true_distribution_has_no_excess_loss(tokenizer):
     result = compare(Constant(tokenizer, TRUE), tokenizer, Coins(), DOCUMENTS)
     assert result.excess.tokens == 11 + 5
     assert result.excess.loss == pytest.approx(result.excess.best, rel=1e-6)
@@ -71,7 +71,7 @@ def test_a_model_that_is_the_language_has_no_excess(tokenizer):
     assert result.excess.entropy == Coins.entropy
 
 
-def test_another_model_has_the_excess_that_a_sum_by_hand_gives(tokenizer):
+def test_excess_loss_equals_a_sum_by_hand(tokenizer):
     uneven = {"dog": 0.2, "dogs": 0.1, "near": 0.1, "runs": 0.3, "run": 0.1, END: 0.2}
     result = compare(Constant(tokenizer, uneven), tokenizer, Coins(), DOCUMENTS)
     own = -sum(math.log(uneven[word]) for document in DOCUMENTS for word in [*document.text.split(), END])
@@ -98,7 +98,7 @@ def test_the_excess_of_a_score_is_that_of_the_comparison(fake, tokenizer):
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=8), min_size=1, max_size=9), st.data())
-def test_every_word_is_judged_with_its_true_past_in_any_company(fake, texts, data):
+def test_word_scores_do_not_depend_on_batching(fake, texts, data):
     tokenizer, model = fake.Words(WORDS), fake.TinyModel(vocab=7).eval()
     documents, expected = [], []
     for words in texts:
@@ -115,7 +115,7 @@ def test_every_word_is_judged_with_its_true_past_in_any_company(fake, texts, dat
     assert [accuracy.accuracy for accuracy in found.by_distance] == expected
 
 
-def test_no_more_logits_are_held_than_allowed(fake, tokenizer, monkeypatch):
+def test_number_of_logits_per_batch_is_bounded(fake, tokenizer, monkeypatch):
     sizes = []
 
     class Watched(fake.TinyModel):

@@ -28,7 +28,7 @@ def losses_by_hand(model, documents):
 
 @settings(max_examples=40, deadline=None)
 @given(texts, st.integers(1, 4), st.integers(1, 12))
-def test_documents_score_the_same_however_they_are_cut(fake, documents, batch_size, length):
+def test_document_scores_do_not_depend_on_chunking(fake, documents, batch_size, length):
     model = fake.TinyModel()
     losses = losses_by_hand(model, documents)
     score = evaluate(model, fake.Documents(documents, batch_size, length), fake.facts(documents), "fresh")
@@ -45,7 +45,7 @@ def test_documents_score_the_same_however_they_are_cut(fake, documents, batch_si
 
 @settings(max_examples=40, deadline=None)
 @given(texts, st.integers(1, 12))
-def test_one_lane_scores_the_same_however_it_is_cut(fake, documents, length):
+def test_stream_scores_do_not_depend_on_chunking(fake, documents, length):
     model = fake.TinyModel()
     whole = [token for document in documents for token in [*document, EOS]][:-1]
     (losses,) = losses_by_hand(model, [whole])
@@ -58,7 +58,7 @@ def test_one_lane_scores_the_same_however_it_is_cut(fake, documents, length):
 
 @settings(max_examples=25, deadline=None)
 @given(texts, st.integers(1, 5), st.integers(1, 6))
-def test_lanes_score_the_same_however_they_are_cut(fake, documents, lanes, length):
+def test_parallel_stream_scores_do_not_depend_on_chunking(fake, documents, lanes, length):
     facts = fake.facts(documents)
     lanes = min(lanes, facts.tokens)
     model = fake.TinyModel()
@@ -77,7 +77,7 @@ class Certain:
         return torch.full(inputs.shape, 0.5), state
 
 
-def test_units_are_what_they_say(fake):
+def test_metrics_match_their_definitions(fake):
     documents = [[1, 2, 3], [1, 1, 4, 5]]  # 9 tokens with the ends
     facts = fake.facts(documents, bytes=30, characters=20, words=6, unknowns=2, unknown_bytes=7)
     score = evaluate(Certain(), fake.Documents(documents, 2, 10), facts, "each document on its own")
@@ -118,7 +118,7 @@ def test_an_impossible_token_makes_the_score_infinite_and_null_in_json(fake):
     assert score.interval is None
 
 
-def test_a_loss_that_is_no_number_is_refused(fake):
+def test_nan_loss_is_rejected(fake):
     model = fake.TinyModel()
     with torch.no_grad():
         model.head.bias[3] = torch.nan
@@ -126,7 +126,7 @@ def test_a_loss_that_is_no_number_is_refused(fake):
         evaluate(model, fake.Documents([[1]], 1, 10), fake.facts([[1]]), "fresh")
 
 
-def test_batches_that_drop_tokens_are_refused(fake):
+def test_batches_that_drop_tokens_are_rejected(fake):
     with pytest.raises(ElmanError, match=r"contain 3 tokens, but the text has 4"):
         evaluate(Certain(), fake.Documents([[1, 2]], 1, 10), fake.facts([[1, 2, 3]]), "fresh")
     with pytest.raises(ElmanError, match="nothing to evaluate"):
@@ -141,7 +141,7 @@ def test_progress_counts_tokens_up_to_all(fake):
     assert heard == [(8, 18), (14, 18), (16, 18), (18, 18)]
 
 
-def test_the_model_is_as_before_after_evaluation(fake):
+def test_evaluation_leaves_the_model_unchanged(fake):
     model = fake.TinyModel().train()
     model.cell.eval()
     documents = [[1, 2, 3]]

@@ -39,7 +39,7 @@ def test_every_score_lies_in_its_interval_and_intervals_shrink_with_data():
         assert high - low < higher - lower
 
 
-def test_the_interval_of_a_correlation_holds_the_truth_about_as_often_as_it_says():
+def test_correlation_intervals_have_nominal_coverage():
     """Of 95 % intervals; planted: a tenth of the spread."""
     random, held = np.random.default_rng(2), 0
     for _ in range(100):
@@ -51,14 +51,14 @@ def test_the_interval_of_a_correlation_holds_the_truth_about_as_often_as_it_says
 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(1e-3, 1e6), st.floats(-1e6, 1e6))
-def test_correlations_know_no_unit(scale, shift):
+def test_correlations_are_scale_invariant(scale, shift):
     """Seen to fail with sums of numbers that are not centred."""
     plain, moved = score_numbers(FOUND, TRUTH, 0), score_numbers(FOUND * scale + shift, TRUTH * scale + shift, 0)
     for name in ("pearson", "spearman", "r2"):
         assert getattr(moved, name) == pytest.approx(getattr(plain, name), abs=1e-6)
 
 
-def test_predictions_that_are_all_alike_have_no_correlation():
+def test_constant_predictions_have_no_correlation():
     found = score_numbers(np.full(400, 7.3), TRUTH, 0)
     assert (found.pearson, found.spearman) == (0, 0)
     assert found.r2 < 0
@@ -66,6 +66,6 @@ def test_predictions_that_are_all_alike_have_no_correlation():
     assert pearson(moments(TRUTH, np.ones(400)).sum(0)[None])[0] == 0
 
 
-def test_nothing_to_judge_is_an_error():
+def test_empty_input_is_an_error():
     with pytest.raises(DataError, match="nothing to judge"):
         score_numbers([], [], 0)

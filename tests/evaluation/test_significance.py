@@ -31,19 +31,19 @@ def test_many_units_give_the_same_interval_as_theory_at_no_more_cost():
     assert high - low == pytest.approx(2 * 1.96 * deviation, rel=0.1)
 
 
-def test_it_covers_the_truth_about_as_often_as_it_promises():
+def test_bootstrap_intervals_have_nominal_coverage():
     random = np.random.default_rng(3)
     intervals = [bootstrap_interval(random.exponential(1.0, 60), level=0.9, samples=300, seed=s) for s in range(300)]
     covered = np.mean([low < 1.0 < high for low, high in intervals])
     assert 0.82 < covered < 0.95
 
 
-def test_equal_units_leave_no_doubt_and_a_seed_repeats():
+def test_equal_units_give_a_zero_width_interval_and_seeds_reproduce():
     assert bootstrap_interval([1.0, 2.0, 3.0], [2, 4, 6]) == (0.5, 0.5)
     assert bootstrap_interval([1, 2, 4], seed=1) == bootstrap_interval([1, 2, 4], seed=1)
 
 
-def test_a_higher_level_is_wider():
+def test_higher_confidence_is_wider():
     values = np.arange(50.0)
     narrow, wide = (bootstrap_interval(values, level=level) for level in (0.5, 0.99))
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
@@ -53,7 +53,7 @@ def ratio(sums):
     return sums[:, 0] / sums[:, 1]
 
 
-def test_a_score_of_sums_is_compared_as_a_ratio_is():
+def test_paired_test_of_sums_equals_that_of_a_ratio():
     """Planted: other draws for the second model, as if the two were not paired."""
     random = np.random.default_rng(4)
     sizes = random.integers(1, 9, 300).astype(float)
@@ -68,7 +68,7 @@ def test_a_score_of_sums_is_compared_as_a_ratio_is():
 
 
 @pytest.mark.parametrize("samples", [9, 10_000])
-def test_a_difference_without_doubt_has_a_chance_above_zero_and_none_has_one(samples):
+def test_p_values_are_above_zero_and_at_most_one(samples):
     """Planted: the share of draws alone, which is 0."""
     ones, zeros = np.ones(50), np.zeros(50)
     assert paired_difference(zeros, ones, samples=samples).p_value == pytest.approx(2 / (samples + 1))
@@ -87,7 +87,7 @@ def test_mean_f1_is_compared_label_by_label():
 
 
 @pytest.mark.parametrize("truth", [0.5, 0.9, 0.98])
-def test_intervals_of_shares_hold_the_truth_where_nearly_all_are_right(truth: float) -> None:
+def test_wilson_intervals_have_coverage_for_extreme_shares(truth: float) -> None:
     """Planted: drawing anew, which holds 0.98 in two of three samples of fifty."""
     random = np.random.default_rng(0)
     held = 0
@@ -100,7 +100,7 @@ def test_intervals_of_shares_hold_the_truth_where_nearly_all_are_right(truth: fl
 
 
 @pytest.mark.parametrize("right", [0, 1])
-def test_intervals_of_shares_hold_the_share_however_they_are_rounded(right: int) -> None:
+def test_wilson_intervals_contain_the_share_despite_rounding(right: int) -> None:
     """Planted: 0.9999999999999999 as the end of an interval around 1."""
     for count in range(1, 600):
         low, high = share_interval(np.full(count, right))

@@ -28,7 +28,7 @@ from elman.evaluation.tagging import Counts, entity_f1
         ("", []),
     ],
 )
-def test_entities_are_found_by_the_scorers_rules(tags, expected):
+def test_entities_follow_the_conll_scorer(tags, expected):
     """Seen to fail with I- continuing nothing, types not compared, and the last entity left open."""
     assert entities(tags.split()) == [Entity(*entity) for entity in expected]
 
@@ -66,7 +66,7 @@ sentence = st.lists(st.tuples(tag, tag, st.booleans()), min_size=1, max_size=8)
 
 @settings(max_examples=200)
 @given(st.lists(sentence, min_size=1, max_size=4))
-def test_counts_are_those_of_the_scorers_own_way_to_count(rows):
+def test_counts_equal_those_of_the_conll_algorithm(rows):
     """Seen to fail with entities that reach over the end of a sentence."""
     gold = [[one for one, _, _ in row] for row in rows]
     found = [[one if same else other for one, other, same in row] for row in rows]
@@ -128,7 +128,7 @@ def test_rows_that_do_not_match_are_refused():
         score_tags([["O"], ["O"]], [["O"]])
 
 
-def test_f1_of_sums_is_that_of_counts():
+def test_f1_of_sums_equals_f1_of_counts():
     """Planted: what is there taken for what was found."""
     counts = [Counts(4, 2, 1), Counts(2, 5, 2), Counts(3, 0, 0), Counts()]
     assert entity_f1(np.array(counts, dtype=float)).tolist() == pytest.approx([count.f1 for count in counts])

@@ -16,7 +16,7 @@ words = st.text("abc", max_size=7)
 
 
 @given(words, words)
-def test_the_edit_distance_is_the_one_by_definition(given: str, wanted: str) -> None:
+def test_edit_distance_equals_its_recursive_definition(given: str, wanted: str) -> None:
     """Planted: no insertions; a replacement for two."""
 
     @cache
@@ -30,7 +30,7 @@ def test_the_edit_distance_is_the_one_by_definition(given: str, wanted: str) -> 
     assert edit_distance(given, wanted) == edit_distance(wanted, given)
 
 
-def test_rates_are_over_all_units_and_not_means_of_rows() -> None:
+def test_error_rates_are_micro_averaged() -> None:
     """Planted: divided by what was written; the mean of the rows' rates."""
     found = score_translations(["a b", "x"], ["a c d e", "x"], bleu=False)
     assert found["exact_match"].value == 0.5
@@ -40,7 +40,7 @@ def test_rates_are_over_all_units_and_not_means_of_rows() -> None:
         assert measure.interval[0] <= measure.value <= measure.interval[1]
 
 
-def test_perfect_is_perfect() -> None:
+def test_perfect_outputs_have_perfect_scores() -> None:
     found = score_translations(REFERENCES, REFERENCES, bleu=False)
     assert [measure.value for measure in found.values()] == [1, 0, 0]
     low, high = found["exact_match"].interval
@@ -72,13 +72,13 @@ def test_without_sacrebleu_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     assert "elman[metrics]" in why_no_bleu(REFERENCES)
 
 
-def test_bleu_needs_four_words_in_a_row_of_any_reference() -> None:
+def test_bleu_needs_one_reference_with_four_words() -> None:
     """Planted: of all references."""
     assert why_no_bleu(["a b c", "d"]) == "no target has 4 words"
     assert not why_no_bleu(["a", "a b c d"])
 
 
-def test_a_translation_with_almost_nothing_right_still_has_an_interval() -> None:
+def test_bleu_interval_exists_for_nearly_zero_scores() -> None:
     """sacrebleu's own bootstrap stops with a TypeError where some draws share nothing with their references."""
     references = [f"word{i} other{i} third{i} fourth{i} fifth{i}" for i in range(40)]
     written = ["nothing at all of it"] * 39 + [references[-1]]
@@ -87,7 +87,7 @@ def test_a_translation_with_almost_nothing_right_still_has_an_interval() -> None
     assert 0 <= low <= high <= 100
 
 
-def test_texts_that_are_in_words_already_are_judged_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+def test_tokenized_text_gives_no_sacrebleu_warning(caplog: pytest.LogCaptureFixture) -> None:
     """A hundred of them; sacrebleu's own class warns each time, and gives the same."""
     metrics = pytest.importorskip("sacrebleu.metrics")
     texts = [f"a text of {number} words ." for number in range(120)]

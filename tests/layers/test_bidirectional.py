@@ -122,7 +122,7 @@ def test_bidirectional_inner_layer_is_rejected_at_construction(monkeypatch: pyte
         build(layer={"window": {"direct": True}})
 
 
-def test_causal_model_rejects_bidirectional_layers_with_a_reason() -> None:
+def test_error_for_bidirectional_layers_names_causal_ones() -> None:
     assert issubclass(LAYERS["bidirectional"], TwoWayLayer)
     assert not LAYERS["bidirectional"].causal
     assert all(LAYERS[name].causal for name in ("lstm", "convolution", "window"))
@@ -165,7 +165,7 @@ def test_explain_names_the_running_implementation() -> None:
     assert "rows of unequal length" in told
 
 
-def test_gradient_matches_a_derivation_by_hand() -> None:
+def test_gradients_pass_gradcheck() -> None:
     layer = build(layer="gru", join="sum").double()
     lengths = torch.tensor([2, 3])
 

@@ -38,7 +38,7 @@ def run(tmp_path):
     return Run.create(tmp_path / "run", "model: gru\n", {})
 
 
-def test_a_second_trainer_is_told_who_holds_the_run(run):
+def test_lock_error_names_the_holding_process(run):
     def second() -> None:
         with pytest.raises(RunError, match=rf"in use by process {holder}; stop it, or use another --run"), run.lock():
             pass
@@ -54,7 +54,7 @@ def test_a_second_trainer_is_told_who_holds_the_run(run):
         assert not leftover.exists()
 
 
-def test_the_lock_vanishes_with_a_killed_process_even_when_its_children_live(run):
+def test_lock_is_released_when_its_process_is_killed(run):
     reading, writing = os.pipe()
 
     def trainer() -> None:
@@ -87,7 +87,7 @@ def test_without_file_locks_there_is_a_warning_and_nothing_is_cleaned(run, monke
 
 
 @pytest.mark.parametrize("keep", [1, 2])
-def test_a_reader_never_sees_half_a_checkpoint(tmp_path, keep, monkeypatch):
+def test_concurrent_readers_see_complete_checkpoints_only(tmp_path, keep, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # faster saves collide more often
     shelf = CheckpointFolder(tmp_path, keep)
     shelf.save(uniform(0))
@@ -109,7 +109,7 @@ def test_a_reader_never_sees_half_a_checkpoint(tmp_path, keep, monkeypatch):
         kill(child)
 
 
-def test_a_killed_writer_leaves_what_it_reported(run):
+def test_killed_writer_leaves_its_last_reported_checkpoint(run):
     generator = random.Random(0)
     reported = 0
     for _ in range(20):

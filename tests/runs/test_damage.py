@@ -57,7 +57,7 @@ def test_every_bit_flip_is_found(shelf, name):
 
 
 @pytest.mark.slow
-def test_every_single_bit_of_the_manifest_counts(shelf):
+def test_every_bit_flip_in_the_manifest_is_found(shelf):
     path = shelf.newest() / "manifest.json"
     data = path.read_bytes()
     for place in range(8 * len(data)):
@@ -104,7 +104,7 @@ def test_a_renamed_checkpoint_is_found(shelf):
     falls_back(shelf, "holds step 2")
 
 
-def test_a_shelf_without_a_whole_checkpoint_says_what_is_wrong_with_each(shelf):
+def test_error_lists_the_damage_of_every_checkpoint(shelf):
     for folder in shelf.folder.iterdir():
         (folder / "facts.json").unlink()
     for look in (shelf.load, shelf.newest):
@@ -132,7 +132,7 @@ def test_only_regular_files_are_read(shelf, name, kind):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "file"])
-def test_a_checkpoint_is_a_real_folder(shelf, kind):
+def test_checkpoint_that_is_not_a_folder_is_rejected(shelf, kind):
     path = shelf.newest()
     path.rename(shelf.folder / "elsewhere")
     if kind == "pipe":
@@ -180,12 +180,12 @@ def test_a_manifest_with_wrong_entries_is_refused(shelf, entry):
 
 
 @pytest.mark.parametrize("text", [b"[" * 60_000, b"{}", b"[]", b"null", b"\xff\xfe", b"1" * 5000, b'"a"'])
-def test_a_manifest_that_is_no_manifest_is_refused(shelf, text):
+def test_malformed_manifest_is_rejected(shelf, text):
     (shelf.newest() / "manifest.json").write_bytes(text)
     falls_back(shelf, "manifest.json: incomplete or modified")
 
 
-def test_a_huge_manifest_is_not_even_read(shelf):
+def test_huge_manifest_is_not_read(shelf):
     os.truncate(shelf.newest() / "manifest.json", 2**24)
     falls_back(shelf, "too large for a manifest")
 
@@ -222,7 +222,7 @@ def test_an_unknown_version_is_refused(shelf, schema):
     falls_back(shelf, "unknown schema")
 
 
-def test_other_names_on_the_shelf_are_left_alone(shelf):
+def test_other_files_in_the_checkpoint_folder_are_kept(shelf):
     for name in ("notes.txt", "step-1", "step-0000000x", "step-00000009.tmp", ".aside-x-step-00000009"):
         (shelf.folder / name).mkdir()
     assert same(shelf.load(), make(2))

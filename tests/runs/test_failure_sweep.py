@@ -142,7 +142,7 @@ def test_death_at_any_operation_leaves_the_old_or_the_new_state(tmp_path, scene)
     assert sweep(tmp_path, scene, attempt) > 15
 
 
-def test_a_failed_save_clears_up_after_itself(tmp_path):
+def test_failed_save_removes_temporary_files(tmp_path):
     for k in count(1):
         shelf = CheckpointFolder(tmp_path / str(k))
         shelf.save(make(1))
@@ -157,7 +157,7 @@ def test_a_failed_save_clears_up_after_itself(tmp_path):
 
 
 @pytest.mark.parametrize("die", [False, True])
-def test_a_file_written_whole_is_old_or_new_after_any_failure(tmp_path, die):
+def test_atomic_write_leaves_the_old_or_new_file_after_any_failure(tmp_path, die):
     path = tmp_path / "tokenizer.json"
     old, new = b"a" * 1000, b"b" * 2000
     for k in count(1):
@@ -176,7 +176,7 @@ def test_a_file_written_whole_is_old_or_new_after_any_failure(tmp_path, die):
 
 
 @pytest.mark.parametrize("die", [False, True])
-def test_a_creation_cut_short_is_simply_done_again(tmp_path, die):
+def test_interrupted_run_creation_can_be_repeated(tmp_path, die):
     for k in count(1):
         folder = tmp_path / "deep" / str(k)
 

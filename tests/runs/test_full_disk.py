@@ -25,7 +25,7 @@ def shelf(tmp_path):
 
 
 @pytest.mark.parametrize("limit", [0, 1, 512, 4096, 20_000, 60_000, 64_000])
-def test_a_file_size_limit_is_told_with_needed_and_free_bytes(shelf, limit):
+def test_file_size_limit_error_has_needed_and_free_bytes(shelf, limit):
     def save() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         with pytest.raises(
@@ -41,7 +41,7 @@ def test_a_file_size_limit_is_told_with_needed_and_free_bytes(shelf, limit):
 
 @pytest.mark.parametrize("operation", ["create", "write", "sync", "make", "rename"])
 @pytest.mark.parametrize("kind", ["ENOSPC", "EDQUOT", "EFBIG", "EACCES", "EROFS", "EIO"])
-def test_an_error_of_any_kind_is_a_failed_save(shelf, operation, kind):
+def test_any_os_error_is_a_failed_save(shelf, operation, kind):
     code = getattr(errno, kind)
 
     def hook(name, *paths):
@@ -60,7 +60,7 @@ def test_an_error_of_any_kind_is_a_failed_save(shelf, operation, kind):
     assert same(shelf.load(), make(3, size=SIZE))
 
 
-def test_a_write_that_takes_fewer_bytes_than_given_is_continued(tmp_path, monkeypatch):
+def test_short_writes_are_continued(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "CHUNK", 7)
     files.write_file(tmp_path / "file", bytes(range(100)))
     assert (tmp_path / "file").read_bytes() == bytes(range(100))

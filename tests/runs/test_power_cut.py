@@ -142,7 +142,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("before", "new"), [([], (1, 0)), ([(1, 0)], (2, 0)), ([(1, 0), (2, 0)], (2, 1)), ([(1, 0), (9, 0)], (5, 0))]
 )
-def test_after_a_power_cut_the_shelf_holds_the_old_or_the_new_state(tmp_path, keep, before, new):
+def test_power_cut_leaves_the_old_or_new_checkpoint(tmp_path, keep, before, new):
     root = tmp_path / "shelf"
     root.mkdir()
     shelf = CheckpointFolder(root, keep)
@@ -166,7 +166,7 @@ def test_after_a_power_cut_the_shelf_holds_the_old_or_the_new_state(tmp_path, ke
         assert same(load_quietly(CheckpointFolder(tmp_path / f"after-{number}")), make(*new))
 
 
-def test_after_a_power_cut_a_file_is_old_or_new(tmp_path):
+def test_power_cut_leaves_the_old_or_new_file(tmp_path):
     root = tmp_path / "run"
     root.mkdir()
     (root / "config.yaml").write_bytes(b"old")

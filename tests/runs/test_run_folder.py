@@ -18,7 +18,7 @@ from elman.runs.metrics import MetricsLog, read_metrics
 from elman.runs.run import Run
 
 
-def test_a_new_run_has_its_places(tmp_path):
+def test_new_run_has_the_documented_layout(tmp_path):
     run = Run.create(tmp_path / "runs" / "gru", "model: gru\n", {"cpus": 2})
     assert run.config.read_text() == "model: gru\n"
     assert json.loads(run.environment.read_text()) == {"cpus": 2}
@@ -30,7 +30,7 @@ def test_a_new_run_has_its_places(tmp_path):
     assert run.best.newest().parent == run.folder / "best"
 
 
-def test_a_used_folder_is_refused_untouched(tmp_path):
+def test_existing_run_is_rejected_and_unchanged(tmp_path):
     run = Run.create(tmp_path / "run", "model: gru\n", {})
     with pytest.raises(RunError, match="contains a run already; continue it with --resume, or use another --run"):
         Run.create(run.folder, "model: lstm\n", {})
@@ -38,7 +38,7 @@ def test_a_used_folder_is_refused_untouched(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["thesis.txt", "data/text.txt", "metrics.jsonl"])
-def test_a_folder_with_other_things_is_refused_untouched(tmp_path, name):
+def test_folder_with_other_files_is_rejected_and_unchanged(tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")
     before = sorted(tmp_path.rglob("*"))
@@ -47,7 +47,7 @@ def test_a_folder_with_other_things_is_refused_untouched(tmp_path, name):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_of_two_who_create_the_same_run_one_is_refused(tmp_path):
+def test_concurrent_creation_succeeds_once(tmp_path):
     def other_is_first(operation, *paths):
         if operation == "make" and paths == (tmp_path / "run",) and not paths[0].exists():
             with hooked(lambda *_: None):
@@ -90,7 +90,7 @@ def test_the_log_of_a_resumed_run_equals_that_of_an_uninterrupted_one(tmp_path):
     assert straight.position() == straight.path.stat().st_size
 
 
-def test_each_line_can_be_read_at_once(tmp_path):
+def test_each_line_is_readable_immediately(tmp_path):
     metrics = MetricsLog(tmp_path / "metrics.jsonl")
     for step in range(3):
         metrics.write({"step": step})
@@ -104,7 +104,7 @@ def test_numbers_that_are_not_finite_become_null(tmp_path):
 
 
 @given(cut=st.integers(0, 60))
-def test_a_log_may_be_torn_anywhere(tmp_path_factory, cut):
+def test_truncated_log_can_be_read(tmp_path_factory, cut):
     path = tmp_path_factory.mktemp("log") / "metrics.jsonl"
     metrics = MetricsLog(path)
     for step in range(4):
@@ -137,7 +137,7 @@ def test_a_position_that_does_not_fit_the_log_is_refused(tmp_path, position):
     assert read_metrics(metrics.path) == [{"step": 1}]
 
 
-def test_a_failed_line_leaves_no_half_behind(tmp_path, monkeypatch):
+def test_failed_write_leaves_no_partial_line(tmp_path, monkeypatch):
     monkeypatch.setattr("elman.runs.files.CHUNK", 5)
     metrics = MetricsLog(tmp_path / "metrics.jsonl")
     metrics.write({"step": 1})
@@ -152,7 +152,7 @@ def test_a_missing_log_is_an_error(tmp_path):
         read_metrics(tmp_path / "metrics.jsonl")
 
 
-def test_a_position_is_synced_before_it_is_told(tmp_path):
+def test_position_is_synced_before_it_is_returned(tmp_path):
     operations = []
     metrics = MetricsLog(tmp_path / "metrics.jsonl")
     metrics.write({"step": 1})
@@ -161,7 +161,7 @@ def test_a_position_is_synced_before_it_is_told(tmp_path):
     assert operations == [("sync", metrics.path)]
 
 
-def test_the_environment_tells_versions_and_hardware_and_nothing_else():
+def test_environment_has_versions_and_hardware_only():
     facts = environment()
     assert set(facts) == {"started", "python", "packages", "platform", "cpus", "threads", "gpus", "cuda"}
     assert set(facts["packages"]) == {"elman", "torch", "numpy", "tokenizers", "safetensors"}

@@ -18,7 +18,7 @@ def names(shelf: CheckpointFolder) -> list[str]:
     return sorted(path.name for path in shelf.folder.iterdir())
 
 
-def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
+def test_checkpoint_round_trip_is_bit_identical(tmp_path):
     shelf = CheckpointFolder(tmp_path / "runs" / "last")
     path = shelf.save(make(100))
     assert path == shelf.newest() == tmp_path / "runs" / "last" / "step-00000100"
@@ -46,7 +46,7 @@ def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
     ),
     step=st.integers(0, 10**12),
 )
-def test_any_tensors_and_facts_come_back(tmp_path_factory, tensors, facts, step):
+def test_arbitrary_tensors_and_facts_round_trip(tmp_path_factory, tensors, facts, step):
     values = {name: torch.randint(0, 2, shape).to(dtype) for name, (dtype, shape) in tensors.items()}
     saved = Checkpoint(step, values, values, facts)
     shelf = CheckpointFolder(tmp_path_factory.mktemp("shelf"))
@@ -64,7 +64,7 @@ def test_tied_strided_and_trained_tensors_are_stored_as_values(tmp_path):
     assert loaded["out"].equal(table)
 
 
-def test_a_loaded_checkpoint_does_not_hang_on_its_files(tmp_path):
+def test_loaded_tensors_do_not_depend_on_the_files(tmp_path):
     shelf = CheckpointFolder(tmp_path)
     file = shelf.save(make(1)) / "weights.safetensors"
     loaded = shelf.load()
@@ -72,7 +72,7 @@ def test_a_loaded_checkpoint_does_not_hang_on_its_files(tmp_path):
     assert same(loaded, make(1))
 
 
-def test_training_state_may_be_absent_or_left_out(tmp_path):
+def test_training_state_is_optional(tmp_path):
     shelf = CheckpointFolder(tmp_path)
     shelf.save(make(1))
     assert shelf.load(training=False).training == {}
@@ -96,7 +96,7 @@ def test_steps_beyond_eight_digits_still_sort(tmp_path):
     assert shelf.load().step == 100_000_000
 
 
-def test_a_damaged_one_does_not_count_as_kept(tmp_path):
+def test_damaged_checkpoints_do_not_count_as_kept(tmp_path):
     shelf = CheckpointFolder(tmp_path, keep=2)
     shelf.save(make(1))
     damaged = shelf.save(make(2))
@@ -129,7 +129,7 @@ def test_a_damaged_step_is_saved_anew_beside_it(tmp_path):
     assert names(shelf) == ["step-00000001.1"]
 
 
-def test_going_back_to_an_earlier_step_leaves_the_abandoned_future_behind(tmp_path):
+def test_saving_an_earlier_step_removes_later_checkpoints(tmp_path):
     shelf = CheckpointFolder(tmp_path)
     for step in (10, 20, 30):
         shelf.save(make(step))
@@ -141,7 +141,7 @@ def test_going_back_to_an_earlier_step_leaves_the_abandoned_future_behind(tmp_pa
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e5m2, torch.complex64])
-def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, bad, dtype):
+def test_non_finite_weights_are_rejected_by_name(tmp_path, bad, dtype):
     shelf = CheckpointFolder(tmp_path)
     shelf.save(make(1))
     weights = {"fine": torch.ones(3), "layers.0.bias": torch.tensor([1.0, bad]).to(dtype)}
@@ -151,14 +151,14 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, bad, dtype):
 
 
 @pytest.mark.parametrize("facts", [{"best": math.nan}, {"best": math.inf}, {"a": torch.ones(1)}, {1: 2}, {"a": (1, 2)}])
-def test_facts_that_json_would_change_are_refused(tmp_path, facts):
+def test_facts_that_json_cannot_represent_are_rejected(tmp_path, facts):
     with pytest.raises(CheckpointError, match="JSON"):
         CheckpointFolder(tmp_path).save(Checkpoint(1, {}, facts=facts))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("tensor", [torch.eye(2).to_sparse(), torch.zeros(2, dtype=torch.complex128)])
-def test_tensors_that_cannot_be_stored_are_refused(tmp_path, tensor):
+def test_unsupported_tensors_are_rejected(tmp_path, tensor):
     with pytest.raises(CheckpointError, match="not supported by safetensors"):
         CheckpointFolder(tmp_path).save(Checkpoint(1, {}, {"x": tensor}))
     with pytest.raises(CheckpointError, match="cannot be parsed"):
@@ -166,7 +166,7 @@ def test_tensors_that_cannot_be_stored_are_refused(tmp_path, tensor):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_empty_shelf_says_so(tmp_path):
+def test_empty_checkpoint_folder_is_an_error(tmp_path):
     for shelf in (CheckpointFolder(tmp_path), CheckpointFolder(tmp_path / "missing")):
         assert shelf.newest() is None
         with pytest.raises(RunError, match="no checkpoint has been saved here") as raised:

@@ -78,7 +78,7 @@ texts = st.one_of(st.text(), st.lists(pieces).map(" ".join))
 
 @every
 @given(text=texts)
-def test_ids_are_theirs_and_never_the_end(name, text):
+def test_ids_equal_the_original_tokenizer_and_exclude_the_end(name, text):
     """Planted: marks found in the text; special tokens added; the end not replaced."""
     tokenizer, library = BROUGHT[name], THEIRS[name]
     ids = tokenizer.encode(text)
@@ -90,7 +90,7 @@ def test_ids_are_theirs_and_never_the_end(name, text):
 
 @every
 @given(text=texts)
-def test_texts_come_back_as_far_as_theirs_do(name, text):
+def test_decoding_equals_the_original_tokenizer(name, text):
     """Planted: the leading space kept; a space before each piece; bytes as their names."""
     tokenizer, library = BROUGHT[name], THEIRS[name]
     ids = [int(id) for id in tokenizer.encode(text)]
@@ -108,7 +108,7 @@ def test_streamed_text_is_the_decoded_text(name, data):
 
 
 @every
-def test_a_saved_one_loads_as_it_was(name, tmp_path):
+def test_saved_tokenizer_loads_unchanged(name, tmp_path):
     tokenizer = BROUGHT[name]
     tokenizer.save(tmp_path / "tokenizer.json")
     again = load_tokenizer(tmp_path / "tokenizer.json")
@@ -118,7 +118,7 @@ def test_a_saved_one_loads_as_it_was(name, tmp_path):
 
 
 @every
-def test_truncation_and_padding_of_theirs_are_left_out(name):
+def test_truncation_and_padding_of_the_original_are_disabled(name):
     library = theirs(name)
     library.enable_truncation(2)
     library.enable_padding(length=9)
@@ -126,26 +126,26 @@ def test_truncation_and_padding_of_theirs_are_left_out(name):
     assert tokenizer.encode("the cat sat on").tolist() == THEIRS[name].encode("the cat sat on").ids
 
 
-def test_a_text_that_spells_a_mark_makes_none():
+def test_text_cannot_produce_special_tokens():
     tokenizer = BROUGHT["byte_level"]
     assert tokenizer.decode(tokenizer.encode("a </s> b")) == "a </s> b"
     assert THEIRS["byte_level"].token_to_id("</s>") in THEIRS["byte_level"].encode("a </s> b").ids
 
 
-def test_unknown_parts_are_told():
+def test_unknown_parts_are_reported():
     assert BROUGHT["word_pieces"].unknowns("the Ω cat") == ["Ω"]
     assert BROUGHT["unigrams"].unk_id == 1
     assert BROUGHT["byte_level"].unk_id is None
     assert BROUGHT["byte_fallback"].unknowns("the Ω cat") == []
 
 
-def test_ids_beyond_the_model_are_refused():
+def test_ids_beyond_the_vocabulary_are_rejected():
     tokenizer = Imported(Imported.Config(eos_id=0, vocab_size=20), theirs("byte_level"))
     with pytest.raises(DataError, match="the model has only 20 tokens"):
         tokenizer.encode("the")
 
 
-def test_numbers_stand_for_themselves(tmp_path):
+def test_token_ids_as_text_map_to_themselves(tmp_path):
     tokenizer = IdTokenizer.make(vocab_size=100, eos_id=7, start_id=3)
     assert tokenizer.encode("12 99  5\n0").tolist() == [12, 99, 5, 0]
     assert tokenizer.decode([12, 99, 5]) == "12 99 5"
@@ -160,19 +160,19 @@ def test_numbers_stand_for_themselves(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"), [("1 100", "not an id from 0 to 99"), ("one", "not an id"), ("7", "end-of-text")]
 )
-def test_what_is_no_number_of_the_model_is_refused(text, says):
+def test_invalid_token_ids_are_rejected(text, says):
     with pytest.raises(DataError, match=says):
         IdTokenizer.make(vocab_size=100, eos_id=7).encode(text)
 
 
 @pytest.mark.parametrize("scheme", ["imported", "ids"])
-def test_they_learn_nothing(scheme):
+def test_imported_tokenizers_cannot_be_trained(scheme):
     with pytest.raises(ConfigError, match="belongs to imported models"):
         train_tokenizer(scheme, ["a"])
 
 
 @pytest.mark.parametrize("settings", [{"eos_id": 500}, {"start_id": 500}])
-def test_marks_outside_the_vocabulary_are_damage(settings, tmp_path):
+def test_special_tokens_outside_the_vocabulary_are_errors(settings, tmp_path):
     Imported(Imported.Config(vocab_size=500, **settings), theirs("byte_level")).save(tmp_path / "tokenizer.json")
     with pytest.raises(DataError, match="damaged"):
         load_tokenizer(tmp_path / "tokenizer.json")

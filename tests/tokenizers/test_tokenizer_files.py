@@ -21,7 +21,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("chosen", SETTINGS, ids=str)
-def test_a_saved_tokenizer_comes_back_whole(chosen, tmp_path):
+def test_tokenizer_file_round_trips(chosen, tmp_path):
     tokenizer = train_tokenizer(chosen, TEXTS)
     tokenizer.save(tmp_path / "tokenizer.json")
     again = load_tokenizer(tmp_path / "tokenizer.json")
@@ -34,7 +34,7 @@ def test_a_saved_tokenizer_comes_back_whole(chosen, tmp_path):
 
 
 @pytest.mark.parametrize("chosen", SETTINGS, ids=str)
-def test_the_library_reads_our_file_and_agrees(chosen, tmp_path):
+def test_tokenizers_library_reads_our_file(chosen, tmp_path):
     tokenizer = train_tokenizer(chosen, TEXTS)
     tokenizer.save(tmp_path / "tokenizer.json")
     library = hf.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
@@ -48,14 +48,14 @@ def test_a_missing_file_is_named(tmp_path):
         load_tokenizer(tmp_path / "none.json")
 
 
-def test_a_foreign_file_is_named(tmp_path):
+def test_foreign_file_is_an_error_with_its_path(tmp_path):
     train_tokenizer("bpe", TEXTS).library.save(str(tmp_path / "foreign.json"))
     with pytest.raises(DataError, match=r"foreign\.json: not an elman tokenizer"):
         load_tokenizer(tmp_path / "foreign.json")
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"model": 1}', b'{"model": []}', b"\xff\xfe", b"[" * 100_000])
-def test_what_is_no_tokenizer_is_named(content, tmp_path):
+def test_non_tokenizer_file_is_an_error_with_its_path(content, tmp_path):
     (tmp_path / "odd.json").write_bytes(content)
     with pytest.raises(DataError, match=r"odd\.json"):
         load_tokenizer(tmp_path / "odd.json")
@@ -75,7 +75,7 @@ def test_what_is_no_tokenizer_is_named(content, tmp_path):
         lambda content: content["model"]["elman"].update(type="byte"),
     ],
 )
-def test_a_damaged_file_is_an_error_of_ours(damage, tmp_path):
+def test_damaged_file_raises_our_error(damage, tmp_path):
     path = tmp_path / "tokenizer.json"
     train_tokenizer({"type": "word", "lowercase": True}, TEXTS).save(path)
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -88,7 +88,7 @@ def test_a_damaged_file_is_an_error_of_ours(damage, tmp_path):
 @pytest.mark.parametrize("chosen", SETTINGS, ids=str)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0, 1), byte=st.integers(0, 255), cut=st.booleans())
-def test_a_bent_file_loads_as_something_usable_or_not_at_all(chosen, where, byte, cut, tmp_path):
+def test_mutated_file_loads_as_a_usable_tokenizer_or_fails(chosen, where, byte, cut, tmp_path):
     path = tmp_path / "tokenizer.json"
     if not (tmp_path / "whole.json").exists():
         train_tokenizer(chosen, TEXTS).save(tmp_path / "whole.json")

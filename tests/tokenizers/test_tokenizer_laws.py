@@ -49,7 +49,7 @@ def of_type(*names):
     return pytest.mark.parametrize("tokenizer", chosen.values(), ids=chosen.keys())
 
 
-def test_every_registered_scheme_is_under_these_laws():
+def test_every_registered_scheme_is_tested():
     brought = {"imported", "ids"}  # these come with a model, and have their own laws
     assert {tokenizer.name for tokenizer in TRAINED.values()} == set(TOKENIZERS) - brought
 
@@ -66,7 +66,7 @@ def test_ids_are_in_range_and_never_the_boundary(tokenizer, text):
 @every
 @patient
 @given(batch=st.lists(texts, max_size=4))
-def test_a_batch_is_encoded_as_its_texts_are(tokenizer, batch):
+def test_batch_encoding_equals_single_encoding(tokenizer, batch):
     together = tokenizer.encode_batch(batch)
     assert [ids.tolist() for ids in together] == [tokenizer.encode(text).tolist() for text in batch]
 
@@ -74,21 +74,21 @@ def test_a_batch_is_encoded_as_its_texts_are(tokenizer, batch):
 @every
 @patient
 @given(text=texts)
-def test_the_fast_path_is_what_the_library_does(tokenizer, text):
+def test_fast_path_equals_the_library(tokenizer, text):
     assert tokenizer.encode(text).tolist() == tokenizer.library.encode(text).ids
 
 
 @of_type("byte", "bpe")
 @patient
 @given(text=texts)
-def test_bytes_and_their_pieces_give_back_every_text(tokenizer, text):
+def test_byte_level_schemes_are_lossless(tokenizer, text):
     assert tokenizer.lossless
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 @patient
 @given(text=texts.filter(bool))
-def test_known_characters_give_back_the_text(text):
+def test_known_characters_are_lossless(text):
     tokenizer = train_tokenizer("character", [text])
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.unknowns(text) == []
@@ -97,14 +97,14 @@ def test_known_characters_give_back_the_text(text):
 @pytest.mark.parametrize("form", FORMS)
 @patient
 @given(text=texts.filter(bool))
-def test_normalized_characters_give_back_the_text_in_that_form(form, text):
+def test_decoding_gives_the_normalized_text(form, text):
     tokenizer = train_tokenizer({"type": "character", "normalize": form}, [text])
     assert tokenizer.decode(tokenizer.encode(text)) == FORMS[form](text)
     assert tokenizer.encode(FORMS[form](text)).tolist() == tokenizer.encode(text).tolist()
     assert tokenizer.unknowns(text) == []
 
 
-def test_taken_apart_a_syllable_is_its_letters():
+def test_nfd_splits_hangul_syllables_into_letters():
     tokenizer = train_tokenizer({"type": "character", "normalize": "nfd"}, ["각나"])
     assert [tokenizer.token(id) for id in tokenizer.encode("난")] == ["\u1102", "\u1161", UNK]
     assert tokenizer.unknowns("난") == ["\u11ab"]
@@ -113,7 +113,7 @@ def test_taken_apart_a_syllable_is_its_letters():
 
 @patient
 @given(text=texts.filter(lambda text: set(text.split()) - {EOS, UNK}))
-def test_known_words_give_back_the_text_with_single_spaces(text):
+def test_known_words_round_trip_up_to_whitespace(text):
     tokenizer = train_tokenizer("word", [text])
     expected = [UNK if word == EOS else word for word in text.split()]
     assert tokenizer.decode(tokenizer.encode(text)) == " ".join(expected)
@@ -150,7 +150,7 @@ def test_streamed_text_is_the_decoded_text(tokenizer, data):
 @of_type("byte", "bpe")
 @patient
 @given(text=texts)
-def test_a_stream_never_shows_half_a_character(tokenizer, text):
+def test_streaming_never_emits_partial_characters(tokenizer, text):
     decoder, shown = StreamDecoder(tokenizer), ""
     for id in tokenizer.encode(text):
         shown += decoder.push(int(id))
@@ -198,7 +198,7 @@ def test_punctuation_and_case_can_be_set():
     assert tokenizer.unknowns("DON'T, <unk>, Go") == ["Go"]
 
 
-def test_bpe_learns_no_more_than_asked_and_shortens_the_text():
+def test_bpe_respects_the_vocabulary_size_and_compresses_text():
     text = "the cat and the hat and the bat " * 20
     tokenizer = train_tokenizer({"type": "bpe", "vocab_size": 280}, [text])
     assert 257 < tokenizer.vocab_size <= 280
@@ -217,7 +217,7 @@ def test_the_report_counts_unknowns_words_and_bytes():
 @pytest.mark.parametrize(
     "wrong", [{}, {"type": 3}, {"type": "word", "vocab_size": 2}, {"type": "bpe", "vocab_size": 256}]
 )
-def test_wrong_settings_are_explained(wrong):
+def test_errors_for_invalid_settings_have_a_reason(wrong):
     with pytest.raises(ConfigError):
         train_tokenizer(wrong, ["a"])
 
@@ -234,13 +234,13 @@ def test_no_text_gives_no_vocabulary(scheme):
 
 
 @pytest.mark.parametrize("scheme", ["word", "character", "bpe"])
-def test_half_a_surrogate_pair_is_refused_in_training(scheme):
+def test_lone_surrogates_are_rejected_in_training(scheme):
     with pytest.raises(DataError, match="surrogate"):
         train_tokenizer(scheme, ["a \ud800"])
 
 
 @every
-def test_half_a_surrogate_pair_is_refused_or_unknown(tokenizer):
+def test_lone_surrogates_are_rejected_or_unknown(tokenizer):
     try:
         assert tokenizer.encode("\ud800").tolist() == [UNK_ID]
     except DataError as error:

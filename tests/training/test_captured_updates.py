@@ -144,7 +144,7 @@ def assert_same(ours, theirs):
 
 @pytest.mark.parametrize("poisoned", [(), (6, 7, 12)], ids=["good", "bad"])
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
-def test_captured_updates_are_plain_updates(stand_in, stream, make_model, settings, poisoned):
+def test_captured_updates_equal_eager_updates(stand_in, stream, make_model, settings, poisoned):
     ours = updater_of(make_model().float(), captured=True, **settings)
     theirs = updater_of(make_model().float(), **settings)
     assert_same(trained(ours, stream, poisoned), trained(theirs, stream, poisoned))
@@ -153,7 +153,7 @@ def test_captured_updates_are_plain_updates(stand_in, stream, make_model, settin
     assert ours.drain() == theirs.drain()
 
 
-def test_dropout_throws_the_same_dice(stand_in, stream, make_model):
+def test_captured_dropout_uses_the_same_random_numbers(stand_in, stream, make_model):
     shares = {"dropout": 0.5, "weight_dropout": 0.5, "embedding_dropout": 0.25}
     assert_same(
         trained(updater_of(make_model(**shares), captured=True), stream),
@@ -163,7 +163,7 @@ def test_dropout_throws_the_same_dice(stand_in, stream, make_model):
 
 @pytest.mark.parametrize("cut", [5, 9, 20])
 @pytest.mark.parametrize("settings", [{"optimizer": "sgd", "momentum": 0.5}, {"averaging": "moving"}], ids=str)
-def test_a_run_that_is_cut_goes_on_as_if_it_had_not_been(stand_in, stream, make_model, settings, cut):
+def test_resumed_run_equals_an_uninterrupted_one(stand_in, stream, make_model, settings, cut):
     def trainer(model):
         config = {"captured": True, "max_epochs": 3, "log_every": 2, "save_every": cut, **settings}
         return Trainer(model, stream, TrainingConfig.make(config))
@@ -183,7 +183,7 @@ def test_a_run_that_is_cut_goes_on_as_if_it_had_not_been(stand_in, stream, make_
         assert torch.equal(value, resumed.model.state_dict()[name]), name
 
 
-def test_a_graph_is_not_used_after_moments_have_moved(stand_in, stream, make_model):
+def test_graph_is_discarded_when_optimizer_state_is_replaced(stand_in, stream, make_model):
     ours, theirs = updater_of(make_model(), captured=True), updater_of(make_model())
     for updater in (ours, theirs):
         trained(updater, stream, epochs=1)
@@ -192,7 +192,7 @@ def test_a_graph_is_not_used_after_moments_have_moved(stand_in, stream, make_mod
     assert_same(trained(ours, stream), trained(theirs, stream))
 
 
-def test_a_capture_that_fails_leaves_everything_as_it_was(stand_in, stream, make_model, monkeypatch):
+def test_failed_capture_restores_all_state(stand_in, stream, make_model, monkeypatch):
     """In the midst of an update: the scaler has seen its gradients."""
 
     def failing(step, stream, pool):
@@ -220,7 +220,7 @@ def test_recorded_updates_are_not_captured(stand_in, stream, make_model):
     assert not replays(updater)
 
 
-def test_rows_of_unequal_length_are_trained_plainly_and_that_is_said_once(stand_in, store, make_model):
+def test_ragged_batches_run_eagerly_with_one_note(stand_in, store, make_model):
     documents = Documents(store, 6, 5, seed=1)
     ours = updater_of(make_model(), captured=True)
     with pytest.warns(UserWarning, match="rows differ in length") as told:
@@ -234,7 +234,7 @@ class Counting(nn.Linear):
 
 
 @pytest.mark.parametrize("settings", [{}, {"micro_batches": 2}])
-def test_who_has_not_asked_gets_a_graph_in_silence_where_all_layers_are_ours(stand_in, stream, make_model, settings):
+def test_automatic_capture_is_silent_and_for_built_in_layers_only(stand_in, stream, make_model, settings):
     """Planted: layers of others too; a word where it cannot be."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -249,7 +249,7 @@ def test_who_has_not_asked_gets_a_graph_in_silence_where_all_layers_are_ours(sta
     assert_same(found, trained(updater_of(make_model(), **settings), stream))
 
 
-def test_where_memory_is_scarce_only_who_has_asked_gets_a_graph(stand_in, stream, make_model, monkeypatch):
+def test_low_memory_disables_automatic_capture(stand_in, stream, make_model, monkeypatch):
     monkeypatch.setattr(cuda_graph, "_enough_memory", lambda device: False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -259,13 +259,13 @@ def test_where_memory_is_scarce_only_who_has_asked_gets_a_graph(stand_in, stream
     assert replays(asked)
 
 
-def test_rows_of_unequal_length_are_no_news_to_who_has_not_asked(stand_in, store, make_model):
+def test_automatic_capture_has_no_note_for_ragged_batches(stand_in, store, make_model):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trained(updater_of(make_model(), captured=None), Documents(store, 6, 5, seed=1), epochs=1)
 
 
-def test_an_alarm_is_heard_before_the_next_replay(stand_in, stream, make_model, monkeypatch):
+def test_kernel_timeout_is_raised_before_the_next_replay(stand_in, stream, make_model, monkeypatch):
     monkeypatch.setattr(kernel_timeout, "ALARMS", {})
     updater = updater_of(make_model(), captured=True)
     trained(updater, stream, epochs=1)
@@ -303,7 +303,7 @@ def test_each_length_gets_a_graph_of_its_own(stand_in, store, make_model, monkey
         ("each expert gets", {}, {"pattern": [{"experts": {"num_experts": 2}}]}),
     ],
 )
-def test_who_cannot_be_captured_is_told_once(stand_in, make_model, reason, settings, model):
+def test_obstacle_to_capture_is_reported_once(stand_in, make_model, reason, settings, model):
     with pytest.warns(UserWarning, match=f"without a CUDA graph, more slowly: .*{reason}"):
         updater = updater_of(make_model(**model), captured=True, **settings)
     assert updater.captured is None
@@ -326,7 +326,7 @@ def test_other_obstacles(make_model):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
-def test_graphs_of_a_gpu_make_the_updates_that_torch_makes(stream, store, settings):
+def test_gpu_graph_updates_equal_eager_updates(stream, store, settings):
     """The very same kernels, so the same numbers, dropout included."""
     found = []
     for asked in (True, False):
@@ -343,7 +343,7 @@ def test_graphs_of_a_gpu_make_the_updates_that_torch_makes(stream, store, settin
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_failed_capture_on_a_gpu_leaves_dice_and_weights(stream, store, monkeypatch):
+def test_failed_gpu_capture_keeps_rng_state_and_weights(stream, store, monkeypatch):
     """The model waits for its device, but only while it is captured."""
     found = []
     for asked in (True, False):

@@ -33,7 +33,7 @@ def told(reports):
     ],
 )
 @pytest.mark.parametrize("stop_at", [1, 3, 7])
-def test_a_restored_trainer_goes_on_to_the_same_bits(batches, make_model, settings, stop_at):
+def test_restored_trainer_continues_bit_identically(batches, make_model, settings, stop_at):
     """Dropout, carried states, averages, logs."""
     losses = [3.0, 2.0, 2.5, 2.4, 2.3]
 
@@ -69,13 +69,13 @@ def test_training_learns(batches, make_model):
     assert reports[-1]["loss"] < 0.6 * reports[0]["loss"]
 
 
-def test_planned_steps_end_it(batches, make_model):
+def test_training_ends_after_the_planned_steps(batches, make_model):
     trainer = trainer_for(make_model(), batches, max_steps=5)
     *_, last = trainer
     assert (last.kind, trainer.step, last.values["reason"]) == ("end", 5, "the planned steps are done")
 
 
-def test_no_improvement_ends_it_and_the_best_is_known(batches, make_model):
+def test_early_stopping_keeps_the_best_step(batches, make_model):
     losses = iter([3.0, 2.0, 2.1, 1.999, 2.2])
     settings = {"max_epochs": 50, "evaluate_every": 1, "patience": 2, "tolerance": 0.01}
     trainer = trainer_for(make_model(), batches, lambda: next(losses), **settings)
@@ -84,7 +84,7 @@ def test_no_improvement_ends_it_and_the_best_is_known(batches, make_model):
     assert trainer.early_stopping.best == 2.0
 
 
-def test_asked_to_stop_it_ends_after_the_step_with_a_save(batches, make_model):
+def test_stop_request_ends_after_the_step_with_a_checkpoint(batches, make_model):
     trainer = trainer_for(make_model(), batches, save_every=0, log_every=1)
     kinds = []
     for report in trainer:
@@ -94,7 +94,7 @@ def test_asked_to_stop_it_ends_after_the_step_with_a_save(batches, make_model):
     assert kinds == ["start", "step", "save", "end"]
 
 
-def test_the_plateau_divides_the_rate_and_the_window_starts_the_average():
+def test_plateau_lowers_the_rate_and_starts_averaging():
     settings = {"schedule": "plateau", "plateau_divide": 4, "averaging": "triggered", "averaging_window": 2}
     judge = EarlyStopping(TrainingConfig.make(settings))
     rates = []
@@ -109,7 +109,7 @@ def test_the_plateau_divides_the_rate_and_the_window_starts_the_average():
 
 
 @given(st.integers(0, 50), st.integers(1, 200), st.sampled_from(["constant", "cosine", "plateau"]))
-def test_the_rate_rises_to_its_peak_and_never_passes_it(warmup, total, schedule):
+def test_warm_up_reaches_the_peak_rate_and_never_exceeds_it(warmup, total, schedule):
     config = TrainingConfig.make({"schedule": schedule, "warmup_steps": warmup, "learning_rate": 0.5})
     rates = [learning_rate(config, step, total) for step in range(total + 1)]
     assert max(rates) <= 0.5
@@ -128,7 +128,7 @@ def test_a_stalled_validation_lowers_the_rate_of_the_next_updates(batches, make_
     assert rates == pytest.approx([0.01, 0.01, 0.01 / 4, 0.01 / 16])
 
 
-def test_the_weights_to_keep_are_the_average_once_there_is_one(batches, make_model):
+def test_averaged_weights_are_saved_once_averaging_started(batches, make_model):
     """Planted: the newest weights."""
     rising = count(2)
     trainer = trainer_for(
@@ -148,7 +148,7 @@ def test_the_weights_to_keep_are_the_average_once_there_is_one(batches, make_mod
         assert not torch.equal(kept[name], value)
 
 
-def test_a_moving_average_is_the_mean_at_first_and_forgets_with_its_span(batches, make_model):
+def test_moving_average_starts_as_a_mean_and_decays_with_its_span(batches, make_model):
     """Planted: a mean of all updates, and one that begins with the first validation."""
     trainer = trainer_for(make_model(), batches, lambda: 2.0, averaging="moving", averaging_steps=3, max_steps=8)
     expected, step = None, 0

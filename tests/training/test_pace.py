@@ -28,13 +28,13 @@ def model(**settings: object) -> LanguageModel:
         ({"pattern": ["mamba", "window"], "hidden_size": 16}, 2e-3, 0),
     ],
 )
-def test_the_slowest_part_of_a_model_decides(settings: dict[str, object], rate: float, warmup: int) -> None:
+def test_lowest_rate_of_all_parts_is_used(settings: dict[str, object], rate: float, warmup: int) -> None:
     """Planted: the rate of the first part; the warm-up of the last."""
     found = with_suggested_rate(TrainingConfig(), model(**settings), 5000)
     assert (found.learning_rate, found.warmup_steps) == (rate, warmup)
 
 
-def test_what_is_asked_for_is_taken() -> None:
+def test_given_rate_and_warm_up_are_kept() -> None:
     """Planted: a warm-up of 0 that was taken for none given."""
     asked = TrainingConfig(learning_rate=0.01, warmup_steps=0)
     assert with_suggested_rate(asked, model(**TRANSFORMER), 5000) == asked
@@ -45,12 +45,12 @@ def test_a_short_training_warms_up_for_a_tenth() -> None:
     assert with_suggested_rate(TrainingConfig(), model(**TRANSFORMER), 30).warmup_steps == 3
 
 
-def test_rates_of_plain_descent_are_left_alone() -> None:
+def test_sgd_keeps_its_default_rate() -> None:
     found = with_suggested_rate(TrainingConfig(optimizer="sgd"), model(**{**TRANSFORMER, "hidden_size": 256}), 5000)
     assert (found.learning_rate, found.warmup_steps) == (2e-3, 0)
 
 
-def test_who_left_it_open_is_told() -> None:
+def test_chosen_rate_is_reported() -> None:
     asked = TrainingConfig()
     taken = with_suggested_rate(asked, model(**{**TRANSFORMER, "hidden_size": 256}), 5000)
     (note,) = suggested_rate_notes(asked, taken)
@@ -60,7 +60,7 @@ def test_who_left_it_open_is_told() -> None:
     assert "learning rate 0.0005, as suits" in note
 
 
-def test_a_training_follows_it() -> None:
+def test_trainer_uses_the_chosen_rate() -> None:
     """Planted: an unsettled configuration in the trainer."""
 
     class Batches:
@@ -72,5 +72,5 @@ def test_a_training_follows_it() -> None:
     assert trainer.update.config is trainer.config
 
 
-def test_every_cell_has_a_pace() -> None:
+def test_every_cell_has_a_default_rate() -> None:
     assert all(CELLS[name].pace.rate > 0 for name in CELLS)

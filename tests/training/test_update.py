@@ -48,7 +48,7 @@ def test_the_gradient_is_that_of_the_mean_over_tokens(batches, make_model):
         torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-9, atol=1e-12)
 
 
-def test_a_long_gradient_is_shortened_to_the_limit(batches, make_model):
+def test_gradients_are_clipped_to_the_norm_limit(batches, make_model):
     model = make_model()
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     updated(model, batches, count=1, optimizer="sgd", clip_grad_norm=0.01)
@@ -58,7 +58,7 @@ def test_a_long_gradient_is_shortened_to_the_limit(batches, make_model):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("poison", ["loss", "gradient"])
-def test_a_non_finite_update_leaves_no_trace(batches, make_model, monkeypatch, optimizer, poison):
+def test_non_finite_update_is_skipped(batches, make_model, monkeypatch, optimizer, poison):
     """Not in weights, moments or states; and the next clean one is taken as if nothing had been."""
     model = make_model()
     _, update = updated(model, batches, count=2, optimizer=optimizer, non_finite="skip")
@@ -88,7 +88,7 @@ def test_a_non_finite_update_leaves_no_trace(batches, make_model, monkeypatch, o
         assert not torch.equal(model.output_bias, before["output_bias"])
 
 
-def test_momentum_begins_at_nothing_also_where_the_first_update_is_left_out():
+def test_momentum_starts_at_zero_also_if_the_first_update_is_skipped():
     """Seen to fail with torch's own beginning: memory that nobody wrote."""
     layer = torch.nn.Linear(40, 50)
     rule = make_optimizer(layer, TrainingConfig(optimizer="sgd", momentum=0.9))
@@ -102,7 +102,7 @@ def test_momentum_begins_at_nothing_also_where_the_first_update_is_left_out():
 
 
 @pytest.mark.parametrize(("reaction", "steps"), [("stop", 1), ("skip", 3)])
-def test_training_stops_when_nothing_finite_comes_any_more(batches, make_model, monkeypatch, reaction, steps):
+def test_training_stops_after_repeated_non_finite_updates(batches, make_model, monkeypatch, reaction, steps):
     model = make_model()
 
     def broken(inputs, *rest):
@@ -126,7 +126,7 @@ def test_bfloat16_training_follows_full_precision(store, make_model):
     assert full.keys() == half.keys()
 
 
-def test_the_state_is_carried_from_batch_to_batch_unless_told_not_to(store, make_model):
+def test_state_is_carried_over_unless_disabled(store, make_model):
     """Planted: a carried state that was dropped; one that was kept although every batch begins anew."""
     batches = Stream(store, 6, 5, seed=1)
     _, carrying = updated(make_model(), batches, count=2)
@@ -141,7 +141,7 @@ def test_the_state_is_carried_from_batch_to_batch_unless_told_not_to(store, make
     assert fresh.drain()[0] != pytest.approx(carrying.drain()[0], rel=1e-6)
 
 
-def test_weight_decay_spares_what_is_no_product():
+def test_weight_decay_applies_to_matrices_only():
     """Biases, gains and the rates of state spaces keep their meaning. Planted: one group for all."""
     model = LanguageModel(StackConfig.make({"pattern": ["mamba"], "norm": "pre", "hidden_size": 8}), 11)
     optimizer = make_optimizer(model, TrainingConfig.make({"weight_decay": 0.1}))
@@ -152,7 +152,7 @@ def test_weight_decay_spares_what_is_no_product():
     assert {by_name[name] for name in by_name if name.endswith((".log_rate", ".skip", ".bias", "_bias"))} == {0.0}
 
 
-def test_the_balance_of_experts_is_trained_on_but_not_called_loss():
+def test_balance_loss_is_trained_on_but_not_reported_as_loss():
     """Planted: nats with the extra in them; the extra not weighted by tokens."""
     model = LanguageModel(StackConfig.make({"pattern": [{"experts": {"num_experts": 4}}], "hidden_size": 8}), 11)
     words = torch.randint(11, (3, 6))

@@ -33,7 +33,7 @@ RELATIVE = (Mark(5, 0, "sees"),)  # the inner verb of "the cat that the cats see
         ),
     ],
 )
-def test_verbs_agree_with_their_own_noun_over_what_is_between(text, marks, small_english):
+def test_verbs_agree_with_their_subject_across_attractors(text, marks, small_english):
     assert small_english.get(text) == marks
 
 
@@ -43,7 +43,7 @@ def small_english() -> dict[str, tuple[Mark, ...]]:
 
 
 @pytest.mark.parametrize("attractors", [0, 1])
-def test_attractors_decide_the_number_of_nouns_in_between(attractors):
+def test_attractor_setting_sets_the_number_of_intervening_nouns(attractors):
     language = make_language({"type": "agreement", "attractors": attractors, "nesting": 0, "train_documents": 300})
     for document in language.split("train"):
         words = document.text.split(" ")
@@ -52,7 +52,7 @@ def test_attractors_decide_the_number_of_nouns_in_between(attractors):
         assert main.attractors == attractors * (len(nouns) - 1)
 
 
-def test_a_noun_nested_in_a_clause_attracts_away_from_the_subject_of_that_clause():
+def test_nested_attractors_differ_from_the_subject_of_their_clause():
     language = make_language({"type": "agreement", "attractors": 1, "nesting": 1, "train_documents": 300})
     pairs = [
         pair for pair in language.minimal_pairs("train") if pair.distance in (3, 4) and "that" in pair.prefix[-7:-4]
@@ -68,13 +68,13 @@ def test_the_second_word_of_a_class_is_half_as_likely_as_the_first():
 
 
 @pytest.mark.parametrize(("ratio", "share"), [(1.0, 1 / 4), (2.0, 1 / 15), (0.0, 1.0)])
-def test_the_ratio_decides_how_often_nothing_stands_between(ratio, share):
+def test_ratio_sets_the_share_of_adjacent_subjects_and_verbs(ratio, share):
     language = make_language({"type": "agreement", "max_phrases": 3, "phrase_ratio": ratio, "train_documents": 4000})
     bare = Counter(document.marks[-1].distance == 0 for document in language.split("train"))[True] / 4000
     assert bare == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 4000))
 
 
-def test_subjects_are_singular_or_plural_alike_and_every_verb_is_marked():
+def test_subject_number_is_balanced_and_every_verb_is_marked():
     language = make_language({"type": "agreement", "train_documents": 4000})
     plural = 0
     for document in language.split("train"):
@@ -101,14 +101,14 @@ def test_one_kind_of_brackets_has_no_wrong_form():
     assert not any(marks_by_text(type="brackets", pairs=1, train_documents=50).values())
 
 
-def test_brackets_nest_as_deep_as_allowed_and_no_deeper():
+def test_bracket_depth_reaches_the_limit_exactly():
     language = make_language({"type": "brackets", "max_depth": 3})
     assert set(language.distribution(["(", "["])) == {"]", "(", "[", "{"}
     assert set(language.distribution(["(", "[", "("])) == {")"}
 
 
 @pytest.mark.parametrize(("groups", "fits"), [(39, True), (41, False)])
-def test_brackets_that_make_documents_too_long_are_refused(groups, fits):
+def test_bracket_settings_with_too_long_documents_are_rejected(groups, fits):
     settings = {"type": "brackets", "max_depth": 7, "opening": 0.7, "mean_groups": groups / 40 * 17.751}
     if fits:
         assert make_language(settings).expected_tokens == pytest.approx(9750, rel=1e-2)
@@ -117,7 +117,7 @@ def test_brackets_that_make_documents_too_long_are_refused(groups, fits):
             make_language(settings)
 
 
-def test_states_of_one_kind_may_be_counted_together(monkeypatch):
+def test_equivalent_states_may_be_merged(monkeypatch):
     settings = {"type": "brackets", "pairs": 3, "max_depth": 4, "opening": 0.6}
     merged, single = make_language(settings), make_language(settings)
     monkeypatch.setattr(single, "kind", lambda state: state)
@@ -139,7 +139,7 @@ def test_the_mean_length_of_a_chain_is_the_setting():
     assert make_language({"type": "markov", "mean_length": 7.5}).expected_tokens == pytest.approx(8.5)
 
 
-def test_a_chain_that_forgets_has_the_entropy_of_a_fair_die_and_its_length():
+def test_memoryless_chain_has_uniform_entropy_plus_that_of_its_length():
     language = make_language({"type": "markov", "order": 1, "symbols": 6, "concentration": 1000, "mean_length": 2})
     fair = (2 * math.log(6) + 2 * math.log(2)) / 3
     assert language.entropy == pytest.approx(fair, abs=1e-3)

@@ -39,7 +39,7 @@ def documents(language: Language) -> list[list[str]]:
     return [document.text.split(" ") for document in language.split("train")]
 
 
-def test_every_language_of_the_registry_is_tried():
+def test_every_registered_language_is_tested():
     assert {variant["type"] for variant in VARIANTS} == set(LANGUAGES) >= {"agreement", "markov", "brackets"}
 
 
@@ -65,7 +65,7 @@ def test_every_sampled_document_is_possible(language, documents):
         assert all(math.isfinite(value) and value <= 0 for value in language.log_probs(words))
 
 
-def test_the_mean_loss_of_the_best_prediction_is_the_entropy(language, documents):
+def test_mean_loss_of_the_true_distribution_is_the_entropy(language, documents):
     nats = np.array([-sum(language.log_probs(words)) for words in documents])
     tokens = np.array([len(words) + 1 for words in documents])
     assert_zero_mean(nats - language.entropy * tokens)
@@ -94,7 +94,7 @@ def test_the_next_words_of_common_prefixes_are_as_frequent_as_the_distribution_s
         assert square <= len(frequent) + 5 * math.sqrt(2 * len(frequent)), prefix
 
 
-def test_the_vocabulary_is_what_documents_use(language, documents):
+def test_vocabulary_has_exactly_the_words_of_documents(language, documents):
     assert language.vocabulary == sorted(set(language.vocabulary))
     used = {word for words in documents for word in words}
     assert used <= set(language.vocabulary)
@@ -122,14 +122,14 @@ def test_minimal_pairs_are_the_marks(language):
         assert (pair.wrong, pair.distance, pair.attractors) == (mark.wrong, mark.distance, mark.attractors)
 
 
-def test_documents_know_their_size_and_place(language):
+def test_documents_have_sizes_and_locations(language):
     for line, document in enumerate(language.split("valid"), start=1):
         assert document.size == len((document.text + "\n").encode())
         assert (document.source, document.line) == (f"{language.name}/valid", line)
 
 
 @pytest.mark.parametrize("name", list(LANGUAGES))
-def test_splits_are_the_same_every_time_and_differ_from_each_other_and_by_seed(name):
+def test_splits_are_deterministic_and_depend_on_the_seed(name):
     def texts(split: str, seed: int) -> list[str]:
         language = make_language({"type": name, "seed": seed, "train_documents": 50, "valid_documents": 50})
         return [document.text for document in islice(language.split(split), 50)]
@@ -140,7 +140,7 @@ def test_splits_are_the_same_every_time_and_differ_from_each_other_and_by_seed(n
 
 
 @pytest.mark.parametrize("name", list(LANGUAGES))
-def test_a_longer_split_begins_with_the_shorter_one(name):
+def test_longer_splits_extend_shorter_ones(name):
     short, long = ({"type": name, "test_documents": count} for count in (5, 9))
     assert list(make_language(short).split("test")) == list(make_language(long).split("test"))[:5]
 
@@ -155,7 +155,7 @@ TINY = [
 
 
 @pytest.mark.parametrize("variant", TINY, ids=name_of)
-def test_the_entropy_is_that_of_all_documents_written_out(variant):
+def test_entropy_equals_enumeration_of_all_documents(variant):
     language = make_language(variant)
     whole = tokens = nats = size = 0.0
     prefixes: list[tuple[tuple[str, ...], float]] = [((), 1.0)]
@@ -178,7 +178,7 @@ def test_the_entropy_is_that_of_all_documents_written_out(variant):
 
 @settings(max_examples=50, deadline=None)
 @given(name=st.sampled_from(list(LANGUAGES)), words=st.lists(st.sampled_from(["the", "(", "b", END, "", "cat"])))
-def test_any_words_are_either_possible_or_refused_by_name(name, words):
+def test_arbitrary_words_are_scored_or_rejected_by_name(name, words):
     language = make_language({"type": name})
     for place, word in enumerate(words):
         if word == END or word not in language.distribution(words[:place]):
@@ -189,7 +189,7 @@ def test_any_words_are_either_possible_or_refused_by_name(name, words):
 
 
 @pytest.mark.parametrize("name", list(LANGUAGES))
-def test_a_document_that_cannot_end_here_is_refused(name):
+def test_impossible_document_ends_are_rejected(name):
     with pytest.raises(DataError, match=r"'<eos>' as word 1 .*possible there"):
         make_language({"type": name}).log_probs([])
 
@@ -200,7 +200,7 @@ def test_nothing_follows_the_end_of_a_document(language, documents):
             refuse([*documents[0], END])
 
 
-def test_settings_that_are_not_known_are_refused_with_the_nearest():
+def test_unknown_settings_are_rejected_with_a_suggestion():
     with pytest.raises(UnknownName, match=r"'agrement' \(did you mean 'agreement'\?\)"):
         make_language({"type": "agrement"})
     with pytest.raises(ConfigError, match=r"'max_phrase' in section 'data.language' \(did you mean 'max_phrases'\?\)"):
@@ -224,11 +224,11 @@ def test_settings_that_are_not_known_are_refused_with_the_nearest():
     ],
     ids=name_of,
 )
-def test_settings_that_make_no_language_are_refused(variant):
+def test_inconsistent_settings_are_rejected(variant):
     with pytest.raises(ElmanError):
         make_language(variant)
 
 
 @pytest.mark.parametrize("name", list(LANGUAGES))
-def test_every_setting_says_what_it_is(name):
+def test_every_setting_has_a_description(name):
     assert all(field.description for field in LANGUAGES[name].Config.model_fields.values())

@@ -18,7 +18,7 @@ def test_the_sentences_of_a_pair_have_the_same_words_and_opposite_labels():
         assert (one.labels, other.labels) == (("positive",), ("negative",))
 
 
-def test_neither_a_word_nor_which_of_two_comes_first_tells_the_label():
+def test_labels_cannot_be_predicted_from_words_or_simple_order():
     """Else a model could pass without understanding what "not" belongs to."""
     first = Counter()
     for text in word_order("train", 1000):
@@ -29,13 +29,13 @@ def test_neither_a_word_nor_which_of_two_comes_first_tells_the_label():
     assert 0.3 < first[True] / first.total() < 0.7
 
 
-def test_splits_share_no_pair_and_a_seed_gives_the_same_again():
+def test_splits_are_disjoint_and_deterministic():
     splits = {split: word_order(split, 380) for split in ("train", "valid", "test")}
     assert len({text.text for texts in splits.values() for text in texts}) == 3 * 760
     assert splits["test"] == word_order("test", 380) != word_order("test", 380, seed=1)
 
 
-def test_what_is_not_there_is_refused():
+def test_missing_splits_are_rejected():
     with pytest.raises(ConfigError, match="has 384 pairs, but 500 were requested"):
         word_order("test", 500)
     with pytest.raises(UnknownName, match="split"):

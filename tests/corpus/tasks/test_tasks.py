@@ -66,7 +66,7 @@ READERS = {
 
 @pytest.mark.parametrize("name", list(TASKS))
 @given(seed=seeds, split=st.sampled_from(SPLITS))
-def test_answers_are_what_a_plain_reading_of_the_row_gives(name, seed, split):
+def test_answers_equal_a_reference_implementation(name, seed, split):
     examples = make(name).examples(split, 3, 5, seed)
     for row, targets, asked in zip(*examples, strict=True):
         right = READERS[name](row)
@@ -78,7 +78,7 @@ def test_answers_are_what_a_plain_reading_of_the_row_gives(name, seed, split):
 
 @pytest.mark.parametrize("name", list(TASKS))
 @given(seed=seeds)
-def test_symbols_answers_and_shapes_are_as_the_task_says(name, seed):
+def test_examples_have_the_declared_symbols_and_shapes(name, seed):
     task = make(name)
     inputs, targets, asked = task.examples("train", 0, 4, seed)
     assert targets.shape == asked.shape == inputs.shape[:2]
@@ -91,7 +91,7 @@ def test_symbols_answers_and_shapes_are_as_the_task_says(name, seed):
 
 
 @pytest.mark.parametrize("name", list(TASKS))
-def test_examples_follow_from_seed_split_and_number_alone(name):
+def test_examples_depend_on_seed_split_and_index_only(name):
     task = make(name)
     places = [("train", 0, 1), ("train", 1, 1), ("valid", 0, 1), ("train", 0, 2)]
     drawn = [task.examples(split, number, 8, seed) for split, number, seed in places]
@@ -102,7 +102,7 @@ def test_examples_follow_from_seed_split_and_number_alone(name):
 
 
 @given(train=st.integers(1, 50), test=st.integers(2, 80))
-def test_parity_is_tested_on_lengths_that_were_never_trained(train, test):
+def test_parity_tests_on_unseen_lengths(train, test):
     task = make("parity", train_length=train, test_length=test)
     trained = {int(place) + 1 for place in np.flatnonzero(task.examples("train", 0, 2).mask[0])}
     judged = {int(place) + 1 for place in np.flatnonzero(task.examples("test", 0, 2).mask[0])}
@@ -115,7 +115,7 @@ def test_selective_copying_puts_its_symbols_at_all_places():
     assert {tuple(np.flatnonzero(row > 1)) for row in inputs} == {(a, b) for a in range(6) for b in range(a + 1, 6)}
 
 
-def test_recall_asks_for_every_key_in_an_order_of_its_own():
+def test_recall_queries_every_key_in_random_order():
     inputs = make("recall", pairs=3, keys=4, values=4).examples("train", 0, 300).inputs
     told, queries = inputs[:, 0:6:2], inputs[:, 6:]
     assert (np.sort(told) == np.sort(queries)).all()
@@ -131,7 +131,7 @@ def test_adding_marks_one_number_in_each_half(seed, length):
 
 
 @pytest.mark.parametrize("name", list(TASKS))
-def test_chance_is_what_constant_answers_reach(name):
+def test_chance_level_is_that_of_the_best_constant_answer(name):
     """The best constant: the commonest answer, the mean, or blanks and then all symbols alike."""
     task = make(name)
     _, targets, asked = task.examples("train", 0, 4000)
@@ -183,12 +183,12 @@ def test_a_claim_about_two_needs_a_clear_lead_in_the_direction_of_the_measure():
         ("selective-copying", {"length": 3, "content": 4}, "raise length"),
     ],
 )
-def test_settings_that_cannot_be_drawn_are_refused(name, settings, remedy):
+def test_unsatisfiable_settings_are_rejected(name, settings, remedy):
     with pytest.raises(ConfigError, match=remedy):
         make(name, **settings)
 
 
-def test_unknown_names_are_refused():
+def test_unknown_names_are_rejected():
     with pytest.raises(UnknownName, match="did you mean 'parity'"):
         TASKS["party"]
     with pytest.raises(UnknownName, match="valid"):
