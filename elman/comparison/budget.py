@@ -9,7 +9,7 @@ from elman.pipeline.recipe import Recipe
 from elman.pipeline.sizes import parse_count
 from elman.pipeline.tasks.base import Race as Rules
 
-SAMPLED = 64  # batches that tell how much is in one
+SAMPLED = 64  # batches sampled to estimate units per batch
 VALIDATIONS = 12  # points of a learning curve
 LOGS = 40
 WARMUP = 0.05
@@ -33,7 +33,7 @@ class Budget(NamedTuple):
 
 
 def budget_of(race: Race, rules: type[Rules], epoch_units: float) -> Budget:
-    """As asked for; else the default of the task: so many units, or passes over the training data."""
+    """The requested budget, or the default of the task: a number of units, or of epochs."""
     if race.minutes:
         return Budget("minutes", race.minutes)
     if race.flops:

@@ -48,7 +48,7 @@ def _first_seed(running: Running, name: str) -> Any:
 
 
 def _most_different(examples: Sequence[ExampleOutput]) -> list[ExampleOutput]:
-    """The largest gains of the first over the second, then its largest losses; if these agree, over whoever is last."""
+    """The largest gains of the first model over the second, then its largest losses; over the last if these agree."""
     differing = sorted((one for one in examples if _gain(one)), key=_gain, reverse=True)
     gains = [one for one in differing if _gain(one) > 0][:SHOWN]
     found = gains + [one for one in differing if _gain(one) < 0][-SHOWN:]
@@ -61,7 +61,7 @@ def _gain(one: ExampleOutput) -> float:
 
 
 def _graded_table(names: Sequence[str], examples: Sequence[ExampleOutput], unit: str) -> ExampleTable | None:
-    """Of scores that are lower or higher, not right or wrong."""
+    """A table of graded scores, for outputs that are not right or wrong."""
     first, second = names[:2]
     known = any(one.expected for one in examples)
     heads = ["text", *(["right answer"] if known else []), first, second, "difference"]

@@ -1,4 +1,4 @@
-"""Who runs: each family in its customary form for a task, or any settings under a name of their own."""
+"""Entrants of a race: families in their usual form for a task, or any settings under another name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,5 +32,5 @@ def model_settings(task: type[Task], name: str, given: Mapping[str, Any], shared
 
 
 def fits_by_counting(model: str) -> bool:
-    """Whether a kind of model is fitted by counting: then it has no size, no learning rate and no randomness."""
+    """Whether a model type is fitted by counting: no size, no learning rate, no randomness."""
     return model in MODELS and getattr(MODELS[model], "fits_by_counting", False)

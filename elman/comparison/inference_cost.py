@@ -19,7 +19,7 @@ from elman.pipeline.tasks import PreparedData
 from elman.pipeline.trained_model import TrainedModel, load
 from elman.runs import atomic_write
 
-TIMED = 0.4  # seconds of work that tell its speed
+TIMED = 0.4  # seconds of work that are timed
 
 
 def inference_cost(job: Job, prepared: PreparedData, split: str) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def measure(trained: TrainedModel, prepared: PreparedData, split: str) -> dict[s
 
 
 def speed(model: Any, turns: Iterator[int]) -> float:
-    """Units of work per second; each turn says how many it was. The first is not counted: it pays for starting up."""
+    """Units of work per second; each turn yields its number of units. The first turn, a warm-up, is not counted."""
     with inference_mode(model):
         next(turns)
         began, done = time.monotonic(), 0

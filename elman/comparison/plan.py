@@ -35,7 +35,7 @@ class Entrant:
     name: str
     recipe: Recipe
     parameters: int
-    flops: float  # per unit of training, 0 for what is counted
+    flops: float  # per training unit, 0 for models fitted by counting
     counted: bool  # fitted by counting: deterministic, so it runs once
     sources: dict[str, str]  # the users' files that define it
 
@@ -59,7 +59,7 @@ class Job:
 
 
 class RacePlan:
-    """Everything that is known before the first step."""
+    """Entrants and jobs of a race, determined before the first step."""
 
     def __init__(self, race: Race, folder: Path):
         self.race, self.folder = race, folder

@@ -148,7 +148,7 @@ def _kept(race: Race, folder: Path, resume: bool) -> Race:
         raise RunError(f"{folder}: not empty and not a race; use another --run")
     make_folder(folder)
     atomic_write(path, commented_yaml(race).encode())
-    assert Race.make(yaml.safe_load(path.read_text())) == race, "what is written is what is read"
+    assert Race.make(yaml.safe_load(path.read_text())) == race, "settings round-trip"
     return race
 
 

@@ -69,7 +69,7 @@ def gather(running: Running) -> Found:
     rows_kept = [_finite(row) for row in ordered]
     lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows_kept]
     atomic_write(running.folder / "results.jsonl", ("\n".join(lines) + "\n").encode())
-    with suppress(MissingExtra):  # the command line says so
+    with suppress(MissingExtra):  # reported on the command line
         write_parquet(rows_kept, running.folder / PARQUET)
     return Found(measure, split, ordered, verdict)
 

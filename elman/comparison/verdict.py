@@ -13,14 +13,14 @@ SOLVED = 0.9
 
 
 def headline(found: Found) -> str:
-    """The winner with its uncertainty, in a sentence or two."""
+    """The winner with its uncertainty, in one or two sentences."""
     rows = {row["entrant"]: row for row in found.rows}
     ranked = [name for name in found.verdict.order if rows[name]["place"] is not None]
     if not ranked:
-        return "No answer: all runs failed."
+        return "No result: all runs failed."
     best = rows[ranked[0]]
     if len(ranked) == 1:
-        return f"No race: only {best['entrant']} finished, with {score(found, best)}."
+        return f"No comparison: only {best['entrant']} finished, with {score(found, best)}."
     if found.verdict.winner:
         second = rows[ranked[1]]
         return (
@@ -37,7 +37,7 @@ def headline(found: Found) -> str:
     if best["seeds"] > 1 or best["exact"]:
         text += f"{_beaten(beaten, tied)}{_unsure(found, rows)}Of the leaders, {cheapest} trains fastest."
     else:
-        text += "Give --seeds 3 to test whether the order is significant."
+        text += "Use --seeds 3 to test whether the order is significant."
     return text
 
 
@@ -52,13 +52,13 @@ def _unsure(found: Found, rows: dict[str, dict[str, Any]]) -> str:
     apart = [name for name in found.verdict.tied[1:] if not found.verdict.comparisons[name].overlap]
     if not apart:
         return ""
-    seeds = max(rows[name]["seeds"] for name in found.verdict.tied)  # what is exact ran once
+    seeds = max(rows[name]["seeds"] for name in found.verdict.tied)  # deterministic models run once
     shown = join([f"{name} ({number(found, rows[name]['score'])})" for name in apart])
-    return f"{shown} may be worse, but {seeds} seeds are too few to tell: --resume --seeds {2 * seeds} adds more. "
+    return f"{shown} may be worse, but {seeds} seeds are too few to decide: --resume --seeds {2 * seeds} adds more. "
 
 
 def staircase(found: Found) -> str:
-    """Which entrants agree with nouns far away, and which guess, on a synthetic language."""
+    """Which entrants solve long-distance agreement, and which guess, on a synthetic language."""
     far = {
         row["entrant"]: _beyond(row["staircase"], FAR)
         for row in found.rows

@@ -58,7 +58,7 @@ def trace_cell(cell: Any, two_pass_variance: bool = False) -> StepIR:
 
 
 def _distinct_batch(shapes: list[torch.Size]) -> int:
-    """A batch size of which no other axis length is a multiple, so that a shape tells which axis is the batch."""
+    """A batch size of which no other axis length is a multiple, so that the batch axis is recognized by its size."""
     lengths = [length for shape in shapes for length in shape if length]
     return next(rows for rows in count(MIN_BATCH) if all(length % rows for length in lengths))
 

@@ -124,7 +124,7 @@ class Corpus:
         return self._repairs_read.get(split, Repairs())
 
     def fingerprint(self, split: Split) -> str:
-        """A hash of the contents and of every setting that affects what is read, but not of file names."""
+        """A hash of the contents and of every setting that affects the documents, but not of file names."""
         origin = self._origin(split)
         settings = self.config.plain()
         shares = [self._fraction(name) for name in SPLITS]

@@ -8,12 +8,12 @@ from elman.figures.palette import GREY, PALE
 
 POINTS = 72  # in an inch
 WIDE, WIDEST = 9.0, 16.0  # inches: of charts, and of heat maps at most
-NARROW = 6.0  # inches below which a legend stands under the chart
+NARROW = 6.0  # inches; on narrower charts the legend is below
 FINEST = 0.03  # inches of a cell at the least
 SMALLEST, STEPS = 5.0, (1, 2, 5, 10, 20, 50, 100)  # points of a label; every how many are kept where they are smaller
 READABLE, ASPECT = 8.0, 0.62  # points of a number at the least; width of a letter as a share of its height
 LEVEL = 6.5  # points at which labels of an x axis are still shrunk rather than turned
-MANY = 9  # series from which on a legend stands beside the chart
+MANY = 9  # series from which on the legend is beside the chart
 MARKED = 25  # points of a line up to which each has a marker
 
 

@@ -36,7 +36,7 @@ class Diagnosis:
 
 def diagnose(found: GradientDecay) -> Diagnosis:
     normal = found.norms > found.floor
-    end = int(np.argmin(normal)) if not normal.all() else len(normal)  # the first underflow ends what is measured
+    end = int(np.argmin(normal)) if not normal.all() else len(normal)  # measured up to the first underflow
     if end < 2:
         words = f"{found.name}: ends; it depends on no other token than its own."
         return Diagnosis(found.name, "ends", 0.0, 1, words)

@@ -70,7 +70,7 @@ def tokens_of(tokens: Mapping[str, list[str]], site: str) -> list[str]:
 
 
 def inspect_language_model(model: Any, ids: Sequence[int], token: Callable[[int], str], start: int) -> InspectedText:
-    """Of a causal language model; the start token stands before the text."""
+    """For a causal language model; the start token precedes the text."""
     run = text_run(model, [start, *ids])
     return InspectedText(model, run, {"": [token(id) for id in (start, *ids)]}, "next", token, list(ids))
 

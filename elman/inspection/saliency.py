@@ -1,6 +1,6 @@
 """Saliency: which tokens a prediction depends on, by gradient × input and by leave-one-out ablation.
 
-The gradient tells the effect of a small change, ablation that of a missing token. They often disagree; trust what both
+The gradient is the effect of a small change, ablation that of removing a token. They often disagree; trust what both
 say.
 """
 
@@ -21,7 +21,7 @@ LIMIT = 256  # tokens that are ablated one by one; of a longer text the last one
 
 
 class Saliency(NamedTuple):
-    """Attribution of a log-probability to each token, in nats; negative where the token speaks against the outcome."""
+    """Attribution of a log-probability to each token, in nats; negative for tokens that lower it."""
 
     tokens: list[str]
     gradient: NDArray[np.float64]  # gradient × embedding, summed over its units

@@ -91,7 +91,7 @@ def target_names(inspected: InspectedText, scores: Tensor) -> list[str]:
 
 
 def mean_by_lag(found: TokenGradients, name: str, layer: str = "") -> GradientDecay:
-    """Mean norm by distance between prediction and token, where both stand on the same positions."""
+    """Mean norm by distance between prediction and token, if both are at the same positions."""
     rows = np.arange(found.first, found.first + len(found.norms))[:, None]
     lags = rows - np.arange(found.norms.shape[1])[None]
     count = int(lags.max()) + 1

@@ -23,7 +23,7 @@ class AttentionState(NamedTuple):
     seen: Tensor  # (batch,): positions since the start, including evicted ones
 
     def fixed(self, more: int) -> Ring:
-        """The same cache as a ring buffer with room for `more` positions, updated in place."""
+        """The same cache as a ring buffer with capacity for `more` positions, updated in place."""
         return ring_of(*self, more)
 
 

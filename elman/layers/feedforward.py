@@ -32,7 +32,7 @@ class Pointwise(SequenceLayer):
     def transform(self, x: Tensor) -> Tensor: ...
 
     def initial_state(self, batch: int) -> Tensor:
-        """Rows without numbers: whoever keeps states can still count them."""
+        """A tensor (batch, 0): no elements, but it has the batch size."""
         return next(self.parameters()).new_zeros(batch, 0)
 
     def forward(

@@ -145,7 +145,7 @@ def _values(trial: Trial) -> tuple[Any, Any]:
 
 @law("rows", "its outputs for a sequence depend on the other sequences of the batch")
 def _rows(trial: Trial) -> tuple[Any, Any]:
-    """A batch gives what its rows give alone."""
+    """Outputs of a row do not depend on other rows of the batch."""
 
     def alone(layer: Any, x: Tensor, state: State) -> tuple[Tensor, State]:
         found = [layer(x[[i]], take_rows(state, [i]), trial.lengths[[i]]) for i in range(len(x))]
@@ -283,7 +283,7 @@ def examine(model: nn.Module) -> list[str]:
 
 
 def broken(layer: SequenceLayer) -> str:
-    """The first law that a layer breaks and how, or nothing."""
+    """The first law that a layer breaks and how, or None."""
     weight = next(layer.parameters(), torch.zeros(()))
     random = torch.Generator().manual_seed(1)
     sequences = torch.randn(3, len(LENGTHS), max(LENGTHS), layer.input_size, generator=random).to(weight)

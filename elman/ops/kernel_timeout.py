@@ -26,7 +26,7 @@ def send(device: torch.device) -> None:
 
 
 def check(device: torch.device, wait: bool = False) -> None:
-    """Raises if an earlier kernel timed out; `wait` synchronises with the device, else only what was copied is seen."""
+    """Raises if an earlier kernel timed out; `wait` synchronises with the device, else only reads the last copy."""
     if device not in ALARMS:
         return
     alarm, copy = ALARMS[device]

@@ -1,4 +1,4 @@
-"""Imports a Hugging Face folder as a run folder, which every verb takes but resuming."""
+"""Imports a Hugging Face folder as a run folder, which all verbs accept, except for resuming."""
 
 from dataclasses import dataclass, field
 from itertools import product
@@ -18,7 +18,7 @@ from elman.runs.files import discard
 from elman.tokenizers import IdTokenizer, Imported, Tokenizer
 
 PIECE = 128  # tokens per piece on which a masked model is evaluated, if it has that many positions
-NO_DATA: dict[str, Any] = {"train": []}  # an imported run has no text of its own
+NO_DATA: dict[str, Any] = {"train": []}  # an imported run has no training text
 
 
 @dataclass

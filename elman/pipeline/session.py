@@ -195,7 +195,7 @@ class Session:
 
 
 def explain(model: Any, recipe: Recipe) -> list[str]:
-    """Which implementation runs each layer, for models that can tell."""
+    """Which implementation runs each layer, for models with `explain`."""
     size = recipe.training.batch_size, recipe.training.sequence_length
     return model.explain(*size) if hasattr(model, "explain") else _explain_layers(model, *size)
 

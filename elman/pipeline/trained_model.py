@@ -117,7 +117,7 @@ class TrainedModel:
         return LIKELIHOOD_OF[prediction_of(self.model)]
 
     def generate(self, prompt: str = "", **settings: Any) -> str:
-        """What the model writes after the prompt; settings as in the recipe's section `generation`."""
+        """Generate text after a prompt; settings as in the recipe's section `generation`."""
         from elman.generation.stream import generate
 
         return generate(self.model, self.tokenizer, prompt, self._generation(settings))
@@ -155,21 +155,21 @@ class TrainedModel:
     ) -> Iterator[Any]:
         """The same scores, each as soon as its text comes; engine and weights as in the recipe's section `generation`.
 
-        `listen` hears what reads the texts, and why.
+        `listen` is called with the engine that reads the texts, and why.
         """
         config = GenerationConfig.make({"engine": engine, "weights": weights})
         return self.task.prediction.stream_scores(self.model, texts, self.recipe, config, listen)
 
     def record(self, *sites: str) -> AbstractContextManager[taps.Recording]:
-        """Collect what passes at some sites while the block runs: `with model.record("*.gate.*") as seen: ...`."""
+        """Record activations at some taps inside the block: `with model.record("*.gate.*") as seen: ...`."""
         return taps.record(*sites)
 
     def edit(self, changes: Mapping[str, taps.Edit]) -> AbstractContextManager[None]:
-        """Change what passes: `with model.edit({"layers.0.lstm.gate.forget@3": 1.0}): ...`."""
+        """Edit activations: `with model.edit({"layers.0.lstm.gate.forget@3": 1.0}): ...`."""
         return taps.edit(changes)
 
     def reading(self, text: str, target: str | None = None, precision: str = "float32") -> "InspectedText":
-        """A text as this model reads it: what `elman.inspection` looks at. A translation may be given its target.
+        """A text as this model reads it, for `elman.inspection`. A translation may be given its target.
 
         In float64 it is a copy of the model that reads: for gradients smaller than float32 has numbers for.
         """
@@ -181,21 +181,21 @@ class TrainedModel:
         return replace(found, call=f"elman.load({self.run!r}).reading({', '.join(words)})" if self.run else "")
 
     def trace(self, text: str, sites: Sequence[str] = ("*",), target: str | None = None) -> "Trace":
-        """Read a text once and keep what passed at the sites: arrays (time, ...) beside the tokens.
+        """Read a text and record activations at the taps: arrays (time, ...) with the tokens.
 
-        Of a language model the start, `<eos>` as a rule, stands before it; of a masked model `<eos>` after it.
+        For a language model a start token, usually `<eos>`, comes first; for a masked model `<eos>` comes last.
         """
         from elman.inspection.trace import trace
 
         words = ["elman", "inspect", "trace", self.run, "--text", text]
         words += [word for site in sites if site != "*" for word in ("--sites", site)]
         words += ["--target", target] if target else []
-        known = self.run and not taps.listening()  # what is edited is not in the command
+        known = self.run and not taps.listening()  # edits cannot be given in a command
         return trace(self.reading(text, target), sites, self.of, shlex.join(words) if known else "")
 
     @property
     def of(self) -> str:
-        """What it is, under a picture of it."""
+        """The provenance line under a figure of this model."""
         return f"{self.task.name}, step {self.step:,}"
 
     def sites(self) -> dict[str, tuple[int, ...]]:

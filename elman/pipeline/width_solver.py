@@ -67,7 +67,7 @@ def sizes_near(model: Any, parameters: int, build: Callable[[Any], Any]) -> dict
 
     sizes = {width: size(width) for width in _around(parameters, size)}
     if not any(sizes.values()):
-        build(model)  # its error says what is wrong
+        build(model)  # raises the readable error
         raise ConfigError(f"no width makes a model of about {parameters:,} parameters; set parameters: 0")
     return {width: found for width, found in sizes.items() if found}
 
@@ -79,7 +79,7 @@ def with_width(model: Any, width: int) -> Any:
 
 
 def count(build: Callable[[], Any]) -> int | None:
-    """Parameters of what is built, without its memory; None for what cannot be built."""
+    """Number of parameters, by building on the meta device; None if the settings are invalid."""
     try:
         return on_meta(lambda: count_parameters(build()))
     except ConfigError:

@@ -54,7 +54,7 @@ def test_those_who_cannot_be_told_apart_are_named_together():
 
 def test_where_only_seeds_are_wanting_more_are_asked_for():
     told = headline(outcome(exact=["b"], a=[1.0, 1.2, 1.1], b=[1.3]))
-    assert "b (1.3000) may be worse, but 3 seeds are too few to tell: --resume --seeds 6 adds more." in told
+    assert "b (1.3000) may be worse, but 3 seeds are too few to decide: --resume --seeds 6 adds more." in told
     assert "may be worse" not in headline(outcome(a=[1.0, 1.2, 1.1], b=[1.05, 1.25, 1.15]))
 
 
@@ -139,4 +139,4 @@ def test_a_file_that_is_no_module_is_refused(tmp_path):
 
 def test_nobody_reached_the_end():
     empty = SimpleNamespace(order=[], winner=None, tied=[], comparisons={})
-    assert headline(Found(LOSS, "test", [], empty)) == "No answer: all runs failed."
+    assert headline(Found(LOSS, "test", [], empty)) == "No result: all runs failed."

@@ -60,7 +60,7 @@ class SequencePlan:
         self.step, self.dtype, self.projection = step, dtype, projection
         self.names = parameter_names(step)
         self.zeros = torch.zeros(step.size, dtype=dtype)
-        """Stands for an adjoint that autograd does not give."""
+        """Marks an adjoint that autograd does not return."""
 
     @cached_property
     def adjoint(self) -> Adjoint:

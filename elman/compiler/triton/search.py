@@ -138,7 +138,7 @@ def _with_register_tiles(program: StepIR, part: Partition, itemsize: int, shared
 
 
 def _fits(program: StepIR, part: Partition, itemsize: int, shared: int) -> bool:
-    """Shared memory, registers, and what was seen to spill or to be slow."""
+    """Limits of shared memory and registers, and configurations measured to spill or to be slow."""
     single = part.programs(program.size) == 1
     if part.rows < MMA_K and (single or not part.fragment_loads or part.rows * part.units < 32 * part.warps):
         return False  # eight rows are the N side of mma, which takes fragment loads; each thread needs a unit

@@ -126,7 +126,7 @@ class Sync:
         b, sends = self.b, []
         for arg in b.exchanged if b.st_async else ():
             if b.published_node(arg) in stage.published:
-                # else others might still read what was sent two steps ago
+                # else others might still read the values sent two steps ago
                 assert not b.is_state(arg) or arg in b.received
                 use = "(step + 1)" if b.is_state(arg) else "step"
                 sends.append((arg, b.broadcast(b.published_node(arg)), use))
@@ -146,7 +146,7 @@ class Sync:
             b.write(exchange.send_call(b.exchanged.index(arg), use), depth)
 
     def arrive(self, stage: Stage) -> None:
-        """Tells the others that this program's values of the stage are stored."""
+        """Signals to other programs that this program's values of the stage are stored."""
         b = self.b
         if b.polls_sums:
             if stage.reductions:

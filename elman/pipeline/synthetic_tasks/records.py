@@ -1,4 +1,4 @@
-"""Results of attempts: one line of JSON each, kept in a file, so that what is finished is never run again."""
+"""Results of attempts: one line of JSON each, kept in a file, so that finished attempts are never repeated."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence

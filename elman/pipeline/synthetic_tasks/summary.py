@@ -1,4 +1,4 @@
-"""Which family can do what: the best score of each on each task, beside what was published."""
+"""The best score of each family on each task, compared with published claims."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -48,7 +48,7 @@ def _of_task(name: str, records: list[Record]) -> dict[str, Any]:
 
 
 def _task(name: str, records: list[Record]) -> SyntheticTask:
-    """The task as all of these had it; scores of different settings do not belong into one table."""
+    """The settings shared by all records; scores of different settings cannot be compared."""
     settings = {part: [record.settings.get(part) for record in records] for part in ("task", "training")}
     for part, given in settings.items():
         if any(one != given[0] for one in given):

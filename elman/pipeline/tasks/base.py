@@ -1,4 +1,4 @@
-"""What a task is made of: one small object for each question that the rest of the package asks.
+"""The parts of a task: one small object for each use by the rest of the package.
 
     recipe ──settings──▶ typed settings
     files  ──Data──────▶ tokenizers and labels learned from training data, token or example stores, batches
@@ -39,7 +39,7 @@ Array = NDArray[np.float64]
 
 
 class ResampledScore(NamedTuple):
-    """A score that is a function of sums over examples, so that it can be bootstrapped: `statistic` takes sums
+    """A score that is a function of sums over examples, which allows a bootstrap: `statistic` takes sums
     (samples, parts) of what each example adds, `units` (examples, parts)."""
 
     units: NDArray[Any]
@@ -82,7 +82,7 @@ class ExampleValues(NamedTuple):
 
 
 class ExampleOutput(NamedTuple):
-    """One example with what each model says of it; higher scores are better."""
+    """One example with the output of each model; higher scores are better."""
 
     text: str
     expected: str
@@ -91,7 +91,7 @@ class ExampleOutput(NamedTuple):
 
 
 class InferenceWork(NamedTuple):
-    """What a trained model is timed on: each turn of `turns` does some work and yields how many units it was."""
+    """The workload that a trained model is timed on: each turn does some work and yields its number of units."""
 
     rate: str = ""  # name of the result, such as generation_tokens_per_second
     turns: Iterator[int] | None = None
@@ -109,7 +109,7 @@ class PreparedData:
     stores: dict[str, Any] = field(default_factory=dict)
 
     def repairs(self) -> list[str]:
-        """What was mended while reading."""
+        """Repairs made while reading."""
         return self.corpus.repairs.describe()
 
     def fingerprints(self) -> dict[str, str]:
@@ -117,7 +117,7 @@ class PreparedData:
 
 
 class TaskData(ABC):
-    """What is learned from training data before any model (tokenizers, labels), and data encoded with it."""
+    """Vocabularies fitted on training data (tokenizers, labels), and the data encoded with them."""
 
     unit: ClassVar[str]
     """What sizes of data are counted in."""
@@ -133,7 +133,7 @@ class TaskData(ABC):
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write what was learned to a run folder."""
+        """Write tokenizers and labels to a run folder."""
 
     @classmethod
     @abstractmethod
@@ -167,7 +167,7 @@ class TaskData(ABC):
     def training_batches(self, prepared: PreparedData, recipe: "Recipe") -> Any: ...
 
     def notes(self, batches: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
-        """What a user should know before training starts."""
+        """Notes for the user before training starts."""
         return []
 
     def length_warnings(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
@@ -181,7 +181,7 @@ class TaskData(ABC):
 
 
 class TaskPart:
-    """A part of a task that works with what was learned from the data."""
+    """A part of a task that uses the vocabularies in `TaskData`."""
 
     def __init__(self, data: Any):
         self.data = data
@@ -219,7 +219,7 @@ class Evaluation(TaskPart, ABC):
         return {}
 
     def facts(self, model: Any) -> dict[str, Any]:
-        """What the results say of the model itself."""
+        """Facts about the model for the results."""
         return {}
 
     def samples(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
@@ -271,7 +271,7 @@ class Inspection(TaskPart, ABC):
 
 
 class Race(TaskPart, ABC):
-    """What `elman compare` counts, ranks by and measures."""
+    """Units, ranking criteria and measurements of `elman compare`."""
 
     unit: ClassVar[str] = "tokens"
     """What training is counted in."""
@@ -283,7 +283,7 @@ class Race(TaskPart, ABC):
     training: ClassVar[Settings] = {}
     """Training settings of a race that starts from data alone."""
     measures: ClassVar[tuple[Measure, ...]]
-    """What is ranked by: the first that the scores have."""
+    """Ranking criteria in order of preference: the first that the scores contain is used."""
     figures: ClassVar[tuple[str, ...]] = ("loss",)
     """Scores that the table of a report shows."""
     paired_measure: ClassVar[str] = ""
@@ -305,7 +305,7 @@ class Race(TaskPart, ABC):
     def outputs(
         self, models: "Sequence[TrainedModel]", prepared: PreparedData, split: str, most: int, longest: int
     ) -> Iterator[ExampleOutput]:
-        """What several models say of the first examples of a split."""
+        """Outputs of several models for the first examples of a split."""
 
     def inference_work(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> InferenceWork:
         return InferenceWork()
@@ -323,7 +323,7 @@ class deferred:
 
 
 class Task:
-    """A task with what was learned from its training data. Its docstring's first line is its description."""
+    """A task with its fitted data. The first line of a subclass's docstring is its description."""
 
     name: ClassVar[str]
     settings: ClassVar[TaskSettings]

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
     from elman.pipeline.trained_model import TrainedModel
 
-CHUNK = 256  # lines that are predicted together, so that batches can be of similar length
+CHUNK = 256  # lines predicted together, so that batches have similar lengths
 LENGTH_CLASSES = 5  # of about as many examples each
-FREQUENCIES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 10**9)  # how often a word stood in the training text
-TIMED_EXAMPLES = 64  # that are predicted in turn to measure speed
+FREQUENCIES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 10**9)  # occurrences of a word in the training text
+TIMED_EXAMPLES = 64  # examples predicted to measure speed
 LOWER_IS_BETTER = ("_rate", "_error", "mse", "mae")
 
 
 class ExampleData(TaskData):
-    """Each example has the same fields; `by` names those whose lengths shall be similar within a batch."""
+    """Examples with the same fields; batches are bucketed by the lengths of the fields in `by`."""
 
     by: ClassVar[tuple[str, ...]]
 
@@ -61,7 +61,7 @@ class ExampleData(TaskData):
         """Lines for `predict`, each with the right answer, in parts."""
 
     def question_text(self, line: Any) -> str:
-        """One of these lines as text."""
+        """One of these questions as text."""
         return str(line)
 
     def answer_parts(self, answer: dict[str, Any]) -> list[str]:
@@ -114,7 +114,7 @@ class ExampleData(TaskData):
         return Buckets(store, recipe.training.batch_size, recipe.seed, by=self.by, unit=unit)
 
     def batches(self, model: Any, store: ExampleStore, recipe: "Recipe") -> Iterator[Examples]:
-        """Every example once, on the model's device; `order(store, recipe)` tells which they are."""
+        """Every example once, on the model's device, in the order of `order(store, recipe)`."""
         device = device_of(model)
         for batch in self._buckets(store, recipe).epoch(0):
             yield batch.to(device)
@@ -232,7 +232,7 @@ class ExampleRace(Race):
         return InferenceWork("answers_per_second", self._turns(trained, prepared, split))
 
     def _turns(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> Iterator[int]:
-        """One example a turn, from text to answer."""
+        """One example per turn, from text to answer."""
         for line, _ in cycle(islice(self.data.questions(prepared.corpus, split), TIMED_EXAMPLES)):
             list(trained.predict([line]))
             yield 1

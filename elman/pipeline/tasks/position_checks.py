@@ -41,7 +41,7 @@ def ignores_order(stack: Stack) -> bool:
 
 
 def order_warning(model: Any) -> list[str]:
-    """A warning for a model that ignores order, which was likely not intended."""
+    """A warning for a model that ignores token order, which is rarely intended."""
     if not any(ignores_order(part) for part in model.modules() if isinstance(part, Stack)):
         return []
     remedy = "--model transformer, positions: rotary of the layer, or model.positions tell it"

@@ -87,7 +87,7 @@ def format_candidates(candidates: Sequence[Answer], several: bool) -> Answer:
 
 
 def _ranked(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer, search: SearchConfig) -> list[Answer]:
-    """The one that is chosen has rank 1."""
+    """The chosen candidate has rank 1."""
     texts = [tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses]
     order = list(range(len(texts)))
     if texts and search.choose == "least-risk":
@@ -102,7 +102,7 @@ def _ranked(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer, search: Sear
 def _sampled(
     model: Any, source: Ragged, eos_id: int, search: SearchConfig, several: bool, numbers: Sequence[int]
 ) -> list[list[Hypothesis]]:
-    """One of each row, or with `several` as many as a search would give; the first is the same."""
+    """One sample per row, or with `several` as many as a search returns; the first is the same."""
     count = (search.num_best or search.beam_size) if several else 1
     assert search.seed is not None, "not settled"
     streams = [random_stream(search.seed, number, which) for number in numbers for which in range(count)]
@@ -113,7 +113,7 @@ def _sampled(
 
 
 def _parallel(model: MaskPredict, source: Ragged, search: SearchConfig) -> list[list[Hypothesis]]:
-    """One for each length that was tried, the best first."""
+    """One candidate per length, best first."""
     found = model.tries(source, search.iterations, search.lengths)
     parts = (found.tokens.values, found.tokens.lengths, found.log_probs, found.scores)
     rows = [

@@ -16,7 +16,7 @@ TRANSFORMER = "transformer"  # a model name that stands for a pattern of layers,
 
 
 class TaskSettings:
-    """Knows no data: the defaults of a task, and what its recipes may contain."""
+    """The defaults of a task and the contents of its recipes, independent of data."""
 
     task: str  # the task's name, set when it is registered
     Data: ClassVar[type[DataConfig]] = DataConfig
@@ -103,17 +103,17 @@ class TaskSettings:
         raise NotImplementedError
 
     def check_model(self, config: Any) -> None:
-        """Build without memory, so that settings that cannot be built are refused before any data is read."""
+        """Build on the meta device, so that invalid settings are rejected before any data is read."""
         on_meta(lambda: self.build_smallest(config))
 
     def run_name(self, config: Any) -> str:
-        """What a run folder is called after: the layers, or the kind of model."""
+        """The part of a run folder's name for the model: its layers, or its type."""
         pattern = getattr(getattr(config, "decoder", config), "pattern", [])
         return "-".join(dict.fromkeys(name for entry in pattern for name in entry)) or config.type
 
 
 def bidirectional(settings: Settings, **join: str) -> Settings:
-    """The same model with its layer, if it is causal, run in both directions."""
+    """The same model with a causal layer made bidirectional."""
     ((layer, own),) = settings["pattern"][0].items()
     if LAYERS[layer].causal:
         settings["pattern"] = [{"bidirectional": {"layer": {layer: own}, **join}}]

@@ -45,7 +45,7 @@ class TextSettings(TaskSettings):
 
 
 class TextData(ExampleData):
-    """A tokenizer, and `target`: what is learned of all targets, an object of `Target`.
+    """A tokenizer, and `target`: statistics of all targets, an object of `Target`.
 
     A `Target` has `of(texts)` and `load(path)` to make it, `target(text)` for the number to train on, `save(path)`.
     """
@@ -95,7 +95,7 @@ class TextData(ExampleData):
         return ((text.text, [", ".join(text.labels)]) for text in corpus.texts(split))
 
     def target_facts(self) -> Any:
-        """What the numbers of `label` depend on."""
+        """Facts that determine the encoding of `label`."""
         return vars(self.target)
 
     def fingerprint(self) -> str:
@@ -113,7 +113,7 @@ class TextEvaluation(ExampleEvaluation):
     def outputs(
         self, model: Any, prepared: PreparedData, recipe: "Recipe", split: str, *of_batch: Callable[[Any], Any]
     ) -> list[np.ndarray]:
-        """What each of these functions makes of all batches (examples, …), in the order of the data."""
+        """Outputs of each of these functions for all batches (examples, …), in the order of the data."""
         store = prepared.stores[split]
         with inference_mode(model):
             batches = self.data.batches(model, store, recipe)
@@ -149,7 +149,7 @@ class TextInspection(Inspection):
     data: TextData
 
     def tokens(self, text: str) -> tuple[list[int], list[str]]:
-        """Ids and names of the tokens of a text that has some."""
+        """Ids and names of the tokens of a text; an empty text is an error."""
         ids = self.data.tokenizer.encode(text).tolist()
         if not ids:
             raise ConfigError(f"{text!r}: has no token to look at")
@@ -157,13 +157,13 @@ class TextInspection(Inspection):
 
 
 class TextRace(ExampleRace):
-    """Of stacks of one width."""
+    """A race of stacks of one width."""
 
     unit = "texts"
     entrants = ("rnn", "gru", "lstm", "convolution", "attention", "mingru")
     usage_note = (
-        "Answers are texts a second, one at a time. State bytes are what layers carry on after so many tokens; layers "
-        "that see both sides carry nothing on."
+        "The speed is in texts per second, one at a time. State bytes are the size of the recurrent state after that "
+        "many tokens; bidirectional layers have none."
     )
 
     @classmethod

@@ -40,4 +40,4 @@ class ClassifyEvaluation(TextEvaluation):
 class ClassifyRace(TextRace):
     measures = (Measure("accuracy", False, "of the labels right", percent=True),)
     figures = ("loss", "accuracy", "macro_f1")
-    usage_note = f"A classifier writes nothing. {TextRace.usage_note}"
+    usage_note = f"A classifier generates no text. {TextRace.usage_note}"

@@ -96,7 +96,7 @@ class LanguageData(TaskData):
         return [f"{tokens:,} tokens do not fill {asked}: training with {batches.batch_size}"]
 
     def length_warnings(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
-        """Of masked models, which read pieces; a causal model's positions begin again in any long text."""
+        """For masked models, which read chunks; positions of a causal model wrap around in long texts."""
         positions = learned_positions(model) if is_masked(model) else None
         notes: list[str] = []
         for split, store in prepared.stores.items():
@@ -107,7 +107,7 @@ class LanguageData(TaskData):
 
     @staticmethod
     def _pieces(store: TokenStore, length: int, carry: bool) -> np.ndarray:
-        """The length of each piece that is read by itself."""
+        """The length of each independent chunk."""
         sizes = np.array([store.facts.tokens]) if carry else np.diff(store.starts)
         ends = sizes % length
         return np.concatenate([np.full(int((sizes // length).sum()), length), ends[ends > 0]])

@@ -20,7 +20,7 @@ from elman.pipeline.tasks.settings import Settings
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
 
-TOP = 5  # likeliest tokens of an answer
+TOP = 5  # most likely tokens of an answer
 GAP = "<mask>"
 
 
@@ -33,7 +33,7 @@ class LanguagePrediction(Prediction):
         self._positions: int | None = None
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
-        """The likeliest next tokens of each line; of a masked model, what fills its gaps."""
+        """The most likely next tokens of each line; for a masked model, the tokens of its gaps."""
         masked = is_masked(model)
         for text in numbered(lines, _text_with_gap if masked else _text):
             with inference_mode(model):
@@ -89,7 +89,7 @@ class LanguagePrediction(Prediction):
 
 
 def _piece(model: Any, recipe: "Recipe") -> int:
-    """How many tokens are scored at once: a masked model knows no longer pieces than those of its training."""
+    """Number of tokens scored at once: for a masked model, at most the sequence length of its training."""
     return recipe.training.sequence_length if is_masked(model) else LENGTH
 
 
@@ -113,7 +113,7 @@ class LanguageInspection(Inspection):
     shortest_text = ""
 
     def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
-        """The start, `<eos>` as a rule, stands before the text; for a masked model `<eos>` after it."""
+        """The text after a start token, usually `<eos>`; for a masked model, before `<eos>`."""
         tokenizer, own = self.data.tokenizer, self._encode(text)
         if not is_masked(model):
             return inspect_language_model(model, own, tokenizer.token, tokenizer.start_id)

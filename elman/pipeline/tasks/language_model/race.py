@@ -22,7 +22,7 @@ from elman.pipeline.tasks.settings import Settings
 if TYPE_CHECKING:
     from elman.pipeline.trained_model import TrainedModel
 
-GENERATED = 100_000  # tokens of a text that is generated to measure speed
+GENERATED = 100_000  # tokens generated to measure speed
 
 
 class LanguageRace(Race):
@@ -38,14 +38,14 @@ class LanguageRace(Race):
         "attention",
         "mingru",
     )
-    training: ClassVar[Settings] = {"batch_size": 16, "learning_rate": 4e-3}  # a race has few steps, so they are large
+    training: ClassVar[Settings] = {"batch_size": 16, "learning_rate": 4e-3}  # high, because a race has few steps
     measures = (Measure("loss", True, "nats per token"),)
     figures = ("loss", "perplexity", "bits_per_byte")
     paired_measure = "loss"
     graded = "Nats for a whole text"
     usage_note = (
-        "Writing is greedy, one text at a time. It is done as `elman generate` does it. State bytes are what a text "
-        "carries on after so many tokens."
+        "Generation is greedy, one text at a time, with the engine that `elman generate` uses. State bytes are the "
+        "size of the recurrent state after that many tokens."
     )
 
     @classmethod
@@ -53,7 +53,7 @@ class LanguageRace(Race):
         return STACKS.get(name)
 
     def example_values(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> ExampleValues:
-        """Nats and tokens of each document, or piece of a long text; the loss by frequency of the token."""
+        """Nats and tokens of each document, or chunk of a long text; the loss by token frequency."""
         model, device, state = trained.model, device_of(trained.model), None
         batches, _ = self.data.evaluation_batches(prepared, split, trained.recipe)
         seen = np.bincount(prepared.stores["train"].tokens, minlength=self.data.tokenizer.vocab_size)
@@ -93,7 +93,7 @@ class LanguageRace(Race):
         return InferenceWork(rate, self._turns(model), language_model_state(model), CONTEXTS, length)
 
     def _turns(self, model: Any) -> Iterator[int]:
-        """A token a turn, by the engine that `elman generate` takes for long texts."""
+        """One token per turn, by the engine that `elman generate` selects for long texts."""
         config = GenerationConfig(temperature=0, max_tokens=GENERATED, stop_at_end=False, seed=0)
         while True:
             for _ in generate_tokens(model, [[]], config, eos_id=0):

@@ -15,7 +15,7 @@ class LanguageSettings(TaskSettings):
     synthetic = provides_body = True
 
     def complete(self, settings: Settings) -> Settings:
-        """Without data, a synthetic language, which has words; any text has characters."""
+        """The default tokenizer: words for a synthetic language (the default data), else characters."""
         data = settings.get("data") or {}
         if not isinstance(data, Mapping) or (data.get("train") is None and data.get("language") is None):
             opened = dict(data) if isinstance(data, Mapping) else {}

@@ -8,7 +8,9 @@ from elman.pipeline.tasks.settings import Settings
 class MaskedRace(LanguageRace):
     entrants = ("gru", "lstm", "attention")
     measures = (Measure("loss", True, "nats per hidden token"),)
-    usage_note = "A masked model fills gaps with both sides in sight: it writes no text and carries no state on."
+    usage_note = (
+        "A masked model fills gaps from the context on both sides: it generates no text and has no recurrent state."
+    )
 
     @classmethod
     def customary_model(cls, name: str) -> Settings | None:

@@ -22,7 +22,7 @@ class MaskedSettings(LanguageSettings):
         return super().complete(settings)
 
     def of_layer(self, name: str, settings: Mapping[str, Any]) -> Settings:
-        """A causal layer runs in both directions, and stays as wide as its input."""
+        """A causal layer is made bidirectional, with the width of its input."""
         return bidirectional(super().of_layer(name, settings), join="sum")
 
     def transformer(self, settings: Settings) -> Settings:

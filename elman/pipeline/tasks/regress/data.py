@@ -19,7 +19,7 @@ from elman.pipeline.tasks.texts import TextData
 class NumberCorpus(LabelledCorpus):
     """Labels are numbers: in tables as text, in JSON and parquet also as numbers."""
 
-    names: ClassVar[Any] = None  # a held-out part needs no number that training has
+    names: ClassVar[Any] = None  # a held-out part may have numbers unseen in training
 
     def _labels(self, reading: Any, value: Any, line: int, column: Any) -> tuple[str, ...]:
         if isinstance(value, int | float | np.number) and not isinstance(value, bool):

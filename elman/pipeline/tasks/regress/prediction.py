@@ -18,7 +18,7 @@ class RegressPrediction(TextPrediction):
         return model.logits(batch.ragged("text"))[:, 0]
 
     def answer(self, output: Any, probabilities: bool) -> Settings:
-        """A number has no probability: that option changes nothing."""
+        """A number has no probability: that option has no effect."""
         return {"number": float(self.data.target.in_unit(output))}
 
     def format(self, answer: Settings) -> str:

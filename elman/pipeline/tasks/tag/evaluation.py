@@ -58,8 +58,8 @@ class TagRace(ExampleRace):
     )
     figures = ("loss", "accuracy", "f1")
     usage_note = (
-        "A tagger writes nothing, and sees both sides of each word, so that it carries no state on; answers are "
-        "sentences a second, one at a time."
+        "A tagger generates no text and has no recurrent state, because it uses both sides of each word; the speed is "
+        "in sentences per second, one at a time."
     )
 
     @classmethod

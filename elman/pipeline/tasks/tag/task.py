@@ -48,7 +48,7 @@ class TagSettings(TaskSettings):
         return pick(TABLES, "tokenizer", {"type": settings} if isinstance(settings, str) else settings)
 
     def of_layer(self, name: str, settings: Mapping[str, Any]) -> Settings:
-        """A causal layer runs in both directions: a tag depends on both sides of its word."""
+        """A causal layer is made bidirectional: a tag depends on both sides of its word."""
         return bidirectional(super().of_layer(name, settings))
 
     def transformer(self, settings: Settings) -> Settings:

@@ -27,7 +27,7 @@ from elman.pipeline.tasks.translate.prediction import TranslatePrediction
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
 
-HEADS = 8  # that are drawn; more would be too small to see
+HEADS = 8  # tokens shown in a plot; more would be too small
 ALIGNED = 1000  # pairs whose attention is compared with their alignment
 SAMPLES = 5
 
@@ -93,7 +93,7 @@ class TranslateEvaluation(ExampleEvaluation):
         return {}
 
     def _attention_scores(self, model: Any, corpus: PairCorpus, split: Any) -> Settings:
-        """How often attention is on the right source token, where the data knows it."""
+        """Share of attention maxima on the right source token, if the data has alignments."""
         pairs = self._aligned_pairs(model, corpus, split)
         if not pairs:
             return {}
@@ -136,6 +136,6 @@ class TranslateEvaluation(ExampleEvaluation):
 
 
 def _attends(model: Any) -> bool:
-    """Whether it writes token after token with attention over the source."""
+    """Whether the model is autoregressive with attention over the source."""
     decoder = model.decoder if isinstance(model, EncoderDecoder) else None
     return getattr(decoder, "attention", None) is not None or bool(getattr(decoder, "looking", None))

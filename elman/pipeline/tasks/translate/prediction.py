@@ -49,7 +49,7 @@ class TranslatePrediction(ExamplePrediction):
     def _scores_of_given(
         self, model: Any, lines: Sequence[tuple[str, str | None]], recipe: "Recipe"
     ) -> list[PairScore | None]:
-        """The scores of targets that stand beside their sources, where the model defines them."""
+        """Scores of targets given with their sources, if the model defines them."""
         pairs = [(source, target) for source, target in lines if target is not None and has_log_probs(model)]
         if not pairs:
             return [None] * len(lines)
@@ -77,7 +77,7 @@ class TranslatePrediction(ExamplePrediction):
 
 
 def _source_and_target(line: Any) -> tuple[str, str | None]:
-    """A source, and the target that may stand beside it."""
+    """A source, and its optional target."""
     target = line.get("target") if isinstance(line, dict) else None
     return text_of(line, "source", "text"), target if isinstance(target, str) else None
 
@@ -86,7 +86,7 @@ class TranslateInspection(Inspection):
     data: TranslateData
 
     def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
-        """Scores stand beside the token before the one they are of; without a target, the model's own output."""
+        """Each score is shown at the token before the scored one; the default target is the model's output."""
         if target is None:
             target = str(next(TranslatePrediction(self.data).predict(model, [text], recipe, False))["target"])
         tokenizer, source = self.data.target, np.asarray(self.data.source.encode(text))

@@ -30,10 +30,10 @@ class TranslateRace(ExampleRace):
     figures = ("loss", "bleu", "chrf", "exact_match")
     paired_measure = "exact_match"
     usage_note = (
-        "Writing is greedy, one text at a time. The reading of its source is in its time, and all write as many tokens "
-        "as the true target has. State bytes are what is carried on after a source of so many tokens and as many "
-        "written, the source itself included where it is looked at; a model that writes all words at once carries "
-        "nothing on."
+        "Decoding is greedy, one text at a time. The time includes encoding the source; all models generate as many "
+        "tokens as the true target has. State bytes are the size of the decoder state after that many source tokens "
+        "and as many target tokens, including the encoded source if there is attention over it; a model that decodes "
+        "in parallel has no state."
     )
 
     def inference_work(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> InferenceWork:
@@ -47,7 +47,7 @@ class TranslateRace(ExampleRace):
 
 
 def _turns(model: EncoderDecoder, pairs: Iterator[tuple[Ragged, int]]) -> Iterator[int]:
-    """A translation a turn, token after token."""
+    """One translation per turn, decoded token by token."""
     for source, length in pairs:
         state, token = model.start(source), source.lengths.new_full((1,), model.eos_id)
         for _ in range(length):
@@ -57,21 +57,21 @@ def _turns(model: EncoderDecoder, pairs: Iterator[tuple[Ragged, int]]) -> Iterat
 
 
 def _parallel_turns(trained: "TrainedModel", pairs: Iterator[tuple[Ragged, int]]) -> Iterator[int]:
-    """A translation a turn, all tokens of it in as many passes as its recipe searches with."""
+    """One translation per turn, decoded in parallel with the number of passes in the recipe."""
     search = trained.recipe.search
     for source, _ in pairs:
         yield int(trained.model.write(source, search.iterations, search.lengths).tokens.lengths)
 
 
 def _pairs(store: Any, device: torch.device) -> Iterator[tuple[Ragged, int]]:
-    """Sources, each with the length of its true target, again and again."""
+    """Sources with the length of their true target, in an endless cycle."""
     for number in cycle(range(min(TIMED_EXAMPLES, len(store)))):
         batch = store.gather(np.array([number])).to(device)
         yield batch.ragged("source"), int(batch.ragged("target").lengths)
 
 
 def _state_after(model: EncoderDecoder) -> Callable[[Tensor], State]:
-    """After a source of some tokens, and as many written."""
+    """The decoder state after a source of some tokens, and as many target tokens."""
 
     def state_after(tokens: Tensor) -> State:
         state: State = model.start(Ragged(tokens, torch.tensor([tokens.shape[1]], device=tokens.device)))
