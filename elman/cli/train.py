@@ -127,7 +127,7 @@ def _show_likelihoods(results: dict[str, Any]) -> None:
     if rows:
         output.table("Scores (loss in nats)", columns, rows)
     context = results.get("valid", {}).get("context", "")
-    if context.startswith("one stream") and "lanes" not in context and results.get("parameters"):
+    if context.startswith("one stream") and "parallel" not in context and results.get("parameters"):
         print(f"Evaluated as {context}.\nValidation during training uses parallel streams with fresh state.")
     judged = results.get("test") or results.get("valid") or {}
     agreement = (judged.get("language") or {}).get("agreement")

@@ -84,9 +84,9 @@ def _right_or_wrong_table(names: Sequence[str], examples: Sequence[ExampleOutput
     alone = [sum(row[:2] == pair for row in right) for pair in ([True, False], [False, True])]
     by_all, by_none = sum(map(all, right)), sum(not any(row) for row in right)
     caption = (
-        f"Of the first {len(examples):,} examples, by the first seeds: all are right on {by_all:,}, nobody on "
+        f"Of the first {len(examples):,} examples, by the first seeds: all are right on {by_all:,}, none on "
         f"{by_none:,}; {first} is right where {second} is wrong on {alone[0]:,}, the reverse holds for {alone[1]:,}. "
-        f"Shown is where they part most; {RIGHT} is right."
+        f"The table shows the largest differences; {RIGHT} is right."
     )
     rows = [[_cut(one.text), _cut(one.expected), *map(_cut, one.outputs)] for one in _most_different(examples)]
     return ExampleTable(caption, ["example", "right answer", *names], rows, "texts words") if rows else None

@@ -44,7 +44,7 @@ class SymbolicInterpreter:
 
     def __init__(self, size: int, rows: int, two_pass_variance: bool = False):
         if size < 2:
-            raise CannotCompile(f"a state of width {size} cannot be told from a scalar")
+            raise CannotCompile(f"a state of width {size} cannot be distinguished from a scalar")
         self.size, self.rows, self.two_pass_variance = size, rows, two_pass_variance
         self.builder = IRBuilder(size)
         self.values: dict[Traced, Any] = {}
@@ -97,7 +97,7 @@ class SymbolicInterpreter:
                 raise CannotCompile(f"parameter {value.name} is used both as a matrix and element by element")
             return self._vectors(value.name, tuple(node.meta["val"].shape))
         if isinstance(value, list):
-            raise CannotCompile("a list of tensors stands where one tensor should")
+            raise CannotCompile("a list of tensors where a single tensor is expected")
         return value
 
     def pointwise(self, op: str, *args: Any) -> SymbolicTensor:

@@ -98,7 +98,7 @@ def surprisal_notes(found: Sequence[Prediction]) -> list[str]:
     top1 = sum(one.rank == 1 for one in known) / count
     return [
         f"{len(known)} tokens: mean surprisal {bits:.2f} bits, mean entropy (expected surprisal) {entropy:.2f} bits, "
-        f"top-1 accuracy {top1:.0%}. Under each token stands the most likely one, where that is another."
+        f"top-1 accuracy {top1:.0%}. Below each token is the most likely one, if it differs."
     ]
 
 

@@ -283,7 +283,7 @@ def examine(model: nn.Module) -> list[str]:
 
 
 def broken(layer: SequenceLayer) -> str:
-    """The first law that a layer breaks and how, or None."""
+    """The first law that a layer breaks and how, or an empty string."""
     weight = next(layer.parameters(), torch.zeros(()))
     random = torch.Generator().manual_seed(1)
     sequences = torch.randn(3, len(LENGTHS), max(LENGTHS), layer.input_size, generator=random).to(weight)

@@ -59,7 +59,7 @@ def check_origin(teacher: str | Path, to: str | Path) -> int:
         origin = json.loads(origin_of(to).read_text(encoding="utf-8"))
         count = int(origin["count"])
     except (OSError, ValueError, KeyError, TypeError):
-        why = f"{origin_of(to).name} beside it would tell whose they are, and cannot be read"
+        why = f"{origin_of(to).name} beside it, which records their origin, cannot be read"
         raise RunError(f"{to}: not known to be the translations of {teacher}: {why}; {remedy}") from None
     trained = load(teacher, "cpu")
     now = _origin(teacher, trained, _corpus(teacher, trained)) | {"sha256": sha256(Path(to).read_bytes()).hexdigest()}

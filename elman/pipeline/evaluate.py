@@ -32,7 +32,7 @@ def compare_runs(first: str | Path, second: str | Path, **options: Any) -> dict[
         pair = f"{one.measure} of {len(one.values)}, {other.measure} of {len(other.values)}"
         raise ConfigError(f"the two runs have different scores: {pair}")
     if not len(one.values):
-        raise ConfigError(f"two models of task {task} are compared by `elman eval` of each: their intervals tell")
+        raise ConfigError(f"no paired test for task {task}: run `elman eval` for each and compare the intervals")
     found = paired_difference(one.values, other.values, one.weights)
     shared = {name: (one.others[name], score) for name, score in other.others.items() if name in one.others}
     return {

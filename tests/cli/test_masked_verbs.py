@@ -39,7 +39,7 @@ def test_train_shows_pseudo_perplexity_and_the_next_command(elman, text):
 def test_eval_names_the_pseudo_likelihood(elman, gaps):
     found = json.loads(elman("eval", gaps, "--json").out)
     assert found["kind"] == "pseudo-likelihood"
-    assert "both sides in sight" in found["context"]
+    assert "context on both sides" in found["context"]
     shown = elman("eval", gaps).out
     assert "Scores (pseudo-likelihood)" in shown
     assert "word pseudo-perplexity" in shown

@@ -126,7 +126,7 @@ def test_a_short_text_trains_with_a_smaller_batch_and_a_note(elman, text):
     text.write_text(text.read_text()[:300])
     ended = elman("train", "--data", text, "--tokenizer", "word", "--run", "r", "--device", "cpu", "--size", "tiny")
     assert ended.code == 0
-    assert "tokens do not fill 32 lanes of 64 steps: training with 1" in " ".join(ended.err.split())
+    assert "tokens do not fill 32 parallel streams of 64 steps: training with 1" in " ".join(ended.err.split())
 
 
 def test_eval_scores_a_split_or_other_data(elman, trained, text):

@@ -15,7 +15,7 @@ def parallel_settings(model: Mapping[str, Any]) -> dict[str, Any]:
     pattern = [next(iter(entry.items())) for entry in model["decoder"]["pattern"]]
     other = [name for name, _ in pattern if name not in PARALLEL]
     if other or model["decoder"]["context"] or model["decoder"]["attention"]:
-        what = f"its decoder has {other[0]}" if other else "its decoder is told of the source by its state"
+        what = f"its decoder has {other[0]}" if other else "its decoder gets the source through its state"
         raise ConfigError(f"start_from: {what}; only a Transformer's weights fit a model that writes all words at once")
     two_way = [
         {PARALLEL[name]: {key: value for key, value in settings.items() if (name, key) != ("attention", "context")}}

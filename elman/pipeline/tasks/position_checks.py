@@ -44,5 +44,5 @@ def order_warning(model: Any) -> list[str]:
     """A warning for a model that ignores token order, which is rarely intended."""
     if not any(ignores_order(part) for part in model.modules() if isinstance(part, Stack)):
         return []
-    remedy = "--model transformer, positions: rotary of the layer, or model.positions tell it"
-    return [f"attention without positions sees which tokens there are, but not their order ({remedy})"]
+    remedy = "--model transformer, positions: rotary of the layer, or model.positions add it"
+    return [f"attention without positions ignores the order of tokens ({remedy})"]

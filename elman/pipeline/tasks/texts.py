@@ -152,7 +152,7 @@ class TextInspection(Inspection):
         """Ids and names of the tokens of a text; an empty text is an error."""
         ids = self.data.tokenizer.encode(text).tolist()
         if not ids:
-            raise ConfigError(f"{text!r}: has no token to look at")
+            raise ConfigError(f"{text!r}: has no tokens")
         return ids, [self.data.tokenizer.token(id) for id in ids]
 
 

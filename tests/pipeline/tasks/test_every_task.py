@@ -238,7 +238,7 @@ def test_the_best_weights_can_be_chosen_by_a_measure(data, tmp_path):
         ("tag", "f1", "no 'f1' of this data, since its tags mark no entities; one of loss, accuracy$"),
         ("translate", "f1", "no 'f1' of task translate; one of loss, exact_match"),
         ("translate", "bleu", "no 'bleu' of this data, since no target has 4 words; one of loss, exact_match"),
-        ("translate", "attention_hits", "no 'attention_hits' of this data, since no attention is told where to look"),
+        ("translate", "attention_hits", "no 'attention_hits' of this data, since no attention has a true alignment"),
     ],
 )
 def test_a_wrong_measure_to_choose_by_is_told_before_training_and_leaves_no_run(data, tmp_path, task, figure, told):

@@ -11,7 +11,7 @@ from elman.models.classifier import ClassifierConfig
 from elman.models.stack import Stack, StackConfig
 from elman.pipeline.tasks.position_checks import ignores_order, order_warning
 
-BLIND = "attention without positions sees which tokens there are"
+BLIND = "attention without positions ignores the order of tokens"
 ROTARY = {"attention": {"positions": "rotary"}}
 LONE = ["attention", "feedforward"]
 STACKS = [

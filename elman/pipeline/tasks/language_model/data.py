@@ -91,7 +91,7 @@ class LanguageData(TaskData):
         training = recipe.training
         if batches.batch_size >= training.batch_size:
             return []
-        asked = f"{training.batch_size} lanes of {training.sequence_length} steps"
+        asked = f"{training.batch_size} parallel streams of {training.sequence_length} steps"
         tokens = prepared.stores["train"].facts.tokens
         return [f"{tokens:,} tokens do not fill {asked}: training with {batches.batch_size}"]
 
@@ -122,19 +122,21 @@ class LanguageData(TaskData):
         if not corpus.carry:
             batches = Documents(store, settings.batch_size, length, recipe.seed, shuffle=False)
             cut = (
-                f", in pieces of at most {length} tokens with both sides in sight" if masked else ", from a fresh state"
+                f", in pieces of at most {length} tokens with context on both sides"
+                if masked
+                else ", from a fresh state"
             )
             return batches, f"each {corpus.unit} on its own{cut}"
         if masked:
             lanes = max(1, min(settings.batch_size, store.facts.tokens // length))  # changes speed only
             return ParallelStreams(
                 store, lanes, length
-            ), f"pieces of {length} tokens, each on its own, both sides in sight"
+            ), f"pieces of {length} tokens, each on its own, with context on both sides"
         lanes = settings.lanes
         if quick:
             longest = store.facts.tokens // (8 * recipe.training.sequence_length)
             lanes = max(1, min(recipe.training.batch_size, longest))
-        pieces = "" if lanes == 1 else f", cut into {lanes} lanes that each start afresh"
+        pieces = "" if lanes == 1 else f", split into {lanes} parallel streams with fresh states"
         return ParallelStreams(store, lanes, settings.sequence_length), f"one stream, state carried over{pieces}"
 
 

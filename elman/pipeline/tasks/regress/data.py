@@ -59,7 +59,7 @@ class TargetScale:
             numbers.append(_number(text))
         if len(set(numbers)) < 2:
             found = f"only the number {numbers[0]:g}" if numbers else "no number at all"
-            raise DataError(f"{found} in {len(numbers)} texts: there is nothing to tell apart", file=source)
+            raise DataError(f"{found} in {len(numbers)} texts: the targets must differ", file=source)
         return cls(float(np.mean(numbers)), float(np.std(numbers)), len(numbers))
 
     def target(self, text: LabelledText) -> float:

@@ -67,7 +67,7 @@ class TagInspection(Inspection):
     def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
         words = words_of(text)
         if not words:
-            raise ConfigError(f"{text!r}: has no word to look at")
+            raise ConfigError(f"{text!r}: has no words")
         row = self.data.table.encode(TaggedSentence(tuple(words)))
 
         def run(copies: int, pads: int = 0) -> Any:

@@ -47,7 +47,9 @@ class TranslateEvaluation(ExampleEvaluation):
         why = why_no_bleu(pair.target for pair in corpus.pairs("valid"))
         found = {"bleu": why, "chrf": why} if why else {}
         if not self._aligned_pairs(model, corpus, "valid"):
-            found["attention_hits"] = "no attention is told where to look: that needs made pairs, read by character"
+            found["attention_hits"] = (
+                "no attention has a true alignment: that needs synthetic pairs, tokenized by character"
+            )
         return found
 
     def evaluate(self, model: Any, prepared: PreparedData, recipe: "Recipe", split: str) -> EvaluationResult:

@@ -91,7 +91,7 @@ class TranslateInspection(Inspection):
             target = str(next(TranslatePrediction(self.data).predict(model, [text], recipe, False))["target"])
         tokenizer, source = self.data.target, np.asarray(self.data.source.encode(text))
         if not len(source):
-            raise ConfigError(f"{text!r}: has no token to look at")
+            raise ConfigError(f"{text!r}: has no tokens")
         written = np.concatenate([tokenizer.encode(target), [tokenizer.eos_id]])
         tokens = {
             "decoder": [tokenizer.token(int(id)) for id in (tokenizer.eos_id, *written[:-1])],
