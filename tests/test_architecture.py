@@ -104,7 +104,7 @@ def test_task_names_and_classes_are_found():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_tasks_are_named_only_in_their_own_folder(path):
-    """Seen to fail with `if task == "tag"` in the recipe, and with an import of a task's class in a race."""
+    """Catches `if task == "tag"` in the recipe, and with an import of a task's class in a race."""
     if path == TASKS / "__init__.py" or any(folder in path.parents for folder in TASK_FOLDERS):
         return
     assert not mentions(path), f"{path.relative_to(ROOT)} knows of {sorted(mentions(path))}"

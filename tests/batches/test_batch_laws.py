@@ -1,4 +1,4 @@
-"""Laws of every source of batches. Words of the generated documents are all different, so tokens tell their place."""
+"""Laws of every batch source. All generated words differ, so a token identifies its position."""
 
 import tempfile
 from itertools import chain
@@ -29,7 +29,7 @@ def make_store(sizes):
 
 
 def histories(batches):
-    """The real inputs and targets of each row, rows carried over by their place as a state would be."""
+    """The real inputs and targets of each row, rows matched between batches as states are."""
     done, rows, alive = [], [], 0
     for batch in batches:
         if batch.fresh:

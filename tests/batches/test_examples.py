@@ -1,4 +1,4 @@
-"""Examples keep their fields together, come each once an epoch, and are padded with nothing real."""
+"""Examples keep their fields together, occur once per epoch, and have no data in padding."""
 
 import json
 
@@ -23,7 +23,7 @@ def store_of(folder, lengths, name="train"):
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=30), st.integers(1, 6), st.booleans(), st.integers(0, 3))
 def test_epoch_has_every_example_once(tmp_path_factory, lengths, size, shuffle, epoch):
-    """Seen to fail with padding taken from the next example, and with the last group left out."""
+    """Catches padding taken from the next example, and with the last group left out."""
     store = store_of(tmp_path_factory.mktemp("store"), lengths)
     buckets = Buckets(store, size, seed=1, by=("text",), unit="text", shuffle=shuffle)
     batches = list(buckets.epoch(epoch))
@@ -51,7 +51,7 @@ def test_epochs_are_deterministic_and_resumable(tmp_path):
 
 
 def test_rows_and_units():
-    """Seen to fail with a count of all examples."""
+    """Catches a count of all examples."""
     fields = {"text": Ragged(torch.ones(4, 3), torch.tensor([3, 2, 1, 0])), "label": torch.arange(4)}
     assert (Examples(fields).real, Examples(fields, unit="text").real) == (4, 6)
     part = Examples(fields, unit="text").rows(slice(1, None, 2))

@@ -1,4 +1,4 @@
-"""The token store: what went in comes out, and nothing half-written is ever taken for whole."""
+"""Token store: round trips; incomplete files are never opened as a store."""
 
 import json
 from dataclasses import dataclass

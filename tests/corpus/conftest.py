@@ -1,4 +1,4 @@
-"""Shared by the tests of the corpus: bytes in, documents out."""
+"""Shared by corpus tests: reads bytes as documents."""
 
 from collections.abc import Callable
 from pathlib import Path

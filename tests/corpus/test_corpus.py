@@ -1,4 +1,4 @@
-"""The corpus as others see it: which sources, which splits, which fingerprint, which repairs."""
+"""The public interface of a corpus: sources, splits, fingerprints and repairs."""
 
 import gc
 import io

@@ -1,4 +1,4 @@
-"""Damaged, odd and hostile files: each is an error that says what to do, or a repair that is counted."""
+"""Damaged, unusual and hostile files: each is an error with a remedy, or a counted repair."""
 
 import errno
 import gzip

@@ -1,4 +1,4 @@
-"""The figures of a corpus against counting by hand."""
+"""Corpus statistics against a count by hand."""
 
 import json
 import statistics

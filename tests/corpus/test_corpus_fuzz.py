@@ -1,4 +1,4 @@
-"""Whatever the bytes are, a reader gives documents or a DataError, and never anything else."""
+"""Fuzzing: for any bytes, a reader yields documents or raises DataError."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Holding out: what is tested on was never trained on."""
+"""Held-out splits: test data are never in the training data."""
 
 import random
 from dataclasses import replace
@@ -136,7 +136,7 @@ def named_corpus(folder, kind, count=200):
 
 @pytest.mark.parametrize("kind", ["classify", "tag"])
 def test_training_has_every_label_and_tag(tmp_path, kind):
-    """Planted: nothing kept; also those kept whose names training has; those kept counted in their split alone."""
+    """Catches: nothing kept; also those kept whose names training has; those kept counted in their split alone."""
     corpus = named_corpus(tmp_path, kind)
     found = {split: list(corpus.documents(split)) for split in corpus.splits()}
     names = {split: {name for one in documents for name in corpus.names(one)} for split, documents in found.items()}
@@ -151,7 +151,7 @@ def test_training_has_every_label_and_tag(tmp_path, kind):
 
 
 def test_kept_example_of_a_name_does_not_depend_on_order():
-    """Planted: the last one that is read kept."""
+    """Catches: the last one that is read kept."""
     units = [LabelledText(f"text {number}", labels=("a",)) for number in range(40)]
     natural = HashSplit(0.1, 0.9)
     lost = [replace(unit, labels=("b",)) if natural.split(unit) != "train" else unit for unit in units]
@@ -163,7 +163,7 @@ def test_kept_example_of_a_name_does_not_depend_on_order():
 
 
 def test_unique_labels_cannot_be_held_out(tmp_path):
-    """Planted: an error without what would work."""
+    """Catches: an error without what would work."""
     (tmp_path / "a.tsv").write_text("label\ttext\n" + "".join(f"{n}\ttext {n}\n" for n in range(40)))
     corpus = LabelledCorpus.open(train=str(tmp_path / "a.tsv"))
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Labelled texts come back as written from every format, and what is wrong with them is said with file and line."""
+"""Labelled texts round-trip in every format; errors name file and line."""
 
 import csv
 import io
@@ -55,7 +55,7 @@ def read(tmp_path_factory):
 @pytest.mark.parametrize(("name", "write"), [("a.csv", as_csv), ("a.jsonl", as_jsonl), ("a.parquet", as_parquet)])
 @given(pairs=PAIRS.filter(lambda pairs: any(text.strip() for _, text in pairs)))
 def test_labels_and_texts_round_trip_in_every_format(read, name, write, pairs):
-    """Seen to fail with label and text exchanged, and with empty texts kept."""
+    """Catches label and text exchanged, and with empty texts kept."""
     texts, corpus = read(write(pairs), name)
     full = [((label,), text) for label, text in pairs if text.strip()]
     assert [(text.labels, text.text) for text in texts] == full
@@ -63,7 +63,7 @@ def test_labels_and_texts_round_trip_in_every_format(read, name, write, pairs):
 
 
 def test_headerless_two_column_table_has_its_label_first(read):
-    """Seen to fail with the first row taken for a header."""
+    """Catches the first row taken for a header."""
     texts, corpus = read(b'1\ta "fine" film\n\n0\ta dull one\n', "a.tsv")
     assert [(text.labels, text.text, text.line) for text in texts] == [
         (("1",), 'a "fine" film', 1),
@@ -85,7 +85,7 @@ def test_numbers_and_booleans_are_labels(read):
 
 
 def test_several_labels_by_separator_or_as_a_list(read):
-    """Seen to fail with a label given twice counted twice."""
+    """Catches a label given twice counted twice."""
     texts, _ = read(b"label\ttext\nred, blue,red\ta\n\tb\n", "a.tsv", separator=",")
     assert [text.labels for text in texts] == [("red", "blue"), ()]
     texts, _ = read(b'{"label": ["red", "blue"], "text": "a"}\n{"label": [], "text": "b"}\n', "a.jsonl")
@@ -156,7 +156,7 @@ def texts_of(*labels: tuple[str, ...]) -> list[LabelledText]:
 
 @given(st.lists(st.lists(WORDS, max_size=3, unique=True).map(tuple), min_size=1))
 def test_label_ids_round_trip(tmp_path_factory, labels):
-    """Seen to fail with the names in order of arrival and the counts sorted."""
+    """Catches the names in order of arrival and the counts sorted."""
     texts = texts_of(*labels)
     if len({*sum(labels, ())}) < (1 if any(len(given) != 1 for given in labels) else 2):
         with pytest.raises(DataError, match="nothing to classify"):
@@ -223,7 +223,7 @@ def test_examples_are_collated_into_batches(tmp_path, several):
 
 
 def test_balanced_class_weights_equalize_labels():
-    """Seen to fail with the weights turned upside down."""
+    """Catches the weights turned upside down."""
     known = LabelSet.of(texts_of(*[("a",)] * 6, *[("b",)] * 3, ("c",)))
     weights = np.array(known.weights("balanced"))
     np.testing.assert_allclose(weights * known.counts, 10 / 3)

@@ -1,4 +1,4 @@
-"""Pairs of texts from tables and from files side by side, and what is said of those that do not fit."""
+"""Sentence pairs from tables and parallel files; errors for those that do not match."""
 
 import gzip
 import json
@@ -37,7 +37,7 @@ def write(folder: Path, kind: str) -> tuple[Any, dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
 def test_two_columns_are_pairs(tmp_path: Path, kind: str) -> None:
-    """Planted: the columns changed places; the header given as a pair."""
+    """Catches: the columns changed places; the header given as a pair."""
     place, how = write(tmp_path, kind)
     found = list(read_pairs(place, **how))
     assert [(pair.source_text, pair.target_text) for pair in found] == PAIRS
@@ -66,7 +66,7 @@ def test_several_files_are_paired_in_their_order(tmp_path: Path) -> None:
 def test_files_of_unequal_length_are_rejected_with_both_counts(
     sizes: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Whichever is longer. Planted: the shorter one decided; counts up to the first missing line."""
+    """Whichever is longer. Catches: the shorter one decided; counts up to the first missing line."""
     folder = tmp_path_factory.mktemp("pairs")
     one, other = folder / "a", folder / "b"
     one.write_text("x\n" * sizes[0])
@@ -117,7 +117,7 @@ def test_invalid_pairs_are_rejected_with_file_and_line(tmp_path: Path, content: 
 
 @given(st.lists(st.text("abcdef", max_size=8), max_size=5), st.floats(0, 1), st.integers(0, 99))
 def test_noisy_reversal_has_the_true_alignment(words: list[str], noise: float, seed: int) -> None:
-    """Planted: places counted without the noise."""
+    """Catches: places counted without the noise."""
     for word, (source, target, places) in zip(words, noisy_reversals(words, noise, seed), strict=True):
         assert target == word[::-1] == "".join(source[place] for place in places)
         assert "".join(sign for sign in source if sign not in NOISE) == word

@@ -1,4 +1,4 @@
-"""Records: JSON lines, tables, parquet files and hub data sets, and what can be wrong with them."""
+"""Records: JSON lines, tables, parquet files and hub data sets, and their errors."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Columns of words and tags come back as they were written, and what is wrong with them is told with file and line."""
+"""Columns of words and tags round-trip; errors name file and line."""
 
 import gzip
 
@@ -48,7 +48,7 @@ rows = st.lists(st.lists(st.tuples(words, words), min_size=1, max_size=4), min_s
 
 @given(rows, st.sampled_from(["\t", " "]), st.sampled_from(["\n", "\r\n"]), st.integers(1, 3), st.booleans())
 def test_sentences_round_trip(tmp_path_factory, sentences, gap, end, blanks, ended):
-    """Seen to fail with str.split(), which parts words at other spaces, and with the last sentence dropped."""
+    """Catches str.split(), which parts words at other spaces, and with the last sentence dropped."""
     if sentences[0][0][0] == "-DOCSTART-":
         return
     blocks = [end.join(gap.join(row) for row in sentence) for sentence in sentences]
@@ -68,7 +68,7 @@ def test_columns_can_be_counted_from_both_ends(tmp_path):
 
 
 def test_comments_and_words_that_begin_with_the_same_sign(tmp_path):
-    """Seen to fail with every line that begins with # taken for a comment."""
+    """Catches every line that begins with # taken for a comment."""
     text = "# id = 1\n# text = hi #1\nhi\tX\n#\tY\n#1\tZ\n\n#tag\tW\n\n# newdoc\n\n# id = 2\nbye\tX\n"
     expected = [[("hi", "X"), ("#", "Y"), ("#1", "Z")], [("#tag", "W")], [("bye", "X")]]
     found = read(tmp_path, text)
@@ -84,7 +84,7 @@ def test_docstart_lines_are_not_sentences(tmp_path):
 
 
 def test_universal_dependencies_count_syntactic_words_only(tmp_path):
-    """Seen to fail with ranges taken for words, and with empty nodes counted."""
+    """Catches ranges taken for words, and with empty nodes counted."""
     first, second = read(tmp_path, CONLLU, "a.conllu")
     assert list(zip(first.words, first.tags, strict=True)) == [
         ("Vamos", "VERB"),

@@ -1,4 +1,4 @@
-"""Which tags may follow which, and which scheme a set of sentences keeps to."""
+"""Legal tag transitions, and detection of the tagging scheme."""
 
 from itertools import pairwise, product
 
@@ -34,7 +34,7 @@ texts = st.lists(st.tuples(st.sampled_from([None, "PER", "LOC"]), st.integers(1,
 
 @given(st.sampled_from(sorted(ALONE)), texts)
 def test_every_encoding_of_entities_is_legal(scheme, entities):
-    """Seen to fail with B-PER E-PER forbidden."""
+    """Catches B-PER E-PER forbidden."""
     tags = spelled(scheme, entities)
     names = [f"{letter}-{kind}" for letter in "BIES"[: 4 if scheme == "bioes" else 2] for kind in ("PER", "LOC")]
     known = TagSet(["O", *names], scheme)
@@ -60,7 +60,7 @@ def decoded(scheme, tags):
 
 @pytest.mark.parametrize(("scheme", "names"), [("bio", [*SOME[:3], "I-LOC"]), ("bioes", SOME)])
 def test_sequences_that_encode_no_entities_are_illegal(scheme, names):
-    """Seen to fail with B-PER I-LOC allowed, and ends that allow everything."""
+    """Catches B-PER I-LOC allowed, and ends that allow everything."""
     known = TagSet(names, scheme)
     start, end, between = known.legal()
     for tags in (list(row) for length in (1, 2, 3) for row in product(names, repeat=length)):
@@ -86,7 +86,7 @@ def test_sequences_that_encode_no_entities_are_illegal(scheme, names):
     ],
 )
 def test_strictest_consistent_scheme_is_detected(rows, scheme, entities):
-    """Seen to fail with the scheme judged by the names alone."""
+    """Catches the scheme judged by the names alone."""
     found = TagSet.of(sentence(row.split()) for row in rows)
     assert (found.scheme, found.marks_entities) == (scheme, entities)
     assert found.names == sorted(set(" ".join(rows).split()))
@@ -118,7 +118,7 @@ def checked(scheme, *rows):
     ],
 )
 def test_wrong_scheme_is_an_error_that_names_the_right_one(scheme, rows, fits):
-    """Planted: letters of a scheme not looked at; the ends of an entity not looked at; the strictest scheme named."""
+    """Catches: letters of a scheme not looked at; the ends of an entity not looked at; the strictest scheme named."""
     with pytest.raises(
         DataError, match=rf"a\.conll, line 7: .*the scheme '{scheme}'.*'{fits}' fits.*data.scheme: {fits}"
     ):
@@ -126,7 +126,7 @@ def test_wrong_scheme_is_an_error_that_names_the_right_one(scheme, rows, fits):
 
 
 def test_few_illegal_entities_are_counted():
-    """Planted: none counted where the scheme is found out; sentences counted instead of entities."""
+    """Catches: none counted where the scheme is found out; sentences counted instead of entities."""
     rows = ["B-X I-X O B-X", "I-X O I-Y", "B-X I-Y", *["B-X O B-Y"] * 4]
     found, told = checked("bio", *rows)
     assert found.scheme == "bio"

@@ -1,4 +1,4 @@
-"""Text files: lines, blocks and files as documents, byte for byte."""
+"""Text files: lines, blocks and files as documents, with exact byte counts."""
 
 import gzip
 import re
@@ -22,7 +22,7 @@ def editor_lines(written: str) -> list[str]:
 
 @pytest.fixture(params=[1, 3, 2**18])
 def chunk(request, monkeypatch):
-    """Chunks so small that every line end and every character meets an edge."""
+    """Chunks so small that every line end and character crosses a boundary."""
     monkeypatch.setattr(source_reader, "CHUNK", request.param)
 
 

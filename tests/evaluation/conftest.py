@@ -12,7 +12,7 @@ EOS, UNK = 0, 1
 
 
 class TinyModel(nn.Module):
-    """Embedding, one GRU cell, logits. Outputs at padded positions are NaN, to catch whoever reads them."""
+    """Embedding, one GRU cell, logits. Outputs at padded positions are NaN, to detect any use of them."""
 
     def __init__(self, vocab=12, width=8, seed=0):
         super().__init__()
@@ -62,7 +62,7 @@ class Documents:
 
 
 class Lanes:
-    """One text in lanes, state carried from batch to batch; the first lanes may be one longer."""
+    """One text in parallel streams with carried state; the first ones may be longer by one."""
 
     def __init__(self, documents, lanes, length):
         targets = [token for document in documents for token in [*document, EOS]]

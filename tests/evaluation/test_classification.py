@@ -1,4 +1,4 @@
-"""Scores of classifiers against the definitions, text by text, and against scikit-learn where it is installed."""
+"""Classification metrics against their definitions, and against scikit-learn if installed."""
 
 import json
 import math
@@ -17,7 +17,7 @@ SIZES = {"texts": st.integers(1, 40), "labels": st.integers(2, 5), "seed": st.in
 
 
 def drawn(texts: int, labels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities that are right more often than not, and true labels, of which some may not occur."""
+    """Probabilities better than chance, and true labels, some of which may not occur."""
     dice = np.random.default_rng(seed)
     truth = dice.integers(0, labels, texts)
     scores = np.exp(dice.normal(size=(texts, labels)) + 1.5 * np.eye(labels)[truth])
@@ -42,7 +42,7 @@ def expected_calibration(chances: list[float], right: list[bool]) -> float:
 
 @given(**SIZES)
 def test_scores_of_single_labels_are_those_of_the_definitions(texts, labels, seed):
-    """Seen to fail with rows and columns of the confusion exchanged, labels that do not occur counted in the mean,
+    """Catches rows and columns of the confusion exchanged, labels that do not occur counted in the mean,
     precision for recall, and bins by rounding."""
     chances, truth = drawn(texts, labels, seed)
     names = [f"label {number}" for number in range(labels)]
@@ -67,7 +67,7 @@ def test_scores_of_single_labels_are_those_of_the_definitions(texts, labels, see
 
 @given(**SIZES)
 def test_scores_of_several_labels_are_those_of_the_definitions(texts, labels, seed):
-    """Seen to fail with micro and macro exchanged, and with the threshold left out."""
+    """Catches micro and macro exchanged, and with the threshold left out."""
     dice = np.random.default_rng(seed)
     chances, truth = dice.random((texts, labels)), dice.integers(0, 2, (texts, labels))
     result = score_label_sets(chances, truth, [str(number) for number in range(labels)], threshold=0.4)
@@ -122,7 +122,7 @@ def test_intervals_narrow_with_more_texts_and_repeat_exactly():
 
 
 def test_resampled_sums_give_the_interval_of_a_mean():
-    """For a score that is a mean, both ways must agree. Seen to fail with groups drawn but not weighed."""
+    """For a score that is a mean, both ways must agree. Catches groups drawn but not weighed."""
     for units in (300, 30_000):
         values = np.random.default_rng(2).normal(size=units)
         parts = np.stack([values, np.ones(units)], axis=1)

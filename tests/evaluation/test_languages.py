@@ -1,4 +1,4 @@
-"""Beside the truth: a model that is the language has no excess, and agreement is counted as defined."""
+"""Excess loss over the true distribution, and agreement by definition."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Scores: the same however the text is cut, and equal to what a sum by hand gives."""
+"""Likelihood scores: independent of chunking, and equal to a sum by hand."""
 
 import json
 import math

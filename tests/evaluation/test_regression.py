@@ -1,4 +1,4 @@
-"""Scores of predicted numbers: by hand, against numpy, and at the edges."""
+"""Regression metrics: by hand, against numpy, and in edge cases."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_every_score_lies_in_its_interval_and_intervals_shrink_with_data():
 
 
 def test_correlation_intervals_have_nominal_coverage():
-    """Of 95 % intervals; planted: a tenth of the spread."""
+    """Of 95 % intervals; catches: a tenth of the spread."""
     random, held = np.random.default_rng(2), 0
     for _ in range(100):
         x = random.normal(size=200)
@@ -52,7 +52,7 @@ def test_correlation_intervals_have_nominal_coverage():
 @settings(max_examples=20, deadline=None)
 @given(st.floats(1e-3, 1e6), st.floats(-1e6, 1e6))
 def test_correlations_are_scale_invariant(scale, shift):
-    """Seen to fail with sums of numbers that are not centred."""
+    """Catches sums of numbers that are not centred."""
     plain, moved = score_numbers(FOUND, TRUTH, 0), score_numbers(FOUND * scale + shift, TRUTH * scale + shift, 0)
     for name in ("pearson", "spearman", "r2"):
         assert getattr(moved, name) == pytest.approx(getattr(plain, name), abs=1e-6)

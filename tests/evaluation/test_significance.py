@@ -1,4 +1,4 @@
-"""Intervals: as wide as theory says where theory is simple."""
+"""Confidence intervals: width and coverage as in theory; paired tests."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def ratio(sums):
 
 
 def test_paired_test_of_sums_equals_that_of_a_ratio():
-    """Planted: other draws for the second model, as if the two were not paired."""
+    """Catches: other draws for the second model, as if the two were not paired."""
     random = np.random.default_rng(4)
     sizes = random.integers(1, 9, 300).astype(float)
     first = random.binomial(sizes.astype(int), 0.6).astype(float)
@@ -69,7 +69,7 @@ def test_paired_test_of_sums_equals_that_of_a_ratio():
 
 @pytest.mark.parametrize("samples", [9, 10_000])
 def test_p_values_are_above_zero_and_at_most_one(samples):
-    """Planted: the share of draws alone, which is 0."""
+    """Catches: the share of draws alone, which is 0."""
     ones, zeros = np.ones(50), np.zeros(50)
     assert paired_difference(zeros, ones, samples=samples).p_value == pytest.approx(2 / (samples + 1))
     both = [np.stack([part, ones], 1) for part in (zeros, ones)]
@@ -78,7 +78,7 @@ def test_p_values_are_above_zero_and_at_most_one(samples):
 
 
 def test_mean_f1_is_compared_label_by_label():
-    """Planted: true labels counted as answers."""
+    """Catches: true labels counted as answers."""
     truth = np.eye(2)[[0] * 90 + [1] * 10]
     lazy = np.eye(2)[[0] * 100]  # right nine times of ten, and never on the rare label
     found = paired_scores(label_counts(lazy, truth), label_counts(truth, truth), macro_f1)
@@ -88,7 +88,7 @@ def test_mean_f1_is_compared_label_by_label():
 
 @pytest.mark.parametrize("truth", [0.5, 0.9, 0.98])
 def test_wilson_intervals_have_coverage_for_extreme_shares(truth: float) -> None:
-    """Planted: drawing anew, which holds 0.98 in two of three samples of fifty."""
+    """Catches: drawing anew, which holds 0.98 in two of three samples of fifty."""
     random = np.random.default_rng(0)
     held = 0
     for _ in range(500):
@@ -101,7 +101,7 @@ def test_wilson_intervals_have_coverage_for_extreme_shares(truth: float) -> None
 
 @pytest.mark.parametrize("right", [0, 1])
 def test_wilson_intervals_contain_the_share_despite_rounding(right: int) -> None:
-    """Planted: 0.9999999999999999 as the end of an interval around 1."""
+    """Catches: 0.9999999999999999 as the end of an interval around 1."""
     for count in range(1, 600):
         low, high = share_interval(np.full(count, right))
         assert 0 <= low <= right <= high <= 1

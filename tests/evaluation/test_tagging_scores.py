@@ -1,4 +1,4 @@
-"""Scores of tags are those of CoNLL's scorer."""
+"""Tagging metrics equal those of the CoNLL scorer."""
 
 import numpy as np
 import pytest
@@ -29,12 +29,12 @@ from elman.evaluation.tagging import Counts, entity_f1
     ],
 )
 def test_entities_follow_the_conll_scorer(tags, expected):
-    """Seen to fail with I- continuing nothing, types not compared, and the last entity left open."""
+    """Catches I- continuing nothing, types not compared, and the last entity left open."""
     assert entities(tags.split()) == [Entity(*entity) for entity in expected]
 
 
 def scored(gold, found):
-    """What the scorer counts, in its own way: one walk over both columns with O between sentences."""
+    """The algorithm of the CoNLL scorer: one pass over both columns with O between sentences."""
     rows = [
         pair for one, other in zip(gold, found, strict=True) for pair in [*zip(one, other, strict=True), ("O", "O")]
     ]
@@ -67,7 +67,7 @@ sentence = st.lists(st.tuples(tag, tag, st.booleans()), min_size=1, max_size=8)
 @settings(max_examples=200)
 @given(st.lists(sentence, min_size=1, max_size=4))
 def test_counts_equal_those_of_the_conll_algorithm(rows):
-    """Seen to fail with entities that reach over the end of a sentence."""
+    """Catches entities that reach over the end of a sentence."""
     gold = [[one for one, _, _ in row] for row in rows]
     found = [[one if same else other for one, other, same in row] for row in rows]
     score = score_tags(gold, found, samples=2)
@@ -101,7 +101,7 @@ def test_scores_by_hand():
 
 
 def test_intervals_are_around_the_score_and_narrow_with_sentences():
-    """Seen to fail with found and there mixed up in F1."""
+    """Catches found and there mixed up in F1."""
     gold = [["B-X", "O", "O"], ["O", "O", "B-X"], ["B-X", "I-X", "O"]] * 20
     found = [["B-X", "O", "O"], ["O", "B-X", "B-X"], ["B-X", "O", "O"]] * 20
     widths = []
@@ -129,6 +129,6 @@ def test_rows_that_do_not_match_are_refused():
 
 
 def test_f1_of_sums_equals_f1_of_counts():
-    """Planted: what is there taken for what was found."""
+    """Catches: what is there taken for what was found."""
     counts = [Counts(4, 2, 1), Counts(2, 5, 2), Counts(3, 0, 0), Counts()]
     assert entity_f1(np.array(counts, dtype=float)).tolist() == pytest.approx([count.f1 for count in counts])

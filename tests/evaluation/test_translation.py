@@ -1,4 +1,4 @@
-"""Judging written sequences: edit distances by definition, rates over all units, sacrebleu's own numbers."""
+"""Translation metrics: edit distance by definition, micro-averaged rates, and scores of sacrebleu."""
 
 import sys
 from functools import cache
@@ -17,7 +17,7 @@ words = st.text("abc", max_size=7)
 
 @given(words, words)
 def test_edit_distance_equals_its_recursive_definition(given: str, wanted: str) -> None:
-    """Planted: no insertions; a replacement for two."""
+    """Catches: no insertions; a replacement for two."""
 
     @cache
     def distance(i: int, j: int) -> int:
@@ -31,7 +31,7 @@ def test_edit_distance_equals_its_recursive_definition(given: str, wanted: str) 
 
 
 def test_error_rates_are_micro_averaged() -> None:
-    """Planted: divided by what was written; the mean of the rows' rates."""
+    """Catches: divided by what was written; the mean of the rows' rates."""
     found = score_translations(["a b", "x"], ["a c d e", "x"], bleu=False)
     assert found["exact_match"].value == 0.5
     assert found["word_error_rate"].value == 3 / 5
@@ -73,7 +73,7 @@ def test_without_sacrebleu_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 
 def test_bleu_needs_one_reference_with_four_words() -> None:
-    """Planted: of all references."""
+    """Catches: of all references."""
     assert why_no_bleu(["a b c", "d"]) == "no target has 4 words"
     assert not why_no_bleu(["a", "a b c d"])
 

@@ -1,4 +1,4 @@
-"""Attention as a layer: against torch's own, against the formula, and what its state keeps."""
+"""Causal attention layer: against torch's module and the formula; positions, windows and cached state."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def sequence(batch: int = 2, time: int = 7, width: int = 8) -> Tensor:
 @pytest.mark.parametrize("form", ["vendor", "reference"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_equals_the_torch_module(form: str, bias: bool) -> None:
-    """Planted: heads split along the wrong axis."""
+    """Catches: heads split along the wrong axis."""
     layer = build(num_heads=4, bias=bias)
     theirs = nn.MultiheadAttention(8, 4, bias=bias, batch_first=True)
     with torch.no_grad():
@@ -61,7 +61,7 @@ def test_attention_without_projections_is_a_weighted_sum_of_inputs() -> None:
 
 
 def test_grouped_query_attention_equals_repeated_keys_and_values() -> None:
-    """Planted: groups interleaved instead of neighbours."""
+    """Catches: groups interleaved instead of neighbours."""
     grouped, full = build(num_heads=4, kv_heads=2), build(num_heads=4, seed=1)
     query, key, value = grouped.from_input.weight.split([8, 4, 4])
     twice = [part.unflatten(0, (2, 2)).repeat_interleave(2, 0).flatten(0, 1) for part in (key, value)]
@@ -75,7 +75,7 @@ def test_grouped_query_attention_equals_repeated_keys_and_values() -> None:
 
 @pytest.mark.parametrize("settings", [{"context": 3}, {"window": 3}, {"context": 3, "score": "additive"}])
 def test_attention_window_has_exactly_the_context_length(settings) -> None:
-    """Planted: a reach longer by one, or shorter."""
+    """Catches: a reach longer by one, or shorter."""
     layer, x = build(**settings), sequence()
     changed = x.clone()
     changed[:, 2] += 1
@@ -93,7 +93,7 @@ def test_attention_without_positions_ignores_order(positions: str, sees_order: b
 
 
 def test_positions_continue_from_the_state() -> None:
-    """Only distances count, so a state that has seen a million positions is like one that has seen few."""
+    """Only distances matter: after a million positions the state behaves as after a few."""
     for positions in ("rotary", "alibi"):
         layer = build(num_heads=2, positions=positions, context=4)
         x = sequence()
@@ -115,7 +115,7 @@ def test_rows_of_a_state_may_have_different_lengths() -> None:
 
 
 def test_state_has_constant_memory() -> None:
-    """Planted: a state that was a view of all that was ever joined."""
+    """Catches: a state that was a view of all past keys."""
     layer = build(context=6)
     state = layer.initial_state(2)
     assert state.keys.untyped_storage().nbytes() == 4, "zeros that take no memory"
@@ -151,7 +151,7 @@ def test_layer_runs_in_half_precision() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"positions": "rotary", "kv_heads": 1}, {"positions": "alibi", "window": 3}])
 def test_cpu_shortcuts_do_not_change_results(settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: empty places left visible where nobody asks whether there are any."""
+    """Catches: unused cache positions not masked if values cannot be read."""
     layer, x, lengths = build(num_heads=2, context=5, **settings), sequence(), torch.tensor([3, 0])
 
     def walked() -> list[Tensor]:
@@ -198,7 +198,7 @@ def test_empty_batch_and_empty_sequence_have_correct_shapes(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(FAMILY))
 def test_declared_taps_are_the_taps_that_fire(name: str) -> None:
-    """Planted: a site without a tap; a tap without a site."""
+    """Catches: a site without a tap; a tap without a site."""
     for settings in FAMILY[name]:
         layer = LAYERS[name](LAYERS[name].Config.make(settings), 8)
         with taps.record("*") as recording:
@@ -217,7 +217,7 @@ def test_recorded_scores_are_query_key_products() -> None:
 
 
 def test_alibi_lowers_scores_with_distance() -> None:
-    """Planted: slopes of the wrong sign."""
+    """Catches: slopes of the wrong sign."""
     layer = build(num_heads=2, positions="alibi", context=3)
     with taps.record("*") as seen:
         layer(sequence())

@@ -1,4 +1,4 @@
-"""Two ways through a text: equal to torch's own, for every inner layer, and refused where it cannot be."""
+"""Bidirectional layers: equal to torch's, for every inner layer; invalid settings are rejected."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def one_direction(module: nn.RNNBase, suffix: str) -> nn.RNNBase:
 def test_bidirectional_layer_equals_torch_on_packed_sequences(
     kind: type[nn.RNNBase], name: str, bias: bool, form: str
 ) -> None:
-    """Outputs, ends and gradients in float64. Planted: the way back read the padding first; its outputs were not
+    """Outputs, ends and gradients in float64. Catches: the way back read the padding first; its outputs were not
     turned round; the directions exchanged in the output; its end was the forward's."""
     torch.manual_seed(0)
     theirs = kind(3, 4, bias=bias, batch_first=True, bidirectional=True, dtype=torch.float64)
@@ -70,7 +70,7 @@ def test_bidirectional_layer_equals_torch_on_packed_sequences(
 
 @pytest.mark.parametrize("inner", [name for name in LAYERS if LAYERS[name].causal])
 def test_every_causal_layer_can_be_bidirectional(inner: str) -> None:
-    """The way back is the inner layer over each row turned round, by hand. Planted: both ways shared their weights."""
+    """The backward direction equals the inner layer on reversed rows. Catches: directions with shared weights."""
     layer = build(8, layer=inner, hidden_size=8, join="sum").double().eval()
     x, lengths = torch.randn(3, 6, 8, dtype=torch.float64), [2, 6, 4]
     outputs, _ = layer(x, None, torch.tensor(lengths))
@@ -100,7 +100,7 @@ def test_sizes_and_settings_reach_the_inner_layers() -> None:
 
 
 def test_invalid_inner_layer_is_rejected_when_settings_are_read() -> None:
-    """Planted: the check was left to the building of the layer."""
+    """Catches: the check was left to the building of the layer."""
     make = Bidirectional.Config.make
     with pytest.raises(ConfigError, match=r"'bidirectional' is already bidirectional.*lstm"):
         make({"layer": {"bidirectional": {}}})

@@ -1,4 +1,4 @@
-"""Mixture of experts: tokens go where the router says, none is dropped, and the balance loss counts real ones."""
+"""Mixture of experts: routing, no dropped tokens, and a balance loss without padding."""
 
 import copy
 
@@ -29,7 +29,7 @@ def by_hand(layer: Experts, token: Tensor) -> Tensor:
 @pytest.mark.parametrize("expert", ["swiglu", "feedforward"])
 @pytest.mark.parametrize("chosen", [1, 2, 5])
 def test_output_is_the_weighted_sum_of_the_routed_experts(expert: str, chosen: int) -> None:
-    """Planted: outputs not put back in order; shares not normed over the chosen."""
+    """Catches: outputs not put back in order; shares not normed over the chosen."""
     layer = build(num_experts=5, experts_per_token=chosen, expert=expert)
     x = torch.randn(3, 4, 6)
     expected = torch.stack([by_hand(layer, token) for token in x.flatten(0, 1)]).view_as(x)
@@ -56,7 +56,7 @@ def test_balance_loss_is_lowest_for_uniform_routing() -> None:
 
 
 def test_balance_loss_ignores_padding() -> None:
-    """Planted: padding counted."""
+    """Catches: padding counted."""
     layer = build(num_experts=4).train()
     x, lengths = torch.randn(2, 6, 6), torch.tensor([4, 0])
     layer(x, None, lengths)
@@ -103,7 +103,7 @@ def test_invalid_expert_counts_are_rejected() -> None:
 
 
 def test_dense_routing_without_host_sync_gives_the_same_output() -> None:
-    """Planted: outputs taken by the order of choices."""
+    """Catches: outputs taken by the order of choices."""
     layer = build(num_experts=5, experts_per_token=3)
     x = torch.randn(7, 6)
     expected = layer.transform(x)

@@ -1,4 +1,4 @@
-"""Layers of single positions: sizes, formulas, and rows without numbers as state."""
+"""Position-wise layers: sizes, formulas, and a state without elements."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""minGRU and minLSTM against their equations, and where division would fail."""
+"""minGRU and minLSTM against their equations, and where a naive division gives NaN."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def build(name: str, **settings: Any) -> Any:
 
 
 def test_mingru_by_hand() -> None:
-    """Planted: kept and new shares exchanged."""
+    """Catches: kept and new shares exchanged."""
     layer, x, h = build("mingru"), torch.randn(1, 5, 3), torch.randn(1, 4)
     outputs, final = layer(x, h)
     for t in range(5):
@@ -29,7 +29,7 @@ def test_mingru_by_hand() -> None:
 
 
 def test_minlstm_by_hand() -> None:
-    """Planted: gates not divided by their sum; forget and input exchanged."""
+    """Catches: gates not divided by their sum; forget and input exchanged."""
     layer, x, h = build("minlstm"), torch.randn(1, 5, 3), torch.randn(1, 4)
     outputs, final = layer(x, h)
     for t in range(5):
@@ -41,7 +41,7 @@ def test_minlstm_by_hand() -> None:
 
 
 def test_minlstm_is_finite_where_both_gates_vanish() -> None:
-    """Planted: sigmoid over the sum of sigmoids, which is 0/0 in float32 here."""
+    """Catches: sigmoid over the sum of sigmoids, which is 0/0 in float32 here."""
     layer = build("minlstm")
     with torch.no_grad():
         layer.from_input.bias[:8] = -200.0
@@ -97,7 +97,7 @@ def test_the_forget_bias_is_added_to_the_forget_gate_only() -> None:
 
 @pytest.mark.parametrize("name", ["mingru", "minlstm"])
 def test_explain_names_the_implementation(name: str) -> None:
-    """Planted: nothing to say, as before."""
+    """Catches: an empty explanation."""
     layer = build(name)
     assert layer.explain(4, 16) == "chunked: chunks in parallel, in torch"
     with taps.record("hidden"):

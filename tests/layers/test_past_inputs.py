@@ -1,4 +1,4 @@
-"""Layers that remember only their last inputs: against torch's convolution, by hand, and what their state holds."""
+"""Convolution and window layers: against torch's convolution and by hand; the contents of their state."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def build(name: str, input_size: int = 3, **settings: Any) -> Any:
 )
 @given(kernel=st.integers(1, 4), dilation=st.integers(1, 3), bias=st.booleans())
 def test_convolution_is_torchs_with_zeros_before_the_start(activation, function, kernel, dilation, bias) -> None:
-    """Outputs and gradients. Planted: padding on the right; dilation not in the padding."""
+    """Outputs and gradients. Catches: padding on the right; dilation not in the padding."""
     layer = build("convolution", kernel_size=kernel, dilation=dilation, bias=bias, activation=activation).double()
     peer = torch.nn.Conv1d(3, 4, kernel, dilation=dilation, bias=bias, dtype=torch.float64)
     peer.load_state_dict(layer.convolve.state_dict())
@@ -40,7 +40,7 @@ def test_convolution_is_torchs_with_zeros_before_the_start(activation, function,
 
 @pytest.mark.parametrize(("activation", "function"), [(None, lambda x: x), ("tanh", torch.tanh)])
 def test_a_gated_convolution_is_glu_or_wavenets_unit(activation, function) -> None:
-    """Planted: value and gate exchanged."""
+    """Catches: value and gate exchanged."""
     layer = build("convolution", gated=True, activation=activation)
     x = torch.randn(2, 7, 3)
     value, gate = layer.convolve(F.pad(x.transpose(1, 2), (2, 0))).transpose(1, 2).chunk(2, -1)
@@ -51,7 +51,7 @@ def test_a_gated_convolution_is_glu_or_wavenets_unit(activation, function) -> No
 
 @pytest.mark.parametrize("direct", [False, True])
 def test_window_by_hand(direct: bool) -> None:
-    """Planted: newest first in one of the two maps; the window one too short."""
+    """Catches: newest first in one of the two maps; the window one too short."""
     layer = build("window", context=3, direct=direct)
     x = torch.randn(1, 5, 3)
     zeros = torch.zeros(3)
@@ -83,7 +83,7 @@ REACHES = [
 @pytest.mark.parametrize(("name", "settings", "reach"), REACHES)
 @given(time=st.integers(0, 9), length=st.integers(0, 9))
 def test_state_holds_exactly_the_receptive_field(name, settings, reach, time, length) -> None:
-    """Planted: one input too many; a row's padding in its state."""
+    """Catches: one input too many; a row's padding in its state."""
     layer = build(name, **settings)
     x, past = torch.randn(2, time, 3), torch.randn(2, reach, 3)
     length = min(length, time)
@@ -110,7 +110,7 @@ def test_receptive_field_is_exact(name, settings, reach) -> None:
 
 @pytest.mark.parametrize("name", ["convolution", "window"])
 def test_state_does_not_keep_the_sequence_in_memory(name: str) -> None:
-    """Planted: the state was a view."""
+    """Catches: the state was a view."""
     _, state = build(name)(torch.randn(1, 1000, 3))
     assert state.untyped_storage().nbytes() == state.nbytes
 

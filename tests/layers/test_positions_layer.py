@@ -1,4 +1,4 @@
-"""Positions added to the input: counted for each row, told apart, and round again after the table's end."""
+"""Position embeddings: counted per row, distinct, and wrapped around at the end of the table."""
 
 import torch
 

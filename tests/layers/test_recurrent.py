@@ -1,4 +1,4 @@
-"""Recurrent layers: found by name, stacked, with dropout in forward only."""
+"""Recurrent layers: registered by name, stacked, with dropout in forward only."""
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def test_dropout_is_between_layers_and_in_training_only() -> None:
 
 
 def test_weight_dropout_is_sampled_once_per_forward_and_never_in_step() -> None:
-    """Planted: a new mask at each step."""
+    """Catches: a new mask at each step."""
     layer = build("lstm", hidden_size=8, weight_dropout=0.5)
     whole = torch.randn(2, 6, 3)
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Mamba, linear attention and state spaces: what the laws do not say of them."""
+"""Mamba, linear attention and state spaces: properties beyond the laws of all layers."""
 
 import time
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def test_there_are_scan_layers() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_declared_taps_are_the_taps_that_fire(name: str) -> None:
-    """Planted: a site without a tap; a tap without a site."""
+    """Catches: a site without a tap; a tap without a site."""
     layer = build(name)
     with taps.record("*") as recording:
         layer(torch.randn(2, 5, 8))
@@ -40,7 +40,7 @@ def test_declared_taps_are_the_taps_that_fire(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_edited_state_is_carried_on(name: str) -> None:
-    """Nothing before it changes; without a past, what follows is what a fresh start gives. Planted: the untapped
+    """Nothing before it changes; without a past, what follows is what a fresh start gives. Catches: the untapped
     state was carried on."""
     layer = build(name)
     x = torch.randn(2, 6, 8)
@@ -57,7 +57,7 @@ def test_edited_state_is_carried_on(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_under_autocast_the_state_stays_in_float32(name: str) -> None:
-    """In both forms, which agree as far as bfloat16 allows. Planted: the state's matrix products under autocast."""
+    """In both forms, which agree as far as bfloat16 allows. Catches: the state's matrix products under autocast."""
     layer = build(name, size=16)
     x = torch.randn(2, 40, 16)
     exact, exact_state = layer(x)
@@ -115,7 +115,7 @@ def test_state_does_not_keep_other_tensors_in_memory(name: str, lengths) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("bias", [False, True])
 def test_mamba_equals_the_hugging_face_implementation(bias: bool) -> None:
-    """With random weights: outputs, and gradients of the weights. Planted: gate and input exchanged; write and read
+    """With random weights: outputs, and gradients of the weights. Catches: gate and input exchanged; write and read
     exchanged; the convolution one step late; no skip."""
     modeling = pytest.importorskip("transformers.models.mamba.modeling_mamba")
     from transformers import MambaConfig
@@ -148,7 +148,7 @@ def test_mamba_equals_the_hugging_face_implementation(bias: bool) -> None:
 
 
 def test_mamba_step_sizes_are_initialized_within_bounds() -> None:
-    """Planted: the bias was the step size itself, not its inverse softplus."""
+    """Catches: the bias was the step size itself, not its inverse softplus."""
     layer = build("mamba", 64, min_delta=0.01, max_delta=0.5)
     sizes = F.softplus(layer.step_size.bias)
     assert 0.0099 < sizes.min() < 0.02
@@ -177,7 +177,7 @@ EDITS = {"state": "state@2", "delta": "delta@1:3", "decay": "decay@2", "output":
     ("name", "site"), [(name, site) for name in NAMES for site in EDITS if site in LAYERS[name].sites]
 )
 def test_editing_states_of_a_sequence_equals_editing_each_step(name: str, site: str) -> None:
-    """What is changed stays changed for the steps after it. Seen to fail with the state tapped after the whole walk."""
+    """What is changed stays changed for the steps after it. Catches the state tapped after the whole walk."""
     layer, x, edit = build(name), torch.randn(2, 5, 8), {EDITS[site]: 0.25}
     with torch.no_grad(), taps.edit(edit):
         whole, last = layer(x)

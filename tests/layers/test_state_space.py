@@ -39,7 +39,7 @@ def dense(layer: StateSpace) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def test_diagonalized_hippo_has_the_same_kernel() -> None:
-    """Planted: the low-rank part too large by √2; the skew part not halved."""
+    """Catches: the low-rank part too large by √2; the skew part not halved."""
     size = 8
     found = hippo(size)
     rates = both_of_each_pair(torch.complex(torch.full((size // 2,), -0.5).double(), found.frequency))
@@ -69,7 +69,7 @@ def test_frequencies_are_initialized_as_in_the_paper() -> None:
     [("s4", {}), ("s4d", {"discretisation": "zoh"}), ("s4d", {"discretisation": "bilinear", "start": "lin"})],
 )
 def test_kernel_is_the_discretized_state_space(name: str, settings: dict) -> None:
-    """y_k = 2 Re C Āᵏ B̄ by full matrices and a convolution by FFT. Planted: Woodbury's sign; no factor 2; B̄ twice."""
+    """y_k = 2 Re C Āᵏ B̄ by full matrices and a convolution by FFT. Catches: Woodbury's sign; no factor 2; B̄ twice."""
     layer = build(name, mixing="none", **settings)
     a, b, c = dense(layer)
     delta, eye = layer.log_delta.exp()[0], torch.eye(len(a), dtype=a.dtype)
@@ -93,7 +93,7 @@ def test_kernel_is_the_discretized_state_space(name: str, settings: dict) -> Non
 @pytest.mark.parametrize("name", ["s4", "s4d"])
 @pytest.mark.parametrize("chunk", [1, 16, 64, 256])
 def test_the_convolution_equals_the_recurrence_with_a_carried_state(name: str, chunk: int) -> None:
-    """At real lengths. Planted: the state inside a chunk was moved on by one bit too few."""
+    """At real lengths. Catches: the state inside a chunk was moved on by one bit too few."""
     layer = build(name, chunk_size=chunk, state_size=16)
     x, state = torch.randn(3, 150, 3, dtype=torch.float64), torch.randn(3, 3, 8, 2, dtype=torch.float64)
     lengths = torch.tensor([150, 0, 77])
@@ -117,7 +117,7 @@ def test_in_float32_the_convolution_stays_close_to_exact_steps(name: str) -> Non
 
 @pytest.mark.parametrize("name", ["s4", "s4d"])
 def test_half_the_step_size_fits_twice_the_sampling_rate(name: str) -> None:
-    """The clock can be edited, and is what it says. Planted: the edited step size was not given back."""
+    """The clock can be edited, and is what it says. Catches: the edited step size was not given back."""
     layer = build(name, mixing="none", min_delta=0.01, max_delta=0.02)
     time = torch.linspace(0, 3, 200, dtype=torch.float64)
     often = torch.sin(time * 4).view(1, -1, 1).expand(1, -1, 3)

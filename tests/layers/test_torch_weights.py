@@ -1,4 +1,4 @@
-"""Weights to and from torch: the same outputs, states and gradients."""
+"""Weight conversion to and from torch modules: equal outputs, states and gradients."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def _in_torch_order(layer: Recurrent) -> list[Tensor]:
 @biases
 @depths
 def test_torch_module_converts_to_layers(kind: type[nn.RNNBase], options: dict, bias: bool, num_layers: int) -> None:
-    """Planted: only one of torch's biases was taken; the GRU's second bias was added to the first."""
+    """Catches: only one of torch's biases was taken; the GRU's second bias was added to the first."""
     module = kind(3, 4, num_layers=num_layers, bias=bias, batch_first=True, dtype=torch.float64, **options)
     compare(module, from_torch(module))
 

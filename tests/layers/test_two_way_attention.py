@@ -1,4 +1,4 @@
-"""Attention to both sides: against torch's own, against the formula, and who sees whom."""
+"""Bidirectional attention: against torch's module and the formula; masks and windows."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def sequence(batch: int = 2, time: int = 7, width: int = 8) -> Tensor:
 @pytest.mark.parametrize("form", ["vendor", "reference"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_equals_the_torch_module(form: str, bias: bool) -> None:
-    """Outputs and weights, with padding. Planted: the future was hidden; padding was seen."""
+    """Outputs and weights, with padding. Catches: the future was hidden; padding was seen."""
     layer, x, lengths = build(num_heads=4, bias=bias), sequence(), torch.tensor([7, 4])
     theirs = nn.MultiheadAttention(8, 4, bias=bias, batch_first=True)
     with torch.no_grad():
@@ -60,7 +60,7 @@ def test_attention_without_projections_is_a_weighted_sum_of_inputs() -> None:
 
 @pytest.mark.parametrize("settings", EVERY[:5])
 def test_last_position_equals_causal_attention(settings) -> None:
-    """For the last position has nothing after it; weights have the same names in both. Planted: slopes upside down."""
+    """For the last position has nothing after it; weights have the same names in both. Catches: slopes upside down."""
     layer, x = build(**settings), sequence()
     causal = Attention(Attention.Config.make(settings), 8).eval()
     causal.load_state_dict(layer.state_dict())
@@ -69,13 +69,13 @@ def test_last_position_equals_causal_attention(settings) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"positions": "alibi", "num_heads": 2}, {"window": 3}])
 def test_position_bias_is_symmetric(settings) -> None:
-    """A text read backwards gives the outputs backwards. Planted: distances with their sign."""
+    """Reversing a text reverses the outputs. Catches: distances with their sign."""
     layer, x = build(**settings), sequence()
     torch.testing.assert_close(layer(x.flip(1))[0], layer(x)[0].flip(1))
 
 
 def test_window_is_symmetric_and_exact() -> None:
-    """Planted: a reach longer by one, or to one side only."""
+    """Catches: a reach longer by one, or to one side only."""
     for form in ("vendor", "reference"):
         with using(form):
             layer, x = build(window=3), sequence()
@@ -87,7 +87,7 @@ def test_window_is_symmetric_and_exact() -> None:
 
 @pytest.mark.parametrize("settings", EVERY)
 def test_padding_gets_no_attention(settings) -> None:
-    """Planted: lengths off by one; with a window, padding was seen. A row of length 0 spoils no gradient."""
+    """Catches: lengths off by one; with a window, padding was seen. A row of length 0 spoils no gradient."""
     layer, x, lengths = build(**settings), sequence(3).requires_grad_(), torch.tensor([7, 3, 0])
     real = torch.arange(7) < lengths[:, None]
     noise = torch.where(real.unsqueeze(-1), x, torch.full_like(x, 100.0))

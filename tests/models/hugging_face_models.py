@@ -1,4 +1,4 @@
-"""Models of ours that Hugging Face folders can hold, and such folders."""
+"""Our models that can be exported to Hugging Face folders, and such folders."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ OURS: dict[str, dict[str, Any]] = {
 
 
 def scatter(model: Any) -> Any:
-    """Weights large enough that every part of the model is heard in its output."""
+    """Weights large enough that every part of the model affects its output."""
     torch.manual_seed(5)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

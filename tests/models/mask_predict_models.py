@@ -57,5 +57,5 @@ WORDS_ONLY = ragged([3, 1, 8], [4, 4, 2, 7, 1], [])
 
 
 def model_mask() -> int:
-    """The mask is one more word vector, after all words."""
+    """The mask is an added embedding, after all tokens."""
     return WORDS

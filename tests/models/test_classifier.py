@@ -1,4 +1,4 @@
-"""The classifier: pooling by definition, verdicts on every beginning, losses by brute force, and what it learns."""
+"""Classifier: pooling by definition, running verdicts, losses by brute force, and learning."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def build(pattern: str = "causal", several: bool = False, weights: list[float] |
 
 
 def batch_of(lengths: list[int], seed: int = 0, several: bool = False, unit: str = "", noise: int = 0) -> Examples:
-    """Padding holds `noise`, which nothing may depend on."""
+    """Padding holds `noise`, which must not affect results."""
     dice = torch.Generator().manual_seed(seed)
     values = torch.randint(WORDS, (len(lengths), max(lengths)), generator=dice)
     text = Ragged(values, torch.tensor(lengths))
@@ -68,7 +68,7 @@ def pooled_by_definition(pooling: Pooling, x: Tensor) -> Tensor:
 @every_pooling
 @given(lengths=st.lists(st.integers(0, TIME), min_size=1, max_size=4), seed=st.integers(0, 99))
 def test_pooling_matches_its_definition_and_ignores_padding(pooling, lengths, seed):
-    """Padding is NaN here. Seen to fail with the mean over all positions, the last position instead of the last real
+    """Padding is NaN here. Catches the mean over all positions, the last position instead of the last real
     one, a maximum that padding's zeros could win, and running sums over padding."""
     torch.manual_seed(seed)
     pool = Pooling(pooling, 5).double()
@@ -90,7 +90,7 @@ def test_pooling_matches_its_definition_and_ignores_padding(pooling, lengths, se
 @every_pooling
 @every_pattern
 def test_batching_and_padding_do_not_change_outputs(pattern, pooling):
-    """Seen to fail without lengths for the stack."""
+    """Catches lengths not passed to the stack."""
     model, lengths = build(pattern, pooling=pooling, head_size=4), [6, 1, 4]
     together = model.probabilities(batch_of(lengths))
     torch.testing.assert_close(together.sum(1), torch.ones(3).double())
@@ -103,7 +103,7 @@ def test_batching_and_padding_do_not_change_outputs(pattern, pooling):
 @every_pattern
 @pytest.mark.parametrize("several", [False, True])
 def test_running_verdicts_equal_those_of_prefixes(pattern, pooling, several):
-    """Seen to fail with verdicts of two-way layers taken from one pass."""
+    """Catches verdicts of two-way layers taken from one pass."""
     model, batch = build(pattern, several, pooling=pooling), batch_of([6, 3, 0], several=several)
     verdicts = model.verdicts(batch)
     assert verdicts.shape == (3, 6, LABELS)
@@ -113,7 +113,7 @@ def test_running_verdicts_equal_those_of_prefixes(pattern, pooling, several):
 
 
 def test_multi_label_probabilities_are_independent():
-    """Seen to fail with shares of one."""
+    """Catches shares of one."""
     model, batch = build(several=True), batch_of([6, 3, 2], several=True)
     torch.testing.assert_close(model.probabilities(batch), 1 / (1 + (-model.logits(batch.ragged("text"))).exp()))
 
@@ -131,7 +131,7 @@ def loss_by_definition(model: Classifier, logits: Tensor, truth: Tensor, weights
 @pytest.mark.parametrize("every_token", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 def test_loss_equals_the_definition(several, every_token, training):
-    """Over texts or real positions, by their number; smoothed and weighted in training only. Seen to fail with padded
+    """Over texts or real positions, by their number; smoothed and weighted in training only. Catches padded
     positions counted, a mean for a sum, labels of the wrong rows at positions, and smoothing in evaluation."""
     lengths, weights = [6, 2, 3, 1], [0.5, 1.0, 3.0]
     model = build(several=several, weights=weights, every_token=every_token, label_smoothing=0.1, pooling="mean")

@@ -1,4 +1,4 @@
-"""Encoder-decoder: what of the source reaches the target and what must not, losses by definition, and reversal."""
+"""Encoder-decoder: information flow from source to target, losses by definition, and learning to reverse."""
 
 from itertools import pairwise
 from typing import Any
@@ -63,7 +63,7 @@ BATCH = Examples({"source": SOURCE, "target": TARGET}, unit="target")
 
 @every_model
 def test_teacher_forced_loss_equals_stepping(recipe: str) -> None:
-    """Planted: targets moved by none; the state of another row; padding counted."""
+    """Catches: targets moved by none; the state of another row; padding counted."""
     model = build(recipe)
     state, token, nats = model.start(SOURCE), torch.full((3,), EOS), torch.zeros(3, dtype=torch.float64)
     for time in range(TARGET.values.shape[1]):
@@ -82,7 +82,7 @@ def test_teacher_forced_loss_equals_stepping(recipe: str) -> None:
 
 @every_model
 def test_outputs_do_not_depend_on_other_rows_or_padding(recipe: str) -> None:
-    """Planted: attention without its mask; the last column instead of the last real place; lengths kept from the
+    """Catches: attention without its mask; the last column instead of the last real place; lengths kept from the
     encoder."""
     model = build(recipe)
     noisy = SOURCE._replace(values=torch.where(SOURCE.mask(), SOURCE.values, 5))
@@ -96,7 +96,7 @@ def test_outputs_do_not_depend_on_other_rows_or_padding(recipe: str) -> None:
 
 @every_model
 def test_every_source_token_affects_every_target_token(recipe: str) -> None:
-    """Planted: the summary was the first position alone, of a causal encoder."""
+    """Catches: the summary was the first position alone, of a causal encoder."""
     model = build(recipe)
     source, target = ragged([1, 2, 3, 4]), ragged([5, 6, 7, EOS])
     before = model(source, target)
@@ -109,7 +109,7 @@ def test_every_source_token_affects_every_target_token(recipe: str) -> None:
 
 @every_model
 def test_every_parameter_has_a_gradient(recipe: str) -> None:
-    """So that many processes may train it: those that nothing reaches would stop them."""
+    """Needed for distributed training, which fails on parameters without a gradient."""
     model = build(recipe).train()
     model.batch_loss(BATCH)[0].backward()
     lost = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
@@ -146,7 +146,7 @@ def test_empty_source_and_empty_row_are_valid() -> None:
 
 
 def test_label_smoothing_is_active_in_training_only() -> None:
-    """Planted: smoothing in evaluation too; the share spread over padding."""
+    """Catches: smoothing in evaluation too; the share spread over padding."""
     plain, smooth = build(), build(label_smoothing=0.2)
     assert torch.equal(plain.batch_loss(BATCH)[0], smooth.batch_loss(BATCH)[0])
     log_probs = plain(SOURCE, TARGET).log_softmax(-1)[TARGET.mask()]
@@ -156,7 +156,7 @@ def test_label_smoothing_is_active_in_training_only() -> None:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_r_drop_is_active_in_training_only(smoothing: float) -> None:
-    """By the definition of R-Drop, from the words that two readings expect. Planted: one dropout for both; one
+    """By the definition of R-Drop, from the distributions of two passes. Catches: one dropout for both; one
     direction of the divergence; the sum of both losses; evaluation too."""
     settings = {**MODELS["Transformer"], "label_smoothing": smoothing}
     for part in ("encoder", "decoder"):
@@ -200,7 +200,7 @@ def test_r_drop_is_active_in_training_only(smoothing: float) -> None:
     ids=str,
 )
 def test_r_drop_is_rejected_without_per_row_dropout(settings: dict[str, Any], differ: bool) -> None:
-    """Planted: agreement that doubled the cost of training and changed nothing; dice for all rows counted as theirs."""
+    """Catches: agreement that doubled the cost of training and changed nothing; dice for all rows counted as theirs."""
     one, other = build(**settings).train()(SOURCE.repeated(2), TARGET.repeated(2)).chunk(2)
     assert torch.allclose(one[TARGET.mask()], other[TARGET.mask()]) != differ
     if differ:
@@ -212,7 +212,7 @@ def test_r_drop_is_rejected_without_per_row_dropout(settings: dict[str, Any], di
 
 @pytest.mark.parametrize("recipe", ["the default", "heads, feeding", "Transformer"])
 def test_scheduled_sampling_feeds_model_samples_in_training(recipe: str) -> None:
-    """Planted: the share of words kept instead of drawn; drawn in evaluation too; the first word drawn."""
+    """Catches: the share of words kept instead of drawn; drawn in evaluation too; the first word drawn."""
     settings = dict(MODELS[recipe].get("decoder", {}))
     target = ragged([1, 2, 3, 4, 5, 6, 7, 8] * 4)
     given: list[Tensor] = []
@@ -232,7 +232,7 @@ def test_scheduled_sampling_feeds_model_samples_in_training(recipe: str) -> None
 
 @every_model
 def test_input_feeding_passes_the_output_vector_to_the_next_step(recipe: str) -> None:
-    """Planted: zeros were fed."""
+    """Catches: zeros were fed."""
     model = build(recipe)
     if model.decoder.readout is None:
         return

@@ -1,4 +1,4 @@
-"""Models of `transformers` with random weights against ours, folder in and folder out."""
+"""Random models of `transformers` against ours, for import and export."""
 
 import os
 from typing import Any
@@ -86,7 +86,7 @@ def assert_same(theirs: Any, ours: Any) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_imported_model_equals_transformers(transformers, case, tmp_path):
-    """Planted: queries and keys exchanged; gate and value exchanged; rotary pairs interleaved; weights not turned; a
+    """Catches: queries and keys exchanged; gate and value exchanged; rotary pairs interleaved; weights not turned; a
     window one wider; the norm's epsilon left at its default; top norm left out."""
     theirs = make_theirs(transformers, case)
     theirs.save_pretrained(tmp_path / "theirs")
@@ -104,7 +104,7 @@ def test_exported_model_equals_ours(transformers, name, tmp_path):
 
 
 def test_exported_masked_model_has_an_output_bias_per_token(transformers, tmp_path):
-    """Planted: the decoder's bias left out."""
+    """Catches: the decoder's bias left out."""
     ours = make_ours("bert", tied_embeddings=False, mask_id=3)
     write_folder(tmp_path / "ours", ours)
     assert_same(transformers.BertForMaskedLM.from_pretrained(tmp_path / "ours").eval(), ours)

@@ -1,4 +1,4 @@
-"""Hugging Face folders of all ages: what is read, and what is refused by its name."""
+"""Hugging Face folders of all versions: what is read, and what is rejected by name."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Mask-predict: nothing hidden is seen, losses by their definitions, and what cannot be built."""
+"""Mask-predict: no leaks of masked tokens, losses by definition, and rejected settings."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def length_nats(model: MaskPredict, batch: Examples) -> Tensor:
 
 @every_model
 def test_outputs_do_not_depend_on_other_rows_or_padding(recipe: str) -> None:
-    """Planted: lengths kept from the encoder; lengths kept from the decoder; the mean over padding too."""
+    """Catches: lengths kept from the encoder; lengths kept from the decoder; the mean over padding too."""
     model, target = build(recipe), ragged([3, model_mask(), 8], [4, 4, model_mask(), 7, 1], [model_mask()])
     together, lengths = model(noisy(SOURCE), noisy(target)), model.start(noisy(SOURCE))[0]
     for row in range(3):
@@ -49,7 +49,7 @@ def test_outputs_do_not_depend_on_other_rows_or_padding(recipe: str) -> None:
 @every_model
 @pytest.mark.parametrize("training", [True, False])
 def test_masked_tokens_are_invisible_and_others_visible(recipe: str, training: bool, monkeypatch) -> None:
-    """Whatever stands at a hidden place, all that the vocabulary is compared with stays. Planted: the mask left out."""
+    """Output features do not depend on the token at a masked position. Catches: the mask left out."""
     model = build(recipe).train(training)
     hidden = torch.tensor([[0, 1, 0, 0, 0], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]]).bool()
     monkeypatch.setattr(model, "_hidden", lambda words: hidden)
@@ -73,7 +73,7 @@ def test_masked_tokens_are_invisible_and_others_visible(recipe: str, training: b
 @every_model
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_training_loss_scales_the_mean_over_masked_tokens(recipe: str, smoothing: float, monkeypatch) -> None:
-    """With equal gradients. Planted: the end counted as a word; visible words counted; the weight left out."""
+    """With equal gradients. Catches: the end counted as a word; visible words counted; the weight left out."""
     model = build(recipe, label_smoothing=smoothing, length_weight=0.5).train()
     hidden = torch.tensor([[0, 1, 1, 0, 0], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]]).bool()
     monkeypatch.setattr(model, "_hidden", lambda words: hidden)
@@ -92,7 +92,7 @@ def test_training_loss_scales_the_mean_over_masked_tokens(recipe: str, smoothing
 
 @every_model
 def test_evaluation_masks_are_deterministic(recipe: str) -> None:
-    """Planted: rows of another turn; odd places only; not halved; smoothing and weight in evaluation too."""
+    """Catches: rows of another turn; odd places only; not halved; smoothing and weight in evaluation too."""
     model = build(recipe, label_smoothing=0.3, length_weight=7.0)
     before = torch.get_rng_state()
     loss, _ = model.batch_loss(BATCH)
@@ -110,7 +110,7 @@ def test_evaluation_masks_are_deterministic(recipe: str) -> None:
 
 
 def test_number_of_masked_tokens_is_uniform() -> None:
-    """From 1 to all, anywhere, never padding. Planted: 0 to all but one; the first ones; half of all."""
+    """From 1 to all, anywhere, never padding. Catches: 0 to all but one; the first ones; half of all."""
     model, lengths = build(), torch.arange(6).repeat(4000)
     words = Ragged(torch.zeros(len(lengths), 5, dtype=torch.long), lengths)
     torch.manual_seed(0)

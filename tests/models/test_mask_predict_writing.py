@@ -1,4 +1,4 @@
-"""Writing by mask-predict: as the paper defines it, and what refinement is for."""
+"""Decoding by mask-predict: as the paper defines it, and the benefit of refinement."""
 
 import random
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from elman.ops.taps import record
 
 @torch.no_grad()
 def by_the_paper(model: MaskPredict, source: Ragged, iterations: int, candidates: int) -> tuple[list[int], float]:
-    """One row, one length after the other, one place after the other."""
+    """The algorithm of the paper: one row, one length and one position at a time."""
     log_probs = model.start(source)[0][0]
     far, size = model.config.length_range, int(source.lengths)
     lengths = {size + index - far: float(x) for index, x in enumerate(log_probs) if size + index - far >= 1}
@@ -52,7 +52,7 @@ def by_the_paper(model: MaskPredict, source: Ragged, iterations: int, candidates
 def test_batched_decoding_equals_the_paper_row_by_row(
     recipe: str, sizes: list[int], iterations: int, candidates: int, seed: int
 ) -> None:
-    """Empty rows, short rows, more lengths than there can be. Planted: the surest hidden again; one word less hidden;
+    """Empty rows, short rows, more lengths than there can be. Catches: the surest hidden again; one word less hidden;
     words in sight filled anew; the score of the wrong candidate; lengths below 1; sources of other rows."""
     model = build(recipe, seed)
     dice = random.Random(seed)
@@ -68,7 +68,7 @@ def test_batched_decoding_equals_the_paper_row_by_row(
 
 @every_model
 def test_end_and_mask_are_never_decoded(recipe: str) -> None:
-    """However probable the end is. Planted: the end left among the words."""
+    """However probable the end is. Catches: the end left among the words."""
     model = build(recipe)
     if model.decoder.output_bias is not None:
         nn.init.constant_(model.decoder.output_bias[EOS], 50.0)
@@ -120,13 +120,13 @@ Pair = tuple[list[int], list[int]]
 
 
 def stutter(dice: random.Random) -> Pair:
-    """Every word has its translation, and small ones are said twice."""
+    """Each word has a translation; that of small ones is doubled."""
     source = [dice.randrange(1, 8) for _ in range(dice.randint(1, 5))]
     return source, [word + 7 for word in source for _ in range(2 if word < 3 else 1)]
 
 
 def one_loud(dice: random.Random) -> Pair:
-    """One word, whichever, is said aloud: at no place is that likely, so who decides each for itself says none."""
+    """One random word is loud: unlikely at any single position, so that independent predictions have none."""
     source = [dice.randrange(1, 8) for _ in range(dice.randint(3, 4))]
     target = list(source)
     target[dice.randrange(len(target))] += 7
@@ -136,7 +136,7 @@ def one_loud(dice: random.Random) -> Pair:
 def taught(
     language: Callable[[random.Random], Pair], steps: int
 ) -> tuple[MaskPredict, list[Pair], Ragged, list[float]]:
-    """A model, pairs that it has not been taught, their sources, and its losses of them before and after."""
+    """A trained model, held-out pairs, their sources, and their losses before and after training."""
 
     def batch(count: int, seed: int) -> tuple[list[Pair], Examples]:
         dice = random.Random(seed)
@@ -186,7 +186,7 @@ def test_lengths_and_tokens_are_learned() -> None:
 
 @pytest.mark.slow
 def test_iterative_refinement_beats_a_single_pass() -> None:
-    """A text in which exactly one word is loud. Planted: nothing hidden again."""
+    """A text in which exactly one word is loud. Catches: nothing hidden again."""
     model, pairs, source, _ = taught(one_loud, 250)
 
     def right(iterations: int) -> float:

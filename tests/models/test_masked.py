@@ -1,4 +1,4 @@
-"""The masked model: what it hides, what it may see, and the pseudo-likelihood against brute force."""
+"""Masked model: masking, visibility, and the pseudo-likelihood against brute force."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def texts(rows: int = 3, time: int = 7, seed: int = 1) -> Tensor:
 
 
 def one_by_one(model: Masked, text: Tensor, apart: int) -> Tensor:
-    """Nats (time,) of one row by the definition: a pass for each token, in which it and its company are masked."""
+    """Nats (time,) of one row by the definition: one pass per token, which is masked with its group."""
     nats = []
     for place in range(len(text)):
         given = text.clone()
@@ -55,7 +55,7 @@ every_pattern = pytest.mark.parametrize("recipe", PATTERNS)
 @every_pattern
 @given(lengths=st.lists(st.integers(0, 6), min_size=1, max_size=3), seed=st.integers(0, 99))
 def test_losses_are_the_pseudo_likelihood_by_brute_force(recipe: str, lengths: list[int], seed: int) -> None:
-    """Row by row, padding left out. Planted: the mask one place too far; lengths not handed to the stack; a row's
+    """Row by row, padding left out. Catches: the mask one place too far; lengths not handed to the stack; a row's
     nats written into its neighbour; the mask's own vector among the answers. Found: a batch of empty rows broke."""
     model, text = build(recipe, seed), texts(len(lengths), 6, seed)
     losses, state = model.losses(text.flip(1), text, None, torch.tensor(lengths))
@@ -71,7 +71,7 @@ def test_losses_are_the_pseudo_likelihood_by_brute_force(recipe: str, lengths: l
 @every_pattern
 @pytest.mark.parametrize("share", [0.15, 0.4, 1.0])
 def test_quick_losses_mask_every_nth_token_at_once(recipe: str, share: float) -> None:
-    """Planted: neighbours were masked together, not the n-th ones; passes as many as positions."""
+    """Catches: neighbours were masked together, not the n-th ones; passes as many as positions."""
     model, text, lengths = build(recipe, mask_share=share), texts(3, 20), [20, 13, 1]
     losses, _ = model.quick_losses(text, text, None, torch.tensor(lengths))
     for row, length in enumerate(lengths):
@@ -92,7 +92,7 @@ def test_quick_losses_are_much_cheaper_than_exact_ones(monkeypatch: pytest.Monke
 
 @every_pattern
 def test_masked_position_does_not_see_its_token(recipe: str) -> None:
-    """Whatever the token is, the distribution at its place stays, while others change. Planted: the mask was left
+    """The distribution at a masked position does not depend on its token, while others do. Catches: the mask was left
     out."""
     model, text = build(recipe), texts(1, 6)
     before = model.masked_logits(text)
@@ -105,7 +105,7 @@ def test_masked_position_does_not_see_its_token(recipe: str) -> None:
 
 
 def test_masked_tokens_do_not_leak_in_training() -> None:
-    """With nothing kept: what the total is made of depends on the hidden tokens as answers only."""
+    """With nothing kept: masked tokens affect the loss as targets only."""
     model, text = build(keep_share=0, random_share=0, mask_share=0.5), texts(4, 9)
     given, hidden = model.hide(text, torch.ones_like(text, dtype=torch.bool))
     assert (given[hidden] == model.mask_id).all()
@@ -114,7 +114,7 @@ def test_masked_tokens_do_not_leak_in_training() -> None:
 
 @pytest.mark.parametrize("positions", [1, 20, 50])
 def test_chunk_size_does_not_change_losses(positions: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: a piece's nats were written from the first row on."""
+    """Catches: a piece's nats were written from the first row on."""
     model, text, lengths = build(), texts(4, 9), torch.tensor([9, 6, 6, 2])
     expected = model.losses(text, text, None, lengths)[0], model.quick_losses(text, text, None, lengths)[0]
     logits = model.masked_logits(text, lengths)
@@ -149,7 +149,7 @@ def test_without_padding_lengths_change_nothing() -> None:
 
 @every_pattern
 def test_total_loss_per_position_is_the_mean_over_masked_tokens(recipe: str, monkeypatch) -> None:
-    """With equal gradients, with and without lengths. Planted: divided by the share that was asked for; padding was
+    """With equal gradients, with and without lengths. Catches: divided by the share that was asked for; padding was
     counted; the loss of tokens in sight was counted."""
     model, text = build(recipe), texts(4, 9)
     hidden = torch.rand(text.shape, generator=torch.Generator().manual_seed(3)) < 0.3
@@ -172,7 +172,7 @@ def test_total_loss_per_position_is_the_mean_over_masked_tokens(recipe: str, mon
 
 
 def test_masking_rates_match_the_settings() -> None:
-    """Planted: random tokens among those kept in sight; the share of the mask as the rest of all tokens."""
+    """Catches: random tokens among those kept in sight; the share of the mask as the rest of all tokens."""
     model = build(mask_share=0.2, keep_share=0.1, random_share=0.3)
     text = torch.full((400, 500), 5)
     lengths = torch.arange(400)
@@ -191,7 +191,7 @@ def test_masking_rates_match_the_settings() -> None:
 
 
 def test_at_least_one_token_is_masked_and_never_padding() -> None:
-    """Planted: padding could be the one. Without any real position nothing is hidden, and nothing breaks."""
+    """Catches: padding could be the one. Without any real position nothing is hidden, and nothing breaks."""
     model = build(mask_share=1e-6)
     for seed in range(30):
         torch.manual_seed(seed)
@@ -204,7 +204,7 @@ def test_at_least_one_token_is_masked_and_never_padding() -> None:
 
 
 def test_randomness_comes_from_the_torch_generator() -> None:
-    """So that a run can be resumed exactly. Losses throw none."""
+    """Needed to resume a run exactly. Losses use no random numbers."""
     model, text = build(), texts(8, 40)
     torch.manual_seed(5)
     first = model.total_loss(text, text)[0]
@@ -218,7 +218,7 @@ def test_randomness_comes_from_the_torch_generator() -> None:
 
 
 def test_both_sides_are_visible_but_no_other_chunk() -> None:
-    """Planted: the state of the piece before was handed on."""
+    """Catches: the state of the piece before was handed on."""
     model, text = build("causal layers"), texts()
     before = model.stack(model.embedding(texts(3, 5, 9)))[1]
     for state in (None, model.initial_state(3), before):

@@ -1,4 +1,4 @@
-"""Dropout of a language model: in training only, each kind where its setting says and nowhere else."""
+"""Dropout of a language model: in training only, each kind only where its setting applies."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def build(**settings: Any) -> LanguageModel:
 
 
 def passing(model: LanguageModel, seed: int = 1) -> dict[str, Tensor]:
-    """What each layer is given, and what the head is given."""
+    """The inputs of each layer and of the head."""
     seen: dict[str, Tensor] = {}
     hooks = [
         block.layer.register_forward_pre_hook(lambda _, given, name=f"into {index}": seen.update({name: given[0]}))
@@ -37,7 +37,7 @@ def passing(model: LanguageModel, seed: int = 1) -> dict[str, Tensor]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("locked", [True, False])
 def test_dropout_is_active_in_training_only(kind: str, locked: bool) -> None:
-    """Planted: `drop` without a look at the mode."""
+    """Catches: `drop` that ignores the mode."""
     settings = {kind: 0.5, "locked_dropout": locked}
     model, plain = build(**settings), build()
     first, second = passing(model, 1), passing(model, 2)
@@ -50,7 +50,7 @@ def test_dropout_is_active_in_training_only(kind: str, locked: bool) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_step_applies_no_dropout(kind: str) -> None:
-    """A step is for generating, where nothing is learned."""
+    """`step` is for generation only."""
     model, plain = build(**{kind: 0.5}), build()
     state = plain.initial_state(3)
     assert torch.equal(model.step(WORDS[:, 0], state)[0], plain.step(WORDS[:, 0], state)[0])
@@ -70,14 +70,14 @@ def test_step_applies_no_dropout(kind: str) -> None:
     ids=str,
 )
 def test_each_dropout_applies_at_its_own_place(settings: dict[str, float], where: list[str]) -> None:
-    """Planted: output_dropout fell back to input_dropout; dropout also before the first layer of the stack."""
+    """Catches: output_dropout fell back to input_dropout; dropout also before the first layer of the stack."""
     found = sorted(name for name, value in passing(build(**settings)).items() if (value == 0).float().mean() > 0.2)
     assert found == where
 
 
 @pytest.mark.parametrize("kind", ["dropout", "input_dropout", "output_dropout"])
 def test_locked_dropout_shares_its_mask_over_time_but_not_over_rows(kind: str) -> None:
-    """Planted: the mask was shared by the rows; it was drawn for each time step."""
+    """Catches: the mask was shared by the rows; it was drawn for each time step."""
     gone = {locked: _dropped(build(**{kind: 0.5, "locked_dropout": locked})) for locked in (True, False)}
     for name, mask in gone[True].items():
         assert (mask == mask[:, :1]).all(), f"{name}: one mask for all times"
@@ -86,7 +86,7 @@ def test_locked_dropout_shares_its_mask_over_time_but_not_over_rows(kind: str) -
 
 
 def test_embedding_dropout_drops_all_occurrences_of_a_token() -> None:
-    """Planted: locked dropout of the word vectors instead."""
+    """Catches: locked dropout of the word vectors instead."""
     (mask,) = _dropped(build(embedding_dropout=0.5)).values()
     lost = [mask[WORDS.eq(word)] for word in WORDS.unique()]
     assert all(units.all() or not units.any() for units in lost)
@@ -104,7 +104,7 @@ def test_dropout_rescales_kept_units() -> None:
 
 @pytest.mark.parametrize("name", ["rnn", "gru", "lstm"])
 def test_weight_dropout_reaches_every_layer_that_does_not_set_its_own(name: str) -> None:
-    """Found in the first version: a layer's own weight_dropout of 0 was overruled. Planted: the last layer only."""
+    """Found in the first version: a layer's own weight_dropout of 0 was overruled. Catches: the last layer only."""
     pattern = [name, {name: {"weight_dropout": 0.0}}, {name: {"weight_dropout": 0.25}}]
     model = build(pattern=pattern, num_layers=3, weight_dropout=0.5)
     shares = [block.layer.cell.config.weight_dropout for block in model.stack.layers]
@@ -124,6 +124,6 @@ def test_all_dropouts_together_leave_gradients_everywhere() -> None:
 
 
 def _dropped(model: LanguageModel) -> dict[str, Tensor]:
-    """Where units are missing, for the places that lost any."""
+    """Zeroed units, for the positions that have any."""
     masks = {name: value == 0 for name, value in passing(model).items()}
     return {name: mask for name, mask in masks.items() if mask.float().mean() > 0.2}

@@ -1,4 +1,4 @@
-"""A stack is what its recipe says: patterns, widths, tied weights, short forms; and what cannot be is refused."""
+"""Stacks from settings: patterns, widths, tied weights, short forms, and rejected settings."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def layers_of(model: LanguageModel) -> list[tuple[str, int, int]]:
 def test_pattern_is_repeated_to_the_number_of_layers(
     settings: dict[str, Any], expected: list[tuple[str, int, int]]
 ) -> None:
-    """Planted: repeated layers took the width of the embedding."""
+    """Catches: repeated layers took the width of the embedding."""
     assert layers_of(build(**settings)) == expected
 
 
@@ -51,7 +51,7 @@ def test_settings_of_a_layer_reach_its_cell() -> None:
 
 
 def test_tied_weights_are_one_tensor_and_their_gradients_add() -> None:
-    """Planted: a copy at the start; word vectors that got no gradient."""
+    """Catches: a copy at the start; word vectors that got no gradient."""
     torch.manual_seed(0)
     tied, untied = build(), build(tied_embeddings=False)
     assert tied.output_weight is tied.embedding.weight
@@ -69,7 +69,7 @@ def test_tied_weights_are_one_tensor_and_their_gradients_add() -> None:
 
 
 def test_residuals_and_norms_match_their_formulas() -> None:
-    """By the formulas. Planted: the norm after the layer left out the shortcut."""
+    """By the formulas. Catches: the norm after the layer left out the shortcut."""
     x = torch.randn(2, 5, 6)
     for norm in ("none", "pre", "post"):
         stack = build(pattern=["gru"], residual=True, norm=norm).stack
@@ -131,7 +131,7 @@ def test_invalid_stacks_are_rejected_with_a_remedy(settings: dict[str, Any], mes
     ids=str,
 )
 def test_layer_name_expands_to_a_stack(short: Any, long: dict[str, Any]) -> None:
-    """Planted: settings that both know went to the layer."""
+    """Catches: settings that both know went to the layer."""
     model = read_recipe({"model": short}).model
     assert model == StackConfig.make(long)
     assert read_recipe({"model": model.plain()}).model == model, "a written recipe can be read again"
@@ -165,27 +165,27 @@ def test_invalid_models_are_rejected_when_the_recipe_is_read(model: Any, message
 
 
 def test_solved_width_is_divisible_by_the_heads() -> None:
-    """Planted: steps of 8 for all, which 6 heads do not split."""
+    """Catches: steps of 8 for all, which 6 heads do not split."""
     recipe = read_recipe({"model": {"type": "attention", "num_heads": 6}, "parameters": "200k"})
     assert fit_size(recipe, lambda config: LanguageModel(config, 50)).model.hidden_size % 6 == 0
 
 
 @pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "mingru", "mamba", "attention"])
 def test_width_solver_is_accurate_for_small_models(name: str) -> None:
-    """Planted: widths in steps of eight."""
+    """Catches: widths in steps of eight."""
     recipe = read_recipe({"model": name, "parameters": "20k"})
     found = LanguageModel(fit_size(recipe, lambda config: LanguageModel(config, 50)).model, 50)
     assert count_parameters(found) == pytest.approx(20_000, rel=0.02)
 
 
 def test_large_models_have_round_widths() -> None:
-    """Planted: the width that comes closest, whatever it is."""
+    """Catches: the width that comes closest, whatever it is."""
     recipe = read_recipe({"model": "lstm", "parameters": "20M"})
     assert fit_size(recipe, lambda config: LanguageModel(config, 5000)).model.hidden_size % 8 == 0
 
 
 def test_a_model_without_a_width_takes_no_number_of_parameters() -> None:
-    """Planted: a search for its width that never ended."""
+    """Catches: a search for its width that never ended."""
     recipe = read_recipe({"model": "ngram", "parameters": "20k"})
     with pytest.raises(ConfigError, match="no width makes a model of about 20,000 parameters"):
         fit_size(recipe, lambda config: NGram(config, 50))
@@ -202,7 +202,7 @@ def test_norms_can_be_root_mean_square(norm: str) -> None:
 
 @pytest.mark.parametrize("kind", ["learned", "sinusoidal"])
 def test_positions_are_added_once_below_all_layers(kind: str) -> None:
-    """With a shortcut around them the words would count twice. Planted: that shortcut."""
+    """A residual connection around them would add the embeddings twice. Catches: that shortcut."""
     stack = build(pattern=["swiglu"], num_layers=2, residual=True, positions=kind, embedding_norm=True).stack
     x = torch.randn(2, 5, 6)
     below = stack.bottom_norm(stack.positions(x)[0])

@@ -1,4 +1,4 @@
-"""A tagger gives every word one tag, whatever stands beside it in the batch, and learns what there is to learn."""
+"""Tagger: one tag per word, independent of the batch; losses by definition; learning."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def tagger(legal=True, **given):
 
 
 def test_word_ids_are_lower_cased_and_characters_are_not():
-    """Seen to fail with characters of the lower-cased word."""
+    """Catches characters of the lower-cased word."""
     table = WordTable.of(SENTENCES, WordsConfig(min_count=2, max_characters=4))
     assert table.words == ["the", "cat"]
     example = table.encode(TaggedSentence(("the", "The", "dog", "catcatcat")))
@@ -68,7 +68,7 @@ def test_word_ids_are_lower_cased_and_characters_are_not():
 
 @given(st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=1, max_size=3).filter(any))
 def test_character_vectors_belong_to_their_word(lengths):
-    """Seen to fail with words that begin where the one before begins."""
+    """Catches words that begin where the one before begins."""
     rows = [
         [sign for number, n in enumerate(row) for sign in range(10 * number + n, 10 * number, -1)] for row in lengths
     ]
@@ -90,7 +90,7 @@ def test_character_vectors_belong_to_their_word(lengths):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_batching_and_padding_do_not_change_tags(way, tmp_path_factory):
-    """Seen to fail with rows read without their lengths, and characters of one row given to the next."""
+    """Catches rows read without their lengths, and characters of one row given to the next."""
     model = tagger(**WAYS[way])
     batch = batch_of(tmp_path_factory, SENTENCES)
     loss, state = model.batch_loss(batch)
@@ -112,7 +112,7 @@ def test_batching_and_padding_do_not_change_tags(way, tmp_path_factory):
     st.sampled_from(["crf", "softmax"]),
 )
 def test_every_word_gets_one_tag_and_sequences_are_legal(tmp_path_factory, rows, head):
-    """Seen to fail with tags chosen one by one."""
+    """Catches tags chosen one by one."""
     batch = batch_of(tmp_path_factory, [TaggedSentence(tuple(row)) for row in rows], tags=None)
     best = tagger(head=head).best_tags(batch)
     assert best.lengths.tolist() == [len(row) for row in rows]
@@ -123,7 +123,7 @@ def test_every_word_gets_one_tag_and_sequences_are_legal(tmp_path_factory, rows,
 
 
 def test_tags_are_predicted_even_if_no_sequence_is_legal(tmp_path_factory):
-    """Seen to fail with probabilities that are NaN."""
+    """Catches probabilities that are NaN."""
     only = TagSet(["B-X", "I-X", "E-X"], "bioes")  # a single word cannot be an entity, nor anything else
     model = Tagger(TaggerConfig.make(SMALL), TABLE.vocab_size, TABLE.character_count, 3, only.legal()).eval()
     model.output.bias.data[1] = 100.0
@@ -137,7 +137,7 @@ def test_tags_are_predicted_even_if_no_sequence_is_legal(tmp_path_factory):
 
 @pytest.mark.parametrize("head", ["crf", "softmax"])
 def test_illegal_training_tags_have_a_finite_loss(head, tmp_path_factory):
-    """Seen to fail with constraints in the loss: it was infinite."""
+    """Catches constraints in the loss: it was infinite."""
     model = tagger(head=head)
     loss, _ = model.batch_loss(batch_of(tmp_path_factory, SENTENCES[2:]))
     loss.backward()
@@ -154,7 +154,7 @@ def test_crf_loss_equals_brute_force(tmp_path_factory):
 
 
 def test_word_dropout_is_active_in_training_and_spares_characters(tmp_path_factory):
-    """Seen to fail with dropout of words in eval."""
+    """Catches dropout of words in eval."""
     batch = batch_of(tmp_path_factory, SENTENCES)
     unknown = batch.ragged("words")._replace(values=torch.zeros_like(batch.ragged("words").values))
     without = batch._replace(fields={**batch.fields, "words": unknown})

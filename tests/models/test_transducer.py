@@ -1,4 +1,4 @@
-"""Transducers: all ways through the source summed, no way back, and no end before the source's."""
+"""Transducers: sums over all monotonic alignments; the end only at the end of the source."""
 
 from itertools import combinations_with_replacement, pairwise, product
 from typing import Any
@@ -41,7 +41,7 @@ def decoder_of(model: Transducer) -> TransducerDecoder:
 
 
 def by_all_ways(model: Transducer, source: list[int], target: list[int]) -> Tensor:
-    """The definition: each word of the target is written at a place, never before that of the last one."""
+    """The definition: each target token is emitted at a source position, never before that of the last one."""
     decoder, begun = decoder_of(model), model.start(ragged(source))
     given = torch.tensor([[EOS, *target[:-1]]])
     top, _ = decoder.stack(decoder.embedding(given), begun.layers, None)
@@ -68,7 +68,7 @@ def by_all_ways(model: Transducer, source: list[int], target: list[int]) -> Tens
 
 @pytest.mark.parametrize("row", range(4))
 def test_target_probability_is_the_sum_over_all_alignments(row: int) -> None:
-    """Planted: no cost of passing a place; the end allowed inside; a word at the start."""
+    """Catches: no cost of passing a place; the end allowed inside; a word at the start."""
     model = build()
     source = SOURCE.values[row, : SOURCE.lengths[row]].tolist()
     target = TARGET.values[row, : TARGET.lengths[row]].tolist()

@@ -1,4 +1,4 @@
-"""What the crash tests share: recognisable checkpoints, operations that fail on command, and children that may die."""
+"""Shared by crash tests: recognizable checkpoints, injected failures, and child processes that may die."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def same(one: Checkpoint, other: Checkpoint) -> bool:
 
 
 def load_quietly(shelf: CheckpointFolder) -> Checkpoint | None:
-    """What the shelf holds; None when it is empty (a shelf with only damaged checkpoints still raises)."""
+    """The newest checkpoint; None in an empty folder (only damaged checkpoints still raise)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", files.RunWarning)
         return None if shelf.newest() is None else shelf.load()
@@ -92,7 +92,7 @@ def kill(child: int) -> None:
 
 @contextmanager
 def deadline(seconds: int) -> Iterator[None]:
-    """What hangs is a failure, not a wait."""
+    """Fail after a time limit instead of hanging."""
 
     def ring(*_: object) -> None:
         raise AssertionError(f"still not done after {seconds} s")

@@ -1,4 +1,4 @@
-"""Several at once: one writer by lock, readers never see half a checkpoint, and a killed writer leaves a good one."""
+"""Concurrency: one writer by lock; readers see complete checkpoints only, also if the writer is killed."""
 
 import os
 import random
@@ -17,7 +17,7 @@ from elman.runs.run import Run
 
 
 def uniform(step: int) -> Checkpoint:
-    """Every part says which step it belongs to, so that a mixture would show."""
+    """Every part has its step number, so that a mixture of two checkpoints is detected."""
     value = torch.full((2000,), float(step))
     return Checkpoint(step, {"a": value, "b": value}, {"moment": value}, {"step": step})
 

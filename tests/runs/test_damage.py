@@ -1,4 +1,4 @@
-"""Damage on the disk is always found: the shelf falls back to the checkpoint before, and says why."""
+"""Damaged checkpoints are always found: loading falls back to the one before, with a warning."""
 
 import json
 import os
@@ -148,7 +148,7 @@ def test_checkpoint_that_is_not_a_folder_is_rejected(shelf, kind):
 
 
 def forge(folder: Path, **changes: object) -> None:
-    """A manifest with a correct hash of its own, as only a hostile hand would write it."""
+    """A forged manifest with a correct hash."""
     path = folder / "manifest.json"
     body = json.loads(path.read_text()) | changes
     body.pop("sha256")

@@ -1,4 +1,4 @@
-"""Every operation of a save fails once, and the process dies before every operation once: old or new, never a third."""
+"""Failures and process deaths at every file operation of a save leave the old or the new state."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""A disk that is full, read-only or broken: a clear error, the previous checkpoint intact, nothing left behind."""
+"""Full, read-only or broken disks: a clear error, an intact previous checkpoint, no leftovers."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""A power cut drops what was not synced and keeps any part of the rest: every disk that can be left behind loads.
+"""Simulated power cuts lose any subset of unsynced operations: every possible disk state loads.
 
 The operations of a save are replayed on a model of a disk. A file's bytes are safe after its sync; a change to a folder
 (a name made, renamed, removed) is safe after the folder's sync, and until then may have happened or not, in any
@@ -30,7 +30,7 @@ class Folder:
 
 
 class Disk:
-    """What is certain, and what is still in doubt, under one real folder whose operations are told to `replay`."""
+    """Durable and unsynced contents of a folder whose operations are passed to `replay`."""
 
     def __init__(self, root: Path):
         self.root, self.top = root, Folder()
@@ -77,7 +77,7 @@ class Disk:
             assert operation in ("write", "list", "measure the free space of"), operation
 
     def after_a_cut(self) -> Iterator[dict[str, bytes | None]]:
-        """Every disk that may be found: path -> bytes, or None for a folder."""
+        """Every possible disk state: path -> bytes, or None for a folder."""
         for happened in product([False, True], repeat=len(self.doubts)):
             for unsynced in (b"", b"\0" * 700):
                 yield dict(self.seen(self.top, "", happened, unsynced))

@@ -1,4 +1,4 @@
-"""The run folder, its log, and what it tells about the machine."""
+"""The run folder, its log, and the record of its environment."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""What a shelf gives back, keeps, refuses and says."""
+"""Checkpoint folders: round trips, retention, rejected contents and errors."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Tokenizers that come with a model: theirs in every respect, but for what a text may not say."""
+"""Imported tokenizers: equal to the original, but text cannot produce special tokens."""
 
 import numpy as np
 import pytest
@@ -79,7 +79,7 @@ texts = st.one_of(st.text(), st.lists(pieces).map(" ".join))
 @every
 @given(text=texts)
 def test_ids_equal_the_original_tokenizer_and_exclude_the_end(name, text):
-    """Planted: marks found in the text; special tokens added; the end not replaced."""
+    """Catches: marks found in the text; special tokens added; the end not replaced."""
     tokenizer, library = BROUGHT[name], THEIRS[name]
     ids = tokenizer.encode(text)
     assert ids.dtype == np.int32
@@ -91,7 +91,7 @@ def test_ids_equal_the_original_tokenizer_and_exclude_the_end(name, text):
 @every
 @given(text=texts)
 def test_decoding_equals_the_original_tokenizer(name, text):
-    """Planted: the leading space kept; a space before each piece; bytes as their names."""
+    """Catches: the leading space kept; a space before each piece; bytes as their names."""
     tokenizer, library = BROUGHT[name], THEIRS[name]
     ids = [int(id) for id in tokenizer.encode(text)]
     assert tokenizer.decode(ids) == library.decode(ids, skip_special_tokens=False)

@@ -1,4 +1,4 @@
-"""A tokenizer's file: the library's own format, which also remembers our settings."""
+"""Tokenizer files: the format of the tokenizers library, with our settings."""
 
 import json
 

@@ -1,9 +1,9 @@
-"""Captured updates change the weights as plain ones do, to the bit, never need the host, and say why where they cannot.
+"""Captured updates (CUDA graphs): bit-identical to eager ones, without host synchronization, with reported obstacles.
 
 Without a GPU a stand-in takes the graph's place: making it runs the update once and takes all numbers back, as a
 capture computes nothing; replaying calls it, and leaves what is in memory, but no names.
 
-Seen to fail: with states, norm, words or rate that did not come to their buffers or back, a batch of another kind
+Catches: states, norm, words or rate that did not come to their buffers or back, a batch of another kind
 replayed, sums or counts that moved, a graph kept over a restore, a scaler and states of a capture that failed, an alarm
 not heard, a recorder not heard, and states chosen by the host.
 """
@@ -94,7 +94,7 @@ def numbers(updater, own):
 
 
 def replays(updater):
-    """Of each graph that was made; on a GPU nobody counts them."""
+    """Number of replays of each graph; not counted on a GPU."""
     return [getattr(buffers.graph, "replays", None) for buffers in updater.captured.graphs.values()]
 
 
@@ -230,12 +230,12 @@ def test_ragged_batches_run_eagerly_with_one_note(stand_in, store, make_model):
 
 
 class Counting(nn.Linear):
-    """Python of someone else, which a graph would not repeat."""
+    """A user's layer with Python side effects, which a graph would not repeat."""
 
 
 @pytest.mark.parametrize("settings", [{}, {"micro_batches": 2}])
 def test_automatic_capture_is_silent_and_for_built_in_layers_only(stand_in, stream, make_model, settings):
-    """Planted: layers of others too; a word where it cannot be."""
+    """Catches: layers of others too; a word where it cannot be."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ours = updater_of(make_model(), captured=None, **settings)
@@ -286,7 +286,7 @@ def test_the_graph_is_made_after_some_updates_of_one_kind(stand_in, stream, make
 
 
 def test_each_length_gets_a_graph_of_its_own(stand_in, store, make_model, monkeypatch):
-    """The state goes from one to the other. Planted: words of one length in another's place; a state that stays."""
+    """The state goes from one to the other. Catches: words of one length in another's place; a state that stays."""
     monkeypatch.setattr(cuda_graph, "MAX_GRAPHS", 3)
     stream = Stream(store, 3, 6, seed=1, jitter=True)
     lengths = {batch.inputs.shape[1] for epoch in range(6) for batch in stream.epoch(epoch)}
@@ -327,7 +327,7 @@ def test_other_obstacles(make_model):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_gpu_graph_updates_equal_eager_updates(stream, store, settings):
-    """The very same kernels, so the same numbers, dropout included."""
+    """The same kernels give the same values, dropout included."""
     found = []
     for asked in (True, False):
         torch.manual_seed(0)
@@ -344,7 +344,7 @@ def test_gpu_graph_updates_equal_eager_updates(stream, store, settings):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_failed_gpu_capture_keeps_rng_state_and_weights(stream, store, monkeypatch):
-    """The model waits for its device, but only while it is captured."""
+    """The model synchronizes with the device, but only during capture."""
     found = []
     for asked in (True, False):
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""The loop: what it reports, when it stops, and that it goes on exactly where it was."""
+"""Training loop: reports, stopping, and exact resuming."""
 
 import math
 from itertools import count, pairwise
@@ -120,7 +120,7 @@ def test_warm_up_reaches_the_peak_rate_and_never_exceeds_it(warmup, total, sched
 
 
 def test_a_stalled_validation_lowers_the_rate_of_the_next_updates(batches, make_model):
-    """Planted: a loop that did not ask its judge."""
+    """Catches: a loop that ignores the plateau schedule."""
     trainer = trainer_for(
         make_model(), batches, lambda: 2.0, schedule="plateau", plateau_divide=4, evaluate_every=2, max_steps=8
     )
@@ -129,7 +129,7 @@ def test_a_stalled_validation_lowers_the_rate_of_the_next_updates(batches, make_
 
 
 def test_averaged_weights_are_saved_once_averaging_started(batches, make_model):
-    """Planted: the newest weights."""
+    """Catches: the newest weights."""
     rising = count(2)
     trainer = trainer_for(
         make_model(),
@@ -149,7 +149,7 @@ def test_averaged_weights_are_saved_once_averaging_started(batches, make_model):
 
 
 def test_moving_average_starts_as_a_mean_and_decays_with_its_span(batches, make_model):
-    """Planted: a mean of all updates, and one that begins with the first validation."""
+    """Catches: a mean of all updates, and one that begins with the first validation."""
     trainer = trainer_for(make_model(), batches, lambda: 2.0, averaging="moving", averaging_steps=3, max_steps=8)
     expected, step = None, 0
     update = trainer.update.optimizer.step

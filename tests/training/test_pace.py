@@ -1,4 +1,4 @@
-"""Learning rates and warm-ups where a recipe leaves them open."""
+"""Default learning rates and warm-ups."""
 
 import pytest
 
@@ -29,13 +29,13 @@ def model(**settings: object) -> LanguageModel:
     ],
 )
 def test_lowest_rate_of_all_parts_is_used(settings: dict[str, object], rate: float, warmup: int) -> None:
-    """Planted: the rate of the first part; the warm-up of the last."""
+    """Catches: the rate of the first part; the warm-up of the last."""
     found = with_suggested_rate(TrainingConfig(), model(**settings), 5000)
     assert (found.learning_rate, found.warmup_steps) == (rate, warmup)
 
 
 def test_given_rate_and_warm_up_are_kept() -> None:
-    """Planted: a warm-up of 0 that was taken for none given."""
+    """Catches: a warm-up of 0 that was taken for none given."""
     asked = TrainingConfig(learning_rate=0.01, warmup_steps=0)
     assert with_suggested_rate(asked, model(**TRANSFORMER), 5000) == asked
     assert suggested_rate_notes(asked, asked) == []
@@ -61,7 +61,7 @@ def test_chosen_rate_is_reported() -> None:
 
 
 def test_trainer_uses_the_chosen_rate() -> None:
-    """Planted: an unsettled configuration in the trainer."""
+    """Catches: a trainer that uses the unresolved configuration."""
 
     class Batches:
         def length_of(self, epoch: int) -> int:

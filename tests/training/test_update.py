@@ -1,4 +1,4 @@
-"""One update is the same whichever way the batch is split, and a bad one leaves no trace."""
+"""Updates: independent of micro-batching; non-finite ones are skipped."""
 
 import copy
 import math
@@ -59,7 +59,7 @@ def test_gradients_are_clipped_to_the_norm_limit(batches, make_model):
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("poison", ["loss", "gradient"])
 def test_non_finite_update_is_skipped(batches, make_model, monkeypatch, optimizer, poison):
-    """Not in weights, moments or states; and the next clean one is taken as if nothing had been."""
+    """Weights, moments and states are unchanged, and the next finite update is applied as usual."""
     model = make_model()
     _, update = updated(model, batches, count=2, optimizer=optimizer, non_finite="skip")
     before = copy.deepcopy(model.state_dict())
@@ -89,7 +89,7 @@ def test_non_finite_update_is_skipped(batches, make_model, monkeypatch, optimize
 
 
 def test_momentum_starts_at_zero_also_if_the_first_update_is_skipped():
-    """Seen to fail with torch's own beginning: memory that nobody wrote."""
+    """Catches torch's initialization: uninitialized memory."""
     layer = torch.nn.Linear(40, 50)
     rule = make_optimizer(layer, TrainingConfig(optimizer="sgd", momentum=0.9))
     for found, gradient in ((1.0, torch.nan), (0.0, 0.5)):
@@ -127,7 +127,7 @@ def test_bfloat16_training_follows_full_precision(store, make_model):
 
 
 def test_state_is_carried_over_unless_disabled(store, make_model):
-    """Planted: a carried state that was dropped; one that was kept although every batch begins anew."""
+    """Catches: a carried state that is dropped; one that is kept although every batch starts fresh."""
     batches = Stream(store, 6, 5, seed=1)
     _, carrying = updated(make_model(), batches, count=2)
     _, fresh = updated(make_model(), batches, count=2, carry_state=False)
@@ -142,7 +142,7 @@ def test_state_is_carried_over_unless_disabled(store, make_model):
 
 
 def test_weight_decay_applies_to_matrices_only():
-    """Biases, gains and the rates of state spaces keep their meaning. Planted: one group for all."""
+    """Biases, gains and decay rates of state spaces are excluded. Catches: one group for all."""
     model = LanguageModel(StackConfig.make({"pattern": ["mamba"], "norm": "pre", "hidden_size": 8}), 11)
     optimizer = make_optimizer(model, TrainingConfig.make({"weight_decay": 0.1}))
     decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
@@ -153,7 +153,7 @@ def test_weight_decay_applies_to_matrices_only():
 
 
 def test_balance_loss_is_trained_on_but_not_reported_as_loss():
-    """Planted: nats with the extra in them; the extra not weighted by tokens."""
+    """Catches: nats with the extra in them; the extra not weighted by tokens."""
     model = LanguageModel(StackConfig.make({"pattern": [{"experts": {"num_experts": 4}}], "hidden_size": 8}), 11)
     words = torch.randint(11, (3, 6))
     objective, nats, _ = _TotalLoss(model)(Batch(words, words, torch.tensor([6, 2, 0]), fresh=True), None, 8)

@@ -1,4 +1,4 @@
-"""What is particular to each synthetic language."""
+"""Properties of each synthetic language."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What is true of every synthetic language, in its default settings and in others."""
+"""Laws of every synthetic language, with default and other settings."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""The probe of word order: order alone decides, and nothing is in two splits."""
+"""The word order probe: only order determines labels; splits are disjoint."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from elman.errors import ConfigError, UnknownName
 
 
 def test_the_sentences_of_a_pair_have_the_same_words_and_opposite_labels():
-    """Seen to fail with a frame that left out what is denied."""
+    """Catches a frame that left out what is denied."""
     sentences = word_order("test", 200)
     assert len({text.text for text in sentences}) == 400
     for one, other in zip(sentences[::2], sentences[1::2], strict=True):
@@ -19,7 +19,7 @@ def test_the_sentences_of_a_pair_have_the_same_words_and_opposite_labels():
 
 
 def test_labels_cannot_be_predicted_from_words_or_simple_order():
-    """Else a model could pass without understanding what "not" belongs to."""
+    """Else a model could pass without attaching "not" to the right word."""
     first = Counter()
     for text in word_order("train", 1000):
         words = text.text.split()

@@ -1,4 +1,4 @@
-"""Examples of every task, checked against a plain reading of what the task asks."""
+"""Examples of every synthetic task against a reference implementation."""
 
 import math
 
@@ -132,7 +132,7 @@ def test_adding_marks_one_number_in_each_half(seed, length):
 
 @pytest.mark.parametrize("name", list(TASKS))
 def test_chance_level_is_that_of_the_best_constant_answer(name):
-    """The best constant: the commonest answer, the mean, or blanks and then all symbols alike."""
+    """The best constant: the most frequent answer, the mean, or blanks and then uniform symbols."""
     task = make(name)
     _, targets, asked = task.examples("train", 0, 4000)
     if name == "adding":

@@ -1,4 +1,4 @@
-"""Small texts to count, and the judge: every smoothing written straight from its formula, one probability at a time."""
+"""Small texts, and a reference implementation: each smoothing straight from its formula, one probability at a time."""
 
 from collections import Counter
 from typing import Any
@@ -58,7 +58,7 @@ def regular(size: int = 400, seed: int = 0, vocab_size: int = VOCABULARY) -> Doc
 
 
 class Slow:
-    """Interpolated n-grams by definition: nothing is shared with what it judges."""
+    """Interpolated n-grams by definition; shares no code with the implementation under test."""
 
     def __init__(self, docs: Documents, config: NGramConfig, vocab_size: int = VOCABULARY):
         self.config, self.vocab_size = config, vocab_size

@@ -1,4 +1,4 @@
-"""ARPA files: written and read again, and read by KenLM, which nobody here wrote."""
+"""ARPA files: round trips, and agreement with KenLM as an independent reader."""
 
 import math
 from pathlib import Path
@@ -47,7 +47,7 @@ def weights_differ(a: NGram, b: NGram) -> float:
 
 @pytest.mark.parametrize("suffix", ["arpa", "arpa.gz"])
 def test_arpa_round_trips(model: NGram, suffix: str, tmp_path: Path) -> None:
-    """Planted: words with white space as they are; a word that reads `<s>` taken for the beginning; the back-off of
+    """Catches: words with white space as they are; a word that reads `<s>` taken for the beginning; the back-off of
     `<s>` lost; -99 read as a number."""
     write_arpa(model, WORDS, tmp_path / f"model.{suffix}")
     for words in (None, WORDS):
@@ -64,7 +64,7 @@ def test_unigram_model_round_trips(tmp_path: Path) -> None:
 
 
 def test_a_file_can_be_read_into_another_vocabulary(tmp_path: Path) -> None:
-    """In another order, with a word more, which is unknown to it, and a word less, whose n-grams are left out."""
+    """In another order, with one unknown word, and without a word whose n-grams are dropped."""
     model = fitted([[2, 3, 4], [2, 3, 1]] * 3, 5, order=3, smoothing="witten-bell")
     write_arpa(model, ["<eos>", "<unk>", "a", "b", "c"], tmp_path / "model.arpa")
     other, _ = read_arpa(tmp_path / "model.arpa", ["<eos>", "<unk>", "new", "b", "a"])
@@ -98,7 +98,7 @@ ngram 3=1
 
 
 def test_reads_n_grams_whose_suffix_was_pruned(tmp_path: Path) -> None:
-    """As other tools prune: `a b a` without `b a`. Planted: what was paid at the missing length was not forgotten."""
+    """As other tools prune: `a b a` without `b a`. Catches: what was paid at the missing length was not forgotten."""
     (tmp_path / "model.arpa").write_text(FOREIGN)
     model, words = read_arpa(tmp_path / "model.arpa")
     assert words == ["<eos>", "<unk>", "a", "b"]
@@ -108,7 +108,7 @@ def test_reads_n_grams_whose_suffix_was_pruned(tmp_path: Path) -> None:
 
 
 def test_end_of_document_has_no_back_off_weight(tmp_path: Path) -> None:
-    """Planted: the back-off of `<s>` stood at `</s>` too."""
+    """Catches: the back-off of `<s>` stood at `</s>` too."""
     write_arpa(fitted([[1, 2, 3]], 4, order=2), ["<eos>", "a", "b", "c"], tmp_path / "model.arpa")
     lines = [line.split("\t") for line in (tmp_path / "model.arpa").read_text().splitlines()]
     backoffs = {line[1]: float(line[2]) for line in lines if len(line) == 3}
@@ -126,7 +126,7 @@ def kenlm_of(path: Path) -> Any:
 @pytest.mark.parametrize("order", [2, 3, 6])
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 def test_kenlm_gives_the_same_probabilities_for_our_file(smoothing: str, order: int, tmp_path: Path) -> None:
-    """Probability and matched length of every word of random sentences. Planted: a length too small by one."""
+    """Probability and matched length of every word of random sentences. Catches: a length too small by one."""
     model = fitted(regular(3000, vocab_size=SIZE - 1), SIZE, order=order, smoothing=smoothing)
     write_arpa(model, PLAIN, tmp_path / "model.arpa")
     judge = kenlm_of(tmp_path / "model.arpa")

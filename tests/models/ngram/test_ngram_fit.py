@@ -1,4 +1,4 @@
-"""Fitting: strange counts, storage, settings, the reports of a run, and the published numbers."""
+"""Fitting: degenerate counts, storage, settings, reports of a run, and published perplexities."""
 
 import gzip
 import math
@@ -40,7 +40,7 @@ STRANGE = {
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 @pytest.mark.parametrize("docs", STRANGE.values(), ids=list(STRANGE))
 def test_degenerate_counts_can_be_smoothed(docs: list[list[int]], smoothing: str) -> None:
-    """Planted: discounts estimated without n-grams seen twice."""
+    """Catches: discounts estimated without n-grams seen twice."""
     model = fitted(docs, order=4, smoothing=smoothing)
     logits, _ = model(torch.tensor([[EOS, 1, 2, 5, 1, 1, EOS]]))
     torch.testing.assert_close(logits.double().exp().sum(-1), torch.ones(1, 7).double(), rtol=0, atol=1e-6)
@@ -78,7 +78,7 @@ def test_pruning_keeps_frequent_n_grams() -> None:
 
 
 def test_a_checkpoint_holds_the_model(tmp_path: Path) -> None:
-    """Planted: an infinite log-probability in a table."""
+    """Catches: an infinite log-probability in a table."""
     for smoothing in SMOOTHINGS:
         model = fitted(regular(), order=3, smoothing=smoothing)
         CheckpointFolder(tmp_path / smoothing).save(Checkpoint(1, model.state_dict()))
@@ -90,7 +90,7 @@ def test_a_checkpoint_holds_the_model(tmp_path: Path) -> None:
 
 
 def test_weights_of_another_vocabulary_are_rejected() -> None:
-    """Planted: the table of all words took any length."""
+    """Catches: the table of all words took any length."""
     model = fitted(regular(), order=3)
     for other in (NGram(NGramConfig(order=4), 6), NGram(NGramConfig(order=2), 6), NGram(NGramConfig(order=3), 7)):
         with pytest.raises(RuntimeError):
@@ -127,7 +127,7 @@ def store_of(lines: list[str], folder: Path, min_frequency: int = 1, tokenizer: 
 
 
 def test_counting_reports_as_training_does(tmp_path: Path) -> None:
-    """Start, notes, validation, save, end; and a run that had come to its end only says so."""
+    """Start, notes, validation, save, end; a finished run only reports its end."""
     store, tokenizer = store_of(["a b c", "a b", "c a b"], tmp_path)
     model = NGram(NGramConfig(order=2), tokenizer.vocab_size)
     batches = ParallelStreams(store, 1, 8)
@@ -170,7 +170,7 @@ def test_infinite_validation_loss_is_no_improvement(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [np.uint16, np.uint32])
 def test_large_vocabularies_do_not_overflow_keys(kind: Any) -> None:
-    """Every n-gram of the text is found again. Planted: keys computed in 32 bits."""
+    """Every n-gram of the text is found again. Catches: keys computed in 32 bits."""
     words = 60_000
     store = stored([np.random.default_rng(0).integers(1, words, 100_000).tolist()])
     store.tokens = store.tokens.astype(kind)
@@ -186,7 +186,7 @@ def test_large_vocabularies_do_not_overflow_keys(kind: Any) -> None:
 
 @given(keys=st.lists(st.integers(2**62 - 9, 2**62) | st.integers(0, 9), max_size=50))
 def test_sort_returns_the_permutation(keys: list[int]) -> None:
-    """Planted: places packed beside keys that leave no room for them."""
+    """Catches: positions packed with keys that overflow 64 bits."""
     numbers = np.array(keys, dtype=np.int64)
     rising, places = sort_with_permutation(numbers)
     assert rising.tolist() == sorted(keys)

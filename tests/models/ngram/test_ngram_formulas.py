@@ -1,4 +1,4 @@
-"""Every smoothing against its formula, and against what any distribution must be."""
+"""Every smoothing against its formula; probabilities sum to one."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ from ngram_cases import settings as any_settings
 @tried(max_examples=60)
 @given(docs=documents, text=texts, settings=any_settings())
 def test_every_probability_equals_the_formula(docs: Documents, text: list[int], settings: dict[str, Any]) -> None:
-    """Planted: raw counts below the highest order; continuation counts at the beginning of documents too; n-grams at
+    """Catches: raw counts below the highest order; continuation counts at the beginning of documents too; n-grams at
     the beginning left out; what pruning took lost; pruned counts kept."""
     model = fitted(docs, **settings)
     slow = Slow(docs, model.config)
@@ -37,7 +37,7 @@ def test_every_probability_equals_the_formula(docs: Documents, text: list[int], 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 @pytest.mark.parametrize("order", [2, 3, 4])
 def test_estimated_discounts_equal_the_formula(order: int, smoothing: str) -> None:
-    """Planted: n-grams counted over the end of a document, which only shows in the counts of counts."""
+    """Catches: n-grams counted over the end of a document, which only shows in the counts of counts."""
     docs = regular(300, seed=order)
     model = fitted(docs, order=order, smoothing=smoothing)
     slow, past = Slow(docs, model.config), (BEGIN, 1, 2, 3, 1, 5, 2)
@@ -50,7 +50,7 @@ def test_estimated_discounts_equal_the_formula(order: int, smoothing: str) -> No
 @pytest.mark.parametrize("prune", [[1], [1, 1, 2, 3]])
 @pytest.mark.parametrize("order", [1, 2, 7])
 def test_all_distributions_sum_to_one(order: int, smoothing: str, prune: list[int]) -> None:
-    """For contexts seen and unseen, of text that has all kinds of counts. Planted: pruned
+    """For contexts seen and unseen, of text that has all kinds of counts. Catches: pruned
     n-grams still numbered."""
     model = fitted(regular(2000), order=order, smoothing=smoothing, prune=prune)
     random = torch.Generator().manual_seed(0)
@@ -69,7 +69,7 @@ def test_context_does_not_cross_document_boundaries() -> None:
 
 
 def test_maximum_likelihood_gives_infinite_loss_to_unseen_n_grams() -> None:
-    """The loss of what was never seen after a known context is infinite, and nothing else is."""
+    """The loss is infinite exactly for unseen n-grams after a known context."""
     model = fitted([[1, 2, 3]], order=2, smoothing="maximum-likelihood")
     losses, _ = model.losses(torch.tensor([[EOS, 1, 2, 1]]), torch.tensor([[1, 2, 1, 5]]))
     assert losses.tolist() == [[0, 0, torch.inf, torch.inf]]

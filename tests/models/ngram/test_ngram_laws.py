@@ -1,4 +1,4 @@
-"""The laws of sequence models, for counted ones: the same promises as any layer, without gradients."""
+"""The laws of sequence models for n-grams: as for any layer, without gradients."""
 
 from typing import Any, NamedTuple
 
@@ -66,7 +66,7 @@ def same(found: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> None:
 @every_model
 @given(situation=situations())
 def test_step_equals_forward(model: NGram, situation: Situation) -> None:
-    """Planted: a step saw its past in another order; a position saw the next token; the state was a token late."""
+    """Catches: a step saw its past in another order; a position saw the next token; the state was a token late."""
     state = after(model, situation.past)
     same(model(situation.tokens, state), walked(model, situation.tokens, state))
     same(model(situation.tokens), walked(model, situation.tokens, model.initial_state(len(situation.tokens))))
@@ -75,7 +75,7 @@ def test_step_equals_forward(model: NGram, situation: Situation) -> None:
 @every_model
 @given(situation=situations())
 def test_chunked_forward_equals_full_forward(model: NGram, situation: Situation) -> None:
-    """Also at its very ends, with rows that end before the cut. Planted: rows of length 0 lost their state."""
+    """Also at its very ends, with rows that end before the cut. Catches: rows of length 0 lost their state."""
     tokens, lengths, past, cut = situation
     whole, final = model(tokens, after(model, past), lengths)
     first, state = model(tokens[:, :cut], after(model, past), lengths.clamp(max=cut))
@@ -87,7 +87,7 @@ def test_chunked_forward_equals_full_forward(model: NGram, situation: Situation)
 @every_model
 @given(situation=situations())
 def test_causality(model: NGram, situation: Situation) -> None:
-    """Planted: the token after each position was part of its context."""
+    """Catches: the token after each position was part of its context."""
     tokens, _, past, cut = situation
     changed = torch.cat([tokens[:, :cut], (tokens[:, cut:] + 1) % VOCABULARY], 1)
     state = after(model, past)
@@ -97,7 +97,7 @@ def test_causality(model: NGram, situation: Situation) -> None:
 @every_model
 @given(situation=situations())
 def test_rows_are_independent_and_padding_has_no_effect(model: NGram, situation: Situation) -> None:
-    """Planted: the final state ignored the lengths."""
+    """Catches: the final state ignored the lengths."""
     tokens, lengths, past, _ = situation
     outputs, states = model(tokens, after(model, past), lengths)
     for row, length in enumerate(lengths.tolist()):
@@ -108,7 +108,7 @@ def test_rows_are_independent_and_padding_has_no_effect(model: NGram, situation:
 @every_model
 @given(situation=situations())
 def test_inputs_are_not_modified_in_place(model: NGram, situation: Situation) -> None:
-    """Planted: the state was changed in place."""
+    """Catches: the state was changed in place."""
     tokens, lengths, past, _ = situation
     state = after(model, past)
     kept, kept_tokens, weights = state.clone(), tokens.clone(), {n: v.clone() for n, v in model.state_dict().items()}
@@ -122,7 +122,7 @@ def test_inputs_are_not_modified_in_place(model: NGram, situation: Situation) ->
 @every_model
 @given(situation=situations(), shifted=st.booleans())
 def test_losses_are_the_cross_entropy_of_the_logits(model: NGram, situation: Situation, shifted: bool) -> None:
-    """Whether or not targets are the next inputs, which has a faster way. Planted: that way took each token's own
+    """Whether or not targets are the next inputs, which has a faster way. Catches: that way took each token's own
     context."""
     tokens, lengths, past, _ = situation
     targets = (3 * tokens + 1) % VOCABULARY
@@ -139,7 +139,7 @@ def test_losses_are_the_cross_entropy_of_the_logits(model: NGram, situation: Sit
 @every_model
 @given(situation=situations())
 def test_recording_has_no_effect_and_steps_record_what_sequences_do(model: NGram, situation: Situation) -> None:
-    """Planted: a step's values had a time axis."""
+    """Catches: a step's values had a time axis."""
     tokens, lengths, past, _ = situation
     state = after(model, past)
     with taps.record("*") as whole:
@@ -169,14 +169,14 @@ def test_the_order_of_a_token_is_the_longest_n_gram_that_ends_in_it() -> None:
 
 
 def test_the_state_is_the_last_tokens_of_the_document() -> None:
-    """Planted: what stands before the last `<eos>` but one was forgotten, not what stands before the last."""
+    """Catches: what stands before the last `<eos>` but one was forgotten, not what stands before the last."""
     model = FITTED["five words"]
     assert model.initial_state(2).tolist() == [[-1] * 4] * 2
     assert model(torch.tensor([[1, 2, EOS, 3], [EOS, 1, 2, EOS]]))[1].tolist() == [[-1, -1, EOS, 3], [-1, -1, -1, EOS]]
 
 
 def test_tapped_context_length_gives_a_lower_order_model() -> None:
-    """Planted: the edited length was not used."""
+    """Catches: the edited length was not used."""
     docs, tokens = regular(), torch.tensor([[EOS, 1, 2, 4, 1, EOS, 2]])
     long = fitted(docs, order=4, smoothing="witten-bell")
     short = fitted(docs, order=2, smoothing="witten-bell")
@@ -197,7 +197,7 @@ def test_n_gram_model_is_registered_and_runs_in_any_precision() -> None:
 
 @every_model
 def test_cpp_step_equals_torch(model: NGram) -> None:
-    """Texts end and begin on the way, and unseen words occur. Planted: no backoff; a state that remembers what stands
+    """With document boundaries and unseen words. Catches: no backoff; a state that remembers what stands
     before an end."""
     tokens = torch.randint(VOCABULARY, (300,), generator=torch.Generator().manual_seed(2))
     state = model.initial_state(1)
@@ -215,7 +215,7 @@ def write(model: NGram, engine: str) -> tuple[list[int], Tensor]:
 
 
 def test_cpp_step_generates_the_same_text_after_refitting() -> None:
-    """Planted: after another fit, tables as long as those of the first."""
+    """Catches: after another fit, tables as long as those of the first."""
     model = fitted(regular(60), order=3)
     for docs in (regular(60), regular(500, seed=5)):
         list(model.fit(stored(docs)))
