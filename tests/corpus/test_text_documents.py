@@ -81,7 +81,7 @@ def test_gzip_files_are_read(read):
     assert [(document.text, document.size) for document in documents] == [("a", 2), ("b", 2)]
 
 
-def test_a_line_of_100_megabytes_is_refused_as_a_line_and_streams_as_a_file(read):
+def test_a_line_of_100_megabytes_is_rejected_as_a_line_and_streams_as_a_file(read):
     data = b"ok\n" + "é".encode() * 50_000_000
     with pytest.raises(DataError, match=r"line 2: .*longer than 16777216 bytes .*max_record_bytes"):
         read(data)
@@ -106,6 +106,6 @@ def test_crlf_is_never_split(read, monkeypatch, length):
     assert "".join(document.text for document in documents) == "x" * length + "\nend"
 
 
-def test_a_block_beyond_the_limit_is_refused(read):
+def test_a_block_beyond_the_limit_is_rejected(read):
     with pytest.raises(DataError, match=r"line 3: the block is longer"):
         read(b"a\n\n" + b"bcdef\n" * 20, document="block", max_record_bytes=64)

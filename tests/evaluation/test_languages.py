@@ -165,7 +165,7 @@ class Pieces:
 
 
 @pytest.mark.parametrize(("by_character", "reason"), [(True, "takes 4 tokens"), (False, "not those of its words")])
-def test_tokens_that_are_not_words_are_refused(fake, by_character, reason):
+def test_tokens_that_are_not_words_are_rejected(fake, by_character, reason):
     document = Document("dogs near dogs", source="here.txt", line=4)
     with pytest.raises(DataError, match=f"here.txt, line 4: .*{reason}.*word tokenizer"):
         agreement(fake.TinyModel(vocab=300), Pieces(by_character), [document])

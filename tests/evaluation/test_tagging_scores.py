@@ -121,7 +121,7 @@ def test_without_entities_there_is_accuracy_alone():
     assert score_tags([], []).accuracy == 0.0
 
 
-def test_rows_that_do_not_match_are_refused():
+def test_rows_that_do_not_match_are_rejected():
     with pytest.raises(DataError, match="sentence 2 has 1 words, but 2 predicted tags"):
         score_tags([["O"], ["O"]], [["O"], ["O", "O"]])
     with pytest.raises(DataError, match="the numbers of tagged"):

@@ -47,7 +47,7 @@ def test_perfect_outputs_have_perfect_scores() -> None:
     assert low < high == 1
 
 
-def test_unequal_numbers_and_empty_references_are_refused() -> None:
+def test_unequal_numbers_and_empty_references_are_rejected() -> None:
     with pytest.raises(DataError, match="1 sequences to evaluate against 2"):
         score_translations(["a"], ["a", "b"])
     with pytest.raises(DataError, match="all references are empty"):

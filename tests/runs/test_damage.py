@@ -167,13 +167,13 @@ def test_a_manifest_can_only_name_the_files_of_a_checkpoint(shelf, name):
 
 
 @pytest.mark.parametrize("files", [None, [], 3, {}, {"facts.json": None}, {"facts.json": []}, {"facts.json": {}}])
-def test_a_manifest_without_proper_entries_is_refused(shelf, files):
+def test_a_manifest_without_proper_entries_is_rejected(shelf, files):
     forge(shelf.newest(), files=files)
     falls_back(shelf)
 
 
 @pytest.mark.parametrize("entry", [{"bytes": "9"}, {"bytes": -1}, {"bytes": 1e300}, {"sha256": None}, {"sha256": 7}])
-def test_a_manifest_with_wrong_entries_is_refused(shelf, entry):
+def test_a_manifest_with_wrong_entries_is_rejected(shelf, entry):
     files = json.loads((shelf.newest() / "manifest.json").read_text())["files"]
     forge(shelf.newest(), files=files | {"facts.json": files["facts.json"] | entry})
     falls_back(shelf)
@@ -202,7 +202,7 @@ def test_huge_manifest_is_not_read(shelf):
         ("training.safetensors", (2**40).to_bytes(8, "little") + b"{}"),
     ],
 )
-def test_contents_that_do_not_parse_are_refused_even_with_the_right_hash(shelf, name, data):
+def test_contents_that_do_not_parse_are_rejected_even_with_the_right_hash(shelf, name, data):
     folder = shelf.newest()
     files = json.loads((folder / "manifest.json").read_text())["files"]
     (folder / name).write_bytes(data)
@@ -210,14 +210,14 @@ def test_contents_that_do_not_parse_are_refused_even_with_the_right_hash(shelf, 
     falls_back(shelf, "(facts.json: not a JSON object|cannot be parsed)")
 
 
-def test_a_checkpoint_of_a_later_version_is_refused_not_skipped(shelf):
+def test_a_checkpoint_of_a_later_version_is_rejected_not_skipped(shelf):
     forge(shelf.newest(), schema=2)
     with pytest.raises(CheckpointError, match=r"schema 2, but this version reads 1: pip install --upgrade elman"):
         shelf.load()
 
 
 @pytest.mark.parametrize("schema", [0, -1, None, "1", 1.5])
-def test_an_unknown_version_is_refused(shelf, schema):
+def test_an_unknown_version_is_rejected(shelf, schema):
     forge(shelf.newest(), schema=schema)
     falls_back(shelf, "unknown schema")
 

@@ -129,7 +129,7 @@ def test_a_bad_line_in_the_middle_is_an_error_with_its_number(tmp_path, line):
 
 
 @pytest.mark.parametrize("position", [3, 1000])
-def test_a_position_that_does_not_fit_the_log_is_refused(tmp_path, position):
+def test_a_position_that_does_not_fit_the_log_is_rejected(tmp_path, position):
     metrics = MetricsLog(tmp_path / "metrics.jsonl")
     metrics.write({"step": 1})
     with pytest.raises(RunError, match=f"saved at byte {position}"):

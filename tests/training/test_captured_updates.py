@@ -1,11 +1,11 @@
 """Captured updates (CUDA graphs): bit-identical to eager ones, without host synchronization, with reported obstacles.
 
-Without a GPU a stand-in takes the graph's place: making it runs the update once and takes all numbers back, as a
-capture computes nothing; replaying calls it, and leaves what is in memory, but no names.
+Without a GPU a stand-in replaces the graph: creating it runs the update once and restores all values, because a
+capture computes nothing; replaying calls the update, which works on the same buffers.
 
-Catches: states, norm, words or rate that did not come to their buffers or back, a batch of another kind
-replayed, sums or counts that moved, a graph kept over a restore, a scaler and states of a capture that failed, an alarm
-not heard, a recorder not heard, and states chosen by the host.
+Catches: states, norm, tokens or rate not copied to their buffers or back; a replay for another batch shape; sums or
+counts in other memory; a graph kept after a restore; a scaler or states changed by a failed capture; an ignored kernel
+timeout; an ignored recorder; states selected by the host.
 """
 
 import copy
@@ -73,7 +73,7 @@ class Replayed:
 
 
 def buffers(updater, own):
-    """Addresses that a graph would have in it."""
+    """Addresses that a graph would contain."""
     buffers = {**numbers(updater, own), "rate": updater.captured.rate, "lr": updater.optimizer.param_groups[0]["lr"]}
     return {
         name: value.data_ptr() for name, value in buffers.items() if "carried" not in name and "average" not in name
@@ -81,7 +81,7 @@ def buffers(updater, own):
 
 
 def numbers(updater, own):
-    """All that an update changes in place; `own`: what only updates of its kind do."""
+    """All values that an update changes in place; `own`: what only updates of its kind do."""
     found = {**updater.model.state_dict(), **updater.tensors()}
     found |= {f"place.{name}": value for name, value in enumerate([own.state, own.norm])}
     if updater.scaler.is_enabled():
