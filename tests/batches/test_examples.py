@@ -75,5 +75,5 @@ def test_a_damaged_store_is_refused(tmp_path, damage):
 
 
 def test_no_examples_are_told(tmp_path):
-    with pytest.raises(DataError, match="holds no example"):
+    with pytest.raises(DataError, match="contains no example"):
         Buckets(ExampleStore.build([], tmp_path, "train"), 2, by=())
