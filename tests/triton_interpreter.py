@@ -29,6 +29,7 @@ try:
     with pytest.MonkeyPatch.context() as context:
         if DEVICE == "cpu":
             context.setenv("TRITON_INTERPRET", "1")
+        import triton.experimental.gluon
         import triton.language  # noqa: F401
         from triton.runtime import interpreter
 

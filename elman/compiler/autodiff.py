@@ -48,9 +48,8 @@ class _ReverseMode:
         self.shapes = program.shapes()
         self.builder = IRBuilder(program.size)
         self.partial: dict[int, int] = {}  # node -> sum of the adjoints that reached it so far
-        self.unreduced: dict[
-            int, int
-        ] = {}  # the same for a ROW node read by UNITS nodes: still to be summed over units
+        # the same for a ROW node that UNITS nodes read: still to be summed over units
+        self.unreduced: dict[int, int] = {}
         self.by_matmul: dict[int, list[tuple[int, MatrixBlock]]] = {}  # node -> adjoints of matmuls that read it
         self.final: dict[int, int] = {}  # node -> its adjoint
 

@@ -5,8 +5,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BufferedIOBase
-from typing import cast
+from typing import BinaryIO, cast
 
 from elman.corpus.config import DataConfig
 from elman.corpus.document import Repairs
@@ -56,7 +55,7 @@ class SourceReader:
         total = 0
         try:
             packed = self.source.path.stat().st_size
-            with self._open() as file:
+            with open_file(self.source.path) as raw, self._unpacked(raw) as file:
                 while chunk := file.read(CHUNK):
                     if total == 0:
                         self._check_head(chunk)
@@ -76,10 +75,8 @@ class SourceReader:
         if total == 0:
             self.repair("empty file")
 
-    def _open(self) -> BufferedIOBase:
-        if self.source.zipped:
-            return cast(BufferedIOBase, gzip.open(open_file(self.source.path), "rb"))
-        return cast(BufferedIOBase, open_file(self.source.path))
+    def _unpacked(self, raw: BinaryIO) -> BinaryIO:
+        return cast(BinaryIO, gzip.open(raw, "rb")) if self.source.zipped else raw
 
     def _check_head(self, head: bytes) -> None:
         utf16 = head.startswith((b"\xff\xfe", b"\xfe\xff"))

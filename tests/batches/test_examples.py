@@ -75,5 +75,5 @@ def test_damaged_store_is_rejected(tmp_path, damage):
 
 
 def test_error_for_no_examples(tmp_path):
-    with pytest.raises(DataError, match="holds no example"):
+    with pytest.raises(DataError, match="contains no example"):
         Buckets(ExampleStore.build([], tmp_path, "train"), 2, by=())

@@ -147,7 +147,7 @@ def test_import_of_non_finite_weights_fails_and_leaves_no_files(elman, bare, tmp
 
 def test_export_refuses_a_model_without_a_hugging_face_architecture(elman, trained, tmp_path):
     ended = elman("export", trained, "--to", tmp_path / "out")
-    assert (ended.code, "no Hugging Face architecture repeats [lstm]" in ended.err) == (2, True)
+    assert (ended.code, "no supported Hugging Face architecture has the block [lstm]" in ended.err) == (2, True)
     assert not (tmp_path / "out").exists()
     ended = elman("export", trained, "--to", tmp_path / "out", "--format", "huging-face")
     assert (ended.code, "did you mean 'hugging-face'" in ended.err) == (2, True)

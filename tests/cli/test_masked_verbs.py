@@ -69,7 +69,7 @@ def test_generate_is_refused_before_any_output(elman, gaps):
         ended = elman("generate", gaps, "--prompt", "the cat", *words)
         assert ended.code == 2
         assert ended.out == ""
-        assert "like --model lstm" in " ".join(ended.err.split())
+        assert "such as --model lstm" in " ".join(ended.err.split())
 
 
 def test_check_and_list_accept_masked_models(elman, text):
@@ -77,7 +77,7 @@ def test_check_and_list_accept_masked_models(elman, text):
     assert found["seconds_per_step"] > 0
     assert found["parameters"] > 1000
     names = json.loads(elman("list", "--json").out)
-    assert names["models"]["masked"].startswith("Fills gaps")
+    assert names["models"]["masked"].startswith("Bidirectional stack")
     assert "two-way-attention" in names["layers"]
 
 
@@ -106,4 +106,4 @@ def test_size_keeps_encoder_and_decoder_blocks_whole(elman, text, model, layers)
 def test_a_bidirectional_layer_in_a_causal_model_is_refused(elman, text):
     ended = elman("train", "--data", text, "--model", "two-way-attention")
     assert ended.code == 2
-    assert "like masked" in " ".join(ended.err.split())
+    assert "such as masked" in " ".join(ended.err.split())

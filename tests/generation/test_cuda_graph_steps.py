@@ -214,7 +214,7 @@ def test_auto_takes_it_on_a_gpu(fake, monkeypatch):
     with pytest.raises(ConfigError, match="native cannot run: the model is on cuda"):
         explain(model, GenerationConfig(engine="native"))
     with record("*"):
-        assert explain(model) == "torch: a recorder is listening"
+        assert explain(model) == "torch: activations are being recorded"
         model.step(torch.tensor([1]), model.initial_state(1))
     assert explain(fake.TableModel(torch.zeros(3, 3))) == "torch: the model is not a torch module"
 

@@ -259,7 +259,7 @@ def test_dropout_works_with_input_feeding() -> None:
     [
         ({"decoder": PLAIN}, "no access to the source"),
         ({"decoder": {"pattern": ["convolution"]}}, "recurrent layers, but the decoder has none"),
-        ({"decoder": {"attention": {"positions": "rotary"}}}, "a source is another"),
+        ({"decoder": {"attention": {"positions": "rotary"}}}, "the source is another"),
         ({"decoder": {"pattern": ["bidirectional"]}}, "is bidirectional"),
         ({"decoder": {"pattern": ["cros-attention"]}}, "did you mean 'cross-attention'"),
         ({"encoder": {"pattern": ["cross-attention"]}}, "unknown layer 'cross-attention'"),

@@ -107,7 +107,7 @@ def test_what_writes_from_left_to_right_is_refused_with_what_would_work(folder, 
         lambda: trained.generate_batch(["the"]),
         lambda: generate(trained.model, trained.tokenizer, "the", GenerationConfig(max_tokens=1)),
     ):
-        with pytest.raises(ConfigError, match=r"elman score.*left to right, like --model lstm"):
+        with pytest.raises(ConfigError, match=r"elman score.*left-to-right model, such as --model lstm"):
             ask()
 
 

@@ -132,7 +132,7 @@ def test_the_rate_and_the_warm_up_that_were_chosen_are_written_and_kept(folder, 
     run(recipe, until=at_step(4))
     training = elman.read_recipe(folder / "run" / "config.yaml").training
     assert None not in (training.learning_rate, training.warmup_steps)
-    monkeypatch.setattr(suggested_rate, "RATE", 1e-5)
+    monkeypatch.setattr(suggested_rate, "DEFAULT_LEARNING_RATE", 1e-5)
     for again in (recipe, None):  # the same words, which leave the rate open, and none at all
         run(again, until=at_step(4))
         assert elman.read_recipe(folder / "run" / "config.yaml").training == training

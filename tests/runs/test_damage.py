@@ -37,7 +37,7 @@ def no_hanging():
 
 def falls_back(shelf: CheckpointFolder, reason: str = "") -> None:
     """For the full and the short load alike: the same checkpoint is chosen."""
-    with pytest.warns(RunWarning, match=rf"took .*step-00000001, because newer ones are damaged: .*{reason}"):
+    with pytest.warns(RunWarning, match=rf"using .*step-00000001, because newer ones are damaged: .*{reason}"):
         assert same(shelf.load(), make(1))
     with pytest.warns(RunWarning):
         assert shelf.load(training=False).step == 1
@@ -101,7 +101,7 @@ def test_a_file_from_another_step_is_found(shelf, name):
 
 def test_a_renamed_checkpoint_is_found(shelf):
     shelf.newest().rename(shelf.folder / "step-00000003")
-    falls_back(shelf, "holds step 2")
+    falls_back(shelf, "contains step 2")
 
 
 def test_error_lists_the_damage_of_every_checkpoint(shelf):

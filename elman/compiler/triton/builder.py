@@ -1,13 +1,17 @@
 """KernelBuilder: the source of one kernel while it is written, and the facts that all its writers share.
 
 `Emitter` drives; `Matmul` writes products, `Sync` exchanges between programs. All three receive one builder, write
-lines into it, and ask it for names and addresses.
+lines into it, and ask it for names and addresses. `program` is the IR; `num_programs` counts the Triton programs, that
+is thread blocks, of a group, and `rank` is the number of one.
 
 Names in a generated kernel (shapes in brackets; R rows of a group, U units of a program, padded to a power of two):
     v<n>     value of IR node n [R, U], [R, 1] for one number per row, [1, U] for one per unit
-    s<n>     part n of the state, float32        x<n>, y<n>  input n of this step, and prefetched for the next one
-    w<...>   weights, on the chip                a<n>  accumulator of the product of node n; sum<n>  summed output n
+    s<n>     part n of the state, float32        x<n>, y<n>  input n of this step, and of the next one, loaded early
+    p<n>, load<n>, initial<n>  pointers to parameters, inputs, parts of the initial state; _r, _t, _n, _d strides
+    h<a>_<tile>  K tile of product input a       a<n>_<u>  accumulator of product n and those beside it, from unit u on
+    w<n>_<a>_<tile>_<u>  their weights           sum<n>  output n summed over steps
     history  (nodes, rows, time, units) in global memory: every stored node at each step; nothing is ever overwritten
+    exchange, half, inbox  addresses in shared memory: exchange buffer (cluster.py), this step's half, st.async part
 """
 
 from elman.compiler.direction import BOTH, DOWN, UP

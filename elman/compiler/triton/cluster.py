@@ -8,9 +8,8 @@ the exchange buffer of every program (mapa, st.shared::cluster), and each adds a
         ...
 
 The buffer lies behind the shared memory that Triton allocates, and has two halves that steps use in turn: who writes to
-a half has synchronized with all others since they read it. Layout: 2 halves of (stage, row, program, total) float32,
-then the buffers of `cluster_exchange.AsyncExchange`. Values of all units are exchanged there or through global memory:
-stored to all programs word by word they took longer (docs/compiler.md).
+a half has synchronized with all others since they read it. Layout: 2 halves of (stage, row, program, total) float32
+(empty without totals), then the buffers of `cluster_exchange.AsyncExchange`, for values of units (only with st.async).
 """
 
 import ctypes
@@ -27,6 +26,8 @@ DEFAULT_SHARED = 48 * 1024  # bytes of dynamic shared memory that a launch may a
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 POLLS_PER_CHECK = 1024  # polls of shared memory between two loads of the timeout flag
 
+# exchange_base: address of the last `size` bytes of the launch's dynamic shared memory, which starts at global_smem, a
+# symbol of Triton's; x is there because Triton wants an operand. The others return x: uses of it stay behind them.
 FUNCTIONS = """
 @triton.jit
 def exchange_base(x):

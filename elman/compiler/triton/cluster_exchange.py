@@ -1,18 +1,21 @@
 """All-gather of values within a cluster by `st.async`: each program writes its block of units into the shared memory of
 all programs (distributed shared memory), and an mbarrier there counts the bytes that have arrived.
 
-    program p, step t                                       program q, step t (every q, p included)
-    st.shared  own block -> own buffer                      mbarrier.arrive.expect_tx  P * block bytes
+    program p, a new state at the end of step t - 1         program q (every q, p included)
+    st.shared  own block -> own buffer                      t - 1: mbarrier.arrive.expect_tx  P * block bytes
+    bar.sync   all threads have stored it, and read step t - 1's
     st.async   own block -> buffer of q, 16 bytes each ---> complete_tx on the mbarrier of q
-                                                            mbarrier.try_wait.parity -> ld.shared, mma
+                                                            t:     mbarrier.try_wait.parity -> ld.shared, mma
 
-Symbols: R rows, U units per program, P programs of the cluster, V exchanged values per step (products' inputs).
+Symbols: R rows, U units per program, P programs of the cluster, V exchanged values per step (products' inputs). In the
+functions `value` is one of 0 .. V - 1, and `use` numbers its exchanges: `step` for what step `step` reads.
 Layout, from `inbox` on: V x 2 buffers of P x R x U elements (P blocks, each row-major), then V x 2 mbarriers.
-Example: an LSTM of 512 units forward in bf16: V 1, P 16, R 8, U 32: a block is 512 bytes, a buffer 8 kB, in all 16 kB.
+Example: a GRU of 512 units forward in bf16: V 1, P 16, R 8, U 32: a block is 512 bytes, a buffer 8 kB, in all 16 kB.
 
-Two buffers that steps use in turn suffice without any cluster barrier: a program sends for step t + 2 only after it has
-received all of step t + 1, and each program sent its part of that when its threads had read their buffers of step t.
-Parity of a buffer's mbarrier changes with each use, so step t waits for parity t // 2 % 2.
+Two buffers that steps use in turn suffice without any cluster barrier: a program sends for step t + 2 only after it
+has received all of step t + 1, and each program sent its part of that after a bar.sync (tl.debug_barrier) behind all
+its threads' loads from the buffer of step t. An mbarrier ends a phase at each use of its buffer, in every second step,
+so step t waits for parity t // 2 % 2.
 """
 
 from typing import NamedTuple
@@ -79,7 +82,7 @@ class AsyncExchange(NamedTuple):
         return f"receive({self.buffer(value, use)}, {self.mbarrier(value, use)}, {parity}, timeout_flag, max_spins)"
 
     def expect_call(self, value: int, use: str) -> str:
-        """Must precede the step's global loads: an arrival waits for all loads that the thread has issued."""
+        """Must precede the step's global loads: an arrival is a release, so it waits for all loads already issued."""
         return f"expect_bytes({self.mbarrier(value, use)})"
 
     def send_call(self, value: int, use: str) -> str:
@@ -92,7 +95,7 @@ class AsyncExchange(NamedTuple):
         return before + self._expect_bytes() + self._send_block() + self._receive()
 
     def _init_mbarriers(self) -> str:
-        """All mbarriers with an arrival count of one: thread 0 arrives, and says how many bytes will come."""
+        """All mbarriers with an arrival count of one: `expect_bytes` by thread 0, once per use."""
         lines = [".reg .pred one;", ".reg .b32 id;", "mov.u32 id, %tid.x;", "setp.eq.u32 one, id, 0;"]
         lines += [f"@one mbarrier.init.shared.b64 [$1+{n * MBARRIER}], 1;" for n in range(2 * self.values)]
         lines += ["@one fence.mbarrier_init.release.cluster;", "mov.b32 $0, $1;"]
@@ -115,7 +118,8 @@ class AsyncExchange(NamedTuple):
 
     def _send_block(self) -> str:
         """The own block to all programs. Packets and destinations are divided evenly among the threads; each program
-        starts with itself as destination, so that not all write to the same one."""
+        starts with itself as destination, so that not all write to the same one. `gap` is the distance from the block
+        to the mbarrier, the same in every program."""
         packets, programs, threads = self.block_bytes // PACKET, self.programs, self.threads
         senders = max(1, min(programs, threads // packets))  # threads that send the same packet, to other programs each
         lines = [".reg .pred one;", ".reg .b32 id, sender, packet, peer, remote, gap, from, to, a, b, c, d;"]
@@ -141,6 +145,7 @@ class AsyncExchange(NamedTuple):
         return asm_function("send_block", names, [*lines, "mov.b32 $0, $1;"], ["=r", *["r"] * 3], names)
 
     def _receive(self) -> str:
+        """Every thread waits. `max_spins` counts try_waits."""
         lines = [".reg .pred there;", *SPIN_REGISTERS, "again:"]
         # not .acquire.cluster, which would invalidate L1; the buffers are in shared memory
         lines += [f"mbarrier.try_wait.parity.shared.b64 there, [$2], $3, {SLEEP};", "@there bra done;"]

@@ -1,7 +1,8 @@
 """A program of the IR as the source of a persistent Triton kernel: one launch runs all T steps of a sequence.
 
 Symbols: B rows (sequences) of the batch, H hidden units, T steps; R rows of a group, U units of a program, P programs
-of a group (partition.py). Grid: (groups, P), with directions as a third axis if bidirectional. Program (group, rank):
+of a group (partition.py). Grid: (groups, P), or (groups * P, 1) in clusters of P; a third axis of 2 if bidirectional.
+Program (group, rank):
 
     load weights of its U units, initial state s, inputs x of the first step
     for step in range(T):
@@ -10,9 +11,9 @@ of a group (partition.py). Grid: (groups, P), with directions as a third axis if
         s = new state;  x = y
     store the last state and sums over steps
 
-State and sums are float32. Everything stored goes to `history`, which has a slot for each stored node and step, so that
-no program can overwrite what another still reads. Operations are pointwise on [R, U] but for products (matmul.py) and
-totals (sync.py). docs/compiler.md shows the kernel of a GRU.
+State and sums are float32; what is sent or stored in `history` has the dtype of products' operands. `history` has a
+slot for each stored node and step, so that nothing is overwritten while others read it. Operations are pointwise on
+[R, U] but for products (matmul.py) and totals (sync.py). docs/compiler.md shows the kernel of a GRU.
 """
 
 from typing import NamedTuple
@@ -200,7 +201,7 @@ class Emitter:
 
     def _store(self, index: int) -> None:
         b = self.b
-        # the comparison, always true, gives the mask the shape [R, U]
+        # no row mask: `history` has R rows for every group. The comparison, always true, makes the mask [R, U]
         mask = "" if b.tiles_are_full() else ", mask=unit_mask & (zeros == 0.0)"
         value = f"{b.broadcast(index)}.to(history.dtype.element_ty)"
         b.write(f"tl.store({b.history_address(index)} + row * history_r + unit, {value}{mask})", 2)

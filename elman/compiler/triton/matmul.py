@@ -9,7 +9,8 @@ group's products side by side (a power of two, `bundle`), one K tile and one dot
 
 After the last tile the W accumulators are added (`_add_warps`), and columns, where the c products of a unit are
 neighbours (column = unit * c + product), are separated by tl.split (`_split_columns`).
-Example, GRU forward, H 512: three products of the old state; bundles of 2 and 1.
+Example, GRU forward, H 512, R 8, U 32, W 4: three products of the old state, in bundles of 2 and 1; each K tile of 128
+takes two dots, [4, 64, 32] @ [4, 32, 8] and [4, 32, 32] @ [4, 32, 8]. Kernels call the place in a bundle `part`.
 """
 
 from elman.compiler.ir import UNITS, MatrixBlock
@@ -170,7 +171,7 @@ class Matmul:
             lines = spin_loads.plain_loads(len(pointers), value_tile)
         else:  # polls for several values would slow down the stores they wait for
             lines = spin_loads.polling_loads(len(pointers), value_tile, probe=len(args) > 1)
-        name = f"load{len(args)}_{len(pointers)}_{value_tile.loads}"
+        name = f"load{len(args)}_{len(pointers)}_{value_tile.loads}"  # inputs, tiles, vector loads per thread and tile
         b.functions[name] = spin_loads.load_function(
             name, len(pointers), value_tile, lines, interpreted(), bool(b.st_async)
         )

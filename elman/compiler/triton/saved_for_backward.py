@@ -42,7 +42,10 @@ class SavedHistory(NamedTuple):
 
 
 class SavePlan:
-    """Which nodes of a step forward saves, and which ones backward recomputes; the same for every call."""
+    """Which nodes of a step forward saves, and which ones backward recomputes; the same for every call.
+
+    `kept`: nodes that the adjoint loads. `needed`: those, and inputs of products (for weight gradients). `saved`: what
+    forward stores for them. GRU: the new state, the product that the reset gate scales, both gates before sigmoid."""
 
     def __init__(self, step: StepIR, adjoint: Adjoint):
         self.step, self.kept = step, adjoint.saved
@@ -57,11 +60,11 @@ class SavePlan:
         self._kernels: dict[int, RecomputeKernel] = {}
 
     def _saved(self) -> tuple[int, ...]:
-        """All needed nodes with a value per unit, but for those with one number per row the products they come from."""
-        nodes, kinds = self.step.nodes, self.shapes
-        of_rows = dependencies(nodes, [index for index in self.kept if kinds[index] == ROW])
+        """States, and needed nodes of shape UNITS; instead of ROW nodes the products from which they are recomputed."""
+        nodes, shapes = self.step.nodes, self.shapes
+        of_rows = dependencies(nodes, [index for index in self.kept if shapes[index] == ROW])
         products = [index for index in sorted(of_rows) if nodes[index].op == "matmul"]
-        own = [index for index in self.needed if kinds[index] == UNITS and nodes[index].op not in AVAILABLE]
+        own = [index for index in self.needed if shapes[index] == UNITS and nodes[index].op not in AVAILABLE]
         return tuple(dict.fromkeys((*self.step.next_state, *products, *own)))
 
     @cached_property

@@ -123,9 +123,8 @@ def _with_register_tiles(program: StepIR, part: Partition, itemsize: int, shared
     tile_k = part.tile_k
     while tile_k >= 2 * MMA_K * part.split_k:
         tried = [replace(part, tile_k=tile_k)]
-        if (
-            part.sync == SyncMode.SENTINEL
-        ):  # in two waits; with several exchanges other values take the registers that it frees
+        # in two waits; with several exchanges other values would take the registers that this frees
+        if part.sync == SyncMode.SENTINEL:
             half = math.ceil(sum(tried[0].waits(program, itemsize)) / 2)
             tried.append(replace(tried[0], loads_in_flight=half))
         for count in range(1, len(tried[0].k_tiles(program.size)) + 1):

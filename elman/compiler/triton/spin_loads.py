@@ -1,4 +1,5 @@
-"""Spin loads: PTX that polls global memory for values of other thread blocks, 16 bytes at a time.
+"""Fragment loads: PTX that loads values of other thread blocks as mma operands, 16 bytes at a time. Spin loads are from
+global memory and poll; after an mbarrier (from shared memory) or a cluster barrier the same loads are issued once.
 
 Unwritten memory holds a sentinel, a NaN pattern that no result has (elman.ops.sentinel). A thread loads all vectors it
 needs and loads again while any element is the sentinel. A value so takes one trip through the L2 cache instead of three
@@ -7,7 +8,8 @@ needs and loads again while any element is the sentinel. A value so takes one tr
     producer  st.global ------> L2 ------> ld.relaxed.gpu.v4   consumer: sentinel? again : mma.sync
 
 Each lane loads its own fragment of the mma operand, so no shuffle follows. A lane's 16 bytes are consecutive in K, but
-mma takes K in pairs per lane; the order of K is free as long as weights use the same permutation (`match_weights`).
+mma takes K in pairs per lane; the order of K is free as long as weights use the same permutation: `match_weights` for
+weights in shared memory, `WeightTile` for those in registers.
 
 Symbols: R rows of a group, K elements of the tile (`length`), W warps that split K (`split_k`), e elements per 16 bytes
 (8 of 16 bits, 4 of float32). Example: R 8, K 512, W 8, bf16: each warp has 64 of K, a lane 2 vectors of 16 bytes.
@@ -27,8 +29,9 @@ class ValueTile(NamedTuple):
 
         (R/16, K blocks, 2 row halves, 2 mma steps, 2 registers, elements per register, warps, 8 rows, 4 lanes)
 
-    A lane loads 16 bytes at once: two registers of two mma steps. With R = 8 there is one row half. Triton assigns
-    elements to threads in this order by default, and the operand layout has the same order.
+    A lane loads 16 bytes at once: two registers of two mma steps. With R = 8 there is one row half. In Triton's default
+    layout of this shape the last three axes are warps and lanes, the others registers: where mma wants each element, so
+    that the reshape to (warps, K, rows) moves no data.
     """
 
     rows: int

@@ -10,7 +10,8 @@ For each of the five ways (`Partition.sync`), where data goes and how the reader
     st_async          st.async to inboxes, DSMEM       exchange buffer, DSMEM           mbarrier; sums: sentinel
 
 Order within a stage (emit.Emitter._stage): `send` and stores, `publish_partial_sums`, `arrive`, work that needs no
-exchange, `wait`; the next stage starts with `all_reduce`. `rank` is a program's number within its group, 0 to P - 1.
+exchange, `wait`; the next stage starts with `all_reduce`. With a sentinel or mbarrier `wait` writes nothing: a product
+waits for its inputs when it loads them (matmul.py). `rank` is a program's number within its group, 0 to P - 1.
 """
 
 from elman.compiler.triton.builder import KernelBuilder
@@ -41,12 +42,12 @@ class Sync:
         self._set_up_exchange()
         self._set_up_history_prefetch()
         self._set_up_input_prefetch()
-        b, exchange = self.b, self.b.st_async
-        if exchange:  # the states before the first step are exchange 0
+        b, st_async = self.b, self.b.st_async
+        if st_async:  # the initial state is sent like a new one, for step 0
             b.write(f"column = tl.arange(0, {b.part.padded_units})[None, :] + local_row * 0")
-            b.write(f"offset = local_row * {exchange.row_bytes} + column * {b.itemsize}")
+            b.write(f"offset = local_row * {st_async.row_bytes} + column * {b.itemsize}")
             states = [arg for arg in b.exchanged if b.is_state(arg)]
-            self._send_blocks(exchange, [(arg, f"s{b.program.nodes[arg].detail[0]}", "0") for arg in states], 1)
+            self._send_blocks(st_async, [(arg, f"s{b.program.nodes[arg].detail[0]}", "0") for arg in states], 1)
 
     def _set_up_exchange(self) -> None:
         b = self.b
@@ -126,24 +127,24 @@ class Sync:
         b, sends = self.b, []
         for arg in b.exchanged if b.st_async else ():
             if b.published_node(arg) in stage.published:
-                # else others might still read the values sent two steps ago
+                # receiving the last state implies that all have read the one before (cluster_exchange.py)
                 assert not b.is_state(arg) or arg in b.received
                 use = "(step + 1)" if b.is_state(arg) else "step"
                 sends.append((arg, b.broadcast(b.published_node(arg)), use))
         if b.st_async and sends:
             self._send_blocks(b.st_async, sends, 2)
 
-    def _send_blocks(self, exchange: AsyncExchange, sends: list[tuple[int, str, str]], depth: int) -> None:
-        """(product input, value, use of its buffer) to all programs. Padding units become 0: NaN times 0 is NaN."""
+    def _send_blocks(self, st_async: AsyncExchange, sends: list[tuple[int, str, str]], depth: int) -> None:
+        """(product input, tensor, use of its buffer) to all programs. Padding units become 0: NaN times 0 is NaN."""
         b = self.b
-        for arg, value, use in sends:
-            padded = value if b.tiles_are_full() else f"tl.where(unit_mask, {value}, 0.0)"
-            address = f"{exchange.own_block(b.exchanged.index(arg), use)} + offset"
+        for arg, tensor, use in sends:
+            padded = tensor if b.tiles_are_full() else f"tl.where(unit_mask, {tensor}, 0.0)"
+            address = f"{st_async.own_block(b.exchanged.index(arg), use)} + offset"
             b.write(f"stage_block({address}, column, {padded}.to(history.dtype.element_ty))", depth)
-            b.write(exchange.expect_call(b.exchanged.index(arg), use), depth)
-        b.write("tl.debug_barrier()", depth)
+            b.write(st_async.expect_call(b.exchanged.index(arg), use), depth)
+        b.write("tl.debug_barrier()", depth)  # all threads have staged the block, and read this step's buffer
         for arg, _, use in sends:
-            b.write(exchange.send_call(b.exchanged.index(arg), use), depth)
+            b.write(st_async.send_call(b.exchanged.index(arg), use), depth)
 
     def arrive(self, stage: Stage) -> None:
         """Signals to other programs that this program's values of the stage are stored."""

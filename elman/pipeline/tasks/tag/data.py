@@ -1,4 +1,4 @@
-"""TaggedSentence sentences: word table and tags learned from training data, and taggers built for them."""
+"""Tagged sentences: word table and tags learned from training data, and taggers built for them."""
 
 import json
 from collections.abc import Iterator
