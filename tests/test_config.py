@@ -96,7 +96,7 @@ def test_a_data_error_says_where_what_and_what_would_work():
 
 
 def test_an_override_opens_a_short_form():
-    """Planted: the name was lost with it."""
+    """Catches: the name was lost with it."""
     assert override({"model": "lstm"}, {"model.dropout": 0.1}) == {"model": {"type": "lstm", "dropout": 0.1}}
 
 
@@ -107,11 +107,11 @@ def test_a_value_that_is_no_yaml_is_refused_with_its_place():
 
 @pytest.mark.parametrize("text", [",", ";", ":", "|", "#", "-", "=", "&", "%", " ", "\t", ", ", " | "])
 def test_punctuation_is_text(text):
-    """Planted: all values read as YAML, to which most of these are errors, lists or nothing."""
+    """Catches: all values read as YAML, to which most of these are errors, lists or nothing."""
     assert override({}, parse_overrides(["--data.separator", text])) == {"data": {"separator": text}}
 
 
 @pytest.mark.parametrize(("text", "value"), [("", None), ("~", None), ("[]", []), ("{}", {}), ("''", ""), ("-1", -1)])
 def test_what_yaml_writes_with_signs_stays_yaml(text, value):
-    """Planted: brackets among the punctuation."""
+    """Catches: brackets among the punctuation."""
     assert override({}, {"a": text}) == {"a": value}

@@ -159,7 +159,7 @@ def run(command: list[str], desk: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("document", ["README.md", "docs/index.md", "docs/tour.md", *GUIDES])
 def test_every_command_and_program_of_a_document_runs(document: str, desk: Path) -> None:
-    """A program that begins with `# file: NAME` is saved under that name. Seen to fail with an option that is not
+    """A program that begins with `# file: NAME` is saved under that name. Catches an option that is not
     there, with a wrong site, and with a run that was never trained."""
     ran = 0
     for language, text in blocks(document):
@@ -177,7 +177,7 @@ def test_every_command_and_program_of_a_document_runs(document: str, desk: Path)
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_make_target_that_is_named_exists(path: Path) -> None:
-    """In blocks and in the text. Seen to fail with `make demos`."""
+    """In blocks and in the text. Catches `make demos`."""
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"(?:^|`)make (\w+)", path.read_text(), re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{path.name}: no target {target!r} in the Makefile"
@@ -191,7 +191,7 @@ def test_the_readme_has_its_two_commands_and_the_tour_its_stations() -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_relative_links_lead_somewhere(path: Path) -> None:
-    """Seen to fail with a link to a page and to a heading that are not there."""
+    """Catches a link to a page and to a heading that are not there."""
     text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if re.match(r"\w+:", link):
@@ -209,7 +209,7 @@ def _headings(path: Path) -> list[str]:
 
 
 def test_the_pages_made_from_code_are_what_the_code_says() -> None:
-    """In a process of its own, where no test has registered anything. Seen to fail with a changed help text, a changed
+    """In a process of its own, where no test has registered anything. Catches a changed help text, a changed
     formula, and positions taken from attention."""
     code = "import json, runpy; pages = runpy.run_path('docs/build.py')['PAGES']"
     code += "; print(json.dumps({name: page() for name, page in pages.items()}))"
@@ -236,7 +236,7 @@ def test_a_recipe_is_sound_and_says_what_it_promises(path: Path) -> None:
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_trains(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On texts of the same names and forms; the measures of its goals exist. Seen to fail with a wrong measure."""
+    """On texts of the same names and forms; the measures of its goals exist. Catches a wrong measure."""
     monkeypatch.chdir(tmp_path)
     settings = shrunk(path)
     for seed, split in enumerate(("train", "valid", "test")):

@@ -16,7 +16,7 @@ TRAINING |= {"clip_grad_norm": 0.25, "schedule": "cosine", "warmup_steps": 3}
 def test_elman_and_plain_torch_reach_the_same_perplexity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropout: float
 ) -> None:
-    """Planted: rates of another step; weights that were not given back."""
+    """Catches: rates of another step; weights that were not given back."""
     monkeypatch.chdir(tmp_path)
     dice = random.Random(0)
     for name, lines in (("train", 400), ("valid", 80)):

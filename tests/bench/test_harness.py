@@ -41,7 +41,7 @@ def test_a_wrong_compiled_step_is_found(monkeypatch):
 
 
 def test_recipe_updates_give_the_losses_of_plain_torch():
-    """Planted: word vectors that begin elsewhere."""
+    """Catches: word vectors that begin elsewhere."""
     found = recipe_update.measure(1, recipe_update.Shape((24, 16), 16, words=60, rows=3, time=9, updates=1))
     assert not [row for row in found.values() if "error" in row]
     assert set(found["against plain torch fp32"]) == {"elman fp32, compiled", "elman fp32, vendor", "plain torch fp32"}

@@ -52,7 +52,7 @@ def test_cases_are_ordered_and_have_unique_names() -> None:
     ("cell", "form"), [("lstm", ""), ("gru", "both ways"), ("lstm", "two layers"), ("rnn", "ragged")]
 )
 def test_a_correct_implementation_is_as_close_to_float64_as_its_peer(cell: str, form: str) -> None:
-    """Planted: gradients of the input of two runs were added up, so that the peer was always wrong, and ours right."""
+    """Catches: gradients of the input of two runs were added up, so that the peer was always wrong, and ours right."""
     found = check(Case(cell, SMALL, form=form, draws=16), "fp32", "cpu", "compiled")
     assert found["verdict"] == "right"
     assert max(found["ours"].values()) < 1e-5
@@ -76,7 +76,7 @@ def test_wrong_outputs_states_and_gradients_are_found(which: str, monkeypatch: p
 
 
 def test_an_error_in_one_of_many_draws_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: medians of the draws."""
+    """Catches: medians of the draws."""
     runs = iter(range(16))
 
     def wrong(cell: Any, x: Any, state: Any, lengths: Any) -> Any:
@@ -151,7 +151,7 @@ serve({"run": run}, healthy)
 
 @pytest.mark.slow
 def test_a_worker_with_a_lost_device_answers_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: the next job was sent to the process that was about to end."""
+    """Catches: the next job was sent to the process that was about to end."""
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     worker = Worker([sys.executable, "-c", LOSING])
     try:
@@ -211,7 +211,7 @@ def test_failures_are_recorded_and_the_other_cases_run(
 
 
 def test_a_partition_applies_to_the_backward_pass() -> None:
-    """Planted: a division that is given to the forward pass alone, so that every sweep times the same backward."""
+    """Catches: a division that is given to the forward pass alone, so that every sweep times the same backward."""
     seen = []
 
     class Noting(torch.autograd.Function):
@@ -244,7 +244,7 @@ def test_a_sweep_without_partitions_does_not_stop_the_others(monkeypatch: pytest
 
 
 def test_cases_that_run_alone_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: it waits for its wave."""
+    """Catches: it waits for its wave."""
     monkeypatch.setattr(running, "WAVE", 2)
     many = [Case("rnn", (1, 1, size)) for size in (1, 2, 3)]
     alone = Case("gru", SMALL, form="alone", timed=False)

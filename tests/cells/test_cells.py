@@ -144,7 +144,7 @@ def test_a_width_of_zero_is_the_width_of_the_input() -> None:
 
 @kinds
 def test_the_state_stays_in_float32_under_autocast(name: str, settings: dict) -> None:
-    """Planted: the simple network's state was what tanh gave, in bfloat16."""
+    """Catches: the simple network's state was what tanh gave, in bfloat16."""
     cell = cell_of(name, **settings)
     state = cell.initial_state(2)
     with torch.autocast("cpu", torch.bfloat16):
@@ -163,7 +163,7 @@ def test_a_cell_in_bfloat16_carries_its_state_in_float32(name: str, settings: di
 
 
 def test_dropped_weights_come_back_after_an_exception() -> None:
-    """Planted: no `finally`."""
+    """Catches: no `finally`."""
     cell = cell_of("lstm", weight_dropout=0.5)
     with pytest.raises(ZeroDivisionError), cell.dropping():
         raise ZeroDivisionError

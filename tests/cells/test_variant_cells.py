@@ -21,7 +21,7 @@ def one_step(cell: Cell, x: torch.Tensor, *state: torch.Tensor) -> tuple[torch.T
 
 
 def test_the_bare_update_gate_by_hand() -> None:
-    """Planted: update and candidate exchanged; kept and new shares exchanged."""
+    """Catches: update and candidate exchanged; kept and new shares exchanged."""
     cell = cell_of("gated")
     n, x, h = numbers(cell), torch.randn(3), torch.randn(4)
     z, g = (n["from_input.weight"] @ x + n["from_input.bias"] + n["from_past.weight"] @ h).split(4)
@@ -38,7 +38,7 @@ def test_the_residual_update_by_hand_and_that_it_grows() -> None:
 
 
 def test_the_antisymmetric_residual_update_by_hand_and_that_it_stays() -> None:
-    """Planted: damping with the wrong sign."""
+    """Catches: damping with the wrong sign."""
     cell = cell_of("residual", form="antisymmetric", damping=0.5)
     n, x, h = numbers(cell), torch.randn(3), torch.randn(4)
     past = n["from_past.weight"] - n["from_past.weight"].T - 0.5 * torch.eye(4)
@@ -51,7 +51,7 @@ def test_the_antisymmetric_residual_update_by_hand_and_that_it_stays() -> None:
 
 
 def test_coupled_gates_by_hand() -> None:
-    """Planted: the input gate of its own parts."""
+    """Catches: the input gate of its own parts."""
     cell = cell_of("coupled")
     n, x, h, c = numbers(cell), torch.randn(3), torch.randn(4), torch.randn(4)
     f, g, o = (n["from_input.weight"] @ x + n["from_input.bias"] + n["from_past.weight"] @ h).split(4)
@@ -74,7 +74,7 @@ def _bias_and_past(one: Cell, two: Cell) -> list[tuple[torch.Tensor, torch.Tenso
 
 @pytest.mark.parametrize("form", ["diagonal", "full"])
 def test_peephole_by_hand(form: str) -> None:
-    """Planted: the output gate saw the old memory; input and forget peepholes exchanged."""
+    """Catches: the output gate saw the old memory; input and forget peepholes exchanged."""
     cell = cell_of("peephole", form=form)
     n, x, h, c = numbers(cell), torch.randn(3), torch.randn(4), torch.randn(4)
     i, f, g, o = (n["from_input.weight"] @ x + n["from_input.bias"] + n["from_past.weight"] @ h).split(4)
@@ -110,7 +110,7 @@ def test_full_peepholes_drop_their_weights_too() -> None:
 
 
 def test_layernorm_lstm_by_hand() -> None:
-    """Planted: one norm over the sum of both products; the memory itself normed and carried on."""
+    """Catches: one norm over the sum of both products; the memory itself normed and carried on."""
     cell = cell_of("layernorm-lstm")
     for parameter in cell.parameters():
         torch.nn.init.normal_(parameter)

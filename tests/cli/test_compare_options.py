@@ -21,7 +21,7 @@ def test_a_text_replaces_the_synthetic_language():
 
 
 def test_a_budget_option_replaces_the_budget_of_the_file():
-    """Seen to fail with both kept."""
+    """Catches both kept."""
     race = _make_race(dict(DEMO), {}, {"flops": "1e9"}, [])
     assert (race.tokens, race.flops) == (0, "1e9")
 

@@ -40,7 +40,7 @@ def scores(elman, monkeypatch, run):
 
 
 def test_export_and_import_round_trip_gives_the_same_results(elman, exported, tmp_path, monkeypatch):
-    """Planted: texts begun with another token; documents ended with token 1."""
+    """Catches: texts begun with another token; documents ended with token 1."""
     back = tmp_path / "back"
     assert elman("import", exported / "out", "--run", back).code == 0
     assert json.loads(elman("generate", back, *PROMPT).out) == json.loads(
@@ -86,7 +86,7 @@ def bare(exported, tmp_path):
 
 @pytest.mark.parametrize("exported", ["byte"], indirect=True)
 def test_a_model_without_a_tokenizer_reads_and_writes_token_ids(elman, bare, tmp_path, monkeypatch):
-    """Planted: the start left out of scores, of evaluation, of prompts."""
+    """Catches: the start left out of scores, of evaluation, of prompts."""
     told = json.loads(elman("import", bare, "--run", tmp_path / "run", "--json").out)
     assert (told["tokenizer"], told["architecture"], told["vocab_size"]) == ("ids", "llama", 257)
     assert any("several eos_token_id" in note for note in told["notes"])
@@ -186,7 +186,7 @@ def gaps(tmp_path_factory):
 
 
 def test_export_and_import_round_trip_of_a_masked_model(elman, gaps, tmp_path, monkeypatch):
-    """Planted: the mask not told; an added mask among the answers."""
+    """Catches: the mask not told; an added mask among the answers."""
     told = elman("import", gaps / "out", "--run", tmp_path / "back")
     assert "elman score" in told.out
     assert "which token is the mask" not in told.out

@@ -129,7 +129,7 @@ def test_a_text_can_come_from_standard_input(elman, trained, verb, monkeypatch):
 
 
 def test_figures_made_in_python_carry_their_call(trained):
-    """Seen to fail with the command of an unedited trace below an edited one."""
+    """Catches the command of an unedited trace below an edited one."""
     import elman
     from elman.inspection.predictions import prediction_figure
 

@@ -64,7 +64,7 @@ def test_left_to_right_models_report_likelihood(elman, trained, monkeypatch):
 
 
 def test_generate_is_refused_before_any_output(elman, gaps):
-    """Seen to fail with the prompt on stdout before the refusal."""
+    """Catches the prompt on stdout before the refusal."""
     for words in ([], ["--json"], ["--count", "2"]):
         ended = elman("generate", gaps, "--prompt", "the cat", *words)
         assert ended.code == 2
@@ -97,7 +97,7 @@ def test_size_counts_repetitions_of_the_pattern(elman, text, size, layers):
 
 @pytest.mark.parametrize(("model", "layers"), [("attention", (2, 3)), ("mask-predict", (2, 3)), ("lstm", (1, 1))])
 def test_size_keeps_encoder_and_decoder_blocks_whole(elman, text, model, layers):
-    """Planted: one layer for each side, of which a Transformer's cannot see the source."""
+    """Catches: one layer for each side, of which a Transformer's cannot see the source."""
     words = ["train", "--task", "translate", "--data", text, "--model", model, "--size", "tiny", "--print-config"]
     sides = yaml.safe_load(elman(*words).out)["model"]
     assert (sides["encoder"]["num_layers"], sides["decoder"]["num_layers"]) == layers

@@ -89,7 +89,7 @@ def test_two_runs_are_compared_in_pairs(elman, place):
     ],
 )
 def test_what_is_no_number_is_named_with_file_and_line(place, rows, told):
-    """Seen to fail with float() alone, which takes nan and inf."""
+    """Catches float() alone, which takes nan and inf."""
     (place / "r.tsv").write_text("stars\ttext\n" + rows)
     settings = {"task": "regress", "data": {"train": "r.tsv", "columns": ["stars", "text"], "valid_fraction": 0.0}}
     with pytest.raises(DataError) as raised:
@@ -99,7 +99,7 @@ def test_what_is_no_number_is_named_with_file_and_line(place, rows, told):
 
 
 def test_numbers_come_from_csv_json_lines_and_parquet_alike(place):
-    """Seen to fail with numbers of JSON read as labels, which must be text."""
+    """Catches numbers of JSON read as labels, which must be text."""
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = reviews(60)
     (place / "a.csv").write_text("stars,text\n" + "".join(f"{stars},{text}\n" for stars, text in rows))

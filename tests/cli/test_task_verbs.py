@@ -81,7 +81,7 @@ def test_distill_trains_a_student_on_the_teachers_translations(elman, place):
 
 
 def test_a_student_starts_from_the_weights_of_a_transformer_teacher(elman, place):
-    """Planted: other tokenizers, whose words have other numbers; the encoder's word vectors not taken."""
+    """Catches: other tokenizers, whose words have other numbers; the encoder's word vectors not taken."""
     sides = (*SIDES, "--model", "attention", "--model.encoder.dropout", "0.1", "--training.learning_rate", "1e-2")
     longer = ("--training.max_epochs", "8", "--training.batch_size", "4")
     elman("train", "--task", "translate", "--data", "p.tsv", "--valid", "p.tsv", "--run", "t", *sides, *QUICK, *longer)
@@ -124,7 +124,7 @@ def test_columns_can_be_named(elman, place):
 
 
 def test_existing_translations_are_reused_only_if_from_the_same_teacher(elman, place):
-    """Planted: whatever file is there; weights not looked at; the student's folder looked at after translating."""
+    """Catches: whatever file is there; weights not looked at; the student's folder looked at after translating."""
     data = ("--task", "translate", "--data", "p.tsv", "--valid", "p.tsv", "--run", "t")
     longer = ("--training.batch_size", "4", "--training.learning_rate", "1e-2")
     elman("train", *data, *SIDES, *QUICK, *longer, "--training.max_epochs", "8")
@@ -161,7 +161,7 @@ def test_existing_translations_are_reused_only_if_from_the_same_teacher(elman, p
 
 
 def test_commas_separate_labels_and_an_empty_cell_has_none(elman, place):
-    """Planted: a comma read as YAML."""
+    """Catches: a comma read as YAML."""
     (place / "m.tsv").write_text("label\ttext\n" + "red,blue\tone two\n\tthree four\nblue\ttwo\n" * 8)
     given = ("--task", "classify", "--data", "m.tsv", "--valid", "m.tsv", *NARROW, *QUICK)
     ended = elman("train", *given, "--run", "r", "--data.separator", ",")
@@ -175,7 +175,7 @@ def test_commas_separate_labels_and_an_empty_cell_has_none(elman, place):
 
 
 def test_eval_of_a_table_with_other_column_names_needs_columns(elman, place):
-    """Planted: the run's own names kept; no hint at --columns."""
+    """Catches: the run's own names kept; no hint at --columns."""
     (place / "o.tsv").write_text(LABELLED.replace("label\ttext", "mood\treview"))
     trained = elman("train", "--task", "classify", "--data", "l.tsv", "--valid", "l.tsv", "--run", "r", *NARROW, *QUICK)
     assert trained.code == 0, trained.err
@@ -190,7 +190,7 @@ def test_eval_of_a_table_with_other_column_names_needs_columns(elman, place):
 
 
 def test_tag_columns_can_be_given_by_number(elman, place):
-    """Planted: --columns not passed on."""
+    """Catches: --columns not passed on."""
     elman("train", "--task", "tag", "--data", "t.conll", "--valid", "t.conll", "--run", "r", *NARROW, *QUICK)
     swapped = "".join("\t".join(line.split("\t")[::-1]) + "\n" for line in TAGGED.splitlines())
     (place / "s.conll").write_text(swapped)
@@ -199,7 +199,7 @@ def test_tag_columns_can_be_given_by_number(elman, place):
 
 
 def test_translation_options_are_refused_for_other_tasks(elman, place):
-    """Planted: each passed over in silence."""
+    """Catches: each passed over in silence."""
     elman("train", "--task", "classify", "--data", "l.tsv", "--valid", "l.tsv", "--run", "r", *NARROW, *QUICK)
     for words in (("predict", "r", "--beam-size", "3"), ("eval", "r", "--data", "l.tsv", "--beam-size", "3")):
         ended = elman(*words, stdin="this is x .\n")

@@ -36,7 +36,7 @@ def answers(ended):
 
 
 def test_search_settings_are_given_as_in_a_recipe(elman, translator):
-    """Planted: settings that were read and not handed on."""
+    """Catches: settings that were read and not handed on."""
     ask = ("predict", translator, "--json", "--probabilities")
     plain, wide = (answers(elman(*ask, *more, stdin=LINES)) for more in ((), ("--search.beam_size", "2")))
     assert {len(answer["candidates"]) for answer in plain} == {5}
@@ -62,7 +62,7 @@ def test_other_settings_and_other_tasks_are_refused(elman, translator, trained):
 
 
 def test_translations_can_be_sampled(elman, translator):
-    """Planted: one stream of random numbers for all rows; streams by the place in a batch, not by the line."""
+    """Catches: one stream of random numbers for all rows; streams by the place in a batch, not by the line."""
     ask = ("predict", translator, "--json", "--search.choose", "sample", "--search.seed", "3")
     lines = "ab\nab\nbca\nab\n"
     drawn = [answer["target"] for answer in answers(elman(*ask, stdin=lines))]
@@ -72,7 +72,7 @@ def test_translations_can_be_sampled(elman, translator):
 
 
 def test_given_targets_are_scored(elman, translator):
-    """Planted: scores in the order of batches; the end not counted."""
+    """Catches: scores in the order of batches; the end not counted."""
     found = answers(elman("predict", translator, "--json", stdin=LINES))
     odd = [{"source": "ab", "target": target} for target in ("C", "CABABACA", "CC")]
     columns = "".join(f"{one['source']}\t{one['target']}\n" for one in [*odd, *found])
@@ -104,7 +104,7 @@ def test_a_line_without_a_target_is_named(elman, translator, trained):
 
 
 def test_a_mask_predict_model_reports_lengths_and_no_target_score(elman, tmp_path):
-    """Planted: lengths as they were tried, not by their scores."""
+    """Catches: lengths as they were tried, not by their scores."""
     data = tmp_path / "p.tsv"
     data.write_text(PAIRS)
     layers = ("--model.encoder.num_layers", "1", "--model.decoder.num_layers", "3", "--training.max_steps", "2")
@@ -131,7 +131,7 @@ def test_a_mask_predict_model_reports_lengths_and_no_target_score(elman, tmp_pat
 
 @pytest.mark.parametrize("more", [(), ("--search.choose", "least-risk"), ("--search.choose", "sample")], ids=str)
 def test_candidates_have_line_rank_score_and_log_probability(elman, translator, more):
-    """The answer stands first. Planted: candidates as they were found, whichever was chosen; lines counted from 0."""
+    """The answer stands first. Catches: candidates as they were found, whichever was chosen; lines counted from 0."""
     ask = ("predict", translator, "--search.length_penalty", "0.5", "--search.seed", "1", *more)
     found = answers(elman(*ask, "--json", "--probabilities", stdin=LINES))
     alone = answers(elman(*ask, "--json", stdin=LINES))
@@ -152,7 +152,7 @@ def test_candidates_have_line_rank_score_and_log_probability(elman, translator, 
 
 
 def test_minimum_bayes_risk_may_choose_another_candidate(monkeypatch):
-    """Planted: the chosen one at its own place."""
+    """Catches: the chosen one at its own place."""
     found = [Hypothesis([number], -1.0 - number, -1.0 - number) for number in range(3)]
     monkeypatch.setattr("elman.pipeline.tasks.search.minimum_bayes_risk", lambda texts, log_probs: 1)
     letters = SimpleNamespace(decode=lambda tokens: "abc"[tokens[0]])

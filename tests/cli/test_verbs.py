@@ -243,7 +243,7 @@ def test_check_estimates_cost_and_writes_no_files(elman, text):
 
 
 def test_suggested_commands_include_module_files(elman, text):
-    """A run of an own cell cannot be loaded without them. Seen to fail with the files forgotten."""
+    """A run of an own cell cannot be loaded without them. Catches the files forgotten."""
     module = text.parent / "my cells.py"
     module.write_text("")
     ended = elman("train", "--data", text, "--run", "run", "--module", module, *TINY)

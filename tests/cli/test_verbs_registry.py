@@ -52,7 +52,7 @@ def test_verbs_of_recipes_have_the_same_options_with_the_same_help():
 
 
 def test_a_new_option_is_one_entry(monkeypatch, tmp_path):
-    """Planted: an option whose setting is left out."""
+    """Catches: an option whose setting is left out."""
     entry = recipe_options._option(int, "training.batch_size", help="Sequences per update.", default="32")
     monkeypatch.setitem(recipe_options.RECIPE_OPTIONS, "batch_size", entry)
     before = dict(VERBS)

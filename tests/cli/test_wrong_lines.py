@@ -33,7 +33,7 @@ def run(request, tmp_path_factory):
 
 
 def test_lines_before_an_invalid_line_are_answered(elman, run):
-    """Planted: an error of a whole list of lines; a line counted from 0; a missing text taken for an empty one."""
+    """Catches: an error of a whole list of lines; a line counted from 0; a missing text taken for an empty one."""
     task, folder = run
     good = '{"text": "one <mask>"}\n'
     for wrong in ('{"txt": "bad"}', '{"text": 3}', "{}", "[]", "not json"):
@@ -58,7 +58,7 @@ def test_a_line_without_a_mask_is_named(elman, run):
 
 
 def test_invalid_utf8_is_replaced_and_counted(elman, trained, monkeypatch):
-    """Planted: replaced without a word; lines counted from 0."""
+    """Catches: replaced without a word; lines counted from 0."""
     given = BytesIO("größe\n".encode() + b"a\xff\xfeb\nok\n\xc3\n")
     monkeypatch.setattr("sys.stdin", TextIOWrapper(given))
     ended = elman("score", trained)

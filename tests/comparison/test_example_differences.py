@@ -34,7 +34,7 @@ DATA = {
 @pytest.mark.slow
 @pytest.mark.parametrize("task", DATA)
 def test_every_task_shows_who_gets_which_example_right(task, small, tmp_path):
-    """What is kept of each example adds up to the score. Seen to fail with answers in the order of batches."""
+    """What is kept of each example adds up to the score. Catches answers in the order of batches."""
     name, draw = DATA[task]
     dice = random.Random(1)
     head = "label\ttext\n" if task == "classify" else ""
@@ -81,7 +81,7 @@ def test_a_race_of_language_models_keeps_the_likelihood_of_each_text(raced):
 
 
 def test_shown_are_gains_then_losses_of_the_best_over_the_next():
-    """Seen to fail with the second's view."""
+    """Catches the second's view."""
     scores = [[1, 0, 0], [0, 1, 1], [1, 1, 0], [0.5, 0.25, 0]]
     every = [ExampleOutput(str(place), "", [], list(map(float, one))) for place, one in enumerate(scores)]
     assert [one.text for one in _most_different(every)] == ["0", "3", "1"]
@@ -108,7 +108,7 @@ ROWS = [
 
 
 def test_a_table_in_parquet_has_what_the_lines_have(tmp_path):
-    """Seen to fail with a kind chosen for each row: models that differ would not fit into one column."""
+    """Catches a kind chosen for each row: models that differ would not fit into one column."""
     pq = pytest.importorskip("pyarrow.parquet")
     write_parquet(ROWS, tmp_path / "results.parquet")
     table = pq.read_table(tmp_path / "results.parquet").to_pydict()

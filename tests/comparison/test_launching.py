@@ -11,7 +11,7 @@ from elman.comparison.workers import ForkingWorker, SpawningWorker, local_worker
 
 @pytest.mark.parametrize("code", ["pass", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "print('x')"])
 def test_a_worker_that_dies_is_an_ended_training_and_is_replaced(tmp_path, code):
-    """Seen to fail with an empty answer read as JSON."""
+    """Catches an empty answer read as JSON."""
     one = ForkingWorker({})
     one.command = [sys.executable, "-c", code]
     assert one.train(tmp_path)["code"] == 1
@@ -33,7 +33,7 @@ def test_a_process_tells_how_it_ended_and_what_it_took(tmp_path):
 
 
 def test_each_of_several_accelerators_is_seen_by_its_own_workers(monkeypatch):
-    """Seen to fail with all workers on the first."""
+    """Catches all workers on the first."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     seen = [one.environment.get("CUDA_VISIBLE_DEVICES") for one in local_workers(4, accelerators=2)]
     assert seen == ["0", "1", "0", "1"]
@@ -45,7 +45,7 @@ def test_each_of_several_accelerators_is_seen_by_its_own_workers(monkeypatch):
 
 
 def test_a_worker_hears_interrupts_also_where_its_parent_blocks_them():
-    """As the threads of a Ray cluster do. Seen to fail with the mask left as it is inherited."""
+    """As the threads of a Ray cluster do. Catches the mask left as it is inherited."""
     code = """
 import signal
 from elman.comparison import worker_process

@@ -32,7 +32,7 @@ def language_model(name, **settings):
 @pytest.mark.parametrize("wanted", [30_000, 100_000, 1_000_000])
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_family_is_made_as_large_as_asked(name, wanted):
-    """Seen to fail with widths in steps of eight only, and without the inner width of feed-forward layers."""
+    """Catches widths in steps of eight only, and without the inner width of feed-forward layers."""
     recipe = language_model(name)
     size = count_parameters(build(fit_exactly(recipe.model, wanted, build, recipe.task_class.settings.model)))
     assert abs(size - wanted) <= TOLERANCE * wanted
@@ -62,7 +62,7 @@ def batch(rows=2, time=16):
 @pytest.mark.parametrize("name", ["window", "rnn", "gru", "lstm", "attention", "convolution"])
 def test_operations_are_those_that_torch_counts(name):
     """The matrices of a whole training step by torch's own counter; single products, which it leaves out, come on top.
-    Seen to fail with the backward pass left out."""
+    Catches the backward pass left out."""
     recipe = language_model(name, hidden_size=64)
     model, data = build(recipe.model), batch()
     twin = build(recipe.model).double()
@@ -82,7 +82,7 @@ def test_operations_of_a_window_are_those_on_paper():
 
 @pytest.mark.parametrize("name", ["lstm", "attention", "mingru"])
 def test_layers_and_the_words_make_up_the_whole(name):
-    """Seen to fail with one layer forgotten."""
+    """Catches one layer forgotten."""
     recipe = language_model(name, hidden_size=64)
     model, data = build(recipe.model), batch(rows=1, time=32)
     layers = sum(cost["training_flops"] for cost in layer_costs(model, 32))

@@ -93,7 +93,7 @@ def _page_stands_alone(text):
 
 
 def test_one_that_fails_does_not_stop_the_rest(small, tmp_path):
-    """Seen to fail with the failure raised."""
+    """Catches the failure raised."""
     bad = {"pattern": ["rnn"], "embedding_dropout": 0.0}
     small |= {"entrants": {"ngram": {}, "rnn": {}, "lost": bad}, "trials": 1}
     running = Running(Race.make(small), tmp_path / "race", workers=2)
@@ -134,7 +134,7 @@ def test_all_run_on_the_same_data_for_the_same_tokens(small, tmp_path):
 
 
 def test_an_interrupted_race_goes_on_to_the_same_end(small, tmp_path):
-    """Seen to fail with children that are not told of the interrupt: their locks were still held."""
+    """Catches children that are not told of the interrupt: their locks were still held."""
     small |= {"entrants": ["rnn"], "trials": 1, "seeds": 1, "tokens": 60_000}
     code = (
         "from elman.cli.main import main\nmain(['compare', 'race.yaml', '--run', 'race', '--resume', '--workers', '1'])"
@@ -188,7 +188,7 @@ def test_a_race_of_classifiers(small, labelled, tmp_path):
 
 
 def test_where_nothing_can_be_forked_a_process_is_started(small, tmp_path):
-    """The same numbers either way. Seen to fail with another seed for the second."""
+    """The same numbers either way. Catches another seed for the second."""
     small |= {"entrants": ["rnn"], "trials": 1, "seeds": 1}
     forked, _ = run(small, tmp_path / "forked")
     started = Running(Race.make(small), tmp_path / "started", workers=1)
@@ -214,7 +214,7 @@ class MyCell(RNN):
 def test_an_own_cell_takes_part_and_can_be_looked_into(small, tmp_path):
     """Registered in a file that every worker reads; in a process, so that no other test sees the cell.
 
-    Seen to fail with modules kept under the names of their files: Python has a json already, so this one was not read;
+    Catches modules kept under the names of their files: Python has a json already, so this one was not read;
     and with workers that look for Python's own in the working folder.
     """
     (tmp_path / "json.py").write_text(CELL)
@@ -252,7 +252,7 @@ class Seer(RNN):
 
 
 def test_a_cell_that_sees_the_future_neither_races_nor_trains(small, tmp_path):
-    """Seen to fail with laws tried on nobody: it won, with a loss below the entropy of the text."""
+    """Catches laws tried on nobody: it won, with a loss below the entropy of the text."""
     (tmp_path / "json.py").write_text(FUTURE)
     small |= {"entrants": ["rnn", "seer"], "trials": 1, "seeds": 1}
     (tmp_path / "race.yaml").write_text(json.dumps(small))

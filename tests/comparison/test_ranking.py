@@ -22,7 +22,7 @@ def test_no_winner_from_overlapping_intervals(field, lower):
 
 
 def test_intervals_that_overlap_win_nothing_even_where_the_test_says_otherwise():
-    """With many seeds means can differ for the test while intervals still touch. Seen to fail with the overlap left
+    """With many seeds means can differ for the test while intervals still touch. Catches the overlap left
     out of the reasons."""
     luck = np.random.default_rng(0).normal(size=40)
     luck = (luck - luck.mean()) / luck.std(ddof=1)
@@ -35,7 +35,7 @@ def test_intervals_that_overlap_win_nothing_even_where_the_test_says_otherwise()
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), finite, min_size=2, max_size=6))
 def test_no_winner_from_one_seed(field):
-    """Seen to fail with an unknown interval taken for a point, and one seed for a spread of nothing."""
+    """Catches an unknown interval taken for a point, and one seed for a spread of nothing."""
     verdict = rank({name: Scores([value]) for name, value in field.items()}, True)
     assert verdict.winner is None
     assert verdict.tied == verdict.order
@@ -54,7 +54,7 @@ def test_the_order_is_that_of_the_means_and_the_tied_come_from_its_top(field, lo
 
 @given(fields)
 def test_the_mirror_image_of_a_race_has_the_same_verdict(field):
-    """Seen to fail with the sign forgotten."""
+    """Catches the sign forgotten."""
     there = rank({name: Scores(values) for name, values in field.items()}, True)
     back = rank({name: Scores([-value for value in values]) for name, values in field.items()}, False)
     assert (there.winner, there.tied) == (back.winner, back.tied)
@@ -68,7 +68,7 @@ def test_a_clear_winner_is_named():
 
 
 def test_seeds_that_agree_do_not_win_what_documents_deny():
-    """Seen to fail with documents left out of the reasons."""
+    """Catches documents left out of the reasons."""
     dice = np.random.default_rng(0)
     noise, sizes = dice.normal(10, 5, size=50), np.full(50, 10.0)
     one = Scores([1.0, 1.001, 0.999], documents=noise, weights=sizes)
@@ -95,7 +95,7 @@ def test_students_distribution_is_that_of_the_tables(t, freedom, chance):
 
 @given(st.floats(0, 60), st.floats(1, 40))
 def test_students_distribution_is_that_of_scipy(t, freedom):
-    """Which nothing but the tests needs. Seen to fail with a power of one too many."""
+    """Which nothing but the tests needs. Catches a power of one too many."""
     stats = pytest.importorskip("scipy.stats")
     assert student(t, freedom) == pytest.approx(2 * stats.t.sf(t, freedom), abs=1e-6)
 
@@ -123,7 +123,7 @@ def test_a_correction_only_raises_keeps_the_order_and_leaves_the_largest(chances
 def test_a_correction_is_the_one_of_the_definition(chances):
     """Hochberg's: let k be the most for which the k-th smallest of n is at most level / (n - k + 1); the k smallest go.
 
-    Seen to fail with places counted from the smallest, and with nothing corrected.
+    Catches places counted from the smallest, and with nothing corrected.
     """
     level, ordered = 0.25, sorted(chances.values())
     most = max((k for k, p in enumerate(ordered, 1) if p * (len(ordered) - k + 1) <= level), default=0)
@@ -157,7 +157,7 @@ def races(equals, behind, seeds=3, dice=None):
 def test_among_equals_a_winner_is_rarely_named_and_nobody_is_rarely_called_behind(name):
     """The level is kept over many races in which the best differ by luck alone, however wild, few or many they are.
 
-    Seen to fail with overlap alone to judge by, and for those behind without any correction.
+    Catches overlap alone to judge by, and for those behind without any correction.
     """
     equals, behind = FIELDS[name]
     named = slandered = 0
@@ -182,7 +182,7 @@ def test_who_is_better_by_much_is_found(others, least):
 def test_equals_on_few_documents_rarely_win(luck, taste):
     """What wins is to hold for new seeds and new documents: both are drawn, where one or the other decides, or both.
 
-    Seen to fail with either test left out of the verdict.
+    Catches either test left out of the verdict.
     """
     dice = np.random.default_rng(2)
     seeds, size, races, named = 3, 40, 200, 0

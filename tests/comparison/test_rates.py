@@ -51,7 +51,7 @@ def three(small):
     ],
 )
 def test_a_best_rate_at_an_edge_is_followed_so_far_and_no_further(three, tmp_path, best, extra, tried, chosen):
-    """Seen to fail with a step inwards."""
+    """Catches a step inwards."""
     running, _ = ran(three | {"extra_trials": extra}, tmp_path / "r", lambda name, rate: abs(rate - best))
     assert sorted(running.tried["rnn"]) == tried
     assert running.rates == {"rnn": chosen, "gru": chosen}
@@ -68,14 +68,14 @@ def test_each_follows_its_own_best_and_the_report_tells_whose_still_is_at_an_edg
 
 
 def test_a_rate_that_came_to_nothing_is_an_edge_too(three, tmp_path):
-    """The best is then inside: what is beyond it has no loss. Seen to fail with edges of those that came to an end."""
+    """The best is then inside: what is beyond it has no loss. Catches edges of those that came to an end."""
     running, _ = ran(three, tmp_path / "r", lambda name, rate: None if rate > 0.01 else -rate)
     assert sorted(running.tried["rnn"]) == [0.00133, 0.004, 0.012]
     assert running.rates["rnn"] == 0.004
 
 
 def test_a_race_that_goes_on_keeps_the_rates_it_began_with(three, tmp_path):
-    """Also one that began before there were further trials. Seen to fail with a step beyond whenever the best is at an
+    """Also one that began before there were further trials. Catches a step beyond whenever the best is at an
     edge: more seeds would have run with another rate."""
     falling = lambda name, rate: -rate  # noqa: E731
     before, _ = ran(three | {"extra_trials": 0}, tmp_path / "r", falling)

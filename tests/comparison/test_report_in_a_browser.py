@@ -24,7 +24,7 @@ def report(raced):
 
 
 def test_it_opens_offline_without_requests(chromium, report):
-    """Seen to fail with a picture that is fetched, and with a script that complains."""
+    """Catches a picture that is fetched, and with a script that complains."""
     with Visit(chromium, report) as visit:
         assert visit.page.locator("h1").inner_text()
         assert visit.asked == []
@@ -33,14 +33,14 @@ def test_it_opens_offline_without_requests(chromium, report):
 
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])
 def test_axe_finds_nothing_wrong(chromium, report, width):
-    """Seen to fail with grey letters, and with a drawing without a name."""
+    """Catches grey letters, and with a drawing without a name."""
     with Visit(chromium, report, width) as visit:
         assert visit.violations() == []
 
 
 @pytest.mark.parametrize("width", [PHONE, 600, DESKTOP])
 def test_nothing_is_cut_and_nothing_scrolls_sideways(chromium, report, width):
-    """Seen to fail with tables that stay tables on a telephone, and with commands that do not wrap."""
+    """Catches tables that stay tables on a telephone, and with commands that do not wrap."""
     with Visit(chromium, report, width) as visit:
         assert visit.across() == 0
         assert visit.cut() == []
@@ -48,14 +48,14 @@ def test_nothing_is_cut_and_nothing_scrolls_sideways(chromium, report, width):
 
 @pytest.mark.parametrize(("width", "media"), [(PHONE, "screen"), (DESKTOP, "screen"), (PAPER, "print")])
 def test_no_texts_overlap(chromium, report, width, media):
-    """Seen to fail with labels of an axis that are too long."""
+    """Catches labels of an axis that are too long."""
     with Visit(chromium, report, width, media) as visit:
         assert visit.overlapping() == []
         assert visit.faint() == []
 
 
 def test_every_figure_is_painted(chromium, report):
-    """Seen to fail with the paths of the drawings removed."""
+    """Catches the paths of the drawings removed."""
     with Visit(chromium, report) as visit:
         painted = visit.painted("figure svg")
         assert len(painted) >= 4
@@ -63,7 +63,7 @@ def test_every_figure_is_painted(chromium, report):
 
 
 def test_print_has_all_content_of_the_screen(chromium, report, tmp_path):
-    """Seen to fail with a section that is hidden in print."""
+    """Catches a section that is hidden in print."""
     with Visit(chromium, report) as screen, Visit(chromium, report, PAPER, "print") as paper:
         words = [visit.page.locator("main").inner_text().split() for visit in (screen, paper)]
         assert words[0] == words[1]
@@ -84,7 +84,7 @@ def test_the_answer_comes_first_and_the_commands_last(chromium, report):
 
 
 def test_an_entrant_has_one_style_in_all_figures(raced):
-    """Seen to fail with a palette of each figure."""
+    """Catches a palette of each figure."""
     found = gather(raced)
     styles = drawn_styles(race_figures(found, raced.jobs).values())
     assert {"ngram", "rnn"} <= {*styles}

@@ -48,7 +48,7 @@ class Recorder:
 
 
 def test_a_process_serves_another_until_it_is_told_to_end(monkeypatch, tmp_path):
-    """Seen to fail with an error of the disk that ends the service, and with interrupts left in the store."""
+    """Catches an error of the disk that ends the service, and with interrupts left in the store."""
     own, store = Recorder(), Store()
     monkeypatch.setattr(torchrun_workers, "_own", lambda modules: own)
     server = threading.Thread(target=torchrun_workers.serve, kwargs={"store": store, "rank": 1}, daemon=True)
@@ -66,7 +66,7 @@ def test_a_process_serves_another_until_it_is_told_to_end(monkeypatch, tmp_path)
 
 
 def test_trainings_do_not_think_that_they_are_one_of_many(monkeypatch):
-    """Seen to fail with the environment handed on as it is."""
+    """Catches the environment handed on as it is."""
     from elman.comparison.workers import SpawningWorker
 
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"):
@@ -111,7 +111,7 @@ def ends_as_at_home(settings, folder):
 
 @pytest.mark.slow
 def test_a_race_over_the_processes_of_torchrun(small, tmp_path):
-    """Two at a time; one that fails is told of, and the others go on. Seen to fail with the race run by both."""
+    """Two at a time; one that fails is told of, and the others go on. Catches the race run by both."""
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
     launcher += ["--rdzv-endpoint", "127.0.0.1:0", "-m", "--", "elman"]
     settings = race(small, tmp_path, *launcher)

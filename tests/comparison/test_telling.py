@@ -43,7 +43,7 @@ def test_a_winner_is_called_one_with_its_interval_and_chances():
 
 
 def test_those_who_cannot_be_told_apart_are_named_together():
-    """Seen to fail with the first of the tied called the winner."""
+    """Catches the first of the tied called the winner."""
     told = headline(outcome(a=[1.0, 1.2, 1.1], b=[1.05, 1.25, 1.15], c=[9.0, 9.1, 9.2]))
     assert told.startswith(
         "No single winner: a and b do not differ significantly (a against b: their intervals overlap"
@@ -94,7 +94,7 @@ steps = st.lists(st.tuples(st.floats(0, 1), st.integers(1, 100)), min_size=1, ma
 
 @given(steps)
 def test_merged_distances_keep_all_words_and_have_enough_each(given_steps):
-    """Seen to fail with the last few thrown away."""
+    """Catches the last few thrown away."""
     found = merge_steps(given_steps)
     if found:
         assert sum(one["words"] for one in found) == sum(one["words"] for one in given_steps)
@@ -123,7 +123,7 @@ def test_a_race_is_told_from_a_recipe(tmp_path):
 
 
 def test_the_model_of_a_recipe_does_not_become_everybodys():
-    """Seen to fail with the whole recipe taken over: a pattern of lstm made lstms of all."""
+    """Catches the whole recipe taken over: a pattern of lstm made lstms of all."""
     race = Race.make(of_recipe({"model": {"pattern": ["lstm"]}, "seed": 1, "parameters": "50k", "goals": []}))
     assert race.recipe == {"seed": 1}
     assert race.parameters == "50k"

@@ -38,7 +38,7 @@ def test_a_translation_without_attention_carries_the_same_whatever_its_length():
 
 
 def test_a_translation_that_looks_back_carries_its_source():
-    """Seen to fail with the state before a source without words."""
+    """Catches the state before a source without words."""
     sizes = bytes_of(translator(decoder={"attention": {"score": "dot"}, "context": ["state"]}))
     assert sizes == sorted(set(sizes))
     steps = zip(pairwise(sizes), pairwise(CONTEXTS[:-1]), strict=True)
@@ -51,7 +51,7 @@ def test_a_classifier_that_reads_one_way_carries_the_state_of_its_layers():
 
 
 def test_writing_is_timed_as_it_is_done(monkeypatch):
-    """Not by steps of torch, where there is machine code. Planted: a loop over `model.step`."""
+    """Not by steps of torch, where there is machine code. Catches: a loop over `model.step`."""
     model = LanguageModel(StackConfig.make({"pattern": ["gru"], "hidden_size": WIDTH}), 9).eval()
     with inference_cost.inference_mode(model):
         told = explain(model, GenerationConfig(max_tokens=race.GENERATED))
@@ -64,7 +64,7 @@ def test_writing_is_timed_as_it_is_done(monkeypatch):
 
 
 def test_speed_leaves_the_first_turn_out_and_counts_all_units(monkeypatch):
-    """A turn takes a tenth of a second, the first a thousand. Seen to fail with the first one counted."""
+    """A turn takes a tenth of a second, the first a thousand. Catches the first one counted."""
     now = [0.0]
     monkeypatch.setattr(inference_cost.time, "monotonic", lambda: now[0])
 

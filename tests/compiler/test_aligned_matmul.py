@@ -9,7 +9,7 @@ from elman.compiler.aligned_matmul import ALIGNMENT, linear, matmul_transposed
 
 @pytest.mark.parametrize("width", [8, 11, 30])
 def test_padded_matmuls_equal_torch(width: int) -> None:
-    """Planted: columns that fill up are given too; the bias is left out."""
+    """Catches: columns that fill up are given too; the bias is left out."""
     torch.manual_seed(0)
     x, weight, bias = torch.randn(2, 5, width), torch.randn(6, width), torch.randn(6)
     given = [one.double().requires_grad_() for one in (x, weight, bias)]
@@ -26,7 +26,7 @@ def test_padded_matmuls_equal_torch(width: int) -> None:
 
 @pytest.mark.parametrize("width", [8, 11])
 def test_padded_rows_are_aligned(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: nothing is filled up."""
+    """Catches: nothing is filled up."""
     seen: list[int] = []
     plain = F.linear
     monkeypatch.setattr(F, "linear", lambda x, *rest: (seen.append(x.stride(-2)), plain(x, *rest))[1])

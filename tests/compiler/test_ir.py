@@ -48,7 +48,7 @@ def stepped(given: Situation) -> list[Tensor]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize(("batch", "size"), [(1, 2), (3, 5)])
 def test_the_ir_computes_what_the_step_computes(case, batch: int, size: int) -> None:
-    """Planted: all parts from the first block of a matrix."""
+    """Catches: all parts from the first block of a matrix."""
     here = situation(case, batch, size)
     program = trace_cell(here.cell)
     wanted = [*program.outputs, *program.next_state]
@@ -60,7 +60,7 @@ def test_the_ir_computes_what_the_step_computes(case, batch: int, size: int) -> 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize(("batch", "size"), [(1, 2), (3, 5)])
 def test_the_adjoint_is_the_derivative_of_the_step(case, batch: int, size: int) -> None:
-    """Planted: no transposition; the slope of tanh without its square; a mean's adjoint not summed over units."""
+    """Catches: no transposition; the slope of tanh without its square; a mean's adjoint not summed over units."""
     here = situation(case, batch, size)
     program = trace_cell(here.cell)
     adjoint = differentiate(program)
@@ -196,13 +196,13 @@ def in_no_graph(cell: Cell, x: Tensor) -> Tensor:
     ],
 )
 def test_differences_that_tracing_cannot_see_are_rejected(step, reason: str) -> None:
-    """Planted: no verification: gradients passed a detach, and a division was not rounded."""
+    """Catches: no verification: gradients passed a detach, and a division was not rounded."""
     with pytest.raises(CannotCompile, match=reason):
         trace_cell(Refused(step))
 
 
 def test_attributes_assigned_by_a_step_are_rejected_and_restored() -> None:
-    """Planted: a counter stood still; a stored tensor was a tracer's, and the next step failed on it."""
+    """Catches: a counter stood still; a stored tensor was a tracer's, and the next step failed on it."""
 
     def counting(cell: Cell, x: Tensor) -> Tensor:
         cell.count = getattr(cell, "count", 0) + 1
@@ -215,7 +215,7 @@ def test_attributes_assigned_by_a_step_are_rejected_and_restored() -> None:
 
 
 def test_a_state_of_another_dtype_is_rejected() -> None:
-    """Planted: steps computed in the weights' dtype whatever the state's."""
+    """Catches: steps computed in the weights' dtype whatever the state's."""
     cell = Refused(lambda cell, x: torch.tanh(x))
     cell.initial_state = lambda batch: cell.zeros(batch).double()
     with pytest.raises(CannotCompile, match=r"kept in torch\.float64"):
@@ -223,7 +223,7 @@ def test_a_state_of_another_dtype_is_rejected() -> None:
 
 
 def test_a_condition_that_is_constant_is_folded() -> None:
-    """Planted: a condition folded to a Python number, which torch.where does not take (lerp by a number)."""
+    """Catches: a condition folded to a Python number, which torch.where does not take (lerp by a number)."""
     cell = Refused(lambda cell, x: torch.lerp(x, torch.tanh(x), 0.3), size=16)
     x, state = torch.randn(2, 5, 3), torch.zeros(2, 16)
     found, expected = (FORMS[form].run(cell, x, state, None)[0] for form in ("compiled", "reference"))
@@ -243,7 +243,7 @@ def test_every_registered_cell_is_among_the_cases() -> None:
 
 @pytest.mark.parametrize("name", ["lstm", "layernorm-lstm"])
 def test_a_step_is_traced_whatever_the_default_device(name: str) -> None:
-    """Planted: verification draws its inputs on the default device, where its generator is not."""
+    """Catches: verification draws its inputs on the default device, where its generator is not."""
     cell = cell_of(name, hidden_size=16)
     expected = trace_cell(cell)
     with torch.device("meta"):

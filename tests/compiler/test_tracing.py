@@ -62,7 +62,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_graph_computes_its_function(name: str, kind: torch.dtype) -> None:
-    """Traced at other numbers. Planted: a GELU without its half; the unbiased variance; a softplus that overflows."""
+    """Traced at other numbers. Catches: a GELU without its half; the unbiased variance; a softplus that overflows."""
     function = FUNCTIONS[name]
     x = torch.randn(4, 6, dtype=kind, generator=torch.Generator().manual_seed(0))
     graph = trace(function, torch.zeros_like(x))
@@ -71,14 +71,14 @@ def test_a_graph_computes_its_function(name: str, kind: torch.dtype) -> None:
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
 def test_half_precision_uses_torchs_decompositions(kind: torch.dtype) -> None:
-    """They are computed with as wide ones. Planted: ours, which lose digits."""
+    """They are computed with as wide ones. Catches: ours, which lose digits."""
     x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)).to(kind)
     graph = trace(F.silu, x)
     assert torch.equal(replayed(graph, x)[0], F.silu(x))
 
 
 def test_every_decomposition_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: no function that splits."""
+    """Catches: no function that splits."""
     tried = set()
     for operation, function in list(DECOMPOSITIONS.items()):
 
@@ -104,7 +104,7 @@ def test_every_decomposition_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_reading_tensor_values_is_rejected(function) -> None:
-    """Planted: lists and arrays, which are no operations, were taken for constants."""
+    """Catches: lists and arrays, which are no operations, were taken for constants."""
     with pytest.raises(ValueError, match="reads the value of a tensor"):
         trace(function, torch.zeros(4, 6))
 
@@ -141,7 +141,7 @@ def at_places(x: Tensor) -> Tensor:
     ],
 )
 def test_in_place_writes_into_shared_memory_are_rejected(function) -> None:
-    """The tensor keeps its values. Planted: aliases did not see what was written."""
+    """The tensor keeps its values. Catches: aliases did not see what was written."""
     x = torch.ones(4, 6)
     with pytest.raises(ValueError, match=r"writes in place into a tensor (from outside|that is also read)"):
         trace(function, x)
@@ -171,6 +171,6 @@ print(sorted({"sympy", "torch._dynamo", "torch._inductor"} & set(sys.modules)))
 
 
 def test_compiling_does_not_import_torchs_compiler() -> None:
-    """That import takes a second. Planted: torch's own tracer; its broadcasting of shapes; initial values on meta."""
+    """That import takes a second. Catches: torch's own tracer; its broadcasting of shapes; initial values on meta."""
     done = run_python("-c", BEGINNING)
     assert done.stdout.split() == ["[]"], done.stdout + done.stderr[-2000:]

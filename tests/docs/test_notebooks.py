@@ -27,7 +27,7 @@ def test_a_notebook_is_stored_small_with_the_outputs_of_one_run(path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a kernel of its own; the assertions in its cells hold. Seen to fail with a wrong name in a cell."""
+    """In a kernel of its own; the assertions in its cells hold. Catches a wrong name in a cell."""
     pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -52,7 +52,7 @@ def test_pages_of_the_api_name_where_things_are_defined(site: ModuleType) -> Non
 
 
 def test_every_page_is_in_the_navigation(site: ModuleType) -> None:
-    """Seen to fail with a page that was added to docs alone."""
+    """Catches a page that was added to docs alone."""
     docs = ROOT / "docs"
     pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")} | {name for name, _ in site.api_pages()}
     pages |= {f"notebooks/{path.stem}.md" for path in docs.rglob("*.ipynb")} | {*site.FROM_ROOT.values()}
@@ -78,7 +78,7 @@ def test_dead_links_and_foreign_files_are_found(site: ModuleType, tmp_path: Path
 
 @pytest.mark.slow
 def test_the_site_builds_without_warnings(site: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strict, with all links checked, in a copy. Seen to fail with a link to a page that is not there, and with the
+    """Strict, with all links checked, in a copy. Catches a link to a page that is not there, and with the
     search shim of a CDN."""
     pytest.importorskip("zensical", reason="needs pip install '.[docs]'")
     (tmp_path / "zensical.toml").write_text((ROOT / "zensical.toml").read_text())

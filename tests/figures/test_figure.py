@@ -78,7 +78,7 @@ def test_every_panel_is_saved_in_every_format(tmp_path: Path, kind: str) -> None
 
 @every_panel
 def test_tables_have_the_values_of_the_panel(kind: str) -> None:
-    """Seen to fail with rows and columns exchanged in the table."""
+    """Catches rows and columns exchanged in the table."""
     panel, shown = PANELS[kind], figure(kind)
     *table, command = shown.csv().splitlines()[1:]
     rows = list(csv.reader(table))
@@ -94,7 +94,7 @@ def test_tables_have_the_values_of_the_panel(kind: str) -> None:
 
 
 def test_a_page_is_self_contained_and_describes_its_figure() -> None:
-    """Seen to fail with a title that was not escaped."""
+    """Catches a title that was not escaped."""
     page = figure(*PANELS).html()
     assert not re.search(r"(src|href)=[\"'](?!data:|#)", page)
     assert not re.search(r"https?://(?!www\.w3\.org/)", page)  # the names of XML are no requests
@@ -134,7 +134,7 @@ def test_many_units_are_pooled_to_fit_a_terminal() -> None:
 
 
 def test_scales_are_fixed_for_each_quantity_so_that_figures_compare() -> None:
-    """Seen to fail with limits taken from the values."""
+    """Catches limits taken from the values."""
     for quantity, ends in {"gate": (0, 1), "state": (-1, 1), "attention": (0, 1)}.items():
         assert SCALES[quantity].limits([dice.random((3, 3)) * 7]) == ends
     assert SCALES["value"].limits([np.array([-2.0, 1.0])]) == (-2, 2)
@@ -148,7 +148,7 @@ def test_scales_are_fixed_for_each_quantity_so_that_figures_compare() -> None:
 
 def test_colours_differ_for_colour_blind_readers() -> None:
     """Deuteranopia by Viénot's matrix: neighbouring series, and both ends of each scale, stay distinct.
-    Seen to fail with red beside green."""
+    Catches red beside green."""
     turn = np.array([[0.29, 0.71, 0.0], [0.29, 0.71, 0.0], [-0.02, 0.02, 1.0]])
 
     def seen(colour: str) -> np.ndarray:
@@ -188,7 +188,7 @@ labels = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1, max_size=10, 
 
 @given(st.lists(labels, min_size=1, max_size=4))
 def test_labels_that_share_a_panel_have_different_styles(panels: list[list[str]]) -> None:
-    """Seen to fail with colours by position in the panel, and with neighbours of the first panel only."""
+    """Catches colours by position in the panel, and with neighbours of the first panel only."""
     styles = assign_styles(panels)
     for panel in panels:
         assert len({styles[label] for label in panel}) == len(panel)
@@ -197,7 +197,7 @@ def test_labels_that_share_a_panel_have_different_styles(panels: list[list[str]]
 
 
 def test_a_label_keeps_its_style_in_all_panels_of_a_page() -> None:
-    """Seen to fail with a palette of each panel, of each figure, and of bars apart from lines."""
+    """Catches a palette of each panel, of each figure, and of bars apart from lines."""
     xs, other = np.arange(3), Point(1, 1, 1, 1)
     first = Figure("", [Lines({"positive": (xs, xs), "negative": (xs, -xs)}), Bars("ab", {"negative": np.ones(2)})])
     second = Figure("", [Scatter({"negative": other, "positive": other}), Lines({"new": (xs, xs)})])

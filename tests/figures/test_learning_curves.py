@@ -43,7 +43,7 @@ def test_nothing_to_draw_writes_nothing(tmp_path: Path, nothing: list[dict[str, 
 
 
 def test_the_tokens_are_counted_in_readable_units_and_the_best_possible_is_named(tmp_path: Path) -> None:
-    """Seen to fail with matplotlib's own numbers (1e6 in a corner)."""
+    """Catches matplotlib's own numbers (1e6 in a corner)."""
     import matplotlib
 
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # text as text
@@ -54,7 +54,7 @@ def test_the_tokens_are_counted_in_readable_units_and_the_best_possible_is_named
 
 
 def test_the_fall_at_the_start_does_not_set_the_scale() -> None:
-    """Planted: the highest loss of all as the top."""
+    """Catches: the highest loss of all as the top."""
     steps = [(index, 7.0 if index < 4 else 2.0 + index % 2) for index in range(100)]
     bottom, top = _limits(steps, [(50, 3.5)], 1.5)
     assert 3.5 < top < 4

@@ -58,7 +58,7 @@ def path(request, tmp_path_factory, chromium):
 
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])
 def test_a_page_of_pictures_opens_offline_and_axe_finds_nothing_wrong(chromium, path, width):
-    """Seen to fail with a picture that is fetched, and with commands that scroll where no key reaches them."""
+    """Catches a picture that is fetched, and with commands that scroll where no key reaches them."""
     with Visit(chromium, path, width) as visit:
         assert visit.asked == []
         assert visit.complaints == []
@@ -68,7 +68,7 @@ def test_a_page_of_pictures_opens_offline_and_axe_finds_nothing_wrong(chromium, 
 
 
 def test_its_pictures_are_painted(chromium, path):
-    """Seen to fail with a picture without bytes."""
+    """Catches a picture without bytes."""
     with Visit(chromium, path) as visit:
         painted = visit.painted("figure svg")
         assert painted

@@ -30,7 +30,7 @@ TRANSFORMER |= {"residual": True, "positions": "sinusoidal"}  # else many sequen
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
 @pytest.mark.parametrize("decoder", [{}, {"input_feeding": True}, TRANSFORMER], ids=["plain", "feeding", "Transformer"])
 def test_batches_give_what_each_source_gives_alone(decoder: dict[str, Any], batch_size: int) -> None:
-    """In the order given. Planted: results in the order of the batches; limits by the longest source of a batch; the
+    """In the order given. Catches: results in the order of the batches; limits by the longest source of a batch; the
     source of another row after a row has left."""
     given, config = model(**decoder), BeamConfig(beam_size=3, max_tokens=15, length_ratio=2, length_extra=1)
     found = beam_search_all(given, SOURCES, EOS, config, batch_size=batch_size)

@@ -70,7 +70,7 @@ def ranked(tree: Tree, row: int, limit: int, penalty: float) -> list[tuple[float
 def test_beams_for_all_sequences_find_the_best_of_all(
     vocab: int, limit: int, seed: int, penalty: float, rows: int
 ) -> None:
-    """The whole list, in order. Planted: scores of beams not added; beams of the next row taken; the end's token left
+    """The whole list, in order. Catches: scores of beams not added; beams of the next row taken; the end's token left
     out of the length; only the first finished one kept; the state not reordered."""
     tree, beams = Tree(vocab, seed), len(everything(vocab, limit))
     config = BeamConfig(beam_size=beams, max_tokens=limit, length_penalty=penalty)
@@ -86,7 +86,7 @@ def test_beams_for_all_sequences_find_the_best_of_all(
 
 @given(vocab=st.integers(2, 8), limit=st.integers(1, 12), seed=st.integers(0, 500), rows=st.integers(1, 5))
 def test_one_beam_is_greedy_search(vocab: int, limit: int, seed: int, rows: int) -> None:
-    """Planted: an end that was only second best was taken for finished."""
+    """Catches: an end that was only second best was taken for finished."""
     tree = Tree(vocab, seed)
     found = beam_search(tree, tree.start(rows), EOS, BeamConfig(beam_size=1, max_tokens=limit, length_penalty=1.0))
     for row in range(rows):
@@ -100,7 +100,7 @@ def test_one_beam_is_greedy_search(vocab: int, limit: int, seed: int, rows: int)
 
 @given(seed=st.integers(0, 300), beams=st.integers(1, 6), penalty=st.sampled_from([0.0, 1.0]))
 def test_rows_find_alone_what_they_find_together(seed: int, beams: int, penalty: float) -> None:
-    """Planted: rows that were over stayed and shifted the others."""
+    """Catches: rows that were over stayed and shifted the others."""
     tree, config = Tree(5, seed), BeamConfig(beam_size=beams, max_tokens=9, length_penalty=penalty)
     together = beam_search(tree, tree.start(4), EOS, config).lists(EOS)
     for row in range(4):
@@ -116,7 +116,7 @@ def test_rows_find_alone_what_they_find_together(seed: int, beams: int, penalty:
 def test_stopping_when_the_best_are_certain_finds_the_same_best(
     seed: int, beams: int, wanted: int, penalty: float
 ) -> None:
-    """Planted: the hope taken from the worst of those that go on."""
+    """Catches: the hope taken from the worst of those that go on."""
     beams = max(beams, wanted)
     tree, config = Tree(5, seed), BeamConfig(beam_size=beams, max_tokens=9, length_penalty=penalty)
     whole = beam_search(tree, tree.start(3), EOS, config).lists(EOS)
@@ -135,7 +135,7 @@ class Late:
 
 
 def test_a_search_does_not_stop_while_length_can_make_up_for_the_loss() -> None:
-    """Planted: the hope of those that go on taken for their present length."""
+    """Catches: the hope of those that go on taken for their present length."""
     config = BeamConfig(beam_size=9, num_best=1, max_tokens=6, length_penalty=2)
     ((best,),) = beam_search(Late(), torch.zeros(1, dtype=torch.long), EOS, config).lists(EOS)
     assert best.tokens == [1] * 5
@@ -177,7 +177,7 @@ def test_a_search_for_the_best_alone_is_shorter() -> None:
 def test_each_row_has_the_limit_of_its_own_source(
     seed: int, beams: int, lengths: list[int], ratio: float, extra: int
 ) -> None:
-    """As if it were alone and max_tokens were that. Planted: rows at their limit not counted as over; the limit of
+    """As if it were alone and max_tokens were that. Catches: rows at their limit not counted as over; the limit of
     another row after one has left."""
     tree = Tree(5, seed)
     config = BeamConfig(beam_size=beams, max_tokens=7, length_ratio=ratio, length_extra=extra)
@@ -214,7 +214,7 @@ class Slow(Tree):
 
 @given(seed=st.integers(0, 300), beams=st.integers(2, 5))
 def test_a_part_of_the_state_that_rests_at_times_still_belongs_to_its_beam(seed: int, beams: int) -> None:
-    """Planted: all that the last step did not change taken for shared; shared parts not taken when rows leave."""
+    """Catches: all that the last step did not change taken for shared; shared parts not taken when rows leave."""
     tree = Slow(5, seed)
     found = beam_search(tree, tree.start(3), EOS, BeamConfig(beam_size=beams, max_tokens=6))
     for row in range(3):
@@ -322,7 +322,7 @@ def test_what_a_search_says_of_a_sequence_is_what_forcing_it_says(decoder: dict[
 def test_one_beam_finds_the_same_by_captured_steps(
     decoder: dict[str, Any], ratio: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planted: a row that went on behind its limit; a source whose padding was looked at."""
+    """Catches: a row that went on behind its limit; a source whose padding was looked at."""
     config = BeamConfig(beam_size=1, max_tokens=20, length_penalty=0.6, length_ratio=ratio, length_extra=1)
     source = Ragged(torch.tensor([[1, 2, 3], [5, 0, 0], [6, 4, 0]]), torch.tensor([3, 1, 2]))
     for seed in range(4):
@@ -356,7 +356,7 @@ def test_a_language_model_can_be_searched_too() -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("heads", [1, 2])
 def test_coverage_takes_what_was_not_looked_at_from_the_score(heads: int, seed: int) -> None:
-    """By the definition, with weights from a pass over the finished sequences. Planted: padding counted as not looked
+    """By the definition, with weights from a pass over the finished sequences. Catches: padding counted as not looked
     at; the last step's attention left out; beams of attention not reordered."""
     given_model = model(seed, attention={"num_heads": heads}).eval()
     given_model.decoder.attention.from_input.weight.data *= 3  # sharp: each hypothesis looks elsewhere

@@ -45,7 +45,7 @@ def probabilities(ensemble: EncoderDecoder | Ensemble) -> Tensor:
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("count", [1, 2])
 def test_models_that_are_equal_are_together_what_each_is_alone(count: int, seed: int) -> None:
-    """Planted: a sum instead of a mean; the mean of logits."""
+    """Catches: a sum instead of a mean; the mean of logits."""
     alone, together = model(seed), Ensemble([model(seed) for _ in range(count)])
     assert written(together) == written(alone)
     torch.testing.assert_close(probabilities(together), probabilities(alone))

@@ -14,7 +14,7 @@ texts = st.lists(st.text("ab ", max_size=6), min_size=1, max_size=6)
 
 @given(texts=texts, data=st.data())
 def test_no_candidate_has_a_greater_expected_similarity(texts: list[str], data: st.DataObject) -> None:
-    """Planted: chances not taken from logarithms; similarity to itself left out."""
+    """Catches: chances not taken from logarithms; similarity to itself left out."""
     logs = data.draw(st.lists(st.floats(-30, 0), min_size=len(texts), max_size=len(texts)))
     chances = [math.exp(log) / sum(map(math.exp, logs)) for log in logs]
     expected = [sum(c * edit_similarity(a, b) for b, c in zip(texts, chances, strict=True)) for a in texts]
@@ -34,7 +34,7 @@ def test_among_equals_the_first_is_taken() -> None:
 
 
 def test_candidates_that_are_nearly_impossible_are_compared_too() -> None:
-    """Planted: chances that were all rounded to zero."""
+    """Catches: chances that were all rounded to zero."""
     assert minimum_bayes_risk(["zzz", "abc", "abd"], [-2000.0, -2000.0, -2000.0], edit_similarity) == 1
 
 

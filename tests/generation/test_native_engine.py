@@ -117,7 +117,7 @@ def test_choices_among_equals_and_impossible_tokens_are_those_of_torch(
 
 
 def test_a_peak_is_found_wherever_it_stands():
-    """Seen to fail with a quarter of the tokens left out: far below the peak, exponentials overflow."""
+    """Catches a quarter of the tokens left out: far below the peak, exponentials overflow."""
     from elman.compiler.cpu.step import compile_step
 
     program = compile_step(Plain(203))
@@ -145,7 +145,7 @@ def test_auto_takes_it_for_long_texts_one_at_a_time(fake):
 
 
 def test_a_short_prompt_is_stepped_through_and_a_long_one_read_at_once(fake, monkeypatch):
-    """The same text either way. Planted: a prompt without its start; one stepped through however long it is."""
+    """The same text either way. Catches: a prompt without its start; one stepped through however long it is."""
     model, prompt = fake.TinyModel(), (3, 1, 4, 1, 5)
 
     def tokens(kind):
@@ -237,7 +237,7 @@ def test_eight_bits_write_almost_the_same(fake):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 def test_a_long_text_takes_no_more_memory_than_a_short_one(model):
-    """Seen to fail with a runner that kept its outputs. `python -m benchmarks.streaming` does a million steps."""
+    """Catches a runner that kept its outputs. `python -m benchmarks.streaming` does a million steps."""
     config = GenerationConfig(max_tokens=20_000, stop_at_end=False, engine="native", seed=1)
     pages = []
     for count, _ in enumerate(generate_tokens(model, [[]], config, EOS), 1):
@@ -257,7 +257,7 @@ def test_a_model_that_is_gone_takes_its_program_with_it(fake):
 
 
 def test_it_is_told_where_weights_are_not_rounded(fake):
-    """Planted: "int8" was said of a model whose matrices all are too small for it; by torch it was passed over."""
+    """Catches: "int8" was said of a model whose matrices all are too small for it; by torch it was passed over."""
     model = fake.TinyModel()
     told = explain(model, GenerationConfig(engine="native", weights="int8"))
     assert told == f"native: {build.vectors()}, fp32: no matrix is large enough for int8"

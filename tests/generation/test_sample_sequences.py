@@ -58,7 +58,7 @@ def texts(found: Hypotheses) -> list[list[int]]:
 
 
 def test_a_row_draws_the_same_in_any_company(model: Any) -> None:
-    """Planted: limits of the longest row for all."""
+    """Catches: limits of the longest row for all."""
     config = BeamConfig(beam_size=1, max_tokens=8, length_ratio=1, length_extra=1)
     together = drawn(model, SOURCE, SamplingConfig(), [4, 7, 9], config)
     for row, number in enumerate([4, 7, 9]):
@@ -69,7 +69,7 @@ def test_a_row_draws_the_same_in_any_company(model: Any) -> None:
 
 
 def test_what_is_drawn_has_the_log_probability_that_is_told(model: Any) -> None:
-    """Before temperature and the rest. Planted: that of the distribution which was drawn from."""
+    """Before temperature and the rest. Catches: that of the distribution which was drawn from."""
     found = drawn(model, SOURCE, SamplingConfig(temperature=2, top_k=5), [0, 1, 2])
     target = Ragged(found.tokens[:, 0], found.lengths[:, 0])
     torch.testing.assert_close(forced_log_probs(model, SOURCE, target), found.log_probs[:, 0], rtol=1e-4, atol=1e-4)
@@ -82,7 +82,7 @@ def test_without_temperature_it_is_greedy_search(model: Any) -> None:
 
 
 def test_words_come_as_often_as_the_model_says(model: Any) -> None:
-    """Planted: another temperature than was asked for."""
+    """Catches: another temperature than was asked for."""
     rows = 4000
     source = Ragged(torch.tensor([[1, 2]]).repeat(rows, 1), torch.full((rows,), 2))
     found = drawn(model, source, SamplingConfig(), list(range(rows)), BeamConfig(beam_size=1, max_tokens=1))

@@ -66,7 +66,7 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_p(logits, p, k):
 
 @given(rows_of_logits, st.floats(0.01, 1), st.integers(0, 8), st.sampled_from([0.0, 0.7, 1.0]))
 def test_where_nobody_may_look_the_distribution_is_the_same(logits, p, k, temperature):
-    """Planted: one token fewer in the nucleus; the largest of too few."""
+    """Catches: one token fewer in the nucleus; the largest of too few."""
     logits, config = torch.tensor(logits), GenerationConfig(top_k=k, top_p=p, temperature=temperature)
     logits[:, 1] = -torch.inf
     expected = process_logits(logits, config)

@@ -17,7 +17,7 @@ from elman.generation.topk import GROUP_SIZE, MIN_SIZE_FOR_GROUPS, topk_of_sums
     seed=st.integers(0, 999),
 )
 def test_two_stages_find_what_one_finds(rows: int, parts: int, many: int, count: int, last: int, seed: int) -> None:
-    """Planted: the last group, which is not whole, left out, or counted twice; offsets added in one stage only; one
+    """Catches: the last group, which is not whole, left out, or counted twice; offsets added in one stage only; one
     group fewer than numbers."""
     torch.manual_seed(seed)
     values, offsets = torch.randn(rows, parts, many), torch.randn(rows, parts)

@@ -53,7 +53,7 @@ def test_a_model_without_attention_has_no_alignment() -> None:
 
 
 def test_hits_are_the_steps_with_the_maximum_at_the_right_position() -> None:
-    """Seen to fail with the maximum over heads, and with padding counted as steps."""
+    """Catches the maximum over heads, and with padding counted as steps."""
     weights = torch.zeros(2, 3, 1, 4)
     for row, time, place in [(0, 0, 3), (0, 1, 2), (0, 2, 0), (1, 0, 1)]:
         weights[row, time, 0, place] = 0.9
@@ -89,7 +89,7 @@ def draw(tmp_path: Path, weights: torch.Tensor, source: list[str], target: list[
 
 
 def test_every_head_and_token_is_named(tmp_path: Path) -> None:
-    """Seen to fail with source and target exchanged."""
+    """Catches source and target exchanged."""
     found = draw(tmp_path, torch.rand(2, 3, 4), list("abcd"), ["x", "<eos>"], "where")
     assert {"head 1", "head 2", "head 3", "a", "d", "x", "<eos>", "where", "attention weight"} <= {*found}
     assert "head 1" not in draw(tmp_path, torch.rand(2, 4), list("abcd"), ["x", "y"])
@@ -110,7 +110,7 @@ def test_characters_of_all_scripts_and_dollar_signs_are_drawn_literally(tmp_path
 
 
 def test_many_labels_are_thinned_out_until_they_are_readable(tmp_path: Path) -> None:
-    """Seen to fail with every label kept."""
+    """Catches every label kept."""
     names = [f"w{number}" for number in range(600)]
     found = [word for word in draw(tmp_path, torch.rand(1, 1, 600), names, ["x"]) if word.startswith("w")]
     assert 20 < len(found) < 300

@@ -35,7 +35,7 @@ def test_bidirectional_attention_has_weights_on_later_tokens() -> None:
 
 
 def test_entropy_distance_and_mass_follow_their_definitions() -> None:
-    """Seen to fail with natural logarithms, and with distances of the wrong sign."""
+    """Catches natural logarithms, and with distances of the wrong sign."""
     weights = torch.zeros(2, 4, 4)
     weights[0] = torch.eye(4)
     weights[1] = torch.tril(torch.ones(4, 4)) / torch.arange(1, 5)[:, None]
@@ -72,7 +72,7 @@ def test_attention_pooling_shows_the_weight_of_each_token() -> None:
 
 
 def test_weights_equal_those_of_the_fused_kernel_and_padding_has_none() -> None:
-    """Seen to fail with weights that were not masked at padding."""
+    """Catches weights that were not masked at padding."""
     for name in ("attention", "two-way-attention"):
         torch.manual_seed(0)
         layer = LAYERS[name](LAYERS[name].Config.make({"num_heads": 2}), 8).eval()
@@ -92,7 +92,7 @@ def test_weights_equal_those_of_the_fused_kernel_and_padding_has_none() -> None:
 
 
 def test_a_transducer_has_the_emission_position_of_each_token() -> None:
-    """Seen to fail with log-probabilities instead of probabilities."""
+    """Catches log-probabilities instead of probabilities."""
     torch.manual_seed(0)
     small = {"hidden_size": 8}
     model = Transducer(TransducerConfig.make({"encoder": small, "decoder": small}), 6, 7, 0).eval()

@@ -31,7 +31,7 @@ TINY = bottleneck.Size(
 
 
 def test_the_curriculum_goes_from_short_to_long_and_covers_every_length() -> None:
-    """Seen to fail with a limit that never moves, and with the same seed at every step."""
+    """Catches a limit that never moves, and with the same seed at every step."""
     batches = CurriculumBatches(steps=300, rows=2, longest=20, seed=1)
     sizes = [int(batch.ragged("source").lengths[0]) - 1 for batch in batches.epoch(0)]
     assert len(sizes) == batches.length_of(0) == 300
@@ -67,7 +67,7 @@ class Scripted(torch.nn.Module):
 
 
 def test_letter_accuracy_and_exact_match_follow_their_definitions() -> None:
-    """Seen to fail with the end counted as a letter, and without it in the exact match."""
+    """Catches the end counted as a letter, and without it in the exact match."""
     pairs = sources(4, 3, seed=2)
     predicted = reversal_batch(pairs).ragged("target").values.clone()
     predicted[1, 4] = 1  # no end
@@ -100,7 +100,7 @@ def test_exact_match_under_teacher_forcing_is_that_of_greedy_decoding() -> None:
 def test_one_command_writes_table_figures_and_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Seen to fail with the results written first, and with files replaced without --force."""
+    """Catches the results written first, and with files replaced without --force."""
     monkeypatch.setitem(bottleneck.SIZES, "quick", TINY)
     monkeypatch.setenv("COLUMNS", "80")
     folder = tmp_path / "made" / "here"
@@ -143,7 +143,7 @@ def test_one_command_writes_table_figures_and_results(
 
 
 def test_a_seed_is_reproducible_and_leaves_the_global_generator_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen to fail with weights from the global generator."""
+    """Catches weights from the global generator."""
     monkeypatch.setitem(bottleneck.SIZES, "quick", TINY)
     losses = []
     for seed in (1, 1, 2):

@@ -20,7 +20,7 @@ SIZES = [(48, 64, 64), (32, 96, 192)]  # input, width, length in whole chunks: e
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_layer_has_complete_traits(name: str) -> None:
-    """Seen to fail with the traits taken from a cell, and with an empty limitation."""
+    """Catches the traits taken from a cell, and with an empty limitation."""
     where, kind = ("cell", CELLS[name]) if name in CELLS else ("layer", LAYERS[name])
     traits: Any = kind.traits
     assert traits is not None, (
@@ -35,7 +35,7 @@ def test_every_layer_has_complete_traits(name: str) -> None:
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("name", LAYERS)
 def test_cost_formulas_equal_the_counted_multiplications(name: str, sizes: tuple[int, int, int]) -> None:
-    """Seen to fail with a gate forgotten in a formula, with `input` for `width`, with a state twice as large, and with
+    """Catches a gate forgotten in a formula, with `input` for `width`, with a state twice as large, and with
     attention that does not grow with the length."""
     input_size, width, length = sizes
     torch.manual_seed(0)
@@ -56,7 +56,7 @@ def test_the_state_of_an_ngram_model_has_its_stated_size(order: int) -> None:
 
 
 def test_settings_change_what_formulas_give() -> None:
-    """Seen to fail with `context` for `reach`."""
+    """Catches `context` for `reach`."""
     kind = LAYERS["attention"]
     layer: Any = kind(kind.Config.make({"num_heads": 4, "kv_heads": 2, "context": 32, "window": 8}), 32)
     claimed, counted = stated(layer, 8), measure(layer, 8)
@@ -75,7 +75,7 @@ def test_products_of_matrices_of_numbers_and_of_complex_numbers_are_counted() ->
 
 @pytest.mark.parametrize("groups", [1, 4])
 def test_a_convolution_costs_twice_as_much_backward(groups: int) -> None:
-    """Seen to fail with torch's own count, which multiplies by channels that are apart."""
+    """Catches torch's own count, which multiplies by channels that are apart."""
     layer, x = nn.Conv1d(8, 8, 3, groups=groups), torch.randn(2, 8, 10, requires_grad=True)
     forward = count(lambda: layer(x))
     assert forward == 2 * 8 * 8 * 3 * 8 // groups
@@ -121,7 +121,7 @@ def test_all_families_are_in_the_table_with_their_numbers() -> None:
 
 
 def test_a_counter_sees_the_products_of_sequences_that_would_be_compiled() -> None:
-    """Planted: compiled steps, of which torch knows nothing."""
+    """Catches: compiled steps, of which torch knows nothing."""
     layer: Any = LAYERS["rnn"](LAYERS["rnn"].Config(hidden_size=64), 64).double()
     x = torch.randn(32, 20, 64, dtype=torch.float64, requires_grad=True)
     assert "C++" in explain(layer.cell, x)

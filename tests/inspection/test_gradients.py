@@ -37,7 +37,7 @@ VERDICTS = {"rnn:radius=2": "explodes", "lstm:forget_bias=3": "passes", "attenti
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_gradient_decay_is_that_of_an_independent_measurement(name: str) -> None:
-    """Within one and a half orders of magnitude. Seen to fail with a forget bias that was ignored."""
+    """Within one and a half orders of magnitude. Catches a forget bias that was ignored."""
     found = gradient_decay(UntrainedLayer.parse(name), length=101)
     for lag, value in zip(LAGS, MEASURED[name], strict=True):
         if value is not None:
@@ -46,7 +46,7 @@ def test_gradient_decay_is_that_of_an_independent_measurement(name: str) -> None
 
 @pytest.mark.parametrize("name", ["rnn", "gru", "lstm:forget_bias=1", *VERDICTS])
 def test_the_diagnosis_has_the_right_verdict_and_a_remedy_where_needed(name: str) -> None:
-    """Seen to fail with rates per sequence instead of per step."""
+    """Catches rates per sequence instead of per step."""
     found = diagnose(gradient_decay(UntrainedLayer.parse(name)))
     assert found.verdict == VERDICTS.get(name, "vanishes")
     assert ("Remedy:" in found.words) == (found.verdict in ("vanishes", "explodes"))
@@ -69,7 +69,7 @@ def test_an_exponential_decay_has_its_half_life_and_reach() -> None:
 
 
 def test_float64_reaches_beyond_the_underflow_of_float32() -> None:
-    """Seen to fail with norms of squares in float32, which underflow at 1e-23."""
+    """Catches norms of squares in float32, which underflow at 1e-23."""
     single, double = (gradient_decay(UntrainedLayer.parse("rnn"), precision=kind) for kind in ("float32", "float64"))
     assert single.norms[-1] == 0 < double.norms[-1]
     np.testing.assert_allclose(single.norms[:60], double.norms[:60], rtol=1e-3)
@@ -82,7 +82,7 @@ def test_float64_reaches_beyond_the_underflow_of_float32() -> None:
 
 @pytest.mark.parametrize("name", ["lstm", "gru", "rnn", "peephole", "mingru"])
 def test_the_jacobian_of_a_step_is_the_derivative_of_the_state(name: str) -> None:
-    """By finite differences. Seen to fail with the transposed matrix."""
+    """By finite differences. Catches the transposed matrix."""
     layer = UntrainedLayer.parse(name).build(5, 1, torch.float64)
     token = torch.randn(5, dtype=torch.float64)
     from elman.inspection.jacobians import flat
@@ -126,7 +126,7 @@ def inspected_text(pattern: list, size: int = 7, seed: int = 0, **settings) -> I
 
 @pytest.mark.parametrize("pattern", [["lstm"], ["gru", "attention"], ["mingru"]], ids=str)
 def test_token_gradients_are_those_of_each_prediction(pattern: list) -> None:
-    """Compared with one backward pass for each prediction. Seen to fail with targets off by one."""
+    """Compared with one backward pass for each prediction. Catches targets off by one."""
     inspected = inspected_text(pattern)
     found = token_gradients(inspected)
     model = inspected.model.eval()
@@ -161,7 +161,7 @@ def test_the_model_is_unchanged_afterwards() -> None:
 
 
 def test_conversion_to_float64_reaches_further_and_leaves_the_model_alone() -> None:
-    """Seen to fail with the model itself converted, and with the floor of float32 for both."""
+    """Catches the model itself converted, and with the floor of float32 for both."""
     torch.manual_seed(0)
     model = LanguageModel(StackConfig.make({"pattern": ["rnn"], "hidden_size": 8}), 10)
     ids = torch.randint(0, 10, (220,)).tolist()

@@ -17,7 +17,7 @@ BOTH_WAYS = [name for name in LAYERS if not LAYERS[name].causal]
 
 @pytest.mark.parametrize("name", CAUSAL)
 def test_causal_layers_are_padding_invariant(name):
-    """Seen to fail with the attention mass of padded queries included."""
+    """Catches the attention mass of padded queries included."""
     for one in padding(language([name]), (1, 9)):
         assert not one.seen, one
         assert all(share == 0 for share in one.mass.values())

@@ -14,14 +14,14 @@ ORDERED = [name for name in LAYERS if name not in ("attention", "two-way-attenti
 
 
 def test_one_attention_layer_without_positions_is_permutation_invariant() -> None:
-    """Seen to fail with a causal mask that leaves out the first token."""
+    """Catches a causal mask that leaves out the first token."""
     found = TABLE["attention", 1]
     assert found.shuffled < TOLERANCE
     assert (found.changed, found.sees) == (False, "all, but no order")
 
 
 def test_two_attention_layers_or_positions_make_it_order_sensitive() -> None:
-    """Seen to fail with identical positions."""
+    """Catches identical positions."""
     for name in ("rotary", "alibi", "learned positions", "sinusoidal positions"):
         assert TABLE[f"attention, {name}", 1].changed
     for (name, layers), found in TABLE.items():
@@ -40,7 +40,7 @@ def test_bidirectional_attention_is_permutation_invariant_at_any_depth(layers: i
     "name", [name for name in LAYERS if name not in ("attention", "two-way-attention", *POINTWISE)]
 )
 def test_recurrent_convolutional_and_state_space_layers_are_order_sensitive(name: str, layers: int) -> None:
-    """Well above the threshold. Seen to fail with a minGRU without decay, which sums."""
+    """Well above the threshold. Catches a minGRU without decay, which sums."""
     assert TABLE[name, layers].shuffled > 1000 * TOLERANCE
     assert TABLE[name, layers].sees == "order"
 

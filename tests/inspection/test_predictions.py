@@ -25,7 +25,7 @@ from elman.tokenizers import train_tokenizer
 
 
 def test_surprisals_are_the_losses_of_the_model_in_bits() -> None:
-    """Seen to fail with targets off by one."""
+    """Catches targets off by one."""
     inspected = language()
     found = predictions(inspected)
     ids = torch.tensor([[0, *inspected.truth]])
@@ -40,7 +40,7 @@ def test_surprisals_are_the_losses_of_the_model_in_bits() -> None:
 
 
 def test_an_ngram_model_shows_the_order_after_back_off() -> None:
-    """Seen to fail with the order of the previous token."""
+    """Catches the order of the previous token."""
     texts = ["a b c d"] * 5 + ["x c"] * 3 + ["b d"] * 2
     tokenizer = train_tokenizer("word", texts)
     model = fitted([Document(text, "t", n) for n, text in enumerate(texts)], tokenizer, 4)
@@ -74,7 +74,7 @@ def test_figures_caution_about_predictions_that_were_not_trained() -> None:
 
 
 def test_ablation_is_by_definition_and_the_gradient_agrees_for_a_linear_model() -> None:
-    """For a mean of word vectors with a softmax. Seen to fail with tokens ablated in the wrong copy."""
+    """For a mean of word vectors with a softmax. Catches tokens ablated in the wrong copy."""
     inspected = classifier([], pooling="mean")
     found = saliency(inspected, outcome=1)
     model = inspected.model

@@ -49,7 +49,7 @@ def again(figure):
     ],
 )
 def test_the_recorded_call_makes_the_same_figure(known, make):
-    """Seen to fail with missing arguments."""
+    """Catches missing arguments."""
     figure = make(known)
     assert figure.command
     same = again(figure)
@@ -58,7 +58,7 @@ def test_the_recorded_call_makes_the_same_figure(known, make):
 
 
 def test_unknown_calls_are_not_recorded(known):
-    """Seen to fail with an edit missing from the call."""
+    """Catches an edit missing from the call."""
     assert gradient_figure(replace(known, call="")).command == ""
     with taps.edit({"layers.0.lstm.gate.forget": 0.5}):
         assert attention_figure(known).command == ""

@@ -19,7 +19,7 @@ CAUSAL = sorted(name for name in LAYERS if LAYERS[name].causal and name not in (
 
 @pytest.mark.parametrize("layer", CAUSAL)
 def test_every_layer_has_a_trace_and_a_figure(layer: str) -> None:
-    """Seen to fail with three-dimensional sites taken for attention."""
+    """Catches three-dimensional sites taken for attention."""
     found = trace(language([layer]))
     assert set(found) >= {"embedding", "output.logits"}
     assert all(len(found[site]) == len(found.tokens) == 7 for site in found)
@@ -48,7 +48,7 @@ def test_the_default_sites_are_gates_and_states_or_else_attention() -> None:
 
 
 def test_weights_of_causal_attention_are_a_lower_triangular_matrix() -> None:
-    """Seen to fail with the recorded band instead of positions."""
+    """Catches the recorded band instead of positions."""
     (panel,) = trace(language("attention")).figure("*.weights").panels
     (weights,) = panel.maps.values()
     np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-5)
@@ -74,7 +74,7 @@ def test_each_site_has_the_tokens_of_its_own_side() -> None:
 
 
 def test_backward_layers_have_the_tokens_in_reverse_order() -> None:
-    """Seen to fail with the order of the text."""
+    """Catches the order of the text."""
     inspected = classifier([{"bidirectional": {"layer": "gru"}}], ids=(1, 2, 5, 7, 8))
     found = trace(inspected)
     (panel,) = found.figure("*.backward.gru.hidden").panels
@@ -92,7 +92,7 @@ def test_every_site_of_a_model_has_a_description() -> None:
 
 
 def test_a_trace_of_200_tokens_and_a_million_parameters_takes_less_than_0_3_s() -> None:
-    """Seen to fail with positions selected one by one, and with patterns matched at each step."""
+    """Catches positions selected one by one, and with patterns matched at each step."""
     inspected = language("lstm", ids=tuple(range(10)) * 20, hidden_size=350)
     assert sum(parameter.numel() for parameter in inspected.model.parameters()) > 980_000
     trace(inspected)

@@ -19,7 +19,7 @@ from elman.inspection.unit_timelines import half_lives, unit_timeline_figure
 
 
 def test_values_are_the_recorded_ones_with_the_gates_of_their_layer() -> None:
-    """Seen to fail with keep and write exchanged."""
+    """Catches keep and write exchanged."""
     inspected = language("lstm")
     (panel,) = unit_timeline_figure(inspected, units=[5, 2]).panels
     found = trace(inspected)
@@ -65,7 +65,7 @@ def test_half_lives_are_those_of_constant_gates() -> None:
 
 @given(count=some.integers(1, 1000), units=some.integers(1, 3))
 def test_downsampling_keeps_sums_and_the_limit_of_columns(count: int, units: int) -> None:
-    """Seen to fail with a last column divided by the full step."""
+    """Catches a last column divided by the full step."""
     values = np.random.default_rng(count).standard_normal((units, count))
     found = downsampling.means(values)
     assert found.shape[1] == len(downsampling.names([""] * count)) <= downsampling.COLUMNS

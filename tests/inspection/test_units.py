@@ -22,7 +22,7 @@ def test_annotators_annotate_what_their_names_say() -> None:
 
 
 def test_subject_number_is_that_of_the_language_until_the_verb() -> None:
-    """Seen to fail with the number of the nearest noun."""
+    """Catches the number of the nearest noun."""
     sentences = "<eos> the cats near the old dog were happy <eos> my dog that the men see runs"
     words = sentences.split(" ")
     found = subject_number(words)
@@ -57,7 +57,7 @@ def test_a_planted_unit_is_found_above_the_baseline() -> None:
 
 
 def test_a_unit_that_follows_in_the_selection_half_only_scores_nothing() -> None:
-    """Seen to fail with the score of that half."""
+    """Catches the score of that half."""
     found = planted()
     half = len(found.tokens) // 2
     found.sites["hidden"][half:, 17] = dice.standard_normal(len(found.tokens) - half)

@@ -10,7 +10,7 @@ from elman.inspection.word_order import PAIRS, PHRASES, phrases
 
 
 def test_held_out_phrases_are_not_in_the_training_data() -> None:
-    """Seen to fail with them in the training data."""
+    """Catches them in the training data."""
     trained = {sentence.text: sentence.labels for sentence in phrases()}
     assert len(trained) == 2 * (8 + 8 * 7) - len(PHRASES)
     assert not trained.keys() & PHRASES.keys()
@@ -28,7 +28,7 @@ def test_test_sentences_are_not_in_the_training_data() -> None:
 def test_only_the_recurrent_model_distinguishes_word_orders(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Seen to fail with mean pooling in both."""
+    """Catches mean pooling in both."""
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
         main(["inspect", "word-order", "--json"])

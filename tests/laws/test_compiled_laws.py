@@ -57,7 +57,7 @@ def check(case: Case, layer: SequenceLayer, here: Situation, ragged: bool, toler
 @pytest.mark.parametrize("ragged", [True, False])
 @given(situation=situations())
 def test_compiled_steps_equal_the_reference(case: Case, ragged: bool, situation: Situation) -> None:
-    """Planted: a carried state that ignores ended rows; a matrix not transposed in backward."""
+    """Catches: a carried state that ignores ended rows; a matrix not transposed in backward."""
     check(case, layer_of(case), situation, ragged, 1e-10)
 
 
@@ -65,7 +65,7 @@ def test_compiled_steps_equal_the_reference(case: Case, ragged: bool, situation:
 @pytest.mark.parametrize("case", CASES, ids=str)
 @given(situation=situations())
 def test_compiled_steps_equal_the_reference_in_float32(case: Case, situation: Situation) -> None:
-    """Within the rounding error of the reference: a norm of nearly equal values loses digits in both. Planted: a
+    """Within the rounding error of the reference: a norm of nearly equal values loses digits in both. Catches: a
     derivative of tanh that is wrong by a thousandth."""
     exact = layer_of(case)
     layer = LAYERS.setdefault(f"{case} in float32", deepcopy(exact).float())
@@ -84,7 +84,7 @@ def named(found: Results) -> list[tuple[str, Tensor]]:
 @pytest.mark.parametrize("name", ["lstm", "residual"])
 @given(situation=situations())
 def test_compiled_steps_drop_the_same_weights(name: str, situation: Situation) -> None:
-    """Planted: the whole matrix packed."""
+    """Catches: the whole matrix packed."""
     case = Case(name, {"weight_dropout": 0.5}, "compiled")
     layer = LAYERS.setdefault(f"{case} in training", case.layer(hidden_size=5).train())
     check(case, layer, situation, False, 1e-10)

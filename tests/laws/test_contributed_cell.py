@@ -1,6 +1,6 @@
 """The cell of CONTRIBUTING.md keeps every law: the tests find a new cell by its registered name.
 
-Seen to fail with a step that sums up its outputs.
+Catches a step that sums up its outputs.
 """
 
 from collections.abc import Iterator

@@ -40,7 +40,7 @@ def both(case: Case, layer: SequenceLayer, x: Tensor, state: Any, lengths: Tenso
 @pytest.mark.parametrize("ragged", [True, False])
 @given(situation=situations())
 def test_a_fast_form_equals_the_reference(case: Case, ragged: bool, situation: Situation) -> None:
-    """Planted: gates in another order; the state returned in the order of sorted rows; an extra bias forgotten;
+    """Catches: gates in another order; the state returned in the order of sorted rows; an extra bias forgotten;
     a gradient cut by detaching the weights."""
     layer = situation.layer(case)
     x, state = situation.x(), situation.state(layer)
@@ -50,7 +50,7 @@ def test_a_fast_form_equals_the_reference(case: Case, ragged: bool, situation: S
 @pytest.mark.parametrize("case", FAST, ids=str)
 @given(situation=situations())
 def test_a_fast_form_equals_the_reference_in_float32(case: Case, situation: Situation) -> None:
-    """The kernels used in practice: oneDNN's LSTM has no float64. Planted: memory and hidden state exchanged."""
+    """The kernels used in practice: oneDNN's LSTM has no float64. Catches: memory and hidden state exchanged."""
     layer = situation.layer(case).float()
     x, state = situation.x().float(), map_state(Tensor.float, situation.state(situation.layer(case)))
     for lengths in (None, situation.lengths):
@@ -60,7 +60,7 @@ def test_a_fast_form_equals_the_reference_in_float32(case: Case, situation: Situ
 @pytest.mark.parametrize("case", FAST, ids=str)
 @given(situation=situations())
 def test_a_fast_form_drops_the_same_weights(case: Case, situation: Situation) -> None:
-    """Planted: the vendor's call read the whole recurrent matrix."""
+    """Catches: the vendor's call read the whole recurrent matrix."""
     case = case._replace(settings={**case.settings, "weight_dropout": 0.5})
     layer = situation.layer(case).train()
     x, state = situation.x(), situation.state(situation.layer(case))

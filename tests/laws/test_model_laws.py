@@ -110,7 +110,7 @@ def case(request: pytest.FixtureRequest) -> ModelCase:
 @every_model
 @given(situation=situations())
 def test_losses_are_the_cross_entropy_of_the_logits(case: ModelCase, situation: Situation) -> None:
-    """Planted: losses without the output's bias; targets flattened along the other axis; the state not handed on."""
+    """Catches: losses without the output's bias; targets flattened along the other axis; the state not handed on."""
     layer, inputs, targets = _texts(case, situation)
     state, lengths = situation.state(layer), situation.lengths
     logits, expected_state = layer.model(inputs, state, lengths)
@@ -125,7 +125,7 @@ def test_losses_are_the_cross_entropy_of_the_logits(case: ModelCase, situation: 
 @every_model
 @given(situation=situations())
 def test_the_total_loss_is_the_sum_over_real_positions(case: ModelCase, situation: Situation) -> None:
-    """With equal gradients; and without lengths, all positions are real. Planted: padding was counted; word vectors
+    """With equal gradients; and without lengths, all positions are real. Catches: padding was counted; word vectors
     got no gradient as output weights."""
     layer, inputs, targets = _texts(case, situation)
     state = situation.state(layer)
@@ -143,7 +143,7 @@ def test_the_total_loss_is_the_sum_over_real_positions(case: ModelCase, situatio
 @every_model
 @given(situation=situations())
 def test_recording_has_no_effect(case: ModelCase, situation: Situation) -> None:
-    """Law 7, bit by bit, beside the reference form. Planted: a listened-to layer got its input before the norm."""
+    """Law 7, bit by bit, beside the reference form. Catches: a listened-to layer got its input before the norm."""
     layer = situation.layer(case)
     x, state = situation.x(), situation.state(layer)
     with using("reference"):
@@ -159,7 +159,7 @@ def test_recording_has_no_effect(case: ModelCase, situation: Situation) -> None:
 @given(situation=situations())
 def test_recording_step_by_step_equals_recording_a_whole_sequence(case: ModelCase, situation: Situation) -> None:
     """Found in the first version: a step's word vectors and logits were taken for sequences as long as they are wide.
-    Planted: a step outside of its layer's scope."""
+    Catches: a step outside of its layer's scope."""
     layer = situation.layer(case)
     x, state = situation.x(), situation.state(layer)
     with taps.record("*") as whole:
@@ -174,7 +174,7 @@ def test_recording_step_by_step_equals_recording_a_whole_sequence(case: ModelCas
 
 @every_model
 def test_every_site_is_documented_and_says_its_layer(case: ModelCase) -> None:
-    """Planted: the tap of the logits had no line in `sites`; all layers had the number 0."""
+    """Catches: the tap of the logits had no line in `sites`; all layers had the number 0."""
     layer = case.layer(3, 4, 0)
     with taps.record("*") as recording:
         layer(torch.randn(2, 5, 3, dtype=torch.float64))

@@ -18,7 +18,7 @@ every_layer = pytest.mark.parametrize("case", [case for case in cases() if case.
 @every_layer
 @given(situation=situations())
 def test_recording_has_no_effect(case: Case, situation: Situation) -> None:
-    """Law 7: bit by bit, beside the reference form. Planted: the recorder returned a float32 copy of the value."""
+    """Law 7: bit by bit, beside the reference form. Catches: the recorder returned a float32 copy of the value."""
     layer = situation.layer(case)
     x, state = situation.x(), situation.state(layer)
     with using("reference"):
@@ -33,7 +33,7 @@ def test_recording_has_no_effect(case: Case, situation: Situation) -> None:
 @every_layer
 @given(situation=situations())
 def test_recording_has_no_effect_on_gradients(case: Case, situation: Situation) -> None:
-    """Bit by bit. Planted: the recorder returned a detached value."""
+    """Bit by bit. Catches: the recorder returned a detached value."""
     layer = situation.layer(case)
     x = situation.x().requires_grad_()
     wanted = [x, *layer.parameters()]
@@ -51,7 +51,7 @@ def test_recording_has_no_effect_on_gradients(case: Case, situation: Situation) 
 @every_layer
 @given(situation=situations())
 def test_recording_step_by_step_equals_recording_a_whole_sequence(case: Case, situation: Situation) -> None:
-    """Planted: the reference loop, or a step of the layer, did not enter `stepping()`."""
+    """Catches: the reference loop, or a step of the layer, did not enter `stepping()`."""
     layer = situation.layer(case)
     x, state = situation.x(), situation.state(layer)
     with taps.record("*") as whole:
@@ -68,7 +68,7 @@ def test_recording_step_by_step_equals_recording_a_whole_sequence(case: Case, si
     "case", [Case(name, s, "auto") for name in CELL_NAMES for s in SETTINGS.get(name, [{}])], ids=str
 )
 def test_the_sites_of_a_cell_are_the_taps_that_fire(case: Case) -> None:
-    """Planted: a site without a tap; a tap without a site."""
+    """Catches: a site without a tap; a tap without a site."""
     layer = case.layer()
     with taps.record("*") as recording:
         layer(torch.randn(2, 5, 3, dtype=torch.float64))
@@ -78,7 +78,7 @@ def test_the_sites_of_a_cell_are_the_taps_that_fire(case: Case) -> None:
 
 @pytest.mark.parametrize("name", CELL_NAMES)
 def test_the_recorded_hidden_state_is_the_output(name: str) -> None:
-    """Planted: the tap stood before the output gate."""
+    """Catches: the tap stood before the output gate."""
     layer = Case(name, {}, "auto").layer()
     x = torch.randn(2, 5, 3, dtype=torch.float64)
     with taps.record("hidden") as recording:
@@ -93,7 +93,7 @@ def _lstm() -> tuple[torch.nn.Module, torch.Tensor]:
 
 
 def test_no_leak_after_the_block_or_an_exception() -> None:
-    """Planted: the listener was not removed on the way out of an exception; nor was the scope."""
+    """Catches: the listener was not removed on the way out of an exception; nor was the scope."""
     layer, x = _lstm()
     with pytest.raises(ZeroDivisionError), taps.record("*"), taps.scope("a"), taps.stepping():
         raise ZeroDivisionError
@@ -105,7 +105,7 @@ def test_no_leak_after_the_block_or_an_exception() -> None:
 
 
 def test_nested_recordings_record_the_same_and_end_independently() -> None:
-    """Planted: leaving the inner block removed all listeners."""
+    """Catches: leaving the inner block removed all listeners."""
     layer, x = _lstm()
     with taps.record("hidden") as outer:
         with taps.record("gate.*") as inner:
@@ -125,7 +125,7 @@ def test_a_recording_inside_an_edit_sees_the_edited_value_and_one_outside_the_or
 
 
 def test_a_pattern_without_a_match_is_an_error_that_names_the_nearest_site() -> None:
-    """Planted: finish() was left out; so was the check of time steps that never came."""
+    """Catches: finish() was left out; so was the check of time steps that never came."""
     layer, x = _lstm()
     with pytest.raises(RecordingError, match=r"gate\.forgot.*did you mean 'gate\.forget'"), taps.record("gate.forgot"):
         layer(x)
@@ -159,7 +159,7 @@ def test_a_pattern_without_a_match_is_an_error_that_names_the_nearest_site() -> 
 )
 @pytest.mark.parametrize("run", [lambda layer, x, state: layer(x, state), walk], ids=["whole", "steps"])
 def test_a_time_selects_its_steps(time: str, expected: list[int], run) -> None:
-    """Planted: @-1 as an empty slice."""
+    """Catches: @-1 as an empty slice."""
     layer, x = _lstm()
     with taps.record("memory") as everything:
         layer(x)
@@ -182,7 +182,7 @@ def test_patterns_that_overlap_record_a_site_once() -> None:
 @pytest.mark.parametrize("run", [lambda layer, x, state: layer(x, state), walk], ids=["whole", "steps"])
 @pytest.mark.parametrize("time", [0, 3, 8])
 def test_an_edit_at_one_time_changes_nothing_before_it_and_something_after(time: int, run) -> None:
-    """Planted: the edit ignored its time; the cell did not receive the edited value."""
+    """Catches: the edit ignored its time; the cell did not receive the edited value."""
     layer, x = _lstm()
     state = layer.initial_state(2)._replace(memory=torch.ones(2, 4, dtype=torch.float64))
     plain, _ = run(layer, x, state)

@@ -33,7 +33,7 @@ def test_law(case: Case, law: str, situation: Situation) -> None:
 
 @given(situation=situations())
 def test_full_lengths_change_nothing(case: Case, situation: Situation) -> None:
-    """Planted: rows with lengths were reversed one position too far."""
+    """Catches: rows with lengths were reversed one position too far."""
     layer, x = situation.layer(case), situation.x()
     state, full = situation.state(layer), torch.full((situation.batch,), situation.time)
     with case.running():
@@ -43,7 +43,7 @@ def test_full_lengths_change_nothing(case: Case, situation: Situation) -> None:
 
 @given(situation=situations())
 def test_recording_has_no_effect(case: Case, situation: Situation) -> None:
-    """A recording is as long as the sequence. Planted: the recorded pass did not reverse its outputs."""
+    """A recording is as long as the sequence. Catches: the recorded pass did not reverse its outputs."""
     layer, x = situation.layer(case), situation.x()
     state = situation.state(layer)
     with using("reference"):

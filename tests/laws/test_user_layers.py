@@ -150,7 +150,7 @@ def test_a_user_cell_that_breaks_a_law_is_refused(registered: Any, kind: type[Ce
 
 
 def test_a_lawful_cell_is_accepted_and_left_as_it_was(registered: Any) -> None:
-    """Seen to fail with a counter of the cell that ran, and with random numbers drawn from torch's generator."""
+    """Catches a counter of the cell that ran, and with random numbers drawn from torch's generator."""
     registered(Tanh)
     model = LanguageModel(StackConfig.make({"pattern": ["lstm", "tanh"], "hidden_size": 4}), 7).train()
     generator = torch.get_rng_state()

@@ -41,7 +41,7 @@ def in_both_forms(run: Any, *given: Tensor) -> list[list[Tensor]]:
     seen=st.lists(st.integers(0, 8), min_size=2, max_size=2),
 )
 def test_the_fused_form_equals_the_reference(sizes, heads, kind, sloped, seen) -> None:
-    """Planted: a window longer by one in blocks; empty places seen; no scale."""
+    """Catches: a window longer by one in blocks; empty places seen; no scale."""
     time, past, beyond, block = sizes
     reach = past + beyond
     score = Score(kind, heads[0], 4).double()
@@ -58,7 +58,7 @@ def test_the_fused_form_equals_the_reference(sizes, heads, kind, sloped, seen) -
 
 @given(masked=st.lists(st.booleans(), min_size=6, max_size=6), kind=st.sampled_from(["scaled", "additive"]))
 def test_fully_masked_queries_return_zeros_and_finite_gradients(masked, kind) -> None:
-    """For a decoder that reads an empty source. Planted: the reference without its second mask."""
+    """For a decoder that reads an empty source. Catches: the reference without its second mask."""
     mask = torch.tensor(masked).view(1, 1, 2, 3)
     score = Score(kind, 2, 4).double()
     forms = ["reference"] if kind == "additive" else ["vendor", "reference"]
@@ -74,7 +74,7 @@ def test_fully_masked_queries_return_zeros_and_finite_gradients(masked, kind) ->
 
 
 def test_every_score_is_its_formula() -> None:
-    """Planted: query and key of the bilinear form exchanged; additive without tanh."""
+    """Catches: query and key of the bilinear form exchanged; additive without tanh."""
     query, keys = numbers(2, 3, 2, 4), numbers(2, 3, 5, 4)
     for kind in ("dot", "scaled", "bilinear", "additive"):
         score = Score(kind, 3, 4).double()
@@ -103,7 +103,7 @@ def test_attention_is_its_formula() -> None:
 
 @given(time=st.integers(1, 7), reach=st.integers(1, 9), past=st.integers(0, 8))
 def test_the_banded_layout_is_invertible(time, reach, past) -> None:
-    """Planted: the padding of rows shorter by one."""
+    """Catches: the padding of rows shorter by one."""
     past = min(past, reach - 1)
     square = numbers(2, 3, time, past + time)
     distance = torch.arange(past, past + time).unsqueeze(1) - torch.arange(past + time)

@@ -45,7 +45,7 @@ shares = st.sampled_from([0.0, 0.3, 0.6])
 
 @given(st.integers(0, 10**6), shapes, st.integers(1, 3), shares)
 def test_partition_function_and_viterbi_equal_enumeration(seed, lengths, tags, share):
-    """Seen to fail with transitions turned round, the end's scores left out, and the end taken at the padding."""
+    """Catches transitions turned round, the end's scores left out, and the end taken at the padding."""
     scores, chain, sizes = case(seed, lengths, tags, share)
     total, best = log_partition(scores, chain, sizes), best_path(scores, chain, sizes)
     for row, length in enumerate(lengths):
@@ -66,7 +66,7 @@ def test_partition_function_and_viterbi_equal_enumeration(seed, lengths, tags, s
 
 @given(st.integers(0, 10**6), shapes, st.integers(1, 3), shares)
 def test_marginals_equal_enumeration_and_the_gradient_of_the_log_partition(seed, lengths, tags, share):
-    """Seen to fail with the way back started at the padding's end, and with padding left in the sums."""
+    """Catches the way back started at the padding's end, and with padding left in the sums."""
     scores, chain, sizes = case(seed, lengths, tags, share)
     found = marginals(scores, chain, sizes)
     scores = scores.requires_grad_()
@@ -99,7 +99,7 @@ def test_gradients_are_right(lengths):
 
 
 def test_forbidden_transitions_have_zero_gradients_and_no_nan():
-    """Seen to fail with torch.logsumexp."""
+    """Catches torch.logsumexp."""
     scores, chain, sizes = case(1, [4, 2], 3)
     chain.between[:, 2] = FORBIDDEN
     chain.start[1:] = FORBIDDEN
@@ -113,7 +113,7 @@ def test_forbidden_transitions_have_zero_gradients_and_no_nan():
 
 
 def test_half_precision_scores_are_summed_in_float32():
-    """Seen to fail with sums in the scores' own type."""
+    """Catches sums in the scores' own type."""
     scores, chain, sizes = case(2, [40, 31], 5)
     scores, chain = scores.nan_to_num().bfloat16(), Chain(*(part.bfloat16() for part in chain))
     wide, tags = Chain(*(part.double() for part in chain)), torch.arange(80).view(2, 40) % 5

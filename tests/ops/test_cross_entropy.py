@@ -36,7 +36,7 @@ def test_chunks_change_neither_value_nor_gradients(positions, width, words, bias
 @pytest.mark.parametrize("chunk", [2, 7])
 @pytest.mark.parametrize("bias", [True, False])
 def test_vocabulary_padding_changes_nothing(monkeypatch, bias, chunk):
-    """Planted: added words that had a bias of 0; gradients of added words that were not left out."""
+    """Catches: added words that had a bias of 0; gradients of added words that were not left out."""
     features, weight, offset, targets = example(7, 4, 10, bias, torch.float64)
     wanted = [tensor for tensor in (features, weight, offset) if tensor is not None]
     expected = cross_entropy_reference(features, weight, offset, targets)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("triton_interpreter")
 def test_values_and_gradients(
     shape: tuple[int, ...], kind: torch.dtype, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Vectors far from zero; more of them than programs. Planted: numbers beyond the last counted in the variance; the
+    """Vectors far from zero; more of them than programs. Catches: numbers beyond the last counted in the variance; the
     mean's share of the gradient left out; one part of the sums."""
     monkeypatch.setattr(kernel, "PARTS", 3)
     torch.manual_seed(0)
@@ -41,7 +41,7 @@ def test_values_and_gradients(
 
 
 def test_strided_gradients() -> None:
-    """As a slice of something wider, and one number for all. Planted: the distance of rows taken for their length."""
+    """As a slice of something wider, and one number for all. Catches: the distance of rows taken for their length."""
     x = torch.randn(2, 3, 8, device=DEVICE, requires_grad=True)
     weight = torch.rand(8, device=DEVICE, requires_grad=True)
     made, expected = kernel.run(x, weight, None, 1e-5), F.layer_norm(x, (8,), weight, None, 1e-5)

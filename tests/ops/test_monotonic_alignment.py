@@ -10,7 +10,7 @@ from elman.ops.monotonic_alignment import NEVER, Moves, advance
 @settings(deadline=None)
 @given(seed=st.integers(0, 10_000), places=st.integers(1, 12))
 def test_all_positions_at_once_equal_one_position_at_a_time(seed: int, places: int) -> None:
-    """Planted: a stop once more taken for going on; a place's own leaving counted."""
+    """Catches: a stop once more taken for going on; a place's own leaving counted."""
     torch.manual_seed(seed)
     here = torch.randn(3, places).double().softmax(1)
     stay, stop = (3 * torch.randn(2, 3, places).double()).sigmoid()

@@ -8,7 +8,7 @@ from elman.ops.norms import RMSNorm, rms_norm_reference
 
 
 def test_rms_norm_equals_its_definition_and_gives_a_root_mean_square_of_one() -> None:
-    """Planted: eps outside the root."""
+    """Catches: eps outside the root."""
     norm = RMSNorm(6, eps=0.1).double()
     with torch.no_grad():
         norm.weight.uniform_(0.5, 2)
@@ -57,7 +57,7 @@ def test_obstacles_of_the_layer_norm_kernel_name_the_reason(
 
 
 def test_layer_norm_without_a_gpu_is_torchs() -> None:
-    """Planted: no bias."""
+    """Catches: no bias."""
     ours, theirs = LayerNorm(6), torch.nn.LayerNorm(6)
     theirs.bias.data.uniform_()
     ours.load_state_dict(theirs.state_dict())

@@ -11,7 +11,7 @@ from elman.ops.positions import alibi_slopes, rotary_angles, rotate, sinusoids
 
 @given(near=st.integers(0, 50), distance=st.integers(0, 50), shift=st.integers(0, 10**6), half=st.integers(1, 4))
 def test_the_dot_product_of_rotated_vectors_depends_on_distance_only(near, distance, shift, half) -> None:
-    """Also a million positions on: angles in float32 would fail here. Planted: halves exchanged; float32 angles."""
+    """Also a million positions on: angles in float32 would fail here. Catches: halves exchanged; float32 angles."""
     query, key = torch.randn(2, 2 * half, dtype=torch.float64, generator=torch.Generator().manual_seed(near))
 
     def product(start: int) -> torch.Tensor:

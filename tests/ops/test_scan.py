@@ -76,7 +76,7 @@ def everything(run, tensors: list[Tensor], lengths: Tensor | None) -> list[Tenso
     ragged=st.booleans(),
 )
 def test_the_chunked_form_equals_the_definition(kind, *, shape, width, decay, seed, ragged) -> None:
-    """Planted: chunks began at the state of the next; no conjugate in the gradient; the decay's gradient taken from
+    """Catches: chunks began at the state of the next; no conjugate in the gradient; the decay's gradient taken from
     the state after the step; the next stretch began at the wrong state."""
     batch, steps = shape
     tensors = draws((*shape, *width), KINDS[kind], decay, seed)
@@ -88,7 +88,7 @@ def test_the_chunked_form_equals_the_definition(kind, *, shape, width, decay, se
 
 @pytest.mark.parametrize("decay", [0.0, 1e-20, 0.5, 0.9999, 1.0])
 def test_it_is_stable_in_float32(decay: float) -> None:
-    """Against the definition in float64. Planted: cumulative products divided by each other (nan at 1e-20)."""
+    """Against the definition in float64. Catches: cumulative products divided by each other (nan at 1e-20)."""
     x = torch.randn(2, 5000, 8, generator=torch.Generator().manual_seed(0))
     keep = torch.full((1,), decay)
     tensors = [keep, x, torch.ones(2, 8)]
@@ -109,7 +109,7 @@ def test_the_definition_is_the_equation() -> None:
 
 @pytest.mark.parametrize("run", [linear_scan_reference, linear_scan_chunked])
 def test_the_final_state_is_the_one_after_the_last_real_position(run) -> None:
-    """Planted: rows of length 0 got the first state; lengths off by one."""
+    """Catches: rows of length 0 got the first state; lengths off by one."""
     history, final = run(torch.tensor(2.0), torch.ones(4, 3), torch.full((4,), 7.0), torch.tensor([0, 1, 2, 3]))
     assert history[0].tolist() == [15.0, 31.0, 63.0]
     assert final.tolist() == [7.0, 15.0, 31.0, 63.0]
@@ -160,7 +160,7 @@ def test_a_form_can_be_requested_and_is_explained(monkeypatch: pytest.MonkeyPatc
     form=st.sampled_from(["chunked", "reference"]),
 )
 def test_a_reverse_scan_is_the_scan_of_each_reversed_row(batch, steps, decay, ragged, form) -> None:
-    """Planted: padding was walked through; the final state taken from the end."""
+    """Catches: padding was walked through; the final state taken from the end."""
     decays, inputs, initial = draws((batch, steps, 2), torch.float64, decay)
     lengths = torch.tensor([steps // 2, steps, 0])[:batch] if ragged else torch.full((batch,), steps)
     with recurrence.using(form):
@@ -175,7 +175,7 @@ def test_a_reverse_scan_is_the_scan_of_each_reversed_row(batch, steps, decay, ra
 
 @pytest.mark.parametrize("shape", [(2, 4), (2, 2), (3, 3), (2,), (2, 1, 3)])
 def test_an_initial_state_of_another_shape_is_an_error(shape: tuple[int, ...]) -> None:
-    """Planted: one that is too short, behind which a kernel would read on."""
+    """Catches: one that is too short, behind which a kernel would read on."""
     with pytest.raises(ConfigError, match=r"inputs of shape \(2, 5, 3\) needs an initial state of shape \(2, 3\), not"):
         linear_scan(torch.rand(2, 5, 3), torch.rand(2, 5, 3), torch.rand(shape))
 

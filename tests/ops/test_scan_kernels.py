@@ -56,7 +56,7 @@ def everything(run, tensors: list[Tensor], *rest) -> list[Tensor]:
     ragged=st.booleans(),
 )
 def test_a_kernel_equals_the_definition(batch, time, width, decay, reverse, ragged) -> None:
-    """Planted: the decay not taken late in the gradient; decays after the end 0 instead of 1; the product with the
+    """Catches: the decay not taken late in the gradient; decays after the end 0 instead of 1; the product with the
     state after the step; the gradient of the final state forgotten."""
     tensors = draws((batch, time, *width), decay=decay)
     lengths = torch.tensor([time // 2, 0], device=DEVICE)[:batch] if ragged and not reverse else None
@@ -69,7 +69,7 @@ def test_a_kernel_equals_the_definition(batch, time, width, decay, reverse, ragg
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_window_does_not_change_the_result(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: only the last effects of a window that were asked for together counted; effects after the own stretch,
+    """Catches: only the last effects of a window that were asked for together counted; effects after the own stretch,
     too."""
     monkeypatch.setattr(kernel, "MAX_WINDOW", min(kernel.MAX_WINDOW, 11))
     tensors = draws((2, 45, 3))
@@ -79,7 +79,7 @@ def test_the_window_does_not_change_the_result(reverse: bool, monkeypatch: pytes
 
 @pytest.mark.usefixtures("small")
 def test_the_state_is_float32_for_half_precision_inputs() -> None:
-    """Planted: the state kept in the inputs' dtype (stops at 256)."""
+    """Catches: the state kept in the inputs' dtype (stops at 256)."""
     half = torch.bfloat16
     tensors = [torch.ones(1, 300, 1), torch.ones(1, 300, 1), torch.zeros(1, 1)]
     history, final = linear_scan_kernel(*(tensor.to(DEVICE, half) for tensor in tensors))
@@ -106,7 +106,7 @@ def test_gradients_that_are_not_needed_are_not_computed() -> None:
 
 @pytest.mark.parametrize("widest", [1, 4])
 def test_nan_propagates_between_tiles(widest: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also the one whose bits mean that nothing was told yet. Planted: told as it is, whereupon others waited."""
+    """Also the one whose bits mean that nothing was told yet. Catches: told as it is, whereupon others waited."""
     monkeypatch.setattr(kernel, "PLAN", SMALL)
     monkeypatch.setattr(kernel, "MAX_WINDOW", widest)
     if DEVICE == "cpu":  # where nobody has to wait
@@ -122,7 +122,7 @@ def test_nan_propagates_between_tiles(widest: int, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.skipif(DEVICE != "cpu", reason="the interpreter takes another function, the compiler has taken this one")
 def test_a_tile_that_waits_in_vain_times_out_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: the alarm not set."""
+    """Catches: the alarm not set."""
     from elman.ops.scan import lookback
 
     monkeypatch.setattr(kernel, "PLAN", SMALL)

@@ -24,7 +24,7 @@ def compare(run, judge, given) -> None:
 
 @given(time=st.integers(1, 20), states=st.sampled_from([1, 40, 100, 2**20]), seed=st.integers(0, 100))
 def test_the_selective_scan_is_its_equation_for_any_tiling_of_time(time: int, states: int, seed: int) -> None:
-    """Planted: each stretch began at zero; the input was not multiplied by the step size."""
+    """Catches: each stretch began at zero; the input was not multiplied by the step size."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -57,7 +57,7 @@ def test_the_selective_scan_is_the_equation() -> None:
 
 @given(time=st.integers(1, 20), chunk=st.sampled_from([1, 3, 8, 64]), seed=st.integers(0, 100), fast=st.booleans())
 def test_chunked_linear_attention_is_its_definition(time: int, chunk: int, seed: int, fast: bool) -> None:
-    """With decays so strong that their products vanish, too. Planted: the diagonal left out; decays of a chunk from
+    """With decays so strong that their products vanish, too. Catches: the diagonal left out; decays of a chunk from
     its start instead of to its end; state after instead of before the chunk."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -71,7 +71,7 @@ def test_chunked_linear_attention_is_its_definition(time: int, chunk: int, seed:
 
 @given(time=st.integers(1, 20), chunk=st.sampled_from([1, 2, 8]), dense=st.booleans(), ragged=st.booleans())
 def test_a_time_invariant_scan_is_its_definition(time: int, chunk: int, dense: bool, ragged: bool) -> None:
-    """Planted: the write vector with its sign turned."""
+    """Catches: the write vector with its sign turned."""
     torch.manual_seed(time)
     kind = {"dtype": torch.float64}
     transition = torch.randn(3, 4, 4, **kind) / 4 if dense else torch.randn(3, 2, dtype=torch.complex128) / 2
@@ -90,7 +90,7 @@ def test_a_time_invariant_scan_is_its_definition(time: int, chunk: int, dense: b
 
 
 def test_linear_attention_is_finite_in_float32_whatever_the_decays() -> None:
-    """Planted: queries multiplied and keys divided by the decays since the chunk began."""
+    """Catches: queries multiplied and keys divided by the decays since the chunk began."""
     log_decay = torch.tensor([0.0, -1e-7, -3.0, -200.0]).expand(1, 130, 4).clone().requires_grad_()
     parts = [torch.randn(1, 130, 4, 8) for _ in range(3)]
     outputs, final = linear_attention(*parts, log_decay, torch.zeros(1, 4, 8, 8))

@@ -53,7 +53,7 @@ def everything(form, tensors: list[Tensor], skipped: bool = True, gated: bool = 
     gated=st.booleans(),
 )
 def test_the_kernels_equal_the_definition(batch, time, channels, size, skipped, gated) -> None:
-    """Planted: the segment just before forgotten; gradients of later segments forgotten, or found without the gate's
+    """Catches: the segment just before forgotten; gradients of later segments forgotten, or found without the gate's
     sigmoid; the gradient of step sizes in powers of two."""
     tensors = draws(batch, time, channels, size)
     found = everything(kernel.run, tensors, skipped, gated)

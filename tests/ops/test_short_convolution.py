@@ -16,12 +16,12 @@ from elman.ops.short_convolution import explain, shifted, short_convolution
     bias=st.booleans(),
 )
 def test_shifted_products_equal_the_definition(batch: int, time: int, channels: int, taps: int, bias: bool) -> None:
-    """Planted: taps in turned order; the gradient of inputs without the first tap."""
+    """Catches: taps in turned order; the gradient of inputs without the first tap."""
     assert_like_the_definition(shifted.run, batch, time, channels, taps, bias)
 
 
 def test_half_precision_is_accumulated_in_float32() -> None:
-    """Planted: products added up in bfloat16."""
+    """Catches: products added up in bfloat16."""
     assert_like_the_definition(shifted.run, 2, 50, 3, 4, True, torch.bfloat16)
 
 

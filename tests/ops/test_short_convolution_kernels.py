@@ -28,7 +28,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     bias=st.booleans(),
 )
 def test_the_kernels_equal_the_definition(batch: int, time: int, channels: int, taps: int, bias: bool) -> None:
-    """Planted: inputs after a row's end taken from the next; only the first tile of each part summed."""
+    """Catches: inputs after a row's end taken from the next; only the first tile of each part summed."""
     assert_like_the_definition(kernel.run, batch, time, channels, taps, bias, device=DEVICE)
 
 

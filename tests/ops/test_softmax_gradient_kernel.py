@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("triton_interpreter")
 def test_scores_become_their_gradient(
     rows: int, words: int, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planted: powers not scaled when a larger score comes; one subtracted beside the target."""
+    """Catches: powers not scaled when a larger score comes; one subtracted beside the target."""
     monkeypatch.setattr(softmax_gradient_kernel, "BLOCK", 16)
     generator = torch.Generator().manual_seed(words)
     scores = (10 * torch.randn(rows, words, generator=generator)).to(DEVICE, kind)
@@ -33,7 +33,7 @@ def test_scores_become_their_gradient(
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_chunked_cross_entropy_may_take_it(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: the bias's share of the last chunk alone."""
+    """Catches: the bias's share of the last chunk alone."""
     monkeypatch.setattr(softmax_gradient_kernel, "BLOCK", 16)
     monkeypatch.setattr(cross_entropy, "_has_kernel", lambda logits: True)
     monkeypatch.setattr(cross_entropy, "CPU_LOGITS", 60)

@@ -27,7 +27,7 @@ def same(a, b) -> bool:
 
 @given(states)
 def test_restore_is_the_inverse_of_tensors(state) -> None:
-    """Planted: named tuples came back as tuples; two parts had the same name."""
+    """Catches: named tuples came back as tuples; two parts had the same name."""
     empty = map_state(torch.zeros_like, state)
     assert same(restore(empty, dict(tensors(state))), state)
 
@@ -40,7 +40,7 @@ def test_rows_can_be_taken_in_any_order(state, order: list[int]) -> None:
 
 @given(states)
 def test_choose_selects_row_by_row(state) -> None:
-    """Planted: the mask was along the width."""
+    """Catches: the mask was along the width."""
     mixed = choose(torch.tensor([True, False, True]), state, map_state(torch.neg, state))
     for (_, part), (_, old) in zip(tensors(mixed), tensors(state), strict=True):
         assert torch.equal(part, torch.stack([old[0], -old[1], old[2]]))

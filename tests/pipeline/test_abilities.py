@@ -31,7 +31,7 @@ def tiny(monkeypatch):
 
 @pytest.mark.slow
 def test_an_rnn_learns_parity_and_holds_it_at_lengths_it_never_saw():
-    """Seen to fail with targets of other rows, and without the update."""
+    """Catches targets of other rows, and without the update."""
     heard = []
     training = TrainingConfig(
         batch_size=32, max_steps=600, learning_rate=5e-3, evaluate_every=50, optimizer="adam", warmup_steps=20
@@ -85,7 +85,7 @@ def test_claims_speak_of_families_that_exist():
 
 
 def test_what_is_finished_is_not_run_again(tiny, tmp_path, monkeypatch):
-    """Seen to fail with a key without the seed, and without the settings."""
+    """Catches a key without the seed, and without the settings."""
     path = tmp_path / "new" / "results.jsonl"
     some = list(carry_out(tiny[:3], path, CPU))
     ran = []

@@ -17,7 +17,7 @@ def told(model) -> list[str]:
 
 
 def test_a_tagger_tells_of_its_words_and_of_their_characters() -> None:
-    """Planted: only layers of the stack were asked."""
+    """Catches: only layers of the stack were asked."""
     config = Tagger.Config.make({"hidden_size": 8, "pattern": [TWO_WAYS]})
     model = Tagger(config, 20, 10, 3)
     lstm, gru = told(model)

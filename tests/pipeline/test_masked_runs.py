@@ -23,7 +23,7 @@ def masked(recipe):
 
 @pytest.mark.parametrize("boundary", ["carry", "reset"])
 def test_a_masked_run_broken_off_goes_on_to_the_same_bits(folder, masked, boundary):
-    """Seen to fail with masks drawn from a generator of the model's own, which no checkpoint knows."""
+    """Catches masks drawn from a generator of the model's own, which no checkpoint knows."""
     masked["data"] |= {"boundary": boundary, "document": "line"}
     run(masked, "peaceful")
     run(masked, until=at_step(8))
@@ -32,7 +32,7 @@ def test_a_masked_run_broken_off_goes_on_to_the_same_bits(folder, masked, bounda
 
 
 def test_validation_is_the_same_number_each_time_and_close_to_the_score(folder, masked):
-    """Seen to fail with a validation that hides tokens by dice."""
+    """Catches a validation that hides tokens by dice."""
     masked["training"]["evaluate_every"] = 30
     reports = run(masked)
     followed = [report.values["valid_loss"] for report in reports if report.kind == "validation"]
@@ -44,7 +44,7 @@ def test_validation_is_the_same_number_each_time_and_close_to_the_score(folder, 
 
 
 def test_a_run_is_judged_by_pseudo_likelihood_and_writes_no_samples(folder, masked):
-    """Seen to fail with places counted on from piece to piece."""
+    """Catches places counted on from piece to piece."""
     masked["evaluation"] = {"batch_size": 2}
     results = run(masked)[-1].values
     assert results["prediction"] == "masked"
@@ -58,7 +58,7 @@ def test_a_run_is_judged_by_pseudo_likelihood_and_writes_no_samples(folder, mask
 
 
 def test_the_size_of_evaluation_batches_changes_speed_only(folder, masked):
-    """Seen to fail with padding among the places of a piece."""
+    """Catches padding among the places of a piece."""
     masked["data"] |= {"boundary": "reset", "document": "line"}
     run(masked)
     trained = elman.load("run")
@@ -71,7 +71,7 @@ def test_the_size_of_evaluation_batches_changes_speed_only(folder, masked):
 
 
 def test_a_score_is_the_pseudo_log_likelihood_piece_by_piece(folder, masked):
-    """Seen to fail with pieces as long as those of other models, which this one never met in training."""
+    """Catches pieces as long as those of other models, which this one never met in training."""
     run(masked)
     trained = elman.load("run", "cpu")
     text = "the cat sat on a"
@@ -113,7 +113,7 @@ def test_what_writes_from_left_to_right_is_refused_with_what_would_work(folder, 
 
 @pytest.mark.slow
 def test_both_sides_tell_more_than_the_past_and_verbs_agree(folder):
-    """The embedded language, simplified. Seen to fail with a model whose layers are causal: it cannot see the right
+    """The embedded language, simplified. Catches a model whose layers are causal: it cannot see the right
     side, and is no better than the language allows from the left."""
     language = {"type": "agreement", "train_documents": 8000, "valid_documents": 100, "test_documents": 300}
     language |= {"max_phrases": 1, "words_per_class": 2}

@@ -30,7 +30,7 @@ def test_a_run_broken_off_goes_on_to_the_same_bits(folder, recipe):
 
 @pytest.mark.slow
 def test_a_run_broken_off_before_any_of_its_saves_goes_on_to_the_same_bits(folder, recipe, monkeypatch):
-    """Seen to fail with the best saved after the last: the best of all may then be lost."""
+    """Catches the best saved after the last: the best of all may then be lost."""
     recipe["training"] |= {"max_steps": 10, "evaluate_every": 2, "save_every": 2}
     count, save = 0, CheckpointFolder.save
 
@@ -124,7 +124,7 @@ def test_a_changed_setting_is_refused_by_name(folder, recipe):
 
 
 def test_the_rate_and_the_warm_up_that_were_chosen_are_written_and_kept(folder, recipe, monkeypatch):
-    """Seen to fail with nothing written, where another version's choice was taken. Old runs, that left them open,
+    """Catches nothing written, where another version's choice was taken. Old runs, that left them open,
     choose once more."""
     from elman.training import suggested_rate
 
@@ -195,7 +195,7 @@ def test_a_flipped_bit_costs_one_checkpoint_and_nothing_else(folder, recipe, cap
 
 
 def test_a_damaged_checkpoint_is_warned_of_once(folder, recipe):
-    """Planted: two looks whether there is a checkpoint that read and judged all of them, as the load then did again."""
+    """Catches: two looks whether there is a checkpoint that read and judged all of them, as the load then did again."""
     run(recipe)
     best = Run("run").best
     last = best.load()
@@ -256,7 +256,7 @@ def test_training_works_outside_the_main_thread(folder, recipe):
 
 
 def test_a_run_goes_on_with_the_equations_it_began_with(folder, recipe, monkeypatch):
-    """Planted: a resumed run whose cell had become another."""
+    """Catches: a resumed run whose cell had become another."""
     code = {"mine.py": "before"}
     monkeypatch.setattr("elman.pipeline.session.sources", lambda model: code)
     run(recipe, until=at_step(8))

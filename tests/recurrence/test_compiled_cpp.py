@@ -56,7 +56,7 @@ def changed(cell: Cell, change: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("name", ["from_input", "from_past"])
 def test_new_weights_take_effect(name: str) -> None:
-    """Planted: panels kept from call to call; the nn.Linear's weight kept in the plan."""
+    """Catches: panels kept from call to call; the nn.Linear's weight kept in the plan."""
     one = cell()
     part = getattr(one, name)
     changed(one, lambda: part.weight.data.mul_(2))
@@ -74,7 +74,7 @@ def test_new_shapes_and_dtypes_take_effect() -> None:
 
 @pytest.mark.parametrize("name", ["lstm", "peephole"])
 def test_requires_grad_may_change(name: str) -> None:
-    """Planted: what one needs taken for what its neighbour needs."""
+    """Catches: what one needs taken for what its neighbour needs."""
     one = cell(name)
     for still in ("from_input.weight", "from_input.bias", "from_past.weight"):
         check(one)
@@ -102,7 +102,7 @@ def test_without_grad_mode_there_is_no_graph() -> None:
 
 
 def test_hooks_of_the_input_projection_run() -> None:
-    """Planted: the nn.Linear's product made without asking who watches it."""
+    """Catches: the nn.Linear's product made without asking who watches it."""
     one = cell()
     linear = one.from_input
     assert product(one) is not None
@@ -160,7 +160,7 @@ def test_only_a_plain_linear_is_fused() -> None:
 
 
 def test_an_input_of_the_wrong_width_or_dtype_is_an_error() -> None:
-    """Planted: no look at its width, which reads behind its end."""
+    """Catches: no look at its width, which reads behind its end."""
     one = cell()
     for x in (torch.zeros(2, 3, 4, dtype=torch.float64), torch.zeros(2, 3, 3)):
         with using("compiled"), pytest.raises(RuntimeError):
@@ -179,7 +179,7 @@ def test_a_recorder_sees_every_step() -> None:
 
 @pytest.mark.parametrize("wanted", ["outputs", "state", "both"])
 def test_missing_output_gradients_are_zero(wanted: str) -> None:
-    """Planted: memory that nobody wrote in their place."""
+    """Catches: memory that nobody wrote in their place."""
     one, found = cell("lstm"), []
     x = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
     leaves = [x, *one.parameters()]
@@ -213,7 +213,7 @@ def test_large_matmuls_equal_torch(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 @given(st.integers(1, 40), st.integers(1, 150), st.integers(1, 70), st.booleans(), st.booleans())
 def test_small_gemms_equal_torch(rows: int, inner: int, columns: int, across: bool, more: bool) -> None:
-    """Planted: whole vectors that reach behind a row; what was there before forgotten."""
+    """Catches: whole vectors that reach behind a row; what was there before forgotten."""
     torch.manual_seed(rows)
     x = torch.randn(inner, rows).double().t() if across else torch.randn(rows, inner).double()
     w, y = torch.randn(inner, columns).double(), torch.randn(rows + 1, columns + 3).double()

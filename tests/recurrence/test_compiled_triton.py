@@ -73,7 +73,7 @@ def test_two_directions_share_the_processors_and_a_search_is_cached(monkeypatch:
 
 
 def test_the_timeout_flag_is_read_on_the_cpu_whatever_the_default_device() -> None:
-    """Seen to fail with the copy on the default device, where it cannot be pinned."""
+    """Catches the copy on the default device, where it cannot be pinned."""
     try:
         with torch.device("meta"):
             assert kernel_timeout.of(torch.device("cpu"))[1].device.type == "cpu"

@@ -50,7 +50,7 @@ def everything(form: str, cell: Cell, x: Tensor, lengths: Tensor | None = None) 
 def test_the_result_is_the_references_with_a_certificate_or_the_sequential_form_ran(
     name, batch, time, seed, scale, ragged
 ) -> None:
-    """Planted: gradients of one step only."""
+    """Catches: gradients of one step only."""
     cell, x = cell_of(name, seed, scale), torch.randn(batch, time, 3, dtype=torch.float64)
     lengths = torch.tensor([time // 2, 0, time])[:batch] if ragged else None
     found = everything("newton", cell, x, lengths)
@@ -63,7 +63,7 @@ def test_the_result_is_the_references_with_a_certificate_or_the_sequential_form_
 
 @pytest.mark.parametrize(("name", "most"), [("rnn", 50), ("gru", 25), ("lstm", 35)])
 def test_contracting_cells_need_far_fewer_iterations_than_steps(name: str, most: int) -> None:
-    """Measured over three seeds, 300 steps: 33 to 45, 18 to 20, 27 to 32. Planted: slopes 0 (gru 62, lstm never; the
+    """Measured over three seeds, 300 steps: 33 to 45, 18 to 20, 27 to 32. Catches: slopes 0 (gru 62, lstm never; the
     rnn's diagonal is worth nothing); no slope of the hidden state by the memory (lstm 46 to 56)."""
     torch.manual_seed(1)
     x = torch.randn(2, 300, 3, dtype=torch.float64)
@@ -74,7 +74,7 @@ def test_contracting_cells_need_far_fewer_iterations_than_steps(name: str, most:
 
 
 def test_a_diagonal_recurrent_matrix_needs_few_iterations() -> None:
-    """Their slopes are exact: this is Newton's own method. Planted: the product's diagonal left out of the slopes."""
+    """Their slopes are exact: this is Newton's own method. Catches: the product's diagonal left out of the slopes."""
     cell, x = cell_of("rnn"), torch.randn(2, 200, 3, dtype=torch.float64)
     with torch.no_grad():
         cell.from_past.weight.copy_(0.9 * torch.eye(5))
@@ -84,7 +84,7 @@ def test_a_diagonal_recurrent_matrix_needs_few_iterations() -> None:
 
 
 def test_it_is_exact_after_as_many_iterations_as_steps_even_if_chaotic() -> None:
-    """As near as chaos lets two roundings be. Planted: slopes above 1 left as they are (overflow)."""
+    """As near as chaos lets two roundings be. Catches: slopes above 1 left as they are (overflow)."""
     cell, x = cell_of("gru", scale=20), torch.randn(2, 40, 3, dtype=torch.float64)
     found = everything("newton", cell, x)
     assert 20 < newton.latest()["states"].iterations <= 40
@@ -126,7 +126,7 @@ class Strange(Cell):
 
 @pytest.mark.parametrize("how", [lambda x: x - x.mean(0), lambda x: x / (1 + float(x.detach().abs().max()))])
 def test_a_step_that_mixes_rows_gets_no_certificate(how) -> None:
-    """Planted: no step taken alone: positions became rows of one batch and were mixed, with a certificate."""
+    """Catches: no step taken alone: positions became rows of one batch and were mixed, with a certificate."""
     torch.manual_seed(0)
     cell, x = Strange(how), torch.randn(4, 9, 3)
     found = everything("newton", cell, x)
@@ -136,7 +136,7 @@ def test_a_step_that_mixes_rows_gets_no_certificate(how) -> None:
 
 
 def test_a_state_may_be_a_plain_tuple_of_real_numbers() -> None:
-    """Planted: a tuple called with its parts; slopes asked of whole numbers."""
+    """Catches: a tuple called with its parts; slopes asked of whole numbers."""
     torch.manual_seed(0)
     x = torch.randn(2, 6, 3)
     cell = Strange(None, lambda zeros: (zeros, zeros))
@@ -180,7 +180,7 @@ class TwoWidths(Cell):
 
 
 def test_parts_of_a_state_that_differ_in_width_are_an_obstacle() -> None:
-    """Planted: they were multiplied by each other's slopes, and torch complained of shapes."""
+    """Catches: they were multiplied by each other's slopes, and torch complained of shapes."""
     cell = TwoWidths(Cell.Config(hidden_size=4), 3)
     assert "differ in width" in str(newton.obstacle(cell, torch.randn(2, 5, 3), None))
 

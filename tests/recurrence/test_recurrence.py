@@ -72,7 +72,7 @@ class Broken(Cell):
     ],
 )
 def test_a_step_that_breaks_its_contract_is_an_error(cell: Cell, reason: str) -> None:
-    """Planted: no look at the first step: a state changed in place gave the last output at every position."""
+    """Catches: no look at the first step: a state changed in place gave the last output at every position."""
     with torch.no_grad(), pytest.raises(ConfigError, match=reason):
         recur(cell, X, cell.initial_state(2))
 

@@ -52,7 +52,7 @@ def test_odd_sizes_equal_the_reference(case: Any, batch: int, time: int, size: i
 
 @given(st.integers(1, 140), st.integers(1, 3), st.booleans())
 def test_gemm_equals_torch(size: int, count: int, flipped: bool) -> None:
-    """Several values reach two products, by blocks of a matrix seen from either side. Planted: one vector too few in
+    """Several values reach two products, by blocks of a matrix seen from either side. Catches: one vector too few in
     the last panel; seven rows left over forgotten."""
     torch.manual_seed(size)
     blocks = (count, 2) if flipped else (2, count)
@@ -95,7 +95,7 @@ class Half(Cell):
 
 
 def test_unread_parts_of_the_drive_have_zero_gradients() -> None:
-    """Planted: memory that nobody wrote, which torch fills with nan here."""
+    """Catches: memory that nobody wrote, which torch fills with nan here."""
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True)
     cell, x, state = Half().double(), torch.randn(3, 5, 3).double(), [torch.randn(3, 4).double()]

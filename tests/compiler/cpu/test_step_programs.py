@@ -202,13 +202,13 @@ def test_unsupported_operations_are_named():
 
 
 def test_random_numbers_are_no_constants():
-    """Planted: what depends on no input was computed before the first step, random numbers too."""
+    """Catches: what depends on no input was computed before the first step, random numbers too."""
     with pytest.raises(CannotCompile, match=r"random numbers \(randn\)"):
         run(Function(lambda x: x + torch.randn(8, device=x.device)), torch.randn(1, 8))
 
 
 def test_attributes_assigned_by_a_step_are_rejected_and_restored():
-    """Planted: a counter stood still."""
+    """Catches: a counter stood still."""
     layer = Function(lambda x: setattr(layer, "count", layer.count + 1) or x * layer.count)
     layer.count = 0
     with pytest.raises(CannotCompile, match=r"assigns self.count; values that last"):
@@ -273,7 +273,7 @@ class Changing(nn.Module):
     ],
 )
 def test_a_state_that_changes_shape_or_dtype_is_rejected(change, reason):
-    """Planted: no look at the new state: memory behind the old one was overwritten, and the process died."""
+    """Catches: no look at the new state: memory behind the old one was overwritten, and the process died."""
     with pytest.raises(CannotCompile, match=reason):
         compile_step(Changing(change), example=torch.zeros(1, 6))
 

@@ -85,7 +85,7 @@ def test_stores_precede_the_counter_barrier_and_loads_follow_it(tmp_path: Path) 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
 def test_full_float32_precision_uses_accurate_functions(way: str, tmp_path: Path) -> None:
-    """And TF32 does not. Seen to fail with the functions of TF32, and with float64, which many GPUs compute slowly."""
+    """And TF32 does not. Catches the functions of TF32, and with float64, which many GPUs compute slowly."""
     quick, exact = (
         compile_kernel("layernorm-lstm", 64, way, Partition(16, 16, 4, 4), tmp_path, "fp32", precision).ptx
         for precision in ("tf32", "ieee")
@@ -169,7 +169,7 @@ def test_registers_of_a_vector_load_are_mma_operands_as_they_are(way: str, sync:
     ],
 )
 def test_weights_in_registers_are_loaded_once(size: int, part: Partition, left: int, tmp_path: Path) -> None:
-    """In the operand layout; tiles beyond `register_tiles` stay in shared memory. Seen to fail with tl.load's layout,
+    """In the operand layout; tiles beyond `register_tiles` stay in shared memory. Catches tl.load's layout,
     which each step converts through shared memory."""
     made = compile_kernel("lstm", size, "forward", part, tmp_path)
     program = compiled_triton.compiled_cell(cell_of("lstm", hidden_size=size)).step
@@ -180,7 +180,7 @@ def test_weights_in_registers_are_loaded_once(size: int, part: Partition, left: 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
 def test_cluster_sentinel_stores_partial_sums_as_vectors_without_barriers(way: str, tmp_path: Path) -> None:
-    """Two totals of a stage in one store; no cluster barrier, no fence. Seen to fail with a store for each."""
+    """Two totals of a stage in one store; no cluster barrier, no fence. Catches a store for each."""
     warps = 4 if way == "forward" else 8
     made = compile_kernel(
         "layernorm-lstm", 512, way, Partition(16, 32, warps, warps, sync=SyncMode.CLUSTER_SENTINEL), tmp_path
@@ -237,7 +237,7 @@ def test_st_async_sends_and_waits_once_per_value(
     name: str, way: str, part: Partition, settings: Any, values: int, stages: int, tmp_path: Path
 ) -> None:
     """One mbarrier wait per value and step, packets divided evenly among threads, one barrier of threads per stage; no
-    cluster barrier and no polls of global memory. Seen to fail with a wait per K tile, a cluster barrier per send, a
+    cluster barrier and no polls of global memory. Catches a wait per K tile, a cluster barrier per send, a
     barrier of threads per value, polls of history, buffers missing in `shared_bytes`, and packets of 4 bytes."""
     made = compile_kernel(name, 512, way, part, tmp_path, **settings)
     program = compiled_triton.compiled_cell(cell_of(name, settings, hidden_size=512)).program(way)
@@ -260,7 +260,7 @@ def test_st_async_kernels_do_not_wait_for_step_inputs(
     name: str, way: str, part: Partition, settings: Any, values: int, stages: int, tmp_path: Path
 ) -> None:
     """mbarrier.arrive precedes the loads of inputs, since it waits for all issued loads; 16-bit inputs are loaded as
-    int32 pairs and unpacked late; one prefetch covers all inputs. Seen to fail with the arrival at the wait, with
+    int32 pairs and unpacked late; one prefetch covers all inputs. Catches the arrival at the wait, with
     single inputs, and with a prefetch per thread and input."""
     loop = compile_kernel(name, 512, way, part, tmp_path, **settings).loop
     arrivals = re.findall(r"mbarrier\.arrive.*?gpu\.barrier", loop, re.DOTALL)
@@ -287,7 +287,7 @@ CHOSEN += [("lstm", 32, 1024, "fp32"), ("lstm", 20, 1150, "bf16")]
 
 @pytest.mark.parametrize(("name", "batch", "size", "kind"), [*CHOSEN, ("layernorm-lstm", 64, 256, "fp32")], ids=str)
 def test_chosen_partitions_fit_and_do_not_spill(name: str, batch: int, size: int, kind: str, tmp_path: Path) -> None:
-    """Seen to fail with copies of all gates for each layout that totals need (4 kB of spills per thread), and with many
+    """Catches copies of all gates for each layout that totals need (4 kB of spills per thread), and with many
     float32 loads in flight before another wait (2.6 kB)."""
     compiled = compiled_triton.compiled_cell(cell_of(name, hidden_size=size))
     itemsize = 2 if kind == "bf16" else 4
@@ -310,7 +310,7 @@ def test_float32_operands_are_rounded_to_tf32(part: Partition, tmp_path: Path) -
 
 @pytest.mark.parametrize("size", [512, 650])
 def test_the_recompute_kernel_reads_each_value_once(size: int, tmp_path: Path) -> None:
-    """16 bytes at a time where rows are aligned, without spills. Seen to fail with one row per program, so two bytes
+    """16 bytes at a time where rows are aligned, without spills. Catches one row per program, so two bytes
     per thread."""
     compiled = compiled_triton.compiled_cell(cell_of("layernorm-lstm", hidden_size=size))
     assert {compiled.step.nodes[index].op for index in compiled.save_plan.recomputed} == {"sum"}

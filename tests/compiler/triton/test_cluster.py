@@ -4,7 +4,7 @@ from elman.compiler.triton.cluster import ExchangeBuffer
 
 
 def test_every_partial_sum_has_its_own_address() -> None:
-    """Of seven programs, five rows and totals of two stages, in each half. Seen to fail with rows that overlap."""
+    """Of seven programs, five rows and totals of two stages, in each half. Catches rows that overlap."""
     buffer = ExchangeBuffer(5, 7, (3, 1))
     taken = set()
     for half in range(2):

@@ -29,7 +29,7 @@ EXCHANGES = [
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
 def test_buffers_and_mbarriers_do_not_overlap(exchange: AsyncExchange) -> None:
-    """And a unit lies in its program's block. Seen to fail with one buffer per value, and with blocks whose rows have
+    """And a unit lies in its program's block. Catches one buffer per value, and with blocks whose rows have
     all units."""
     taken: set[int] = set()
     for value in range(exchange.values):
@@ -50,7 +50,7 @@ def test_buffers_and_mbarriers_do_not_overlap(exchange: AsyncExchange) -> None:
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
 def test_every_packet_is_sent_to_every_program_once(exchange: AsyncExchange, last: bool) -> None:
-    """Interprets the PTX, thread by thread. Seen to fail with a thread too many, and with a wrong wrap-around of
+    """Interprets the PTX, thread by thread. Catches a thread too many, and with a wrong wrap-around of
     ranks."""
     rank, block, mbarrier = exchange.programs - 1 if last else 1, 50_000, 90_000
     sent = []
@@ -131,7 +131,7 @@ CELLS = [
 @pytest.mark.parametrize("way", ["forward", "backward"])
 @pytest.mark.parametrize("case", [*CELLS, ("state without product", {})], ids=str)
 def test_all_programs_receive_what_was_sent_for_the_step(case: Any, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulates the calls of a generated kernel, with packets and programs of random speed. Seen to fail with one
+    """Simulates the calls of a generated kernel, with packets and programs of random speed. Catches one
     buffer for all steps, with a parity that changes at each step, with states sent for the wrong step, without the last
     wait, and with products of a state after the next state was sent."""
     monkeypatch.setitem(cell_cases.KNOWN, "state without product", StateWithoutProduct)

@@ -23,7 +23,7 @@ def printed() -> dict[str, Any]:
 
 @pytest.mark.parametrize("number", range(len(EXCERPT.findall(PAGE))))
 def test_an_excerpt_is_what_the_compiler_gives(number: int, printed: dict[str, Any]) -> None:
-    """Seen to fail with a renamed variable, and with two lines exchanged."""
+    """Catches a renamed variable, and with two lines exchanged."""
     name, excerpt = EXCERPT.findall(PAGE)[number]
     lines = [re.sub(r"^@one ", "", line.strip()) for line in str(printed[name]).replace("\\n", "\n").splitlines()]
     start = 0

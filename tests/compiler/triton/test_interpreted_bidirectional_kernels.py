@@ -105,7 +105,7 @@ def test_several_programs_per_direction_equal_two_runs(
 
 @UNWRITTEN
 def test_each_group_of_each_direction_has_its_own_counter() -> None:
-    """Nothing waits in the interpreter, so wrong counts would hang on a GPU only. Seen to fail with shared counters."""
+    """Nothing waits in the interpreter, so wrong counts would hang on a GPU only. Catches shared counters."""
     made = compiled_triton.compiled_cell(cell_of("lstm", hidden_size=20))
     assert isinstance(made, compiled_triton.CompiledCell)
     kernel = Kernel(made.step, made.step.outputs, Partition(16, 16), torch.float32, False, "ieee", True)

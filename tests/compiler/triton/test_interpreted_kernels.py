@@ -35,7 +35,7 @@ UNWRITTEN = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_single_program_equals_the_reference(case: Any) -> None:
-    """Seen to fail with gates in another order, and with totals that count padding units."""
+    """Catches gates in another order, and with totals that count padding units."""
     compare(case, 3, 5, 20)
     compare(case, 3, 5, 20, [5, 0, 3])
 
@@ -98,7 +98,7 @@ SEVERAL_PROGRAMS = [
 def test_several_programs_equal_the_reference(
     case: Any, split_k: int, tile_k: int, variant: str, lengths: list[int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Units over two programs, the second mostly padding; K in tiles and split over warps. Seen to fail with totals of
+    """Units over two programs, the second mostly padding; K in tiles and split over warps. Catches totals of
     one program's units only, with column halves of register weights exchanged, with blocks of units exchanged, and with
     the first K tile left out."""
     rows, size = 8 if variant == "eight rows" else 16, {"24 units": 40, "two waits": 140}.get(variant, 20)
@@ -118,7 +118,7 @@ def test_several_programs_equal_the_reference(
 def test_packed_pairs_of_16_bit_inputs_are_unpacked_exactly(
     kind: torch.dtype, units: int, rest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where rows are an even number of elements apart and H is even. Seen to fail with halves exchanged, with the bits
+    """Where rows are an even number of elements apart and H is even. Catches halves exchanged, with the bits
     of the wrong dtype, and with strides in elements instead of pairs."""
     torch.manual_seed(0)
     cell = cell_of("lstm", hidden_size=units).to(kind)
@@ -175,7 +175,7 @@ def test_reverse_equals_forward_over_reversed_rows(name: str, lengths: list[int]
 @pytest.mark.parametrize("read", ["outputs", "first part", "last part"])
 @pytest.mark.parametrize("case", [("lstm", {}), ("gru", {"reset": "before"}), ("invented", {})], ids=str)
 def test_unused_outputs_have_no_gradient(case: Any, read: str) -> None:
-    """Seen to fail with ones for missing gradients."""
+    """Catches ones for missing gradients."""
     torch.manual_seed(0)
     cell = cell_of(*case, hidden_size=6)
     x, state = torch.randn(3, 4, 3), carried(cell, 3)

@@ -145,7 +145,7 @@ RESPECIALIZED = [(change, where) for change in (Tensor.half, moved) for where in
 def test_arguments_that_triton_would_specialize_for_are_not_launched_directly(
     change: Callable[[Tensor], Tensor], where: str, log: list[Launch]
 ) -> None:
-    """Seen to fail with keys without dtype, without alignment, and without integers."""
+    """Catches keys without dtype, without alignment, and without integers."""
     call = call_of()
     call()
     if where == "load":
@@ -161,7 +161,7 @@ def test_arguments_that_triton_would_specialize_for_are_not_launched_directly(
 
 @given(st.integers(0, 2**33), st.integers(0, 2**33) | st.sampled_from([1, 16, 17, 2**31 - 1, 2**31]))
 def test_integers_with_equal_keys_are_equal_to_triton(a: int, b: int) -> None:
-    """Seen to fail with a key without the width in bits."""
+    """Catches a key without the width in bits."""
     native = pytest.importorskip("triton._C.libtriton")
     compiler = pytest.importorskip("triton.backends.nvidia.compiler")
 
@@ -313,7 +313,7 @@ def test_each_call_reads_the_current_weights(log: list[Launch]) -> None:
 @pytest.mark.parametrize("sync", [SyncMode.CLUSTER_BARRIER, SyncMode.ST_ASYNC])
 @pytest.mark.parametrize("directions", [1, 2])
 def test_clusters_are_launched_with_room_for_the_exchange_buffer(directions: int, sync: str, log: list[Launch]) -> None:
-    """Two specialization keys share a compiled kernel. Seen to fail with shared memory that grew with each of them."""
+    """Two specialization keys share a compiled kernel. Catches shared memory that grew with each of them."""
     call = call_of(directions, Partition(16, 16, sync=sync, split_k=2), batch=20, name="layernorm-lstm")
     call()
     call._replace(history=torch.empty(*call.history.shape[:4], 40)[..., :32])()

@@ -70,7 +70,7 @@ def test_the_worked_example_of_the_cost_model() -> None:
 def test_the_exchange_that_was_fastest_on_an_h200_is_chosen(
     name: str, settings: Any, size: int, forward: str, backward: str
 ) -> None:
-    """And st_async for packed 16-bit values only. Seen to fail with float32 packets, and with one unit per thread."""
+    """And st_async for packed 16-bit values only. Catches float32 packets, and with one unit per thread."""
     compiled = compiled_triton.compiled_cell(cell_of(name, settings, hidden_size=size))
     for program, sync in ((compiled.step, forward), (compiled.adjoint.program, backward)):
         assert choose_partition(program, 64, 2, 132).sync == sync
@@ -88,7 +88,7 @@ def test_what_does_not_fit_has_no_partition() -> None:
 
 @pytest.mark.parametrize(("name", "settings"), [("gru", {"reset": "before"}), ("layernorm-lstm", {})], ids=str)
 def test_steps_with_several_exchanges_use_clusters_where_there_are_any(name: str, settings: Any) -> None:
-    """Of at most 16 programs. Seen to fail with clusters on any GPU, and with 32 programs in one."""
+    """Of at most 16 programs. Catches clusters on any GPU, and with 32 programs in one."""
     compiled = compiled_triton.compiled_cell(cell_of(name, settings, hidden_size=512))
     for program in (compiled.step, compiled.adjoint.program):
         clustered = [one for one in candidates(program, 64, 2, 132) if one.clustered]
@@ -105,7 +105,7 @@ def test_steps_with_several_exchanges_use_clusters_where_there_are_any(name: str
 )
 def test_all_clusters_run_at_once(batch: int, processors: int, forward: int, backward: int) -> None:
     """Seven clusters of sixteen run at once, three on half a chip, and twice as many where two programs share a
-    processor. Seen to fail with as many as there are processors for: the last cluster then ran after all others."""
+    processor. Catches as many as there are processors for: the last cluster then ran after all others."""
     compiled = compiled_triton.compiled_cell(cell_of("layernorm-lstm", hidden_size=512))
     for program, rows in ((compiled.step, forward), (compiled.adjoint.program, backward)):
         chosen = choose_partition(program, batch, 2, processors)
@@ -120,7 +120,7 @@ def test_all_clusters_run_at_once(batch: int, processors: int, forward: int, bac
 
 
 def test_weights_are_held_in_registers_as_far_as_they_fit() -> None:
-    """All 131 kB of a program, or two thirds of 147 kB. Seen to fail with a model that counts no registers."""
+    """All 131 kB of a program, or two thirds of 147 kB. Catches a model that counts no registers."""
     for size, units, share in ((512, 32, 1), (768, 24, 2 / 3)):
         program = compiled_triton.compiled_cell(cell_of("lstm", hidden_size=size)).step
         chosen = choose_partition(program, 64, 2, 132)
@@ -133,7 +133,7 @@ def test_weights_are_held_in_registers_as_far_as_they_fit() -> None:
 
 
 def test_loads_wait_twice_where_weights_need_the_registers() -> None:
-    """1150 units backward poll in two waits. Seen to fail with all loads in flight at once, which left the counter."""
+    """1150 units backward poll in two waits. Catches all loads in flight at once, which left the counter."""
     backward = compiled_triton.compiled_cell(cell_of("lstm", hidden_size=1150)).program("backward")
     found = choose_partition(backward, 20, 2, 132)
     assert found is not None
@@ -142,7 +142,7 @@ def test_loads_wait_twice_where_weights_need_the_registers() -> None:
 
 
 def test_24_units_need_blocks_that_fill_a_tensor_core_tile() -> None:
-    """Of sixteen columns; three gates are 2 + 1, and one gate of eight units has eight. Seen to fail with any sum."""
+    """Of sixteen columns; three gates are 2 + 1, and one gate of eight units has eight. Catches any sum."""
     for name, size, fits in (("lstm", 768, True), ("gru", 768, False), ("gated", 768, True)):
         program = compiled_triton.compiled_cell(cell_of(name, hidden_size=size)).step
         found = [one for one in candidates(program, 64, 2, 132) if one.units == 24]
@@ -175,7 +175,7 @@ def test_cells_without_products_have_partitions_too() -> None:
 
 
 def test_less_shared_memory_gives_smaller_slices() -> None:
-    """Seen to fail with the limit of the largest GPU for all."""
+    """Catches the limit of the largest GPU for all."""
     program = compiled_triton.compiled_cell(cell_of("layernorm-lstm", hidden_size=512)).step
     large, small = (choose_partition(program, 64, 2, 132, shared) for shared in (SHARED, 100 * 1024))
     assert small.shared_bytes(program, 2) <= 100 * 1024 < large.shared_bytes(program, 2)

@@ -8,7 +8,7 @@ from elman.inspection.labs.decoding import Generator
 
 
 def test_the_target_is_the_number_of_the_first_noun() -> None:
-    """Seen to fail with the number of the last noun."""
+    """Catches the number of the last noun."""
     dice = np.random.default_rng(0)
     phrases, others = dice.integers(0, 7, 50), dice.random((50, 6)) < 0.5
     inputs, targets, asked = agreement_attraction.sentences(dice, phrases, others)

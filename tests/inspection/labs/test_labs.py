@@ -39,7 +39,7 @@ def test_every_lab_has_a_question_and_an_answer() -> None:
 
 
 def test_measurements_outside_their_ranges_are_reported() -> None:
-    """Seen to fail with ranges that were ignored."""
+    """Catches ranges that were ignored."""
     lab = Lab(
         "x",
         "topic",

@@ -106,7 +106,7 @@ def test_two_runs_are_compared_on_the_same_examples(runs, data, tmp_path):
 
 
 def test_taggers_of_entities_are_compared_by_their_f1(tmp_path):
-    """Planted: the first minus the second."""
+    """Catches: the first minus the second."""
     (tmp_path / "a.conll").write_text("the\tO\nold\tB-X\ncat\tI-X\n\na\tO\ndog\tB-Y\n\n" * 12)
     places = {f"data.{split}": str(tmp_path / "a.conll") for split in ("train", "valid")}
     for name, rate in (("a", 1e-9), ("b", 3e-2)):
@@ -121,7 +121,7 @@ def test_taggers_of_entities_are_compared_by_their_f1(tmp_path):
 
 
 def test_what_does_not_compare_is_told_at_once(runs, data):
-    """Planted: neither asked before reading the data."""
+    """Catches: neither asked before reading the data."""
     with pytest.raises(ConfigError, match=r"different tasks: .*classify is of task classify, .*translate of translate"):
         compare_runs(runs["classify"], runs["translate"], data=[data["classify"]["test"]])
     with pytest.raises(ConfigError, match="are the same run; give two to compare, or one to judge"):
@@ -242,7 +242,7 @@ def test_the_best_weights_can_be_chosen_by_a_measure(data, tmp_path):
     ],
 )
 def test_a_wrong_measure_to_choose_by_is_told_before_training_and_leaves_no_run(data, tmp_path, task, figure, told):
-    """Planted: asked for at the first validation, when the run folder is there."""
+    """Catches: asked for at the first validation, when the run folder is there."""
     settings = settings_of(task, data, **{"evaluation.choose_by": figure})
     with pytest.raises(ConfigError, match=told):
         list(train(overrides=settings, run=tmp_path / "run"))
@@ -251,7 +251,7 @@ def test_a_wrong_measure_to_choose_by_is_told_before_training_and_leaves_no_run(
 
 @every_task
 def test_a_model_can_be_chosen_by_every_measure_that_is_named(runs, data, task, tmp_path):
-    """Planted: a figure named that is not judged."""
+    """Catches: a figure named that is not judged."""
     scores, trained = scores_of(runs[task])["valid"], load(runs[task], "cpu")
     prepared, metrics = prepare(trained.recipe, runs[task]), trained.task.settings.metrics
     unavailable = trained.task.evaluation.unavailable_metrics(trained.model, prepared)
@@ -280,7 +280,7 @@ def test_a_classifier_can_begin_with_a_language_model(data, tmp_path):
 
 
 def test_a_classifier_and_a_tagger_can_begin_with_a_masked_model(data, tmp_path):
-    """At a learning rate of almost nothing, the body is still that of the masked model. Planted: a tagger with layers
+    """At a learning rate of almost nothing, the body is still that of the masked model. Catches: a tagger with layers
     of its own; a count of all words, though few are shared."""
     text = tmp_path / "text.txt"
     text.write_text("\n".join(line.split("\t")[1] for line in TEXTS["classify"](300, 9).splitlines()[1:]))
@@ -337,7 +337,7 @@ SEEN = {
 
 @every_task
 def test_no_task_sees_padding_beside_a_text(runs, task):
-    """Seen to fail with a source whose padding counts as places."""
+    """Catches a source whose padding counts as places."""
     for one in padding(load(runs[task]).reading(SEEN[task][0]), (1, 8)):
         assert not one.seen, one
         assert all(share == 0 for share in one.mass.values())
@@ -346,7 +346,7 @@ def test_no_task_sees_padding_beside_a_text(runs, task):
 
 @every_task
 def test_a_model_of_any_task_can_be_looked_into_and_changed(runs, task):
-    """Seen to fail with the characters of words in groups, whose rows differ, and with the source's tokens beside what
+    """Catches the characters of words in groups, whose rows differ, and with the source's tokens beside what
     is written."""
     model, (text, site, size) = load(runs[task]), SEEN[task]
     sites = model.sites()
@@ -366,7 +366,7 @@ def test_a_model_of_any_task_can_be_looked_into_and_changed(runs, task):
 
 
 def test_what_befalls_texts_after_reading_is_counted_in_every_split(data, tmp_path):
-    """Planted: counted with what reading took, where splits of one file count once: only those of valid left."""
+    """Catches: counted with what reading took, where splits of one file count once: only those of valid left."""
     settings = settings_of("classify", data, **{"data.valid": None, "data.test": None, "data.max_tokens": 2})
     prepared = prepare(read_recipe(overrides=settings), tmp_path)
     assert f"200 × {CUT}" in " ".join(prepared.repairs())

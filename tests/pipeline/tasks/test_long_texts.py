@@ -29,7 +29,7 @@ def notes_of(settings, run):
 
 @pytest.mark.parametrize("task", SETTINGS)
 def test_texts_beyond_the_learned_positions_are_counted(data, task, tmp_path):
-    """Planted: a text of just as many tokens counted too; nothing said in predict."""
+    """Catches: a text of just as many tokens counted too; nothing said in predict."""
     more = {**SETTINGS[task], "training.max_epochs": 1}
     notes = notes_of(settings_of(task, data, **more), tmp_path / "run")
     lines = {split: Path(data[task][split]).read_text() for split in ("train", "valid", "test")}
@@ -52,7 +52,7 @@ def test_texts_beyond_the_learned_positions_are_counted(data, task, tmp_path):
 
 
 def test_sides_have_positions_of_their_own(data, tmp_path):
-    """Planted: positions of the encoder taken for those of the decoder."""
+    """Catches: positions of the encoder taken for those of the decoder."""
     more = {"model.decoder.positions": "learned", "model.decoder.max_positions": 4, "training.max_epochs": 1}
     notes = notes_of(settings_of("translate", data, **more), tmp_path / "run")
     assert len(notes) == 3
@@ -60,7 +60,7 @@ def test_sides_have_positions_of_their_own(data, tmp_path):
 
 
 def test_pieces_of_a_masked_model_are_counted(tmp_path):
-    """Planted: pieces of a document taken as one."""
+    """Catches: pieces of a document taken as one."""
     (tmp_path / "a.txt").write_text("abcdefgh\nabc\nabcdefghijkl\n")
     settings = {"task": "masked", "data.train": str(tmp_path / "a.txt"), "data.valid_fraction": 0, "device": "cpu"}
     settings |= {"data.document": "line", "data.boundary": "reset", "model.hidden_size": 8, "model.max_positions": 4}

@@ -9,7 +9,7 @@ from elman.pipeline.tasks import TASKS
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_has_a_transformer(task: str) -> None:
-    """Layers that look around and layers that do not, in turn. Planted: attention alone, which sees no order."""
+    """Layers that look around and layers that do not, in turn. Catches: attention alone, which sees no order."""
     model = read_recipe({"task": task, "data": {"train": "x.tsv"}, "model": "transformer"}).model
     for stack in (model.encoder, model.decoder) if task == "translate" else (model,):
         layers = [next(iter(entry)) for entry in stack.pattern if "convolution" not in entry]
@@ -41,6 +41,6 @@ def test_names_that_others_use_lead_to_ours(name: str, meant: str) -> None:
 
 @pytest.mark.parametrize(("key", "meant"), [("forget_bia", "forget_bias"), ("num_layer", "num_layers")])
 def test_a_misspelt_setting_leads_to_that_of_the_layer_or_of_the_stack(key: str, meant: str) -> None:
-    """Planted: only those of the stack."""
+    """Catches: only those of the stack."""
     with pytest.raises(ConfigError, match=f"unknown key '{key}' in section 'model' .did you mean '{meant}'"):
         read_recipe({"data": {"train": "x.txt"}, "model": {"type": "lstm", key: 3}})

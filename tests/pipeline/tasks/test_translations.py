@@ -14,7 +14,7 @@ WAYS = [(kind, {}) for kind in TRANSLATORS] + [("encoder-decoder", DRAWS), ("tra
 
 @pytest.mark.parametrize(("kind", "search"), WAYS, ids=str)
 def test_nothing_is_written_for_an_empty_line_and_its_neighbours_do_not_notice(kind, search):
-    """Training leaves pairs with an empty side out. Planted: words that every kind of model made of nothing; draws
+    """Training leaves pairs with an empty side out. Catches: words that every kind of model made of nothing; draws
     that depend on the lines which were asked."""
     settings = {"model": {"type": kind}, "data": {"train": "x.tsv"}, "search": search | {"max_tokens": 9}}
     recipe = read_recipe({"task": "translate", **settings})

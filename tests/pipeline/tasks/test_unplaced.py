@@ -29,7 +29,7 @@ STACKS = [
 
 @pytest.mark.parametrize(("kind", "settings", "expected"), STACKS)
 def test_a_stack_is_called_blind_just_where_shuffling_its_past_changes_nothing(kind, settings, expected) -> None:
-    """Planted: two causal layers; a stack of feed-forward layers, which has no past; positions of the stack."""
+    """Catches: two causal layers; a stack of feed-forward layers, which has no past; positions of the stack."""
     torch.manual_seed(0)
     stack = Stack(kind.make({"hidden_size": 8, **settings}), 8).double().eval()
     x = torch.randn(1, 6, 8, dtype=torch.float64)
