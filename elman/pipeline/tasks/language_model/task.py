@@ -35,7 +35,7 @@ class LanguageSettings(TaskSettings):
 
 @TASKS.register("language-model")
 class LanguageModelling(Task):
-    """Language modelling: what comes next, from left to right."""
+    """Language modelling: predicts the next token from those before it."""
 
     settings = LanguageSettings()
     Data, Models = LanguageData, LanguageModels

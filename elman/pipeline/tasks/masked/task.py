@@ -31,7 +31,7 @@ class MaskedSettings(LanguageSettings):
 
 @TASKS.register("masked")
 class MaskedModelling(LanguageModelling):
-    """Masked language modelling: what was hidden, with both sides in sight."""
+    """Masked language modelling: predicts hidden tokens from the context on both sides."""
 
     settings = MaskedSettings()
     Race = deferred("elman.pipeline.tasks.masked.race:MaskedRace")
