@@ -38,8 +38,8 @@ class Recipe(Config):
     """All settings of a run."""
 
     task: str = DEFAULT
-    """What to learn: language-model (what comes next), classify (labels of texts), tag (a tag for each word), translate
-    (any sequence from any other), masked (what was hidden), regress (a number for a text); or a task of your own."""
+    """What to learn: language-model (the next token), classify (labels of texts), tag (a tag for each word), translate
+    (any sequence from any other), masked (hidden tokens), regress (a number for a text); or a task of your own."""
     name: str = ""
     """Name of the run; empty makes one of data and model."""
     seed: int = Field(1, ge=0)
