@@ -7,8 +7,8 @@ import matplotlib
 
 import elman
 from elman.figures.figure import Figure
-from elman.inspection.gradient_decay import Probe
-from elman.inspection.gradients import fading_figure
+from elman.inspection.gradient_decay import UntrainedLayer
+from elman.inspection.gradients import gradient_decay_figure
 
 PICTURES = Path(__file__).parent / "pictures"
 PROBES = ("rnn", "rnn:radius=3", "gru", "lstm:forget_bias=0", "lstm:forget_bias=3", "attention")
@@ -31,7 +31,7 @@ def trained(model: dict[str, object], folder: str) -> elman.TrainedModel:
 
 
 def figures() -> dict[str, Figure]:
-    found = {"vanishing-gradients": fading_figure([Probe.parse(name) for name in PROBES], length=100, width=32)}
+    found = {"vanishing-gradients": gradient_decay_figure([UntrainedLayer.parse(name) for name in PROBES], length=100, width=32)}
     with tempfile.TemporaryDirectory() as folder:
         lstm = trained({"type": "lstm", "hidden_size": 24}, f"{folder}/lstm")
         trace = lstm.trace(SENTENCE)

@@ -47,7 +47,7 @@ def test_every_task_shows_who_gets_which_example_right(task, small, tmp_path):
     found = gather(running)
     costs = write_report(found, running, []).read_text().partition('id="costs"')[2].partition("</section>")[0]
     assert TASKS[task].Race.usage_note.partition(".")[0] in costs
-    speed, other = ("writing tokens/s", "answers/s") if task == "translate" else ("answers/s", "writing tokens/s")
+    speed, other = ("generation tokens/s", "answers/s") if task == "translate" else ("answers/s", "generation tokens/s")
     assert (speed in costs, other in costs) == (True, False)
     assert ("state bytes" in costs) == (task != "tag")
     lines = [json.loads(line) for line in (tmp_path / "race" / "examples.jsonl").read_text().splitlines()]
