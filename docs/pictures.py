@@ -31,7 +31,11 @@ def trained(model: dict[str, object], folder: str) -> elman.TrainedModel:
 
 
 def figures() -> dict[str, Figure]:
-    found = {"vanishing-gradients": gradient_decay_figure([UntrainedLayer.parse(name) for name in PROBES], length=100, width=32)}
+    found = {
+        "vanishing-gradients": gradient_decay_figure(
+            [UntrainedLayer.parse(name) for name in PROBES], length=100, width=32
+        )
+    }
     with tempfile.TemporaryDirectory() as folder:
         lstm = trained({"type": "lstm", "hidden_size": 24}, f"{folder}/lstm")
         trace = lstm.trace(SENTENCE)
