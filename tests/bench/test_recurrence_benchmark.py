@@ -11,7 +11,8 @@ import torch
 from processes import HANG, environment, run_python
 from torch import Tensor
 
-from benchmarks.recurrence import running, timing
+from benchmarks.recurrence import against, running, timing
+from benchmarks.recurrence.against import ratios
 from benchmarks.recurrence.cases import CASES, Case, chosen, divisions
 from benchmarks.recurrence.checking import check, verdict
 from benchmarks.recurrence.peers import Variant
@@ -22,6 +23,7 @@ from elman.recurrence import FORMS, compiled_triton
 from elman.recurrence.reference import run as loop
 
 SMALL = (3, 5, 8)
+PASSES = ("forward", "training")
 
 
 @pytest.fixture(autouse=True)
@@ -270,3 +272,36 @@ def test_the_command_line_runs_a_few_small_cases(tmp_path: Path) -> None:
     for row in (before, both):
         assert all(one["us"] > 0 for way in row["times"].values() for one in way.values())
     assert exact["times"] == {"skipped": "it is only checked"}
+
+
+def test_a_variant_that_became_slower_has_a_ratio_above_one():
+    def clocked(ours: float, torchs: float) -> dict:
+        return {way: {"ours bf16": {"us": ours}, "torch bf16": {"us": torchs}, "broken": "why"} for way in PASSES}
+
+    spans = {"old": [clocked(2.0, 5.0), clocked(2.2, 5.0)], "new": [clocked(2.6, 5.0), clocked(2.5, 5.5)]}
+    rows = {(row["pass"], row["variant"]): row["ratio"] for row in ratios(Case("lstm", (1, 1, 1)), spans)}
+    assert rows == {(way, name): ratio for way in PASSES for name, ratio in (("ours bf16", 1.25), ("torch bf16", 1.0))}
+
+
+def test_two_trees_are_timed_in_turns(tmp_path, monkeypatch, capsys):
+    order = []
+
+    class Recorded:
+        def __init__(self, tree: Path, module: str):
+            self.side = "old" if module == "elman.bench.recurrence" else "new"
+
+        def ask(self, job: dict[str, Any], limit: float) -> dict[str, Any]:
+            order.append((self.side, job["job"]))
+            times = {"ours bf16": {"us": 2.0 if self.side == "old" else 3.0}}
+            return {"verdict": "right"} if job["job"] == "check" else dict.fromkeys(PASSES, times)
+
+        def close(self) -> None: ...
+
+    monkeypatch.setenv("OUT", str(tmp_path))
+    monkeypatch.setattr(against, "worker", Recorded)
+    monkeypatch.setattr("sys.argv", ["against", ".", "--module", "elman.bench.recurrence", "--only", "rnn 64x512x512"])
+    against.main()
+    assert [side for side, job in order if job == "clock"] == ["old", "new", "new", "old"]
+    assert {side for side, job in order if job == "check"} == {"old", "new"}
+    assert "ours: new / old 1.500 to 1.500, median 1.500, 2 rows" in capsys.readouterr().out
+    assert json.loads((tmp_path / "recurrence.json").read_text())["results"]["rounds"] == list(against.ROUNDS)
