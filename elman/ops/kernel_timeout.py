@@ -15,8 +15,10 @@ ALARMS: dict[torch.device, tuple[Tensor, Tensor]] = {}  # the flag on the device
 
 def of(device: torch.device) -> tuple[Tensor, Tensor]:
     if device not in ALARMS:
-        alarm = torch.zeros(1, dtype=torch.int32, device=device)
-        ALARMS[device] = alarm, torch.zeros(1, dtype=torch.int32, device="cpu", pin_memory=device.type == "cuda")
+        with torch.inference_mode(False):  # the first call may come from evaluation, a later one from training
+            alarm = torch.zeros(1, dtype=torch.int32, device=device)
+            copy = torch.zeros(1, dtype=torch.int32, device="cpu", pin_memory=device.type == "cuda")
+        ALARMS[device] = alarm, copy
     return ALARMS[device]
 
 

@@ -17,6 +17,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import assume, given
 from law_cases import Case, Situation, assert_same, situations
 
@@ -43,3 +44,14 @@ def test_a_layer_is_of_its_registered_class_and_size(case: Case) -> None:
     layer = case.layer(input_size=5)
     assert isinstance(layer, LAYERS[case.name])
     assert layer.input_size == 5
+
+
+def test_a_layer_trains_after_it_ran_in_inference_mode(case: Case) -> None:
+    """A tensor that a layer made in inference mode and kept cannot take part in training."""
+    layer, x = case.layer(), torch.zeros(2, 3, 3, dtype=torch.float64)
+    with case.running():
+        with torch.inference_mode():
+            layer(x)
+            layer.step(x[:, 0], layer.initial_state(2))
+        layer.train()(x.requires_grad_())[0].sum().backward()
+    assert x.grad is not None
