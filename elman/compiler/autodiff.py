@@ -141,8 +141,8 @@ def _choose_saved(step: StepIR, adjoint: StepIR, expensive: Container[str]) -> t
                 worklist += node.args
         return found
 
-    def cost(cut: set[int]) -> float:
-        return sum(1 if shapes[index] == UNITS else 0.1 for index in saved_for(cut))
+    def cost(cut: set[int]) -> int:  # whole numbers: with 0.1 per row, rounding would decide between equal costs
+        return sum(10 if shapes[index] == UNITS else 1 for index in saved_for(cut))
 
     cut: set[int] = set()
     for index in sorted(dependencies(step.nodes, wanted)):

@@ -141,7 +141,8 @@ class Trainer:
         if averaged:
             self.update.average.swap()
         began = time.monotonic()
-        found = Validation.of(self.validate() if self.world.leads else 0.0)
+        with self.update.matmul_precision():
+            found = Validation.of(self.validate() if self.world.leads else 0.0)
         loss, choice = self.world.from_leader(found.loss), self.world.from_leader(found.choice)
         if averaged:
             self.update.average.swap()

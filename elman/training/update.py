@@ -5,7 +5,8 @@ the sum of its nats by the token count of the whole batch, so the gradients of a
 """
 
 import math
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -41,18 +42,30 @@ class Updater:
         self.sums = torch.zeros(3, dtype=torch.float64, device="cpu" if device.type == "mps" else device)
         self.in_row = torch.zeros((), device=device)  # consecutive skipped updates
         self.norm = torch.zeros((), device=device)
-        torch.set_float32_matmul_precision("highest" if config.precision == "fp32" else "high")
-        torch.backends.cudnn.allow_tf32 = config.precision != "fp32"
         self.captured = make_captured_updates(self)
 
     def __call__(self, batch: AnyBatch, rate: float) -> None:
         self.model.train()
-        if self.captured is None:
-            self.update_eagerly(batch, rate)
-        else:
-            self.captured(self, batch, rate)
+        with self.matmul_precision():
+            if self.captured is None:
+                self.update_eagerly(batch, rate)
+            else:
+                self.captured(self, batch, rate)
         if self.average.count or self.moving:
             self.average.update()
+
+    @contextmanager
+    def matmul_precision(self) -> Iterator[None]:
+        """Full float32 products with `precision: fp32`, TF32 otherwise; the process's own setting comes back after."""
+        before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        exact = self.config.precision == "fp32"
+        torch.set_float32_matmul_precision("highest" if exact else "high")
+        torch.backends.cudnn.allow_tf32 = not exact
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before[0])
+            torch.backends.cudnn.allow_tf32 = before[1]
 
     def update_eagerly(self, batch: AnyBatch, rate: float | Tensor) -> None:
         for group in self.optimizer.param_groups:

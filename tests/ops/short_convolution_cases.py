@@ -36,6 +36,13 @@ def assert_like_the_definition(
         outputs.backward(given)
         return [outputs.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
 
-    close = {} if kind == torch.bfloat16 else {"rtol": 1e-10, "atol": 1e-10}
-    for mine, true in zip(everything(form), everything(shifted.reference), strict=True):
-        torch.testing.assert_close(mine, true, **close)
+    close = {"rtol": 1e-10, "atol": 1e-10} if kind == torch.float64 else {}
+    mine, expected = everything(form), everything(shifted.reference)
+    seen, parameters, given = seen.double(), [one.double() for one in parameters], given.double()
+    narrow, kind = kind, torch.float64
+    for ours, theirs, exact in zip(mine, expected, everything(shifted.reference), strict=True):
+        if ours.dtype == narrow:
+            torch.testing.assert_close(ours, theirs, **close)
+        else:  # a float32 sum over the whole batch, whose rounding depends on the order: as near as the definition's
+            allowed = 1.5 * (theirs.double() - exact).norm() + 1e-6 * exact.norm()
+            assert (ours.double() - exact).norm() <= allowed

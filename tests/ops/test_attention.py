@@ -147,7 +147,8 @@ def test_a_short_reach_does_not_compute_all_pairs_of_a_long_sequence() -> None:
     """4096² weights of one head would take 64 MiB in float32 alone."""
     x = torch.randn(1, 1, 4096, 2)
     seen = torch.zeros(1, dtype=torch.long)
-    with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(profile_memory=True, activities=activities, acc_events=True) as profile:
         attend_to_past(x, x, x, Score("scaled"), seen=seen, reach=16)
     assert max(event.self_cpu_memory_usage for event in profile.key_averages()) < 8 * 2**20
 

@@ -126,6 +126,24 @@ def test_bfloat16_training_follows_full_precision(store, make_model):
     assert full.keys() == half.keys()
 
 
+@pytest.mark.parametrize(("precision", "inside"), [("fp32", ("highest", False)), ("tf32", ("high", True))])
+def test_training_restores_the_matmul_precision_of_the_process(store, make_model, monkeypatch, precision, inside):
+    """Updates and validations have that of the run; what runs between two reports, or after training, has its own."""
+
+    def settings() -> tuple[str, bool]:
+        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+    model, seen = make_model(), []
+    batch_loss = model.batch_loss
+    monkeypatch.setattr(model, "batch_loss", lambda *given: seen.append(settings()) or batch_loss(*given))
+    before = settings()
+    config = TrainingConfig(precision=precision, max_steps=2, evaluate_every=1)
+    for _ in Trainer(model, Stream(store, 4, 8, seed=1), config, validate=lambda: seen.append(settings()) or 1.0):
+        assert settings() == before
+    assert len(seen) >= 4  # two updates, two validations
+    assert set(seen) == {inside}
+
+
 def test_state_is_carried_over_unless_disabled(store, make_model):
     """Catches: a carried state that is dropped; one that is kept although every batch starts fresh."""
     batches = Stream(store, 6, 5, seed=1)
