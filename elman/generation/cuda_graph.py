@@ -46,6 +46,8 @@ def obstacle(model: Any, state: State | None = None) -> str:
     kind = device_of(model).type
     if kind not in ("cuda", "cpu"):
         return f"the model is on {kind}"
+    if getattr(model, "fits_by_counting", False):
+        return "a step of an n-gram model searches its tables, which needs the host"
     if all(type(part).__module__.startswith(KNOWN_SYNC_FREE) for part in model.modules()):
         return ""
     if model not in _obstacles:

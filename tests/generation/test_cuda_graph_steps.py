@@ -18,7 +18,7 @@ from elman.generation.cuda_graph import CHUNK, keep
 from elman.generation.engine import explain
 from elman.generation.sampling import GenerationConfig
 from elman.generation.stream import generate, generate_tokens
-from elman.models import LanguageModel, StackConfig
+from elman.models import LanguageModel, NGram, StackConfig
 from elman.ops.taps import record
 
 EOS = 0
@@ -199,6 +199,13 @@ def test_a_step_that_needs_the_host_stays_with_torch_and_says_why(disturb, reaso
     assert engine._captured(model, GenerationConfig()).name == "torch"
 
 
+def test_an_n_gram_model_on_a_gpu_is_stepped_without_a_graph(monkeypatch):
+    """Catches: a capture that is attempted, fails and warns at each generation."""
+    monkeypatch.setattr(engine, "device_of", lambda model: torch.device("cuda"))
+    assert "searches its tables" in cuda_graph.obstacle(NGram(NGram.Config(order=3), vocab_size=7))
+    assert explain(NGram(NGram.Config(order=3), vocab_size=7)).startswith("torch: ")
+
+
 def test_auto_takes_it_on_a_gpu(fake, monkeypatch):
     model = LanguageModel(StackConfig.make({"hidden_size": 4}), 7)
     assert explain(model, GenerationConfig(engine="captured")).startswith(
@@ -256,7 +263,9 @@ def test_a_graph_sees_weights_that_change_and_goes_with_its_model(fake):
 
 
 @needs_gpu
-def test_what_cannot_be_captured_goes_step_by_step_with_a_warning():
+def test_what_cannot_be_captured_goes_step_by_step_with_a_warning(monkeypatch):
+    monkeypatch.setattr(cuda_graph, "_warned", set())  # each reason is told once in a process
+
     def step():
         torch.ones(1, device="cuda").item()
 
