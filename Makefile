@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Real data sets, for the tests and benchmarks that can use them; without it they are skipped.
 export ELMAN_DATA ?= $(abspath $(firstword $(wildcard data ../shared/data)))
 
-.PHONY: demo test fast check bench docs browser clean
+.PHONY: demo test fast check bench docs lock browser clean
 
 # Reports are tested in a real browser: that of the system, or the one named in ELMAN_BROWSER.
 FIND_BROWSER := { command -v $${ELMAN_BROWSER:-chromium} || command -v chromium-browser || command -v google-chrome; }
@@ -33,6 +33,10 @@ bench: .venv/.dev
 docs: .venv/.dev
 	$(BIN)/python docs/build.py
 	$(BIN)/python docs/build_site.py
+
+# Renew constraints.txt: the newest versions that are resolved today, but for those it holds back.
+lock:
+	$(PYTHON) .ci/lock.py
 
 browser:
 	@$(FIND_BROWSER) || apt-get install -y chromium || sudo apt-get install -y chromium
