@@ -3,25 +3,24 @@
 import json as jsonlib
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from elman.cli import options, output
+from elman.cli.options import option
 from elman.cli.verbs import verb
 from elman.errors import RunError
 
 
 @verb("bench", no_args_is_help=True)
 def bench(
-    run: options.RunFolder,
-    rounds: Annotated[int, typer.Option(min=1, help="Timing rounds in which all variants take turns.")] = 10,
-    to: Annotated[
-        Path | None, options.option(help="JSON file to write the results to as well.", default="none is written")
-    ] = None,
-    module: options.Module = None,
-    device: options.Device = None,
-    json: options.Json = False,
+    run: Path = options.RUN,
+    rounds: int = typer.Option(10, min=1, help="Timing rounds in which all variants take turns."),
+    to: Path | None = option(help="JSON file to write the results to as well.", default="none is written"),
+    module: list[Path] | None = options.MODULE,
+    device: str | None = options.DEVICE,
+    json: bool = options.JSON,
 ) -> None:
     """Measure the speed of a trained model on this machine; the run is not changed. Takes about a minute.
 

@@ -1,9 +1,11 @@
 """elman check: validates a recipe and estimates what training it takes."""
 
+from pathlib import Path
+
 import typer
 
 from elman.cli import options, output
-from elman.cli.recipe_options import RecipeFile, RecipeOptions, takes_recipe_options
+from elman.cli.recipe_options import RECIPE_FILE, RecipeOptions, takes_recipe_options
 from elman.cli.verbs import verb
 
 
@@ -12,8 +14,8 @@ from elman.cli.verbs import verb
 def check(
     context: typer.Context,
     chosen: RecipeOptions,
-    recipe: RecipeFile = None,
-    json: options.Json = False,
+    recipe: Path | None = RECIPE_FILE,
+    json: bool = options.JSON,
 ) -> None:
     """Check a recipe without training it: read the data, build the model, time five steps.
 

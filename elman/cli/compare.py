@@ -4,11 +4,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from elman.cli import options, output
+from elman.cli.options import option
 from elman.cli.recipe_options import RecipeOptions, takes_recipe_options
 from elman.cli.verbs import verb
 from elman.errors import ConfigError
@@ -22,50 +23,31 @@ BUDGETS = ("tokens", "flops", "minutes")
 def compare(
     context: typer.Context,
     chosen: RecipeOptions,
-    source: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="SOURCE",
-            help="Text file to train on; or a recipe (its model is ignored) or a race, in YAML.",
-            show_default="a synthetic language",
-        ),
-    ] = None,
-    models: Annotated[
-        str | None,
-        options.option(help="Models to compare, separated by commas: ngram,lstm,attention.", default="by the task"),
-    ] = None,
-    params: Annotated[
-        str | None,
-        options.option(help="Parameters of each model: 250k, 5M; 0 leaves sizes as they are.", default="by vocabulary"),
-    ] = None,
-    tokens: Annotated[
-        str | None, options.option(help="Budget: training tokens (or texts) of each model.", default="400k")
-    ] = None,
-    flops: Annotated[
-        str | None, options.option(help="Budget instead: training FLOPs of each model, such as 2e12.", default="none")
-    ] = None,
-    minutes: Annotated[
-        float | None, options.option(help="Budget instead: training minutes of each model.", default="none")
-    ] = None,
-    seeds: Annotated[int | None, options.option(help="Random seeds per model.", default="3")] = None,
-    trials: Annotated[
-        int | None, options.option(help="Learning rates tried per model; the best one is used.", default="3")
-    ] = None,
-    workers: Annotated[int, options.option(help="Trainings in parallel.", default="one per core")] = 0,
-    ray: Annotated[
-        str | None,
-        options.option(help="Train on the Ray cluster at this address; `local` starts one here.", default="none"),
-    ] = None,
-    run: Annotated[
-        Path | None, options.option(help="Folder for all runs and the report.", default="runs/race-<data>")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the comparison in --run; start it if it is new.")
-    ] = False,
-    demo: Annotated[
-        bool, typer.Option("--demo", help="A small comparison on a synthetic language: three minutes on two cores.")
-    ] = False,
-    json: options.Json = False,
+    source: Path | None = typer.Argument(
+        None,
+        metavar="SOURCE",
+        help="Text file to train on; or a recipe (its model is ignored) or a race, in YAML.",
+        show_default="a synthetic language",
+    ),
+    models: str | None = option(
+        help="Models to compare, separated by commas: ngram,lstm,attention.", default="by the task"
+    ),
+    params: str | None = option(
+        help="Parameters of each model: 250k, 5M; 0 leaves sizes as they are.", default="by vocabulary"
+    ),
+    tokens: str | None = option(help="Budget: training tokens (or texts) of each model.", default="400k"),
+    flops: str | None = option(help="Budget instead: training FLOPs of each model, such as 2e12.", default="none"),
+    minutes: float | None = option(help="Budget instead: training minutes of each model.", default="none"),
+    seeds: int | None = option(help="Random seeds per model.", default="3"),
+    trials: int | None = option(help="Learning rates tried per model; the best one is used.", default="3"),
+    workers: int = typer.Option(0, help="Trainings in parallel.", show_default="one per core"),
+    ray: str | None = option(help="Train on the Ray cluster at this address; `local` starts one here.", default="none"),
+    run: Path | None = option(help="Folder for all runs and the report.", default="runs/race-<data>"),
+    resume: bool = typer.Option(False, "--resume", help="Continue the comparison in --run; start it if it is new."),
+    demo: bool = typer.Option(
+        False, "--demo", help="A small comparison on a synthetic language: three minutes on two cores."
+    ),
+    json: bool = options.JSON,
 ) -> None:
     """Train several model families on the same data and rank them: a fair race.
 

@@ -1,6 +1,6 @@
 """elman data: statistics of text before training on it."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -12,22 +12,15 @@ app = verb_group("data", help="Statistics of text before training on it.")
 
 @app.command("describe")
 def describe(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILES", help="Files, folders, glob patterns, '-' (stdin) or hub:NAME (a Hugging Face data set)."
-        ),
-    ],
-    column: Annotated[
-        str, typer.Option(help="JSONL, CSV and Parquet: name of the field that holds the text.")
-    ] = "text",
-    format: Annotated[
-        str, typer.Option(help="File format: auto (by file name), text, jsonl, csv, tsv, parquet or hub.")
-    ] = "auto",
-    document: Annotated[
-        str, typer.Option(help="What one document is: auto, line, block (up to an empty line), file or record.")
-    ] = "auto",
-    json: options.Json = False,
+    files: list[str] = typer.Argument(
+        ..., metavar="FILES", help="Files, folders, glob patterns, '-' (stdin) or hub:NAME (a Hugging Face data set)."
+    ),
+    column: str = typer.Option("text", help="JSONL, CSV and Parquet: name of the field that holds the text."),
+    format: str = typer.Option("auto", help="File format: auto (by file name), text, jsonl, csv, tsv, parquet or hub."),
+    document: str = typer.Option(
+        "auto", help="What one document is: auto, line, block (up to an empty line), file or record."
+    ),
+    json: bool = options.JSON,
 ) -> None:
     """Describe a corpus: documents, sizes, vocabulary, repaired lines, and unknown words in the held-out text."""
     from elman.corpus import DataConfig, describe, open_corpus

@@ -2,11 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from elman.cli import options
+from elman.cli.options import option
 from elman.cli.verbs import verb
 from elman.errors import RunError
 
@@ -14,17 +15,13 @@ from elman.errors import RunError
 @verb("distill", settings="recipe")
 def distill(
     context: typer.Context,
-    teacher: Annotated[Path, typer.Argument(help="Run folder of the teacher, a trained translator.")],
-    run: Annotated[
-        Path | None, options.option(help="Run folder of the student.", default="no student is trained")
-    ] = None,
-    to: Annotated[
-        Path | None, options.option(help="File for the teacher's translations.", default="TEACHER/distilled.jsonl")
-    ] = None,
-    model: Annotated[str, typer.Option(help="Model of the student, by name.")] = "mask-predict",
-    module: options.Module = None,
-    device: options.Device = None,
-    json: options.Json = False,
+    teacher: Path = typer.Argument(..., help="Run folder of the teacher, a trained translator."),
+    run: Path | None = option(help="Run folder of the student.", default="no student is trained"),
+    to: Path | None = option(help="File for the teacher's translations.", default="TEACHER/distilled.jsonl"),
+    model: str = typer.Option("mask-predict", help="Model of the student, by name."),
+    module: list[Path] | None = options.MODULE,
+    device: str | None = options.DEVICE,
+    json: bool = options.JSON,
 ) -> None:
     """Translate the training data with a teacher, then train a student on its translations.
 

@@ -1,11 +1,12 @@
 """elman eval: scores of a trained model on data, or of two models compared."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from elman.cli import options, output
+from elman.cli.options import option
 from elman.cli.verbs import verb
 from elman.errors import ConfigError
 
@@ -13,33 +14,25 @@ from elman.errors import ConfigError
 @verb("eval", settings="search")
 def evaluate(
     context: typer.Context,
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="A run folder; two run folders of the same task are compared."),
-    ],
-    data: Annotated[
-        list[str] | None,
-        options.option("--data", help=f"Data to evaluate on: {options.SOURCES}", default="a split of the run's data"),
-    ] = None,
-    target: options.Target = None,
-    columns: Annotated[str | None, options.option(help=options.COLUMNS, default="those of training")] = None,
-    split: Annotated[
-        str | None,
-        options.option(help="Split of the run's own data: train, valid or test.", default="test, else valid"),
-    ] = None,
-    lanes: Annotated[
-        int | None,
-        options.option(
-            help="Language models: parallel streams that the text is cut into. More are faster; each starts with fresh "
-            "state, so a little context is lost. 1 scores the whole text as one stream.",
-            default="the recipe's",
-        ),
-    ] = None,
-    beam_size: options.BeamSize = None,
-    others: options.Others = None,
-    module: options.Module = None,
-    device: options.Device = None,
-    json: options.Json = False,
+    runs: list[Path] = typer.Argument(
+        ..., metavar="RUN", help="A run folder; two run folders of the same task are compared."
+    ),
+    data: list[str] | None = option(
+        "--data", help=f"Data to evaluate on: {options.SOURCES}", default="a split of the run's data"
+    ),
+    target: list[str] | None = options.TARGET,
+    columns: str | None = option(help=options.COLUMNS, default="those of training"),
+    split: str | None = option(help="Split of the run's own data: train, valid or test.", default="test, else valid"),
+    lanes: int | None = option(
+        help="Language models: parallel streams that the text is cut into. More are faster; each starts with fresh "
+        "state, so a little context is lost. 1 scores the whole text as one stream.",
+        default="the recipe's",
+    ),
+    beam_size: int | None = options.BEAM_SIZE,
+    others: list[Path] | None = options.OTHERS,
+    module: list[Path] | None = options.MODULE,
+    device: str | None = options.DEVICE,
+    json: bool = options.JSON,
 ) -> None:
     """Evaluate a trained model, with 95 % confidence intervals; compare two by paired bootstrap.
 

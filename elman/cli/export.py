@@ -1,7 +1,6 @@
 """elman export: a trained model for other tools."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -11,11 +10,11 @@ from elman.cli.verbs import verb
 
 @verb("export")
 def export(
-    run: options.RunFolder,
-    to: Annotated[Path, typer.Option(help="Folder to write.")],
-    format: Annotated[str, typer.Option(help="Format: hugging-face.")] = "hugging-face",
-    module: options.Module = None,
-    json: options.Json = False,
+    run: Path = options.RUN,
+    to: Path = typer.Option(..., help="Folder to write."),
+    format: str = typer.Option("hugging-face", help="Format: hugging-face."),
+    module: list[Path] | None = options.MODULE,
+    json: bool = options.JSON,
 ) -> None:
     """Export a run's model and tokenizer as a folder that transformers loads."""
     from elman.pipeline.exporting import export_run

@@ -1,11 +1,13 @@
 """elman generate: text from a trained language model."""
 
 import sys
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
 import typer
 
 from elman.cli import options, output, stdin
+from elman.cli.options import option
 from elman.cli.verbs import verb
 
 RECIPE = "the recipe's"
@@ -13,46 +15,30 @@ RECIPE = "the recipe's"
 
 @verb("generate")
 def generate(
-    run: options.RunFolder,
-    prompt: Annotated[str, typer.Option(help="Text to continue; '-' reads it from stdin.")] = "",
-    max_tokens: Annotated[int | None, options.option(help="Maximum number of new tokens.", default=RECIPE)] = None,
-    temperature: Annotated[
-        float | None,
-        options.option(help="Divides the logits: below 1 is less random, 0 is greedy decoding.", default=RECIPE),
-    ] = None,
-    top_k: Annotated[
-        int | None, options.option(help="Sample from the k most probable tokens only; 0 is off.", default=RECIPE)
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        options.option(
-            help="Nucleus sampling: from the most probable tokens that together reach this probability; 1 is off.",
-            default=RECIPE,
-        ),
-    ] = None,
-    repetition_penalty: Annotated[
-        float | None, options.option(help="Above 1 makes recent tokens less probable; 1 is off.", default=RECIPE)
-    ] = None,
-    stop: Annotated[
-        list[str] | None, options.option(help="Stop sequence: end before this text. Repeatable.", default=RECIPE)
-    ] = None,
-    seed: Annotated[
-        int | None, options.option(help="Random seed: the same seed gives the same text.", default=RECIPE)
-    ] = None,
-    engine: Annotated[
-        str | None,
-        options.option(
-            help="What computes a step: auto, native (compiled C++, CPU), captured (CUDA graph) or torch.",
-            default=RECIPE,
-        ),
-    ] = None,
-    weights: Annotated[
-        str | None, options.option(help="Weights of the native engine: fp32, or int8 (quantized).", default=RECIPE)
-    ] = None,
-    count: Annotated[int, typer.Option(help="Number of texts.", min=1)] = 1,
-    module: options.Module = None,
-    device: options.Device = None,
-    json: options.Json = False,
+    run: Path = options.RUN,
+    prompt: str = typer.Option("", help="Text to continue; '-' reads it from stdin."),
+    max_tokens: int | None = option(help="Maximum number of new tokens.", default=RECIPE),
+    temperature: float | None = option(
+        help="Divides the logits: below 1 is less random, 0 is greedy decoding.", default=RECIPE
+    ),
+    top_k: int | None = option(help="Sample from the k most probable tokens only; 0 is off.", default=RECIPE),
+    top_p: float | None = option(
+        help="Nucleus sampling: from the most probable tokens that together reach this probability; 1 is off.",
+        default=RECIPE,
+    ),
+    repetition_penalty: float | None = option(
+        help="Above 1 makes recent tokens less probable; 1 is off.", default=RECIPE
+    ),
+    stop: list[str] | None = option(help="Stop sequence: end before this text. Repeatable.", default=RECIPE),
+    seed: int | None = option(help="Random seed: the same seed gives the same text.", default=RECIPE),
+    engine: str | None = option(
+        help="What computes a step: auto, native (compiled C++, CPU), captured (CUDA graph) or torch.", default=RECIPE
+    ),
+    weights: str | None = option(help="Weights of the native engine: fp32, or int8 (quantized).", default=RECIPE),
+    count: int = typer.Option(1, help="Number of texts.", min=1),
+    module: list[Path] | None = options.MODULE,
+    device: str | None = options.DEVICE,
+    json: bool = options.JSON,
 ) -> None:
     """Generate text from a prompt, printed token by token.
 

@@ -1,22 +1,21 @@
 """elman import: a Hugging Face model as a run folder."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from elman.cli import options, output
+from elman.cli.options import option
 from elman.cli.verbs import verb
 
 
 @verb("import")
 def import_model(
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="FOLDER", help="Hugging Face model folder on this disk, as save_pretrained writes it."),
-    ],
-    run: Annotated[Path | None, options.option(help="Run folder to write.", default="runs/<folder>")] = None,
-    json: options.Json = False,
+    folder: Path = typer.Argument(
+        ..., metavar="FOLDER", help="Hugging Face model folder on this disk, as save_pretrained writes it."
+    ),
+    run: Path | None = option(help="Run folder to write.", default="runs/<folder>"),
+    json: bool = options.JSON,
 ) -> None:
     """Import a Hugging Face model (BERT, GPT-2, Llama, Mixtral or Mamba) as a run folder.
 

@@ -1,7 +1,6 @@
 """elman init: writes a complete, commented recipe."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -15,10 +14,10 @@ from elman.errors import RunError
 def init(
     context: typer.Context,
     chosen: RecipeOptions,
-    output: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="File to write: recipe.yaml.", show_default="stdout")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    output: Path | None = typer.Argument(
+        None, metavar="FILE", help="File to write: recipe.yaml.", show_default="stdout"
+    ),
+    force: bool = typer.Option(False, "--force", help="Overwrite an existing file."),
 ) -> None:
     """Write a recipe (YAML) with every setting, its value and its meaning.
 

@@ -1,11 +1,11 @@
 """elman lab: experiments of a lecture on sequence models, each with a question, figures, numbers and an answer."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from elman.cli import options, output
+from elman.cli.options import option
 from elman.cli.training_status import training_status
 from elman.cli.verbs import verb_group
 
@@ -13,7 +13,7 @@ app = verb_group("lab", help="Experiments from n-grams to attention; each takes 
 
 
 @app.command("list")
-def list_labs(json: options.Json = False) -> None:
+def list_labs(json: bool = options.JSON) -> None:
     """List the experiments with topic and question."""
     from elman.inspection.labs import LABS
 
@@ -27,13 +27,11 @@ def list_labs(json: options.Json = False) -> None:
 
 @app.command("run")
 def run(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the experiment, as `elman lab list` shows it.")],
-    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
-    to: Annotated[Path | None, options.option(help="HTML page to write.", default="runs/labs/<name>.html")] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Exit with code 1 if a number is outside its expected range.")
-    ] = False,
-    json: options.Json = False,
+    name: str = typer.Argument(..., metavar="NAME", help="Name of the experiment, as `elman lab list` shows it."),
+    seed: int = typer.Option(0, min=0, help="Random seed."),
+    to: Path | None = option(help="HTML page to write.", default="runs/labs/<name>.html"),
+    check: bool = typer.Option(False, "--check", help="Exit with code 1 if a number is outside its expected range."),
+    json: bool = options.JSON,
 ) -> None:
     """Run an experiment and write its HTML page."""
     from elman.inspection.labs import LABS, find

@@ -1,24 +1,23 @@
 """elman list: all registered names, or the documentation of one."""
 
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
 from elman.cli import options, output
 from elman.cli.verbs import verb
 
-Name = Annotated[
-    str | None,
-    typer.Argument(
-        help="Cell, layer, model, tokenizer, language or synthetic task to describe: gru.", show_default="all names"
-    ),
-]
-Facts = Annotated[bool, typer.Option("--facts", help="Table of all layer families: core idea, limitation and cost.")]
-
 
 @verb("list")
 def list_names(
-    name: Name = None, facts: Facts = False, module: options.Module = None, json: options.Json = False
+    name: str | None = typer.Argument(
+        None,
+        help="Cell, layer, model, tokenizer, language or synthetic task to describe: gru.",
+        show_default="all names",
+    ),
+    facts: bool = typer.Option(False, "--facts", help="Table of all layer families: core idea, limitation and cost."),
+    module: list[Path] | None = options.MODULE,
+    json: bool = options.JSON,
 ) -> None:
     """List the names that recipes can use, one line each; or describe one: settings, cost, taps."""
     if name is not None:

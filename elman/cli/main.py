@@ -5,7 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -28,9 +28,9 @@ def show_version(asked: bool) -> None:
 
 
 def global_options(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
-    ] = False,
+    version: bool = typer.Option(
+        False, "--version", help="Show the version and exit.", callback=show_version, is_eager=True
+    ),
 ) -> None:
     """Sequence models from n-grams to attention: train, compare, evaluate and use them on your own text."""
 

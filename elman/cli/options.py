@@ -1,10 +1,11 @@
 """Options that several verbs share."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import typer
 
@@ -14,7 +15,7 @@ WORDS: ContextVar[Sequence[str]] = ContextVar("words", default=())
 
 def option(*names: str, help: str, default: str, **more: Any) -> Any:
     """An option that is None unless given; `default` says in words what applies then."""
-    return typer.Option(*names, help=help, show_default=default, **more)
+    return typer.Option(None, *names, help=help, show_default=default, **more)
 
 
 def command() -> str:
@@ -40,35 +41,35 @@ def _import_modules(paths: list[Path] | None) -> list[Path] | None:
 SOURCES = "file, folder, glob pattern, '-' (stdin) or hub:NAME (a Hugging Face data set). Repeatable."
 COLUMNS = "The two columns to use, by name or number: label,text; source,target; form,upos (CoNLL-U); 1,2."
 
-RunFolder = Annotated[
-    Path, typer.Argument(metavar="RUN", help="Run folder of a trained model, as `elman train` writes it.")
-]
-Target = Annotated[
-    list[str] | None,
-    option("--target", help="Translation: file of the targets of --data, line by line.", default="a column of --data"),
-]
-Others = Annotated[
-    list[Path] | None,
-    option(
-        "--with",
-        help="Translation: another run with the same tokenizers, for an ensemble of both. Repeatable.",
-        default="no ensemble",
-    ),
-]
-BeamSize = Annotated[
-    int | None, option(help="Translation: hypotheses kept at each step of the beam search.", default="the recipe's")
-]
-Device = Annotated[str | None, option(help="auto, cpu, cuda or mps.", default="auto: a GPU if there is one")]
-Module = Annotated[
-    list[Path] | None,
-    option(
-        "--module",
-        help="Python file that registers your own cells, layers or tasks. Repeatable.",
-        default="none",
-        callback=_import_modules,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else there.")]
+RUN = typer.Argument(..., metavar="RUN", help="Run folder of a trained model, as `elman train` writes it.")
+TARGET = option(
+    "--target", help="Translation: file of the targets of --data, line by line.", default="a column of --data"
+)
+OTHERS = option(
+    "--with",
+    help="Translation: another run with the same tokenizers, for an ensemble of both. Repeatable.",
+    default="no ensemble",
+)
+BEAM_SIZE = option(help="Translation: hypotheses kept at each step of the beam search.", default="the recipe's")
+DEVICE = option(help="auto, cpu, cuda or mps.", default="auto: a GPU if there is one")
+MODULE = option(
+    "--module",
+    help="Python file that registers your own cells, layers or tasks. Repeatable.",
+    default="none",
+    callback=_import_modules,
+)
+JSON = typer.Option(False, "--json", help="Print JSON on stdout, and nothing else there.")
+
+
+def set_parameters(function: Callable[..., None], parameters: Sequence[Parameter]) -> None:
+    """Gives a function with `**values` the signature that typer reads its options from."""
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+
+
+def keyword(name: str, kind: Any, option: Any) -> Parameter:
+    """The parameter of one option or argument of typer."""
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=option, annotation=kind)
 
 
 def search_settings(words: Iterable[str], beam_size: int | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import json as jsonlib
 import sys
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
@@ -13,26 +13,21 @@ from elman.cli.verbs import verb
 @verb("predict", settings="search")
 def predict(
     context: typer.Context,
-    run: options.RunFolder,
-    form: Annotated[
-        options.InputFormat,
-        typer.Option(
-            "--from", help="Format of stdin: text (one per line) or jsonl (objects with text, words or source)."
-        ),
-    ] = "text",
-    probabilities: Annotated[
-        bool,
-        typer.Option(
-            "--probabilities",
-            help="Print the probabilities of all labels or tags too. Translation: all candidates of the beam, best "
-            "first, as line number, rank, score, log-probability and text.",
-        ),
-    ] = False,
-    beam_size: options.BeamSize = None,
-    others: options.Others = None,
-    module: options.Module = None,
-    device: options.Device = None,
-    json: options.Json = False,
+    run: Path = options.RUN,
+    form: options.InputFormat = typer.Option(
+        "text", "--from", help="Format of stdin: text (one per line) or jsonl (objects with text, words or source)."
+    ),
+    probabilities: bool = typer.Option(
+        False,
+        "--probabilities",
+        help="Print the probabilities of all labels or tags too. Translation: all candidates of the beam, best "
+        "first, as line number, rank, score, log-probability and text.",
+    ),
+    beam_size: int | None = options.BEAM_SIZE,
+    others: list[Path] | None = options.OTHERS,
+    module: list[Path] | None = options.MODULE,
+    device: str | None = options.DEVICE,
+    json: bool = options.JSON,
 ) -> None:
     """Predict for every line of stdin: its label, its tags, its translation, or the most probable next tokens.
 

@@ -2,30 +2,30 @@
 
 import inspect
 from collections.abc import Callable, Collection
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 
 from elman.cli import options
 
-RecipeFile = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="RECIPE", help="Recipe: a YAML file of settings.", show_default="every setting has its default"
-    ),
-]
+RECIPE_FILE = typer.Argument(
+    None, metavar="RECIPE", help="Recipe: a YAML file of settings.", show_default="every setting has its default"
+)
 
 
 class RecipeOption(NamedTuple):
-    annotation: Any
-    """Type of the value with typer's option: help and default."""
+    type: Any
+    """Of the value; None where the option was not given."""
     setting: str | None
     """The recipe setting that it gives a value to; None where `RecipeOptions.settings` derives settings from it."""
+    option: Any
+    """As typer declares it: help and default."""
 
 
 def _option(kind: Any, setting: str | None, *, help: str, default: str) -> RecipeOption:
-    return RecipeOption(Annotated[kind | None, options.option(help=help, default=default)], setting)
+    return RecipeOption(kind | None, setting, options.option(help=help, default=default))
 
 
 # By parameter name: `start_from` is --start-from. The order is that of --help.
@@ -44,7 +44,7 @@ RECIPE_OPTIONS = {
         default="a tenth of the training data, held out",
     ),
     "test": _option(list[str], "data.test", help="Test data, in the same forms.", default="none"),
-    "target": RecipeOption(options.Target, "data.train_target"),
+    "target": RecipeOption(list[str] | None, "data.train_target", options.TARGET),
     "valid_target": _option(
         list[str], "data.valid_target", help="Translation: the targets of --valid.", default="a column of --valid"
     ),
@@ -75,8 +75,8 @@ RECIPE_OPTIONS = {
         str, "parameters", help="Number of parameters; the width is chosen to come close: 250k, 5M.", default="any"
     ),
     "seed": _option(int, "seed", help="Random seed: the same seed repeats the run exactly.", default="1"),
-    "module": RecipeOption(options.Module, None),
-    "device": RecipeOption(options.Device, "device"),
+    "module": RecipeOption(list[Path] | None, None, options.MODULE),
+    "device": RecipeOption(str | None, "device", options.DEVICE),
 }
 
 
@@ -135,22 +135,20 @@ def takes_recipe_options(*, without: Collection[str] = ()) -> Callable[[Callable
         own = inspect.signature(verb, eval_str=True).parameters
         [place] = [name for name, parameter in own.items() if parameter.annotation is RecipeOptions]
 
+        @wraps(verb)
         def run(**values: Any) -> None:
             chosen = RecipeOptions({name: values.pop(name) for name in names})
             verb(**values, **{place: chosen})
 
         parameters: list[inspect.Parameter] = []
         for name, parameter in own.items():
-            one = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            parameters += map(_parameter, names) if name == place else [one]
-        run.__doc__, run.__name__ = verb.__doc__, verb.__name__
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+            if name == place:
+                parameters += [
+                    options.keyword(one, RECIPE_OPTIONS[one].type, RECIPE_OPTIONS[one].option) for one in names
+                ]
+            else:
+                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        options.set_parameters(run, parameters)
         return run
 
     return add
-
-
-def _parameter(name: str) -> inspect.Parameter:
-    annotation = RECIPE_OPTIONS[name].annotation
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

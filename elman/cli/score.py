@@ -2,37 +2,33 @@
 
 import json as jsonlib
 import sys
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
 from elman.cli import options, stdin
+from elman.cli.options import option
 from elman.cli.verbs import verb
 from elman.errors import ConfigError
 
 
 @verb("score")
 def score(
-    run: options.RunFolder,
-    form: Annotated[
-        options.InputFormat,
-        typer.Option(
-            "--from", help="Format of stdin: text (one per line; translation: source, tab, target) or jsonl (objects)."
-        ),
-    ] = "text",
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Score each line as soon as it arrives, instead of in batches.")
-    ] = False,
-    engine: Annotated[
-        str | None, options.option(help="With --stream: auto, native (compiled C++) or torch.", default="auto")
-    ] = None,
-    weights: Annotated[
-        str | None, options.option(help="Weights of the native engine: fp32, or int8 (quantized).", default="fp32")
-    ] = None,
-    others: options.Others = None,
-    module: options.Module = None,
-    device: options.Device = None,
-    json: options.Json = False,
+    run: Path = options.RUN,
+    form: options.InputFormat = typer.Option(
+        "text",
+        "--from",
+        help="Format of stdin: text (one per line; translation: source, tab, target) or jsonl (objects).",
+    ),
+    stream: bool = typer.Option(
+        False, "--stream", help="Score each line as soon as it arrives, instead of in batches."
+    ),
+    engine: str | None = option(help="With --stream: auto, native (compiled C++) or torch.", default="auto"),
+    weights: str | None = option(help="Weights of the native engine: fp32, or int8 (quantized).", default="fp32"),
+    others: list[Path] | None = options.OTHERS,
+    module: list[Path] | None = options.MODULE,
+    device: str | None = options.DEVICE,
+    json: bool = options.JSON,
 ) -> None:
     """Score every line of stdin: prints log-probability (nats), bits per byte and the line, or a JSON object.
 

@@ -2,11 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from elman.cli import options, output
+from elman.cli.options import option
 from elman.cli.verbs import verb
 from elman.errors import ConfigError, RunError
 
@@ -19,29 +20,19 @@ MEASURES = {
 
 @verb("tasks")
 def tasks(
-    task: Annotated[
-        list[str] | None, options.option(help="Synthetic task by name (`elman list`). Repeatable.", default="all")
-    ] = None,
-    family: Annotated[
-        list[str] | None, options.option(help="Model family by name: lstm, mamba. Repeatable.", default="all")
-    ] = None,
-    size: Annotated[
-        str, typer.Option(help="quick (small tasks, for two CPU cores) or full (published sizes, for a GPU).")
-    ] = "quick",
-    seeds: Annotated[int, typer.Option(min=1, help="Random seeds per task and family; the best score counts.")] = 1,
-    device: options.Device = None,
-    out: Annotated[
-        Path | None,
-        options.option(
-            help="Results file (JSONL); results that it holds are not computed again.",
-            default="runs/tasks-<size>.jsonl",
-        ),
-    ] = None,
-    show: Annotated[
-        bool, typer.Option("--show", help="Train nothing: show the results in FILES as one table.")
-    ] = False,
-    files: Annotated[list[Path] | None, typer.Argument(metavar="FILES", help="With --show: results files.")] = None,
-    json: options.Json = False,
+    task: list[str] | None = option(help="Synthetic task by name (`elman list`). Repeatable.", default="all"),
+    family: list[str] | None = option(help="Model family by name: lstm, mamba. Repeatable.", default="all"),
+    size: str = typer.Option(
+        "quick", help="quick (small tasks, for two CPU cores) or full (published sizes, for a GPU)."
+    ),
+    seeds: int = typer.Option(1, min=1, help="Random seeds per task and family; the best score counts."),
+    device: str | None = options.DEVICE,
+    out: Path | None = option(
+        help="Results file (JSONL); results that it holds are not computed again.", default="runs/tasks-<size>.jsonl"
+    ),
+    show: bool = typer.Option(False, "--show", help="Train nothing: show the results in FILES as one table."),
+    files: list[Path] | None = typer.Argument(None, metavar="FILES", help="With --show: results files."),
+    json: bool = options.JSON,
 ) -> None:
     """Train small models of each family on synthetic tasks (copying, recall, ...); compare with published results."""
     from elman.pipeline.synthetic_tasks import in_order, read_records, summary, verdict

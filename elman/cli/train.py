@@ -3,12 +3,13 @@
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from elman.cli import options, output
-from elman.cli.recipe_options import RecipeFile, RecipeOptions, takes_recipe_options
+from elman.cli.options import option
+from elman.cli.recipe_options import RECIPE_FILE, RecipeOptions, takes_recipe_options
 from elman.cli.verbs import verb
 
 
@@ -17,22 +18,17 @@ from elman.cli.verbs import verb
 def train(
     context: typer.Context,
     chosen: RecipeOptions,
-    recipe: RecipeFile = None,
-    run: Annotated[
-        Path | None, options.option(help="Run folder to write: weights, tokenizer, log.", default="runs/<data>-<model>")
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Continue the run in --run from its last checkpoint; start it if it is new."),
-    ] = False,
-    print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the complete recipe and exit, without training.")
-    ] = False,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Log to TensorBoard too, in the run folder.")
-    ] = False,
-    wandb: Annotated[bool, typer.Option("--wandb", help="Log to Weights & Biases too.")] = False,
-    json: options.Json = False,
+    recipe: Path | None = RECIPE_FILE,
+    run: Path | None = option(help="Run folder to write: weights, tokenizer, log.", default="runs/<data>-<model>"),
+    resume: bool = typer.Option(
+        False, "--resume", help="Continue the run in --run from its last checkpoint; start it if it is new."
+    ),
+    print_config: bool = typer.Option(
+        False, "--print-config", help="Print the complete recipe and exit, without training."
+    ),
+    tensorboard: bool = typer.Option(False, "--tensorboard", help="Log to TensorBoard too, in the run folder."),
+    wandb: bool = typer.Option(False, "--wandb", help="Log to Weights & Biases too."),
+    json: bool = options.JSON,
 ) -> None:
     """Train a model and evaluate it.
 

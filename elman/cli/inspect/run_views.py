@@ -5,36 +5,33 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from elman.cli import options, output, stdin
 from elman.cli.inspect import app
+from elman.cli.options import option
 from elman.errors import ConfigError
 
-Run = options.RunFolder
-Text = Annotated[str, typer.Option("--text", help="Text that the model reads; '-' reads it from stdin.")]
-Target = Annotated[
-    str | None, options.option(help="Translation: target text to analyse.", default="the model's own translation")
-]
-To = Annotated[
-    Path | None,
-    options.option("--to", help="File to write: .html, .svg, .png, .csv, .json or .txt.", default="the terminal"),
-]
-Precision = Annotated[str, typer.Option(help="Floating-point type of the computation: float32 or float64.")]
-Edits = Annotated[
-    list[str] | None,
-    options.option(
-        "--edit",
-        help="Set a recorded value while reading: SITE=NUMBER, or SITE@3=NUMBER at position 3. Repeatable.",
-        default="none",
-    ),
-]
+TEXT = typer.Option(..., "--text", help="Text that the model reads; '-' reads it from stdin.")
+TARGET = option(help="Translation: target text to analyse.", default="the model's own translation")
+TO = option("--to", help="File to write: .html, .svg, .png, .csv, .json or .txt.", default="the terminal")
+PRECISION = typer.Option("float32", help="Floating-point type of the computation: float32 or float64.")
+EDITS = option(
+    "--edit",
+    help="Set a recorded value while reading: SITE=NUMBER, or SITE@3=NUMBER at position 3. Repeatable.",
+    default="none",
+)
 
 
 @app.command("sites")
-def sites(run: Run, module: options.Module = None, device: options.Device = None, json: options.Json = False) -> None:
+def sites(
+    run: Path = options.RUN,
+    module: list[Path] | None = options.MODULE,
+    device: str | None = options.DEVICE,
+    json: bool = options.JSON,
+) -> None:
     """List the sites of a model (values that can be recorded or edited) with shape and meaning."""
     from elman.inspection.trace import site_descriptions
     from elman.pipeline import load
@@ -53,20 +50,17 @@ def sites(run: Run, module: options.Module = None, device: options.Device = None
 
 @app.command("trace")
 def trace(
-    run: Run,
-    text: Text,
-    site: Annotated[
-        list[str] | None,
-        options.option(
-            "--sites", help="Sites to show, by name or pattern: '*.gate.*'. Repeatable.", default="gates and states"
-        ),
-    ] = None,
-    target: Target = None,
-    edit: Edits = None,
-    to: To = None,
-    module: options.Module = None,
-    device: options.Device = None,
-    json: options.Json = False,
+    run: Path = options.RUN,
+    text: str = TEXT,
+    site: list[str] | None = option(
+        "--sites", help="Sites to show, by name or pattern: '*.gate.*'. Repeatable.", default="gates and states"
+    ),
+    target: str | None = TARGET,
+    edit: list[str] | None = EDITS,
+    to: Path | None = TO,
+    module: list[Path] | None = options.MODULE,
+    device: str | None = options.DEVICE,
+    json: bool = options.JSON,
 ) -> None:
     """Show gates and states at every token of a text, as heat maps; .safetensors saves the arrays."""
     model = load_model(run, device)
@@ -80,31 +74,25 @@ def trace(
 
 @app.command("gradients")
 def gradients(
-    run: Annotated[
-        Path | None, typer.Argument(metavar="RUN", help="Run folder; without one, untrained layers are measured.")
-    ] = None,
-    text: Annotated[
-        str | None,
-        options.option(help="With a run: text that the model reads; '-' reads it from stdin.", default="none"),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        options.option(
-            "--model",
-            help="Untrained layer with settings: lstm:forget_bias=3. Also radius=R (spectral radius of the recurrent "
-            "weights), scale=S (of the inputs) and open.GATE=B (bias of a gate). Repeatable.",
-            default="a selection",
-        ),
-    ] = None,
-    hidden: Annotated[int, typer.Option(min=1, help="Hidden size of untrained layers.")] = 64,
-    length: Annotated[int, typer.Option(min=2, help="Sequence length for untrained layers, in steps.")] = 200,
-    precision: Precision = "float32",
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of untrained layers.")] = 0,
-    target: Target = None,
-    to: To = None,
-    module: options.Module = None,
-    device: options.Device = None,
-    json: options.Json = False,
+    run: Path | None = typer.Argument(
+        None, metavar="RUN", help="Run folder; without one, untrained layers are measured."
+    ),
+    text: str | None = option(help="With a run: text that the model reads; '-' reads it from stdin.", default="none"),
+    model: list[str] | None = option(
+        "--model",
+        help="Untrained layer with settings: lstm:forget_bias=3. Also radius=R (spectral radius of the recurrent "
+        "weights), scale=S (of the inputs) and open.GATE=B (bias of a gate). Repeatable.",
+        default="a selection",
+    ),
+    hidden: int = typer.Option(64, min=1, help="Hidden size of untrained layers."),
+    length: int = typer.Option(200, min=2, help="Sequence length for untrained layers, in steps."),
+    precision: str = PRECISION,
+    seed: int = typer.Option(0, min=0, help="Random seed of untrained layers."),
+    target: str | None = TARGET,
+    to: Path | None = TO,
+    module: list[Path] | None = options.MODULE,
+    device: str | None = options.DEVICE,
+    json: bool = options.JSON,
 ) -> None:
     """Measure gradient norms over distance in time, of a run on a text or of untrained layers."""
     from elman.inspection import gradient_decay

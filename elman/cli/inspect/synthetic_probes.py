@@ -1,20 +1,20 @@
 """elman inspect permutation, word-order, bottleneck: probes that train small models or none, without a run folder."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from elman.cli import options, output
 from elman.cli.inspect import app
+from elman.cli.options import option
 from elman.cli.training_status import training_status
 from elman.errors import RunError
 
-Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
+SEED = typer.Option(1, min=0, help="Random seed.")
 
 
 @app.command("permutation")
-def permutation(module: options.Module = None, json: options.Json = False) -> None:
+def permutation(module: list[Path] | None = options.MODULE, json: bool = options.JSON) -> None:
     """Test which layers see token order: shuffle all tokens but the last and compare the last output.
 
     Layers are untrained; takes seconds.
@@ -31,7 +31,7 @@ def permutation(module: options.Module = None, json: options.Json = False) -> No
 
 
 @app.command("word-order")
-def word_order(seed: Seed = 1, json: options.Json = False) -> None:
+def word_order(seed: int = SEED, json: bool = options.JSON) -> None:
     """Train a recurrent classifier and a bag of words to tell "good, not bad" from "bad, not good".
 
     Takes under a minute.
@@ -56,13 +56,11 @@ def word_order(seed: Seed = 1, json: options.Json = False) -> None:
 
 @app.command("bottleneck")
 def bottleneck(
-    size: Annotated[str, typer.Option(help="quick (half a minute) or full (several minutes).")] = "quick",
-    seed: Seed = 1,
-    to: Annotated[
-        Path | None, options.option(help="Folder for figures and numbers.", default="runs/bottleneck-<size>")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
-    json: options.Json = False,
+    size: str = typer.Option("quick", help="quick (half a minute) or full (several minutes)."),
+    seed: int = SEED,
+    to: Path | None = option(help="Folder for figures and numbers.", default="runs/bottleneck-<size>"),
+    force: bool = typer.Option(False, "--force", help="Overwrite existing files."),
+    json: bool = options.JSON,
 ) -> None:
     """Train encoder-decoders with and without attention to reverse 5 to 200 letters: the fixed-vector bottleneck."""
     from elman.inspection.bottleneck import check_size, run_bottleneck

@@ -2,18 +2,19 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from inspect import Parameter, Signature
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from elman.cli import options
 from elman.cli.inspect import app, run_views
+from elman.cli.options import keyword, option, set_parameters
 from elman.inspection.views import VIEWS, Option, View
 
-File = Annotated[Path, typer.Option("--data", help="Text file to read.")]
-Limit = Annotated[int, typer.Option(min=100, help="Maximum number of characters to read.")]
+FILE = typer.Option(..., "--data", help="Text file to read.")
+LIMIT = typer.Option(20_000, min=100, help="Maximum number of characters to read.")
 
 
 def command(view: View) -> Callable[..., None]:
@@ -32,31 +33,25 @@ def command(view: View) -> Callable[..., None]:
             figure = view.load()(inspected, ", ".join([found.of, *precision]), **chosen)
         run_views.deliver(figure, given["to"], given["json"], run)
 
-    parameters: list[tuple[str, Any, Any]] = [("run", run_views.Run, Parameter.empty)]
+    parameters = [keyword("run", Path, options.RUN)]
     if view.reads == "file":
-        parameters += [("data", File, Parameter.empty), ("limit", Limit, 20_000)]
+        parameters += [keyword("data", Path, FILE), keyword("limit", int, LIMIT)]
     else:
-        parameters += [("text", run_views.Text, Parameter.empty), ("target", run_views.Target, None)]
-    parameters += [(one.parameter, annotation(one), one.default) for one in view.options]
-    parameters += [("precision", run_views.Precision, "float32")] if view.precision else []
-    parameters += [("edit", run_views.Edits, None)] if view.edits else []
-    parameters += [("to", run_views.To, None), ("module", options.Module, None), ("device", options.Device, None)]
-    parameters += [("json", options.Json, False)]
+        parameters += [keyword("text", str, run_views.TEXT), keyword("target", str | None, run_views.TARGET)]
+    parameters += map(view_parameter, view.options)
+    parameters += [keyword("precision", str, run_views.PRECISION)] if view.precision else []
+    parameters += [keyword("edit", list[str] | None, run_views.EDITS)] if view.edits else []
+    parameters += [keyword("to", Path | None, run_views.TO), keyword("module", list[Path] | None, options.MODULE)]
+    parameters += [keyword("device", str | None, options.DEVICE), keyword("json", bool, options.JSON)]
+    set_parameters(run_view, parameters)
     run_view.__doc__, run_view.__name__ = view.help, view.name
-    run_view.__annotations__ = {name: kind for name, kind, _ in parameters}
-    run_view.__signature__ = Signature(  # type: ignore[attr-defined]
-        [
-            Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, annotation=kind, default=default)
-            for name, kind, default in parameters
-        ]
-    )
     return run_view
 
 
-def annotation(option: Option) -> Any:
-    if option.default is not None:
-        return Annotated[option.type, typer.Option(option.flag, help=option.help)]
-    return Annotated[option.type | None, options.option(option.flag, help=option.help, default=option.default_text)]
+def view_parameter(one: Option) -> Parameter:
+    if one.default is not None:
+        return keyword(one.parameter, one.type, typer.Option(one.default, one.flag, help=one.help))
+    return keyword(one.parameter, one.type | None, option(one.flag, help=one.help, default=one.default_text))
 
 
 def read(path: Path, limit: int) -> str:
