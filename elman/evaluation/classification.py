@@ -1,6 +1,6 @@
 """Classification metrics: accuracy, F1, confusion matrix and calibration error."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from elman.errors import DataError
-from elman.evaluation.jsonable import jsonable
-from elman.evaluation.significance import resample_interval, share_interval
+from elman.evaluation.jsonable import Result
+from elman.evaluation.significance import Array, Interval, estimate, share_interval
 
 BINS = 15  # equally wide bins of confidence (Guo et al., 2017)
-Interval = tuple[float, float]
-Array = NDArray[np.float64]
 
 
 class PerLabel(NamedTuple):
@@ -26,7 +24,7 @@ class PerLabel(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Result):
     """Single-label classification. Undefined ratios (labels never predicted or never true) are 0."""
 
     accuracy: float
@@ -44,12 +42,9 @@ class Classification:
     confusion: list[list[int]]
     """Confusion matrix: true label (rows) by predicted label (columns), in the order of `per_label`."""
 
-    def plain(self) -> dict[str, Any]:
-        return jsonable(self)
-
 
 @dataclass(frozen=True)
-class MultiLabel:
+class MultiLabel(Result):
     """Multi-label classification: labels with a probability above the threshold are predicted."""
 
     accuracy: float
@@ -68,27 +63,19 @@ class MultiLabel:
     examples: int
     per_label: list[PerLabel]
 
-    def plain(self) -> dict[str, Any]:
-        return jsonable(self)
-
 
 def score_labels(probabilities: ArrayLike, truth: ArrayLike, names: Sequence[str]) -> Classification:
     """Metrics of probabilities (texts, labels) against indices of the true labels (texts,)."""
-    chances, right = _given(probabilities, names), np.asarray(truth, dtype=np.int64)
+    chances, right = _checked(probabilities, names), np.asarray(truth, dtype=np.int64)
     assert right.shape == (len(chances),), "one true label per text"
     assert ((right >= 0) & (right < len(names))).all(), "true labels are indices into names"
     answers, size = chances.argmax(axis=1), len(names)
     hits = answers == right
-    counts = _Counts.of(_one_hot(answers, size), _one_hot(right, size))
+    counts = label_counts(_one_hot(answers, size), _one_hot(right, size))
     return Classification(
-        accuracy=float(hits.mean()),
-        accuracy_interval=share_interval(hits),
-        macro_f1=counts.score(macro_f1),
-        macro_f1_interval=resample_interval(counts.units, macro_f1),
+        **_common_scores(hits, counts, names),
         loss=float(_nats(chances[np.arange(len(right)), right]).mean()),
         calibration_error=calibration_error(chances.max(axis=1), hits),
-        examples=len(right),
-        per_label=counts.per_label(names),
         confusion=np.bincount(right * size + answers, minlength=size * size).reshape(size, size).tolist(),
     )
 
@@ -97,29 +84,41 @@ def score_label_sets(
     probabilities: ArrayLike, truth: ArrayLike, names: Sequence[str], threshold: float = 0.5
 ) -> MultiLabel:
     """Metrics of probabilities (texts, labels) against true labels as a 0/1 matrix (texts, labels)."""
-    chances, right = _given(probabilities, names), np.asarray(truth).astype(bool)
+    chances, right = _checked(probabilities, names), np.asarray(truth).astype(bool)
     assert right.shape == chances.shape, "0 or 1 for each text and label"
     answers = chances > threshold
-    hits = (answers == right).all(axis=1)
-    counts = _Counts.of(answers, right)
+    counts = label_counts(answers, right)
+    micro, micro_interval = estimate(counts, micro_f1)
     return MultiLabel(
-        accuracy=float(hits.mean()),
-        accuracy_interval=share_interval(hits),
-        micro_f1=counts.score(micro_f1),
-        micro_f1_interval=resample_interval(counts.units, micro_f1),
-        macro_f1=counts.score(macro_f1),
-        macro_f1_interval=resample_interval(counts.units, macro_f1),
+        **_common_scores((answers == right).all(axis=1), counts, names),
+        micro_f1=micro,
+        micro_f1_interval=micro_interval,
         loss=float(_nats(np.where(right, chances, 1 - chances)).sum(axis=1).mean()),
         calibration_error=calibration_error(chances, right),
         threshold=threshold,
-        examples=len(right),
-        per_label=counts.per_label(names),
     )
 
 
+def _common_scores(hits: NDArray[np.bool_], counts: NDArray[np.bool_], names: Sequence[str]) -> dict[str, Any]:
+    macro, macro_interval = estimate(counts, macro_f1)
+    true_positives, predicted, true = np.split(counts.sum(axis=0, dtype=np.float64), 3)
+    f1 = _ratio(2 * true_positives, predicted + true)
+    columns = _ratio(true_positives, predicted), _ratio(true_positives, true), f1, true.astype(int)
+    return {
+        "accuracy": float(hits.mean()),
+        "accuracy_interval": share_interval(hits),
+        "macro_f1": macro,
+        "macro_f1_interval": macro_interval,
+        "examples": len(hits),
+        "per_label": [PerLabel(*row) for row in zip(names, *(column.tolist() for column in columns), strict=True)],
+    }
+
+
 def label_counts(answers: ArrayLike, truth: ArrayLike) -> NDArray[np.bool_]:
-    """Per-text counts (texts, 3 · labels) that sum to those of F1, from 0/1 matrices of predicted and true labels."""
-    return _Counts.of(np.asarray(answers).astype(bool), np.asarray(truth).astype(bool)).units
+    """Per-text counts (texts, 3 · labels) that sum to those of F1, from 0/1 matrices of predicted and true labels: true
+    positives, predicted and true labels."""
+    predicted, true = np.asarray(answers).astype(bool), np.asarray(truth).astype(bool)
+    return np.concatenate([predicted & true, predicted, true], axis=1)
 
 
 def calibration_error(confidence: ArrayLike, right: ArrayLike, bins: int = BINS) -> float:
@@ -142,28 +141,7 @@ def micro_f1(sums: Array) -> Array:
     return _ratio(2 * hits, predicted + true)
 
 
-class _Counts(NamedTuple):
-    units: NDArray[np.bool_]  # (texts, 3 · labels): true positive, predicted, true
-
-    @classmethod
-    def of(cls, answers: NDArray[np.bool_], right: NDArray[np.bool_]) -> "_Counts":
-        return cls(np.concatenate([answers & right, answers, right], axis=1))
-
-    def sums(self) -> Array:
-        return self.units.sum(axis=0, dtype=np.float64)
-
-    def score(self, statistic: Callable[[Array], Array]) -> float:
-        return float(statistic(self.sums()[None])[0])
-
-    def per_label(self, names: Sequence[str]) -> list[PerLabel]:
-        hits, predicted, true = np.split(self.sums(), 3)
-        f1 = _ratio(2 * hits, predicted + true)
-        columns = _ratio(hits, predicted), _ratio(hits, true), f1, true.astype(int)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return [PerLabel(name, *row) for name, row in zip(names, rows, strict=True)]
-
-
-def _given(probabilities: ArrayLike, names: Sequence[str]) -> Array:
+def _checked(probabilities: ArrayLike, names: Sequence[str]) -> Array:
     chances = np.asarray(probabilities, dtype=np.float64)
     if not len(chances):
         raise DataError("no labelled text to evaluate on")

@@ -1,4 +1,4 @@
-"""Converts results to JSON types; numbers that are not finite become null."""
+"""Results as JSON types; numbers that are not finite become null."""
 
 import math
 from dataclasses import fields, is_dataclass
@@ -15,3 +15,11 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [jsonable(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Result:
+    """Base class of dataclasses of scores."""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON types."""
+        return jsonable(self)

@@ -7,40 +7,22 @@ of spelling each unknown word: its bytes and an end mark, drawn uniformly from 2
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from elman.batches import TextCounts
 from elman.errors import ElmanError
 from elman.evaluation.inference_mode import device_of, inference_mode
-from elman.evaluation.jsonable import jsonable
+from elman.evaluation.jsonable import Result
 from elman.evaluation.significance import bootstrap_interval
 from elman.models import LIKELIHOOD_OF, prediction_of
 from elman.ops.state import take_rows
 
 SPELLING = math.log(257)  # nats per byte or end mark of an unknown word
 MIN_DOCUMENTS = 30  # the bootstrap resamples documents, or blocks of text if there are fewer
-
-
-class TextCounts(Protocol):
-    """Counts of the tokenized text, as in `batches.store.TextCounts`."""
-
-    @property
-    def documents(self) -> int: ...
-    @property
-    def tokens(self) -> int: ...  # including each document's `<eos>`
-    @property
-    def bytes(self) -> int: ...  # including document separators
-    @property
-    def characters(self) -> int: ...  # without document separators
-    @property
-    def words(self) -> int: ...  # separated by whitespace
-    @property
-    def unknowns(self) -> int: ...  # `<unk>` tokens that are not literally in the text
-    @property
-    def unknown_bytes(self) -> int: ...  # bytes of the words that they replace
 
 
 class Span(NamedTuple):
@@ -53,7 +35,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Likelihood:
+class Likelihood(Result):
     loss: float
     """Nats per token, end-of-document tokens included."""
     perplexity: float
@@ -83,21 +65,17 @@ class Likelihood:
     language: dict[str, Any] | None = None
     """Comparison with the true distribution of a synthetic language."""
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON types."""
-        return jsonable(self)
-
 
 def evaluate(
     model: Any,
     batches: Any,
-    facts: TextCounts,
+    counts: TextCounts,
     context: str,
     progress: Callable[[int, int], None] | None = None,
     *,
     quick: bool = False,
 ) -> Likelihood:
-    """Likelihood over one epoch of batches that cover the text of `facts`; calls `progress(tokens done, total)`.
+    """Likelihood over one epoch of batches that cover a text with these `counts`; calls `progress(tokens done, total)`.
 
     `quick` uses the model's cheaper approximate losses for validation during training, if it has them.
     """
@@ -115,8 +93,8 @@ def evaluate(
             losses, state = losses_of(inputs, targets, state, lengths)
             sums.add(losses.cpu().double(), None if lengths is None else lengths.cpu(), batch.fresh)
         if progress:
-            progress(int(sums.tokens.sum()), facts.tokens)
-    return _score(sums, facts, context, kind)
+            progress(int(sums.tokens.sum()), counts.tokens)
+    return _score(sums, counts, context, kind)
 
 
 class _Sums:
@@ -160,27 +138,27 @@ class _Sums:
         return bootstrap_interval(*units) if units.shape[1] > 1 and np.isfinite(units).all() else None
 
 
-def _score(sums: _Sums, facts: TextCounts, context: str, kind: str) -> Likelihood:
+def _score(sums: _Sums, counts: TextCounts, context: str, kind: str) -> Likelihood:
     nats, tokens = float(sums.nats.sum()), int(sums.tokens.sum())
     if tokens == 0:
         raise ElmanError("nothing to evaluate on: the batches contain no tokens")
-    if tokens != facts.tokens:
+    if tokens != counts.tokens:
         raise ElmanError(
-            f"the batches contain {tokens} tokens, but the text has {facts.tokens}: bits per byte need every token "
+            f"the batches contain {tokens} tokens, but the text has {counts.tokens}: bits per byte need every token "
             "once; evaluate on batches that drop none"
         )
-    spelled = nats + SPELLING * (facts.unknown_bytes + facts.unknowns)
+    spelled = nats + SPELLING * (counts.unknown_bytes + counts.unknowns)
     return Likelihood(
         loss=nats / tokens,
         perplexity=_exp(nats / tokens),
-        bits_per_byte=spelled / math.log(2) / facts.bytes,
+        bits_per_byte=spelled / math.log(2) / counts.bytes,
         tokens=tokens,
         nats=spelled,
-        bits_per_byte_unspelled=nats / math.log(2) / facts.bytes,
-        bits_per_character=spelled / math.log(2) / (facts.characters + facts.documents),
-        word_perplexity=_exp(spelled / facts.words) if facts.words else math.inf,
-        unknowns=facts.unknowns,
-        unknown_rate=facts.unknowns / tokens,
+        bits_per_byte_unspelled=nats / math.log(2) / counts.bytes,
+        bits_per_character=spelled / math.log(2) / (counts.characters + counts.documents),
+        word_perplexity=_exp(spelled / counts.words) if counts.words else math.inf,
+        unknowns=counts.unknowns,
+        unknown_rate=counts.unknowns / tokens,
         interval=sums.interval(),
         context=context,
         by_position=[

@@ -4,22 +4,19 @@ Symbols: x prediction, y truth, both less the mean of the truth; n examples; sum
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from elman.errors import DataError
-from elman.evaluation.jsonable import jsonable
-from elman.evaluation.significance import bootstrap_interval, resample_interval
+from elman.evaluation.jsonable import Result
+from elman.evaluation.significance import Array, Interval, bootstrap_interval, estimate
 
-Interval = tuple[float, float]
-Array = NDArray[np.float64]
 ROUNDING = 1e-12  # a variance that is a smaller share of its sum of squares is none
 
 
 @dataclass(frozen=True)
-class Regression:
+class Regression(Result):
     """Errors are in the unit of the truth (squared, for mse). Intervals: 95 %, by bootstrap over examples."""
 
     mse: float
@@ -39,9 +36,6 @@ class Regression:
     r2_interval: Interval
     examples: int
 
-    def plain(self) -> dict[str, Any]:
-        return jsonable(self)
-
 
 def score_numbers(predictions: ArrayLike, truth: ArrayLike, baseline: float) -> Regression:
     found, right = np.asarray(predictions, dtype=np.float64), np.asarray(truth, dtype=np.float64)
@@ -50,18 +44,20 @@ def score_numbers(predictions: ArrayLike, truth: ArrayLike, baseline: float) -> 
         raise DataError("no example: there is nothing to judge by")
     squares, errors = (found - right) ** 2, np.abs(found - right)
     values, ranks = moments(found, right), moments(rank(found), rank(right))
+    (linear, linear_interval), (of_ranks, ranks_interval) = estimate(values, pearson), estimate(ranks, pearson)
+    explained, explained_interval = estimate(values, r2)
     return Regression(
         mse=float(squares.mean()),
         mse_interval=bootstrap_interval(squares),
         baseline_mse=float(((baseline - right) ** 2).mean()),
         mae=float(errors.mean()),
         mae_interval=bootstrap_interval(errors),
-        pearson=_of_all(pearson, values),
-        pearson_interval=resample_interval(values, pearson),
-        spearman=_of_all(pearson, ranks),
-        spearman_interval=resample_interval(ranks, pearson),
-        r2=_of_all(r2, values),
-        r2_interval=resample_interval(values, r2),
+        pearson=linear,
+        pearson_interval=linear_interval,
+        spearman=of_ranks,
+        spearman_interval=ranks_interval,
+        r2=explained,
+        r2_interval=explained_interval,
         examples=len(found),
     )
 
@@ -94,7 +90,3 @@ def rank(values: Array) -> Array:
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return (ends - (counts - 1) / 2)[place]
-
-
-def _of_all(statistic: Any, units: Array) -> float:
-    return float(statistic(units.sum(axis=0)[None])[0])

@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from elman.evaluation.jsonable import jsonable
+from elman.evaluation.jsonable import Result
+
+Interval = tuple[float, float]
+Array = NDArray[np.float64]
+Statistic = Callable[[Array], Array]  # of sums (samples, parts): scores (samples,)
 
 SAMPLES_IN_MEMORY = 1000  # bootstrap samples per batch
 MAX_UNITS = 4096  # more units are first merged at random: same interval in expectation, bounded cost
@@ -17,7 +21,7 @@ MAX_UNITS = 4096  # more units are first merged at random: same interval in expe
 
 def bootstrap_interval(
     values: ArrayLike, weights: ArrayLike | None = None, level: float = 0.95, samples: int = 1000, seed: int = 0
-) -> tuple[float, float]:
+) -> Interval:
     """Percentile bootstrap interval of sum(values) / sum(weights), or of the mean without weights.
 
     Resamples units (documents, blocks). Values and weights are totals of each unit, such as its nats and tokens.
@@ -27,19 +31,14 @@ def bootstrap_interval(
     assert totals.shape == sizes.shape == (len(totals),), "one value and one weight per unit"
     assert len(totals), "an interval needs units"
     assert sizes.min() >= 0 < sizes.sum(), "units weigh something"
-    assert 0 < level < 1 <= samples
     random = np.random.default_rng(seed)
-    if len(totals) > MAX_UNITS:
-        unit = random.permutation(len(totals)) % MAX_UNITS
-        totals, sizes = (np.bincount(unit, part).astype(np.float64) for part in (totals, sizes))
+    totals, sizes = _merge_totals(random, totals, sizes)
     drawn = random.integers(len(totals), size=(samples, len(totals)))
     weight_sums = sizes[drawn].sum(axis=1)
-    ratios = totals[drawn].sum(axis=1)[weight_sums > 0] / weight_sums[weight_sums > 0]
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    return _percentiles(totals[drawn].sum(axis=1)[weight_sums > 0] / weight_sums[weight_sums > 0], level)
 
 
-def share_interval(hits: ArrayLike, level: float = 0.95) -> tuple[float, float]:
+def share_interval(hits: ArrayLike, level: float = 0.95) -> Interval:
     """Wilson score interval of a proportion (Wilson, 1927), valid also if all or none are right, where a bootstrap
     interval has width zero."""
     right = np.asarray(hits, dtype=bool)
@@ -48,18 +47,13 @@ def share_interval(hits: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     count, share, z = len(right), float(right.mean()), NormalDist().inv_cdf((1 + level) / 2)
     middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     width = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    return max(0.0, min(share, middle - width)), min(
-        1.0, max(share, middle + width)
-    )  # contains the proportion despite rounding
+    # the interval contains the proportion despite rounding
+    return max(0.0, min(share, middle - width)), min(1.0, max(share, middle + width))
 
 
 def resample_interval(
-    units: ArrayLike,
-    statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    level: float = 0.95,
-    samples: int = 1000,
-    seed: int = 0,
-) -> tuple[float, float]:
+    units: ArrayLike, statistic: Statistic, level: float = 0.95, samples: int = 1000, seed: int = 0
+) -> Interval:
     """Percentile bootstrap interval of any function of sums over units, such as a macro F1.
 
     `units` (units, parts) are each unit's summands; `statistic` maps sums (samples, parts) to scores (samples,).
@@ -67,29 +61,27 @@ def resample_interval(
     totals = np.asarray(units)
     assert totals.ndim == 2, "parts of each unit"
     assert len(totals), "an interval needs units"
-    assert 0 < level < 1 <= samples
     random = np.random.default_rng(seed)
-    if len(totals) > MAX_UNITS:
-        order, cuts = random.permutation(len(totals)), np.arange(MAX_UNITS) * len(totals) // MAX_UNITS
-        totals = np.add.reduceat(totals[order], cuts, axis=0, dtype=np.float64)
-    totals = totals.astype(np.float64)
+    [totals] = _merge_units(random, totals)
     drawn = random.multinomial(len(totals), np.full(len(totals), 1 / len(totals)), size=samples)
-    low, high = np.quantile(statistic(drawn @ totals), [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    return _percentiles(statistic(drawn @ totals.astype(np.float64)), level)
+
+
+def estimate(units: ArrayLike, statistic: Statistic) -> tuple[float, Interval]:
+    """A function of sums over all units, and its interval, as in `resample_interval`."""
+    sums = np.asarray(units).sum(axis=0, keepdims=True, dtype=np.float64)
+    return float(statistic(sums)[0]), resample_interval(units, statistic)
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Result):
     """Difference of two models' scores (second minus first) on the same examples."""
 
     difference: float
-    interval: tuple[float, float]
+    interval: Interval
     """95 % bootstrap interval."""
     p_value: float
     """Two-sided: twice the share of bootstrap samples with the opposite sign, with one added, so that it is never 0."""
-
-    def plain(self) -> dict[str, Any]:
-        return jsonable(self)
 
 
 def paired_difference(
@@ -101,19 +93,13 @@ def paired_difference(
     assert len(change) == len(sizes) > 0, "pairs of values"
     random = np.random.default_rng(seed)
     observed = float(change.sum() / sizes.sum())
-    if len(change) > MAX_UNITS:
-        unit = random.permutation(len(change)) % MAX_UNITS
-        change, sizes = (np.bincount(unit, part).astype(np.float64) for part in (change, sizes))
+    change, sizes = _merge_totals(random, change, sizes)
     drawn = random.multinomial(len(change), np.full(len(change), 1 / len(change)), size=samples)
     return _difference(observed, (drawn @ change) / np.maximum(drawn @ sizes, 1e-300))
 
 
 def paired_scores(
-    first: ArrayLike,
-    second: ArrayLike,
-    statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    samples: int = 10_000,
-    seed: int = 0,
+    first: ArrayLike, second: ArrayLike, statistic: Statistic, samples: int = 10_000, seed: int = 0
 ) -> Difference:
     """Paired bootstrap of a function of sums over units, as in `resample_interval`, such as an F1."""
     parts = [np.asarray(units, dtype=np.float64) for units in (first, second)]
@@ -121,9 +107,7 @@ def paired_scores(
     assert len(parts[0]) == len(parts[1]) > 0, "pairs of units"
     random = np.random.default_rng(seed)
     observed = np.subtract(*(statistic(part.sum(0, keepdims=True)) for part in reversed(parts)))
-    if len(parts[0]) > MAX_UNITS:
-        order, cuts = random.permutation(len(parts[0])), np.arange(MAX_UNITS) * len(parts[0]) // MAX_UNITS
-        parts = [np.add.reduceat(part[order], cuts, axis=0) for part in parts]
+    parts = _merge_units(random, *parts)
     count, differences = len(parts[0]), []
     for size in [SAMPLES_IN_MEMORY] * (samples // SAMPLES_IN_MEMORY) + [samples % SAMPLES_IN_MEMORY]:
         drawn = random.multinomial(count, np.full(count, 1 / count), size=size)
@@ -131,7 +115,29 @@ def paired_scores(
     return _difference(float(observed[0]), np.concatenate(differences))
 
 
-def _difference(observed: float, sampled: NDArray[np.float64]) -> Difference:
-    low, high = np.quantile(sampled, [0.025, 0.975])
+def _merge_totals(random: np.random.Generator, *parts: Array) -> list[Array]:
+    """At most MAX_UNITS units, of parts (units,)."""
+    if len(parts[0]) <= MAX_UNITS:
+        return list(parts)
+    unit = random.permutation(len(parts[0])) % MAX_UNITS
+    return [np.bincount(unit, part).astype(np.float64) for part in parts]
+
+
+def _merge_units(random: np.random.Generator, *parts: NDArray[Any]) -> list[NDArray[Any]]:
+    """At most MAX_UNITS units, of parts (units, summands)."""
+    count = len(parts[0])
+    if count <= MAX_UNITS:
+        return list(parts)
+    order, cuts = random.permutation(count), np.arange(MAX_UNITS) * count // MAX_UNITS
+    return [np.add.reduceat(part[order], cuts, axis=0, dtype=np.float64) for part in parts]
+
+
+def _percentiles(sampled: Array, level: float = 0.95) -> Interval:
+    assert 0 < level < 1 <= len(sampled)
+    low, high = np.quantile(sampled, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _difference(observed: float, sampled: Array) -> Difference:
     opposite = min((sampled <= 0).sum(), (sampled >= 0).sum())
-    return Difference(observed, (float(low), float(high)), min(1.0, 2 * float(opposite + 1) / (len(sampled) + 1)))
+    return Difference(observed, _percentiles(sampled), min(1.0, 2 * float(opposite + 1) / (len(sampled) + 1)))

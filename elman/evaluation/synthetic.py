@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from elman.corpus.document import Document
 from elman.errors import DataError
-from elman.evaluation.jsonable import jsonable
+from elman.evaluation.jsonable import Result
 from elman.evaluation.likelihood import Likelihood
 from elman.evaluation.word_probabilities import WordProbabilities, word_probabilities
 from elman.models import prediction_of
@@ -38,7 +38,7 @@ class Loss(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Agreement:
+class Agreement(Result):
     accuracy: float
     words: int
     by_distance: list[Accuracy]
@@ -46,12 +46,9 @@ class Agreement:
     skipped: int
     """Marked words with a form that is not in the vocabulary."""
 
-    def plain(self) -> dict[str, Any]:
-        return jsonable(self)
-
 
 @dataclass(frozen=True)
-class Excess:
+class Excess(Result):
     tokens: int
     """Words, plus the end of each document."""
     loss: float
@@ -65,21 +62,15 @@ class Excess:
     relative: float
     """excess / best."""
 
-    def plain(self) -> dict[str, Any]:
-        return jsonable(self)
-
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Result):
     excess: Excess | None
     """None for a bidirectional model: the true distribution is left-to-right."""
     by_distance: list[Loss]
     """Empty for a bidirectional model."""
     agreement: Agreement | None
     """None for languages without marked words."""
-
-    def plain(self) -> dict[str, Any]:
-        return jsonable(self)
 
 
 def excess(likelihood: Likelihood, language: Language, documents: Iterable[Document]) -> Excess:

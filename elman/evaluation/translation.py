@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from elman.errors import DataError, MissingExtra
-from elman.evaluation.significance import bootstrap_interval, share_interval
+from elman.evaluation.significance import Interval, bootstrap_interval, share_interval
 
-Interval = tuple[float, float]
 MAX_OWN_SAMPLES = 100  # of the slow fallback bootstrap
 NGRAMS = 4  # BLEU's longest n-grams: without a reference of this length, BLEU is always 0
 
