@@ -1,8 +1,8 @@
-"""The batch of a language model, and the base class of batch sources."""
+"""The batch of a language model, and the base classes of batch sources."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -49,19 +49,14 @@ class Batch(NamedTuple):
         return Batch(self.inputs.to(device), self.targets.to(device), lengths, self.fresh)
 
 
-class Batches(ABC):
+class EpochBatches(ABC):
     """A pure function of (seed, epoch, index): the position in the data is two numbers, so resuming is exact and
     free."""
 
-    def __init__(self, store: TokenStore, batch_size: int, length: int, seed: int):
-        for name, value, least in [("batch_size", batch_size, 1), ("length", length, 1), ("seed", seed, 0)]:
-            if value < least:
-                raise ConfigError(f"{name} must be at least {least}, but got {value}")
-        if not len(store.tokens):
-            raise DataError("contains no document to make batches of", file=store.folder / store.name)
-        self.store, self.batch_size, self.length, self.seed = store, batch_size, length, seed
+    seed: int
+    _plan: tuple[int, Any] = -1, None
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
         """The batches of an epoch, starting at index `start`."""
         for index in range(start, self.length_of(number)):
             yield self.batch(number, index)
@@ -71,12 +66,31 @@ class Batches(ABC):
         """Number of batches of an epoch."""
 
     @abstractmethod
-    def batch(self, number: int, index: int) -> Batch:
+    def batch(self, number: int, index: int) -> Any:
         """One batch of an epoch."""
 
-    def generator(self, number: int) -> np.random.Generator:
-        """The random generator of one epoch."""
-        return np.random.default_rng(np.random.SeedSequence([self.seed, number]))
+    @abstractmethod
+    def arrange(self, rng: np.random.Generator) -> Any:
+        """Draws the order of an epoch."""
+
+    def plan(self, number: int) -> Any:
+        """What `arrange` has drawn for this epoch."""
+        if self._plan[0] != number:
+            rng = np.random.default_rng(np.random.SeedSequence([self.seed, number]))
+            self._plan = number, self.arrange(rng)
+        return self._plan[1]
+
+
+class Batches(EpochBatches):
+    """Batches of the tokens of a store."""
+
+    def __init__(self, store: TokenStore, batch_size: int, length: int, seed: int):
+        for name, value, least in [("batch_size", batch_size, 1), ("length", length, 1), ("seed", seed, 0)]:
+            if value < least:
+                raise ConfigError(f"{name} must be at least {least}, but got {value}")
+        if not len(store.tokens):
+            raise DataError("contains no document to make batches of", file=store.folder / store.name)
+        self.store, self.batch_size, self.length, self.seed = store, batch_size, length, seed
 
     def gather(self, first: NDArray[np.int64], lengths: NDArray[np.int64], fresh: bool) -> Batch:
         """Rows of targets that begin at `first`; inputs are the preceding tokens. The store is treated as a ring: its

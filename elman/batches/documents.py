@@ -1,5 +1,6 @@
 """Batches of independent documents of similar length, each with a fresh state."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,13 +32,12 @@ class Documents(Batches):
         super().__init__(store, batch_size, length, seed)
         self.shuffle, self.pool = shuffle, pool
         self.sizes = np.diff(store.starts)
-        self._plan: tuple[int, _EpochOrder] | None = None
 
     def length_of(self, number: int) -> int:
-        return int(self._planned(number).ends[-1])
+        return int(self.plan(number).ends[-1])
 
     def batch(self, number: int, index: int) -> Batch:
-        plan = self._planned(number)
+        plan = self.plan(number)
         rank = int(np.searchsorted(plan.ends, index, side="right"))
         chunk = index - (int(plan.ends[rank - 1]) if rank else 0)
         group = int(plan.groups[rank]) * self.batch_size
@@ -47,16 +47,20 @@ class Documents(Batches):
         documents, left = documents[left > 0], left[left > 0]
         return self.gather(self.store.starts[documents] + begin, np.minimum(left, self.length), fresh=chunk == 0)
 
-    def _planned(self, number: int) -> _EpochOrder:
-        if self._plan is None or self._plan[0] != number:
-            self._plan = number, self._arrange(self.generator(number))
-        return self._plan[1]
+    def arrange(self, rng: np.random.Generator) -> _EpochOrder:
+        order, groups = bucket_order(rng, [self.sizes], self.batch_size, self.pool, self.shuffle)
+        longest = self.sizes[order[groups * self.batch_size]]
+        return _EpochOrder(order, groups, np.cumsum(-(-longest // self.length)))
 
-    def _arrange(self, rng: np.random.Generator) -> _EpochOrder:
-        count = len(self.sizes)
-        order = rng.permutation(count) if self.shuffle else np.arange(count)
-        pools = np.arange(count) // (self.pool * self.batch_size)
-        order = order[np.lexsort((-self.sizes[order], pools))]
-        longest = self.sizes[order[:: self.batch_size]]
-        groups = rng.permutation(len(longest)) if self.shuffle else np.arange(len(longest))
-        return _EpochOrder(order, groups, np.cumsum(-(-longest[groups] // self.length)))
+
+def bucket_order(
+    rng: np.random.Generator, sizes: Sequence[NDArray[np.int64]], batch_size: int, pool: int, shuffle: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """An order of examples in which consecutive `batch_size` ones are a group of similar sizes, longest first, and an
+    order of the groups. The last of the `sizes` counts most."""
+    count = len(sizes[0])
+    order = rng.permutation(count) if shuffle else np.arange(count)
+    pools = np.arange(count) // (pool * batch_size)
+    order = order[np.lexsort((*(-part[order] for part in sizes), pools))]
+    groups = -(-count // batch_size)
+    return order, rng.permutation(groups) if shuffle else np.arange(groups)

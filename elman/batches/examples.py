@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from elman.batches.documents import POOL
+from elman.batches.batch import EpochBatches
+from elman.batches.documents import POOL, bucket_order
 from elman.errors import DataError
 from elman.shapes import Lengths
 
@@ -176,8 +177,8 @@ class ExampleStore:
         return np.load(self.folder / f"{self.name}.{field}.npy", mmap_mode="r", allow_pickle=False)
 
 
-class Buckets:
-    """Batches of examples bucketed by length: a pure function of (seed, epoch, index)."""
+class Buckets(EpochBatches):
+    """Batches of examples bucketed by length."""
 
     def __init__(
         self,
@@ -195,32 +196,21 @@ class Buckets:
         self.store, self.batch_size, self.seed, self.unit = store, batch_size, seed, unit
         self.shuffle, self.pool = shuffle, pool
         self.sizes = [store.lengths(field) for field in reversed(by)]
-        self._plan: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def length_of(self, number: int) -> int:
         return -(-len(self.store) // self.batch_size)
-
-    def epoch(self, number: int, start: int = 0) -> Iterable[Examples]:
-        for index in range(start, self.length_of(number)):
-            yield self.batch(number, index)
 
     def batch(self, number: int, index: int) -> Examples:
         return self.store.gather(self.numbers(number, index), self.unit)
 
     def numbers(self, number: int, index: int) -> NDArray[np.int64]:
         """Which examples a batch holds."""
-        if self._plan is None or self._plan[0] != number:
-            self._plan = number, *self._arrange(np.random.default_rng(np.random.SeedSequence([self.seed, number])))
-        _, order, groups = self._plan
+        order, groups = self.plan(number)
         first = int(groups[index]) * self.batch_size
         return order[first : first + self.batch_size]
 
-    def _arrange(self, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        count, groups = len(self.store), self.length_of(0)
-        order = rng.permutation(count) if self.shuffle else np.arange(count)
-        pools = np.arange(count) // (self.pool * self.batch_size)
-        order = order[np.lexsort((*(-sizes[order] for sizes in self.sizes), pools))]
-        return order, rng.permutation(groups) if self.shuffle else np.arange(groups)
+    def arrange(self, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return bucket_order(rng, self.sizes, self.batch_size, self.pool, self.shuffle)
 
 
 def _fits(flat: NDArray[Any], ends: NDArray[Any], count: int) -> bool:

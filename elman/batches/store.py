@@ -1,15 +1,15 @@
 """The token ids of all documents in one memory-mapped file, with the text counts that metrics need."""
 
-import json
 import os
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field, ValidationError
 
 from elman.corpus.document import Document
 from elman.errors import DataError
@@ -17,18 +17,30 @@ from elman.tokenizers import EOS_ID, Tokenizer
 
 GROUP = 2**20  # characters that are encoded together: bounds memory
 GROUP_DOCUMENTS = 2**13
-VERSION = 1
+
+
+Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass
 class TextCounts:
-    documents: int = 0
-    tokens: int = 0  # including `<eos>`
-    bytes: int = 0  # in the source, including separators
-    characters: int = 0
-    words: int = 0  # separated by whitespace
-    unknowns: int = 0  # `<unk>` tokens that are not literally in the text
-    unknown_bytes: int = 0  # UTF-8 bytes of the words they replace
+    documents: Count = 0
+    tokens: Count = 0  # including `<eos>`
+    bytes: Count = 0  # in the source, including separators
+    characters: Count = 0
+    words: Count = 0  # separated by whitespace
+    unknowns: Count = 0  # `<unk>` tokens that are not literally in the text
+    unknown_bytes: Count = 0  # UTF-8 bytes of the words they replace
+
+
+class _Metadata(BaseModel):
+    version: Literal[1] = 1
+    facts: TextCounts
+    dtype: Literal["<u2", "<u4"]
+    fingerprint: str
+    vocab_size: int
+    tokenizer: str = ""
+    marks: tuple[int, int] = (EOS_ID, EOS_ID)  # end and start token
 
 
 class TokenStore:
@@ -37,24 +49,15 @@ class TokenStore:
     tokens: NDArray[np.integer[Any]]
     starts: NDArray[np.int64]
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        facts: TextCounts,
-        *,
-        dtype: str,
-        vocab_size: int,
-        fingerprint: str,
-        marks: tuple[int, int] = (EOS_ID, EOS_ID),
-    ):
-        self.folder, self.name, self.facts, self.fingerprint = folder, name, facts, fingerprint
-        self.vocab_size = vocab_size
-        self.end, self.start = marks  # end and start token
+    def __init__(self, folder: Path, name: str, metadata: _Metadata):
+        self.folder, self.name, self.facts = folder, name, metadata.facts
+        self.fingerprint, self.vocab_size, dtype = metadata.fingerprint, metadata.vocab_size, metadata.dtype
+        self.end, self.start = metadata.marks
         tokens, starts = folder / f"{name}.tokens", folder / f"{name}.starts"
-        if _size(tokens) != facts.tokens * np.dtype(dtype).itemsize:
-            raise _damaged(tokens, f"{_size(tokens)} bytes do not hold {facts.tokens} tokens of {dtype}")
-        mapped = np.memmap(tokens, dtype, "r") if facts.tokens else np.empty(0, dtype)
+        size = tokens.stat().st_size if tokens.is_file() else -1
+        if size != self.facts.tokens * np.dtype(dtype).itemsize:
+            raise _damaged(tokens, f"{size} bytes do not hold {self.facts.tokens} tokens of {dtype}")
+        mapped = np.memmap(tokens, dtype, "r") if self.facts.tokens else np.empty(0, dtype)
         self.tokens = np.asarray(mapped)  # a plain view avoids memmap's indexing overhead
         try:
             with starts.open("rb") as file:
@@ -63,33 +66,21 @@ class TokenStore:
                     raise ValueError("trailing bytes")
         except (OSError, ValueError, EOFError) as error:
             raise _damaged(starts, str(error)) from None
-        if self.starts.dtype != np.int64 or self.starts.shape != (facts.documents + 1,):
-            raise _damaged(starts, f"{self.starts.dtype} {self.starts.shape} != {facts.documents} documents")
-        if self.starts[0] != 0 or self.starts[-1] != facts.tokens or (np.diff(self.starts) < 1).any():
-            raise _damaged(starts, f"offsets do not increase from 0 to {facts.tokens}")
+        if self.starts.dtype != np.int64 or self.starts.shape != (self.facts.documents + 1,):
+            raise _damaged(starts, f"{self.starts.dtype} {self.starts.shape} != {self.facts.documents} documents")
+        if self.starts[0] != 0 or self.starts[-1] != self.facts.tokens or (np.diff(self.starts) < 1).any():
+            raise _damaged(starts, f"offsets do not increase from 0 to {self.facts.tokens}")
 
     @classmethod
     def open(cls, folder: str | Path, name: str) -> "TokenStore":
         path = Path(folder) / f"{name}.json"
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            metadata = _Metadata.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             raise DataError("no such token store, or its creation was interrupted", file=path) from None
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValidationError) as error:
             raise _damaged(path, str(error)) from None
-        if not isinstance(content, dict) or content.pop("version", None) != VERSION:
-            raise _damaged(path, f"not a token store of version {VERSION}")
-        try:
-            facts = TextCounts(**{field.name: int(content["facts"][field.name]) for field in fields(TextCounts)})
-            dtype, vocab_size, fingerprint = content["dtype"], int(content["vocab_size"]), str(content["fingerprint"])
-            end, start = map(int, content.get("marks", (EOS_ID, EOS_ID)))
-            if dtype not in ("<u2", "<u4") or min(asdict(facts).values()) < 0:
-                raise ValueError(f"dtype {dtype!r}, {facts}")
-        except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(path, f"{type(error).__name__}: {error}") from None
-        return cls(
-            Path(folder), name, facts, dtype=dtype, vocab_size=vocab_size, fingerprint=fingerprint, marks=(end, start)
-        )
+        return cls(Path(folder), name, metadata)
 
     @classmethod
     def build(
@@ -98,7 +89,7 @@ class TokenStore:
         """Encodes a stream of documents. The store exists only once its last file is in place."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        dtype = "<u2" if tokenizer.vocab_size < 2**16 else "<u4"
+        dtype: Literal["<u2", "<u4"] = "<u2" if tokenizer.vocab_size < 2**16 else "<u4"
         final = {part: folder / f"{name}.{part}" for part in ("tokens", "starts", "json")}
         partial = {part: path.with_name(f"{path.name}.{os.getpid()}.partial") for part, path in final.items()}
         facts, starts = TextCounts(), array("q", [0])
@@ -114,11 +105,16 @@ class TokenStore:
             with partial["starts"].open("wb") as file:
                 np.save(file, offsets, allow_pickle=False)
                 _sync(file)
-            content = {"version": VERSION, "facts": asdict(facts), "dtype": dtype, "fingerprint": fingerprint}
-            content |= {"vocab_size": tokenizer.vocab_size, "tokenizer": tokenizer.name}
-            content |= {"marks": [tokenizer.eos_id, tokenizer.start_id]}
+            metadata = _Metadata(
+                facts=facts,
+                dtype=dtype,
+                fingerprint=fingerprint,
+                vocab_size=tokenizer.vocab_size,
+                tokenizer=tokenizer.name,
+                marks=(tokenizer.eos_id, tokenizer.start_id),
+            )
             with partial["json"].open("wb") as file:
-                file.write(json.dumps(content, indent=1).encode("utf-8"))
+                file.write(metadata.model_dump_json(indent=1).encode())
                 _sync(file)
             final["json"].unlink(missing_ok=True)  # from here until the last rename, the store does not exist
             for part, path in partial.items():
@@ -182,10 +178,6 @@ def _count(facts: TextCounts, document: Document, ids: NDArray[np.int32], tokeni
 def _sync(file: Any) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else -1
 
 
 def _damaged(path: Path, reason: str) -> DataError:

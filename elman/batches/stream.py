@@ -36,26 +36,21 @@ class Stream(Batches):
             raise DataError(reason, file=path, remedy="use a smaller batch size")
         self.sizes = np.full(batch_size, total // batch_size)
         self.left_out = total % batch_size
-        self._plan: tuple[int, int, NDArray[np.int64]] | None = None
 
     def length_of(self, number: int) -> int:
-        return len(self._planned(number)[1]) - 1
+        return len(self.plan(number)[1]) - 1
 
     def batch(self, number: int, index: int) -> Batch:
-        offset, cuts = self._planned(number)
+        offset, cuts = self.plan(number)
         start, stop = cuts[index], cuts[index + 1]
         lengths = np.minimum(self.sizes, stop) - start
         rows = int((lengths > 0).sum())
         first = offset + np.cumsum(self.sizes) - self.sizes + start
         return self.gather(first[:rows], lengths[:rows], fresh=index == 0)
 
-    def _planned(self, number: int) -> tuple[int, NDArray[np.int64]]:
+    def arrange(self, rng: np.random.Generator) -> tuple[int, NDArray[np.int64]]:
         """Offset of the first stream, and the positions at which streams are cut into batches."""
-        if self._plan is None or self._plan[0] != number:
-            rng = self.generator(number)
-            offset = int(rng.integers(len(self.store.tokens))) if self.shift else 0
-            self._plan = number, offset, self._cuts(rng)
-        return self._plan[1:]
+        return int(rng.integers(len(self.store.tokens))) if self.shift else 0, self._cuts(rng)
 
     def _cuts(self, rng: np.random.Generator) -> NDArray[np.int64]:
         size = int(self.sizes[0])
