@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from elman.errors import DataError
-from elman.evaluation.jsonable import Result
 from elman.evaluation.significance import Array, Interval, estimate, share_interval
+from elman.jsonable import Result
 
 BINS = 15  # equally wide bins of confidence (Guo et al., 2017)
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from elman.batches import TextCounts
 from elman.errors import ElmanError
 from elman.evaluation.inference_mode import device_of, inference_mode
-from elman.evaluation.jsonable import Result
 from elman.evaluation.significance import bootstrap_interval
+from elman.jsonable import Result
 from elman.models import LIKELIHOOD_OF, prediction_of
 from elman.ops.state import take_rows
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from elman.errors import DataError
-from elman.evaluation.jsonable import Result
 from elman.evaluation.significance import Array, Interval, bootstrap_interval, estimate
+from elman.jsonable import Result
 
 ROUNDING = 1e-12  # a variance that is a smaller share of its sum of squares is none
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from elman.evaluation.jsonable import Result
+from elman.jsonable import Result
 
 Interval = tuple[float, float]
 Array = NDArray[np.float64]

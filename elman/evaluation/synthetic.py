@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 from elman.corpus.document import Document
 from elman.errors import DataError
-from elman.evaluation.jsonable import Result
 from elman.evaluation.likelihood import Likelihood
 from elman.evaluation.word_probabilities import WordProbabilities, word_probabilities
+from elman.jsonable import Result
 from elman.models import prediction_of
 
 

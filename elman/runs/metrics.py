@@ -1,7 +1,6 @@
 """The metrics log of a run: append-only JSON lines, truncated when a resumed run goes back to a checkpoint."""
 
 import json
-import math
 import os
 import warnings
 from contextlib import suppress
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.errors import RunError
+from elman.jsonable import jsonable
 from elman.runs import files
 from elman.runs.files import RunWarning
 
@@ -30,7 +30,7 @@ class MetricsLog:
         """Appends one line, unbuffered. Numbers that are not finite become null."""
         before = self._size()
         try:
-            files.append(self.path, (json.dumps(_plain(record), allow_nan=False) + "\n").encode())
+            files.append(self.path, (json.dumps(jsonable(record), allow_nan=False) + "\n").encode())
         except RunError:
             with suppress(RunError):
                 files.truncate(self.path, before)  # else the next line would be appended to an incomplete one
@@ -84,11 +84,3 @@ def _read(path: Path) -> bytes:
 def _complete(data: bytes) -> int:
     """Number of bytes in complete lines."""
     return data.rfind(b"\n") + 1
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

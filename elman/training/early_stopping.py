@@ -1,9 +1,10 @@
 """Early stopping, learning rate reduction on plateau, and the trigger of weight averaging."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from elman.jsonable import jsonable
 from elman.training.config import TrainingConfig
 
 
@@ -47,20 +48,10 @@ class EarlyStopping:
         return None
 
     def facts(self) -> dict[str, Any]:
-        names = ("best", "stale", "divisions", "since_division", "averaging", "history")
-        facts = {name: getattr(self, name) for name in names}
-        return facts | {"best": _finite(self.best), "history": [_finite(loss) for loss in self.history]}
+        """The fields but the settings as JSON values, which has no infinity: null instead."""
+        return jsonable({field.name: getattr(self, field.name) for field in fields(self)[1:]})
 
     def restore(self, facts: dict[str, Any]) -> None:
         for name, value in facts.items():
             setattr(self, name, value)
-        self.best, self.history = _number(facts["best"]), [_number(loss) for loss in facts["history"]]
-
-
-def _finite(loss: float) -> float | None:
-    """None for infinity, which JSON cannot represent."""
-    return None if math.isinf(loss) else loss
-
-
-def _number(stored: float | None) -> float:
-    return math.inf if stored is None else stored
+        self.best, *self.history = (math.inf if loss is None else loss for loss in (self.best, *self.history))

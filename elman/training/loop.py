@@ -21,8 +21,13 @@ INTERRUPTED = "interrupted; the run can be resumed"
 SAVE_COST_RATIO = 20  # a validation saves only if the time since the last save is this multiple of what it took
 
 
-class Trainer:
-    """Iterate over it to train. After each report, `tensors` and `facts` are a complete, consistent checkpoint."""
+class BaseTrainer:
+    """What training by updates and fitting by counting have in common: an iterator of reports that can be stopped."""
+
+    total_steps: int
+    step = epoch = index = tokens = 0
+    asked: str | None = None  # reason of a requested stop
+    ended: str | None = None
 
     def __init__(
         self,
@@ -36,12 +41,48 @@ class Trainer:
     ):
         self.model, self.batches, self.config, self.world = model.to(device), batches, config, world
         self.device, self.validate = torch.device(device), validate
-        self.step = self.epoch = self.index = self.tokens = 0
+        self._started = time.monotonic()
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Called at the end of construction."""
+
+    def stop(self, reason: str = INTERRUPTED) -> None:
+        """Request a stop with a checkpoint after the current update. A request in any process stops all."""
+        self.asked = self.asked or reason
+
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of the weights, or of their running average once there is one."""
+        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors besides the weights that exact resumption needs. Collective: every process must call it."""
+        return {}
+
+    def _validated(self) -> Validation:
+        """Scores by rank 0, which alone knows all of them; the loss and the criterion of choice are shared."""
+        assert self.validate is not None
+        found = Validation.of(self.validate() if self.world.leads else 0.0)
+        return found._replace(loss=self.world.from_leader(found.loss), choice=self.world.from_leader(found.choice))
+
+    def _report(self, kind: ReportKind, clock: dict[str, float] | None = None, **values: Any) -> Report:
+        seconds = {"seconds": round(time.monotonic() - self._started, 3)}
+        part = self.index / self.batches.length_of(self.epoch) if self.index else 0.0
+        return Report(kind, self.step, self.epoch + part, self.tokens, values, (clock or {}) | seconds)
+
+    def _validation_report(self, found: Validation, improved: bool) -> Report:
+        figures: dict[str, Any] = {f"valid_{name}": value for name, value in found.figures.items()}
+        return self._report("validation", valid_loss=found.loss, **figures, improved=improved)
+
+
+class Trainer(BaseTrainer):
+    """Iterate over it to train. After each report, `tensors` and `facts` are a complete, consistent checkpoint."""
+
+    def prepare(self) -> None:
         self.total_steps = self._total_steps()
-        self.config = config = with_suggested_rate(config, model, self.total_steps)
-        self.update, self.early_stopping = Updater(self.model, config, self.device, world), EarlyStopping(config)
-        self.asked: str | None = None  # reason of a requested stop
-        self.ended: str | None = None
+        self.config = with_suggested_rate(self.config, self.model, self.total_steps)
+        self.update = Updater(self.model, self.config, self.device, self.world)
+        self.early_stopping = EarlyStopping(self.config)
 
     def __iter__(self) -> Iterator[Report]:
         self._started = self._logged = self._saved = time.monotonic()
@@ -60,19 +101,11 @@ class Trainer:
                     break
         yield self._report("end", reason=self.ended)
 
-    def stop(self, reason: str = INTERRUPTED) -> None:
-        """Request a stop with a checkpoint after the current update. A request in any process stops all."""
-        self.asked = self.asked or reason
-
     def weights(self) -> dict[str, Tensor]:
-        """A copy of the weights, or of their running average once there is one."""
-        return {
-            name: self.update.average.mean.get(name, value).detach().clone()
-            for name, value in self.model.state_dict().items()
-        }
+        averaged, own = self.update.average.mean, self.model.state_dict()
+        return {name: averaged.get(name, value).detach().clone() for name, value in own.items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors besides the weights that exact resumption needs. Collective: every process must call it."""
         return self.update.tensors()
 
     def facts(self) -> dict[str, Any]:
@@ -136,24 +169,21 @@ class Trainer:
         return self._report("step", {"tokens_per_second": round(speed, 1)}, **values)
 
     def _validation(self) -> Report:
-        assert self.validate is not None
         averaged = self.update.average.count > 0
         if averaged:
             self.update.average.swap()
         began = time.monotonic()
         with self.update.matmul_precision():
-            found = Validation.of(self.validate() if self.world.leads else 0.0)
-        loss, choice = self.world.from_leader(found.loss), self.world.from_leader(found.choice)
+            found = self._validated()
         if averaged:
             self.update.average.swap()
-        improved = self.early_stopping.update(choice)
+        improved = self.early_stopping.update(found.choice)
         if self.early_stopping.averaging and not averaged:
             self.update.average.update()
         if self.early_stopping.stop_reason:
             self._end(self.early_stopping.stop_reason)
         self._logged += time.monotonic() - began  # throughput excludes validation
-        figures: dict[str, Any] = {f"valid_{name}": value for name, value in found.figures.items()}
-        return self._report("validation", valid_loss=loss, **figures, improved=improved)
+        return self._validation_report(found, improved)
 
     def _check_clock(self) -> None:
         limit, minutes = self.config.max_minutes, (time.monotonic() - self._started) / 60
@@ -176,11 +206,6 @@ class Trainer:
         if not epochs:
             raise TrainingError("the training data yields no batch; use more text, or a smaller training.batch_size")
         return min(epochs, self.config.max_steps or epochs)
-
-    def _report(self, kind: ReportKind, clock: dict[str, float] | None = None, **values: Any) -> Report:
-        seconds = {"seconds": round(time.monotonic() - self._started, 3)}
-        epoch = self.epoch + self.index / max(1, self.batches.length_of(self.epoch))
-        return Report(kind, self.step, epoch, self.tokens, values, (clock or {}) | seconds)
 
 
 def perplexity(loss: float) -> float:

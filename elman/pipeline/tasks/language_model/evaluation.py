@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elman.evaluation.jsonable import jsonable
 from elman.evaluation.likelihood import Likelihood, evaluate
 from elman.evaluation.synthetic import compare, excess
 from elman.generation import generate
+from elman.jsonable import jsonable
 from elman.models import is_masked, prediction_of
 from elman.pipeline.tasks.base import Evaluation, EvaluationResult, PreparedData
 from elman.pipeline.tasks.language_model.data import LanguageData
