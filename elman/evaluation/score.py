@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from elman.batches.groups import groups
 from elman.evaluation.inference_mode import device_of, inference_mode
@@ -62,9 +63,8 @@ def _score_group(
     order = sorted(range(len(texts)), key=lambda row: -len(encoded[row]))
     device, eos = device_of(model), tokenizer.eos_id
     lengths = torch.tensor([len(encoded[row]) + 1 for row in order])
-    targets = torch.full((len(texts), int(lengths.max())), eos)
-    for place, row in enumerate(order):
-        targets[place, : len(encoded[row])] = torch.tensor(encoded[row], dtype=torch.long)
+    rows = [torch.tensor([*encoded[row], eos]) for row in order]
+    targets = pad_sequence(rows, batch_first=True, padding_value=eos)
     inputs = torch.cat([torch.full((len(texts), 1), tokenizer.start_id), targets[:, :-1]], dim=1)
     nats = torch.zeros(len(texts), dtype=torch.float64)
     with inference_mode(model):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from elman.corpus.document import Document
 from elman.errors import DataError
@@ -71,9 +72,8 @@ def _not_words(document: Document, reason: str) -> DataError:
 def _score_batch(model: Any, tokenizer: Any, batch: list[_Encoded]) -> Iterator[WordProbabilities]:
     device, eos, unknown = device_of(model), tokenizer.eos_id, tokenizer.unk_id
     lengths = torch.tensor([len(encoded.ids) + 1 for encoded in batch])
-    targets = torch.full((len(batch), int(lengths.max())), eos)
-    for row, encoded in enumerate(batch):
-        targets[row, : len(encoded.ids)] = torch.tensor(encoded.ids, dtype=torch.long)
+    texts = [torch.tensor([*encoded.ids, eos]) for encoded in batch]
+    targets = pad_sequence(texts, batch_first=True, padding_value=eos)
     inputs = torch.cat([torch.full((len(batch), 1), eos), targets[:, :-1]], dim=1)
     rows = [row for row, encoded in enumerate(batch) for _ in encoded.wrong]
     places = [mark.word for encoded in batch for mark in encoded.document.marks]

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
+import numpy as np
 
-from elman.batches import Ragged
+from elman.batches import collate
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation.beam import BeamConfig, Hypothesis, beam_search
 
@@ -36,16 +36,9 @@ def beam_search_batches(
     order = sorted(range(len(sources)), key=lambda number: -len(sources[number]))
     for first in range(0, len(order), batch_size):
         numbers = order[first : first + batch_size]
-        source = _ragged([sources[number] for number in numbers], device_of(model))
+        rows = [{"source": np.array(sources[number], dtype=np.int64)} for number in numbers]
+        source = collate(rows).to(device_of(model)).ragged("source")
         with inference_mode(model):
             state = model.start(source)
         results = beam_search(model, state, eos_id, config, source_lengths=source.lengths)
         yield from zip(numbers, results.lists(eos_id), strict=True)
-
-
-def _ragged(rows: list[Sequence[int]], device: torch.device) -> Ragged:
-    lengths = torch.tensor([len(row) for row in rows])
-    values = torch.zeros(len(rows), int(lengths.max()), dtype=torch.long)
-    for place, row in zip(values, rows, strict=True):
-        place[: len(row)] = torch.tensor(row, dtype=torch.long)
-    return Ragged(values.to(device), lengths.to(device))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from elman.batches import Ragged
 from elman.config import Config
@@ -113,22 +114,20 @@ def beam_search(
     limits = row_limits(config, source_lengths, count, device)
     longest = int(limits.max()) if count else 0
     if count and _can_use_cuda_graph(model, state, config):
-        return _greedy(model, state, eos_id, config, limits)
+        chosen = cuda_graph.generate_within_limits(model, state, eos_id, limits.tolist())
+        return single_hypotheses(chosen, config, device)
     with inference_mode(model):
         rows = torch.arange(count, device=device)  # rows still searched
         last = torch.full((count,), eos_id, device=device)
         shared = SharedTensors(state)
         finished = _no_hypotheses(count, beams, longest, device)
-        live = _LiveBeams(
-            finished.tokens[:, :1, :0], torch.zeros_like(finished.scores[:, :1]), finished.scores[:, :1, None][:, :, :0]
-        )
+        start = torch.zeros_like(finished.scores[:, :1])
+        live = _LiveBeams(finished.tokens[:, :1, :0], start, start.unsqueeze(2)[:, :, :0])
         for length in range(1, longest + 1):
             logits, state, attention = _step(model, last, state, config)
             width = live.log_probs.shape[1]
             beam, token, log_probs = _candidates(logits, live.log_probs, beams)
-            live = _LiveBeams(live.tokens, live.log_probs, _add_coverage(live.coverage, attention, len(rows))).take(
-                beam
-            )
+            live = live._replace(coverage=_add_coverage(live.coverage, attention, len(rows))).take(beam)
             live = live._replace(tokens=torch.cat([live.tokens, token.unsqueeze(2)], 2), log_probs=log_probs)
             ended = token == eos_id
             over = ended | limits[rows].eq(length).unsqueeze(1)
@@ -162,20 +161,13 @@ def _can_use_cuda_graph(model: Any, state: State, config: BeamConfig) -> bool:
     return device_of(model).type == "cuda" and not cuda_graph.obstacle(model, state)
 
 
-def _greedy(model: Any, state: State, eos_id: int, config: BeamConfig, limits: Tensor) -> Hypotheses:
-    """Beam search with one beam."""
-    return single_hypotheses(cuda_graph.generate_greedily(model, state, eos_id, limits.tolist()), config, limits.device)
-
-
 def single_hypotheses(rows: Sequence[Sequence[SampledToken]], config: BeamConfig, device: torch.device) -> Hypotheses:
     """Wraps one generated sequence per row as the row's only hypothesis."""
     lengths = torch.tensor([[len(row)] for row in rows])
-    tokens = torch.zeros(len(rows), 1, int(lengths.max()), dtype=torch.long)
-    for place, row in zip(tokens, rows, strict=True):
-        place[0, : len(row)] = torch.tensor([choice.token for choice in row])
+    tokens = pad_sequence([torch.tensor([choice.token for choice in row]) for row in rows], batch_first=True)
     log_probs = torch.tensor([[sum(choice.log_prob for choice in row)] for row in rows])
     scores = log_probs / ((5 + lengths) / 6) ** config.length_penalty
-    return Hypotheses(*(part.to(device) for part in (tokens, lengths, log_probs, scores)))
+    return Hypotheses(*(part.to(device) for part in (tokens.unsqueeze(1), lengths, log_probs, scores)))
 
 
 def row_limits(config: BeamConfig, source_lengths: Lengths | None, count: int, device: torch.device) -> Tensor:
@@ -191,22 +183,18 @@ def row_limits(config: BeamConfig, source_lengths: Lengths | None, count: int, d
 
 def _step(model: Any, last: Token, state: State, config: BeamConfig) -> tuple[Step, State, Tensor | None]:
     """Logits, state, and with a coverage penalty the attention to each source position, 1 at padding."""
-    attention = None
-    if config.coverage_penalty:
-        try:
-            with record("*cross-attention.weights", "*cross-attention.scores") as seen:
-                logits, state = model.step(last, state)
-        except RecordingError:
-            raise ConfigError("coverage_penalty: this model has no cross-attention; set it to 0") from None
-        by_name = {
-            name: torch.stack([seen[site][:, 0] for site in seen if site.endswith(name)])
-            for name in (".weights", ".scores")
-        }
-        padding = (by_name[".scores"] == -torch.inf).all(0).all(1)
-        attention = by_name[".weights"].mean((0, 2)).masked_fill(padding, 1).to(last.device)
-    else:
-        logits, state = model.step(last, state)
-    return logits, state, attention
+    if not config.coverage_penalty:
+        return *model.step(last, state), None
+    try:
+        with record("*cross-attention.weights", "*cross-attention.scores") as seen:
+            logits, state = model.step(last, state)
+    except RecordingError:
+        raise ConfigError("coverage_penalty: this model has no cross-attention; set it to 0") from None
+    weights, scores = (
+        torch.stack([seen[site][:, 0] for site in seen if site.endswith(name)]) for name in (".weights", ".scores")
+    )
+    padding = (scores == -torch.inf).all(0).all(1)
+    return logits, state, weights.mean((0, 2)).masked_fill(padding, 1).to(last.device)
 
 
 def _candidates(logits: Step, log_probs: Tensor, beams: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -242,9 +230,8 @@ def _collect(finished: Hypotheses, rows: Tensor, live: _LiveBeams, ended: Tensor
     order = order[:, :beams]
     lengths = torch.where(scores > -torch.inf, length, 0)
     finished.scores[rows] = merged[:, :beams]
-    new: tuple[Tensor, ...] = lengths, live.log_probs[:, :beams]
-    for old, part in zip((finished.lengths, finished.log_probs), new, strict=True):
-        old[rows] = torch.cat([old[rows], part], 1).gather(1, order)
+    for old, new in ((finished.lengths, lengths), (finished.log_probs, live.log_probs[:, :beams])):
+        old[rows] = torch.cat([old[rows], new], 1).gather(1, order)
     tokens = torch.cat([finished.tokens[rows, :, :length], live.tokens[:, :beams]], 1)
     finished.tokens[rows, :, :length] = _gather_rows(tokens, order)
 

@@ -8,7 +8,7 @@ strings then, so the text equals that of the eager path. Without a GPU the same 
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -34,11 +34,11 @@ from elman.shapes import State, Step, Tokens
 CHUNK = 16  # tokens between two host reads: the most that are computed in vain after a stop
 WARMUP_STEPS = 3  # eager steps before capture: libraries select kernels and allocate workspaces
 CACHED_GRAPHS = 2  # per model: each number of rows, length and setting needs its own graph and memory
+GREEDY = GenerationConfig(temperature=0)
 KNOWN_SYNC_FREE = ("elman.", "torch.")  # modules whose layers never synchronize with the host (tested for each)
 
 _idle: WeakKeyDictionary[nn.Module, dict[Any, "Stepper"]] = WeakKeyDictionary()
 _obstacles: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
-_warned: set[str] = set()
 
 
 def obstacle(model: Any, state: State | None = None) -> str:
@@ -82,14 +82,12 @@ class Stepper:
         with without_host_sync():
             logits = self.logits
             total = logits.float().logsumexp(dim=-1)
-            token = tokens_at_uniforms(
-                logits, config, self.uniforms.index_select(0, self.number).squeeze(0), self.recent
-            )
+            uniforms = self.uniforms.index_select(0, self.number).squeeze(0)
+            token = tokens_at_uniforms(logits, config, uniforms, self.recent)
             token = token.clamp(max=logits.shape[1] - 1)  # invalid logits give an index past the end
             score = logits.gather(1, token.unsqueeze(1)).squeeze(1)
-            self.outputs.index_copy_(
-                0, self.number, torch.stack([token.double(), score.double(), total.double()])[None]
-            )
+            output = torch.stack([token.double(), score.double(), total.double()])
+            self.outputs.index_copy_(0, self.number, output.unsqueeze(0))
             if self.recent is not None:
                 self.recent.copy_(torch.cat([self.recent[:, 1:], token.unsqueeze(1)], dim=1))
             new, state = model.step(torch.where(token == eos_id, start_id, token), self.state)
@@ -124,23 +122,17 @@ def generate_rows(model: nn.Module, inputs: DecodingInputs) -> Steps:
             _release(model, key, stepper)
 
 
-def generate_greedily(model: nn.Module, state: State, eos_id: int, limits: Sequence[int]) -> list[list[SampledToken]]:
-    """Greedy decoding."""
-    return generate_within_limits(
-        model, state, eos_id, limits, GenerationConfig(temperature=0), [random_stream(0, 0)] * len(limits)
-    )
-
-
 def generate_within_limits(
     model: Any,
     state: State,
     eos_id: int,
     limits: Sequence[int],
-    config: GenerationConfig,
-    generators: Sequence[np.random.Generator],
+    config: GenerationConfig = GREEDY,
+    generators: Sequence[np.random.Generator] = (),
     write: Callable[[Any, DecodingInputs], Steps] = generate_rows,
 ) -> list[list[SampledToken]]:
-    """Generates from an initial state, each row up to its limit or end-of-sequence."""
+    """Generates from an initial state, each row up to its limit or end-of-sequence. Sampling needs `generators`."""
+    generators = generators or [random_stream(0, 0)] * len(limits)
     with inference_mode(model):
         first = torch.full((len(limits),), eos_id, device=device_of(model))
         logits, state = model.step(first, state)
@@ -170,11 +162,13 @@ def capture(step: Callable[[], None], device: torch.device) -> Any:
             torch.cuda.current_stream().wait_stream(side)
             return graph_of(step, side)
     except RuntimeError as problem:
-        reason = str(problem).strip().partition("\n")[0]
-        if reason not in _warned:
-            _warned.add(reason)
-            warnings.warn(f"generation runs without a CUDA graph, more slowly: capture failed: {reason}", stacklevel=2)
+        _warn_once(str(problem).strip().partition("\n")[0])
         return None
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    warnings.warn(f"generation runs without a CUDA graph, more slowly: capture failed: {reason}", stacklevel=3)
 
 
 def _generate(model: nn.Module, stepper: Stepper, step: Callable[[], None], inputs: DecodingInputs) -> Steps:

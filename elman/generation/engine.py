@@ -6,7 +6,7 @@ random number falls within rounding error of the boundary between two tokens.
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -48,7 +48,6 @@ class _Compiled(NamedTuple):
 
 _compiled: WeakKeyDictionary[nn.Module, dict[str, _Compiled]] = WeakKeyDictionary()
 _tokens_requested: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-_warned: set[str] = set()
 
 
 def explain(model: Any, config: GenerationConfig | None = None, rows: int = 1, known: int = 0) -> str:
@@ -197,9 +196,13 @@ def _compile(model: nn.Module, weights: str) -> tuple[CompiledStep | None, str]:
         with torch.inference_mode(False):
             program = compile_step(model, weights)
     except CannotCompile as problem:
-        if isinstance(problem, NoCompiler) and str(problem) not in _warned:
-            _warned.add(str(problem))
-            warnings.warn(f"generation runs in torch, more slowly: {problem}", stacklevel=2)
+        if isinstance(problem, NoCompiler):
+            _warn_once(str(problem))
         return None, str(problem)
     quantized = weights != "int8" or any(weight.format == "int8" for weight in program.lowered.weights)
     return program, f"{vectors()}, {weights if quantized else 'fp32: no matrix is large enough for int8'}"
+
+
+@cache
+def _warn_once(problem: str) -> None:
+    warnings.warn(f"generation runs in torch, more slowly: {problem}", stacklevel=3)

@@ -10,6 +10,7 @@ from typing import Any, overload
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation.detokenize import Detokenizer, Reason
@@ -116,9 +117,8 @@ def generate_tokens(
     with inference_mode(model):
         engine = find_engine(model, config, len(prompts))
         if config.weights == "int8" and engine.name != "native":
-            warnings.warn(
-                f"weights are not quantized to int8, which only the native engine supports; {engine}", stacklevel=2
-            )
+            reason = f"weights are not quantized to int8, which only the native engine supports; {engine}"
+            warnings.warn(reason, stacklevel=2)
         known = [start_id, *prompts[0]]
         if engine.program is None or len(prompts) > 1 or prefill_is_faster(model, config, len(known)):
             logits, state = prefill(model, prompts, start_id)
@@ -161,12 +161,10 @@ def generate_rows(model: Any, inputs: DecodingInputs) -> Steps:
 
 def prefill(model: Any, prompts: Sequence[Sequence[int]], start_id: int) -> tuple[Step, State]:
     """The logits after each prompt, and the state; the start token, usually `<eos>`, is prepended."""
-    lengths = torch.tensor([len(prompt) + 1 for prompt in prompts])
-    tokens = torch.full((len(prompts), int(lengths.max())), start_id)
-    for row, prompt in enumerate(prompts):
-        tokens[row, 1 : len(prompt) + 1] = torch.tensor(prompt, dtype=torch.long)
     device = device_of(model)
-    tokens, lengths = tokens.to(device), lengths.to(device)
+    lengths = torch.tensor([len(prompt) + 1 for prompt in prompts], device=device)
+    rows = [torch.tensor([start_id, *prompt]) for prompt in prompts]
+    tokens = pad_sequence(rows, batch_first=True, padding_value=start_id).to(device)
     state = model.initial_state(len(prompts))
     last: Tensor | None = None
     for start in range(0, tokens.shape[1], PREFILL):

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 WARMUP_UPDATES = 3  # eager updates per batch shape before capture: libraries select kernels and allocate workspaces
 MAX_GRAPHS = 64  # with training.jitter nearly all batches have one of this many lengths
 DEVICES = ("cuda",)
-
-_warned: set[str] = set()
 
 
 def obstacle(updater: "Updater") -> str:
@@ -242,7 +240,6 @@ def _root_cause(problem: BaseException) -> str:
     return str(problem).strip().partition("\n")[0] or type(problem).__name__
 
 
+@cache
 def _warn_once(reason: str) -> None:
-    if reason not in _warned:
-        _warned.add(reason)
-        warnings.warn(f"updates run without a CUDA graph, more slowly: {reason}", stacklevel=3)
+    warnings.warn(f"updates run without a CUDA graph, more slowly: {reason}", stacklevel=3)
