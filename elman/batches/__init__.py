@@ -6,20 +6,3 @@ from elman.batches.examples import Buckets, Examples, ExampleStore, Ragged, coll
 from elman.batches.store import TextCounts, TokenStore
 from elman.batches.stream import ParallelStreams, Stream
 from elman.batches.tagging import WordsConfig, WordTable
-
-__all__ = [
-    "Batch",
-    "Batches",
-    "Buckets",
-    "Documents",
-    "ExampleStore",
-    "Examples",
-    "ParallelStreams",
-    "Ragged",
-    "Stream",
-    "TextCounts",
-    "TokenStore",
-    "WordTable",
-    "WordsConfig",
-    "collate",
-]

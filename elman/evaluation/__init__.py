@@ -20,36 +20,4 @@ if TYPE_CHECKING:
     from elman.evaluation.tagging import TaggingScore, entities, score_tags
     from elman.evaluation.translation import Metric, edit_distance, paired_bleu, score_translations, why_no_bleu
 
-__all__ = [
-    "Agreement",
-    "Classification",
-    "Comparison",
-    "Difference",
-    "EvaluationConfig",
-    "Excess",
-    "Likelihood",
-    "Metric",
-    "MultiLabel",
-    "PerLabel",
-    "Score",
-    "TaggingScore",
-    "agreement",
-    "bootstrap_interval",
-    "compare",
-    "edit_distance",
-    "entities",
-    "evaluate",
-    "excess",
-    "paired_bleu",
-    "paired_difference",
-    "paired_scores",
-    "resample_interval",
-    "score_label_sets",
-    "score_labels",
-    "score_tags",
-    "score_texts",
-    "score_translations",
-    "why_no_bleu",
-]
-
 __getattr__, __dir__ = lazy_names(__name__, __file__)

@@ -15,27 +15,3 @@ from elman.generation.sampling import (
 )
 from elman.generation.stream import Generated, generate, generate_tokens, stream
 from elman.generation.stream_score import StreamScorer
-
-__all__ = [
-    "BeamConfig",
-    "Ensemble",
-    "Generated",
-    "GenerationConfig",
-    "Hypotheses",
-    "Hypothesis",
-    "SampledToken",
-    "SamplingConfig",
-    "StreamScorer",
-    "beam_search",
-    "beam_search_all",
-    "beam_search_batches",
-    "forced_log_probs",
-    "generate",
-    "generate_tokens",
-    "minimum_bayes_risk",
-    "process_logits",
-    "random_stream",
-    "sample_sequences",
-    "sample_tokens",
-    "stream",
-]

@@ -5,14 +5,3 @@ from elman.runs.environment import environment
 from elman.runs.files import RunWarning, atomic_write
 from elman.runs.metrics import MetricsLog, read_metrics
 from elman.runs.run import Run
-
-__all__ = [
-    "Checkpoint",
-    "CheckpointFolder",
-    "MetricsLog",
-    "Run",
-    "RunWarning",
-    "atomic_write",
-    "environment",
-    "read_metrics",
-]

@@ -11,6 +11,4 @@ if TYPE_CHECKING:
     from elman.training.loop import Trainer
     from elman.training.reports import Report, Validation
 
-__all__ = ["CountTrainer", "Report", "Trainer", "TrainingConfig", "Validation", "World", "joined"]
-
 __getattr__, __dir__ = lazy_names(__name__, __file__)
