@@ -55,10 +55,9 @@ def _require_writable(path: Path) -> None:
 
 
 def _show(found: dict[str, Any]) -> None:
-    for name in ("training", "generation", "prefill", "prediction"):
-        if found.get(name):
-            _show_variants(name, found[name])
     measured = [name for name in ("training", "generation", "prefill", "prediction") if found.get(name)]
+    for name in measured:
+        _show_variants(name, found[name])
     rows = [[name, f"{found[name]['peak_memory_bytes'] / 2**20:,.1f}"] for name in measured]
     output.table("Peak memory above the loaded model", ["", "MiB"], rows)
     for name, reason in found["skipped"].items():

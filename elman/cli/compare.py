@@ -63,8 +63,9 @@ def compare(
     if task:  # a recipe may name it
         chosen.check_targets(task)
     named = chosen.settings(task)
-    own = {"entrants": models, "parameters": params, "tokens": tokens, "flops": flops, "minutes": minutes}
-    own |= {"seeds": seeds, "trials": trials}
+    given = {"entrants": models, "parameters": params, "tokens": tokens, "flops": flops, "minutes": minutes}
+    given |= {"seeds": seeds, "trials": trials}
+    own = {key: value for key, value in given.items() if value is not None}
     text = source is not None and source.suffix not in YAML
     going_on = run if resume and not text else None
     begun = _initial_settings(None if text else source, demo, going_on, text or bool(data), context.obj)
@@ -72,26 +73,24 @@ def compare(
         named["data.train"] = [str(source), *(data or [])]
     if not begun:
         begun = {"recipe": {"training": task_of({"task": task}).Race.training}}
-    race = _make_race(begun, named, _without_none(own), context.obj)
+    race = _make_race(begun, named, own, context.obj)
     folder = run or Path("runs") / ("race-demo" if demo else f"race-{_data_name(race.recipe)}")
     from elman.cli.race_table import RaceTable, show_results
 
     # SIGINT and SIGTERM let the runs save a checkpoint, also where the parent process ignores interrupts.
     before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    again = options.hint("compare", "--run", folder, "--resume", modules=chosen.modules)
     try:
-        places = _workers_of(race, ray, workers, chosen.modules)
-        if places is None:
-            return
-        running = Running(race, folder, workers=workers, resume=resume, modules=chosen.modules, places=places)
-        with RaceTable(running) as table:
-            for event in running.events():
-                table(event)
-        found = gather(running)
-        report = write_report(found, running, sys.argv[1:])
-    except KeyboardInterrupt:
-        again = options.hint("compare", "--run", folder, "--resume", modules=chosen.modules)
-        print(f"interrupted; continue with: {again}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        with output.interruptible(f"continue with: {again}"):
+            places = _workers_of(race, ray, workers, chosen.modules)
+            if places is None:
+                return
+            running = Running(race, folder, workers=workers, resume=resume, modules=chosen.modules, places=places)
+            with RaceTable(running) as table:
+                for event in running.events():
+                    table(event)
+            found = gather(running)
+            report = write_report(found, running, sys.argv[1:])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -148,10 +147,6 @@ def _make_race(begun: dict[str, Any], named: dict[str, Any], own: dict[str, Any]
     if own.keys() & set(BUDGETS):
         begun = {key: value for key, value in begun.items() if key not in BUDGETS}
     return Race.make({**begun, **own, "recipe": recipe})
-
-
-def _without_none(options: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if value is not None}
 
 
 def _data_name(recipe: dict[str, Any]) -> str:

@@ -51,7 +51,7 @@ def generate(
     given |= {"engine": engine, "weights": weights}
     settings = {key: value for key, value in given.items() if value is not None}
     model = load(run, device or "auto")
-    text = "\n".join(stdin.read_lines()) if prompt == "-" else prompt
+    text = stdin.read_text(prompt)
     if json:
         made = model.generate_batch([text] * count, **settings)
         texts = [

@@ -4,7 +4,11 @@ import json
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import typer
 
 
 def show_json(value: Any) -> None:
@@ -16,6 +20,16 @@ def status(text: str) -> None:
     """One line on stderr about work that takes a while, on a terminal only."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr)
+
+
+@contextmanager
+def interruptible(advice: str) -> Iterator[None]:
+    """Ends the command with exit code 130 where the user interrupts the block."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"interrupted; {advice}", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def say(text: str) -> None:

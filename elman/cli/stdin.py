@@ -31,6 +31,11 @@ def read_lines() -> Iterator[str]:
             print(f"repaired: {repair}", file=sys.stderr)
 
 
+def read_text(text: str) -> str:
+    """The text itself, or for "-" all lines."""
+    return "\n".join(read_lines()) if text == "-" else text
+
+
 def read_objects(form: InputFormat) -> Iterator[Any]:
     """Lines as --from says: texts, or JSON objects."""
     for number, line in enumerate(read_lines(), start=1):

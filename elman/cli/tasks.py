@@ -75,23 +75,19 @@ def _run(
         torch.set_num_threads(1)  # for models this small a second thread is slower
     console = Console(file=sys.stderr, highlight=False)
     records: list[Any] = []
-    try:
-        with console.status("") as status:
+    with output.interruptible(f"the same command continues from {path}"), console.status("") as status:
 
-            def listen(one: Any, step: int, score: float) -> None:
-                status.update(f"{one.task.name} {one.family} seed {one.seed}: step {step}, {one.task.show(score)}")
+        def listen(one: Any, step: int, score: float) -> None:
+            status.update(f"{one.task.name} {one.family} seed {one.seed}: step {step}, {one.task.show(score)}")
 
-            for one, record in zip(attempts, carry_out(attempts, path, where, listen), strict=True):
-                records.append(record)
-                score = "no finite score" if record.score is None else one.task.show(record.score)
-                console.print(
-                    f"{len(records)}/{len(attempts)} {record.task} {record.family} seed {record.seed}: {score} after "
-                    f"{record.steps:,} steps, {record.seconds:,.0f} s",
-                    markup=False,
-                )
-    except KeyboardInterrupt:
-        print(f"interrupted; the same command continues from {path}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        for one, record in zip(attempts, carry_out(attempts, path, where, listen), strict=True):
+            records.append(record)
+            score = "no finite score" if record.score is None else one.task.show(record.score)
+            console.print(
+                f"{len(records)}/{len(attempts)} {record.task} {record.family} seed {record.seed}: {score} after "
+                f"{record.steps:,} steps, {record.seconds:,.0f} s",
+                markup=False,
+            )
     return records
 
 

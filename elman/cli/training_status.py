@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import typer
+from elman.cli import output
 
 INTERVAL = 15  # seconds between lines without a terminal
 
@@ -27,8 +27,5 @@ def training_status() -> Iterator[Callable[[str, int, int, float], None]]:
                 printed = time.monotonic()
                 console.print(line, markup=False)
 
-        try:
+        with output.interruptible("nothing was written"):
             yield listen
-        except KeyboardInterrupt:
-            print("interrupted; nothing was written", file=sys.stderr)
-            raise typer.Exit(130) from None

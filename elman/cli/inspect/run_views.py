@@ -2,8 +2,6 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +32,8 @@ def sites(
 ) -> None:
     """List the sites of a model (values that can be recorded or edited) with shape and meaning."""
     from elman.inspection.trace import site_descriptions
-    from elman.pipeline import load
 
-    model = load(run, device or "auto")
+    model = load_model(run, device)
     found = model.sites()
     meanings = site_descriptions(model.model, list(found))
     if json:
@@ -63,9 +60,11 @@ def trace(
     json: bool = options.JSON,
 ) -> None:
     """Show gates and states at every token of a text, as heat maps; .safetensors saves the arrays."""
+    from elman.ops import taps
+
     model = load_model(run, device)
-    with editing(edit):
-        found = model.trace(read_text(text), site or ("*",), target)
+    with taps.edit(read_edits(edit)):
+        found = model.trace(stdin.read_text(text), site or ("*",), target)
     if to is not None and to.suffix == ".safetensors":
         output.say(f"Wrote {found.save(to)}.")
         return
@@ -102,7 +101,7 @@ def gradients(
         if text is None:
             raise ConfigError("a run needs a text to read: --text '...'")
         found = load_model(run, device)
-        inspected = found.reading(read_text(text), target, precision)
+        inspected = found.reading(stdin.read_text(text), target, precision)
         deliver(gradient_figure(inspected, f"{found.of}, {precision}"), to, json, run)
         return
     layers = [gradient_decay.UntrainedLayer.parse(one) for one in model or gradient_decay.DEFAULT_LAYERS]
@@ -113,19 +112,6 @@ def load_model(run: Path, device: str | None) -> Any:
     from elman.pipeline import load
 
     return load(run, device or "auto")
-
-
-def read_text(text: str) -> str:
-    return "\n".join(stdin.read_lines()) if text == "-" else text
-
-
-@contextmanager
-def editing(edits: list[str] | None) -> Iterator[None]:
-    """Edits the sites inside the block."""
-    from elman.ops import taps
-
-    with taps.edit(read_edits(edits)):
-        yield
 
 
 def read_edits(edits: list[str] | None) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from elman.cli import options
+from elman.cli import options, stdin
 from elman.cli.inspect import app, run_views
 from elman.cli.options import keyword, option, set_parameters
 from elman.inspection.views import VIEWS, Option, View
@@ -21,15 +21,17 @@ def command(view: View) -> Callable[..., None]:
     """A function with the signature that typer reads options from."""
 
     def run_view(run: Path, **given: Any) -> None:
+        from elman.ops import taps
+
         found = run_views.load_model(run, given["device"])
         chosen = {one.parameter: given[one.parameter] for one in view.options if given[one.parameter] is not None}
-        text = read(given["data"], given["limit"]) if view.reads == "file" else run_views.read_text(given["text"])
+        text = read(given["data"], given["limit"]) if view.reads == "file" else stdin.read_text(given["text"])
         precision = [given["precision"]] if view.precision else []
         changes = run_views.read_edits(given.get("edit"))
         inspected = found.reading(text, given.get("target"), *precision)
         if view.edits == "compare":
             chosen["changes"] = changes
-        with run_views.editing(given["edit"]) if view.edits == "apply" else nullcontext():
+        with taps.edit(changes) if view.edits == "apply" else nullcontext():
             figure = view.load()(inspected, ", ".join([found.of, *precision]), **chosen)
         run_views.deliver(figure, given["to"], given["json"], run)
 
