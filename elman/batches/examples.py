@@ -73,10 +73,8 @@ class Examples(NamedTuple):
 
     def padded(self, pads: int) -> Examples:
         """The batch with additional padding in every row."""
-        fields = {
-            name: field.padded(pads) if isinstance(field, Ragged) else field for name, field in self.fields.items()
-        }
-        return self._replace(fields=fields)
+        padded = {name: field.padded(pads) for name, field in self.fields.items() if isinstance(field, Ragged)}
+        return self._replace(fields={**self.fields, **padded})
 
     def to(self, device: str | torch.device) -> Examples:
         return self._replace(fields={name: _map(field, lambda x: x.to(device)) for name, field in self.fields.items()})

@@ -12,20 +12,16 @@ from torch import Tensor, nn
 
 Weights = Literal["fp32", "int8"]
 WEIGHTS: tuple[Weights, ...] = ("fp32", "int8")
-GATES = {
-    "LSTM": [0, 3, 1, 2],
-    "GRU": [1, 0, 2],
-    "RNN": [0],
-}  # ONNX orders gates i o f c and z r h; torch i f g o, r z n
+# ONNX orders gates i o f c and z r h; torch i f g o, r z n
+GATES = {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2], "RNN": [0]}
 
 
 class OnnxModel:
     """A TorchModel as an onnxruntime session that carries its state: one token in, logits out."""
 
     def __init__(self, model: Any, weights: Weights):
-        self.session = onnx_session(
-            recurrent_graph(list(model.layers), model.embedding, model.head, model.scale), weights
-        )
+        graph = recurrent_graph(list(model.layers), model.embedding, model.head, model.scale)
+        self.session = onnx_session(graph, weights)
         shapes = [(entry.name, entry.shape) for entry in self.session.get_inputs() if entry.name != "x"]
         self.zeros = {name: np.zeros(shape, np.float32) for name, shape in shapes}
         self.state = dict(self.zeros)
@@ -59,12 +55,14 @@ def recurrent_graph(
         constants.append(numpy_helper.from_array(tensor.detach().cpu().contiguous().numpy(), name))
         return name
 
+    def floats(name: str, size: int) -> Any:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, size])
+
     last = "x"
-    kind, shape = (
-        (TensorProto.FLOAT, [1, 1, layers[0].input_size]) if embedding is None else (TensorProto.INT64, [1, 1])
-    )
-    inputs = [helper.make_tensor_value_info("x", kind, shape)]
-    if embedding is not None:
+    if embedding is None:
+        inputs = [floats("x", layers[0].input_size)]
+    else:
+        inputs = [helper.make_tensor_value_info("x", TensorProto.INT64, [1, 1])]
         nodes.append(helper.make_node("Gather", [constant("embedding", embedding.weight * scale), "x"], ["vectors"]))
         last = "vectors"
     for number, layer in enumerate(layers):
@@ -79,21 +77,20 @@ def recurrent_graph(
         if layer.bias:
             biases = torch.cat([gates(layer.bias_ih_l0), gates(layer.bias_hh_l0)])
             weights[-1] = constant(f"b{number}", biases.unsqueeze(0))
-        options: dict[str, Any] = {"GRU": {"linear_before_reset": 1}, "LSTM": {}}.get(operator) or {}
+        options: dict[str, Any] = {"linear_before_reset": 1} if operator == "GRU" else {}
         if operator == "RNN":
             options = {"activations": [layer.nonlinearity.capitalize()]}
         new = [f"n{name}" for name in states]
         operands, results = [last, *weights, "", *states], [f"y{number}", *new]
         nodes.append(helper.make_node(operator, operands, results, hidden_size=size, **options))
         last = new[0]
-        for name in states:
-            inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, size]))
-            outputs.append(helper.make_tensor_value_info(f"n{name}", TensorProto.FLOAT, [1, 1, size]))
+        inputs += [floats(name, size) for name in states]
+        outputs += [floats(name, size) for name in new]
     if head is not None:
         bias = torch.zeros(head.out_features) if head.bias is None else head.bias
         nodes.append(helper.make_node("MatMul", [last, constant("head", head.weight.t())], ["scores"]))
         nodes.append(helper.make_node("Add", ["scores", constant("bias", bias)], ["logits"]))
-        outputs.insert(0, helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 1, head.out_features]))
+        outputs.insert(0, floats("logits", head.out_features))
     graph = helper.make_graph(nodes, "step", inputs, outputs, constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 

@@ -82,15 +82,14 @@ def _require_plain_stack(model: Any) -> None:
 
 def _module(layer: Any) -> nn.Module:
     """The layer as nn.LSTM, nn.GRU or nn.RNN with copies of its weights."""
-    call = (
-        layer.cell.vendor() if hasattr(layer, "cell") else f"PyTorch has no recurrent module for {type(layer).__name__}"
-    )
+    if not hasattr(layer, "cell"):
+        raise NoCounterpart(f"PyTorch has no recurrent module for {type(layer).__name__}")
+    call = layer.cell.vendor()
     if isinstance(call, str):
         raise NoCounterpart(call)
-    options = {"nonlinearity": call.kernel.removeprefix("rnn_")} if call.kernel.startswith("rnn") else {}
-    made = MODULES[call.kernel](
-        layer.cell.input_size, layer.cell.hidden_size, batch_first=True, bias=len(call.weights) == 4, **options
-    )
+    options: dict[str, Any] = {"batch_first": True, "bias": len(call.weights) == 4}
+    options |= {"nonlinearity": call.kernel.removeprefix("rnn_")} if call.kernel.startswith("rnn") else {}
+    made = MODULES[call.kernel](layer.cell.input_size, layer.cell.hidden_size, **options)
     with torch.no_grad():
         for parameter, weight in zip(made.parameters(), call.weights, strict=True):
             parameter.copy_(weight)

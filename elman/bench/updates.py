@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,11 +71,9 @@ def training_work(trained: TrainedModel, run: Path, device: torch.device, texts:
     count = max(1, min(50, round(ROUND_SECONDS / (time.perf_counter() - began))))
     chosen = [batches[number % len(batches)] for number in range(count)]
     tokens = isinstance(batches[0], Batch)
-    try:
+    with suppress(NoCounterpart):  # RunSpeed reports it
         if tokens:
             variants["plain torch"] = _torch_update(TorchModel(source.model), training, rate, device)
-    except NoCounterpart:
-        pass  # RunSpeed reports it
 
     def repeated(update: Callable[[Any], None]) -> Callable[[], None]:
         def work() -> None:
@@ -86,12 +84,8 @@ def training_work(trained: TrainedModel, run: Path, device: torch.device, texts:
         return work
 
     size = f"{batches[0].size} x {batches[0].inputs.shape[1]}" if tokens else str(batches[0].size)
-    about: dict[str, Any] = {
-        "unit": "tokens" if tokens else trained.task.data.unit,
-        "data": source.about,
-        "batch": size,
-    }
-    about |= {"precision": training.precision, "updates": count}
+    about: dict[str, Any] = {"unit": "tokens" if tokens else trained.task.data.unit, "data": source.about}
+    about |= {"batch": size, "precision": training.precision, "updates": count}
     units = sum(batch.real if tokens else batch.size for batch in chosen)
     work = {name: repeated(update) for name, update in variants.items()}
     return Work(work, units, about, source.lines, peak.bytes)

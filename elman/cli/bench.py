@@ -76,11 +76,11 @@ def _show_variants(name: str, measured: dict[str, Any]) -> None:
         ratio = [f"{row['faster']:.2f} ({row['low']:.2f} to {row['high']:.2f})"] if compared else []
         rows.append([variant, round(row["per_second"]), *(row.get(key) for key in shown), *ratio])
     about = {
-        "training": lambda: f"batch {measured['batch']}, {measured['precision']}, {measured['data']}",
-        "generation": lambda: f"one text of {measured['tokens']} tokens; latency per token",
-        "prefill": lambda: f"a prompt of {measured['tokens']} tokens",
-        "prediction": lambda: f"{measured['texts']} texts; latency per text",
+        "training": "batch {batch}, {precision}, {data}",
+        "generation": "one text of {tokens} tokens; latency per token",
+        "prefill": "a prompt of {tokens} tokens",
+        "prediction": "{texts} texts; latency per text",
     }
     heads = ["", f"{unit}/s", *(times[key] for key in shown), *(["speed-up (quartiles)"] if compared else [])]
-    title = f"{name.capitalize()}: {about[name]()}"
+    title = f"{name.capitalize()}: {about[name].format(**measured)}"
     output.table(f"{title}; speed-up over {against}" if compared else title, heads, rows)

@@ -114,7 +114,9 @@ def _show_likelihood(scores: dict[str, Any]) -> None:
         rows = [list(entry.values()) for entry in language["by_distance"]]
         output.table("Loss at marked words", ["distance", "loss (nats)", "entropy (nats)", "cases"], rows)
     if language.get("agreement"):
-        rows = [
-            [entry["value"], entry["accuracy"] * 100, entry["words"]] for entry in language["agreement"]["by_distance"]
-        ]
-        output.table("Agreement accuracy by distance", ["distance", "accuracy %", "cases"], rows)
+        show_agreement("Agreement accuracy by distance", language["agreement"])
+
+
+def show_agreement(title: str, agreement: dict[str, Any]) -> None:
+    rows = [[entry["value"], entry["accuracy"] * 100, entry["words"]] for entry in agreement["by_distance"]]
+    output.table(title, ["distance", "accuracy %", "cases"], rows)

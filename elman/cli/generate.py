@@ -1,6 +1,6 @@
 """elman generate: text from a trained language model."""
 
-import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -54,17 +54,13 @@ def generate(
     text = stdin.read_text(prompt)
     if json:
         made = model.generate_batch([text] * count, **settings)
-        texts = [
-            {"text": one.text, "tokens": len(one.tokens), "log_prob": one.log_prob, "finished": one.finished}
-            for one in made
-        ]
+        texts = [{**asdict(one), "tokens": len(one.tokens)} for one in made]
         output.show_json({"prompt": text, **texts[0], "texts": texts} if count > 1 else {"prompt": text, **texts[0]})
     elif count > 1:
         print("\n---\n".join(text + one.text for one in model.generate_batch([text] * count, **settings)))
     else:
         pieces = model.stream(text, **settings)
-        sys.stdout.write(text)
+        print(text, end="")
         for piece in pieces:
-            sys.stdout.write(piece)
-            sys.stdout.flush()
-        sys.stdout.write("\n")
+            print(piece, end="", flush=True)
+        print()

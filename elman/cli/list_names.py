@@ -87,11 +87,8 @@ def show_one(name: str, json: bool) -> None:
         rows = [[key, value, meaning] for key, (value, meaning) in found.settings.items()]
         output.table("Settings", ["setting", "default", "meaning"], rows)
     if found.sites:
-        output.table(
-            "Taps (values to record or edit)",
-            ["site", "meaning"],
-            [[site, meaning] for site, meaning in found.sites.items()],
-        )
+        rows = [[site, meaning] for site, meaning in found.sites.items()]
+        output.table("Taps (values to record or edit)", ["site", "meaning"], rows)
 
 
 def _rounded(number: float | None) -> int | None:

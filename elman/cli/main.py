@@ -65,10 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.WORDS.set([*words, *settings])
     try:
         if settings and (verb is None or verb.settings == "none"):
-            raise ConfigError(
-                f"settings like {settings[0]} go with {_taking('recipe')}; search settings also with "
-                f"{_taking('search')}"
-            )
+            taking = {
+                kind: [name for name, one in VERBS.items() if one.settings == kind] for kind in ("recipe", "search")
+            }
+            recipe, search = map(", ".join, taking.values())
+            raise ConfigError(f"settings like {settings[0]} go with {recipe}; search settings also with {search}")
         with warnings.catch_warnings():
             warnings.showwarning = show_warning
             app(words, obj=settings, prog_name="elman")
@@ -105,7 +106,3 @@ def show_warning(message: Warning | str, *details: Any, **more: Any) -> None:
 def fail(error: Exception, code: int) -> None:
     print(f"elman: {error}", file=sys.stderr)
     raise SystemExit(code)
-
-
-def _taking(settings: str) -> str:
-    return ", ".join(name for name, verb in VERBS.items() if verb.settings == settings)

@@ -31,10 +31,7 @@ def _option(kind: Any, setting: str | None, *, help: str, default: str) -> Recip
 # By parameter name: `start_from` is --start-from. The order is that of --help.
 RECIPE_OPTIONS = {
     "task": _option(
-        str,
-        "task",
-        help="Task to train for: `elman list` names all.",
-        default="the recipe's, else language modelling",
+        str, "task", help="Task to train for: `elman list` names all.", default="the recipe's, else language modelling"
     ),
     "data": _option(list[str], "data.train", help=f"Training data: {options.SOURCES}", default="a synthetic language"),
     "valid": _option(

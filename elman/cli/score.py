@@ -42,10 +42,8 @@ def score(
         raise ConfigError("--engine and --weights apply to --stream only; add --stream")
     model = load(run, device or "auto", others or ())
     if not json and model.kind != "likelihood":
-        print(
-            f"note: {model.kind}: each token given both sides; compare it with other pseudo-likelihoods only",
-            file=sys.stderr,
-        )
+        note = f"note: {model.kind}: each token given both sides; compare it with other pseudo-likelihoods only"
+        print(note, file=sys.stderr)
     lines = stdin.read_objects(form)
     scores = model.follow(lines, engine or "auto", weights or "fp32", _show_engine) if stream else model.score(lines)
     with stdin.naming_input():

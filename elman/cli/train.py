@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from elman.cli import options, output
+from elman.cli.evaluate import show_agreement
 from elman.cli.options import option
 from elman.cli.recipe_options import RECIPE_FILE, RecipeOptions, takes_recipe_options
 from elman.cli.verbs import verb
@@ -99,9 +100,8 @@ def show_results(folder: Path, results: dict[str, Any], modules: Iterable[Path] 
         print(f"Speed: {results['tokens_per_second']:,.0f} training {results.get('unit', 'tokens')} per second.")
     for goal in results.get("goals", []):
         limit = f"at most {goal['at_most']}" if goal["at_most"] is not None else f"at least {goal['at_least']}"
-        print(
-            f"Goal {goal['measure']} {limit}: {'met' if goal['met'] else 'NOT met'} ({output.number(goal['value'])})."
-        )
+        verdict = "met" if goal["met"] else "NOT met"
+        print(f"Goal {goal['measure']} {limit}: {verdict} ({output.number(goal['value'])}).")
     print(f"Plots, samples and metrics are in {folder}")
     causal = results.get("prediction") == "left-to-right"
     verb = "generate" if causal else "score" if "prediction" in results else "predict"
@@ -128,19 +128,14 @@ def _show_likelihoods(results: dict[str, Any]) -> None:
     judged = results.get("test") or results.get("valid") or {}
     agreement = (judged.get("language") or {}).get("agreement")
     if agreement:
-        rows = [[entry["value"], entry["accuracy"] * 100, entry["words"]] for entry in agreement["by_distance"]]
         title = "Agreement accuracy (verb form or bracket), by words between it and the word that decides it"
-        output.table(title, ["distance", "accuracy %", "cases"], rows)
+        show_agreement(title, agreement)
 
 
 def _show_measures(results: dict[str, Any]) -> None:
     """The scores of every split, with confidence intervals."""
     splits = [split for split in ("valid", "test") if split in results]
-    rows = [
-        [split, name, value, interval]
-        for split in splits
-        for name, value, interval in output.score_rows(results[split], "likelihood")
-    ]
+    rows = [[split, *row] for split in splits for row in output.score_rows(results[split], "likelihood")]
     if rows:
         output.table("Scores", ["split", "measure", "value", "95 % interval"], rows)
 

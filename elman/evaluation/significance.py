@@ -62,9 +62,9 @@ def resample_interval(
     assert totals.ndim == 2, "parts of each unit"
     assert len(totals), "an interval needs units"
     random = np.random.default_rng(seed)
-    [totals] = _merge_units(random, totals)
+    totals = _merge_units(random, totals)[0].astype(np.float64)
     drawn = random.multinomial(len(totals), np.full(len(totals), 1 / len(totals)), size=samples)
-    return _percentiles(statistic(drawn @ totals.astype(np.float64)), level)
+    return _percentiles(statistic(drawn @ totals), level)
 
 
 def estimate(units: ArrayLike, statistic: Statistic) -> tuple[float, Interval]:

@@ -143,9 +143,8 @@ class _Tally:
 
     def result(self) -> Agreement:
         if not self.marked:
-            problem = (
-                f"{self.skipped} marked words, none of them in the vocabulary" if self.skipped else "no marked word"
-            )
+            none_known = f"{self.skipped} marked words, none of them in the vocabulary"
+            problem = none_known if self.skipped else "no marked word"
             raise DataError(f"{problem}: agreement cannot be measured", remedy="use a language that marks words")
         right = sum(was_right for *_, was_right in self.marked)
         return Agreement(right / len(self.marked), len(self.marked), self._by(0), self._by(1), self.skipped)

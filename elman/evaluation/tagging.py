@@ -4,7 +4,7 @@ An entity is correct if its first word, its last word and its type match.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -68,7 +68,10 @@ def score_tags(
     """Compares tags sentence by sentence. Intervals resample sentences, because errors within one are correlated."""
     words, right, counts = [], [], []
     types: dict[str, Counts] = {}
-    for number, (true, guess) in enumerate(_pairs(gold, found), start=1):
+    gold, found = list(gold), list(found)
+    if len(gold) != len(found):
+        raise DataError("the numbers of tagged and reference sentences differ")
+    for number, (true, guess) in enumerate(zip(gold, found, strict=True), start=1):
         if len(true) != len(guess):
             raise DataError(f"sentence {number} has {len(true)} words, but {len(guess)} predicted tags")
         words.append(len(true))
@@ -96,12 +99,3 @@ def entity_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """F1 (samples,) from sums (samples, 3) of true, predicted and correctly predicted entities."""
     gold, found, correct = sums.T
     return np.divide(2 * correct, gold + found, out=np.zeros(len(sums)), where=gold + found > 0)
-
-
-def _pairs(
-    gold: Iterable[Sequence[str]], found: Iterable[Sequence[str]]
-) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    try:
-        yield from zip(gold, found, strict=True)
-    except ValueError:
-        raise DataError("the numbers of tagged and reference sentences differ") from None

@@ -14,6 +14,8 @@ from elman.errors import DataError, MissingExtra
 from elman.evaluation.significance import Interval, bootstrap_interval, share_interval
 
 MAX_OWN_SAMPLES = 100  # of the slow fallback bootstrap
+# No warning about tokenized text: the model is evaluated on the form it was trained on, which the signature shows.
+BLEU_OPTIONS: dict[str, Any] = {"force": True}
 NGRAMS = 4  # BLEU's longest n-grams: without a reference of this length, BLEU is always 0
 
 
@@ -76,19 +78,13 @@ def _sacrebleu() -> Any:
 def sacrebleu_scores(written: Sequence[str], references: Sequence[str], samples: int = 1000) -> dict[str, Metric]:
     """BLEU and chrF over all sequences, with sacrebleu's own bootstrap."""
     module = _sacrebleu()
-    metrics: dict[str, Any] = {"bleu": _bleu(module.BLEU), "chrf": module.CHRF()}
+    metrics: dict[str, Any] = {"bleu": module.BLEU(**BLEU_OPTIONS), "chrf": module.CHRF()}
     found = {}
     for name, metric in metrics.items():
         score = metric.corpus_score(list(written), [list(references)])
         interval = _bootstrap(metric, written, references, samples)
         found[name] = Metric(float(score.score), interval, str(metric.get_signature()))
     return found
-
-
-def _bleu(cls: Any) -> Any:
-    """Sacrebleu's BLEU without its warning about tokenized text: the model is evaluated on the form it was trained on,
-    and the signature shows the tokenization."""
-    return cls(force=True)
 
 
 def _bootstrap(metric: Any, written: Sequence[str], references: Sequence[str], samples: int) -> Interval:
@@ -115,7 +111,8 @@ def paired_bleu(first: Sequence[str], second: Sequence[str], references: Sequenc
     except ImportError:
         raise MissingExtra("comparing by BLEU", "sacrebleu", "metrics") from None
     named: Any = [("first", list(first)), ("second", list(second))]
-    _, found = PairedTest(named, {"BLEU": _bleu(BLEU)}, [list(references)], test_type="bs", n_samples=samples)()
+    metrics = {"BLEU": BLEU(**BLEU_OPTIONS)}
+    _, found = PairedTest(named, metrics, [list(references)], test_type="bs", n_samples=samples)()
     scores: Any = next(value for key, value in found.items() if key != "System")
     return Paired(float(scores[0].score), float(scores[1].score), float(scores[1].p_value))
 

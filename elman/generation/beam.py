@@ -73,15 +73,12 @@ class Hypotheses(NamedTuple):
 
     def lists(self, eos_id: int) -> list[list[Hypothesis]]:
         """As Python lists, without missing hypotheses."""
-        results = [part.tolist() for part in self]
-        return [
-            [
-                Hypothesis([token for token in tokens[:length] if token != eos_id], log_prob, score)
-                for tokens, length, log_prob, score in zip(*row, strict=True)
-                if length
-            ]
-            for row in zip(*results, strict=True)
-        ]
+
+        def hypothesis(tokens: list[int], length: int, log_prob: float, score: float) -> Hypothesis:
+            return Hypothesis([token for token in tokens[:length] if token != eos_id], log_prob, score)
+
+        rows = zip(*(part.tolist() for part in self), strict=True)
+        return [[hypothesis(*one) for one in zip(*row, strict=True) if one[1]] for row in rows]
 
 
 class _LiveBeams(NamedTuple):
@@ -114,8 +111,8 @@ def beam_search(
     limits = row_limits(config, source_lengths, count, device)
     longest = int(limits.max()) if count else 0
     if count and _can_use_cuda_graph(model, state, config):
-        chosen = cuda_graph.generate_within_limits(model, state, eos_id, limits.tolist())
-        return single_hypotheses(chosen, config, device)
+        greedy = cuda_graph.generate_within_limits(model, state, eos_id, limits.tolist())
+        return single_hypotheses(greedy, config, device)
     with inference_mode(model):
         rows = torch.arange(count, device=device)  # rows still searched
         last = torch.full((count,), eos_id, device=device)

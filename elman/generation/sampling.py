@@ -92,10 +92,9 @@ def sample_tokens(
     logits: Step, config: GenerationConfig, streams: Sequence[np.random.Generator], recent: Tokens | None = None
 ) -> Token:
     """The next token of each row: one random number per row, none at temperature 0."""
-    uniforms = [stream.random() for stream in streams] if config.temperature else []
-    return tokens_at_uniforms(
-        logits, config, torch.tensor(uniforms, dtype=sampling_dtype(logits), device=logits.device), recent
-    )
+    drawn = [stream.random() for stream in streams] if config.temperature else []
+    uniforms = torch.tensor(drawn, dtype=sampling_dtype(logits), device=logits.device)
+    return tokens_at_uniforms(logits, config, uniforms, recent)
 
 
 def tokens_at_uniforms(logits: Step, config: GenerationConfig, uniforms: Tensor, recent: Tokens | None = None) -> Token:

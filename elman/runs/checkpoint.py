@@ -69,9 +69,8 @@ class CheckpointFolder:
     @property
     def empty(self) -> bool:
         """Whether there is no checkpoint, valid or not; reads none."""
-        return not any(
-            self._folders() for _ in range(MAX_LISTINGS)
-        )  # a listing can miss checkpoints that are being replaced
+        # a listing can miss checkpoints that are being replaced
+        return not any(self._folders() for _ in range(MAX_LISTINGS))
 
     def newest(self) -> Path | None:
         """The newest valid one; None if there is none; CheckpointError if all are damaged."""
@@ -80,10 +79,7 @@ class CheckpointFolder:
 
     def load(self, device: str | torch.device = "cpu", training: bool = True) -> Checkpoint:
         """The newest valid one; RunError if there is none, CheckpointError if all are damaged."""
-        found = self._search()
-        if not found:
-            raise RunError(f"{self.folder}: no checkpoint has been saved here")
-        checkpoint = found[1]
+        _, checkpoint = self._required()
         if not training:
             checkpoint.training = {}
         for tensors in (checkpoint.weights, checkpoint.training):
@@ -92,10 +88,13 @@ class CheckpointFolder:
 
     def fingerprint(self) -> str:
         """SHA-256 of the newest weights."""
-        newest = self.newest()
-        if newest is None:
-            raise RunError(f"{self.folder}: no checkpoint has been saved here")
+        newest, _ = self._required()
         return json.loads((newest / MANIFEST).read_bytes())["files"][WEIGHTS]["sha256"]
+
+    def _required(self) -> tuple[Path, Checkpoint]:
+        if found := self._search():
+            return found
+        raise RunError(f"{self.folder}: no checkpoint has been saved here")
 
     def _write(self, target: Path, contents: dict[str, bytes]) -> None:
         files.require_space(self.folder, sum(map(len, contents.values())))
@@ -151,10 +150,8 @@ class CheckpointFolder:
                     skipped.append(str(error))
                 else:
                     if skipped:
-                        passed = "; ".join(skipped)
-                        warnings.warn(
-                            f"using {folder}, because newer ones are damaged: {passed}", RunWarning, stacklevel=3
-                        )
+                        reason = f"newer ones are damaged: {'; '.join(skipped)}"
+                        warnings.warn(f"using {folder}, because {reason}", RunWarning, stacklevel=3)
                     return folder, checkpoint
             if skipped and not vanished:
                 raise CheckpointError(f"{self.folder}: no checkpoint is valid: {'; '.join(skipped)}")
@@ -170,9 +167,8 @@ class CheckpointFolder:
             return []
         except OSError as error:
             raise RunError(f"{self.folder}: cannot list the checkpoints: {error.strerror}") from error
-        return sorted(
-            (self.folder / name for name in names if NAME.fullmatch(name)), key=_step_and_version, reverse=True
-        )
+        folders = [self.folder / name for name in names if NAME.fullmatch(name)]
+        return sorted(folders, key=_step_and_version, reverse=True)
 
 
 def _step_and_version(folder: Path) -> tuple[int, int]:
@@ -203,11 +199,8 @@ def _encode(checkpoint: Checkpoint) -> dict[str, bytes]:
 
 def _pack(tensors: dict[str, Tensor]) -> bytes:
     try:
-        own = {
-            name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-            for name, tensor in tensors.items()
-        }
-        return safetensors.torch.save(own)
+        layout: dict[str, Any] = {"copy": True, "memory_format": torch.contiguous_format}
+        return safetensors.torch.save({name: tensor.detach().to("cpu", **layout) for name, tensor in tensors.items()})
     except (ValueError, KeyError, RuntimeError) as error:
         raise CheckpointError(f"tensors not supported by safetensors: {error}") from error
 

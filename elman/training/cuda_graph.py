@@ -40,14 +40,13 @@ DEVICES = ("cuda",)
 def obstacle(updater: "Updater") -> str:
     """The reason why no update of this training can be captured, or an empty string."""
     config, device = updater.config, updater.device.type
+    has_experts = any(isinstance(layer, Experts) for layer in updater.model.modules())
     reasons = {
         f"the model is on {device}": device not in DEVICES,
         "several processes exchange gradients": updater.world.size > 1,
         "a batch is computed in several pieces": config.micro_batches > 1,
         "the host reads which tokens are masked": prediction_of(updater.model) != "left-to-right",
-        "the host reads how many tokens each expert gets": any(
-            isinstance(layer, Experts) for layer in updater.model.modules()
-        ),
+        "the host reads how many tokens each expert gets": has_experts,
         "the optimizer has no fused form here": not all(group["fused"] for group in updater.optimizer.param_groups),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")

@@ -42,12 +42,8 @@ def _groups(model: nn.Module, parameters: list[nn.Parameter]) -> list[dict[str, 
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
     """Moments and step counters, named `<parameter index>.<name>` for a checkpoint."""
     state = optimizer.state_dict()["state"]
-    return {
-        f"{index}.{name}": value
-        for index, values in state.items()
-        for name, value in values.items()
-        if value is not None
-    }
+    named = {f"{index}.{name}": value for index, values in state.items() for name, value in values.items()}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def restore_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:

@@ -35,11 +35,5 @@ class Report:
 
     def plain(self) -> dict[str, Any]:
         """The event as a line of the metrics file."""
-        line = {
-            "kind": self.kind,
-            "step": self.step,
-            "epoch": round(self.epoch, 4),
-            "tokens": self.tokens,
-            **self.values,
-        }
-        return {**line, "clock": self.clock} if self.clock else line
+        line = {"kind": self.kind, "step": self.step, "epoch": round(self.epoch, 4), "tokens": self.tokens}
+        return {**line, **self.values, **({"clock": self.clock} if self.clock else {})}
