@@ -134,7 +134,9 @@ def _torch_update(model: TorchModel, training: Any, rate: float, device: torch.d
         optimizer.zero_grad()
         carry = carried and not batch.fresh and carried[0][0].shape[1] == batch.size
         with torch.autocast(device.type, half) if half else nullcontext():
-            logits, states = model(batch.inputs, [_unwrapped(state) for state in carried] if carry else None)
+            # (h, c) of nn.LSTM; nn.GRU and nn.RNN take h alone
+            before = [state if len(state) > 1 else state[0] for state in carried] if carry else None
+            logits, states = model(batch.inputs, before)
             mask = batch.mask()
             loss = F.cross_entropy(logits[mask], batch.targets[mask])
         scaler.scale(loss).backward()
@@ -146,11 +148,6 @@ def _torch_update(model: TorchModel, training: Any, rate: float, device: torch.d
         carried[:] = [tuple(part.detach() for part in state) for state in parts]
 
     return update
-
-
-def _unwrapped(state: tuple[torch.Tensor, ...]) -> Any:
-    """(h, c) of nn.LSTM; nn.GRU and nn.RNN take h alone."""
-    return state if len(state) > 1 else state[0]
 
 
 def _wait(device: torch.device) -> None:

@@ -44,12 +44,12 @@ def score(
     if not json and model.kind != "likelihood":
         note = f"note: {model.kind}: each token given both sides; compare it with other pseudo-likelihoods only"
         print(note, file=sys.stderr)
+
+    def show_engine(engine: str) -> None:
+        print(f"note: engine {engine}", file=sys.stderr)
+
     lines = stdin.read_objects(form)
-    scores = model.follow(lines, engine or "auto", weights or "fp32", _show_engine) if stream else model.score(lines)
+    scores = model.follow(lines, engine or "auto", weights or "fp32", show_engine) if stream else model.score(lines)
     with stdin.naming_input():
         for found in scores:
             print(jsonlib.dumps(found.plain(), ensure_ascii=False) if json else found.line(), flush=stream)
-
-
-def _show_engine(engine: str) -> None:
-    print(f"note: engine {engine}", file=sys.stderr)

@@ -115,7 +115,8 @@ def _show_likelihoods(results: dict[str, Any]) -> None:
             scores, kind = results[split], results[split]["kind"]
             excess = (scores.get("language") or {}).get("excess") or {}
             row = [split, scores["tokens"], scores["loss"], scores["perplexity"], scores["bits_per_byte"]]
-            rows.append([*row, excess.get("best"), _percent(excess.get("relative"))])
+            relative = excess.get("relative")
+            rows.append([*row, excess.get("best"), None if relative is None else f"{relative:+.2%}"])
     names = [output.measure(key, kind) for key in ("tokens", "loss", "perplexity", "bits_per_byte")]
     columns = ["split", *names, "entropy", "loss above it"]
     if all(row[5] is None for row in rows):
@@ -138,7 +139,3 @@ def _show_measures(results: dict[str, Any]) -> None:
     rows = [[split, *row] for split in splits for row in output.score_rows(results[split], "likelihood")]
     if rows:
         output.table("Scores", ["split", "measure", "value", "95 % interval"], rows)
-
-
-def _percent(share: float | None) -> str | None:
-    return None if share is None else f"{share:+.2%}"

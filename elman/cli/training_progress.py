@@ -70,12 +70,10 @@ class Progress:
         mark = " *" if report.values["improved"] else ""
         place = f"step {report.step:>7,}  epoch {report.epoch:6.2f}"
         values = {key.removeprefix("valid_"): value for key, value in report.values.items() if key not in SHOWN_FIRST}
-        scores = "".join(f"  {self._named(name)} {_figure(name, value)}" for name, value in values.items())
+        short = {"perplexity": "pseudo-ppl"} if self.pseudo else {}  # a longer name would wrap the line
+        scores = "".join(f"  {short.get(name, name)} {_figure(name, value)}" for name, value in values.items())
         loss, seconds = report.values["valid_loss"], report.clock["seconds"]
         self.console.print(f"{place}  validation loss {loss:.4f}{scores}  {seconds:,.0f} s{mark}")
-
-    def _named(self, name: str) -> str:
-        return "pseudo-ppl" if self.pseudo and name == "perplexity" else name  # a longer name would wrap the line
 
     def _end(self, report: Report) -> None:
         self.bar.update(self.task, completed=report.step)

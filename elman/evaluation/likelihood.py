@@ -20,6 +20,7 @@ from elman.evaluation.significance import bootstrap_interval
 from elman.jsonable import Result
 from elman.models import LIKELIHOOD_OF, prediction_of
 from elman.ops.state import take_rows
+from elman.training.loop import perplexity
 
 SPELLING = math.log(257)  # nats per byte or end mark of an unknown word
 MIN_DOCUMENTS = 30  # the bootstrap resamples documents, or blocks of text if there are fewer
@@ -150,13 +151,13 @@ def _score(sums: _Sums, counts: TextCounts, context: str, kind: str) -> Likeliho
     spelled = nats + SPELLING * (counts.unknown_bytes + counts.unknowns)
     return Likelihood(
         loss=nats / tokens,
-        perplexity=_exp(nats / tokens),
+        perplexity=perplexity(nats / tokens),
         bits_per_byte=spelled / math.log(2) / counts.bytes,
         tokens=tokens,
         nats=spelled,
         bits_per_byte_unspelled=nats / math.log(2) / counts.bytes,
         bits_per_character=spelled / math.log(2) / (counts.characters + counts.documents),
-        word_perplexity=_exp(spelled / counts.words) if counts.words else math.inf,
+        word_perplexity=perplexity(spelled / counts.words) if counts.words else math.inf,
         unknowns=counts.unknowns,
         unknown_rate=counts.unknowns / tokens,
         interval=sums.interval(),
@@ -167,7 +168,3 @@ def _score(sums: _Sums, counts: TextCounts, context: str, kind: str) -> Likeliho
         ],
         kind=kind,
     )
-
-
-def _exp(nats: float) -> float:
-    return math.exp(nats) if nats < 700 else math.inf

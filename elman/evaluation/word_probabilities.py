@@ -81,7 +81,8 @@ def _score_batch(model: Any, tokenizer: Any, batch: list[_Encoded]) -> Iterator[
     with inference_mode(model):
         logits = _logits(model, inputs.to(device), targets.to(device), lengths.to(device))
         totals = logits.float().logsumexp(dim=-1)
-        right_log_probs = (_at(logits, targets.to(device)) - totals).cpu()
+        right = logits.gather(-1, targets.to(device).unsqueeze(-1)).squeeze(-1)
+        right_log_probs = (right.float() - totals).cpu()
         wrong_log_probs = iter((logits[rows, places, wrong].float() - totals[rows, places]).tolist())
     for encoded, log_probs in zip(batch, right_log_probs, strict=True):
         document, words, ids, forms = encoded
@@ -98,7 +99,3 @@ def _logits(model: Any, inputs: Tensor, targets: Tensor, lengths: Tensor) -> Ten
     if prediction_of(model) == "masked":
         return model.masked_logits(targets, lengths)
     return model.forward(inputs, model.initial_state(len(inputs)), lengths)[0]
-
-
-def _at(logits: Tensor, tokens: Tensor) -> Tensor:
-    return logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).float()

@@ -132,14 +132,12 @@ def discard(path: Path) -> None:
             remove(path)
 
 
-def clean_leftovers(folder: Path) -> list[Path]:
+def clean_leftovers(folder: Path) -> None:
     """Removes the remains of interrupted writes. Only for the holder of the run's lock, the only writer."""
-    leftovers = sorted(folder.glob(f"{ASIDE}*"))
-    for path in leftovers:
+    for path in sorted(folder.glob(f"{ASIDE}*")):
         discard(path)
         if os.path.lexists(path):
             warnings.warn(f"{path}: cannot remove the remains of an interrupted write", RunWarning, stacklevel=2)
-    return leftovers
 
 
 def require_space(folder: Path, needed: int) -> None:

@@ -79,7 +79,10 @@ class Trainer(BaseTrainer):
     """Iterate over it to train. After each report, `tensors` and `facts` are a complete, consistent checkpoint."""
 
     def prepare(self) -> None:
-        self.total_steps = self._total_steps()
+        epochs = sum(self.batches.length_of(epoch) for epoch in range(self.config.max_epochs))
+        if not epochs:
+            raise TrainingError("the training data yields no batch; use more text, or a smaller training.batch_size")
+        self.total_steps = min(epochs, self.config.max_steps or epochs)
         self.config = with_suggested_rate(self.config, self.model, self.total_steps)
         self.update = Updater(self.model, self.config, self.device, self.world)
         self.early_stopping = EarlyStopping(self.config)
@@ -200,12 +203,6 @@ class Trainer(BaseTrainer):
         waited = time.monotonic() - self._saved
         due = waited >= 60 * self.config.save_minutes or (validated and waited >= SAVE_COST_RATIO * self._save_cost)
         return (log or validated) and bool(self.world.from_leader(float(due)))
-
-    def _total_steps(self) -> int:
-        epochs = sum(self.batches.length_of(epoch) for epoch in range(self.config.max_epochs))
-        if not epochs:
-            raise TrainingError("the training data yields no batch; use more text, or a smaller training.batch_size")
-        return min(epochs, self.config.max_steps or epochs)
 
 
 def perplexity(loss: float) -> float:

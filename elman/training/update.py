@@ -103,7 +103,8 @@ class Updater:
                     continue
                 piece, share = batch.rows(slice(0, 1)), 0.0  # every process must take part in the all-reduce
             real, piece = piece.real, piece.to(self.device)
-            state = self._state_for(piece, self.carried[number])
+            carried = None if piece.fresh else self.carried[number]
+            state = None if carried is None else take_rows(carried, slice(piece.size))
             with self.loss.no_sync() if together and not last else nullcontext():  # type: ignore[operator]
                 with torch.autocast(self.device.type, HALF.get(self.config.precision), self.config.precision in HALF):
                     objective, total, state = self.loss(piece, state, real)
@@ -111,9 +112,6 @@ class Updater:
             self.carried[number] = detach(state) if state is not None and share and self.config.carry_state else None
             nats = nats + total * bool(share)
         return nats
-
-    def _state_for(self, piece: AnyBatch, carried: State | None) -> State | None:
-        return None if piece.fresh or carried is None else take_rows(carried, slice(piece.size))
 
     def _accumulate(self, bad: Tensor, nats: Tensor, real: int) -> None:
         """Running sums for the log; a skipped update leaves no trace, so its carried states are reset."""
