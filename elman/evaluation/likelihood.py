@@ -20,7 +20,7 @@ from elman.evaluation.significance import bootstrap_interval
 from elman.jsonable import Result
 from elman.models import LIKELIHOOD_OF, prediction_of
 from elman.ops.state import take_rows
-from elman.training.loop import perplexity
+from elman.training.reports import perplexity
 
 SPELLING = math.log(257)  # nats per byte or end mark of an unknown word
 MIN_DOCUMENTS = 30  # the bootstrap resamples documents, or blocks of text if there are fewer

@@ -1,6 +1,5 @@
 """The training loop: an iterator of reports, with bit-exact checkpointing and resumption."""
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +11,7 @@ from elman.errors import TrainingError
 from elman.training.config import TrainingConfig
 from elman.training.distributed import World
 from elman.training.early_stopping import EarlyStopping
-from elman.training.reports import Report, ReportKind, Validation
+from elman.training.reports import Report, ReportKind, Validation, perplexity
 from elman.training.schedules import learning_rate
 from elman.training.suggested_rate import with_suggested_rate
 from elman.training.update import Updater
@@ -203,8 +202,3 @@ class Trainer(BaseTrainer):
         waited = time.monotonic() - self._saved
         due = waited >= 60 * self.config.save_minutes or (validated and waited >= SAVE_COST_RATIO * self._save_cost)
         return (log or validated) and bool(self.world.from_leader(float(due)))
-
-
-def perplexity(loss: float) -> float:
-    """exp(nats per token); infinite on overflow."""
-    return math.exp(loss) if loss < 700 else math.inf

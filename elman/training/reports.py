@@ -1,5 +1,6 @@
 """Events that training yields."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -37,3 +38,8 @@ class Report:
         """The event as a line of the metrics file."""
         line = {"kind": self.kind, "step": self.step, "epoch": round(self.epoch, 4), "tokens": self.tokens}
         return {**line, **self.values, **({"clock": self.clock} if self.clock else {})}
+
+
+def perplexity(loss: float) -> float:
+    """exp(nats per token); infinite on overflow."""
+    return math.exp(loss) if loss < 700 else math.inf

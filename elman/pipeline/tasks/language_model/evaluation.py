@@ -12,8 +12,7 @@ from elman.models import is_masked, prediction_of
 from elman.pipeline.tasks.base import Evaluation, EvaluationResult, PreparedData
 from elman.pipeline.tasks.language_model.data import LanguageData
 from elman.pipeline.tasks.settings import Settings
-from elman.training.loop import perplexity
-from elman.training.reports import Validation
+from elman.training.reports import Validation, perplexity
 
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
