@@ -38,7 +38,7 @@ TOLERANCE = 1e-3  # of logits, relative to the largest
 SENTENCE = "The quick brown fox jumps over the lazy dog ."
 
 Variants = dict[str, Callable[[], Any]]
-Found = dict[str, Any]
+Measurements = dict[str, Any]
 
 
 class RunSpeed:
@@ -52,9 +52,9 @@ class RunSpeed:
         self.skipped: dict[str, str] = {}
         self.torch_model: TorchModel | None = None
 
-    def measure(self) -> Found:
+    def measure(self) -> Measurements:
         """All measurements that apply to the model, as plain values; None where one does not."""
-        found: Found = {"run": str(self.run), "task": self.trained.task.name, "rounds": self.rounds}
+        found: Measurements = {"run": str(self.run), "task": self.trained.task.name, "rounds": self.rounds}
         found |= {"parameters": 0 if self.counted else count_parameters(self.model), "device": str(self.device)}
         found |= {"machine": machine()}
         if self._generates():
@@ -74,7 +74,7 @@ class RunSpeed:
         except ConfigError:  # only language models have one tokenizer
             return False
 
-    def _training(self, lines: list[Any]) -> tuple[Found | None, list[Any]]:
+    def _training(self, lines: list[Any]) -> tuple[Measurements | None, list[Any]]:
         """Updates of a fresh copy of the model; and texts of the run's data for `predict`, if it can be read."""
         if self.counted:
             self.skipped["training"] = "n-gram models are trained by counting, not by updates"
@@ -104,7 +104,7 @@ class RunSpeed:
             if self._agrees("plain torch", made(tokens)[0], expected):
                 self.torch_model = made if self._agrees("plain torch", stepped, expected[:, 0]) else None
 
-    def _generation(self) -> Found:
+    def _generation(self) -> Measurements:
         """One text of TOKENS tokens, sampled from the full distribution, by every engine that runs."""
         writers: dict[str, Callable[[], Iterator[Any]]] = {}
         engines = [("torch", "fp32"), ("native", "fp32"), ("native", "int8"), ("captured", "fp32")]
@@ -166,7 +166,7 @@ class RunSpeed:
                 return made
         return None
 
-    def _prefill(self) -> Found:
+    def _prefill(self) -> Measurements:
         """Reading a prompt of PROMPT random tokens up to the logits after it."""
         prompt = torch.randint(self.model.vocab_size, (PROMPT,)).tolist()
         start, made = self.trained.tokenizer.start_id, self.torch_model
@@ -186,7 +186,7 @@ class RunSpeed:
         timed = self._timed("prefill", variants, PROMPT)
         return {"unit": "tokens", "tokens": PROMPT, **timed, "peak_memory_bytes": peak.bytes}
 
-    def _prediction(self, lines: list[Any]) -> Found:
+    def _prediction(self, lines: list[Any]) -> Measurements:
         """Texts per second of `predict`, one at a time (with latency) and all in one call."""
         samples: list[float] = []
 
@@ -211,7 +211,7 @@ class RunSpeed:
             self.skipped[name] = f"its logits differ from the model's by {gap:.2g} (relative)"
         return gap <= TOLERANCE
 
-    def _timed(self, what: str, variants: Variants, units: int) -> Found:
+    def _timed(self, what: str, variants: Variants, units: int) -> Measurements:
         """Interleaved rounds: units per second at the median, and speed-up over plain torch, else the first variant."""
         self.listen(f"{what}: {self.rounds} rounds of {'; '.join(variants)}")
         against = "plain torch" if "plain torch" in variants else next(iter(variants))
