@@ -80,7 +80,7 @@ class Examples(NamedTuple):
         return self._replace(fields={name: _map(field, lambda x: x.to(device)) for name, field in self.fields.items()})
 
 
-def collate(rows: Sequence[Mapping[str, Value]], unit: str = "") -> Examples:
+def collate(rows: Sequence[Mapping[str, Value]]) -> Examples:
     """Collates examples that are in no store into a batch."""
     fields: dict[str, Tensor | Ragged] = {}
     for name, first in rows[0].items():
@@ -92,7 +92,7 @@ def collate(rows: Sequence[Mapping[str, Value]], unit: str = "") -> Examples:
             fields[name] = Ragged(torch.from_numpy(values), torch.from_numpy(sizes))
         else:
             fields[name] = torch.from_numpy(np.asarray(parts))
-    return Examples(fields, unit)
+    return Examples(fields)
 
 
 def _wide(column: NDArray[Any]) -> Any:
@@ -187,12 +187,11 @@ class Buckets(EpochBatches):
         by: tuple[str, ...],
         unit: str = "",
         shuffle: bool = True,
-        pool: int = POOL,
     ):
         if not len(store):
             raise DataError("contains no example to make batches of", file=store.folder / store.name)
         self.store, self.batch_size, self.seed, self.unit = store, batch_size, seed, unit
-        self.shuffle, self.pool = shuffle, pool
+        self.shuffle = shuffle
         self.sizes = [store.lengths(field) for field in reversed(by)]
 
     def length_of(self, number: int) -> int:
@@ -208,7 +207,7 @@ class Buckets(EpochBatches):
         return order[first : first + self.batch_size]
 
     def arrange(self, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        return bucket_order(rng, self.sizes, self.batch_size, self.pool, self.shuffle)
+        return bucket_order(rng, self.sizes, self.batch_size, POOL, self.shuffle)
 
 
 def _fits(flat: NDArray[Any], ends: NDArray[Any], count: int) -> bool:

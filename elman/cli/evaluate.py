@@ -114,9 +114,4 @@ def _show_likelihood(scores: dict[str, Any]) -> None:
         rows = [list(entry.values()) for entry in language["by_distance"]]
         output.table("Loss at marked words", ["distance", "loss (nats)", "entropy (nats)", "cases"], rows)
     if language.get("agreement"):
-        show_agreement("Agreement accuracy by distance", language["agreement"])
-
-
-def show_agreement(title: str, agreement: dict[str, Any]) -> None:
-    rows = [[entry["value"], entry["accuracy"] * 100, entry["words"]] for entry in agreement["by_distance"]]
-    output.table(title, ["distance", "accuracy %", "cases"], rows)
+        output.agreement_table("Agreement accuracy by distance", language["agreement"])

@@ -54,6 +54,12 @@ def table(title: str, columns: list[str], rows: list[list[Any]], wrap: bool = Tr
     console.print(shown)
 
 
+def agreement_table(title: str, agreement: dict[str, Any]) -> None:
+    """Accuracy at marked words of a synthetic language, by their distance to the word that decides them."""
+    rows = [[entry["value"], entry["accuracy"] * 100, entry["words"]] for entry in agreement["by_distance"]]
+    table(title, ["distance", "accuracy %", "cases"], rows)
+
+
 def number(value: Any) -> str:
     """A table cell: four significant digits, thousands separated, - for None."""
     if isinstance(value, bool) or value is None:

@@ -8,7 +8,6 @@ from typing import Any
 import typer
 
 from elman.cli import options, output
-from elman.cli.evaluate import show_agreement
 from elman.cli.options import option
 from elman.cli.recipe_options import RECIPE_FILE, RecipeOptions, takes_recipe_options
 from elman.cli.verbs import verb
@@ -130,7 +129,7 @@ def _show_likelihoods(results: dict[str, Any]) -> None:
     agreement = (judged.get("language") or {}).get("agreement")
     if agreement:
         title = "Agreement accuracy (verb form or bracket), by words between it and the word that decides it"
-        show_agreement(title, agreement)
+        output.agreement_table(title, agreement)
 
 
 def _show_measures(results: dict[str, Any]) -> None:

@@ -121,11 +121,11 @@ def label_counts(answers: ArrayLike, truth: ArrayLike) -> NDArray[np.bool_]:
     return np.concatenate([predicted & true, predicted, true], axis=1)
 
 
-def calibration_error(confidence: ArrayLike, right: ArrayLike, bins: int = BINS) -> float:
+def calibration_error(confidence: ArrayLike, right: ArrayLike) -> float:
     """Expected calibration error (Naeini et al., 2015): |confidence - accuracy| of each bin, weighted by its size."""
     chances, hits = np.asarray(confidence, dtype=np.float64).ravel(), np.asarray(right, dtype=np.float64).ravel()
-    index = np.clip(np.ceil(chances * bins).astype(np.int64) - 1, 0, bins - 1)  # bins include their upper edge
-    return float(np.abs(np.bincount(index, chances - hits, minlength=bins)).sum() / len(chances))
+    index = np.clip(np.ceil(chances * BINS).astype(np.int64) - 1, 0, BINS - 1)  # bins include their upper edge
+    return float(np.abs(np.bincount(index, chances - hits, minlength=BINS)).sum() / len(chances))
 
 
 def macro_f1(sums: Array) -> Array:

@@ -5,7 +5,6 @@ of spelling each unknown word: its bytes and an end mark, drawn uniformly from 2
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -67,16 +66,8 @@ class Likelihood(Result):
     """Comparison with the true distribution of a synthetic language."""
 
 
-def evaluate(
-    model: Any,
-    batches: Any,
-    counts: TextCounts,
-    context: str,
-    progress: Callable[[int, int], None] | None = None,
-    *,
-    quick: bool = False,
-) -> Likelihood:
-    """Likelihood over one epoch of batches that cover a text with these `counts`; calls `progress(tokens done, total)`.
+def evaluate(model: Any, batches: Any, counts: TextCounts, context: str, *, quick: bool = False) -> Likelihood:
+    """Likelihood over one epoch of batches that cover a text with these `counts`.
 
     `quick` uses the model's cheaper approximate losses for validation during training, if it has them.
     """
@@ -93,8 +84,6 @@ def evaluate(
             state = model.initial_state(rows) if batch.fresh else take_rows(state, slice(0, rows))
             losses, state = losses_of(inputs, targets, state, lengths)
             sums.add(losses.cpu().double(), None if lengths is None else lengths.cpu(), batch.fresh)
-        if progress:
-            progress(int(sums.tokens.sum()), counts.tokens)
     return _score(sums, counts, context, kind)
 
 

@@ -38,33 +38,31 @@ def bootstrap_interval(
     return _percentiles(totals[drawn].sum(axis=1)[weight_sums > 0] / weight_sums[weight_sums > 0], level)
 
 
-def share_interval(hits: ArrayLike, level: float = 0.95) -> Interval:
-    """Wilson score interval of a proportion (Wilson, 1927), valid also if all or none are right, where a bootstrap
-    interval has width zero."""
+def share_interval(hits: ArrayLike) -> Interval:
+    """Wilson score interval (95 %) of a proportion (Wilson, 1927), valid also if all or none are right, where a
+    bootstrap interval has width zero."""
     right = np.asarray(hits, dtype=bool)
     assert right.ndim == 1
     assert len(right), "an interval needs answers"
-    count, share, z = len(right), float(right.mean()), NormalDist().inv_cdf((1 + level) / 2)
+    count, share, z = len(right), float(right.mean()), NormalDist().inv_cdf(0.975)
     middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     width = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
     # the interval contains the proportion despite rounding
     return max(0.0, min(share, middle - width)), min(1.0, max(share, middle + width))
 
 
-def resample_interval(
-    units: ArrayLike, statistic: Statistic, level: float = 0.95, samples: int = 1000, seed: int = 0
-) -> Interval:
-    """Percentile bootstrap interval of any function of sums over units, such as a macro F1.
+def resample_interval(units: ArrayLike, statistic: Statistic, samples: int = 1000) -> Interval:
+    """Percentile bootstrap interval (95 %) of any function of sums over units, such as a macro F1.
 
     `units` (units, parts) are each unit's summands; `statistic` maps sums (samples, parts) to scores (samples,).
     """
     totals = np.asarray(units)
     assert totals.ndim == 2, "parts of each unit"
     assert len(totals), "an interval needs units"
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     totals = _merge_units(random, totals)[0].astype(np.float64)
     drawn = random.multinomial(len(totals), np.full(len(totals), 1 / len(totals)), size=samples)
-    return _percentiles(statistic(drawn @ totals), level)
+    return _percentiles(statistic(drawn @ totals))
 
 
 def estimate(units: ArrayLike, statistic: Statistic) -> tuple[float, Interval]:
@@ -85,13 +83,13 @@ class Difference(Result):
 
 
 def paired_difference(
-    first: ArrayLike, second: ArrayLike, weights: ArrayLike | None = None, samples: int = 10_000, seed: int = 0
+    first: ArrayLike, second: ArrayLike, weights: ArrayLike | None = None, samples: int = 10_000
 ) -> Difference:
     """Paired bootstrap (Koehn, 2004): both models on the same samples, which cancels the difficulty of examples."""
     change = np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)
     sizes = np.ones_like(change) if weights is None else np.asarray(weights, dtype=np.float64)
     assert len(change) == len(sizes) > 0, "pairs of values"
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     observed = float(change.sum() / sizes.sum())
     change, sizes = _merge_totals(random, change, sizes)
     drawn = random.multinomial(len(change), np.full(len(change), 1 / len(change)), size=samples)

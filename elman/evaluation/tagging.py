@@ -59,11 +59,7 @@ class TaggingScore:
 
 
 def score_tags(
-    gold: Iterable[Sequence[str]],
-    found: Iterable[Sequence[str]],
-    level: float = 0.95,
-    samples: int = 1000,
-    seed: int = 0,
+    gold: Iterable[Sequence[str]], found: Iterable[Sequence[str]], samples: int = 1000, seed: int = 0
 ) -> TaggingScore:
     """Compares tags sentence by sentence. Intervals resample sentences, because errors within one are correlated."""
     words, right, counts = [], [], []
@@ -89,7 +85,9 @@ def score_tags(
         "f1": (2 * total[:, 2], total[:, 0] + total[:, 1]),
     }
     intervals = {
-        name: bootstrap_interval(part, size, level, samples, seed) for name, (part, size) in ratios.items() if sum(size)
+        name: bootstrap_interval(part, size, samples=samples, seed=seed)
+        for name, (part, size) in ratios.items()
+        if sum(size)
     }
     sums = Counts(*total.sum(0).tolist())
     return TaggingScore(len(words), sum(words), sum(right), sums, dict(sorted(types.items())), intervals, counts)

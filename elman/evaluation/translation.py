@@ -38,7 +38,7 @@ class Paired:
 
 
 def score_translations(
-    written: Sequence[str], references: Sequence[str], *, bleu: bool = True, samples: int = 1000, seed: int = 0
+    written: Sequence[str], references: Sequence[str], *, bleu: bool = True, samples: int = 1000
 ) -> dict[str, Metric]:
     """`exact_match`, `word_error_rate`, `character_error_rate` from 0 to 1; `bleu` and `chrf` from 0 to 100."""
     if len(written) != len(references) or not written:
@@ -46,8 +46,8 @@ def score_translations(
     exact = np.array([a.strip() == b.strip() for a, b in zip(written, references, strict=True)], dtype=np.float64)
     found = {
         "exact_match": Metric(float(exact.mean()), share_interval(exact)),
-        "word_error_rate": _error_rate([x.split() for x in written], [x.split() for x in references], samples, seed),
-        "character_error_rate": _error_rate(written, references, samples, seed),
+        "word_error_rate": _error_rate([x.split() for x in written], [x.split() for x in references], samples),
+        "character_error_rate": _error_rate(written, references, samples),
     }
     return found | (sacrebleu_scores(written, references, samples) if bleu and _has_long_reference(references) else {})
 
@@ -130,11 +130,9 @@ def edit_distance(hypothesis: Sequence[Any], reference: Sequence[Any]) -> int:
     return int(row[-1])
 
 
-def _error_rate(
-    written: Sequence[Sequence[Any]], references: Sequence[Sequence[Any]], samples: int, seed: int
-) -> Metric:
+def _error_rate(written: Sequence[Sequence[Any]], references: Sequence[Sequence[Any]], samples: int) -> Metric:
     errors = np.array([edit_distance(a, b) for a, b in zip(written, references, strict=True)], dtype=np.float64)
     sizes = np.array([len(reference) for reference in references], dtype=np.float64)
     if not sizes.sum():
         raise DataError("all references are empty: error rates are undefined")
-    return Metric(float(errors.sum() / sizes.sum()), bootstrap_interval(errors, sizes, samples=samples, seed=seed))
+    return Metric(float(errors.sum() / sizes.sum()), bootstrap_interval(errors, sizes, samples=samples))

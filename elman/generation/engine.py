@@ -61,8 +61,10 @@ def find_engine(model: Any, config: GenerationConfig, rows: int = 1, known: int 
     """The selected engine, compiled if needed. With `known` tokens the task is scoring or prefill, not generation."""
     if config.engine == "torch":
         return Engine("torch", "as requested")
-    if obstacle := _obstacle(model):
-        engine = Engine("torch", obstacle)
+    if listening():
+        engine = Engine("torch", "activations are being recorded")
+    elif not isinstance(model, nn.Module):
+        engine = Engine("torch", "the model is not a torch module")
     elif config.engine == "captured" or (config.engine == "auto" and device_of(model).type == "cuda"):
         engine = _captured(model, config, known)
     else:
@@ -147,13 +149,6 @@ def _generate_row(
             checked_logsumexp(runner.output)  # raises the error about invalid logits
         if len(tokens) < count or (rules.stops and tokens[-1] == rules.end):
             return
-
-
-def _obstacle(model: Any) -> str:
-    """The reason why only torch can run, if known in advance, or an empty string."""
-    if listening():
-        return "activations are being recorded"
-    return "" if isinstance(model, nn.Module) else "the model is not a torch module"
 
 
 def _drawback(model: nn.Module, config: GenerationConfig, rows: int, known: int) -> str:

@@ -98,18 +98,12 @@ class CheckpointFolder:
 
     def _write(self, target: Path, contents: dict[str, bytes]) -> None:
         files.require_space(self.folder, sum(map(len, contents.values())))
-        temporary = files.temporary_path(target)
-        try:
+        with files.replacing(target) as temporary:
             files.make_folder(temporary)
             for name, data in contents.items():
                 files.write_file(temporary / name, data)
             files.sync_folder(temporary)
             _read(temporary, _step_and_version(target)[0])  # verify before it gets its final name
-            files.rename(temporary, target)
-        except BaseException:
-            files.discard(temporary)
-            raise
-        files.sync_folder(self.folder)
 
     def _remove_old(self, target: Path) -> None:
         kept, went_back = 1, False

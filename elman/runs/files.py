@@ -113,16 +113,23 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f"{ASIDE}{uuid.uuid4().hex}-{path.name}")
 
 
-def atomic_write(path: Path, data: bytes) -> None:
-    """Writes a file atomically: the old contents stay until the new ones are durable."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path that is renamed to `path` at the end of the block, or removed after an error."""
     temporary = temporary_path(path)
     try:
-        write_file(temporary, data)
+        yield temporary
         rename(temporary, path)
     except BaseException:
         discard(temporary)
         raise
     sync_folder(path.parent)
+
+
+def atomic_write(path: Path, data: bytes) -> None:
+    """Writes a file atomically: the old contents stay until the new ones are durable."""
+    with replacing(path) as temporary:
+        write_file(temporary, data)
 
 
 def discard(path: Path) -> None:

@@ -133,14 +133,6 @@ def test_batches_that_drop_tokens_are_rejected(fake):
         evaluate(Certain(), fake.Documents([], 1, 10), fake.facts([]), "fresh")
 
 
-def test_progress_counts_tokens_up_to_all(fake):
-    documents = [[1] * 9, [2] * 5, [3]]
-    heard = []
-    facts = fake.facts(documents)
-    evaluate(Certain(), fake.Documents(documents, 2, 4), facts, "fresh", lambda *done: heard.append(done))
-    assert heard == [(8, 18), (14, 18), (16, 18), (18, 18)]
-
-
 def test_evaluation_leaves_the_model_unchanged(fake):
     model = fake.TinyModel().train()
     model.cell.eval()
