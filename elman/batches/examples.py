@@ -137,17 +137,16 @@ class ExampleStore:
         (folder / f"{name}.json").unlink(missing_ok=True)
         rows = list(examples)
         is_ragged = {field: isinstance(value, np.ndarray) for field, value in rows[0].items()} if rows else {}
-        for field, ragged in is_ragged.items():
+        for field, several in is_ragged.items():
             parts = [row[field] for row in rows]
-            if ragged:
+            if several:
                 np.save(folder / f"{name}.{field}.npy", np.concatenate(parts))
                 ends = np.cumsum([len(part) for part in parts], dtype=np.int64)  # type: ignore[arg-type]
                 np.save(folder / f"{name}.{field}.ends.npy", ends)
             else:
                 np.save(folder / f"{name}.{field}.npy", np.asarray(parts))
-        content: dict[str, Any] = {"count": len(rows), "fingerprint": fingerprint}
-        content |= {"plain": [field for field in is_ragged if not is_ragged[field]]}
-        content |= {"ragged": [field for field in is_ragged if is_ragged[field]]}
+        plain, ragged = ([field for field, one in is_ragged.items() if one is kind] for kind in (False, True))
+        content = {"count": len(rows), "fingerprint": fingerprint, "plain": plain, "ragged": ragged}
         partial = folder / f"{name}.json.{os.getpid()}.partial"
         partial.write_text(json.dumps(content), encoding="utf-8")
         partial.replace(folder / f"{name}.json")

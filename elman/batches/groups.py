@@ -1,7 +1,6 @@
 """Groups the items of a stream."""
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import TypeVar
 
 from elman.errors import ElmanError
@@ -11,16 +10,16 @@ Item = TypeVar("Item")
 
 def groups(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Yields lists of up to `size` items; items before an error are yielded before it is raised."""
-    stream = iter(items)
-    problem: ElmanError | None = None
-    while problem is None:
-        batch: list[Item] = []
-        try:
-            batch.extend(islice(stream, size))
-        except ElmanError as error:
-            problem = error
-        if batch:
-            yield batch
-        elif problem is None:
-            return
-    raise problem
+    group: list[Item] = []
+    try:
+        for item in items:
+            group.append(item)
+            if len(group) == size:
+                yield group
+                group = []
+    except ElmanError:
+        if group:
+            yield group
+        raise
+    if group:
+        yield group

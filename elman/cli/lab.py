@@ -6,7 +6,6 @@ import typer
 
 from elman.cli import options, output
 from elman.cli.options import option
-from elman.cli.training_status import training_status
 from elman.cli.verbs import verb_group
 
 app = verb_group("lab", help="Experiments from n-grams to attention; each takes up to two minutes.")
@@ -40,7 +39,7 @@ def run(
     chosen = find(LABS, name)
     path = to or Path("runs") / "labs" / f"{name}.html"
     make_folder(path.parent)
-    with training_status() as progress:
+    with output.training_status() as progress:
         report = chosen.run(seed, progress)
     atomic_write(path, report.html(options.command()).encode("utf-8"))
     if json:

@@ -4,11 +4,14 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import typer
+
+STATUS_INTERVAL = 15  # seconds between status lines without a terminal
 
 
 def show_json(value: Any) -> None:
@@ -30,6 +33,28 @@ def interruptible(advice: str) -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"interrupted; {advice}", file=sys.stderr)
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def training_status() -> Iterator[Callable[[str, int, int, float], None]]:
+    """Status of small trainings: a callback (name, step, steps, loss) that updates a line on a terminal, else prints
+    one every 15 seconds."""
+    from rich.console import Console
+
+    console = Console(file=sys.stderr, highlight=False)
+    printed = time.monotonic()
+    with console.status("") as status:
+
+        def listen(name: str, step: int, steps: int, loss: float) -> None:
+            nonlocal printed
+            line = f"{name}: step {step} of {steps}, loss {loss:.3f}"
+            status.update(line)
+            if step == steps or (not console.is_terminal and time.monotonic() - printed > STATUS_INTERVAL):
+                printed = time.monotonic()
+                console.print(line, markup=False)
+
+        with interruptible("nothing was written"):
+            yield listen
 
 
 def say(text: str) -> None:

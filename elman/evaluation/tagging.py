@@ -6,7 +6,7 @@ An entity is correct if its first word, its last word and its type match.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,11 +84,8 @@ def score_tags(
         "recall": (total[:, 2], total[:, 0]),
         "f1": (2 * total[:, 2], total[:, 0] + total[:, 1]),
     }
-    intervals = {
-        name: bootstrap_interval(part, size, samples=samples, seed=seed)
-        for name, (part, size) in ratios.items()
-        if sum(size)
-    }
+    draws: dict[str, Any] = {"samples": samples, "seed": seed}
+    intervals = {name: bootstrap_interval(*ratio, **draws) for name, ratio in ratios.items() if sum(ratio[1])}
     sums = Counts(*total.sum(0).tolist())
     return TaggingScore(len(words), sum(words), sum(right), sums, dict(sorted(types.items())), intervals, counts)
 

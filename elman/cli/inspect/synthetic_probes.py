@@ -7,7 +7,6 @@ import typer
 from elman.cli import options, output
 from elman.cli.inspect import app
 from elman.cli.options import option
-from elman.cli.training_status import training_status
 from elman.errors import RunError
 
 SEED = typer.Option(1, min=0, help="Random seed.")
@@ -38,7 +37,7 @@ def word_order(seed: int = SEED, json: bool = options.JSON) -> None:
     """
     from elman.inspection.word_order import PAIRS, PHRASES, word_order_table
 
-    with training_status() as progress:
+    with output.training_status() as progress:
         found = word_order_table(seed, progress)
     if json:
         output.show_json([one.plain() for one in found])
@@ -72,7 +71,7 @@ def bottleneck(
     if (folder / "bottleneck.json").exists() and not force:
         raise RunError(f"{folder}: holds results already; give another folder, or --force to overwrite them")
     make_folder(folder)  # before training, since it may fail
-    with training_status() as progress:
+    with output.training_status() as progress:
         found = run_bottleneck(size, seed, progress=progress)
     paths = save_bottleneck(found, folder, options.command())
     if json:
