@@ -80,7 +80,7 @@ class Examples(NamedTuple):
         return self._replace(fields={name: _map(field, lambda x: x.to(device)) for name, field in self.fields.items()})
 
 
-def collate(rows: Sequence[Mapping[str, Value]]) -> Examples:
+def collate(rows: Sequence[Mapping[str, Value]], unit: str = "") -> Examples:
     """Collates examples that are in no store into a batch."""
     fields: dict[str, Tensor | Ragged] = {}
     for name, first in rows[0].items():
@@ -92,7 +92,7 @@ def collate(rows: Sequence[Mapping[str, Value]]) -> Examples:
             fields[name] = Ragged(torch.from_numpy(values), torch.from_numpy(sizes))
         else:
             fields[name] = torch.from_numpy(np.asarray(parts))
-    return Examples(fields)
+    return Examples(fields, unit)
 
 
 def _wide(column: NDArray[Any]) -> Any:
