@@ -55,13 +55,12 @@ class RunSpeed:
     def measure(self) -> Measurements:
         """All measurements that apply to the model, as plain values; None where one does not."""
         found: Measurements = {"run": str(self.run), "task": self.trained.task.name, "rounds": self.rounds}
-        found |= {"parameters": 0 if self.counted else count_parameters(self.model), "device": str(self.device)}
-        found |= {"machine": machine()}
+        parameters = 0 if self.counted else count_parameters(self.model)
+        found |= {"parameters": parameters, "device": str(self.device), "machine": machine()}
         if self._generates():
             self._build_torch_model()
-        lines = [SENTENCE.replace("fox", "<mask>")]
-        training, lines = self._training(lines if is_masked(self.model) else [SENTENCE])
-        found["training"] = training
+        sentence = SENTENCE.replace("fox", "<mask>") if is_masked(self.model) else SENTENCE
+        found["training"], lines = self._training([sentence])
         if self._generates():
             found |= {"generation": self._generation(), "prefill": None if self.counted else self._prefill()}
         else:

@@ -79,8 +79,7 @@ def show_one(name: str, json: bool) -> None:
     output.say(f"{name} ({' and '.join(found.kinds)}): {found.what}")
     if family:
         rows = [["core idea", family.traits.idea], ["known limitation", family.traits.limitation]]
-        for cost in COSTS:
-            rows.append([cost, family.explain(cost)])
+        rows += [[cost, family.explain(cost)] for cost in COSTS]
         output.table("Facts", ["", ""], rows)
         output.say(COUNTED)
     if found.settings:
