@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Options that several verbs share, and how verbs declare theirs: as defaults of their parameters."""
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
