@@ -39,6 +39,7 @@ class Registry(Generic[Item]):
     def __init__(self, kind: str):
         self.kind = kind
         self._items: dict[str, type[Item]] = {}
+        self._followers: list[Callable[[str, type[Item]], None]] = []
 
     def register(self, name: str) -> Callable[[Registered], Registered]:
         """Decorator that registers a class under a name."""
@@ -48,9 +49,17 @@ class Registry(Generic[Item]):
                 raise ConfigError(f"a {self.kind} named {name!r} already exists; use another name")
             self._items[name] = item
             item.name = name  # type: ignore[attr-defined]
+            for follower in self._followers:
+                follower(name, item)
             return item
 
         return add
+
+    def follow(self, follower: Callable[[str, type[Item]], None]) -> None:
+        """Calls `follower` with the name and class of every item, also of later ones."""
+        for name in self:
+            follower(name, self[name])
+        self._followers.append(follower)
 
     def __getitem__(self, name: str) -> type[Item]:
         if name not in self._items:

@@ -1,23 +1,21 @@
 """The recurrent cell: its equations, split into input projection and recurrent step."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from elman import config as settings
-from elman.cells.products import PastProduct
+from elman.cells.products import PastProduct, start
 from elman.compiler.cell_program import first_parameter
 from elman.errors import ConfigError
 from elman.recurrence.vendor import VendorCall
 from elman.registry import Pace, Registry, Traits
 from elman.shapes import State, Step
-
-Registered = TypeVar("Registered", bound=type)
 
 
 class Cell(nn.Module, ABC):
@@ -86,28 +84,21 @@ class Cell(nn.Module, ABC):
             yield
 
 
-class CellRegistry(Registry[Cell]):
-    """Cells by name; followers are called for every cell, including later ones."""
+class BlockCell(Cell):
+    """A cell with one product of the input and one of the past state, each of a matrix with `blocks` blocks of
+    hidden_size rows: one for each gate and candidate."""
 
-    def __init__(self) -> None:
-        super().__init__("cell")
-        self._followers: list[Callable[[str, type[Cell]], None]] = []
+    blocks: ClassVar[int]
 
-    def register(self, name: str) -> Callable[[Registered], Registered]:
-        add = super().register(name)
+    def __init__(self, config: Cell.Config, input_size: int, input_bias: bool = True):
+        super().__init__(config, input_size)
+        size = self.hidden_size
+        self.from_input = nn.Linear(input_size, self.blocks * size, bias=config.bias and input_bias)
+        self.from_past = PastProduct(size, self.blocks)
+        start(self, size, config.orthogonal)
 
-        def add_and_notify(cell: Registered) -> Registered:
-            add(cell)
-            for follower in self._followers:
-                follower(name, cell)
-            return cell
-
-        return add_and_notify
-
-    def follow(self, follower: Callable[[str, type[Cell]], None]) -> None:
-        for name in self:
-            follower(name, self[name])
-        self._followers.append(follower)
+    def drive(self, x: Tensor) -> Tensor:
+        return self.from_input(x)
 
 
-CELLS = CellRegistry()
+CELLS: Registry[Cell] = Registry("cell")

@@ -1,11 +1,11 @@
-"""Gated recurrent unit (Cho et al., 2014): reset gate and update gate."""
+"""Gated recurrent unit (Cho et al., 2014): reset gate and update gate; and a cell with the update gate alone."""
 
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from elman.cells.base import CELLS, Cell
+from elman.cells.base import CELLS, BlockCell, Cell
 from elman.cells.products import PastProduct, start
 from elman.ops.taps import tap
 from elman.recurrence.vendor import VendorCall
@@ -73,3 +73,29 @@ class GRU(Cell):
         if self.past_bias is not None:
             past_bias = torch.cat([self.past_bias.new_zeros(2 * self.hidden_size), self.past_bias])
         return VendorCall.of("gru", self.from_input, self.from_past.weight_in_use, past_bias)
+
+
+@CELLS.register("gated")
+class Gated(BlockCell):
+    """Update gate only: each unit interpolates between its past and the candidate."""
+
+    traits: ClassVar = Traits(
+        idea="h' = z h + (1 - z) tanh(...): where the gate is open, past and gradient pass unchanged",
+        limitation="the whole state is output and seen by the candidate: no output gate and no reset",
+        training="3·stepping; one step after another",
+        stepping="2·width·(input + width)",
+        state="width",
+    )
+    sites: ClassVar = {
+        "gate.update": "share of the state that is kept (z)",
+        "candidate": "proposed new state",
+        "hidden": "the state, and the output (h)",
+    }
+    blocks = 2
+
+    def step(self, drive: Tensor, state: Tensor) -> tuple[Step, Tensor]:
+        update, candidate = (drive + self.from_past(state)).chunk(2, dim=-1)
+        update = tap("gate.update", torch.sigmoid(update))
+        candidate = tap("candidate", torch.tanh(candidate))
+        hidden = tap("hidden", candidate + update * (state - candidate))
+        return hidden, hidden

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from elman.cells import CELLS, Cell, PastProduct
 from elman.cells.lstm import LSTMState
-from elman.cells.residual import INIT_SCALE
+from elman.cells.rnn import INIT_SCALE
 from elman.errors import ConfigError
 from elman.ops.state import map_state, tensors
 
