@@ -3,18 +3,15 @@
 from elman.layers import (  # noqa: F401
     attention,
     bidirectional,
-    convolution,
     experts,
     feedforward,
     linear_attention,
     mamba,
     minimal,
+    past_inputs,
     positions,
     recurrent,
-    recurrent_stack,
     s4,
-    two_way_attention,
-    window,
 )
 from elman.layers.base import LAYERS, SequenceLayer, TwoWayLayer, two_way
 from elman.layers.experts import auxiliary_loss

@@ -1,30 +1,18 @@
-"""Causal self-attention as a sequence layer: its state is the KV cache of the last positions."""
+"""Multi-head self-attention (Vaswani et al., 2017): causal, with a KV cache as its state, and bidirectional."""
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from elman.layers.base import LAYERS
+from elman.layers.base import LAYERS, TwoWayLayer
 from elman.layers.heads import HeadedLayer, HeadsConfig
-from elman.layers.ring import Ring, ring_of
-from elman.ops.attention import attend, attend_to_past, may_read_values
-from elman.ops.taps import listening, stepping
+from elman.layers.kv_cache import AttentionState, Ring
+from elman.ops.attention import attend, attend_both_ways, attend_to_past
+from elman.ops.taps import listening
 from elman.registry import Pace, Traits
-from elman.shapes import Lengths, Sequence, Step
-
-
-class AttentionState(NamedTuple):
-    """KV cache of the last positions of each row, newest last; zeros where a row has seen fewer."""
-
-    keys: Tensor  # (batch, kv_heads, places, head_size)
-    values: Tensor
-    seen: Tensor  # (batch,): positions since the start, including evicted ones
-
-    def fixed(self, more: int) -> Ring:
-        """The same cache as a ring buffer with capacity for `more` positions, updated in place."""
-        return ring_of(*self, more)
+from elman.shapes import Lengths, Sequence
 
 
 @LAYERS.register("attention")
@@ -72,14 +60,13 @@ class Attention(HeadedLayer):
         empty = zero.expand(batch, self.kv_heads, self.reach - 1, self.head_size)
         return AttentionState(empty, empty, torch.zeros(batch, dtype=torch.long, device=zero.device))
 
-    def forward(
-        self, x: Sequence, state: AttentionState | None = None, lengths: Lengths | None = None
-    ) -> tuple[Sequence, AttentionState]:
-        state = self.initial_state(len(x)) if state is None else state
-        if x.shape[1] == 0:
-            return x.new_zeros(len(x), 0, self.output_size), state
+    def run(
+        self, x: Sequence, state: AttentionState | Ring, lengths: Lengths | None
+    ) -> tuple[Sequence, AttentionState | Ring]:
+        if isinstance(state, Ring):
+            return self._run_ring(x, state)
         query, key, value = self.project(x, state.seen)
-        past = _filled(state)
+        past = state.filled()
         (keys, all_keys), (values, all_values) = _join(state.keys, key, past), _join(state.values, value, past)
         read = attend_to_past(
             query,
@@ -91,21 +78,10 @@ class Attention(HeadedLayer):
             slopes=self.by_distance,
             dropout=self.dropped,
         )
-        after = _after(state, all_keys, all_values, x.shape[1] if lengths is None else lengths.to(x.device))
-        return self.join(read), after
+        new = x.shape[1] if lengths is None else lengths.to(x.device)
+        return self.join(read), state.after(all_keys, all_values, new)
 
-    def step(self, x: Step, state: AttentionState | Ring) -> tuple[Step, AttentionState | Ring]:
-        sequence = x.unsqueeze(1)
-        outputs: Sequence
-        after: AttentionState | Ring
-        with stepping(False):
-            if isinstance(state, Ring):
-                outputs, after = self._step_ring(sequence, state)
-            else:
-                outputs, after = self.forward(sequence, state)
-        return outputs.squeeze(1), after
-
-    def _step_ring(self, x: Sequence, ring: Ring) -> tuple[Sequence, Ring]:
+    def _run_ring(self, x: Sequence, ring: Ring) -> tuple[Sequence, Ring]:
         """One position, written to the ring buffer."""
         assert not listening(), "a ring buffer is not in order, so it cannot be recorded"
         query, key, value = self.project(x, ring.seen)
@@ -117,27 +93,52 @@ class Attention(HeadedLayer):
         return self.join(attend(query, keys, values, None, self.score, bias=bias)), ring
 
 
-def _filled(state: AttentionState) -> int:
-    """Number of last cache positions that can be non-empty; expanded zeros (stride 0) are certainly empty."""
-    places = state.keys.shape[2]
-    if may_read_values(state.seen):
-        return min(places, int(state.seen.max())) if len(state.seen) else 0
-    return 0 if state.keys.stride(2) == 0 else places
-
-
 def _join(old: Tensor, new: Tensor, filled: int) -> tuple[Tensor, Tensor]:
     """The visible keys or values, and the whole cache followed by the new ones in the precision of the state."""
     whole = torch.cat([old, new.to(old.dtype)], 2)
     return new if filled == 0 else whole[:, :, old.shape[2] - filled :].to(new.dtype), whole
 
 
-def _after(state: AttentionState, keys: Tensor, values: Tensor, new: int | Tensor) -> AttentionState:
-    """The last cache positions of each row after its `new` real positions."""
-    places = state.keys.shape[2]
-    if isinstance(new, int):
-        # a view of the concatenation, or a copy where a view would keep much unused memory alive
-        last = [part[:, :, new:] if new <= places else part[:, :, new:].clone() for part in (keys, values)]
-    else:
-        index = (new.unsqueeze(1) + torch.arange(places, device=new.device))[:, None, :, None]
-        last = [part.gather(2, index.expand_as(state.keys)) for part in (keys, values)]
-    return AttentionState(last[0], last[1], state.seen + new)
+@LAYERS.register("two-way-attention")
+class TwoWayAttention(TwoWayLayer, HeadedLayer):
+    """Bidirectional multi-head self-attention.
+
+    A window limits what a position sees, but not the cost.
+    """
+
+    traits: ClassVar = Traits(
+        idea="every position attends to its whole row, before and after it",
+        limitation="needs the whole text: no step form; insensitive to order without positions",
+        training="6·head_size·(width·(heads + kv_heads) + heads·length); all positions at once",
+        stepping="none; it has no step form",
+        state="0",
+    )
+    pace: ClassVar = Pace(0.128, warmup=100)
+    sites: ClassVar = {
+        **HeadedLayer.sites,
+        "scores": "attention scores: (time, heads, time), -inf where masked",
+        "weights": "attention weights, laid out like the scores (α)",
+    }
+
+    class Config(HeadsConfig):
+        window: int = Field(0, ge=0)
+        """Positions that a token can attend to on each side, including itself; 0: all."""
+
+    config: Config
+
+    def initial_state(self, batch: int) -> Tensor:
+        return torch.zeros(batch, 0, dtype=self.slopes.dtype, device=self.slopes.device)
+
+    def run(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
+        query, key, value = self.project(x, torch.zeros(1, dtype=torch.long, device=x.device))
+        read = attend_both_ways(
+            query,
+            key,
+            value,
+            self.score,
+            lengths=lengths,
+            reach=self.config.window,
+            slopes=self.by_distance,
+            dropout=self.dropped,
+        )
+        return self.join(read), state

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from elman import config as settings
 from elman.errors import ConfigError
+from elman.ops.taps import stepping
 from elman.registry import Pace, Registry, Traits
 from elman.shapes import Lengths, Sequence, State, Step
 
@@ -55,6 +56,27 @@ class SequenceLayer(nn.Module, ABC):
         weight = next(self.parameters())
         dtype = torch.promote_types(weight.dtype, torch.float32)
         return torch.zeros(*shape, dtype=dtype, device=weight.device)
+
+
+class ParallelLayer(SequenceLayer):
+    """A layer that computes all positions at once; a step is a sequence of one position. Subclasses define `run`."""
+
+    @abstractmethod
+    def run(self, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
+        """Outputs and final state of at least one position."""
+
+    def forward(
+        self, x: Sequence, state: State | None = None, lengths: Lengths | None = None
+    ) -> tuple[Sequence, State]:
+        state = self.initial_state(len(x)) if state is None else state
+        if x.shape[1] == 0:
+            return x.new_zeros(len(x), 0, self.output_size), state
+        return self.run(x, state, lengths)
+
+    def step(self, x: Step, state: State) -> tuple[Step, State]:
+        with stepping(False):
+            outputs, state = self.forward(x.unsqueeze(1), state)
+        return outputs.squeeze(1), state
 
 
 class TwoWayLayer(SequenceLayer):

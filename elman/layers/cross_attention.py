@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from elman.layers.heads import HeadedLayer, HeadsConfig
 from elman.ops.attention import attend
-from elman.ops.taps import stepping, tap
-from elman.shapes import Lengths, Sequence, Step
+from elman.ops.taps import tap
+from elman.shapes import Lengths, Sequence
 
 
 class Source(NamedTuple):
@@ -76,12 +76,7 @@ class CrossAttention(HeadedLayer):
         value = value.masked_fill(~real[:, :, None, None], 0)  # rows with an empty source attend to zeros
         return Source(key.transpose(1, 2), value.transpose(1, 2), lengths)
 
-    def forward(
-        self, x: Sequence, state: Source | None = None, lengths: Lengths | None = None
-    ) -> tuple[Sequence, Source]:
-        state = self.initial_state(len(x)) if state is None else state
-        if x.shape[1] == 0:
-            return x.new_zeros(len(x), 0, self.output_size), state
+    def run(self, x: Sequence, state: Source, lengths: Lengths | None) -> tuple[Sequence, Source]:
         query = x.unsqueeze(2)
         if self.config.projections:
             query = self._part(x, slice(self.heads * self.head_size)).unflatten(-1, (-1, self.head_size))
@@ -92,11 +87,6 @@ class CrossAttention(HeadedLayer):
         mask = places < state.lengths.clamp(min=1).view(-1, 1, 1, 1)
         keys, values = state.keys.to(query.dtype), state.values.to(query.dtype)
         return self.join(attend(query, keys, values, mask, self.score, dropout=self.dropped)), state
-
-    def step(self, x: Step, state: Source) -> tuple[Step, Source]:
-        with stepping(False):
-            outputs, state = self.forward(x.unsqueeze(1), state)
-        return outputs.squeeze(1), state
 
     def _part(self, x: Tensor, rows: slice) -> Tensor:
         """Queries project the input, keys and values the source, with parts of one weight matrix."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from elman import config as settings
 from elman.errors import ConfigError
-from elman.layers.base import SequenceLayer
+from elman.layers.base import ParallelLayer
 from elman.ops.attention import Score, ScoreKind, explain, may_read_values
 from elman.ops.norms import RMSNorm
 from elman.ops.positions import alibi_slopes, rotary_angles, rotate
@@ -51,7 +51,7 @@ class HeadsConfig(settings.Config):
         return self
 
 
-class HeadedLayer(SequenceLayer):
+class HeadedLayer(ParallelLayer):
     """Projections to heads and back; subclasses define the attention pattern."""
 
     sites: ClassVar = {

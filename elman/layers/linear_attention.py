@@ -11,10 +11,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elman import config as settings
 from elman.errors import ConfigError
 from elman.layers.base import LAYERS, at_least_float32
-from elman.layers.scanned import ScanLayer
+from elman.layers.scanned import ReadyStep, ScanLayer
 from elman.ops.linear_attention import linear_attention
 from elman.ops.taps import tap
 from elman.recurrence import reference
@@ -45,9 +44,7 @@ class LinearAttention(ScanLayer):
         "output": "the layer's output",
     }
 
-    class Config(settings.Config):
-        hidden_size: int = Field(0, ge=0)
-        """Width of the output; 0: the model's hidden_size."""
+    class Config(ScanLayer.Config):
         num_heads: int = Field(4, ge=1)
         """Number of heads, each with its own decay."""
         head_size: int = Field(0, ge=0)
@@ -58,10 +55,8 @@ class LinearAttention(ScanLayer):
         """Chunk size of the parallel form: affects speed and memory, not the result."""
 
     def __init__(self, config: Config, input_size: int):
-        super().__init__()
-        self.config = config
-        self.input_size, self.hidden_size = input_size, config.hidden_size or input_size
-        self.output_size, heads = self.hidden_size, config.num_heads
+        super().__init__(config, input_size)
+        heads = config.num_heads
         if not config.head_size and self.hidden_size % heads:
             fitting = [number for number in range(1, self.hidden_size + 1) if self.hidden_size % number == 0]
             raise ConfigError(
@@ -93,9 +88,14 @@ class LinearAttention(ScanLayer):
 
     def walk(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
         """Like `advance` for a sequence: only the state is updated step by step."""
-        query, key, value, gate, decay = self._tapped(x)
-        drive = torch.cat([query, key, value, decay.unsqueeze(-1)], -1)
-        y, state = reference.run(_Matrices(self.head_size), drive, state, lengths)
+        *parts, gate, decay = self._tapped(x)
+
+        def step(drive: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+            query, key, value, decay = drive.split([self.head_size] * 3 + [1], -1)
+            return fade_and_write(query, key, value, decay.squeeze(-1), state)
+
+        drives = torch.cat([*parts, decay.unsqueeze(-1)], -1)
+        y, state = reference.run(ReadyStep(step), drives, state, lengths)
         return tap("output", self._out(x, y, tap("gate", gate))), state
 
     def _tapped(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -125,17 +125,3 @@ def fade_and_write(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, sta
     """One step of all heads: the read-out for the query, and the new state."""
     state = tap("state", decay[..., None, None] * state + key.unsqueeze(-1) * value.unsqueeze(-2))
     return (state * query.unsqueeze(-1)).sum(-2), state
-
-
-class _Matrices:
-    """The reference loop over the heads' matrices; its input concatenates query, key, value and decay."""
-
-    def __init__(self, hidden_size: int):
-        self.hidden_size = hidden_size
-
-    def drive(self, parts: Tensor) -> Tensor:
-        return parts
-
-    def step(self, parts: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        query, key, value, decay = parts.split([self.hidden_size] * 3 + [1], -1)
-        return fade_and_write(query, key, value, decay.squeeze(-1), state)

@@ -18,9 +18,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elman import config as settings
 from elman.layers.base import LAYERS, at_least_float32
-from elman.layers.scanned import LinearState, ScanLayer
+from elman.layers.scanned import ReadyStep, ScanLayer
 from elman.ops.selective import FORMS, Selection, selective_scan
 from elman.ops.short_convolution import short_convolution
 from elman.ops.taps import tap
@@ -72,9 +71,7 @@ class Mamba(ScanLayer):
         "output": "the layer's output",
     }
 
-    class Config(settings.Config):
-        hidden_size: int = Field(0, ge=0)
-        """Width of the output; 0: the model's hidden_size."""
+    class Config(ScanLayer.Config):
         expand: int = Field(2, ge=1)
         """Expansion factor (d_inner = expand × hidden_size)."""
         state_size: int = Field(16, ge=1)
@@ -93,10 +90,8 @@ class Mamba(ScanLayer):
         """Largest initial step size."""
 
     def __init__(self, config: Config, input_size: int):
-        super().__init__()
-        self.config = config
-        self.input_size, self.hidden_size = input_size, config.hidden_size or input_size
-        self.output_size = width = self.hidden_size
+        super().__init__(config, input_size)
+        width = self.hidden_size
         self.inner, size = config.expand * width, config.state_size
         self.rank = config.step_rank or math.ceil(width / 16)
         self.enter = nn.Linear(input_size, 2 * self.inner, bias=config.bias)
@@ -134,8 +129,7 @@ class Mamba(ScanLayer):
         u, gate = self.enter(x).chunk(2, dim=-1)
         seen = torch.cat([state.window.to(u.dtype), u.unsqueeze(1)], 1)
         u = tap("convolved", F.silu(self.convolution(seen.transpose(1, 2)).squeeze(-1)))
-        delta, write, read = self._choose(u)
-        delta, write, read = tap("delta", delta), tap("write", write), tap("read", read)
+        delta, write, read = (tap(name, part) for name, part in self._choose(u)._asdict().items())
         decay = tap("decay", (delta.unsqueeze(-1) * self._rate()).exp())
         memory = tap("state", decay * state.memory + (delta * at_least_float32(u)).unsqueeze(-1) * write.unsqueeze(1))
         y = (memory * read.unsqueeze(1)).sum(-1)
@@ -149,7 +143,7 @@ class Mamba(ScanLayer):
         delta, write, read = (tap(name, part) for name, part in self._choose(u)._asdict().items())
         decay = tap("decay", (delta.unsqueeze(-1) * self._rate()).exp())
         new = (delta * at_least_float32(u)).unsqueeze(-1) * write.unsqueeze(2)
-        history, memory = reference.run(LinearState(self.inner), torch.stack([decay, new], 2), state.memory, lengths)
+        history, memory = reference.run(ReadyStep(_recur), torch.stack([decay, new], 2), state.memory, lengths)
         y = (history @ read.unsqueeze(-1)).squeeze(-1)
         y = tap("output", self._out(x, u, y, tap("gate", F.silu(gate))))
         return y, MambaState(self._window(seen, lengths, state.window), memory)
@@ -181,3 +175,9 @@ class Mamba(ScanLayer):
             return seen[:, seen.shape[1] - size :].to(like.dtype, copy=True)  # a view would keep all inputs in memory
         places = lengths.to(seen.device).unsqueeze(1) + torch.arange(size, device=seen.device)
         return seen.gather(1, places.unsqueeze(-1).expand(-1, -1, seen.shape[-1])).to(like.dtype)
+
+
+def _recur(decay_and_new: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    decay, new = decay_and_new.unbind(1)
+    state = tap("state", decay * state + new)
+    return state, state

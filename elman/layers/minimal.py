@@ -8,10 +8,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from elman import config as settings
-from elman.layers.base import LAYERS, SequenceLayer
-from elman.ops import taps
-from elman.ops.scan import explain, linear_scan
+from elman.layers.base import LAYERS
+from elman.layers.scanned import ScanLayer
+from elman.ops.scan import linear_scan
 from elman.ops.taps import tap
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, Step
@@ -19,10 +18,10 @@ from elman.shapes import Lengths, Sequence, Step
 EXACT = 40.0  # above it, softplus(x) == x in float64
 
 
-class Minimal(SequenceLayer):
+class Minimal(ScanLayer):
     """h' = keep · h + (1 - keep) · candidate, where keep and candidate are functions of the input."""
 
-    class Config(settings.Config):
+    class Config(ScanLayer.Config):
         hidden_size: int = Field(0, ge=0)
         """Width of the state; 0: the model's hidden_size."""
         bias: bool = True
@@ -31,8 +30,7 @@ class Minimal(SequenceLayer):
     parts: ClassVar[int]
 
     def __init__(self, config: Config, input_size: int):
-        super().__init__()
-        self.input_size, self.output_size = input_size, config.hidden_size or input_size
+        super().__init__(config, input_size)
         self.from_input = nn.Linear(input_size, self.parts * self.output_size, bias=config.bias)
 
     @abstractmethod
@@ -42,22 +40,16 @@ class Minimal(SequenceLayer):
     def initial_state(self, batch: int) -> Tensor:
         return self.zeros(batch, self.output_size)
 
-    def forward(
-        self, x: Sequence, state: Tensor | None = None, lengths: Lengths | None = None
-    ) -> tuple[Sequence, Tensor]:
-        state = self.initial_state(len(x)) if state is None else state
+    def parallel(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
         history, final = linear_scan(*self.transition(x), state, lengths)
         return tap("hidden", history), final
 
-    def explain(self, batch: int, time: int, ragged: bool = False) -> str:
-        """The selected form of the scan, and why; padding does not matter."""
-        return explain(self.from_input.weight.new_empty(batch, time, self.output_size))
+    walk = parallel
 
-    def step(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
-        with taps.stepping():
-            keep, new = self.transition(x)
-            state = keep * state + new
-            return tap("hidden", state), state
+    def advance(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
+        keep, new = self.transition(x)
+        state = keep * state + new
+        return tap("hidden", state), state
 
 
 @LAYERS.register("mingru")

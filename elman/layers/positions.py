@@ -7,15 +7,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from elman import config as settings
-from elman.layers.base import LAYERS, SequenceLayer
+from elman.layers.base import LAYERS, ParallelLayer
 from elman.ops.positions import sinusoids
-from elman.ops.taps import stepping, tap
+from elman.ops.taps import tap
 from elman.registry import Traits
-from elman.shapes import Lengths, Sequence, Step
+from elman.shapes import Lengths, Sequence
 
 
 @LAYERS.register("positions")
-class Positions(SequenceLayer):
+class Positions(ParallelLayer):
     """Adds a position embedding to each token."""
 
     traits: ClassVar = Traits(
@@ -53,18 +53,10 @@ class Positions(SequenceLayer):
         """The number of tokens seen by each row: zero."""
         return torch.zeros(batch, dtype=torch.long, device=self.scale.device)
 
-    def forward(
-        self, x: Sequence, state: Tensor | None = None, lengths: Lengths | None = None
-    ) -> tuple[Sequence, Tensor]:
-        state = self.initial_state(len(x)) if state is None else state
+    def run(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
         places = state.unsqueeze(1) + torch.arange(x.shape[1], device=state.device)
         if self.config.kind == "learned":
             vectors = self.table(places % self.config.context)
         else:
             vectors = (sinusoids(places, self.input_size) * self.scale).to(x.dtype)
         return x + tap("position", vectors), state + (x.shape[1] if lengths is None else lengths.to(state.device))
-
-    def step(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
-        with stepping(False):
-            outputs, state = self.forward(x.unsqueeze(1), state)
-        return outputs.squeeze(1), state

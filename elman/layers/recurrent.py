@@ -1,14 +1,21 @@
-"""The generic recurrent layer around a cell; every registered cell becomes a layer of the same name."""
+"""Recurrent layers: one around each registered cell, of the same name, and several of one cell as one layer."""
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import torch
+from pydantic import Field, field_validator
+from torch import nn
 
+from elman import config as settings
 from elman.cells import CELLS, Cell
+from elman.config import named
 from elman.errors import ConfigError, line_of
 from elman.layers.base import LAYERS, SequenceLayer
 from elman.ops import taps
+from elman.ops.dropout import locked_dropout
 from elman.recurrence import explain, recur
+from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, State, Step
 
 
@@ -58,3 +65,73 @@ def _layer_of(name: str, cell: type[Cell]) -> None:
 
 
 CELLS.follow(_layer_of)
+
+
+@LAYERS.register("recurrent")
+class RecurrentStack(SequenceLayer):
+    """One or more layers of any cell, with dropout in between."""
+
+    traits: ClassVar = Traits(
+        idea="several layers of one cell as one layer",
+        limitation="as its cell; layers run one after another",
+        training="inside; one step after another",
+        stepping="inside",
+        state="inside",
+    )
+
+    class Config(settings.Config):
+        cell: str | dict[str, Any] = "lstm"
+        """A cell by name, or with settings: {gru: {reset: before}}."""
+        hidden_size: int = Field(0, ge=0)
+        """Width of the state; 0: the model's hidden_size."""
+        num_layers: int = Field(1, ge=1)
+        """Number of layers."""
+        dropout: float = Field(0.0, ge=0, lt=1)
+        """Locked (variational) dropout between layers: one mask per row for all time steps."""
+
+        @field_validator("cell")
+        @classmethod
+        def _known(cls, cell: str | dict[str, Any]) -> str | dict[str, Any]:
+            named(CELLS, cell)
+            return cell
+
+    def __init__(self, config: Config, input_size: int):
+        super().__init__()
+        name, own = named(CELLS, config.cell)
+        width = own.plain()["hidden_size"] or config.hidden_size or input_size
+        own = own.model_copy(update={"hidden_size": width})
+        sizes = [input_size] + [width] * (config.num_layers - 1)
+        self.layers = nn.ModuleList(LAYERS[name](own, size) for size in sizes)
+        self.dropout = config.dropout
+        self.input_size, self.output_size = input_size, width
+
+    def initial_state(self, batch: int) -> State:
+        return tuple(layer.initial_state(batch) for layer, _ in self._scoped())
+
+    def forward(
+        self, x: Sequence, state: State | None = None, lengths: Lengths | None = None
+    ) -> tuple[Sequence, State]:
+        after = []
+        for index, (layer, scope) in enumerate(self._scoped()):
+            x = x if index == 0 else locked_dropout(x, self.dropout, self.training)
+            with taps.scope(scope):
+                x, new = layer(x, None if state is None else state[index], lengths)
+            after.append(new)
+        return x, tuple(after)
+
+    def step(self, x: Step, state: State) -> tuple[Step, State]:
+        after = []
+        for (layer, scope), past in zip(self._scoped(), state, strict=True):
+            with taps.scope(scope):
+                x, new = layer.step(x, past)
+            after.append(new)
+        return x, tuple(after)
+
+    def explain(self, batch: int, time: int, ragged: bool = False) -> str:
+        """Which form of the recurrence each layer would take, and why."""
+        return "\n".join(f"{scope}: {layer.explain(batch, time, ragged)}" for layer, scope in self._scoped())
+
+    def _scoped(self) -> Iterator[tuple[Recurrent, str]]:
+        for index, layer in enumerate(self.layers):
+            assert isinstance(layer, Recurrent)
+            yield layer, f"{index}.{layer.name}"

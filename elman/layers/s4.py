@@ -15,6 +15,7 @@ states are real: complex numbers are stored as pairs.
 
 import math
 from abc import abstractmethod
+from functools import partial
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -22,9 +23,8 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elman import config as settings
 from elman.layers.base import LAYERS, at_least_float32
-from elman.layers.scanned import ScanLayer
+from elman.layers.scanned import ReadyStep, ScanLayer
 from elman.ops.lti_scan import FORMS, Dense, Diagonal, System, invariant_scan
 from elman.ops.taps import listening, tap
 from elman.recurrence import reference
@@ -45,7 +45,7 @@ class StateSpace(ScanLayer):
     no_decay: ClassVar = ("log_rate", "frequency", "low_rank", "write")
     forms = FORMS
 
-    class Config(settings.Config):
+    class Config(ScanLayer.Config):
         hidden_size: int = Field(0, ge=0)
         """Number of channels; 0: the model's hidden_size."""
         state_size: int = Field(64, ge=2, multiple_of=2)
@@ -67,10 +67,8 @@ class StateSpace(ScanLayer):
             return size
 
     def __init__(self, config: "StateSpace.Config", input_size: int):
-        super().__init__()
-        self.config = config
-        self.input_size, self.hidden_size = input_size, config.hidden_size or input_size
-        self.output_size = size = self.hidden_size
+        super().__init__(config, input_size)
+        size = self.hidden_size
         self.pairs = config.state_size // 2
         self.enter = nn.Identity() if input_size == size else nn.Linear(input_size, size)
         low, high = math.log(config.min_delta), math.log(config.max_delta)
@@ -106,7 +104,9 @@ class StateSpace(ScanLayer):
 
     def walk(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
         u = at_least_float32(self.enter(x))
-        y, state = reference.run(_Oscillators(self), u, state, lengths)
+        step_size = at_least_float32(self.log_delta).exp()
+        step = partial(self.oscillate, step_size=step_size, sampled=self.discretise(step_size))
+        y, state = reference.run(ReadyStep(step), u, state, lengths)
         return self._leave(x, u, y), state
 
     def oscillate(
@@ -136,21 +136,6 @@ class StateSpace(ScanLayer):
         # twice the real part of a product equals a real product of pairs, one of them conjugated
         read = torch.view_as_real(2 * self._complex(self.read).conj().resolve_conj())
         return System(transition, torch.view_as_real(write).flatten(-2), read.flatten(-2))
-
-
-class _Oscillators:
-    """The reference loop over a state space; the discretization is computed once."""
-
-    def __init__(self, layer: StateSpace):
-        self.layer, self.hidden_size = layer, layer.hidden_size
-        self.step_size = at_least_float32(layer.log_delta).exp()
-        self.sampled = layer.discretise(self.step_size)
-
-    def drive(self, u: Tensor) -> Tensor:
-        return u
-
-    def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        return self.layer.oscillate(u, state, self.step_size, self.sampled)
 
 
 @LAYERS.register("s4d")

@@ -13,7 +13,7 @@ from law_cases import SETTINGS, Case, Situation, assert_same, situations
 
 from elman.layers import LAYERS
 from elman.layers.attention import Attention
-from elman.layers.ring import Ring
+from elman.layers.kv_cache import Ring
 from elman.ops.state import fixed, map_state, tensors
 
 CASES = [

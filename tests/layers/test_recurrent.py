@@ -6,7 +6,7 @@ import torch
 from elman.cells import CELLS
 from elman.errors import ConfigError, UnknownName
 from elman.layers import LAYERS, Recurrent
-from elman.layers.recurrent_stack import RecurrentStack
+from elman.layers.recurrent import RecurrentStack
 
 
 def build(name: str, input_size: int = 3, **settings):

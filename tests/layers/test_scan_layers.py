@@ -16,7 +16,7 @@ from elman.layers.scanned import ScanLayer
 from elman.ops import taps
 from elman.ops.state import map_state, tensors
 
-NAMES = [name for name in LAYERS if issubclass(LAYERS[name], ScanLayer)]
+NAMES = [name for name in LAYERS if issubclass(LAYERS[name], ScanLayer) and "state" in LAYERS[name].sites]
 
 
 def build(name: str, size: int = 8, **settings) -> ScanLayer:

@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from elman.errors import ConfigError
 from elman.layers import LAYERS
-from elman.layers.attention import Attention
-from elman.layers.two_way_attention import TwoWayAttention
+from elman.layers.attention import Attention, TwoWayAttention
 from elman.ops import taps
 from elman.ops.state import tensors
 from elman.recurrence import using
