@@ -15,7 +15,7 @@ from elman.figures.scales import quantity_of
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText, tokens_of
 from elman.ops import taps
-from elman.ops.attention.reference import by_position
+from elman.ops.attention import by_position
 
 SHOWN = ("gate", "state")  # quantities that a figure shows by default
 INSTEAD = ("attention", "order")  # where a model has none of these

@@ -1,6 +1,7 @@
-"""Timeout of kernels whose thread blocks wait for each other: a flag in device memory, which raises at the next call.
+"""Kernels whose thread blocks poll for each other's results: the sentinel of memory not yet written, and a timeout.
 
-A kernel gets `of(device)[0]` and sets it after polling `PATIENCE` times in vain. `send` follows a launch and `check`
+The timeout is a flag in device memory, which raises at the next call: a kernel gets `of(device)[0]` and sets it after
+polling `PATIENCE` times in vain. `send` follows a launch and `check`
 precedes the next one; neither synchronises with the device.
 """
 
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from elman.errors import TrainingError
 
+ABSENT = -1  # the sentinel, all bits set: a NaN that arithmetic does not produce, whose NaNs have no sign bit
 PATIENCE = 2**22  # polls before a block gives up: some seconds, while a synchronisation takes a microsecond
 ALARMS: dict[torch.device, tuple[Tensor, Tensor]] = {}  # the flag on the device, and a copy in pinned host memory
 

@@ -19,7 +19,7 @@ from elman.compiler.triton.emit import Emitter, KernelSource
 from elman.compiler.triton.partition import MMA_K, Partition, SyncMode, padded
 from elman.ops import kernel_timeout
 from elman.ops.cache import cache_folder
-from elman.ops.sentinel import ABSENT
+from elman.ops.kernel_timeout import ABSENT
 
 
 class Kernel:

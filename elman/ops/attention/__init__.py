@@ -5,11 +5,9 @@
 score is additive. `explain` names the form.
 """
 
-from elman.ops.attention.causal import attend_to_past, may_read_values
-from elman.ops.attention.dispatch import attend, choose, explain
-from elman.ops.attention.reference import by_position
+from elman.ops.attention.dispatch import attend, by_position, choose, explain
+from elman.ops.attention.patterns import attend_both_ways, attend_to_past, may_read_values
 from elman.ops.attention.scores import Score, ScoreKind
-from elman.ops.attention.two_way import attend_both_ways
 
 __all__ = [
     "Score",

@@ -16,9 +16,9 @@ Published values are polled in the mailbox, which is filled with a sentinel (a N
 import triton
 import triton.language as tl
 
-from elman.ops import sentinel
+from elman.ops import kernel_timeout
 
-ABSENT = tl.constexpr(sentinel.ABSENT)
+ABSENT = tl.constexpr(kernel_timeout.ABSENT)
 HEAD = tl.constexpr(32)  # words before the published values: the ticket, in a cache line of its own
 TOGETHER = tl.constexpr(8)  # effects polled at once
 

@@ -22,24 +22,25 @@ VARIED = ["time", "tiles", "segments", "batch"]  # not specialised: one kernel f
 
 
 @triton.jit
-def place(segments, channels: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Row, segment, channels with mask, and state indices of this program; programs are ordered channels first."""
+def place(rate, segments, channels: tl.constexpr, size: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Row and segment of this program, its channels with mask, state indices, their offsets with mask, and rates;
+    programs are ordered channels first."""
     blocks = tl.cdiv(channels, BLOCK)
     program = tl.program_id(0)
     channel = program % blocks * BLOCK + tl.arange(0, BLOCK)
+    valid = channel < channels
     n = tl.arange(0, SIZE)
-    return (program // blocks // segments).to(tl.int64), program // blocks % segments, channel, channel < channels, n
+    slot = channel[:, None] * size + n[None, :]
+    held = valid[:, None] & (n < size)[None, :]
+    speed = tl.load(rate + slot, mask=held, other=0.0)
+    row = (program // blocks // segments).to(tl.int64)
+    return row, program // blocks % segments, channel, valid, n, slot, held, speed
 
 
 @triton.jit
 def fetch(pointers, mask, kind: tl.constexpr):  # type: ignore[no-untyped-def]
     """A masked load. Zero behind the end: a step of size 0 does not change the state."""
     return tl.load(pointers, mask=mask, other=0.0).to(kind)
-
-
-@triton.jit
-def sigmoid(x):  # type: ignore[no-untyped-def]
-    return 1 / (1 + tl.exp(-x))
 
 
 @triton.jit(do_not_specialize=VARIED)
@@ -64,10 +65,7 @@ def fold(  # type: ignore[no-untyped-def]
 ):
     """The effect of each segment on a state, or if `DOWN` on its gradient: the result from a zero state, `ended`
     (batch, segments, channels, size), and the sum of step sizes, `totals` (batch, segments, channels)."""
-    row, segment, channel, valid, n = place(segments, channels, SIZE, BLOCK)
-    slot = channel[:, None] * size + n[None, :]
-    held = valid[:, None] & (n < size)[None, :]
-    speed = tl.load(rate + slot, mask=held, other=0.0)
+    row, segment, channel, valid, n, slot, held, speed = place(rate, segments, channels, size, SIZE, BLOCK)
     kind: tl.constexpr = speed.dtype
     state = tl.zeros((BLOCK, SIZE), kind)
     total = tl.zeros((BLOCK,), kind)
@@ -87,7 +85,7 @@ def fold(  # type: ignore[no-untyped-def]
             if DOWN:
                 if gate is not None:
                     opened = fetch(gate + now * gate_time + channel + i * gate_time, valid & real, kind)
-                    value *= opened * sigmoid(opened)
+                    value *= opened * tl.sigmoid(opened)
                 state = keep * (state + value[:, None] * vector[None, :])
             else:
                 state = keep * state + (step * value)[:, None] * vector[None, :]
@@ -129,10 +127,7 @@ def forward(  # type: ignore[no-untyped-def]
     STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    row, segment, channel, valid, n = place(segments, channels, SIZE, BLOCK)
-    slot = channel[:, None] * size + n[None, :]
-    held = valid[:, None] & (n < size)[None, :]
-    speed = tl.load(rate + slot, mask=held, other=0.0)
+    row, segment, channel, valid, n, slot, held, speed = place(rate, segments, channels, size, SIZE, BLOCK)
     kind: tl.constexpr = speed.dtype
     state = tl.load(initial + row * channels * size + slot, mask=held, other=0.0)
     for earlier in range(segment):
@@ -160,7 +155,7 @@ def forward(  # type: ignore[no-untyped-def]
                 y += through * u
             if gate is not None:
                 opened = fetch(gate + now * gate_time + channel + i * gate_time, valid & real, kind)
-                y *= opened * sigmoid(opened)
+                y *= opened * tl.sigmoid(opened)
             found = found + (y,)  # type: ignore[assignment]  # noqa: RUF005
         for i in tl.static_range(STEPS):
             tl.store(outputs + here + i * channels, found[i], mask=valid & (tile * STEPS + i < time))
@@ -205,10 +200,7 @@ def backward(  # type: ignore[no-untyped-def]  # noqa: PLR0915
 
     Partial gradients, summed afterwards: `for_rate` (batch, segments, channels, size) and `for_skip` (batch, segments,
     channels) per segment; `for_write` and `for_read` (blocks, batch, time, size) per block of channels."""
-    row, segment, channel, valid, n = place(segments, channels, SIZE, BLOCK)
-    slot = channel[:, None] * size + n[None, :]
-    held = valid[:, None] & (n < size)[None, :]
-    speed = tl.load(rate + slot, mask=held, other=0.0)
+    row, segment, channel, valid, n, slot, held, speed = place(rate, segments, channels, size, SIZE, BLOCK)
     kind: tl.constexpr = speed.dtype
     carry = tl.load(for_final + row * channels * size + slot, mask=held, other=0.0)
     for count in range(segments - 1 - segment):
@@ -251,7 +243,7 @@ def backward(  # type: ignore[no-untyped-def]  # noqa: PLR0915
             gated = given
             if gate is not None:
                 opened = fetch(gate + now * gate_time + channel + i * gate_time, valid & real, kind)
-                share = sigmoid(opened)
+                share = tl.sigmoid(opened)
                 y = tl.sum(history * reading, 1)
                 if skip is not None:
                     y += through * u

@@ -1,4 +1,4 @@
-"""Causal attention with a key/value cache: each position attends to its last `reach` positions, itself included."""
+"""The two patterns of self-attention: causal, with a key/value cache, and bidirectional."""
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ def attend_to_past(
     slopes: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Attention outputs (batch, heads, time, size).
+    """Causal attention (batch, heads, time, size): each position attends to its last `reach` ones, itself included.
 
     query (batch, heads, time, size); keys and values (batch, kv_heads, past + time, size), the cached ones first, right
     aligned: a row that has `seen` (batch,) fewer than `past` positions has empty slots at the beginning. So distances
@@ -54,6 +54,33 @@ def attend_to_past(
         )
         pieces.append(piece)
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
+
+
+def attend_both_ways(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    score: Score,
+    *,
+    lengths: Tensor | None = None,
+    reach: int = 0,
+    slopes: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Bidirectional attention (batch, heads, time, size): each position attends to all real ones of its row.
+
+    query (batch, heads, time, size); keys and values (batch, kv_heads, time, size), of which the first `lengths`
+    (batch,) are real; with a `reach`, a position attends to distances below it, itself included. `slopes` (heads,):
+    ALiBi, subtracted per step of distance to either side.
+    """
+    places = torch.arange(query.shape[2], device=query.device)
+    distance = (places.unsqueeze(1) - places).abs()
+    mask = (distance < reach).view(1, 1, *distance.shape) if 0 < reach < len(places) else None
+    if lengths is not None:
+        real = places < lengths.to(query.device).clamp(min=1).view(-1, 1, 1, 1)  # softmax over an empty set is NaN
+        mask = real if mask is None else mask & real | distance.eq(0)  # padding attends to itself
+    bias = None if slopes is None else -slopes.view(1, -1, 1, 1) * distance
+    return attend(query, keys, values, mask, score, bias=bias, dropout=dropout)
 
 
 def may_read_values(x: Tensor) -> bool:
