@@ -9,19 +9,17 @@ from torch import Tensor
 from elman.errors import ConfigError, UnknownName
 
 
-def never(*args: Any) -> None:
-    """No obstacle, no drawback."""
-    return None
-
-
 class Form(NamedTuple):
-    """One implementation of an operation. `obstacle`, `drawback` and `title` take the operation's arguments."""
+    """One implementation of an operation. `title`, `obstacle` and `drawback` take the operation's arguments."""
 
     run: Callable[..., Any]
-    obstacle: Callable[..., str | None]  # the reason why it is not supported
-    drawback: Callable[..., str | None]  # the reason why another form is faster
-    title: Callable[..., str]
+    title: str | Callable[..., str]
+    obstacle: Callable[..., str | None] = lambda *args: None  # the reason why it is not supported
+    drawback: Callable[..., str | None] = lambda *args: None  # the reason why another form is faster
     device: str | None = None  # the device type it is for; on others it runs, and is mentioned, only on request
+
+    def titled(self, *args: Any) -> str:
+        return self.title if isinstance(self.title, str) else self.title(*args)
 
 
 class Choice(NamedTuple):
@@ -48,7 +46,7 @@ class Forms(dict[str, Form]):
         A request (`using`) for a form that this operation does not have is ignored.
         """
         if _asked in self:
-            return Choice(self.taken(*args), f"{self[_asked].title(*args)}, as asked")
+            return Choice(self.taken(*args), f"{self[_asked].titled(*args)}, as asked")
         return self.favourite(*args)
 
     def taken(self, *args: Any) -> str:
@@ -63,7 +61,7 @@ class Forms(dict[str, Form]):
     def favourite(self, *args: Any, but: str = "") -> Choice:
         """The form that runs without a request; never `but`."""
         name, problems = self._first(but, args)
-        return Choice(name, (name == "reference" and "; ".join(problems)) or self[name].title(*args))
+        return Choice(name, (name == "reference" and "; ".join(problems)) or self[name].titled(*args))
 
     def _first(self, but: str, args: tuple[Any, ...]) -> tuple[str, Iterable[str]]:
         """The first form without obstacle or drawback, and the reasons against those before it."""

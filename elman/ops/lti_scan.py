@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elman.ops.forms import Form, Forms, never
+from elman.ops.forms import Form, Forms
 from elman.ops.scan import unwatched
 from elman.ops.scan.reference import last_state
 from elman.shapes import Lengths, Sequence
@@ -117,8 +117,8 @@ def invariant_scan_reference(
 FORMS = Forms(
     "the time-invariant scan",
     {
-        "chunked": Form(invariant_scan, unwatched, never, lambda x: "chunks as matrix products in torch"),
-        "reference": Form(invariant_scan_reference, never, never, lambda x: "the plain loop"),
+        "chunked": Form(invariant_scan, "chunks as matrix products in torch", unwatched),
+        "reference": Form(invariant_scan_reference, "the plain loop"),
     },
 )
 

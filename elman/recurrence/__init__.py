@@ -6,7 +6,7 @@ The two cells of a bidirectional layer may share a kernel launch: `recur_both`, 
 
 from typing import Any
 
-from elman.ops.forms import Choice, Form, Forms, asked, never, using
+from elman.ops.forms import Choice, Form, Forms, asked, using
 from elman.recurrence import compiled_cpp, compiled_triton, newton, reference, vendor
 from elman.recurrence.vendor import VendorCall
 from elman.shapes import Lengths, Sequence, State
@@ -32,12 +32,12 @@ FORMS = Forms(
     "the recurrence",
     {
         "generated": Form(
-            compiled_triton.run, compiled_triton.obstacle, compiled_triton.drawback, compiled_triton.title, "cuda"
+            compiled_triton.run, compiled_triton.title, compiled_triton.obstacle, compiled_triton.drawback, "cuda"
         ),
-        "compiled": Form(compiled_cpp.run, compiled_cpp.obstacle, compiled_cpp.drawback, compiled_cpp.title, "cpu"),
-        "vendor": Form(vendor.run, vendor.obstacle, vendor.drawback, vendor.title),
-        "reference": Form(reference.run, never, never, lambda *args: "the plain loop"),
-        "newton": Form(newton.run, newton.obstacle, newton.drawback, newton.title),  # on request only
+        "compiled": Form(compiled_cpp.run, compiled_cpp.title, compiled_cpp.obstacle, compiled_cpp.drawback, "cpu"),
+        "vendor": Form(vendor.run, vendor.title, vendor.obstacle, vendor.drawback),
+        "reference": Form(reference.run, "the plain loop"),
+        "newton": Form(newton.run, newton.title, newton.obstacle, newton.drawback),  # on request only
     },
 )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from elman.ops.short_convolution import shifted
+from elman.ops.short_convolution import reference
 
 
 def assert_like_the_definition(
@@ -37,10 +37,10 @@ def assert_like_the_definition(
         return [outputs.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
 
     close = {"rtol": 1e-10, "atol": 1e-10} if kind == torch.float64 else {}
-    mine, expected = everything(form), everything(shifted.reference)
+    mine, expected = everything(form), everything(reference)
     seen, parameters, given = seen.double(), [one.double() for one in parameters], given.double()
     narrow, kind = kind, torch.float64
-    for ours, theirs, exact in zip(mine, expected, everything(shifted.reference), strict=True):
+    for ours, theirs, exact in zip(mine, expected, everything(reference), strict=True):
         if ours.dtype == narrow:
             torch.testing.assert_close(ours, theirs, **close)
         else:  # a float32 sum over the whole batch, whose rounding depends on the order: as near as the definition's

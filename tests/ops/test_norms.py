@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from elman.ops.layer_norm import LayerNorm, choose, kernel
+from elman.ops import layer_norm
+from elman.ops.layer_norm import LayerNorm, choose
 from elman.ops.norms import RMSNorm, rms_norm_reference
 
 
@@ -47,13 +48,13 @@ def test_obstacles_of_the_layer_norm_kernel_name_the_reason(
     pytest.importorskip("triton")
     x = torch.ones(shape, dtype=kinds[0], device="meta")
     weight = torch.ones(shape[1], dtype=kinds[1], device="meta")
-    assert "needs a GPU" in str(kernel.obstacle(x, weight, None, 1e-5))
-    monkeypatch.setattr(kernel, "DEVICE", "meta")
-    assert reason in str(kernel.obstacle(x, weight, None, 1e-5))
+    assert "needs a GPU" in str(layer_norm.obstacle(x, weight, None, 1e-5))
+    monkeypatch.setattr(layer_norm, "DEVICE", "meta")
+    assert reason in str(layer_norm.obstacle(x, weight, None, 1e-5))
     right = torch.ones(2, 4, dtype=torch.bfloat16, device="meta")
-    assert kernel.obstacle(right, right[0], None, 1e-5) is None
+    assert layer_norm.obstacle(right, right[0], None, 1e-5) is None
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
-    assert "autocast" in str(kernel.obstacle(right, right[0], None, 1e-5))
+    assert "autocast" in str(layer_norm.obstacle(right, right[0], None, 1e-5))
 
 
 def test_layer_norm_without_a_gpu_is_torchs() -> None:

@@ -17,12 +17,12 @@ from elman.ops.short_convolution import explain, shifted, short_convolution
 )
 def test_shifted_products_equal_the_definition(batch: int, time: int, channels: int, taps: int, bias: bool) -> None:
     """Catches: taps in turned order; the gradient of inputs without the first tap."""
-    assert_like_the_definition(shifted.run, batch, time, channels, taps, bias)
+    assert_like_the_definition(shifted, batch, time, channels, taps, bias)
 
 
 def test_half_precision_is_accumulated_in_float32() -> None:
     """Catches: products added up in bfloat16."""
-    assert_like_the_definition(shifted.run, 2, 50, 3, 4, True, torch.bfloat16)
+    assert_like_the_definition(shifted, 2, 50, 3, 4, True, torch.bfloat16)
 
 
 def test_the_short_convolution_is_the_equation() -> None:
@@ -34,4 +34,4 @@ def test_the_short_convolution_is_the_equation() -> None:
 
 def test_gradients_of_gradients_are_right() -> None:
     leaves = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 6, 3), (3, 1, 3), (3,))]
-    assert torch.autograd.gradgradcheck(shifted.run, leaves)
+    assert torch.autograd.gradgradcheck(shifted, leaves)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from elman.errors import ConfigError
 from elman.ops import taps
-from elman.ops.forms import Choice, Form, Forms, never
+from elman.ops.forms import Choice, Form, Forms
 from elman.ops.scan import chunked, kernel, reference
 from elman.ops.scan.chunked import run as linear_scan_chunked
 from elman.ops.scan.kernel import run as linear_scan_kernel
@@ -32,9 +32,9 @@ def unwatched(inputs: Tensor) -> str | None:
 FORMS = Forms(
     "the scan",
     {
-        "kernel": Form(kernel.run, kernel.obstacle, never, lambda inputs: "Triton, one lane per channel", "cuda"),
-        "chunked": Form(chunked.run, unwatched, never, lambda inputs: "chunks in parallel, in torch"),
-        "reference": Form(reference.run, never, never, lambda inputs: "the plain loop"),
+        "kernel": Form(kernel.run, "Triton, one lane per channel", kernel.obstacle, device="cuda"),
+        "chunked": Form(chunked.run, "chunks in parallel, in torch", unwatched),
+        "reference": Form(reference.run, "the plain loop"),
     },
 )
 choose, explain = FORMS.choose, FORMS.explain

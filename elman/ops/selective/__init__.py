@@ -11,7 +11,7 @@ from checkpoints at the beginning of each piece of time.
 
 from torch import Tensor
 
-from elman.ops.forms import Form, Forms, never
+from elman.ops.forms import Form, Forms
 from elman.ops.scan import unwatched
 from elman.ops.scan.kernel import obstacle
 from elman.ops.selective import chunked, kernel
@@ -23,9 +23,9 @@ __all__ = ["FORMS", "Selection", "choose", "explain", "selective_scan"]
 FORMS = Forms(
     "the selective scan",
     {
-        "kernel": Form(kernel.run, obstacle, never, lambda x: "Triton, fused from step sizes to gated outputs", "cuda"),
-        "chunked": Form(chunked.run, unwatched, never, lambda x: "pieces of time in torch, with checkpoints"),
-        "reference": Form(chunked.reference, never, never, lambda x: "the plain loop"),
+        "kernel": Form(kernel.run, "Triton, fused from step sizes to gated outputs", obstacle, device="cuda"),
+        "chunked": Form(chunked.run, "pieces of time in torch, with checkpoints", unwatched),
+        "reference": Form(chunked.reference, "the plain loop"),
     },
 )
 choose, explain = FORMS.choose, FORMS.explain
