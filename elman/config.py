@@ -99,24 +99,18 @@ def override(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
 def parse_overrides(words: Iterable[str]) -> dict[str, str]:
     """Parses `--a.b 1`, `--a.b=1` and `a.b=1` from a command line."""
     overrides: dict[str, str] = {}
-    pending: str | None = None
+    words = iter(words)
     for word in words:
-        if pending is not None:
-            overrides[pending], pending = word, None
-        elif word.startswith("--"):
-            key, equals, value = word[2:].partition("=")
-            key = key.replace("-", "_")
-            if equals:
-                overrides[key] = value
-            else:
-                pending = key
-        elif "=" in word:
-            key, _, value = word.partition("=")
-            overrides[key.replace("-", "_")] = value
-        else:
-            raise ConfigError(f"{word!r} is not an option; settings are written as --section.key value")
-    if pending is not None:
-        raise ConfigError(f"--{pending} needs a value")
+        key, equals, value = word.removeprefix("--").partition("=")
+        key = key.replace("-", "_")
+        if not equals:
+            if not word.startswith("--"):
+                raise ConfigError(f"{word!r} is not an option; settings are written as --section.key value")
+            try:
+                value = next(words)
+            except StopIteration:
+                raise ConfigError(f"--{key} needs a value") from None
+        overrides[key] = value
     return overrides
 
 

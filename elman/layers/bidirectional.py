@@ -10,7 +10,7 @@ from elman import config as settings
 from elman.cells import Cell
 from elman.config import named
 from elman.errors import ConfigError
-from elman.layers.base import LAYERS, SequenceLayer, TwoWayLayer
+from elman.layers.base import LAYERS, ParallelLayer, SequenceLayer, TwoWayLayer
 from elman.layers.recurrent import Recurrent, example
 from elman.ops import taps
 from elman.recurrence import apart, explain_both, recur_both
@@ -26,7 +26,7 @@ class Ends(NamedTuple):
 
 
 @LAYERS.register("bidirectional")
-class Bidirectional(TwoWayLayer):
+class Bidirectional(TwoWayLayer, ParallelLayer):
     """Two causal layers of any type, one from each end of the text, joined (Schuster & Paliwal, 1997).
 
     With `lengths`, the backward pass of each row starts at its own end. Recordings under `backward` are in reading
@@ -82,8 +82,7 @@ class Bidirectional(TwoWayLayer):
     def initial_state(self, batch: int) -> Ends:
         return Ends(self.ahead.initial_state(batch), self.back.initial_state(batch))
 
-    def forward(self, x: Sequence, state: Ends | None = None, lengths: Lengths | None = None) -> tuple[Sequence, Ends]:
-        state = self.initial_state(len(x)) if state is None else state
+    def run(self, x: Sequence, state: Ends, lengths: Lengths | None) -> tuple[Sequence, Ends]:
         cells = self._cells()
         if cells and not apart(*cells, x, lengths):
             with cells[0].dropping(), cells[1].dropping():

@@ -78,15 +78,13 @@ class Experts(Pointwise):
         None."""
         return None if self.balance_loss is None else self.config.balance_weight * self.balance_loss
 
-    def forward(
-        self, x: Sequence, state: Tensor | None = None, lengths: Lengths | None = None
-    ) -> tuple[Sequence, Tensor]:
+    def run(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
         """In training it also sets `balance_loss` over real positions."""
         probabilities, choices = self.route(x)
         self.balance_loss = None
         if self.training and torch.is_grad_enabled():
             self.balance_loss = balance(probabilities, choices, lengths)
-        return self._mix(x, probabilities, choices), self.initial_state(len(x)) if state is None else state
+        return self._mix(x, probabilities, choices), state
 
     def transform(self, x: Tensor) -> Tensor:
         return self._mix(x, *self.route(x))

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from elman import config as settings
-from elman.layers.base import LAYERS, SequenceLayer
+from elman.layers.base import LAYERS, ParallelLayer
 from elman.ops import taps
 from elman.ops.taps import tap
 from elman.registry import Traits
@@ -25,7 +25,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Pointwise(SequenceLayer):
+class Pointwise(ParallelLayer):
     """A function of one position; subclasses give `transform`, for any leading axes."""
 
     @abstractmethod
@@ -35,10 +35,8 @@ class Pointwise(SequenceLayer):
         """A tensor (batch, 0): no elements, but it has the batch size."""
         return next(self.parameters()).new_zeros(batch, 0)
 
-    def forward(
-        self, x: Sequence, state: Tensor | None = None, lengths: Lengths | None = None
-    ) -> tuple[Sequence, Tensor]:
-        return self.transform(x), self.initial_state(len(x)) if state is None else state
+    def run(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
+        return self.transform(x), state
 
     def step(self, x: Step, state: Tensor) -> tuple[Step, Tensor]:
         with taps.stepping():
@@ -46,9 +44,14 @@ class Pointwise(SequenceLayer):
 
 
 class Network(Pointwise):
-    """In, through something that bends, and out again; `inner` is all but the way out."""
+    """A network with one hidden layer, whose units `inner` computes from `products` products of the input."""
 
-    to_output: nn.Linear
+    def __init__(self, input_size: int, inner_size: int, products: int, bias: bool):
+        super().__init__()
+        self.input_size = self.output_size = input_size
+        self.inner_size = inner_size
+        self.from_input = nn.Linear(input_size, products * inner_size, bias=bias)
+        self.to_output = nn.Linear(inner_size, input_size, bias=bias)
 
     @abstractmethod
     def inner(self, x: Tensor) -> Tensor: ...
@@ -81,11 +84,8 @@ class FeedForward(Network):
         """Whether the matrices have bias vectors."""
 
     def __init__(self, config: Config, input_size: int):
-        super().__init__()
-        self.input_size = self.output_size = input_size
-        self.inner_size = size = config.inner_size or max(1, round(config.expansion * input_size))
-        self.from_input = nn.Linear(input_size, size, bias=config.bias)
-        self.to_output = nn.Linear(size, input_size, bias=config.bias)
+        size = config.inner_size or max(1, round(config.expansion * input_size))
+        super().__init__(input_size, size, 1, config.bias)
         self.activation = config.activation
 
     def inner(self, x: Tensor) -> Tensor:
@@ -118,11 +118,7 @@ class SwiGLU(Network):
         """Whether the matrices have bias vectors."""
 
     def __init__(self, config: Config, input_size: int):
-        super().__init__()
-        self.input_size = self.output_size = input_size
-        self.inner_size = size = config.inner_size or -(-input_size // 3) * 8
-        self.from_input = nn.Linear(input_size, 2 * size, bias=config.bias)
-        self.to_output = nn.Linear(size, input_size, bias=config.bias)
+        super().__init__(input_size, config.inner_size or -(-input_size // 3) * 8, 2, config.bias)
 
     def inner(self, x: Tensor) -> Tensor:
         gate, value = self.from_input(x).chunk(2, dim=-1)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from elman.errors import ConfigError, ElmanError, line_of
 from elman.layers.base import LAYERS, SequenceLayer
-from elman.ops.state import map_state, take_rows, tensors
+from elman.ops.state import leaves, map_state, take_rows, tensors
 from elman.recurrence import using
 from elman.shapes import State
 
@@ -33,18 +33,12 @@ Run = Callable[[Any, Tensor, State], tuple[Tensor, State]]
 class Trial(NamedTuple):
     """A layer and small random inputs to check a law on."""
 
-    layer: Any
-    """A sequence layer, or something with the same methods."""
-    x: Tensor
-    """(batch, time, input_size)"""
-    other: Tensor
-    """Other values of the same shape."""
-    state: State
-    """A state that has seen inputs, so that a dropped or forgotten one shows."""
-    lengths: Tensor
-    """(batch,) Real positions of each row."""
-    cut: int
-    """A position within the sequence."""
+    layer: Any  # a sequence layer, or something with the same methods
+    x: Tensor  # (batch, time, input_size)
+    other: Tensor  # other values of the same shape
+    state: State  # one that has seen inputs, so that a dropped or forgotten one shows
+    lengths: Tensor  # (batch,): real positions of each row
+    cut: int  # a position within the sequence
 
     @property
     def causal(self) -> bool:
@@ -66,16 +60,10 @@ class Trial(NamedTuple):
 
 
 class Law(NamedTuple):
-    name: str
-    statement: str
-    violation: str
-    """What a user reads whose layer breaks it."""
-    check: Callable[[Trial], tuple[Any, Any]]
-    """Two values that the law says are equal: results, states or tensors."""
-    causal: bool
-    """Bidirectional layers need not keep it."""
-    exact: bool
-    """Equal to the bit, not up to rounding."""
+    violation: str  # what a user reads whose layer breaks it
+    check: Callable[[Trial], tuple[Any, Any]]  # two values that are equal by its docstring: results, states or tensors
+    causal: bool  # bidirectional layers need not keep it
+    exact: bool  # equal to the bit, not up to rounding
 
 
 LAWS: dict[str, Law] = {}
@@ -86,10 +74,10 @@ class BrokenLaw(Exception):
 
 
 def law(name: str, violation: str, causal: bool = False, exact: bool = False) -> Callable[[Any], Any]:
-    """Adds a check to the laws; its docstring is the statement of the law."""
+    """Adds a check, whose docstring states the law, to the laws."""
 
     def add(check: Callable[[Trial], tuple[Any, Any]]) -> Callable[[Trial], tuple[Any, Any]]:
-        LAWS[name] = Law(name, inspect.getdoc(check) or "", violation, check, causal, exact)
+        LAWS[name] = Law(violation, check, causal, exact)
         return check
 
     return add
@@ -103,7 +91,7 @@ def _contract(trial: Trial) -> tuple[Any, Any]:
     outputs, after = layer(trial.x, before)
     if outputs.shape != (batch, time, layer.output_size):
         raise BrokenLaw(f"it has {layer.output_size} units, but an output has the shape {tuple(outputs.shape[2:])}")
-    if not all(bool(torch.isfinite(part).all()) for part in (outputs, *_parts(after))):
+    if not all(bool(torch.isfinite(part).all()) for part in (outputs, *leaves(after))):
         raise BrokenLaw("it computes values that are not finite before it has learned anything")
     finals = [after]
     if trial.causal:
@@ -114,7 +102,7 @@ def _contract(trial: Trial) -> tuple[Any, Any]:
     for final in finals:
         if type(final) is not type(before):
             raise BrokenLaw(f"its state begins as {type(before).__name__} and becomes {type(final).__name__}")
-        for first, last in zip(_parts(before), _parts(final), strict=True):
+        for first, last in zip(leaves(before), leaves(final), strict=True):
             if (last.dtype, last.shape[0]) != (first.dtype, batch):
                 raise BrokenLaw(f"its state begins as {first.dtype} and becomes {last.dtype} ({len(last)} rows)")
     return (), ()
@@ -233,16 +221,16 @@ def results(layer: Any, run: Run, x: Tensor, state: State, real: Tensor | None =
     outputs, final = run(layer, x, state)
     if real is not None:
         outputs = outputs * real.unsqueeze(-1)
-    parts = [outputs, *(part for part in _parts(final) if part.is_floating_point())]
+    parts = [outputs, *(part for part in leaves(final) if part.is_floating_point())]
     generator = torch.Generator().manual_seed(7)
     weights = [torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part) for part in parts]
     weighted = [(part * weight).sum() for part, weight in zip(parts, weights, strict=True)]
     sum(weighted, start=0 * x.sum()).backward()  # where all rows are empty, nothing else may have a gradient
-    leaves = {"x": x, **dict(tensors(state)), **dict(layer.named_parameters())}
+    given = {"x": x, **dict(tensors(state)), **dict(layer.named_parameters())}
     # a parameter that one way of computing does not reach has no gradient there; the other then must find zero
     gradients = {
         name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.clone()
-        for name, leaf in leaves.items()
+        for name, leaf in given.items()
         if leaf.requires_grad
     }
     return Results(outputs.detach(), map_state(Tensor.detach, final), gradients)
@@ -264,10 +252,6 @@ def real_positions(lengths: Tensor, time: int) -> Tensor:
 
 def _joined(rows: list[State]) -> State:
     return map_state(lambda *parts: torch.cat(parts), *rows)
-
-
-def _parts(state: State) -> list[Tensor]:
-    return [part for _, part in tensors(state)]
 
 
 # Layers of users
@@ -324,7 +308,7 @@ def _equal(found: Any, expected: Any) -> bool:
         pairs = zip(found.gradients.values(), gradients, strict=True)
         same = all(_close(one, other, scale) for one, other in pairs)
         return same and _equal((found.outputs, found.state), (expected.outputs, expected.state))
-    return all(_close(*pair) for pair in zip(_parts(found), _parts(expected), strict=True))
+    return all(_close(*pair) for pair in zip(leaves(found), leaves(expected), strict=True))
 
 
 def _close(found: Tensor, expected: Tensor, scale: float = 0.0) -> bool:
@@ -373,13 +357,8 @@ def _foreign_name(module: str) -> bool:
 
 def _foreign_layers(model: nn.Module) -> Iterable[SequenceLayer]:
     """The outermost registered layers with foreign parts."""
-    if isinstance(model, SequenceLayer) and _registered(model) and foreign(model):
+    if isinstance(model, SequenceLayer) and type(model) in map(LAYERS.__getitem__, LAYERS) and foreign(model):
         yield model
         return
     for part in model.children():
         yield from _foreign_layers(part)
-
-
-def _registered(layer: SequenceLayer) -> bool:
-    name = str(getattr(layer, "name", ""))
-    return name in LAYERS and LAYERS[name] is type(layer)

@@ -11,7 +11,7 @@ from elman import config as settings
 from elman.cells import CELLS, Cell
 from elman.config import named
 from elman.errors import ConfigError, line_of
-from elman.layers.base import LAYERS, SequenceLayer
+from elman.layers.base import LAYERS, ParallelLayer, SequenceLayer
 from elman.ops import taps
 from elman.ops.dropout import locked_dropout
 from elman.recurrence import explain, recur
@@ -19,7 +19,7 @@ from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, State, Step
 
 
-class Recurrent(SequenceLayer):
+class Recurrent(ParallelLayer):
     """A cell over time. A subclass is created for each registered cell."""
 
     cell_class: ClassVar[type[Cell]]
@@ -35,10 +35,7 @@ class Recurrent(SequenceLayer):
     def initial_state(self, batch: int) -> State:
         return self.cell.initial_state(batch)
 
-    def forward(
-        self, x: Sequence, state: State | None = None, lengths: Lengths | None = None
-    ) -> tuple[Sequence, State]:
-        state = self.initial_state(len(x)) if state is None else state
+    def run(self, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
         with self.cell.dropping():
             return recur(self.cell, x, state, lengths)
 
@@ -68,7 +65,7 @@ CELLS.follow(_layer_of)
 
 
 @LAYERS.register("recurrent")
-class RecurrentStack(SequenceLayer):
+class RecurrentStack(ParallelLayer):
     """One or more layers of any cell, with dropout in between."""
 
     traits: ClassVar = Traits(
@@ -108,14 +105,12 @@ class RecurrentStack(SequenceLayer):
     def initial_state(self, batch: int) -> State:
         return tuple(layer.initial_state(batch) for layer, _ in self._scoped())
 
-    def forward(
-        self, x: Sequence, state: State | None = None, lengths: Lengths | None = None
-    ) -> tuple[Sequence, State]:
-        after = []
-        for index, (layer, scope) in enumerate(self._scoped()):
-            x = x if index == 0 else locked_dropout(x, self.dropout, self.training)
+    def run(self, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
+        after: list[State] = []
+        for (layer, scope), past in zip(self._scoped(), state, strict=True):
+            x = locked_dropout(x, self.dropout, self.training) if after else x
             with taps.scope(scope):
-                x, new = layer(x, None if state is None else state[index], lengths)
+                x, new = layer(x, past, lengths)
             after.append(new)
         return x, tuple(after)
 

@@ -16,6 +16,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from elman.ops.state import map_state
+from elman.ops.taps import setting
 from elman.shapes import State
 
 FROM_HOST = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
@@ -28,12 +29,8 @@ _traced: ContextVar[bool] = ContextVar("traced", default=False)
 @contextmanager
 def without_host_sync(traced: bool = False) -> Iterator[None]:
     """Inside, `may_sync` is false: values must not be read. `traced`: operations are recorded for other values."""
-    tokens = _may_sync.set(False), _traced.set(traced)
-    try:
+    with setting(_may_sync, False), setting(_traced, traced):
         yield
-    finally:
-        _may_sync.reset(tokens[0])
-        _traced.reset(tokens[1])
 
 
 def may_sync() -> bool:

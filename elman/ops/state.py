@@ -19,7 +19,7 @@ def map_state(function: Callable[..., Tensor], state: State, *others: State) -> 
 
 def leaves(state: State) -> list[Tensor]:
     """The tensors of a state."""
-    return [state] if isinstance(state, Tensor) else [part for _, part in tensors(state)]
+    return [part for _, part in tensors(state)]
 
 
 def with_leaves(state: State, parts: Iterable[Tensor]) -> State:
@@ -81,6 +81,4 @@ def tensors(state: State, name: str = "state") -> Iterator[tuple[str, Tensor]]:
 
 def restore(like: State, stored: dict[str, Tensor], name: str = "state") -> State:
     """The inverse of `tensors`: a state with the structure of `like`, of stored tensors."""
-    if isinstance(like, Tensor):
-        return stored[name].to(like.device)
-    return _tuple_like(like, [restore(part, stored, f"{name}.{index}") for index, part in enumerate(like)])
+    return with_leaves(like, (stored[path].to(part.device) for path, part in tensors(like, name)))

@@ -9,16 +9,17 @@ edit records the edited value.
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from elman.errors import RecordingError, nearest
 
+T = TypeVar("T")
 WARN_BYTES = 2**30  # recorded before a warning
 
 _listeners: ContextVar[tuple["_Listener", ...]] = ContextVar("listeners", default=())
@@ -45,30 +46,30 @@ def listening() -> bool:
 
 
 @contextmanager
-def scope(name: str) -> Iterator[None]:
+def setting(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Inside, the context variable has this value."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def scope(name: str) -> AbstractContextManager[None]:
     """Prefixes the sites of all taps inside with `name`."""
-    token = _scope.set(f"{_scope.get()}.{name}".lstrip("."))
-    try:
-        yield
-    finally:
-        _scope.reset(token)
+    return setting(_scope, f"{_scope.get()}.{name}".lstrip("."))
 
 
-@contextmanager
-def stepping(on: bool = True) -> Iterator[None]:
+def stepping(on: bool = True) -> AbstractContextManager[None]:
     """Inside, values have no time axis and each tap is the next step; `on=False` inside a step that runs a sequence."""
-    token = _stepping.set(on)
-    try:
-        yield
-    finally:
-        _stepping.reset(token)
+    return setting(_stepping, on)
 
 
 @contextmanager
 def record(*patterns: str) -> Iterator["Recording"]:
     """Records matching sites. A pattern that matched nothing is an error at the end of the block, unless it raised."""
     recording = Recording(patterns)
-    with _listen(recording):
+    with setting(_listeners, (*_listeners.get(), recording)):
         yield recording
     recording.finish()
 
@@ -80,18 +81,9 @@ def edit(changes: Mapping[str, Edit]) -> Iterator[None]:
     A patch has shape (batch, time, ...) and begins at the first edited time, so a recording of another run fits.
     """
     editing = _Editing(changes)
-    with _listen(editing):
+    with setting(_listeners, (*_listeners.get(), editing)):
         yield
     editing.finish()
-
-
-@contextmanager
-def _listen(listener: "_Listener") -> Iterator[None]:
-    token = _listeners.set((*_listeners.get(), listener))
-    try:
-        yield
-    finally:
-        _listeners.reset(token)
 
 
 class _Pattern(NamedTuple):
