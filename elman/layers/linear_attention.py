@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman.errors import ConfigError
-from elman.layers.base import LAYERS, at_least_float32
-from elman.layers.scanned import ReadyStep, ScanLayer
+from elman.layers.base import LAYERS, ReadyStep, ScanLayer, at_least_float32
 from elman.ops.linear_attention import linear_attention
 from elman.ops.taps import tap
 from elman.recurrence import reference

@@ -18,8 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elman.layers.base import LAYERS, at_least_float32
-from elman.layers.scanned import ReadyStep, ScanLayer
+from elman.layers.base import LAYERS, ReadyStep, ScanLayer, at_least_float32
 from elman.ops.selective import FORMS, Selection, selective_scan
 from elman.ops.short_convolution import short_convolution
 from elman.ops.taps import tap

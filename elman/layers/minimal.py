@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from elman.layers.base import LAYERS
-from elman.layers.scanned import ScanLayer
+from elman.layers.base import LAYERS, ScanLayer
 from elman.ops.scan import linear_scan
 from elman.ops.taps import tap
 from elman.registry import Traits

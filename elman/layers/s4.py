@@ -23,8 +23,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elman.layers.base import LAYERS, at_least_float32
-from elman.layers.scanned import ReadyStep, ScanLayer
+from elman.layers.base import LAYERS, ReadyStep, ScanLayer, at_least_float32
 from elman.ops.lti_scan import FORMS, Dense, Diagonal, System, invariant_scan
 from elman.ops.taps import listening, tap
 from elman.recurrence import reference

@@ -5,14 +5,12 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from elman.cells.base import Cell
 from elman.cells.gru import GRU
 from elman.cells.lstm import LSTM
 from elman.cells.rnn import RNN
 from elman.errors import ConfigError
 from elman.layers.base import LAYERS
 from elman.layers.recurrent import Recurrent
-from elman.recurrence import VendorCall
 
 TORCH_MODULES = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN, "rnn_relu": nn.RNN}
 
@@ -51,27 +49,21 @@ def _fill(cell: RNN | GRU | LSTM, input_weight: Tensor, past_weight: Tensor, *bi
 @torch.no_grad()
 def to_torch(layers: Iterable[Recurrent]) -> nn.RNNBase:
     """A torch module (batch first) from stacked layers."""
-    layers = list(layers)
     cells = [layer.cell for layer in layers]
     calls = []
     for cell in cells:
-        call = cell.vendor()
-        if isinstance(call, str):
+        if isinstance(call := cell.vendor(), str):
             raise ConfigError(f"no torch module computes this: {call}")
         calls.append(call)
     shapes = {(call.kernel, len(call.weights), cell.hidden_size) for call, cell in zip(calls, cells, strict=True)}
     widths = [cell.input_size for cell in cells[1:]]
     if len(shapes) != 1 or any(width != cells[0].hidden_size for width in widths):
         raise ConfigError(f"a torch module needs layers of one type and width, not {sorted(shapes)}")
-    return _module(calls, cells[0])
-
-
-def _module(calls: list[VendorCall], first: Cell) -> nn.RNNBase:
     kernel, weights = calls[0]
     options = {"nonlinearity": kernel.removeprefix("rnn_")} if kernel.startswith("rnn") else {}
     module = TORCH_MODULES[kernel](
-        first.input_size,
-        first.hidden_size,
+        cells[0].input_size,
+        cells[0].hidden_size,
         num_layers=len(calls),
         bias=len(weights) == 4,
         batch_first=True,

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from elman.ops.forms import Form, Forms
 from elman.ops.scan import unwatched
-from elman.ops.scan.reference import last_state
+from elman.ops.scan.chunked import last_state
 from elman.shapes import Lengths, Sequence
 
 

@@ -81,7 +81,7 @@ def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
 
 def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
     """The reference's result within the certificate's tolerance, or that of the best sequential form; see `latest`."""
-    from elman.ops.scan.reference import last_state
+    from elman.ops.scan.chunked import last_state
 
     drive, initial = cell.drive(x), leaves(state)
     _latest.clear()

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from law_cases import SETTINGS, Case, Situation, assert_same, situations
 
 from elman.layers import LAYERS
-from elman.layers.attention import Attention
-from elman.layers.kv_cache import Ring
+from elman.layers.attention import Attention, Ring
 from elman.ops.state import fixed, map_state, tensors
 
 CASES = [

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from elman.errors import ConfigError
-from elman.layers import LAYERS, heads, kv_cache
+from elman.layers import LAYERS, attention, heads
 from elman.layers.attention import Attention
 from elman.ops import taps
 from elman.ops.attention import patterns
@@ -161,7 +161,7 @@ def test_cpu_shortcuts_do_not_change_results(settings, monkeypatch: pytest.Monke
         return [first[:1], second, third, *state]
 
     expected = walked()
-    for module in (kv_cache, heads, patterns):
+    for module in (attention, heads, patterns):
         monkeypatch.setattr(module, "may_read_values", lambda x: False)
     torch.testing.assert_close(walked(), expected)
 

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from elman import recurrence
 from elman.errors import ConfigError
 from elman.layers import LAYERS
+from elman.layers.base import ScanLayer
 from elman.layers.mamba import HUGGING_FACE
 from elman.layers.s4 import StateSpace
-from elman.layers.scanned import ScanLayer
 from elman.ops import taps
 from elman.ops.state import map_state, tensors
 

@@ -5,9 +5,8 @@
 score is additive. `explain` names the form.
 """
 
-from elman.ops.attention.dispatch import attend, by_position, choose, explain
+from elman.ops.attention.dispatch import Score, ScoreKind, attend, by_position, choose, explain
 from elman.ops.attention.patterns import attend_both_ways, attend_to_past, may_read_values
-from elman.ops.attention.scores import Score, ScoreKind
 
 __all__ = [
     "Score",

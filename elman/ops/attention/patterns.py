@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from elman.ops.attention.dispatch import attend, choose
-from elman.ops.attention.scores import Score
+from elman.ops.attention.dispatch import Score, attend, choose
 from elman.ops.host_sync import may_sync
 
 BLOCK = 128  # positions per kernel call, at least, where the reach is short
@@ -41,18 +40,8 @@ def attend_to_past(
         before = past + start - first
         mask, causal = _visible(stop - start, before, seen + start, reach)
         bias = None if slopes is None else -slopes.view(1, -1, 1, 1) * _distance(stop - start, before, query.device)
-        piece = attend(
-            query[:, :, start:stop],
-            keys[:, :, positions],
-            values[:, :, positions],
-            mask,
-            score,
-            bias=bias,
-            causal=causal,
-            dropout=dropout,
-            reach=reach,
-        )
-        pieces.append(piece)
+        given = query[:, :, start:stop], keys[:, :, positions], values[:, :, positions]
+        pieces.append(attend(*given, mask, score, bias=bias, causal=causal, dropout=dropout, reach=reach))
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
 
 

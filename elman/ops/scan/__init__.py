@@ -6,10 +6,10 @@ from torch import Tensor
 from elman.errors import ConfigError
 from elman.ops import taps
 from elman.ops.forms import Choice, Form, Forms
-from elman.ops.scan import chunked, kernel, reference
+from elman.ops.scan.chunked import reference as linear_scan_reference
 from elman.ops.scan.chunked import run as linear_scan_chunked
+from elman.ops.scan.kernel import obstacle
 from elman.ops.scan.kernel import run as linear_scan_kernel
-from elman.ops.scan.reference import run as linear_scan_reference
 from elman.shapes import Lengths
 
 __all__ = [
@@ -32,9 +32,9 @@ def unwatched(inputs: Tensor) -> str | None:
 FORMS = Forms(
     "the scan",
     {
-        "kernel": Form(kernel.run, "Triton, one lane per channel", kernel.obstacle, device="cuda"),
-        "chunked": Form(chunked.run, "chunks in parallel, in torch", unwatched),
-        "reference": Form(reference.run, "the plain loop"),
+        "kernel": Form(linear_scan_kernel, "Triton, one lane per channel", obstacle, device="cuda"),
+        "chunked": Form(linear_scan_chunked, "chunks in parallel, in torch", unwatched),
+        "reference": Form(linear_scan_reference, "the plain loop"),
     },
 )
 choose, explain = FORMS.choose, FORMS.explain

@@ -1,4 +1,4 @@
-"""The linear recurrence in torch, with chunks of time in parallel (a three-phase scan).
+"""The linear recurrence in torch: its definition, and with chunks of time in parallel (a three-phase scan).
 
 A chunk maps a state h to keep · h + added. Phase 1 computes (keep, added) of all chunks in parallel, step by step;
 phase 2 goes from chunk to chunk and computes the state before each; phase 3 computes all states of all chunks in
@@ -11,12 +11,51 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elman.ops.scan.reference import last_state, promote
 from elman.shapes import Lengths
 
 CPU_STEPS = 65  # steps per chunk; odd, since chunks a power of two apart share cache sets
 CPU_ELEMENTS = 2**14  # per operation: enough to hide its call overhead, few enough for the cache
 CPU_MIN_CHUNKS = 4  # in parallel; below, computing everything twice costs more than it saves
+
+
+def reference(
+    decay: Tensor, inputs: Tensor, initial: Tensor, lengths: Lengths | None = None, reverse: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The definition, a loop over time: slow, and the judge of every faster form."""
+    decay, inputs, initial = promote(decay, inputs, initial)
+    state, history = initial, []
+    steps = list(zip(decay.unbind(1), inputs.unbind(1), strict=True))
+    for keep, new in reversed(steps) if reverse else steps:
+        state = keep * state + new
+        history.append(state)
+    states = torch.stack(history[::-1] if reverse else history, dim=1) if history else inputs
+    return states, last_state(states, initial, lengths, reverse)
+
+
+def last_state(history: Tensor, initial: Tensor, lengths: Lengths | None, reverse: bool = False) -> Tensor:
+    """The state after each row's last real position; in reverse, that at its first position."""
+    if history.shape[1] == 0:
+        return initial
+    if lengths is None or reverse:
+        return history[:, 0 if reverse else -1].clone()  # a view would keep the history in memory
+    lengths = lengths.to(history.device)
+    rows = torch.arange(len(history), device=history.device)
+    last = history[rows, (lengths - 1).clamp(min=0)]
+    return torch.where((lengths > 0).view(-1, *[1] * (last.dim() - 1)), last, initial)
+
+
+def promote(decay: Tensor, inputs: Tensor, initial: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """All in one dtype, float32 at least: bfloat16 would lose small updates of a large state."""
+    dtype = common_dtype(decay, inputs, initial)
+    return decay.to(dtype).expand(inputs.shape), inputs.to(dtype), initial.to(dtype)
+
+
+def common_dtype(*tensors: Tensor) -> torch.dtype:
+    """The dtype of the computation: float32 at least."""
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype
 
 
 def run(

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elman.ops import kernel_timeout, taps
-from elman.ops.scan.reference import common_dtype, last_state
+from elman.ops.scan.chunked import common_dtype, last_state
 from elman.shapes import Lengths
 
 LATENCY_ELEMENTS = 1_900_000  # elements that a large GPU's memory moves while a state is passed on, with a margin
@@ -116,23 +116,13 @@ def walk(
     ended, device = torch.empty_like(start, memory_format=torch.contiguous_format), start.device
     words = torch.int64 if start.dtype == torch.float64 else torch.int32
     mailbox = torch.full((HEAD.value + slots * ended.numel(),), ABSENT.value, dtype=words, device=device)
+    alarm = kernel_timeout.of(device)[0]
+    given = decay, inputs, start.contiguous(), states, earlier, products, ended, mailbox, alarm
     kernel_timeout.check(device)
     with torch.cuda.device_of(inputs):
         lookback[(chains * tiles,)](
-            decay,
-            inputs,
-            start.contiguous(),
-            states,
-            earlier,
-            products,
-            ended,
-            mailbox,
-            kernel_timeout.of(device)[0],
-            time,
-            channels,
-            batch,
-            window,
-            kernel_timeout.PATIENCE,
+            *given,
+            *(time, channels, batch, window, kernel_timeout.PATIENCE),
             *decay.stride(),
             *inputs.stride(),
             DOWN=down,

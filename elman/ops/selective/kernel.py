@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elman.ops.scan.reference import common_dtype
+from elman.ops.scan.chunked import common_dtype
 from elman.ops.selective.chunked import Selection
 from elman.shapes import Sequence
 

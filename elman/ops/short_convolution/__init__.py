@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from elman.ops.forms import Form, Forms
 from elman.ops.scan import unwatched
+from elman.ops.scan.chunked import common_dtype
 from elman.ops.scan.kernel import obstacle
-from elman.ops.scan.reference import common_dtype
 from elman.ops.short_convolution import kernel
 from elman.shapes import Sequence
 

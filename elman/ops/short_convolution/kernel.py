@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elman.ops.scan.reference import common_dtype
+from elman.ops.scan.chunked import common_dtype
 from elman.shapes import Sequence
 
 
@@ -64,13 +64,8 @@ def _convolve(given: Tensor, weight: Tensor, bias: Tensor | None, time: int, bac
     made, plan = given.new_empty(batch, time, channels), PLAN
     with torch.cuda.device_of(given):
         fused.convolve[batch * -(-time // plan.steps), -(-channels // plan.block)](
-            given,
-            weight.contiguous(),
-            bias,
-            made,
-            given_time,
-            time,
-            channels,
+            *(given, weight.contiguous(), bias, made),
+            *(given_time, time, channels),
             TAPS=weight.shape[2],
             BACK=back,
             STEPS=plan.steps,
