@@ -33,7 +33,7 @@ try:
         import triton.language  # noqa: F401
         from triton.runtime import interpreter
 
-        import elman.ops.layer_norm.fused
+        import elman.ops.norms.layer_norm_kernels
         import elman.ops.scan.lookback
         import elman.ops.selective.fused
         import elman.ops.short_convolution.fused

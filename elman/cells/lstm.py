@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from elman.cells.base import CELLS, BlockCell, Cell, PastProduct, start
-from elman.ops.layer_norm import LayerNorm
+from elman.ops.norms import LayerNorm
 from elman.ops.taps import tap
 from elman.recurrence.vendor import VendorCall
 from elman.registry import Pace, Traits

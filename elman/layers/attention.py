@@ -134,18 +134,9 @@ class Attention(HeadedLayer):
         query, key, value = self.project(x, state.seen)
         past = state.filled()
         (keys, all_keys), (values, all_values) = _join(state.keys, key, past), _join(state.values, value, past)
-        read = attend_to_past(
-            query,
-            keys,
-            values,
-            self.score,
-            seen=state.seen,
-            reach=self.reach,
-            slopes=self.by_distance,
-            dropout=self.dropped,
-        )
+        outputs = self.attend(attend_to_past, query, keys, values, seen=state.seen, reach=self.reach)
         new = x.shape[1] if lengths is None else lengths.to(x.device)
-        return self.join(read), state.after(all_keys, all_values, new)
+        return outputs, state.after(all_keys, all_values, new)
 
     def _run_ring(self, x: Sequence, ring: Ring) -> tuple[Sequence, Ring]:
         """One position, written to the ring buffer."""
@@ -196,15 +187,5 @@ class TwoWayAttention(TwoWayLayer, HeadedLayer):
         return torch.zeros(batch, 0, dtype=self.slopes.dtype, device=self.slopes.device)
 
     def run(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
-        query, key, value = self.project(x, torch.zeros(1, dtype=torch.long, device=x.device))
-        read = attend_both_ways(
-            query,
-            key,
-            value,
-            self.score,
-            lengths=lengths,
-            reach=self.config.window,
-            slopes=self.by_distance,
-            dropout=self.dropped,
-        )
-        return self.join(read), state
+        projected = self.project(x, torch.zeros(1, dtype=torch.long, device=x.device))
+        return self.attend(attend_both_ways, *projected, lengths=lengths, reach=self.config.window), state

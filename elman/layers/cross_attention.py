@@ -64,11 +64,8 @@ class CrossAttention(HeadedLayer):
             return self.initial_state(batch)
         lengths = torch.full((batch,), places) if lengths is None else lengths
         lengths = lengths.to(source.device)
-        if self.config.projections:
-            projected = self._part(source, slice(self.heads * self.head_size, None))
-            key, value = projected.unflatten(-1, (-1, self.head_size)).chunk(2, 2)
-        else:
-            key = value = source.unsqueeze(2)
+        both = self._heads(source, slice(self.heads * self.head_size, None))
+        key, value = both.chunk(2, 2) if self.config.projections else (both, both)
         if self.config.query_key_norm:
             key = self.key_norm(key).to(key.dtype)
         key, value = tap("key", key), tap("value", value)
@@ -77,9 +74,7 @@ class CrossAttention(HeadedLayer):
         return Source(key.transpose(1, 2), value.transpose(1, 2), lengths)
 
     def run(self, x: Sequence, state: Source, lengths: Lengths | None) -> tuple[Sequence, Source]:
-        query = x.unsqueeze(2)
-        if self.config.projections:
-            query = self._part(x, slice(self.heads * self.head_size)).unflatten(-1, (-1, self.head_size))
+        query = self._heads(x, slice(self.heads * self.head_size))
         if self.config.query_key_norm:
             query = self.query_norm(query).to(query.dtype)
         query = tap("query", query).transpose(1, 2)
@@ -88,7 +83,9 @@ class CrossAttention(HeadedLayer):
         keys, values = state.keys.to(query.dtype), state.values.to(query.dtype)
         return self.join(attend(query, keys, values, mask, self.score, dropout=self.dropped)), state
 
-    def _part(self, x: Tensor, rows: slice) -> Tensor:
+    def _heads(self, x: Tensor, rows: slice) -> Tensor:
         """Queries project the input, keys and values the source, with parts of one weight matrix."""
+        if not self.config.projections:
+            return x.unsqueeze(2)
         weight, bias = self.from_input.weight, self.from_input.bias
-        return F.linear(x, weight[rows], None if bias is None else bias[rows])
+        return F.linear(x, weight[rows], None if bias is None else bias[rows]).unflatten(-1, (-1, self.head_size))

@@ -1,6 +1,7 @@
 """Base of attention layers: projections to heads, score, positions."""
 
-from typing import ClassVar, Literal
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -95,6 +96,11 @@ class HeadedLayer(ParallelLayer):
             query, key = rotate(query, *angles), rotate(key, *angles)
         query, key, value = tap("query", query), tap("key", key), tap("value", value)
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+
+    def attend(self, pattern: Callable[..., Tensor], *projected: Tensor, **where: Any) -> Sequence:
+        """The layer's output from queries, keys and values, by a pattern of self-attention of `ops.attention`."""
+        given = *projected, self.score
+        return self.join(pattern(*given, slopes=self.by_distance, dropout=self.dropped, **where))
 
     def join(self, read: Tensor) -> Sequence:
         """The layer's output from the heads' outputs (batch, heads, time, size)."""

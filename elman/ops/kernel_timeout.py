@@ -1,8 +1,8 @@
 """Kernels whose thread blocks poll for each other's results: the sentinel of memory not yet written, and a timeout.
 
 The timeout is a flag in device memory, which raises at the next call: a kernel gets `of(device)[0]` and sets it after
-polling `PATIENCE` times in vain. `send` follows a launch and `check`
-precedes the next one; neither synchronises with the device.
+polling `PATIENCE` times in vain. `send` follows a launch and `check` precedes the next one; neither synchronises with
+the device.
 """
 
 import torch

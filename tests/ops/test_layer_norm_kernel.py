@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 from triton_interpreter import DEVICE
 
-from elman.ops import layer_norm
+from elman.ops import norms
 
 pytestmark = pytest.mark.usefixtures("triton_interpreter")
 
@@ -18,7 +18,7 @@ def test_values_and_gradients(
 ) -> None:
     """Vectors far from zero; more of them than programs. Catches: numbers beyond the last counted in the variance; the
     mean's share of the gradient left out; one part of the sums."""
-    monkeypatch.setattr(layer_norm, "PARTS", 3)
+    monkeypatch.setattr(norms, "PARTS", 3)
     torch.manual_seed(0)
     x = (3 * torch.randn(shape) + 5).to(DEVICE, kind)
     weight, offset = torch.rand(shape[-1]).to(DEVICE, kind) + 0.5, torch.randn(shape[-1]).to(DEVICE, kind)
@@ -31,7 +31,7 @@ def test_values_and_gradients(
         made = (
             F.layer_norm(leaves[0], weight.shape, leaves[1], last, 1e-5)
             if wide
-            else layer_norm.kernel(leaves[0], leaves[1], last, 1e-5)
+            else norms.layer_norm_kernel(leaves[0], leaves[1], last, 1e-5)
         )
         gradients = torch.autograd.grad(made, leaves, slopes.to(made.dtype))
         assert wide or all(one.dtype == kind for one in (made, *gradients))
@@ -44,7 +44,7 @@ def test_strided_gradients() -> None:
     """As a slice of something wider, and one number for all. Catches: the distance of rows taken for their length."""
     x = torch.randn(2, 3, 8, device=DEVICE, requires_grad=True)
     weight = torch.rand(8, device=DEVICE, requires_grad=True)
-    made, expected = layer_norm.kernel(x, weight, None, 1e-5), F.layer_norm(x, (8,), weight, None, 1e-5)
+    made, expected = norms.layer_norm_kernel(x, weight, None, 1e-5), F.layer_norm(x, (8,), weight, None, 1e-5)
     wide = torch.randn(2, 3, 20, device=DEVICE)
     for slopes in (wide[..., 4:12], wide[..., ::2][..., :8], torch.ones((), device=DEVICE).expand(2, 3, 8)):
         ours, theirs = (torch.autograd.grad(one, [x, weight], slopes, retain_graph=True) for one in (made, expected))

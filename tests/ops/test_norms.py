@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from elman.ops import layer_norm
-from elman.ops.layer_norm import LayerNorm, choose
-from elman.ops.norms import RMSNorm, rms_norm_reference
+from elman.ops import norms
+from elman.ops.norms import LayerNorm, RMSNorm, choose, rms_norm_reference
 
 
 def test_rms_norm_equals_its_definition_and_gives_a_root_mean_square_of_one() -> None:
@@ -48,13 +47,13 @@ def test_obstacles_of_the_layer_norm_kernel_name_the_reason(
     pytest.importorskip("triton")
     x = torch.ones(shape, dtype=kinds[0], device="meta")
     weight = torch.ones(shape[1], dtype=kinds[1], device="meta")
-    assert "needs a GPU" in str(layer_norm.obstacle(x, weight, None, 1e-5))
-    monkeypatch.setattr(layer_norm, "DEVICE", "meta")
-    assert reason in str(layer_norm.obstacle(x, weight, None, 1e-5))
+    assert "needs a GPU" in str(norms.obstacle(x, weight, None, 1e-5))
+    monkeypatch.setattr(norms, "DEVICE", "meta")
+    assert reason in str(norms.obstacle(x, weight, None, 1e-5))
     right = torch.ones(2, 4, dtype=torch.bfloat16, device="meta")
-    assert layer_norm.obstacle(right, right[0], None, 1e-5) is None
+    assert norms.obstacle(right, right[0], None, 1e-5) is None
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
-    assert "autocast" in str(layer_norm.obstacle(right, right[0], None, 1e-5))
+    assert "autocast" in str(norms.obstacle(right, right[0], None, 1e-5))
 
 
 def test_layer_norm_without_a_gpu_is_torchs() -> None:

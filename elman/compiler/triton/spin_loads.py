@@ -1,9 +1,9 @@
 """Fragment loads: PTX that loads values of other thread blocks as mma operands, 16 bytes at a time. Spin loads are from
 global memory and poll; after an mbarrier (from shared memory) or a cluster barrier the same loads are issued once.
 
-Unwritten memory holds a sentinel, a NaN pattern that no result has (elman.ops.sentinel). A thread loads all vectors it
-needs and loads again while any element is the sentinel. A value so takes one trip through the L2 cache instead of three
-(raise a counter after the store, see it, load the value).
+Unwritten memory holds a sentinel, a NaN pattern that no result has (elman.ops.kernel_timeout). A thread loads all
+vectors it needs and loads again while any element is the sentinel. A value so takes one trip through the L2 cache
+instead of three (raise a counter after the store, see it, load the value).
 
     producer  st.global ------> L2 ------> ld.relaxed.gpu.v4   consumer: sentinel? again : mma.sync
 

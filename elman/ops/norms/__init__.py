@@ -1,7 +1,7 @@
-"""Layer norm (Ba et al., 2016): y = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias.
+"""Layer norm (Ba et al., 2016): y = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias; and RMS norm.
 
-The Triton kernel takes one pass forward and one backward. Libraries take two or three passes backward, and copy
-gradients with strided rows, such as those of a recurrence's drive.
+The Triton kernel of layer norm takes one pass forward and one backward. Libraries take two or three passes backward,
+and copy gradients with strided rows, such as those of a recurrence's drive.
 """
 
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from elman.ops.forms import Form, Forms
 
-__all__ = ["FORMS", "LayerNorm", "choose", "explain", "layer_norm"]
+__all__ = ["FORMS", "LayerNorm", "RMSNorm", "choose", "explain", "layer_norm"]
 
 
 DEVICE = "cuda"
@@ -23,7 +23,7 @@ PARTS = 1024  # programs of backward, each with partial gradients of weight and 
 PER_THREAD = 16  # elements
 
 
-def reference(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+def layer_norm_reference(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
     return F.layer_norm(x, weight.shape, weight, bias, eps)
 
 
@@ -42,15 +42,15 @@ def obstacle(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> str 
     return next((problem for problem, here in problems.items() if here), None)
 
 
-def kernel(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-    """The kernels of `fused.py`: the reference's values and gradients."""
+def layer_norm_kernel(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    """The kernels of `layer_norm_kernels.py`: the reference's values and gradients."""
     return _Norm.apply(x, weight, bias, eps)
 
 
 class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, eps):  # type: ignore[no-untyped-def]
-        from elman.ops.layer_norm import fused
+        from elman.ops.norms import layer_norm_kernels
 
         flat = _rows(x)
         rows, size = flat.shape
@@ -58,7 +58,7 @@ class _Norm(torch.autograd.Function):
         known = torch.empty(2, rows, dtype=torch.float32, device=x.device)
         block, warps = _launch_sizes(size)
         with torch.cuda.device_of(x):
-            fused.normalise[(rows,)](
+            layer_norm_kernels.normalise[(rows,)](
                 flat, weight, bias, made, known, flat.stride(0), rows, size, eps, BLOCK=block, num_warps=warps
             )
         ctx.save_for_backward(flat, weight, known)
@@ -68,7 +68,7 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, given):  # type: ignore[no-untyped-def]
-        from elman.ops.layer_norm import fused
+        from elman.ops.norms import layer_norm_kernels
 
         flat, weight, known = ctx.saved_tensors
         slopes, (rows, size) = _rows(given), flat.shape
@@ -78,7 +78,7 @@ class _Norm(torch.autograd.Function):
         block, warps = _launch_sizes(size)
         strides = slopes.stride(0), flat.stride(0)
         with torch.cuda.device_of(flat):
-            fused.differentiate[(parts,)](
+            layer_norm_kernels.differentiate[(parts,)](
                 slopes, flat, weight, known, made, sums, *strides, rows, size, BLOCK=block, num_warps=warps
             )
         for_weight, for_bias = sums.sum(1)
@@ -100,8 +100,8 @@ def _launch_sizes(size: int) -> tuple[int, int]:
 FORMS = Forms(
     "layer norm",
     {
-        "kernel": Form(kernel, "Triton, one program per vector", obstacle, device="cuda"),
-        "reference": Form(reference, "torch's layer norm"),
+        "kernel": Form(layer_norm_kernel, "Triton, one program per vector", obstacle, device="cuda"),
+        "reference": Form(layer_norm_reference, "torch's layer norm"),
     },
 )
 choose, explain = FORMS.choose, FORMS.explain
@@ -119,3 +119,25 @@ class LayerNorm(nn.LayerNorm):
     def forward(self, x: Tensor) -> Tensor:
         assert isinstance(self.weight, torch.Tensor)
         return layer_norm(x, self.weight, self.bias, self.eps)
+
+
+def rms_norm_reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """The definition: x / sqrt(mean(x²) + eps), computed in float32 at least; `weight` is the gain."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight
+
+
+class RMSNorm(nn.Module):
+    """Rescales each vector to a root mean square of 1: layer norm without mean and bias (Zhang & Sennrich, 2019).
+
+    Under autocast the result is float32, like that of layer norm.
+    """
+
+    def __init__(self, size: int, eps: float = 1e-6):
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        dtype = torch.promote_types(x.dtype, self.weight.dtype)
+        return F.rms_norm(x.to(dtype), self.weight.shape, self.weight, self.eps)
