@@ -15,7 +15,7 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from elman.cells import PastProduct
+from elman.cells.products import PastProduct
 from elman.config import named
 from elman.errors import ConfigError
 from elman.inspection.precision import dtype_of
