@@ -121,8 +121,7 @@ class Attention(HeadedLayer):
 
     def initial_state(self, batch: int) -> AttentionState:
         """Expanded zeros that take no memory."""
-        dtype = torch.promote_types(self.slopes.dtype, torch.float32)
-        zero = torch.zeros((), dtype=dtype, device=self.slopes.device)
+        zero = self.slopes.new_zeros((), dtype=torch.promote_types(self.slopes.dtype, torch.float32))
         empty = zero.expand(batch, self.kv_heads, self.reach - 1, self.head_size)
         return AttentionState(empty, empty, torch.zeros(batch, dtype=torch.long, device=zero.device))
 
@@ -181,10 +180,8 @@ class TwoWayAttention(TwoWayLayer, HeadedLayer):
         window: int = Field(0, ge=0)
         """Positions that a token can attend to on each side, including itself; 0: all."""
 
-    config: Config
-
     def initial_state(self, batch: int) -> Tensor:
-        return torch.zeros(batch, 0, dtype=self.slopes.dtype, device=self.slopes.device)
+        return self.slopes.new_zeros(batch, 0)
 
     def run(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
         projected = self.project(x, torch.zeros(1, dtype=torch.long, device=x.device))

@@ -59,12 +59,17 @@ class SequenceLayer(nn.Module, ABC):
     def zeros(self, *shape: int) -> Tensor:
         """A part of an initial state, in at least float32: bfloat16 would lose small updates of a large state."""
         weight = next(self.parameters())
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        return torch.zeros(*shape, dtype=dtype, device=weight.device)
+        return weight.new_zeros(shape, dtype=torch.promote_types(weight.dtype, torch.float32))
 
 
 class ParallelLayer(SequenceLayer):
     """A layer that computes all positions at once; a step is a sequence of one position. Subclasses define `run`."""
+
+    def __init__(self, config: Any, input_size: int):
+        super().__init__()
+        self.config = config
+        self.input_size = input_size
+        self.output_size = getattr(config, "hidden_size", 0) or input_size
 
     @abstractmethod
     def run(self, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
@@ -100,10 +105,8 @@ class ScanLayer(ParallelLayer):
         """Width of the output; 0: the model's hidden_size."""
 
     def __init__(self, config: Any, input_size: int):
-        super().__init__()
-        self.config = config
-        self.input_size = input_size
-        self.output_size = self.hidden_size = config.hidden_size or input_size
+        super().__init__(config, input_size)
+        self.hidden_size = self.output_size
 
     @abstractmethod
     def parallel(self, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:

@@ -61,23 +61,17 @@ class Bidirectional(TwoWayLayer, ParallelLayer):
             return layer
 
     def __init__(self, config: Config, input_size: int):
-        super().__init__()
+        super().__init__(config, input_size)
         self.inner, inner = named(LAYERS, config.layer)
         fill = {key: getattr(config, key) for key in ("hidden_size", "weight_dropout")}
         known = {key: value for key, value in fill.items() if key in type(inner).model_fields}
         inner = inner.model_copy(update={key: getattr(inner, key) or value for key, value in known.items()})
-        self.ahead = self._layer(inner, input_size)
-        self.back = self._layer(inner, input_size)
-        self.join = config.join
-        self.input_size = input_size
-        self.output_size = self.ahead.output_size * (2 if config.join == "concat" else 1)
-
-    def _layer(self, inner: settings.Config, input_size: int) -> SequenceLayer:
         cls: Any = LAYERS[self.inner]
-        layer: SequenceLayer = cls(inner, input_size)
-        if not layer.causal:
+        self.ahead: SequenceLayer = cls(inner, input_size)
+        self.back: SequenceLayer = cls(inner, input_size)
+        if not self.ahead.causal:
             raise _not_causal(self.inner)
-        return layer
+        self.output_size = self.ahead.output_size * (2 if config.join == "concat" else 1)
 
     def initial_state(self, batch: int) -> Ends:
         return Ends(self.ahead.initial_state(batch), self.back.initial_state(batch))
@@ -93,7 +87,7 @@ class Bidirectional(TwoWayLayer, ParallelLayer):
             with taps.scope(f"backward.{self.inner}"):
                 back, first = self.back(reverse(x, lengths), state.backward, lengths)
             back = reverse(back, lengths)
-        joined = torch.cat([ahead, back], dim=-1) if self.join == "concat" else ahead + back
+        joined = torch.cat([ahead, back], dim=-1) if self.config.join == "concat" else ahead + back
         return taps.tap("joined", joined), Ends(last, first)
 
     def _cells(self) -> tuple[Cell, Cell] | None:

@@ -53,8 +53,7 @@ class CrossAttention(HeadedLayer):
             return self
 
     def initial_state(self, batch: int) -> Source:
-        places = torch.zeros(batch, self.kv_heads, 1, self.head_size, dtype=self.slopes.dtype)
-        places = places.to(self.slopes.device)
+        places = self.slopes.new_zeros(batch, self.kv_heads, 1, self.head_size)
         return Source(places, places, torch.zeros(batch, dtype=torch.long, device=places.device))
 
     def read(self, source: Sequence, lengths: Lengths | None = None) -> Source:

@@ -60,9 +60,7 @@ class Experts(Pointwise):
             return self
 
     def __init__(self, config: Config, input_size: int):
-        super().__init__()
-        self.config = config
-        self.input_size = self.output_size = input_size
+        super().__init__(config, input_size)
         self.router = nn.Linear(input_size, config.num_experts, bias=False)
         cls: Callable[..., Network] = {"swiglu": SwiGLU, "feedforward": FeedForward}[config.expert]
         inner = cls.Config(inner_size=config.inner_size)  # type: ignore[attr-defined]

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -46,12 +46,11 @@ class Pointwise(ParallelLayer):
 class Network(Pointwise):
     """A network with one hidden layer, whose units `inner` computes from `products` products of the input."""
 
-    def __init__(self, input_size: int, inner_size: int, products: int, bias: bool):
-        super().__init__()
-        self.input_size = self.output_size = input_size
+    def __init__(self, config: Any, input_size: int, inner_size: int, products: int):
+        super().__init__(config, input_size)
         self.inner_size = inner_size
-        self.from_input = nn.Linear(input_size, products * inner_size, bias=bias)
-        self.to_output = nn.Linear(inner_size, input_size, bias=bias)
+        self.from_input = nn.Linear(input_size, products * inner_size, bias=config.bias)
+        self.to_output = nn.Linear(inner_size, input_size, bias=config.bias)
 
     @abstractmethod
     def inner(self, x: Tensor) -> Tensor: ...
@@ -85,7 +84,7 @@ class FeedForward(Network):
 
     def __init__(self, config: Config, input_size: int):
         size = config.inner_size or max(1, round(config.expansion * input_size))
-        super().__init__(input_size, size, 1, config.bias)
+        super().__init__(config, input_size, size, 1)
         self.activation = config.activation
 
     def inner(self, x: Tensor) -> Tensor:
@@ -118,7 +117,7 @@ class SwiGLU(Network):
         """Whether the matrices have bias vectors."""
 
     def __init__(self, config: Config, input_size: int):
-        super().__init__(input_size, config.inner_size or -(-input_size // 3) * 8, 2, config.bias)
+        super().__init__(config, input_size, config.inner_size or -(-input_size // 3) * 8, 2)
 
     def inner(self, x: Tensor) -> Tensor:
         gate, value = self.from_input(x).chunk(2, dim=-1)

@@ -63,9 +63,7 @@ class HeadedLayer(ParallelLayer):
     }
 
     def __init__(self, config: HeadsConfig, input_size: int):
-        super().__init__()
-        self.config = config
-        self.input_size = self.output_size = input_size
+        super().__init__(config, input_size)
         self.heads, self.kv_heads, self.head_size = head_sizes(config, input_size)
         if config.projections:
             width = (self.heads + 2 * self.kv_heads) * self.head_size

@@ -73,18 +73,15 @@ class Convolution(PastInputs):
         """Add a bias."""
 
     def __init__(self, config: Config, input_size: int):
-        super().__init__()
-        self.input_size, self.output_size = input_size, config.hidden_size or input_size
-        self.config = config
+        super().__init__(config, input_size)
         self.reach = (config.kernel_size - 1) * config.dilation
-        self.gated = config.gated
         self.activation = ACTIVATIONS[config.activation or ("linear" if config.gated else "relu")]
         width = self.output_size * (2 if config.gated else 1)
         self.convolve = nn.Conv1d(input_size, width, config.kernel_size, dilation=config.dilation, bias=config.bias)
 
     def read(self, inputs: Tensor) -> Sequence:
         value: Tensor = self.convolve(inputs.transpose(1, 2)).transpose(1, 2)
-        if not self.gated:
+        if not self.config.gated:
             return tap("hidden", self.activation(value))
         value, gate = value.chunk(2, dim=-1)
         gate = tap("gate", torch.sigmoid(gate))
@@ -118,8 +115,7 @@ class Window(PastInputs):
         """Bias of the hidden layer."""
 
     def __init__(self, config: Config, input_size: int):
-        super().__init__()
-        self.input_size, self.output_size = input_size, config.hidden_size or input_size
+        super().__init__(config, input_size)
         self.context, self.reach = config.context, config.context - 1
         width = config.context * input_size
         self.hidden = nn.Linear(width, self.output_size, bias=config.bias)

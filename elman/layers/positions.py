@@ -38,9 +38,7 @@ class Positions(ParallelLayer):
         length one."""
 
     def __init__(self, config: Config, input_size: int):
-        super().__init__()
-        self.config = config
-        self.input_size = self.output_size = input_size
+        super().__init__(config, input_size)
         scale = config.scale or input_size**-0.5
         if config.kind == "learned":
             self.table = nn.Embedding(config.context, input_size)

@@ -25,12 +25,12 @@ class Recurrent(ParallelLayer):
     cell_class: ClassVar[type[Cell]]
 
     def __init__(self, config: Cell.Config, input_size: int):
-        super().__init__()
+        super().__init__(config, input_size)
         try:
             self.cell = self.cell_class(config, input_size)
         except TypeError as problem:
             raise ConfigError(f"cell {self.name!r} cannot be built: {problem}{line_of(problem)}") from problem
-        self.input_size, self.output_size = input_size, self.cell.hidden_size
+        self.output_size = self.cell.hidden_size
 
     def initial_state(self, batch: int) -> State:
         return self.cell.initial_state(batch)
@@ -93,14 +93,13 @@ class RecurrentStack(ParallelLayer):
             return cell
 
     def __init__(self, config: Config, input_size: int):
-        super().__init__()
+        super().__init__(config, input_size)
         name, own = named(CELLS, config.cell)
         width = own.plain()["hidden_size"] or config.hidden_size or input_size
         own = own.model_copy(update={"hidden_size": width})
         sizes = [input_size] + [width] * (config.num_layers - 1)
         self.layers = nn.ModuleList(LAYERS[name](own, size) for size in sizes)
-        self.dropout = config.dropout
-        self.input_size, self.output_size = input_size, width
+        self.output_size = width
 
     def initial_state(self, batch: int) -> State:
         return tuple(layer.initial_state(batch) for layer, _ in self._scoped())
@@ -108,7 +107,7 @@ class RecurrentStack(ParallelLayer):
     def run(self, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
         after: list[State] = []
         for (layer, scope), past in zip(self._scoped(), state, strict=True):
-            x = locked_dropout(x, self.dropout, self.training) if after else x
+            x = locked_dropout(x, self.config.dropout, self.training) if after else x
             with taps.scope(scope):
                 x, new = layer(x, past, lengths)
             after.append(new)

@@ -5,6 +5,7 @@ phase 2 goes from chunk to chunk and computes the state before each; phase 3 com
 parallel. Nothing is divided, so decays near 0 and 1 are both safe. The gradient is the same scan in reverse.
 """
 
+from functools import reduce
 from math import isqrt
 
 import torch
@@ -52,10 +53,7 @@ def promote(decay: Tensor, inputs: Tensor, initial: Tensor) -> tuple[Tensor, Ten
 
 def common_dtype(*tensors: Tensor) -> torch.dtype:
     """The dtype of the computation: float32 at least."""
-    dtype = torch.float32
-    for tensor in tensors:
-        dtype = torch.promote_types(dtype, tensor.dtype)
-    return dtype
+    return reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)
 
 
 def run(
