@@ -9,18 +9,20 @@ from elman.compiler.errors import CannotCompile
 from elman.compiler.pointwise import TORCH_FUNCTIONS
 from elman.compiler.symbolic import SymbolicInterpreter, SymbolicTensor, Traced, WeightView
 
+Lowering = Callable[..., Any]
+
 
 def lower_node(interpreter: SymbolicInterpreter, node: Traced) -> None:
     """Executes one node of the traced graph symbolically; an operation not listed here cannot be compiled."""
-    name = name_of(node)
+    name, values = name_of(node), interpreter.values
     if name == "getitem":
-        interpreter.values[node] = interpreter.values[node.args[0]][node.args[1]]
+        values[node] = values[node.args[0]][node.args[1]]
     elif name in LOWERINGS:
-        interpreter.values[node] = LOWERINGS[name](interpreter, node)
+        values[node] = LOWERINGS[name](interpreter, node, *node.args, **node.kwargs)
     elif name in TORCH_FUNCTIONS:
         if node.kwargs:  # rounding_mode, for example
             raise CannotCompile(f"its step uses {name} with {', '.join(map(str, node.kwargs.values()))}")
-        interpreter.values[node] = interpreter.pointwise(name, *node.args)
+        values[node] = interpreter.pointwise(name, *node.args)
     else:
         raise CannotCompile(f"its step uses {name}, which the compiler does not support")
 
@@ -30,36 +32,36 @@ def name_of(node: Traced) -> str:
     return str(getattr(node.target, "__name__", node.target)).split(".")[0]
 
 
-def _same(interpreter: SymbolicInterpreter, node: Traced) -> Any:
-    value = interpreter.values[node.args[0]]
+# Each takes the interpreter, the node, and the arguments of the ATen operation.
+
+
+def _same(interpreter: SymbolicInterpreter, node: Traced, source: Traced, **_: Any) -> Any:
     dtype = node.meta["val"].dtype
     if not dtype.is_floating_point or dtype.itemsize < 4:
         raise CannotCompile(f"its step casts to {dtype}")
-    return value
+    return interpreter.values[source]
 
 
-def _view(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-    return interpreter.reshape(node, interpreter.tensor(node.args[0]))
+def _view(interpreter: SymbolicInterpreter, node: Traced, source: Traced, *_: Any) -> SymbolicTensor:
+    return interpreter.reshape(node, interpreter.tensor(source))
 
 
-def _expand(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-    value = interpreter.tensor(node.args[0])
+def _expand(interpreter: SymbolicInterpreter, node: Traced, source: Traced, *_: Any) -> SymbolicTensor:
+    value = interpreter.tensor(source)
     shape = tuple(node.meta["val"].shape)[1 if value.batched else 0 :]
     if value.wide:
         shape = (*shape[:-1], shape[-1] // interpreter.size)
     return value._replace(nodes=np.array(np.broadcast_to(value.nodes, shape)))
 
 
-def _permute(interpreter: SymbolicInterpreter, node: Traced) -> WeightView:
-    value = interpreter.values[node.args[0]]
+def _permute(interpreter: SymbolicInterpreter, node: Traced, source: Traced, *_: Any) -> WeightView:
+    value = interpreter.values[source]
     if not isinstance(value, WeightView):
         raise CannotCompile("it transposes something that is no matrix")
     return value._replace(flipped=not value.flipped)
 
 
-def _split(interpreter: SymbolicInterpreter, node: Traced) -> list[Any]:
-    source, sizes, *rest = node.args
-    dim = rest[0] if rest else node.kwargs.get("dim", 0)
+def _split(interpreter: SymbolicInterpreter, node: Traced, source: Traced, sizes: Any, dim: int = 0) -> list[Any]:
     length = source.meta["val"].shape[dim]
     if isinstance(sizes, int):
         sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
@@ -67,56 +69,65 @@ def _split(interpreter: SymbolicInterpreter, node: Traced) -> list[Any]:
     return [interpreter.slice(source, dim, end - size, end) for end, size in zip(ends, sizes, strict=True)]
 
 
-def _slice(interpreter: SymbolicInterpreter, node: Traced) -> Any:
-    padded: list[Any] = [*node.args, *[0, None, None, 1][len(node.args) - 1 :]]
-    source, dim, start, stop, step = padded
-    length = source.meta["val"].shape[dim]
+def _slice(
+    interpreter: SymbolicInterpreter,
+    node: Traced,
+    source: Traced,
+    dim: int = 0,
+    start: Any = None,
+    stop: Any = None,
+    step: int = 1,
+) -> Any:
     if step != 1:
         raise CannotCompile("it slices with a step")
+    length = source.meta["val"].shape[dim]
     start, stop, _ = slice(start, stop).indices(length)
-    if (start, stop) == (0, length):
-        return interpreter.values[source]
-    return interpreter.slice(source, dim, start, stop)
+    return interpreter.values[source] if stop - start == length else interpreter.slice(source, dim, start, stop)
 
 
-def _select(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-    source, dim, index = node.args
+def _select(interpreter: SymbolicInterpreter, node: Traced, source: Traced, dim: int, index: int) -> SymbolicTensor:
     value, axis = interpreter.axis(source, dim)
     if value.wide and axis == value.nodes.ndim - 1:
         raise CannotCompile("it selects a single unit")
     return value._replace(nodes=value.nodes.take(index, axis=axis))
 
 
-def _cat(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-    sources, *rest = node.args
-    _, axis = interpreter.axis(sources[0], rest[0] if rest else 0)
+def _cat(interpreter: SymbolicInterpreter, node: Traced, sources: list[Traced], dim: int = 0) -> SymbolicTensor:
+    _, axis = interpreter.axis(sources[0], dim)
     values = [interpreter.tensor(source) for source in sources]
     if len({(value.wide, value.batched) for value in values}) > 1:
         raise CannotCompile("it concatenates tensors that differ in batch or units")
     return values[0]._replace(nodes=np.concatenate([value.nodes for value in values], axis=axis))
 
 
-def _addmm(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-    if node.kwargs:
+def _addmm(
+    interpreter: SymbolicInterpreter, node: Traced, bias: Traced, past: Traced, weight: Traced, **factors: Any
+) -> SymbolicTensor:
+    if factors:
         raise CannotCompile("its addmm has alpha or beta")
-    bias, past, weight = node.args
-    return interpreter.map(interpreter.builder.add, interpreter.tensor(bias), interpreter.matmul(past, weight))
+    return interpreter.map(interpreter.builder.add, bias, interpreter.matmul(past, weight))
 
 
-def _reduction(op: str) -> Callable[[SymbolicInterpreter, Traced], SymbolicTensor]:
-    def lower(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-        value, axes = interpreter.reduced(node.args[0], node.args[1] if len(node.args) > 1 else None)
-        return interpreter.reshape(node, getattr(interpreter, op)(value, axes))
+def _reduction(op: str) -> Lowering:
+    def lower(interpreter: SymbolicInterpreter, node: Traced, source: Traced, dims: Any = None, *_: Any) -> Any:
+        return interpreter.reshape(node, getattr(interpreter, op)(*interpreter.reduced(source, dims)))
 
     return lower
 
 
-def _var_mean(interpreter: SymbolicInterpreter, node: Traced) -> list[SymbolicTensor]:
+def _var_mean(
+    interpreter: SymbolicInterpreter,
+    node: Traced,
+    source: Traced,
+    dims: Any = None,
+    correction: Any = 1,
+    keepdim: bool = False,
+) -> list[SymbolicTensor]:
     """In two passes; or in one, mean(x²) - mean(x)², whose two sums are one synchronisation but cancel digits."""
-    if node.kwargs.get("correction", 1) != 0 or not node.kwargs.get("keepdim"):
+    if correction != 0 or not keepdim:
         raise CannotCompile("its variance is not that of layer norm (correction=0, keepdim)")
     b = interpreter.builder
-    value, axes = interpreter.reduced(node.args[0], node.args[1])
+    value, axes = interpreter.reduced(source, dims)
     mean = interpreter.mean(value, axes)
     if interpreter.two_pass_variance:
         centred = interpreter.map(b.sub, value, mean)
@@ -129,10 +140,10 @@ def _var_mean(interpreter: SymbolicInterpreter, node: Traced) -> list[SymbolicTe
     return [interpreter.map(variance, of_squares, mean), mean]
 
 
-def _full(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
+def _full(interpreter: SymbolicInterpreter, node: Traced, *args: Any, **_: Any) -> SymbolicTensor:
     """A tensor filled with one value."""
     name = name_of(node)
-    fill = 0.0 if "zeros" in name else 1.0 if "ones" in name else node.args[0] if "scalar" in name else node.args[1]
+    fill = 0.0 if "zeros" in name else 1.0 if "ones" in name else args[0] if "scalar" in name else args[1]
     shape = tuple(node.meta["val"].shape)
     batched = bool(shape) and shape[0] == interpreter.rows
     counts = list(shape[1:] if batched else shape)
@@ -142,22 +153,15 @@ def _full(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
     return SymbolicTensor(np.full(counts, interpreter.builder.constant(fill)), wide, batched)
 
 
-def _scaled_sum(op: str) -> Callable[[SymbolicInterpreter, Traced], SymbolicTensor]:
-    def lower(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-        first, second = interpreter.tensor(node.args[0]), interpreter.tensor(node.args[1])
-        factor = node.kwargs.get("alpha", 1)
-        second = interpreter.map(lambda one: interpreter.builder.scale(one, factor), second)
-        return interpreter.map(getattr(interpreter.builder, op), first, second)
+def _scaled_sum(op: str) -> Lowering:
+    def lower(interpreter: SymbolicInterpreter, node: Traced, a: Any, b: Any, alpha: float = 1) -> SymbolicTensor:
+        scaled = interpreter.map(lambda one: interpreter.builder.scale(one, alpha), b)
+        return interpreter.map(getattr(interpreter.builder, op), a, scaled)
 
     return lower
 
 
-def _mul(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-    return interpreter.map(interpreter.builder.mul, *(interpreter.tensor(arg) for arg in node.args))
-
-
-def _pow(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-    base, power = node.args
+def _pow(interpreter: SymbolicInterpreter, node: Traced, base: Any, power: Any) -> SymbolicTensor:
     b = interpreter.builder
     known: dict[Any, Callable[[int], int]] = {
         2: lambda one: b.mul(one, one),
@@ -168,42 +172,39 @@ def _pow(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
     }
     if power not in known:
         raise CannotCompile(f"it raises to the power {power}")
-    return interpreter.map(known[power], interpreter.tensor(base))
+    return interpreter.map(known[power], base)
 
 
-def _clamp(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-    value, low, high = [*node.args, None, None][:3]
+def _clamp(interpreter: SymbolicInterpreter, node: Traced, value: Any, low: Any = None, high: Any = None) -> Any:
     result = interpreter.tensor(value)
     for op, bound in (("maximum", low), ("minimum", high)):
         if bound is not None:
-            limit = interpreter.tensor(bound)
-            result = interpreter.map(lambda a, b, op=op: interpreter.builder.node(op, a, b), result, limit)
+            result = interpreter.pointwise(op, result, bound)
     return result
 
 
-def _leaky(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-    slope = node.args[1] if len(node.args) > 1 else 0.01
+def _leaky(interpreter: SymbolicInterpreter, node: Traced, value: Any, slope: float = 0.01) -> SymbolicTensor:
     b = interpreter.builder
 
     def leak(one: int) -> int:
         return b.node("where", b.node("gt", one, b.constant(0)), one, b.scale(one, slope))
 
-    return interpreter.map(leak, interpreter.tensor(node.args[0]))
+    return interpreter.map(leak, value)
 
 
-def _elu(interpreter: SymbolicInterpreter, node: Traced) -> SymbolicTensor:
-    padded: list[Any] = [*node.args[1:], 1.0, 1.0, 1.0]
-    alpha, scale, inner = padded[:3]
+def _elu(
+    interpreter: SymbolicInterpreter, node: Traced, value: Any, alpha: float = 1, scale: float = 1, inner: float = 1
+) -> SymbolicTensor:
     b = interpreter.builder
 
     def bend(one: int) -> int:
         low = b.scale(b.node("expm1", b.scale(one, inner)), alpha * scale)
         return b.node("where", b.node("gt", one, b.constant(0)), b.scale(one, scale), low)
 
-    return interpreter.map(bend, interpreter.tensor(node.args[0]))
+    return interpreter.map(bend, value)
 
 
-LOWERINGS: dict[str, Callable[[SymbolicInterpreter, Traced], Any]] = {
+LOWERINGS: dict[str, Lowering] = {
     **dict.fromkeys(["_to_copy", "clone", "contiguous", "lift_fresh_copy"], _same),
     **dict.fromkeys(["view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"], _view),
     **dict.fromkeys(["full", "full_like", "zeros", "zeros_like", "ones", "ones_like", "scalar_tensor"], _full),
@@ -214,14 +215,14 @@ LOWERINGS: dict[str, Callable[[SymbolicInterpreter, Traced], Any]] = {
     "slice": _slice,
     "select": _select,
     "cat": _cat,
-    "mm": lambda interpreter, node: interpreter.matmul(*node.args),
+    "mm": lambda interpreter, node, *operands: interpreter.matmul(*operands),
     "addmm": _addmm,
     "sum": _reduction("sum"),
     "mean": _reduction("mean"),
     "var_mean": _var_mean,
     "add": _scaled_sum("add"),
     "sub": _scaled_sum("sub"),
-    "mul": _mul,
+    "mul": lambda interpreter, node, *operands: interpreter.map(interpreter.builder.mul, *operands),
     "pow": _pow,
     "leaky_relu": _leaky,
     "elu": _elu,

@@ -16,46 +16,18 @@ from elman.compiler.ir import IRBuilder
 Rule = Callable[[IRBuilder, tuple[int, ...], int, int], list[int | None]]
 
 
-def _identity(value: Tensor) -> Tensor:
-    return value
-
-
+# by the names that ATen and the IR share
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+LOGICAL = ("logical_and", "logical_or", "logical_not")
+UNARY = ("neg", "abs", "sign", "sigmoid", "tanh", "relu", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal")
+BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
+NAMES = (*BINARY, *UNARY, "sin", "cos", "erf", *COMPARISONS, *LOGICAL)
 TORCH_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
-    "add": torch.add,
-    "sub": torch.sub,
-    "mul": torch.mul,
-    "div": torch.div,
-    "maximum": torch.maximum,
-    "minimum": torch.minimum,
+    **{name: getattr(torch, name) for name in NAMES},
     "where": lambda condition, one, other: torch.where(condition.bool(), one, other),  # a folded constant is a float
-    "neg": torch.neg,
-    "abs": torch.abs,
-    "sign": torch.sign,
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "relu": torch.relu,
-    "exp": torch.exp,
-    "expm1": torch.expm1,
-    "log": torch.log,
-    "log1p": torch.log1p,
-    "sqrt": torch.sqrt,
-    "rsqrt": torch.rsqrt,
-    "reciprocal": torch.reciprocal,
-    "sin": torch.sin,
-    "cos": torch.cos,
-    "erf": torch.erf,
-    "lt": torch.lt,
-    "le": torch.le,
-    "gt": torch.gt,
-    "ge": torch.ge,
-    "eq": torch.eq,
-    "ne": torch.ne,
-    "logical_and": torch.logical_and,
-    "logical_or": torch.logical_or,
-    "logical_not": torch.logical_not,
-    "broadcast": _identity,
+    "broadcast": lambda value: value,
 }
-NON_DIFFERENTIABLE = {"lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not", "sign"}
+NON_DIFFERENTIABLE = {*COMPARISONS, *LOGICAL, "sign"}
 
 
 def vjp(builder: IRBuilder, op: str, args: tuple[int, ...], result: int, adjoint: int) -> list[int | None]:
@@ -66,14 +38,6 @@ def vjp(builder: IRBuilder, op: str, args: tuple[int, ...], result: int, adjoint
 def _split_adjoint(b: IRBuilder, condition: int, d: int) -> list[int | None]:
     zero = b.constant(0)
     return [b.node("where", condition, d, zero), b.node("where", condition, zero, d)]
-
-
-def _maximum(b: IRBuilder, args: tuple[int, ...], result: int, d: int) -> list[int | None]:
-    return _split_adjoint(b, b.node("ge", *args), d)
-
-
-def _minimum(b: IRBuilder, args: tuple[int, ...], result: int, d: int) -> list[int | None]:
-    return _split_adjoint(b, b.node("le", *args), d)
 
 
 def _div(b: IRBuilder, args: tuple[int, ...], result: int, d: int) -> list[int | None]:
@@ -95,8 +59,8 @@ VJP_RULES: dict[str, Rule] = {
     "sub": lambda b, args, result, d: [d, b.node("neg", d)],
     "mul": lambda b, args, result, d: [b.mul(d, args[1]), b.mul(d, args[0])],
     "div": _div,
-    "maximum": _maximum,
-    "minimum": _minimum,
+    "maximum": lambda b, args, result, d: _split_adjoint(b, b.node("ge", *args), d),
+    "minimum": lambda b, args, result, d: _split_adjoint(b, b.node("le", *args), d),
     "where": lambda b, args, result, d: [None, *_split_adjoint(b, args[0], d)],
     "neg": lambda b, args, result, d: [b.node("neg", d)],
     "broadcast": lambda b, args, result, d: [d],
