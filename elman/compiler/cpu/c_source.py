@@ -14,41 +14,26 @@ C_TYPES = {
     torch.complex64: "complex",
 }
 COMPARISONS = {"eq": "==", "ge": ">=", "gt": ">", "le": "<=", "lt": "<", "ne": "!="}
+SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "bitwise_and": "&", "bitwise_or": "|"}
+SIGNS |= {"logical_and": "&&", "logical_or": "||"}
+STANDARD = ("ceil", "cos", "expm1", "floor", "log", "log1p", "sin", "sqrt")  # functions of <cmath>
+OURS = {"abs": "absolute", "erf": "error_function", "exp": "exponential", "sigmoid": "sigmoid"}
 EXPRESSIONS = {  # by ATen's name; the arguments have the type of the result
-    "abs": "absolute({0})",
-    "add": "({0} + {1})",
-    "bitwise_and": "({0} & {1})",
-    "bitwise_not": "(!{0})",
-    "bitwise_or": "({0} | {1})",
-    "clone": "{0}",
-    "cos": "std::cos({0})",
-    "div": "({0} / {1})",
-    "erf": "error_function({0})",
-    "exp": "exponential({0})",
-    "ceil": "std::ceil({0})",
-    "floor": "std::floor({0})",
-    "expm1": "std::expm1({0})",
-    "log": "std::log({0})",
-    "log1p": "std::log1p({0})",
-    "logical_and": "({0} && {1})",
-    "logical_not": "(!{0})",
-    "logical_or": "({0} || {1})",
+    **{name: f"({{0}} {sign} {{1}})" for name, sign in SIGNS.items()},
+    **{name: f"std::{name}({{0}})" for name in STANDARD},
+    **{name: f"{function}({{0}})" for name, function in OURS.items()},  # of scalar_math.h, as some below
+    **dict.fromkeys(("bitwise_not", "logical_not"), "(!{0})"),
+    **dict.fromkeys(("clone", "_to_copy"), "{0}"),
     "maximum": "larger({0}, {1})",
     "minimum": "smaller({0}, {1})",
-    "mul": "({0} * {1})",
     "neg": "(-{0})",
     "pow": "power({0}, {1})",
     "reciprocal": "(1 / {0})",
     "relu": "({0} < 0 ? 0 : {0})",
     "remainder": "modulo({0}, {1})",
     "rsqrt": "(1 / std::sqrt({0}))",
-    "sigmoid": "sigmoid({0})",
-    "sin": "std::sin({0})",
-    "sqrt": "std::sqrt({0})",
-    "sub": "({0} - {1})",
     "tanh": "hyperbolic_tangent({0})",
     "where": "({0} ? {1} : {2})",
-    "_to_copy": "{0}",
 }
 
 
