@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from elman.compiler.errors import CannotCompile
-from elman.compiler.pointwise import TORCH_FUNCTIONS
+from elman.compiler.interpreter import TORCH_FUNCTIONS
 from elman.compiler.symbolic import SymbolicInterpreter, SymbolicTensor, Traced, WeightView
 
 Lowering = Callable[..., Any]

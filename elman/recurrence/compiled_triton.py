@@ -10,15 +10,19 @@ from contextlib import contextmanager
 from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
 
-from elman.compiler.aligned_matmul import linear, misaligned
 from elman.compiler.autodiff import Adjoint, differentiate
-from elman.compiler.cell_program import active_weight, first_parameter, parameter_names, step_ir
-from elman.compiler.input_projection import InputProjection
+from elman.compiler.cell_program import (
+    InputProjection,
+    active_weight,
+    cached_per_cell,
+    first_parameter,
+    parameter_names,
+    step_ir,
+)
+from elman.compiler.interpreter import aligned_linear, misaligned
 from elman.compiler.ir import StepIR
 from elman.compiler.triton import search
 from elman.compiler.triton.autograd import DirectionInputs, run_recurrence
@@ -44,10 +48,9 @@ class CompiledCell:
         self.step = step
         self.names = parameter_names(step)
         self.matmul_weights = {one.parameter for node in step.nodes if node.op == "matmul" for one in node.detail}
-        self.kernels: dict[Any, Kernel] = {}
-        self.kernel_of_call: dict[Any, Kernel] = {}  # the same kernels by arguments of `kernel`, for a quick look-up
-        self.partitions: dict[Any, Partition | None] = {}  # a search takes as long as a short sequence
         self.driving: InputProjection | None = None
+        self.kernels: dict[Any, Kernel] = {}
+        self._found = cache(self._search)  # a search takes as long as a short sequence
 
     @cached_property
     def adjoint(self) -> Adjoint:
@@ -65,12 +68,7 @@ class CompiledCell:
         self, which: str, batch: int, dtype: torch.dtype, device: torch.device, directions: int = 1
     ) -> Partition | None:
         """Of the "forward" or "backward" kernel; None if nothing fits on the device."""
-        if which in _forced:
-            return _forced[which]
-        key = which, batch, dtype, device, directions
-        if key not in self.partitions:
-            self.partitions[key] = self._search(which, batch, dtype, device, directions)
-        return self.partitions[key]
+        return _forced.get(which) or self._found(which, batch, dtype, device, directions)
 
     def _search(
         self, which: str, batch: int, dtype: torch.dtype, device: torch.device, directions: int
@@ -96,34 +94,26 @@ class CompiledCell:
         reverse: tuple[bool, ...],
     ) -> Kernel:
         """`reverse`: for each direction of the launch, whether it runs from the last step to the first."""
-        precision = "ieee" if _exact(dtype) else "tf32"
-        call = which, saved, batch, dtype, device, reverse, precision, _forced.get(which)
-        if call not in self.kernel_of_call:
-            part = self.partition(which, batch, dtype, device, len(reverse))
-            assert part is not None
-            assert len(set(reverse)) == len(reverse)
-            key = which, saved, part, dtype, reverse, precision
-            if key not in self.kernels:
-                bidirectional = len(reverse) == 2
-                self.kernels[key] = Kernel(
-                    self.program(which), saved, part, dtype, reverse[0], precision, bidirectional
-                )
-            self.kernel_of_call[call] = self.kernels[key]
-        return self.kernel_of_call[call]
-
-
-_compiled: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, bool], CompiledCell | str]] = WeakKeyDictionary()
+        part = self.partition(which, batch, dtype, device, len(reverse))
+        assert part is not None
+        assert len(set(reverse)) == len(reverse)
+        key = which, saved, part, dtype, reverse, "ieee" if _exact(dtype) else "tf32"
+        if key not in self.kernels:
+            args = saved, part, dtype, reverse[0], key[-1], len(reverse) == 2
+            self.kernels[key] = Kernel(self.program(which), *args)
+        return self.kernels[key]
 
 
 def compiled_cell(cell: Any, ragged: bool = False, exact: bool = False) -> CompiledCell | str:
     """The compiled cell, made once, or the reason why there is none. `ragged`: for rows of unequal length; `exact`: for
     float32 without TF32."""
-    known = _compiled.setdefault(cell, {})
-    key = cell.training, ragged, exact
-    if key not in known:
-        step = step_ir(cell, ragged, exact)
-        known[key] = step if isinstance(step, str) else CompiledCell(step)
-    return known[key]
+    return _compiled_cell(cell, ragged, exact)
+
+
+@cached_per_cell
+def _compiled_cell(cell: Any, ragged: bool, exact: bool) -> CompiledCell | str:
+    step = step_ir(cell, ragged, exact)
+    return step if isinstance(step, str) else CompiledCell(step)
 
 
 @contextmanager
@@ -254,4 +244,4 @@ def _drive(compiled: CompiledCell, cell: Any, x: Sequence) -> Sequence:
         return cell.drive(x)
     compiled.driving = compiled.driving or InputProjection(cell)
     found = compiled.driving.weight_and_bias(cell, x)
-    return cell.drive(x) if found is None else linear(x, *found)
+    return cell.drive(x) if found is None else aligned_linear(x, *found)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from elman.compiler.cpu.c_source import COMPARISONS, EXPRESSIONS, c_type
+from elman.compiler.cpu.build import COMPARISONS, EXPRESSIONS, c_type
 from elman.compiler.cpu.loop_schedule import LoopSchedule
 from elman.compiler.interpreter import fold_constant, group_matmuls
 from elman.compiler.ir import CONSTANT, ROW, UNITS, VECTOR, StepIR

@@ -16,10 +16,9 @@ from typing import NamedTuple
 import torch
 
 from elman.compiler.autodiff import differentiate
-from elman.compiler.cell_program import parameter_names
+from elman.compiler.cell_program import InputProjection, parameter_names
 from elman.compiler.cpu.emit import CppFunction, Slot, TensorOffset, emit
 from elman.compiler.cpu.runtime import SequenceKernel, load_kernels
-from elman.compiler.input_projection import InputProjection
 from elman.compiler.interpreter import group_matmuls
 from elman.compiler.ir import ROW, StepIR
 

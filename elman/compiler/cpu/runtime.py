@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elman.compiler.cpu import build
-from elman.compiler.cpu.c_source import c_type
+from elman.compiler.cpu.build import c_type
 from elman.compiler.cpu.emit import CppFunction, source
 from elman.compiler.ir import StepIR
 

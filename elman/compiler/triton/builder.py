@@ -14,11 +14,40 @@ Names in a generated kernel (shapes in brackets; R rows of a group, U units of a
     exchange, half, inbox  addresses in shared memory: exchange buffer (cluster.py), this step's half, st.async part
 """
 
-from elman.compiler.direction import BOTH, DOWN, UP
+from typing import NamedTuple
+
+from elman.compiler.cell_program import parameter_names
+from elman.compiler.interpreter import group_matmuls
 from elman.compiler.ir import CONSTANT, UNITS, StepIR
 from elman.compiler.triton.partition import Partition, SyncMode, padded
 from elman.compiler.triton.schedule import Schedule, matmul_inputs, schedule
 from elman.compiler.triton.triton_ops import interpreted, literal, op_templates
+
+
+class StepOrder(NamedTuple):
+    """The order of steps, as source text: forward, backward, or both in a bidirectional launch.
+
+    States have one slot more than there are steps: slot t is before step t, slot t + 1 after it (in a forward walk).
+    """
+
+    first: str  # the step taken first
+    current: str  # the step taken when `step` of them are done
+    next: str  # the step after t, clamped to the sequence
+    after_next: str  # the step after that, clamped
+    slot_after: str  # the slot of the state after step t
+    slot_before: str  # the slot of the state before it
+
+
+UP = StepOrder("0", "step", "tl.minimum(t + 1, T - 1)", "tl.minimum(t + 2, T - 1)", "(t + 1)", "t")
+DOWN = StepOrder("(T - 1)", "T - 1 - step", "tl.maximum(t - 1, 0)", "tl.maximum(t - 2, 0)", "t", "(t + 1)")
+BOTH = StepOrder(  # `up` is 1 in programs that walk forward in time, 0 in those that walk backward
+    "((1 - up) * (T - 1))",
+    "up * step + (1 - up) * (T - 1 - step)",
+    "tl.minimum(tl.maximum(t + 2 * up - 1, 0), T - 1)",
+    "tl.minimum(tl.maximum(t + 4 * up - 2, 0), T - 1)",
+    "(t + up)",
+    "(t + 1 - up)",
+)
 
 
 class KernelBuilder:
@@ -48,15 +77,10 @@ class KernelBuilder:
         self.schedule: Schedule = schedule(program, saved, single=self.num_programs == 1)
         nodes = program.nodes
         self.loads = tuple(node.detail for node in nodes if node.op == "load")
-        read = [node.detail[0] for node in nodes if node.op == "vector"]
-        read += [matrix.parameter for node in nodes if node.op == "matmul" for matrix in node.detail]
-        self.parameters = tuple(dict.fromkeys(read))
+        self.parameters = parameter_names(program)
         self.matrices = program.matrices()
         self.totals = [index for index, node in enumerate(nodes) if node.op == "sum"]
-        self.products: dict[tuple[int, ...], list[int]] = {}  # by their inputs
-        for index, node in enumerate(nodes):
-            if node.op == "matmul":
-                self.products.setdefault(node.args, []).append(index)
+        self.products = group_matmuls(program)
         several = self.num_programs > 1
         self.fragment_loads = part.fragment_loads and several
         self.uses_counter = several and not part.fragment_loads

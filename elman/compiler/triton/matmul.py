@@ -13,6 +13,8 @@ Example, GRU forward, H 512, R 8, U 32, W 4: three products of the old state, in
 takes two dots, [4, 64, 32] @ [4, 32, 8] and [4, 32, 32] @ [4, 32, 8]. Kernels call the place in a bundle `part`.
 """
 
+from itertools import product
+
 from elman.compiler.ir import UNITS, MatrixBlock
 from elman.compiler.triton import spin_loads
 from elman.compiler.triton.builder import KernelBuilder
@@ -33,11 +35,9 @@ class Matmul:
         """All weights of the program's units, tile by tile, into registers or shared memory (the compiler's choice,
         but for tiles that `register_tiles` asks for)."""
         for args, group in self.b.products.items():
-            for arg in range(len(args)):
-                for bundle in _bundles(group):
-                    for tile in range(len(self.k_tiles)):
-                        for block in self._unit_blocks():
-                            self._load_weight_tile(bundle, arg, tile, block)
+            tiles = range(len(self.k_tiles))
+            for tile in product(range(len(args)), _bundles(group), tiles, self._unit_blocks()):
+                self._load_weight_tile(*tile)
 
     def set_up_addresses(self) -> None:
         """Which rows and which part of K each lane loads, for fragment loads."""
@@ -53,7 +53,7 @@ class Matmul:
         sizes = powers(self.b.part.units)
         return [(sum(sizes[:n]), size) for n, size in enumerate(sizes)]
 
-    def _load_weight_tile(self, bundle: list[int], arg: int, tile: int, block: tuple[int, int]) -> None:
+    def _load_weight_tile(self, arg: int, bundle: list[int], tile: int, block: tuple[int, int]) -> None:
         b, part, width, (first, count) = self.b, self.b.part, len(bundle), block
         start, length = self.k_tiles[tile]
         name = self._weight_name(bundle, arg, tile, first)

@@ -35,6 +35,7 @@ class SyncMode(StrEnum):
 
 
 MMA_K = 16  # the least inner dimension of a tensor core product of 16-bit values; rows are padded to multiples of it
+SECTOR = 32  # bytes; the least that a store to global memory moves
 READ_WINDOW = 64 * 1024  # bytes of values that a program loads before it multiplies them, if not by fragments
 PARTIAL_TILE_REGISTERS = 24  # per thread: masks where H is not a multiple of U; twice as many with st.async
 TOTAL_REGISTERS = 36  # per thread: sums over units, if there are any

@@ -16,7 +16,7 @@ waits for its inputs when it loads them (matmul.py). `rank` is a program's numbe
 
 from elman.compiler.triton.builder import KernelBuilder
 from elman.compiler.triton.cluster_exchange import AsyncExchange
-from elman.compiler.triton.cost_model import SECTOR
+from elman.compiler.triton.partition import SECTOR
 from elman.compiler.triton.schedule import Stage
 from elman.compiler.triton.spin_loads import prefetch_function
 

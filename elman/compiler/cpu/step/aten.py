@@ -7,12 +7,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from elman.compiler.cpu.c_source import COMPARISONS, EXPRESSIONS
-from elman.compiler.cpu.step.buffers import Value
-from elman.compiler.cpu.step.loop_ops import REDUCTIONS, LoopOps
-from elman.compiler.cpu.step.loops import LoopFuser
+from elman.compiler.cpu.build import COMPARISONS, EXPRESSIONS
+from elman.compiler.cpu.step.buffers import SlidingWindow, Value
+from elman.compiler.cpu.step.loops import REDUCTIONS, LoopFuser
 from elman.compiler.cpu.step.matmul import MatmulOps
-from elman.compiler.cpu.step.sliding_window import SlidingWindow
 from elman.compiler.errors import CannotCompile
 
 
@@ -21,8 +19,7 @@ class AtenLowering:
 
     def __init__(self, fuser: LoopFuser, weights: str = "fp32"):
         self.fuser = fuser
-        self.loops = LoopOps(fuser)
-        self.matmuls = MatmulOps(self.loops, weights)
+        self.matmuls = MatmulOps(fuser, weights)
         self.special: dict[str, Callable[..., Any]] = {
             "cat": self.cat,
             "clamp": self.clamp,
@@ -61,11 +58,11 @@ class AtenLowering:
         if name in self.special:
             return self.special[name](*arguments, **keywords)
         if name in REDUCTIONS:
-            return self.loops.reduction(name, result.dtype, *arguments)
+            return self.fuser.reduction(name, result.dtype, *arguments)
         if name in COMPARISONS:
             operands = [argument.layout if isinstance(argument, Value) else argument for argument in arguments]
             dtype = torch.result_type(*operands)
-            return self.loops.pointwise(f"({{0}} {COMPARISONS[name]} {{1}})", dtype, list(arguments), torch.bool)
+            return self.fuser.pointwise(f"({{0}} {COMPARISONS[name]} {{1}})", dtype, list(arguments), torch.bool)
         if is_view(node):
             return self.view(node.target, arguments)
         if name.endswith("_") and _unaliased(node.args[0]):  # in place: the same as out of place
@@ -77,10 +74,10 @@ class AtenLowering:
         if keywords.get("alpha", 1) != 1:
             expression = expression.replace("{1}", f"{keywords['alpha']} * {{1}}")
         if name == "where":
-            branches = [self.loops.cast(argument, result.dtype) for argument in arguments[1:]]
-            return self.loops.pointwise(expression, None, [arguments[0], *branches], result.dtype)
+            branches = [self.fuser.cast(argument, result.dtype) for argument in arguments[1:]]
+            return self.fuser.pointwise(expression, None, [arguments[0], *branches], result.dtype)
         operands = [argument for argument in arguments if isinstance(argument, Value | int | float)]
-        return self.loops.pointwise(expression, result.dtype, operands)
+        return self.fuser.pointwise(expression, result.dtype, operands)
 
     def view(self, target: Any, arguments: tuple[Any, ...]) -> Any:
         """A view operation, applied to the layout."""
@@ -88,7 +85,7 @@ class AtenLowering:
         try:
             view = target(first.layout, *rest)
         except RuntimeError:  # these strides do not allow the new shape
-            first = self.loops.contiguous(first)
+            first = self.fuser.contiguous(first)
             view = target(first.layout, *rest)
         if isinstance(view, torch.Tensor):
             return first._replace(layout=view)
@@ -97,11 +94,11 @@ class AtenLowering:
     def var_mean(
         self, value: Value, axes: Any = None, *, correction: float | None = None, keepdim: bool = False
     ) -> list[Value]:
-        mean = self.loops.reduction("mean", value.dtype, value, axes, True)
-        centred = self.loops.pointwise("({0} - {1})", value.dtype, [value, mean])
+        mean = self.fuser.reduction("mean", value.dtype, value, axes, True)
+        centred = self.fuser.pointwise("({0} - {1})", value.dtype, [value, mean])
         total = self.sum_of_squares(centred, axes, True)
         count = math.prod(value.shape) // math.prod(total.shape) - (1 if correction is None else correction)
-        variance = self.loops.pointwise("({0} * {1})", value.dtype, [total, 1 / count if count > 0 else math.inf])
+        variance = self.fuser.pointwise("({0} * {1})", value.dtype, [total, 1 / count if count > 0 else math.inf])
         results = [variance, mean]
         if not keepdim:
             axes = [axes] if isinstance(axes, int) else axes or list(range(len(value.shape)))
@@ -109,18 +106,18 @@ class AtenLowering:
         return results
 
     def sum_of_squares(self, value: Value, axes: Any, keepdim: bool) -> Value:
-        squares = self.loops.pointwise("({0} * {0})", value.dtype, [value])
-        return self.loops.reduction("sum", value.dtype, squares, axes, keepdim)
+        squares = self.fuser.pointwise("({0} * {0})", value.dtype, [value])
+        return self.fuser.reduction("sum", value.dtype, squares, axes, keepdim)
 
     def norm(self, value: Value, order: float = 2, axes: Any = None, keepdim: bool = False, **_: Any) -> Value:
         if order != 2:
             raise CannotCompile(f"a norm of order {order} is not supported")
         total = self.sum_of_squares(value, axes, keepdim)
-        return self.loops.pointwise("std::sqrt({0})", value.dtype, [total])
+        return self.fuser.pointwise("std::sqrt({0})", value.dtype, [total])
 
     def clamp(self, value: Value, low: float | None = None, high: float | None = None) -> Value:
-        lower = value if low is None else self.loops.pointwise("larger({0}, {1})", value.dtype, [value, low])
-        return lower if high is None else self.loops.pointwise("smaller({0}, {1})", value.dtype, [lower, high])
+        lower = value if low is None else self.fuser.pointwise("larger({0}, {1})", value.dtype, [value, low])
+        return lower if high is None else self.fuser.pointwise("smaller({0}, {1})", value.dtype, [lower, high])
 
     def cat(self, values: list[Value], axis: int = 0) -> Value:
         values = [value for value in values if value.shape != (0,)]
@@ -146,7 +143,7 @@ class AtenLowering:
         shape = (*index.shape, *weight.shape[1:])
         target = self.fuser.temporary(shape, weight.dtype)
         count, row = math.prod(index.shape), math.prod(weight.shape[1:])
-        weight, index = self.loops.contiguous(weight), self.loops.contiguous(index)
+        weight, index = self.fuser.contiguous(weight), self.fuser.contiguous(index)
         sizes = f"{weight.shape[0]}, {row}, {index.pointer()}, {count}"
         text = f"gather_rows({weight.pointer()}, {sizes}, {target.pointer()});"
         self.fuser.call(text, [weight, index], target)
@@ -157,7 +154,7 @@ class AtenLowering:
         if axis % len(value.shape) != len(value.shape) - 1 or value.shape[:-1] != index.shape[:-1]:
             raise CannotCompile("gather along another axis than the last is not supported")
         target = self.fuser.temporary(index.shape, value.dtype)
-        value, index = self.loops.contiguous(value), self.loops.contiguous(index)
+        value, index = self.fuser.contiguous(value), self.fuser.contiguous(index)
         sizes = f"{math.prod(value.shape[:-1])}, {value.shape[-1]}"
         text = f"gather({value.pointer()}, {sizes}, {index.pointer()}, {index.shape[-1]}, {target.pointer()});"
         self.fuser.call(text, [value, index])
@@ -168,7 +165,7 @@ class AtenLowering:
             raise CannotCompile("topk of the smallest values, or along another axis than the last, is not supported")
         shape = (*value.shape[:-1], count)
         values, indices = (self.fuser.temporary(shape, dtype) for dtype in (value.dtype, torch.int64))
-        value = self.loops.contiguous(value)
+        value = self.fuser.contiguous(value)
         sizes = f"{math.prod(value.shape[:-1])}, {value.shape[-1]}, {count}"
         self.fuser.call(f"topk({value.pointer()}, {sizes}, {values.pointer()}, {indices.pointer()});", [value, values])
         return [values, indices]

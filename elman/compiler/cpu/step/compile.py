@@ -1,5 +1,7 @@
-"""Compiles `model.step` at batch 1: traced without values, so that the program depends on shapes alone."""
+"""Compiles `model.step` at batch 1, traced without values, so that the program depends on shapes alone; its memory."""
 
+import ctypes
+import mmap
 from typing import Any
 
 import torch
@@ -7,22 +9,46 @@ from torch import Tensor, fx, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from elman.compiler.cpu.step.lowering import SIGNATURE, LoweredStep, Weight, lower
-from elman.compiler.cpu.step.program import CompiledStep
+from elman.compiler.cpu import build
+from elman.compiler.cpu.step.lowering import ALIGNMENT, SIGNATURE, LoweredStep, Weight, lower
+from elman.compiler.cpu.step.matmul import pack
 from elman.compiler.errors import CannotCompile
-from elman.compiler.tracing import attributes_restored, trace, trace_error
+from elman.compiler.tracing import StepModule, attributes_restored, trace, trace_error
 from elman.ops.state import map_state
 from elman.ops.state import tensors as parts_of
-from elman.shapes import State
+
+HUGE = 2**21  # bytes of a huge page: fewer TLB misses while weights stream in
 
 
-class _Step(nn.Module):
-    def __init__(self, model: Any):
-        super().__init__()
-        self.model = model
+class CompiledStep:
+    """`step(token, state) -> (logits, state)` in machine code, at batch 1; a `Runner` runs it."""
 
-    def forward(self, token: Tensor, state: State) -> tuple[Tensor, State]:
-        return self.model.step(token, state)
+    def __init__(self, lowered: LoweredStep, parameters: list[Tensor]):
+        self.lowered = lowered
+        self.library = build.library(lowered.source)
+        share_work = ctypes.cast(build.runtime().share_work, ctypes.c_void_p)
+        ctypes.c_void_p.in_dll(self.library, "share").value = share_work.value
+        self.renew(parameters)
+
+    def renew(self, parameters: list[Tensor]) -> None:
+        """Packs the weights again, after the model's have changed."""
+        values = _constants(self.lowered, parameters)
+        arrays = [_array(weight, values[weight.node]) for weight in self.lowered.weights]
+        packed = [n for n, weight in enumerate(self.lowered.weights) if weight.format != "plain"]
+        sizes = [-(-arrays[n].nbytes // ALIGNMENT) * ALIGNMENT for n in packed]
+        self.arena = aligned(sum(sizes))
+        start = 0
+        for n, size in zip(packed, sizes, strict=True):
+            array = arrays[n]
+            arrays[n] = self.arena[start : start + array.nbytes].copy_(array)
+            start += size
+        self.arrays = arrays
+        self.weights = pointers(arrays)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of packed weights; each step reads all of them, except those of experts that are not chosen."""
+        return self.arena.nbytes
 
 
 def compile_step(model: Any, weights: str = "fp32", example: Tensor | None = None) -> CompiledStep:
@@ -30,7 +56,7 @@ def compile_step(model: Any, weights: str = "fp32", example: Tensor | None = Non
 
     `example`: one of the step's input; by default a token.
     """
-    module = _Step(model)
+    module = StepModule(model)
     tensors = named_tensors(module)
     if any(tensor.device.type != "cpu" for tensor in tensors.values()):
         raise CannotCompile("the model is not on the CPU")
@@ -69,3 +95,40 @@ def named_tensors(module: nn.Module) -> dict[str, Tensor]:
 def _contiguous(part: Tensor) -> Tensor:
     """Zeros with memory of their own: an initial state may be an expanded view."""
     return torch.zeros(part.shape, dtype=part.dtype)
+
+
+def address(tensor: Tensor) -> ctypes.c_void_p:
+    return ctypes.c_void_p(tensor.data_ptr())
+
+
+def pointers(tensors: list[Tensor]) -> Any:
+    return (ctypes.c_void_p * max(1, len(tensors)))(*(tensor.data_ptr() for tensor in tensors))
+
+
+def aligned(size: int) -> Tensor:
+    """Zeroed memory, page-aligned, in huge pages where the system has them."""
+    memory = mmap.mmap(-1, max(size, 1) + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if size >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    whole = torch.frombuffer(memory, dtype=torch.uint8)
+    start = -whole.data_ptr() % HUGE
+    return whole[start : start + size]
+
+
+def _constants(lowered: LoweredStep, parameters: list[Tensor]) -> dict[fx.Node, Tensor]:
+    """Folds constants: all nodes that depend on weights alone are computed once, by torch."""
+    values: dict[fx.Node, Any] = dict(zip(lowered.parameters, parameters, strict=True))
+    with torch.no_grad():
+        for node in lowered.constants:
+            if node.op == "call_function":
+                keywords = {key: value for key, value in node.kwargs.items() if key not in ("device", "pin_memory")}
+                values[node] = node.target(*fx.node.map_arg(node.args, values.__getitem__), **keywords)  # type: ignore
+    return values
+
+
+def _array(weight: Weight, value: Tensor) -> Tensor:
+    value = value.detach().resolve_conj().contiguous()
+    if weight.format == "plain":
+        return value
+    layout = weight.layout
+    return pack(value.as_strided(layout.shape, layout.stride(), layout.storage_offset()), weight.format)

@@ -26,7 +26,7 @@ inline complex operator*(complex a, complex b) {
 
 // GEMV --------------------------------------------------------------------------------------------------------------
 
-constexpr int64_t LANES = 16;  // columns of a panel (packing.py)
+constexpr int64_t LANES = 16;  // columns of a panel (matmul.py)
 constexpr int64_t GAP = 2;  // unused rows behind a panel: else the panels read together would alias in L1
 constexpr int64_t AHEAD = 512;  // prefetch distance in bytes
 constexpr int64_t FAR = 1 << 19;  // bytes of a matrix that L2 has not kept since the last step; only then prefetch
@@ -226,7 +226,7 @@ void batched_matmul(
         }
 }
 
-// The address of a window of `window_length` positions in its strip (sliding_window.py), after which its start is advanced by `count`.
+// The address of a window of `window_length` positions in its strip (buffers.py), after which its start is advanced by `count`.
 // The window is moved back to the beginning of the strip when no new positions fit behind it.
 template <class T>
 T* advance_window(void* memory, int64_t outer, int64_t length, int64_t inner, int64_t window_length, int64_t count) {

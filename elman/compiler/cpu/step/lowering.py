@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx
 
-from elman.compiler.cpu.c_source import c_type
+from elman.compiler.cpu.build import c_type
 from elman.compiler.cpu.step.aten import AtenLowering
-from elman.compiler.cpu.step.buffers import Buffer, Value
+from elman.compiler.cpu.step.buffers import Buffer, SlidingWindow, Value, find_windows
 from elman.compiler.cpu.step.loops import LoopFuser
-from elman.compiler.cpu.step.sliding_window import SlidingWindow, find_windows
 from elman.compiler.errors import CannotCompile
 
 ALIGNMENT = 64  # bytes: a cache line, an AVX-512 register
@@ -87,7 +86,7 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> LoweredSte
     constants = [
         Weight(node, Value.contiguous(buffer, node.meta["val"].shape).layout, "plain") for buffer, node in used
     ]
-    packs = [Weight(plain[pack.matrix.buffer], pack.matrix.layout, pack.format) for pack in lowering.matmuls.packed]
+    packs = [Weight(plain[matrix.buffer], matrix.layout, format) for matrix, format in lowering.matmuls.packed]
     pointers = [_pointer(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used)]
     pointers += [f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))]
     pointers += [_pointer(values[input].buffer, "given")]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elman.compiler.cpu import build
-from elman.compiler.cpu.step.program import CompiledStep, address, aligned, pointers
+from elman.compiler.cpu.step.compile import CompiledStep, address, aligned, pointers
 
 
 class Rules(ctypes.Structure):
