@@ -20,11 +20,10 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from elman.compiler.aten import lower_node
+from elman.compiler.aten import AtenInterpreter
 from elman.compiler.errors import CannotCompile
 from elman.compiler.interpreter import evaluate
 from elman.compiler.ir import StepIR
-from elman.compiler.symbolic import SymbolicInterpreter
 from elman.compiler.tracing import StepModule, attributes_restored, trace, trace_error
 from elman.ops.state import leaves, with_leaves
 
@@ -44,7 +43,7 @@ def trace_cell(cell: Any, two_pass_variance: bool = False) -> StepIR:
     """
     graph, step, (values, drive, state) = _traced(cell)
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    interpreter = SymbolicInterpreter(cell.hidden_size, len(drive), two_pass_variance)
+    interpreter = AtenInterpreter(cell.hidden_size, len(drive), two_pass_variance)
     for node, name in zip(inputs, values, strict=False):
         interpreter.parameter(node, name.removeprefix(PREFIX))
     interpreter.drive(inputs[len(values)])
@@ -53,7 +52,7 @@ def trace_cell(cell: Any, two_pass_variance: bool = False) -> StepIR:
         interpreter.state(node, part)
     for node in graph.nodes:
         if node.op == "call_function":
-            lower_node(interpreter, node)
+            interpreter.lower(node)
         elif node.op == "get_attr":
             raise CannotCompile("its step reads a tensor that is neither a parameter nor a buffer")
     output, *next_state = [interpreter.result(node) for node in list(graph.nodes)[-1].args[0]]

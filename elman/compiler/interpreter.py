@@ -14,6 +14,9 @@ from elman.compiler.ir import MatrixBlock, StepIR, dependencies
 # elements: 16 bytes in half precision. A GPU is several times slower on unaligned rows: a matmul of all steps at once
 # at 1150 units takes 1.05 µs a step, and 0.27 µs with padded rows.
 ALIGNMENT = 8
+Weights = Mapping[str, Tensor]  # by parameter
+Values = Callable[[int], Tensor]  # of a node
+Groups = Mapping[tuple[int, ...], list[int]]  # matmuls by their arguments
 # by the names that ATen and the IR share
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 LOGICAL = ("logical_and", "logical_or", "logical_not")
@@ -27,9 +30,7 @@ TORCH_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def evaluate(
-    program: StepIR, wanted: Iterable[int], leaf: Callable[[int], Tensor], weights: Mapping[str, Tensor]
-) -> dict[int, Tensor]:
+def evaluate(program: StepIR, wanted: Iterable[int], leaf: Values, weights: Weights) -> dict[int, Tensor]:
     """The values of the wanted nodes: (..., H), or (..., 1) for ROW values.
 
     `leaf` gives loads, states and `active`; `weights` are the parameters.
@@ -108,9 +109,7 @@ def group_matmuls(program: StepIR, among: Container[int] | None = None) -> dict[
     return groups
 
 
-def grouped_matmul(
-    program: StepIR, group: list[int], value: Callable[[int], Tensor], weights: Mapping[str, Tensor]
-) -> Tensor:
+def grouped_matmul(program: StepIR, group: list[int], value: Values, weights: Weights) -> Tensor:
     """The results of a group of matmuls, concatenated (..., m·H)."""
     total: Tensor | None = None
     for position, arg in enumerate(program.nodes[group[0]].args):
@@ -121,7 +120,7 @@ def grouped_matmul(
     return total
 
 
-def stacked_weights(program: StepIR, group: list[int], position: int, weights: Mapping[str, Tensor]) -> Tensor:
+def stacked_weights(program: StepIR, group: list[int], position: int, weights: Weights) -> Tensor:
     """The blocks that multiply one argument of a group of matmuls, stacked (m·H, H)."""
     blocks = adjacent_blocks(tuple(program.nodes[index].detail[position] for index in group))
     views = [view_block(weights[block.parameter], block, program.size, count) for block, count in blocks]
@@ -129,11 +128,7 @@ def stacked_weights(program: StepIR, group: list[int], position: int, weights: M
 
 
 def matrix_gradients(
-    program: StepIR,
-    groups: Mapping[tuple[int, ...], list[int]],
-    adjoint: Callable[[list[int]], Tensor],
-    value: Callable[[int], Tensor],
-    weights: Mapping[str, Tensor],
+    program: StepIR, groups: Groups, adjoint: Callable[[list[int]], Tensor], value: Values, weights: Weights
 ) -> dict[str, Tensor]:
     """Gradients of the matrices of `groups` of matmuls, from all rows of all steps at once.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elman.compiler.cpu.memory_layout import SequencePlan
-from elman.compiler.cpu.runtime import ACCUMULATE, OVERWRITE, is_small, linear, run_gemms
+from elman.compiler.cpu.runtime import ACCUMULATE, OVERWRITE, Descriptor, is_small, linear, run_gemms
 
 Gradients = list[Tensor | None]
 Matrix = tuple[Tensor, int, int]  # in the memory of a tensor: its first element there, and the stride of its rows
@@ -21,14 +21,7 @@ class CompiledRecurrence(torch.autograd.Function):
     parts of the state; the weights by the plan's names."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        settings: tuple[SequencePlan, bool, Tensor | None],
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        *rest: Tensor,
-    ) -> Any:
+    def forward(ctx: Any, settings: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Tensor) -> Any:
         plan, grad_mode, lengths = settings
         size, dtype, saving = plan.step.size, plan.dtype, grad_mode and any(ctx.needs_input_grad)
         drive = _unit_stride(x if weight is None else linear(x, _contiguous(weight, dtype), bias), dtype)
@@ -174,8 +167,8 @@ def _zero_unused(adjoints: Tensor, plan: SequencePlan, width: int) -> None:
             adjoints.narrow(2, plan.d_drive + part * size, size).zero_()
 
 
-def _descriptor(tensor: Tensor) -> tuple[int, int, int]:
-    """Address, row stride and step stride (0 without a time axis)."""
+def _descriptor(tensor: Tensor) -> Descriptor:
+    """The stride of steps is 0 without a time axis."""
     strides = tensor.stride()
     return tensor.data_ptr(), strides[0], strides[1] if len(strides) == 3 else 0
 

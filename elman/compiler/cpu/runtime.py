@@ -20,6 +20,7 @@ from elman.compiler.ir import StepIR
 MIN_THREAD_WORK = 1 << 25  # multiplications of a thread; below, waking it takes as long
 MAX_WORK = 5 << 18  # multiplications of one small matmul; above, torch is as fast (measured)
 OVERWRITE, ACCUMULATE = 0, 1  # what happens to the old result; or the address of a row to start each row from (a bias)
+Descriptor = tuple[int, int, int]  # of a tensor: its address, and the strides of its rows and steps in elements
 Address, Integer = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -34,14 +35,9 @@ class SequenceKernel:
         self.multiplications = program.size**2 * sum(len(node.args) for node in matmuls)  # of one row in one step
 
     def __call__(
-        self,
-        batch: int,
-        time: int,
-        tensors: list[tuple[int, int, int]],
-        lengths: Tensor | None = None,
-        reverse: bool = False,
+        self, batch: int, time: int, tensors: list[Descriptor], lengths: Tensor | None = None, reverse: bool = False
     ) -> None:
-        """`tensors`, weights first: the address of each, and the strides of its rows and steps in elements."""
+        """`tensors`, weights first."""
         args = [time, self.size, reverse, 0 if lengths is None else lengths.data_ptr(), *self.callbacks]
         for tensor in tensors:
             args += tensor

@@ -14,6 +14,7 @@ Names in a generated kernel (shapes in brackets; R rows of a group, U units of a
     exchange, half, inbox  addresses in shared memory: exchange buffer (cluster.py), this step's half, st.async part
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from elman.compiler.cell_program import parameter_names
@@ -50,31 +51,25 @@ BOTH = StepOrder(  # `up` is 1 in programs that walk forward in time, 0 in those
 )
 
 
+@dataclass
 class KernelBuilder:
-    """`saved`: nodes to store besides those that are exchanged. `itemsize`: bytes of a value in products and `history`.
-    `precision`: of float32 products. `reverse`: from the last step to the first. `bidirectional`: a second direction in
-    the same launch, with weights, state and inputs of its own, that takes the steps in the opposite order."""
+    program: StepIR
+    saved: tuple[int, ...]  # nodes to store besides those that are exchanged
+    part: Partition
+    itemsize: int  # bytes of a value in products and `history`
+    precision: str  # of float32 products
+    reverse: bool  # from the last step to the first
+    bidirectional: bool  # a second direction in the same launch, with inputs and weights of its own, in opposite order
 
-    def __init__(
-        self,
-        program: StepIR,
-        saved: tuple[int, ...],
-        part: Partition,
-        itemsize: int,
-        precision: str,
-        reverse: bool,
-        bidirectional: bool,
-    ):
-        self.program, self.part, self.precision = program, part, precision
-        self.reverse, self.bidirectional = reverse, bidirectional
-        self.order = BOTH if bidirectional else DOWN if reverse else UP
-        self.itemsize = itemsize
-        self.tf32 = itemsize == 4 and precision == "tf32"
+    def __post_init__(self) -> None:
+        program, part, itemsize = self.program, self.part, self.itemsize
+        self.order = BOTH if self.bidirectional else DOWN if self.reverse else UP
+        self.tf32 = itemsize == 4 and self.precision == "tf32"
         self.templates = op_templates(itemsize, self.tf32)
         self.shapes = program.shapes()
         self.size, self.width = program.size, padded(program.size)
         self.num_programs = part.programs(program.size)
-        self.schedule: Schedule = schedule(program, saved, single=self.num_programs == 1)
+        self.schedule: Schedule = schedule(program, self.saved, single=self.num_programs == 1)
         nodes = program.nodes
         self.loads = tuple(node.detail for node in nodes if node.op == "load")
         self.parameters = parameter_names(program)

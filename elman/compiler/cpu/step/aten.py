@@ -1,7 +1,6 @@
 """Lowers ATen operations to C++: most are one expression per element, the others call kernels.h."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,33 +8,13 @@ from torch import fx
 
 from elman.compiler.cpu.build import COMPARISONS, EXPRESSIONS
 from elman.compiler.cpu.step.buffers import SlidingWindow, Value
-from elman.compiler.cpu.step.loops import REDUCTIONS, LoopFuser
+from elman.compiler.cpu.step.loops import REDUCTIONS
 from elman.compiler.cpu.step.matmul import MatmulOps
 from elman.compiler.errors import CannotCompile
 
 
-class AtenLowering:
-    """Lowers one node of the traced graph after another."""
-
-    def __init__(self, fuser: LoopFuser, weights: str = "fp32"):
-        self.fuser = fuser
-        self.matmuls = MatmulOps(fuser, weights)
-        self.special: dict[str, Callable[..., Any]] = {
-            "cat": self.cat,
-            "clamp": self.clamp,
-            "convolution": self.matmuls.convolution,
-            "bmm": self.matmuls.matmul,
-            "mm": self.matmuls.linear,
-            "addmm": lambda bias, a, b: self.matmuls.linear(a, b, bias),
-            "embedding": lambda weight, index, *_: self.gather_rows(weight, index),
-            "gather": self.gather,
-            "index": self.index,
-            "linalg_vector_norm": self.norm,
-            "index_select": self.index_select,
-            "topk": self.topk,
-            "var": lambda *arguments, **keywords: self.var_mean(*arguments, **keywords)[0],
-            "var_mean": self.var_mean,
-        }
+class AtenLowering(MatmulOps):
+    """Lowers one node of the traced graph after another; `lower_NAME(*arguments)` does it for the operation NAME."""
 
     def lower(self, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """The value of a node; its arguments are values and Python numbers."""
@@ -45,18 +24,15 @@ class AtenLowering:
             value = self._lower(node, name, result, arguments, keywords)
         except TypeError as error:
             raise CannotCompile(f"operation {name} is not supported with these arguments") from error
-        if isinstance(value, Value) and (value.layout.shape, value.dtype) != (
-            node.meta["val"].shape,
-            node.meta["val"].dtype,
-        ):
+        if isinstance(value, Value) and (value.layout.shape, value.dtype) != (result.shape, result.dtype):
             raise CannotCompile(f"operation {name} is not supported with these arguments")
         return value
 
     def _lower(
         self, node: fx.Node, name: str, result: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
-        if name in self.special:
-            return self.special[name](*arguments, **keywords)
+        if hasattr(self, f"lower_{name}"):
+            return getattr(self, f"lower_{name}")(*arguments, **keywords)
         if name in REDUCTIONS:
             return self.fuser.reduction(name, result.dtype, *arguments)
         if name in COMPARISONS:
@@ -91,7 +67,7 @@ class AtenLowering:
             return first._replace(layout=view)
         return [first._replace(layout=part) for part in view]
 
-    def var_mean(
+    def lower_var_mean(
         self, value: Value, axes: Any = None, *, correction: float | None = None, keepdim: bool = False
     ) -> list[Value]:
         mean = self.fuser.reduction("mean", value.dtype, value, axes, True)
@@ -105,21 +81,26 @@ class AtenLowering:
             results = [part._replace(layout=part.layout.squeeze(axes)) for part in results]
         return results
 
+    def lower_var(self, *arguments: Any, **keywords: Any) -> Value:
+        return self.lower_var_mean(*arguments, **keywords)[0]
+
     def sum_of_squares(self, value: Value, axes: Any, keepdim: bool) -> Value:
         squares = self.fuser.pointwise("({0} * {0})", value.dtype, [value])
         return self.fuser.reduction("sum", value.dtype, squares, axes, keepdim)
 
-    def norm(self, value: Value, order: float = 2, axes: Any = None, keepdim: bool = False, **_: Any) -> Value:
+    def lower_linalg_vector_norm(
+        self, value: Value, order: float = 2, axes: Any = None, keepdim: bool = False, **_: Any
+    ) -> Value:
         if order != 2:
             raise CannotCompile(f"a norm of order {order} is not supported")
         total = self.sum_of_squares(value, axes, keepdim)
         return self.fuser.pointwise("std::sqrt({0})", value.dtype, [total])
 
-    def clamp(self, value: Value, low: float | None = None, high: float | None = None) -> Value:
+    def lower_clamp(self, value: Value, low: float | None = None, high: float | None = None) -> Value:
         lower = value if low is None else self.fuser.pointwise("larger({0}, {1})", value.dtype, [value, low])
         return lower if high is None else self.fuser.pointwise("smaller({0}, {1})", value.dtype, [lower, high])
 
-    def cat(self, values: list[Value], axis: int = 0) -> Value:
+    def lower_cat(self, values: list[Value], axis: int = 0) -> Value:
         values = [value for value in values if value.shape != (0,)]
         shape = torch.cat([value.layout for value in values], axis).shape
         target, start = self.fuser.temporary(shape, values[0].dtype), 0
@@ -138,6 +119,9 @@ class AtenLowering:
         self.fuser.live.add(old.buffer)
         return old._replace(layout=old.layout.narrow(window.axis, 0, window.length + window.added))
 
+    def lower_embedding(self, weight: Value, index: Value, *_: Any) -> Value:
+        return self.gather_rows(weight, index)
+
     def gather_rows(self, weight: Value, index: Value) -> Value:
         """`weight[index]`, along the first axis."""
         shape = (*index.shape, *weight.shape[1:])
@@ -147,10 +131,10 @@ class AtenLowering:
         sizes = f"{weight.shape[0]}, {row}, {index.pointer()}, {count}"
         text = f"gather_rows({weight.pointer()}, {sizes}, {target.pointer()});"
         self.fuser.call(text, [weight, index], target)
-        self.matmuls.note_gather(weight, index, target)
+        self.note_gather(weight, index, target)
         return target
 
-    def gather(self, value: Value, axis: int, index: Value) -> Value:
+    def lower_gather(self, value: Value, axis: int, index: Value) -> Value:
         if axis % len(value.shape) != len(value.shape) - 1 or value.shape[:-1] != index.shape[:-1]:
             raise CannotCompile("gather along another axis than the last is not supported")
         target = self.fuser.temporary(index.shape, value.dtype)
@@ -160,7 +144,9 @@ class AtenLowering:
         self.fuser.call(text, [value, index])
         return target
 
-    def topk(self, value: Value, count: int, axis: int = -1, largest: bool = True, sort: bool = True) -> list[Value]:
+    def lower_topk(
+        self, value: Value, count: int, axis: int = -1, largest: bool = True, sort: bool = True
+    ) -> list[Value]:
         if axis % len(value.shape) != len(value.shape) - 1 or not largest:
             raise CannotCompile("topk of the smallest values, or along another axis than the last, is not supported")
         shape = (*value.shape[:-1], count)
@@ -170,13 +156,13 @@ class AtenLowering:
         self.fuser.call(f"topk({value.pointer()}, {sizes}, {values.pointer()}, {indices.pointer()});", [value, values])
         return [values, indices]
 
-    def index(self, value: Value, indices: list[Value | None]) -> Value:
+    def lower_index(self, value: Value, indices: list[Value | None]) -> Value:
         axes = [axis for axis, index in enumerate(indices) if index is not None]
         if len(axes) != 1 or indices[axes[0]].dtype != torch.int64:  # type: ignore[union-attr]
             raise CannotCompile("indexing by several tensors at once, or by a mask, is not supported")
-        return self.index_select(value, axes[0], indices[axes[0]])  # type: ignore[arg-type]
+        return self.lower_index_select(value, axes[0], indices[axes[0]])  # type: ignore[arg-type]
 
-    def index_select(self, value: Value, axis: int, index: Value) -> Value:
+    def lower_index_select(self, value: Value, axis: int, index: Value) -> Value:
         rows = self.gather_rows(value._replace(layout=value.layout.movedim(axis, 0)), index)
         return rows._replace(layout=rows.layout.movedim(0, axis)) if len(index.shape) == 1 else rows
 

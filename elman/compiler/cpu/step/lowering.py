@@ -86,7 +86,7 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> LoweredSte
     constants = [
         Weight(node, Value.contiguous(buffer, node.meta["val"].shape).layout, "plain") for buffer, node in used
     ]
-    packs = [Weight(plain[matrix.buffer], matrix.layout, format) for matrix, format in lowering.matmuls.packed]
+    packs = [Weight(plain[matrix.buffer], matrix.layout, format) for matrix, format in lowering.packed]
     pointers = [_pointer(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used)]
     pointers += [f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))]
     pointers += [_pointer(values[input].buffer, "given")]

@@ -23,19 +23,18 @@ QUANTISED_HEADER = 64  # bytes before a quantised vector: its scale and zero poi
 
 
 class MatmulOps:
-    def __init__(self, fuser: LoopFuser, weights: str):
+    def __init__(self, fuser: LoopFuser, weights: str = "fp32"):
         self.fuser, self.weights = fuser, weights
         self.packed: list[tuple[Value, str]] = []  # a constant matrix (inner, columns), or several, and its format
         self.quantised: dict[str, Value] = {}
-        self.gathered: dict[
-            Buffer, tuple[Value, Value]
-        ] = {}  # by matrices gathered from a constant table: table, indices
+        # by matrices that were gathered from a constant table: the table, and the indices
+        self.gathered: dict[Buffer, tuple[Value, Value]] = {}
 
-    def linear(self, a: Value, b: Value, bias: Value | None = None) -> Value:
+    def lower_mm(self, a: Value, b: Value, bias: Value | None = None) -> Value:
         """a @ b + bias; a constant b is packed and read once, from one end to the other."""
         (rows, inner), columns = a.shape, b.shape[1]
         if b.buffer.memory != "weights" or a.dtype != torch.float32:
-            result = self.matmul(a, b)
+            result = self.lower_bmm(a, b)
             return result if bias is None else self.fuser.pointwise("({0} + {1})", a.dtype, [bias, result])
         a = self.fuser.contiguous(a)
         name, format = self._pack(b, inner, columns)
@@ -52,6 +51,9 @@ class MatmulOps:
             self.fuser.call(call, reads)
         return target
 
+    def lower_addmm(self, bias: Value, a: Value, b: Value) -> Value:
+        return self.lower_mm(a, b, bias)
+
     def _pack(self, matrix: Value, inner: int, columns: int) -> tuple[str, str]:
         """The name and format of a matrix in packed form."""
         format = self.weights if inner * columns >= MIN_INT8 else "fp32"
@@ -67,12 +69,12 @@ class MatmulOps:
             self.quantised[source] = target
         return self.quantised[source]
 
-    def matmul(self, a: Value, b: Value) -> Value:
+    def lower_bmm(self, a: Value, b: Value) -> Value:
         """The product of two computed matrices, or batches of them."""
         if a.dtype not in (torch.float32, torch.float64):
             raise CannotCompile(f"a matmul of {str(a.dtype).removeprefix('torch.')} is not supported")
         if len(a.shape) == 2:
-            whole = self.matmul(*(part._replace(layout=part.layout.unsqueeze(0)) for part in (a, b)))
+            whole = self.lower_bmm(*(part._replace(layout=part.layout.unsqueeze(0)) for part in (a, b)))
             return whole._replace(layout=whole.layout.squeeze(0))
         if (table := self._table_of(b)) is not None:
             return self._gathered_matmul(a, table, self.gathered[b.buffer][1])
@@ -115,7 +117,7 @@ class MatmulOps:
                 self.fuser.call(call, [x, index])
         return target
 
-    def convolution(self, value: Value, weight: Value, bias: Value | None, stride: Any, *options: Any) -> Value:
+    def lower_convolution(self, value: Value, weight: Value, bias: Value | None, stride: Any, *options: Any) -> Value:
         """A convolution with one output position: one GEMV, or for a depthwise one a dot product for each channel."""
         padding, dilation, transposed, _, groups = options
         if transposed or any(padding) or len(value.shape) != 3:
@@ -128,7 +130,7 @@ class MatmulOps:
         if groups == 1:
             flat = self.fuser.contiguous(seen)
             flat = flat._replace(layout=flat.layout.view(batch, channels * size))
-            result = self.linear(flat, weight._replace(layout=weight.layout.view(count, inner * size).t()), bias)
+            result = self.lower_mm(flat, weight._replace(layout=weight.layout.view(count, inner * size).t()), bias)
         else:
             taps = weight._replace(layout=weight.layout.view(1, channels, size))
             products = self.fuser.pointwise("({0} * {1})", value.dtype, [seen, taps])
