@@ -18,18 +18,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from elman.compiler.interpreter import COMPARISONS, LOGICAL
-from elman.compiler.ir import (
-    CONSTANT,
-    CROSS_UNIT,
-    LEAVES,
-    ROW,
-    UNITS,
-    IRBuilder,
-    MatrixBlock,
-    Node,
-    StepIR,
-    dependencies,
-)
+from elman.compiler.ir import CONSTANT, CROSS_UNIT, LEAVES, ROW, UNITS, IRBuilder, MatrixBlock, StepIR, dependencies
 
 Rule = Callable[[IRBuilder, tuple[int, ...], int, int], list[int | None]]
 NON_DIFFERENTIABLE = {*COMPARISONS, *LOGICAL, "sign"}
@@ -147,13 +136,13 @@ def _choose_saved(step: StepIR, adjoint: StepIR, expensive: Container[str]) -> t
     def saved_for(cut: set[int]) -> set[int]:
         """What must be saved if the nodes of `cut` are: the leaves of the recomputation of all wanted values."""
         leaves = never | cut
-        nodes = [Node("saved") if index in leaves else node for index, node in enumerate(step.nodes)]
+        nodes = [node._replace(args=()) if index in leaves else node for index, node in enumerate(step.nodes)]
         return dependencies(nodes, wanted) & leaves
 
     def cost(cut: set[int]) -> int:  # whole numbers: with 0.1 per row, rounding would decide between equal costs
         return sum(10 if shapes[index] == UNITS else 1 for index in saved_for(cut))
 
-    cut: set[int] = set()
+    cut: set[int] = set()  # nodes to save so that what lies before them need not be
     for index in sorted(dependencies(step.nodes, wanted)):
         node = step.nodes[index]
         if node.op not in (*LEAVES, *CROSS_UNIT) and shapes[index] in (UNITS, ROW) and cost(cut | {index}) < cost(cut):

@@ -58,13 +58,6 @@ def first_parameter(module: nn.Module) -> nn.Parameter:
     raise AssertionError(f"{type(module).__name__} has no parameters")
 
 
-def parameter_names(step: StepIR) -> tuple[str, ...]:
-    """Parameters and buffers that the step reads."""
-    vectors = [node.detail[0] for node in step.nodes if node.op == "vector"]
-    matrices = [block.parameter for node in step.nodes if node.op == "matmul" for block in node.detail]
-    return tuple(dict.fromkeys([*vectors, *matrices]))
-
-
 def active_weight(cell: Any, name: str) -> Tensor:
     """A parameter, or its dropped-out version for this sequence (weight dropout)."""
     *path, leaf = name.split(".")
@@ -134,10 +127,8 @@ def _only_linear(cell: Any) -> str | None:
         return None
     _, args, result = recorder.calls[0]
     for name, child in cell.named_children():
-        if type(child) is nn.Linear and result is drive and _identical(args, (x, child.weight, child.bias)):
+        expected = (x, getattr(child, "weight", None), getattr(child, "bias", None))
+        same = len(args) == 3 and all(one is other for one, other in zip(args, expected, strict=True))
+        if type(child) is nn.Linear and result is drive and same:
             return name
     return None
-
-
-def _identical(args: tuple[Any, ...], expected: tuple[Tensor | None, ...]) -> bool:
-    return len(args) == 3 and all(one is other for one, other in zip(args, expected, strict=True))

@@ -69,12 +69,6 @@ def trace_cell(cell: Any, two_pass_variance: bool = False) -> StepIR:
     return program
 
 
-def _distinct_batch(shapes: list[torch.Size]) -> int:
-    """A batch size of which no other axis length is a multiple, so that the batch axis is recognized by its size."""
-    lengths = [length for shape in shapes for length in shape if length]
-    return next(rows for rows in count(MIN_BATCH) if all(length % rows for length in lengths))
-
-
 def _traced(cell: Any) -> tuple[fx.Graph, Callable[..., Any], Examples]:
     """The graph of the step as a function of parameters and buffers, drive and state; that function; its examples."""
     known = {**dict(cell.named_parameters()), **dict(cell.named_buffers())}
@@ -89,7 +83,10 @@ def _traced(cell: Any) -> tuple[fx.Graph, Callable[..., Any], Examples]:
             driven = cell.drive(torch.zeros(DRIVE_ROWS, cell.input_size, dtype=weight.dtype, device=weight.device))
             old = cell.initial_state(1)
             shapes = [driven.shape[1:], *(part.shape[1:] for part in leaves(old))]
-            rows = _distinct_batch([*(one.shape for one in known.values()), *shapes])
+            known_shapes = [one.shape for one in known.values()]
+            lengths = [length for shape in (*known_shapes, *shapes) for length in shape if length]
+            # a multiple of no other axis length, so that the batch axis is recognized by its size
+            rows = next(rows for rows in count(MIN_BATCH) if all(length % rows for length in lengths))
             # the default device is that of tensors the step creates
             with attributes_restored(cell), torch.device("cpu"), torch.random.fork_rng([]):
                 values = {PREFIX + name: torch.zeros(one.shape) for name, one in known.items()}
@@ -106,9 +103,8 @@ def _traced(cell: Any) -> tuple[fx.Graph, Callable[..., Any], Examples]:
 @contextmanager
 def _plain(cell: nn.Module) -> Iterator[None]:
     """Without autocast, and without weight dropout: the dropped-out weights of a sequence are hidden (`thinned`)."""
-    thinned = {
-        module: module.thinned for module in cell.modules() if isinstance(getattr(module, "thinned", None), Tensor)
-    }
+    modules = [module for module in cell.modules() if isinstance(getattr(module, "thinned", None), Tensor)]
+    thinned = {module: module.thinned for module in modules}
     for module in thinned:
         module.thinned = None  # type: ignore[assignment]
     try:

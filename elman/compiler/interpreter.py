@@ -1,7 +1,7 @@
 """Interprets the IR with torch, over any leading axes: the reference for kernels, and matmuls of all steps at once."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from functools import cache
+from functools import cache, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -111,13 +111,12 @@ def group_matmuls(program: StepIR, among: Container[int] | None = None) -> dict[
 
 def grouped_matmul(program: StepIR, group: list[int], value: Values, weights: Weights) -> Tensor:
     """The results of a group of matmuls, concatenated (..., m·H)."""
-    total: Tensor | None = None
-    for position, arg in enumerate(program.nodes[group[0]].args):
+
+    def product(position: int, arg: int) -> Tensor:
         weight = stacked_weights(program, group, position, weights)
-        product = aligned_linear(value(arg).to(weight.dtype), weight)
-        total = product if total is None else total + product
-    assert total is not None
-    return total
+        return aligned_linear(value(arg).to(weight.dtype), weight)
+
+    return reduce(torch.add, (product(*one) for one in enumerate(program.nodes[group[0]].args)))
 
 
 def stacked_weights(program: StepIR, group: list[int], position: int, weights: Weights) -> Tensor:

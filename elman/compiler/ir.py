@@ -77,10 +77,15 @@ class StepIR:
     def results(self) -> tuple[int, ...]:
         return (*self.next_state, *self.outputs, *self.accumulated)
 
+    def parameters(self) -> tuple[str, ...]:
+        """Parameters and buffers that the step reads."""
+        vectors = [node.detail[0] for node in self.nodes if node.op == "vector"]
+        matrices = [block.parameter for node in self.nodes if node.op == "matmul" for block in node.detail]
+        return tuple(dict.fromkeys([*vectors, *matrices]))
+
     def matrices(self) -> set[str]:
         """Parameters used as matrices and never as vectors; only these may be padded row by row."""
-        vectors = {node.detail[0] for node in self.nodes if node.op == "vector"}
-        return {block.parameter for node in self.nodes if node.op == "matmul" for block in node.detail} - vectors
+        return set(self.parameters()) - {node.detail[0] for node in self.nodes if node.op == "vector"}
 
 
 def infer_shape(node: Node, args: list[str]) -> str:

@@ -111,6 +111,7 @@ class SymbolicInterpreter:
         wide = any(value.wide for value in values)
         if wide and any(not value.wide and value.nodes.shape[-1:] not in ((), (1,)) for value in values):
             raise CannotCompile("a tensor whose last axis is the hidden units meets one whose last axis is not")
+        # a numpy ufunc of a Python function; it broadcasts, and objects keep node numbers Python ints
         results = np.frompyfunc(function, len(values), 1)(*(value.nodes.astype(object) for value in values))
         return SymbolicTensor(np.array(results, dtype=int), wide, any(value.batched for value in values))
 
@@ -150,10 +151,17 @@ class SymbolicInterpreter:
             raise CannotCompile("it multiplies a matrix by something other than (batch, m · hidden size)")
         args = [self.builder.broadcast(int(one)) for one in value.nodes]
         rows, columns = view.blocks
-        nodes = []
-        for part in range(rows if view.flipped else columns):
-            blocks = tuple(_block(view, part, inner) for inner in range(len(args)))
-            nodes.append(self.builder.node("matmul", *args, detail=blocks))
+
+        def block(part: int, inner: int) -> MatrixBlock:
+            """The block from input part `inner` to output part `part`: of Wᵀ in `linear(x, W)`, of W in `x @ W`."""
+            if view.flipped:
+                return MatrixBlock(view.name, view.first + part, inner)
+            return MatrixBlock(view.name, view.first + inner, part, flipped=True)
+
+        nodes = [
+            self.builder.node("matmul", *args, detail=tuple(block(part, inner) for inner in range(len(args))))
+            for part in range(rows if view.flipped else columns)
+        ]
         return SymbolicTensor(np.array(nodes), wide=True, batched=True)
 
     def reshape(self, node: Traced, value: SymbolicTensor) -> SymbolicTensor:
@@ -187,10 +195,3 @@ class SymbolicInterpreter:
         """A value and the axes of its `nodes` that a reduction goes over: all but the batch by default."""
         dims = dims or list(range(1, len(source.meta["val"].shape)))
         return self.tensor(source), [self.axis(source, dim)[1] for dim in dims]
-
-
-def _block(view: WeightView, part: int, inner: int) -> MatrixBlock:
-    """The block that leads from input part `inner` to output part `part`: of Wᵀ in `linear(x, W)`, of W in `x @ W`."""
-    if view.flipped:
-        return MatrixBlock(view.name, view.first + part, inner)
-    return MatrixBlock(view.name, view.first + inner, part, flipped=True)

@@ -50,18 +50,17 @@ def _unsupported(cell: Any, x: Sequence) -> str | None:
     dtype, autocast = first_parameter(cell).dtype, torch.is_autocast_enabled("cpu")
     traced = type(x) not in (Tensor, nn.Parameter) or torch.jit.is_tracing() or torch.compiler.is_compiling()
     dispatch_mode = torch._C._len_torch_dispatch_stack() > 0  # a FLOP counter, for example
-    problems = taps.listening(), not x.is_cpu, x.numel() == 0, autocast, dtype not in DTYPES, traced, dispatch_mode
-    if True in problems:
-        reasons = (
-            "a recorder is listening",
-            f"compiled steps need a CPU, not {x.device.type}",
-            "the batch is empty",
-            "steps are not compiled under autocast",
-            f"steps are not compiled for {str(dtype).removeprefix('torch.')}",
-            "the model is being traced",
-            "a torch dispatch mode is active, which would not see compiled steps",
-        )
-        return reasons[problems.index(True)]
+    problems = {
+        "a recorder is listening": taps.listening(),
+        f"compiled steps need a CPU, not {x.device.type}": not x.is_cpu,
+        "the batch is empty": x.numel() == 0,
+        "steps are not compiled under autocast": autocast,
+        f"steps are not compiled for {str(dtype).removeprefix('torch.')}": dtype not in DTYPES,
+        "the model is being traced": traced,
+        "a torch dispatch mode is active, which would not see compiled steps": dispatch_mode,
+    }
+    if reasons := [reason for reason, holds in problems.items() if holds]:
+        return reasons[0]
     try:
         build.compiler()
     except NoCompiler as reason:

@@ -57,7 +57,11 @@ def _backward(ctx: Any, d_output: Tensor | None, *d_final: Tensor | None) -> Any
     d_initial = [saved.new_empty(batch, plan.step.size) for _ in d_final]
     adjoints = saved.new_empty(batch, time, plan.d_drive + ctx.width)
     sums = saved.new_empty(batch, plan.accumulated) if plan.accumulated else None
-    _zero_unused(adjoints, plan, ctx.width)
+    size = plan.step.size
+    for part in set(range(ctx.width // size)) - set(
+        plan.adjoint.drive
+    ):  # parts of the drive that the step does not read
+        adjoints.narrow(2, plan.d_drive + part * size, size).zero_()
     zeros = plan.zeros.data_ptr(), 0, 0
     tensors = *weights, *d_outputs[:-1], *d_initial, adjoints, d_outputs[-1], saved, sums
     descriptors = [zeros if one is None else _descriptor(one) for one in tensors]
@@ -85,6 +89,7 @@ def _matrix_gradients(
     """
     (batch, time, record), size = adjoints.shape, plan.step.size
     rows, width = batch * time, record - plan.d_drive
+    # small ones skip torch, whose call overhead would exceed the arithmetic
     small = projection is not None and is_small(projection[0], rows, max(projection[0].shape[2], size), width)
     jobs: list[int] = []  # small products, run at the end as one batch
 
@@ -157,14 +162,6 @@ def _add_vector_gradients(
                 gradient = all_parts.index_copy_(0, torch.tensor(one.parts), gradient.view(-1, plan.step.size))
             gradient, before = gradient.view(weight.shape), gradients[one.parameter]
             gradients[one.parameter] = gradient if before is None else before + gradient
-
-
-def _zero_unused(adjoints: Tensor, plan: SequencePlan, width: int) -> None:
-    """Zeroes the adjoints of parts of the drive that the step does not read."""
-    size, used = plan.step.size, plan.adjoint.drive
-    if len(used) * size < width:
-        for part in set(range(width // size)) - set(used):
-            adjoints.narrow(2, plan.d_drive + part * size, size).zero_()
 
 
 def _descriptor(tensor: Tensor) -> Descriptor:

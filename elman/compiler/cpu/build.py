@@ -21,15 +21,8 @@ FLAGS = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"]
 # -ffast-math without -ffinite-math-only; that flag itself would change the rounding mode of the whole process.
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math"]
 HERE = Path(__file__).parent
-C_TYPES = {
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.int64: "int64_t",
-    torch.int32: "int32_t",
-    torch.uint8: "uint8_t",
-    torch.bool: "bool",
-    torch.complex64: "complex",
-}
+C_TYPES = {torch.float32: "float", torch.float64: "double", torch.bool: "bool", torch.complex64: "complex"}
+C_TYPES |= {torch.int64: "int64_t", torch.int32: "int32_t", torch.uint8: "uint8_t"}
 COMPARISONS = {"eq": "==", "ge": ">=", "gt": ">", "le": "<=", "lt": "<", "ne": "!="}
 SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "bitwise_and": "&", "bitwise_or": "|"}
 SIGNS |= {"logical_and": "&&", "logical_or": "||"}

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 
 from elman.compiler.autodiff import differentiate
-from elman.compiler.cell_program import InputProjection, parameter_names
+from elman.compiler.cell_program import InputProjection
 from elman.compiler.cpu.emit import CppFunction, Slot, TensorOffset, emit
 from elman.compiler.cpu.runtime import SequenceKernel, load_kernels
 from elman.compiler.interpreter import group_matmuls
@@ -61,7 +61,7 @@ class SequencePlan:
 
     def __init__(self, step: StepIR, dtype: torch.dtype, projection: InputProjection):
         self.step, self.dtype, self.projection = step, dtype, projection
-        self.names = parameter_names(step)
+        self.names = step.parameters()
         self.zeros = torch.zeros(step.size, dtype=dtype)  # stands for an adjoint that autograd does not return
         self.adjoint = differentiate(step, EXPENSIVE)
         shapes, outputs, count = step.shapes(), self.adjoint.program.outputs, len(self.adjoint.drive)
@@ -95,18 +95,15 @@ class SequencePlan:
     def _forward_offsets(self) -> dict[Slot, TensorOffset]:
         loads = [node.detail[:2] for node in self.step.nodes if node.op == "load"]
         offsets: dict[Slot, TensorOffset] = {("load", load): TensorOffset(DRIVE, load[1]) for load in loads}
-        for n, offset in enumerate((TensorOffset(OUTPUT), *self.saved.values())):
-            offsets["result", n] = offset
-        return _after_states(self.step, offsets)
+        results = enumerate((TensorOffset(OUTPUT), *self.saved.values()))
+        return _after_states(self.step, offsets | {("result", n): offset for n, offset in results})
 
     def _backward_offsets(self) -> dict[Slot, TensorOffset]:
+        extras, order = len(self.extra_adjoints), sorted(self.adjoint.vectors)
+        parts = *(extras + part for part in self.adjoint.drive), *range(extras)
         offsets: dict[Slot, TensorOffset] = {("load", ("output", 0)): TensorOffset(OUTPUT)}
-        for n, index in enumerate(self.adjoint.saved):
-            offsets["load", ("saved", n)] = self.saved[index]
-        extras = len(self.extra_adjoints)
-        for n, part in enumerate((*(extras + part for part in self.adjoint.drive), *range(extras))):
-            offsets["result", n] = TensorOffset(DRIVE, part)
-        order = sorted(self.adjoint.vectors)
+        offsets |= {("load", ("saved", n)): self.saved[index] for n, index in enumerate(self.adjoint.saved)}
+        offsets |= {("result", n): TensorOffset(DRIVE, part) for n, part in enumerate(parts)}
         for n, vector in enumerate(self.adjoint.vectors):
             offsets["accumulated", n] = TensorOffset(SUMS, order.index(vector))
         return _after_states(self.adjoint.program, offsets)

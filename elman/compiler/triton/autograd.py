@@ -18,6 +18,8 @@ from elman.compiler.triton.saved_for_backward import SavedHistory, StepValues
 from elman.ops.state import leaves, map_state
 from elman.shapes import Lengths, Sequence, State
 
+Reverse = tuple[bool, ...]  # for each direction of a launch, whether it runs from the last step to the first
+
 
 class DirectionInputs(NamedTuple):
     """Of one direction. `drive`: the input's part of all steps, (B, T, parts · H)."""
@@ -28,30 +30,19 @@ class DirectionInputs(NamedTuple):
 
 
 def run_recurrence(
-    compiled: Any,
-    dtype: torch.dtype,
-    reverse: tuple[bool, ...],
-    lengths: Lengths | None,
-    directions: list[DirectionInputs],
+    compiled: Any, dtype: torch.dtype, reverse: Reverse, lengths: Lengths | None, directions: list[DirectionInputs]
 ) -> list[tuple[Sequence, State]]:
-    """Outputs and last state of each direction; `compiled` is a CompiledCell, `reverse` says of each direction whether
-    it runs from the last step to the first."""
+    """Outputs and last state of each direction; `compiled` is a CompiledCell."""
     inputs = [[own.drive, *leaves(own.state), *own.weights.values()] for own in directions]
     flat = [tensor for own in inputs for tensor in own]
     saving = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in flat)
     call = compiled, dtype, reverse, lengths
-    results = iter(_Recurrence.apply(call, *flat) if saving else _forward(call, inputs, saving=False).results)
+    results = iter(_Recurrence.apply(call, *flat) if saving else _forward(call, inputs, saving=False)[0])
     return [(next(results), map_state(lambda part: next(results).to(part.dtype), own.state)) for own in directions]
 
 
-class _Forward(NamedTuple):
-    results: list[Tensor]  # outputs and last state, direction after direction
-    history: Tensor
-    stored: tuple[int, ...]
-    drives: list[Tensor]  # contiguous along rows
-
-
-def _forward(call: Any, inputs: list[list[Tensor]], saving: bool) -> _Forward:
+def _forward(call: Any, inputs: list[list[Tensor]], saving: bool) -> Any:
+    """Outputs and last state, direction after direction; history; its stored nodes; drives, contiguous along rows."""
     compiled, dtype, reverse, lengths = call
     step, parts = compiled.step, 1 + len(compiled.step.next_state)
     drives = [_contiguous_rows(own[0]) for own in inputs]
@@ -66,7 +57,7 @@ def _forward(call: Any, inputs: list[list[Tensor]], saving: bool) -> _Forward:
     found = []
     for direction, (back, last) in enumerate(zip(reverse, _by_direction(final.unbind(), reverse), strict=True)):
         found += [SavedHistory(step, stored, history, direction, batch, back).node(step.outputs[0]), *last]
-    return _Forward(found, history, stored, drives)
+    return found, history, stored, drives
 
 
 class _Recurrence(torch.autograd.Function):
@@ -122,7 +113,7 @@ class _Recurrence(torch.autograd.Function):
         return tuple(found)
 
 
-def _by_direction(tensors: Any, reverse: tuple[bool, ...]) -> list[list[Tensor]]:
+def _by_direction(tensors: Any, reverse: Reverse) -> list[list[Tensor]]:
     """Splits a flat list evenly among the directions."""
     count = len(tensors) // len(reverse)
     return [list(tensors[n * count : (n + 1) * count]) for n in range(len(reverse))]

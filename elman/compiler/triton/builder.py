@@ -17,7 +17,6 @@ Names in a generated kernel (shapes in brackets; R rows of a group, U units of a
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from elman.compiler.cell_program import parameter_names
 from elman.compiler.interpreter import group_matmuls
 from elman.compiler.ir import CONSTANT, UNITS, StepIR
 from elman.compiler.triton.partition import Partition, SyncMode, padded
@@ -72,7 +71,7 @@ class KernelBuilder:
         self.schedule: Schedule = schedule(program, self.saved, single=self.num_programs == 1)
         nodes = program.nodes
         self.loads = tuple(node.detail for node in nodes if node.op == "load")
-        self.parameters = parameter_names(program)
+        self.parameters = program.parameters()
         self.matrices = program.matrices()
         self.totals = [index for index, node in enumerate(nodes) if node.op == "sum"]
         self.products = group_matmuls(program)

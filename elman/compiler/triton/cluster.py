@@ -13,6 +13,7 @@ a half has synchronized with all others since they read it. Layout: 2 halves of 
 """
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 from elman.compiler.triton.cluster_exchange import LINE, AsyncExchange
@@ -60,12 +61,7 @@ class ExchangeBuffer:
     partial sums that are the sentinel until written, instead of waiting at the cluster barrier."""
 
     def __init__(
-        self,
-        rows: int,
-        programs: int,
-        stages: tuple[int, ...],
-        polled: bool = False,
-        values: AsyncExchange | None = None,
+        self, rows: int, programs: int, stages: Sequence[int], polled: bool = False, values: AsyncExchange | None = None
     ):
         self.rows, self.programs, self.stages, self.polled, self.values = rows, programs, stages, polled, values
         self.half_bytes = -(-sum(rows * self.row_bytes(totals) for totals in stages) // LINE) * LINE
@@ -148,11 +144,9 @@ def _vector_stores(store: str, address: str, words: list[str]) -> list[str]:
     lines, first = [], 0
     while first < len(words):
         count = 4 if len(words) - first >= 4 else 2 if len(words) - first >= 2 else 1
-        own = ", ".join(words[first : first + count])
-        vector = (
-            f".v{count}.b32 [{address}+{first * 4}], {{{own}}}" if count > 1 else f".b32 [{address}+{first * 4}], {own}"
-        )
-        lines.append(f"{store}{vector};")
+        own = words[first : first + count]
+        form, operands = (f"v{count}.b32", f"{{{', '.join(own)}}}") if count > 1 else ("b32", own[0])
+        lines.append(f"{store}.{form} [{address}+{first * 4}], {operands};")
         first += count
     return lines
 

@@ -143,9 +143,8 @@ class Partition:
         count = Counter(node.op for node in program.nodes)
         inputs = 1 if self.packs_pairs(itemsize) else 2  # this step's and the next one's; pairs stay packed until used
         own = elements * (inputs * count["load"] + count["vector"] + len(program.next_state))
-        masks = (
-            PARTIAL_TILE_REGISTERS * (2 if self.sync == SyncMode.ST_ASYNC else 1) if program.size % self.units else 0
-        )
+        masks = PARTIAL_TILE_REGISTERS if program.size % self.units else 0
+        masks *= 2 if self.sync == SyncMode.ST_ASYNC else 1
         totals = TOTAL_REGISTERS if count["sum"] else 0
         weights = self.register_weight_bytes(program, itemsize) // (4 * threads)
         return 4 * self.waits(program, itemsize)[0] + accumulators + weights + own + masks + totals

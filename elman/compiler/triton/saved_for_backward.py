@@ -1,14 +1,14 @@
 """What forward saves for backward, and how backward gets the rest: from inputs, or by one recomputation kernel."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from functools import cache, cached_property
+from collections.abc import Container, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from elman.compiler.autodiff import Adjoint
-from elman.compiler.interpreter import group_matmuls, parameter_vector
+from elman.compiler.interpreter import Values, Weights, group_matmuls, parameter_vector
 from elman.compiler.ir import CONSTANT, ROW, UNITS, Node, StepIR, dependencies
 from elman.compiler.triton.launcher import load_module
 from elman.compiler.triton.triton_ops import literal, op_templates, prelude
@@ -61,9 +61,7 @@ class RecomputeKernel:
         self.templates = op_templates(itemsize)
         self.run = load_module(prelude(itemsize) + self._source()).kernel
 
-    def __call__(
-        self, value: Callable[[int], Tensor], weights: Mapping[str, Tensor], shape: Sequence[int], dtype: torch.dtype
-    ) -> dict[int, Tensor]:
+    def __call__(self, value: Values, weights: Weights, shape: Sequence[int], dtype: torch.dtype) -> dict[int, Tensor]:
         """`value` gives inputs, (B, T, H), or (B, T, 1) for one number per row, of any strides; `shape` is (B, T).
         Results are like those, of `dtype`, or float32 for one number per row."""
         program, count = self.program, shape[0] * shape[1]
@@ -135,34 +133,24 @@ class SavePlan:
         self.products = group_matmuls(step, adjoint.matmuls)
         self.shapes = step.shapes()
         self.needed = tuple(dict.fromkeys((*self.kept, *(arg for args in self.products for arg in args))))
-        self.saved = self._saved()
+        # states, and needed nodes of shape UNITS; instead of ROW nodes the products from which they are recomputed
+        of_rows = dependencies(step.nodes, [index for index in self.kept if self.shapes[index] == ROW])
+        products = [index for index in sorted(of_rows) if step.nodes[index].op == "matmul"]
+        wide = [n for n in self.needed if self.shapes[n] == UNITS and step.nodes[n].op not in AVAILABLE]
+        self.saved = tuple(dict.fromkeys((*step.next_state, *products, *wide)))
         # variances lose too much in 16 bits; other cells get the precision that forward's products had
         self.dtype = torch.float32 if any(node.op == "sum" for node in step.nodes) else None
         present = [index for index in self.kept if index in self.saved or step.nodes[index].op in AVAILABLE]
         self.recomputed = tuple(index for index in self.kept if index not in present)
+        nodes = [Node("saved") if n in self.saved else node for n, node in enumerate(step.nodes)]
+        self.reads_inputs = any(nodes[index].op == "load" for index in dependencies(nodes, self.needed))
         self.recompute = cache(lambda itemsize: RecomputeKernel(step, self.recomputed, self.saved, itemsize))
-
-    def _saved(self) -> tuple[int, ...]:
-        """States, and needed nodes of shape UNITS; instead of ROW nodes the products from which they are recomputed."""
-        nodes, shapes = self.step.nodes, self.shapes
-        of_rows = dependencies(nodes, [index for index in self.kept if shapes[index] == ROW])
-        products = [index for index in sorted(of_rows) if nodes[index].op == "matmul"]
-        own = [index for index in self.needed if shapes[index] == UNITS and nodes[index].op not in AVAILABLE]
-        return tuple(dict.fromkeys((*self.step.next_state, *products, *own)))
-
-    @cached_property
-    def reads_inputs(self) -> bool:
-        """Whether backward needs the step inputs."""
-        nodes = [Node("saved") if n in self.saved else node for n, node in enumerate(self.step.nodes)]
-        return any(nodes[index].op == "load" for index in dependencies(nodes, self.needed))
 
 
 class StepValues:
     """Nodes of the step at all time steps, in one direction, for backward."""
 
-    def __init__(
-        self, plan: SavePlan, history: SavedHistory, drive: Tensor, weights: dict[str, Tensor], lengths: Tensor | None
-    ):
+    def __init__(self, plan: SavePlan, history: SavedHistory, drive: Tensor, weights: Weights, lengths: Tensor | None):
         self.plan, self.step, self.history = plan, plan.step, history
         self.drive, self.weights, self.lengths = drive, weights, lengths
         self.recomputed: dict[int, Tensor] = {}  # (B, T, H), or (B, T, 1) for one number per row

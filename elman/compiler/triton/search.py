@@ -75,12 +75,10 @@ def candidates(program: StepIR, batch: int, itemsize: int, processors: int, shar
                 continue
             groups = math.ceil(batch / rows)
             if groups * math.ceil(size / units) <= processors:
-                found += [
-                    part
-                    for part in _variants(program, Partition(rows, units), itemsize, shared)
-                    if _fits(program, part, itemsize, shared)
-                    and groups <= _concurrent_groups(program, part, itemsize, processors, shared)
-                ]
+                variants = _variants(program, Partition(rows, units), itemsize, shared)
+                fitting = [part for part in variants if _fits(program, part, itemsize, shared)]
+                limits = (_concurrent_groups(program, part, itemsize, processors, shared) for part in fitting)
+                found += [part for part, limit in zip(fitting, limits, strict=True) if groups <= limit]
     return found
 
 

@@ -31,12 +31,9 @@ class Sync:
     def write_program_ids(self) -> None:
         """Which rows and which units are this program's."""
         b = self.b
-        if b.clustered:  # programs of a cluster are consecutive
-            b.write(f"group = tl.program_id(0) // {b.num_programs}")
-            b.write(f"rank = tl.program_id(0) % {b.num_programs}")
-        else:
-            b.write("group = tl.program_id(0)")
-            b.write("rank = tl.program_id(1)")
+        place = f"tl.program_id(0) {{}} {b.num_programs}"  # programs of a cluster are consecutive
+        b.write(f"group = {place.format('//') if b.clustered else 'tl.program_id(0)'}")
+        b.write(f"rank = {place.format('%') if b.clustered else 'tl.program_id(1)'}")
 
     def set_up(self) -> None:
         self._set_up_exchange()

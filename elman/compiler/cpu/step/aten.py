@@ -21,16 +21,15 @@ class AtenLowering(MatmulOps):
         packet: Any = getattr(node.target, "overloadpacket", node.target)
         name, result = packet.__name__, node.meta.get("val")
         try:
-            value = self._lower(node, name, result, arguments, keywords)
+            value = self._lower(node, name, arguments, keywords)
         except TypeError as error:
             raise CannotCompile(f"operation {name} is not supported with these arguments") from error
         if isinstance(value, Value) and (value.layout.shape, value.dtype) != (result.shape, result.dtype):
             raise CannotCompile(f"operation {name} is not supported with these arguments")
         return value
 
-    def _lower(
-        self, node: fx.Node, name: str, result: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
-    ) -> Any:
+    def _lower(self, node: fx.Node, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        result: Any = node.meta.get("val")
         if hasattr(self, f"lower_{name}"):
             return getattr(self, f"lower_{name}")(*arguments, **keywords)
         if name in REDUCTIONS:
@@ -68,7 +67,7 @@ class AtenLowering(MatmulOps):
         return [first._replace(layout=part) for part in view]
 
     def lower_var_mean(
-        self, value: Value, axes: Any = None, *, correction: float | None = None, keepdim: bool = False
+        self, value: Value, axes: Any = None, correction: Any = None, keepdim: bool = False
     ) -> list[Value]:
         mean = self.fuser.reduction("mean", value.dtype, value, axes, True)
         centred = self.fuser.pointwise("({0} - {1})", value.dtype, [value, mean])
@@ -84,16 +83,14 @@ class AtenLowering(MatmulOps):
     def lower_var(self, *arguments: Any, **keywords: Any) -> Value:
         return self.lower_var_mean(*arguments, **keywords)[0]
 
-    def sum_of_squares(self, value: Value, axes: Any, keepdim: bool) -> Value:
+    def sum_of_squares(self, value: Value, axes: Any = None, keepdim: bool = False) -> Value:
         squares = self.fuser.pointwise("({0} * {0})", value.dtype, [value])
         return self.fuser.reduction("sum", value.dtype, squares, axes, keepdim)
 
-    def lower_linalg_vector_norm(
-        self, value: Value, order: float = 2, axes: Any = None, keepdim: bool = False, **_: Any
-    ) -> Value:
+    def lower_linalg_vector_norm(self, value: Value, order: float = 2, *axes: Any, **_: Any) -> Value:
         if order != 2:
             raise CannotCompile(f"a norm of order {order} is not supported")
-        total = self.sum_of_squares(value, axes, keepdim)
+        total = self.sum_of_squares(value, *axes)
         return self.fuser.pointwise("std::sqrt({0})", value.dtype, [total])
 
     def lower_clamp(self, value: Value, low: float | None = None, high: float | None = None) -> Value:
@@ -144,9 +141,7 @@ class AtenLowering(MatmulOps):
         self.fuser.call(text, [value, index])
         return target
 
-    def lower_topk(
-        self, value: Value, count: int, axis: int = -1, largest: bool = True, sort: bool = True
-    ) -> list[Value]:
+    def lower_topk(self, value: Value, count: int, axis: int = -1, largest: bool = True, *_: Any) -> list[Value]:
         if axis % len(value.shape) != len(value.shape) - 1 or not largest:
             raise CannotCompile("topk of the smallest values, or along another axis than the last, is not supported")
         shape = (*value.shape[:-1], count)

@@ -5,7 +5,7 @@ import mmap
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -57,7 +57,7 @@ def compile_step(model: Any, weights: str = "fp32", example: Tensor | None = Non
     `example`: one of the step's input; by default a token.
     """
     module = StepModule(model)
-    tensors = named_tensors(module)
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     if any(tensor.device.type != "cpu" for tensor in tensors.values()):
         raise CannotCompile("the model is not on the CPU")
     token = torch.zeros(1, dtype=torch.long) if example is None else example
@@ -65,12 +65,9 @@ def compile_step(model: Any, weights: str = "fp32", example: Tensor | None = Non
         return CompiledStep(handwritten(model, tensors, token), list(tensors.values()))
     try:
         with attributes_restored(module), sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng([]):
-            graph = trace(
-                lambda parameters, token, state: functional_call(module, parameters, (token, state)),
-                tensors,
-                token,
-                map_state(_contiguous, model.initial_state(1)),
-            )
+            # zeros with memory of their own: an initial state may be an expanded view
+            state = map_state(lambda part: torch.zeros(part.shape, dtype=part.dtype), model.initial_state(1))
+            graph = trace(lambda values, *inputs: functional_call(module, values, inputs), tensors, token, state)
     except Exception as error:  # a tracer may fail in any way
         raise CannotCompile(f"the step cannot be traced: {trace_error(error)}") from error
     return CompiledStep(lower(graph, len(tensors), weights), list(tensors.values()))
@@ -86,15 +83,6 @@ def handwritten(model: Any, tensors: dict[str, Tensor], token: Tensor) -> Lowere
     weights = [Weight(node, one.to("meta"), "plain") for node, one in zip(nodes, tensors.values(), strict=True)]
     source = model.machine_code(SIGNATURE)
     return LoweredStep(source, 0, weights, [], nodes, shapes, {}, token.to("meta"), logits.to("meta"))
-
-
-def named_tensors(module: nn.Module) -> dict[str, Tensor]:
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
-
-
-def _contiguous(part: Tensor) -> Tensor:
-    """Zeros with memory of their own: an initial state may be an expanded view."""
-    return torch.zeros(part.shape, dtype=part.dtype)
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:

@@ -79,14 +79,9 @@ class Runner:
         count = len(uniforms)
         tokens, log_probs = torch.empty(count, dtype=torch.long), torch.empty(count, dtype=torch.double)
         work = torch.empty(2 * rules.vocab)
-        chosen = build.runtime().run(
-            *self._step_arguments(),
-            ctypes.byref(rules),
-            *map(address, (uniforms, recent, work)),
-            ctypes.c_int64(count),
-            ctypes.c_int64(final),
-            *map(address, (tokens, log_probs)),
-        )
+        given = *map(address, (uniforms, recent, work)), ctypes.c_int64(count), ctypes.c_int64(final)
+        results = map(address, (tokens, log_probs))
+        chosen = build.runtime().run(*self._step_arguments(), ctypes.byref(rules), *given, *results)
         broken = chosen < count and bool(log_probs[chosen].isnan())
         ended = chosen > 0 and rules.stops and int(tokens[chosen - 1]) == rules.end
         steps = chosen - bool(not broken and (ended or (final and chosen == count)))
@@ -98,12 +93,7 @@ class Runner:
         count, vocab = len(inputs), self.output.shape[-1]
         nats, work = torch.empty(count, dtype=torch.double), torch.empty(vocab)
         inputs, targets = inputs.contiguous(), targets.contiguous()
-        build.runtime().follow(
-            *self._step_arguments(),
-            ctypes.c_int64(vocab),
-            *map(address, (inputs, targets, work)),
-            ctypes.c_int64(count),
-            address(nats),
-        )
+        given = ctypes.c_int64(vocab), *map(address, (inputs, targets, work)), ctypes.c_int64(count)
+        build.runtime().follow(*self._step_arguments(), *given, address(nats))
         self._now = (self._now + count) % 2
         return nats
