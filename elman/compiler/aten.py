@@ -68,7 +68,8 @@ class AtenInterpreter(SymbolicInterpreter):
     lower_split_with_sizes = lower_split
 
     def lower_slice(self, node: Traced, source: Traced, dim: int = 0, *bounds: Any) -> Any:
-        start, stop, step = [*bounds, *(None, None, 1)[len(bounds) :]]
+        padded: list[Any] = [*bounds, *(None, None, 1)[len(bounds) :]]
+        start, stop, step = padded
         if step != 1:
             raise CannotCompile("it slices with a step")
         length = source.meta["val"].shape[dim]

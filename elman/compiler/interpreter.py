@@ -36,11 +36,8 @@ def evaluate(program: StepIR, wanted: Iterable[int], leaf: Values, weights: Weig
     `leaf` gives loads, states and `active`; `weights` are the parameters.
     """
     values: dict[int, Tensor] = {}
-    groups = group_matmuls(program)
     for index in sorted(dependencies(program.nodes, wanted)):
         node = program.nodes[index]
-        if index in values:
-            continue
         if node.op in ("load", "state", "active"):
             values[index] = leaf(index)
         elif node.op == "constant":
@@ -48,9 +45,9 @@ def evaluate(program: StepIR, wanted: Iterable[int], leaf: Values, weights: Weig
         elif node.op == "vector":
             values[index] = parameter_vector(weights[node.detail[0]], node.detail[1], program.size)
         elif node.op == "matmul":
-            group = groups[node.args]
-            products = grouped_matmul(program, group, values.__getitem__, weights)
-            values.update(zip(group, products.split(program.size, dim=-1), strict=True))
+            operands = [view_block(weights[block.parameter], block, program.size) for block in node.detail]
+            pairs = zip(node.args, operands, strict=True)
+            values[index] = reduce(torch.add, (F.linear(values[arg].to(one.dtype), one) for arg, one in pairs))
         elif node.op == "sum":
             arg = values[node.args[0]]
             values[index] = arg.expand(*arg.shape[:-1], program.size).sum(-1, keepdim=True)
@@ -107,23 +104,6 @@ def group_matmuls(program: StepIR, among: Container[int] | None = None) -> dict[
         if node.op == "matmul" and (among is None or index in among):
             groups.setdefault(node.args, []).append(index)
     return groups
-
-
-def grouped_matmul(program: StepIR, group: list[int], value: Values, weights: Weights) -> Tensor:
-    """The results of a group of matmuls, concatenated (..., m·H)."""
-
-    def product(position: int, arg: int) -> Tensor:
-        weight = stacked_weights(program, group, position, weights)
-        return aligned_linear(value(arg).to(weight.dtype), weight)
-
-    return reduce(torch.add, (product(*one) for one in enumerate(program.nodes[group[0]].args)))
-
-
-def stacked_weights(program: StepIR, group: list[int], position: int, weights: Weights) -> Tensor:
-    """The blocks that multiply one argument of a group of matmuls, stacked (m·H, H)."""
-    blocks = adjacent_blocks(tuple(program.nodes[index].detail[position] for index in group))
-    views = [view_block(weights[block.parameter], block, program.size, count) for block, count in blocks]
-    return views[0] if len(views) == 1 else torch.cat(views)
 
 
 def matrix_gradients(

@@ -117,8 +117,6 @@ void pack(
     }
 }
 
-int64_t width() { return WIDTH; }
-
 // A list of GEMMs, twelve integers each (see runtime.run_gemms): y = x @ w, or without x the sum of all rows of w.
 // jobs[11]: 0 overwrites y, 1 adds to it, else the address of a bias row.
 void small_gemms(const int64_t* jobs, int64_t count) {

@@ -94,11 +94,10 @@ class RecomputeKernel:
             if self.shapes[index] != CONSTANT:
                 lines.append(f"v{index} = {self._node(index, node)}")
         for number, index in enumerate(self.wanted):
-            if self.shapes[index] == UNITS:
-                address, mask = f"o{number} + row * {size} + unit", "mask"
-            else:
-                address, mask = f"o{number} + row", "row_mask"
-            lines.append(f"tl.store({address}, ({self._value(index)}).to(o{number}.dtype.element_ty), mask={mask})")
+            units = self.shapes[index] == UNITS
+            address, mask = (f"row * {size} + unit", "mask") if units else ("row", "row_mask")
+            value = f"({self._value(index)}).to(o{number}.dtype.element_ty)"
+            lines.append(f"tl.store(o{number} + {address}, {value}, mask={mask})")
         return f"\n@triton.jit\ndef kernel({', '.join(names)}):\n" + "\n".join(f"    {line}" for line in lines) + "\n"
 
     def _node(self, index: int, node: Node) -> str:
@@ -110,16 +109,13 @@ class RecomputeKernel:
         if node.op == "vector":
             return f"tl.load(p{self.vectors.index(index)} + unit, mask=unit_mask, other=0.0).to(tl.float32)"
         if node.op == "sum":
-            return f"tl.sum(tl.where(unit_mask, {self._broadcast(node.args[0])}, 0.0), 1)[:, None]"
+            return f"tl.sum(tl.where(unit_mask, ({self._value(node.args[0])} + zeros), 0.0), 1)[:, None]"
         if node.op == "broadcast":
-            return self._broadcast(node.args[0])
+            return f"({self._value(node.args[0])} + zeros)"
         return self.templates[node.op].format(*(self._value(arg) for arg in node.args))
 
     def _value(self, index: int) -> str:
         return literal(self.program, index) if self.shapes[index] == CONSTANT else f"v{index}"
-
-    def _broadcast(self, index: int) -> str:
-        return f"({self._value(index)} + zeros)"
 
 
 class SavePlan:

@@ -18,8 +18,8 @@ class AtenLowering(MatmulOps):
 
     def lower(self, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """The value of a node; its arguments are values and Python numbers."""
-        packet: Any = getattr(node.target, "overloadpacket", node.target)
-        name, result = packet.__name__, node.meta.get("val")
+        name = getattr(node.target, "overloadpacket", node.target).__name__  # type: ignore[union-attr]
+        result: Any = node.meta.get("val")
         try:
             value = self._lower(node, name, arguments, keywords)
         except TypeError as error:

@@ -12,6 +12,7 @@ full, the window is moved back to the beginning.
 """
 
 import math
+from itertools import count
 from typing import Any, NamedTuple
 
 import torch
@@ -78,13 +79,9 @@ class Value(NamedTuple):
 
 def loop_variables(shape: tuple[int, ...]) -> tuple[list[str], tuple[int, ...]]:
     """The index variable of each axis, and the sizes of the loops; axes of length 1 need no loop."""
-    names: list[str] = []
-    sizes: list[int] = []
-    for size in shape:
-        names.append("0" if size == 1 else f"i{len(sizes)}")
-        if size != 1:
-            sizes.append(size)
-    return names, tuple(sizes)
+    numbers = count()
+    names = ["0" if size == 1 else f"i{next(numbers)}" for size in shape]
+    return names, tuple(size for size in shape if size != 1)
 
 
 class SlidingWindow(NamedTuple):
