@@ -66,7 +66,7 @@ def _backward(ctx: Any, d_output: Tensor | None, *d_final: Tensor | None) -> Any
     tensors = *weights, *d_outputs[:-1], *d_initial, adjoints, d_outputs[-1], saved, sums
     descriptors = [zeros if one is None else _descriptor(one) for one in tensors]
     plan.kernels[1](batch, time, descriptors, ctx.lengths, reverse=True)
-    projection = None if x is None or weight is None else (x.contiguous(), _contiguous(weight, dtype))
+    projection = None if x is None or weight is None else (x, _contiguous(weight, dtype))
     needed = *ctx.needs_input_grad[1:4], *ctx.needs_input_grad[4 + count :]
     of_input, of_weights = _matrix_gradients(plan, saved, adjoints, projection, weights, needed)
     if sums is not None:
@@ -113,7 +113,7 @@ def _matrix_gradients(
     if projection is None:
         of_input[0] = adjoints.narrow(2, plan.d_drive, width)
     else:
-        x, weight = projection
+        x, weight = projection[0].contiguous(), projection[1]
         d_drive, inputs = (adjoints, plan.d_drive, record), x.shape[2]
         if needed[0]:
             of_input[0] = d_x = torch.empty_like(x)
