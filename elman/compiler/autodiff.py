@@ -7,14 +7,21 @@
 The adjoint IR has the adjoint of the state as its state. It returns the adjoints of the drive and of the matmuls; the
 gradients of all matrices follow from these afterwards, in one GEMM over all rows and steps. Gradients of vectors are
 accumulated on the way.
+
+An element-wise operation has a rule for its vector-Jacobian product (VJP). It takes a builder, the arguments x, the
+result y and the adjoint d of y, and writes an adjoint for each argument, or None where y is piecewise constant in it.
 """
 
-from collections.abc import Container
+import math
+from collections.abc import Callable, Container
 from functools import reduce
 from typing import NamedTuple
 
+from elman.compiler.interpreter import COMPARISONS, LOGICAL
 from elman.compiler.ir import CONSTANT, CROSS_UNIT, LEAVES, ROW, UNITS, IRBuilder, MatrixBlock, StepIR, dependencies
-from elman.compiler.pointwise import vjp
+
+Rule = Callable[[IRBuilder, tuple[int, ...], int, int], list[int | None]]
+NON_DIFFERENTIABLE = {*COMPARISONS, *LOGICAL, "sign"}
 
 
 class Adjoint(NamedTuple):
@@ -97,7 +104,6 @@ class _ReverseMode:
 
     def result(self) -> Adjoint:
         program, builder = self.program, self.builder
-        zero = builder.constant(0)
 
         def reached_leaves(op: str) -> list[int]:
             return [index for index, node in enumerate(program.nodes) if node.op == op and index in self.final]
@@ -105,11 +111,10 @@ class _ReverseMode:
         def final(nodes: list[int]) -> list[int]:
             return [builder.broadcast(self.final[index]) for index in nodes]
 
-        next_state = [zero] * len(program.next_state)
-        for index in reached_leaves("state"):
-            next_state[program.nodes[index].detail[0]] = self.final[index]
+        next_state = dict.fromkeys(range(len(program.next_state)), builder.constant(0))
+        next_state |= {program.nodes[index].detail[0]: self.final[index] for index in reached_leaves("state")}
         drive, matmuls, vectors = map(reached_leaves, ("load", "matmul", "vector"))
-        state = [builder.broadcast(one) for one in next_state]
+        state = [builder.broadcast(one) for one in next_state.values()]
         whole = builder.finish(state, final([*drive, *matmuls]), final(vectors))
         saved, whole = _choose_saved(program, whole, self.expensive)
         parts = tuple(program.nodes[index].detail[1] for index in drive)
@@ -125,26 +130,19 @@ def _choose_saved(step: StepIR, adjoint: StepIR, expensive: Container[str]) -> t
     shapes = step.shapes()
     wanted = {node.detail[1] for node in adjoint.nodes if node.op == "load" and node.detail[0] == "value"}
 
+    never = {index for index, node in enumerate(step.nodes) if node.op in ("load", "state", *CROSS_UNIT)}
+    never |= {n for n, node in enumerate(step.nodes) if node.op in expensive and shapes[n] in (UNITS, ROW)}
+
     def saved_for(cut: set[int]) -> set[int]:
         """What must be saved if the nodes of `cut` are: the leaves of the recomputation of all wanted values."""
-        found, worklist, seen = set(), list(wanted), set()
-        while worklist:
-            index = worklist.pop()
-            if index in seen:
-                continue
-            seen.add(index)
-            node = step.nodes[index]
-            kept = node.op in expensive and shapes[index] in (UNITS, ROW)
-            if kept or index in cut or node.op in ("load", "state", *CROSS_UNIT):
-                found.add(index)
-            elif node.op not in LEAVES:
-                worklist += node.args
-        return found
+        leaves = never | cut
+        nodes = [node._replace(args=()) if index in leaves else node for index, node in enumerate(step.nodes)]
+        return dependencies(nodes, wanted) & leaves
 
     def cost(cut: set[int]) -> int:  # whole numbers: with 0.1 per row, rounding would decide between equal costs
         return sum(10 if shapes[index] == UNITS else 1 for index in saved_for(cut))
 
-    cut: set[int] = set()
+    cut: set[int] = set()  # nodes to save so that what lies before them need not be
     for index in sorted(dependencies(step.nodes, wanted)):
         node = step.nodes[index]
         if node.op not in (*LEAVES, *CROSS_UNIT) and shapes[index] in (UNITS, ROW) and cost(cut | {index}) < cost(cut):
@@ -171,3 +169,54 @@ def _choose_saved(step: StepIR, adjoint: StepIR, expensive: Container[str]) -> t
             renumbered.append(builder.node(node.op, *(renumbered[arg] for arg in node.args), detail=node.detail))
     results = [[renumbered[i] for i in part] for part in (adjoint.next_state, adjoint.outputs, adjoint.accumulated)]
     return saved, builder.finish(*results)
+
+
+def vjp(builder: IRBuilder, op: str, args: tuple[int, ...], result: int, adjoint: int) -> list[int | None]:
+    """The adjoints of the arguments of an element-wise operation."""
+    return [None] * len(args) if op in NON_DIFFERENTIABLE else VJP_RULES[op](builder, args, result, adjoint)
+
+
+def _split_adjoint(b: IRBuilder, condition: int, d: int) -> list[int | None]:
+    zero = b.constant(0)
+    return [b.node("where", condition, d, zero), b.node("where", condition, zero, d)]
+
+
+def _div(b: IRBuilder, args: tuple[int, ...], result: int, d: int) -> list[int | None]:
+    share = b.node("div", d, args[1])
+    return [share, b.node("neg", b.mul(share, result))]
+
+
+def _derivative(slope: Callable[[IRBuilder, int, int], int]) -> Rule:
+    """The VJP of a function of one argument, from its derivative at (x, y)."""
+    return lambda b, args, result, d: [b.mul(d, slope(b, args[0], result))]
+
+
+def _one_minus(b: IRBuilder, a: int) -> int:
+    return b.sub(b.constant(1), a)
+
+
+VJP_RULES: dict[str, Rule] = {
+    "add": lambda b, args, result, d: [d, d],
+    "sub": lambda b, args, result, d: [d, b.node("neg", d)],
+    "mul": lambda b, args, result, d: [b.mul(d, args[1]), b.mul(d, args[0])],
+    "div": _div,
+    "maximum": lambda b, args, result, d: _split_adjoint(b, b.node("ge", *args), d),
+    "minimum": lambda b, args, result, d: _split_adjoint(b, b.node("le", *args), d),
+    "where": lambda b, args, result, d: [None, *_split_adjoint(b, args[0], d)],
+    "neg": lambda b, args, result, d: [b.node("neg", d)],
+    "broadcast": lambda b, args, result, d: [d],
+    "abs": _derivative(lambda b, x, y: b.node("sign", x)),
+    "sigmoid": _derivative(lambda b, x, y: b.mul(y, _one_minus(b, y))),
+    "tanh": _derivative(lambda b, x, y: _one_minus(b, b.mul(y, y))),
+    "relu": lambda b, args, result, d: [b.node("where", b.node("gt", args[0], b.constant(0)), d, b.constant(0))],
+    "exp": _derivative(lambda b, x, y: y),
+    "expm1": _derivative(lambda b, x, y: b.add(y, b.constant(1))),
+    "log": lambda b, args, result, d: [b.node("div", d, args[0])],
+    "log1p": lambda b, args, result, d: [b.node("div", d, b.add(args[0], b.constant(1)))],
+    "sqrt": lambda b, args, result, d: [b.node("div", b.scale(d, 0.5), result)],
+    "rsqrt": _derivative(lambda b, x, y: b.scale(b.mul(y, b.mul(y, y)), -0.5)),
+    "reciprocal": _derivative(lambda b, x, y: b.node("neg", b.mul(y, y))),
+    "sin": _derivative(lambda b, x, y: b.node("cos", x)),
+    "cos": _derivative(lambda b, x, y: b.node("neg", b.node("sin", x))),
+    "erf": _derivative(lambda b, x, y: b.scale(b.node("exp", b.node("neg", b.mul(x, x))), 2 / math.sqrt(math.pi))),
+}

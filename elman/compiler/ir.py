@@ -18,7 +18,7 @@ element by element. Example, the Elman network h' = tanh(x + W h + b), where x i
 A back end (`cpu`, `triton`) reads this and nothing else of the cell.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -77,10 +77,15 @@ class StepIR:
     def results(self) -> tuple[int, ...]:
         return (*self.next_state, *self.outputs, *self.accumulated)
 
+    def parameters(self) -> tuple[str, ...]:
+        """Parameters and buffers that the step reads."""
+        vectors = [node.detail[0] for node in self.nodes if node.op == "vector"]
+        matrices = [block.parameter for node in self.nodes if node.op == "matmul" for block in node.detail]
+        return tuple(dict.fromkeys([*vectors, *matrices]))
+
     def matrices(self) -> set[str]:
         """Parameters used as matrices and never as vectors; only these may be padded row by row."""
-        vectors = {node.detail[0] for node in self.nodes if node.op == "vector"}
-        return {block.parameter for node in self.nodes if node.op == "matmul" for block in node.detail} - vectors
+        return set(self.parameters()) - {node.detail[0] for node in self.nodes if node.op == "vector"}
 
 
 def infer_shape(node: Node, args: list[str]) -> str:
@@ -151,23 +156,16 @@ class IRBuilder:
 
     def finish(self, next_state: Iterable[int], outputs: Iterable[int] = (), accumulated: Iterable[int] = ()) -> StepIR:
         """The IR with these results, after dead-code elimination."""
-        return rewrite(StepIR(self.size, tuple(self.nodes), tuple(next_state), tuple(outputs), tuple(accumulated)), {})
-
-
-def rewrite(program: StepIR, leaves: Mapping[int, Node]) -> StepIR:
-    """Replaces some nodes by leaves, then removes dead code."""
-    nodes = [leaves.get(index, node) for index, node in enumerate(program.nodes)]
-    live = dependencies(nodes, program.results())
-    builder = IRBuilder(program.size)
-    renumbered: dict[int, int] = {}
-    for index, node in enumerate(nodes):
-        if index in live:
+        results = (tuple(next_state), tuple(outputs), tuple(accumulated))
+        builder, renumbered = IRBuilder(self.size), dict[int, int]()
+        for index in sorted(dependencies(self.nodes, [one for part in results for one in part])):
+            node = self.nodes[index]
             renumbered[index] = builder.node(node.op, *(renumbered[arg] for arg in node.args), detail=node.detail)
-    results = (program.next_state, program.outputs, program.accumulated)
-    return StepIR(program.size, tuple(builder.nodes), *(tuple(renumbered[index] for index in part) for part in results))
+        renamed = (tuple(renumbered[index] for index in part) for part in results)
+        return StepIR(self.size, tuple(builder.nodes), *renamed)
 
 
-def dependencies(nodes: list[Node] | tuple[Node, ...], roots: Iterable[int]) -> set[int]:
+def dependencies(nodes: Sequence[Node], roots: Iterable[int]) -> set[int]:
     """All nodes from which the roots are computed, the roots included (a backward slice)."""
     found: set[int] = set()
     worklist = list(roots)

@@ -86,7 +86,9 @@ class SymbolicInterpreter:
         return self.builder.broadcast(int(value.nodes[0]))
 
     def tensor(self, node: Any) -> SymbolicTensor:
-        """The value of an operand; Python numbers become constants."""
+        """The value of an operand: of a traced node, or the tensor itself; Python numbers become constants."""
+        if isinstance(node, SymbolicTensor):
+            return node
         if isinstance(node, bool | int | float):
             return SymbolicTensor(np.array(self.builder.constant(node)), wide=False, batched=False)
         value = self.values[node]
@@ -100,19 +102,18 @@ class SymbolicInterpreter:
             raise CannotCompile("a list of tensors where a single tensor is expected")
         return value
 
-    def pointwise(self, op: str, *args: Any) -> SymbolicTensor:
-        return self.map(lambda *nodes: self.builder.node(op, *nodes), *(self.tensor(arg) for arg in args))
+    def pointwise(self, op: str, *operands: Any) -> SymbolicTensor:
+        return self.map(lambda *nodes: self.builder.node(op, *nodes), *operands)
 
-    def map(self, function: Callable[..., int], *values: SymbolicTensor) -> SymbolicTensor:
+    def map(self, function: Callable[..., int], *operands: Any) -> SymbolicTensor:
         """The function of nodes at each place, after broadcasting as torch does it."""
+        values = [self.tensor(operand) for operand in operands]
         wide = any(value.wide for value in values)
-        for value in values:
-            if wide and not value.wide and value.nodes.shape[-1:] not in ((), (1,)):
-                raise CannotCompile("a tensor whose last axis is the hidden units meets one whose last axis is not")
-        nodes = np.broadcast_arrays(*(value.nodes for value in values))
-        results = [function(*(int(one) for one in each)) for each in zip(*(one.ravel() for one in nodes), strict=True)]
-        batched = any(value.batched for value in values)
-        return SymbolicTensor(np.array(results, dtype=int).reshape(nodes[0].shape), wide, batched)
+        if wide and any(not value.wide and value.nodes.shape[-1:] not in ((), (1,)) for value in values):
+            raise CannotCompile("a tensor whose last axis is the hidden units meets one whose last axis is not")
+        # a numpy ufunc of a Python function; it broadcasts, and objects keep node numbers Python ints
+        results = np.frompyfunc(function, len(values), 1)(*(value.nodes.astype(object) for value in values))
+        return SymbolicTensor(np.array(results, dtype=int), wide, any(value.batched for value in values))
 
     def axis(self, node: Traced, dim: int) -> tuple[SymbolicTensor, int]:
         """A value, and the axis of its `nodes` that corresponds to `dim`."""
@@ -150,10 +151,17 @@ class SymbolicInterpreter:
             raise CannotCompile("it multiplies a matrix by something other than (batch, m · hidden size)")
         args = [self.builder.broadcast(int(one)) for one in value.nodes]
         rows, columns = view.blocks
-        nodes = []
-        for part in range(rows if view.flipped else columns):
-            blocks = tuple(_block(view, part, inner) for inner in range(len(args)))
-            nodes.append(self.builder.node("matmul", *args, detail=blocks))
+
+        def block(part: int, inner: int) -> MatrixBlock:
+            """The block from input part `inner` to output part `part`: of Wᵀ in `linear(x, W)`, of W in `x @ W`."""
+            if view.flipped:
+                return MatrixBlock(view.name, view.first + part, inner)
+            return MatrixBlock(view.name, view.first + inner, part, flipped=True)
+
+        nodes = [
+            self.builder.node("matmul", *args, detail=tuple(block(part, inner) for inner in range(len(args))))
+            for part in range(rows if view.flipped else columns)
+        ]
         return SymbolicTensor(np.array(nodes), wide=True, batched=True)
 
     def reshape(self, node: Traced, value: SymbolicTensor) -> SymbolicTensor:
@@ -170,13 +178,12 @@ class SymbolicInterpreter:
 
     def sum(self, value: SymbolicTensor, axes: list[int]) -> SymbolicTensor:
         """The sum over some axes, which stay as axes of length 1."""
-        nodes = value.nodes
+        nodes = value.nodes.astype(object)
         for axis in axes:
-            nodes = _sum_axis(self.builder, nodes, axis)
-        if not (value.wide and value.nodes.ndim - 1 in axes):
-            return value._replace(nodes=nodes)
-        over_units = [self.builder.sum_units(int(one)) for one in nodes.ravel()]
-        return SymbolicTensor(np.array(over_units).reshape(nodes.shape), False, value.batched)
+            nodes = np.frompyfunc(self.builder.add, 2, 1).reduce(nodes, axis=axis, keepdims=True)
+        total = value._replace(nodes=nodes.astype(int))
+        over_units = value.wide and value.nodes.ndim - 1 in axes
+        return self.map(self.builder.sum_units, total)._replace(wide=False) if over_units else total
 
     def mean(self, value: SymbolicTensor, axes: list[int]) -> SymbolicTensor:
         count = np.prod([value.nodes.shape[axis] for axis in axes])
@@ -188,20 +195,3 @@ class SymbolicInterpreter:
         """A value and the axes of its `nodes` that a reduction goes over: all but the batch by default."""
         dims = dims or list(range(1, len(source.meta["val"].shape)))
         return self.tensor(source), [self.axis(source, dim)[1] for dim in dims]
-
-
-def _block(view: WeightView, part: int, inner: int) -> MatrixBlock:
-    """The block that leads from input part `inner` to output part `part`: of Wᵀ in `linear(x, W)`, of W in `x @ W`."""
-    if view.flipped:
-        return MatrixBlock(view.name, view.first + part, inner)
-    return MatrixBlock(view.name, view.first + inner, part, flipped=True)
-
-
-def _sum_axis(builder: IRBuilder, nodes: np.ndarray, axis: int) -> np.ndarray:
-    """The sum along one axis of an array of nodes, which stays as an axis of length 1."""
-    first, *others = np.moveaxis(nodes, axis, 0)
-    total = np.array(first)
-    for other in others:
-        pairs = zip(total.ravel(), np.array(other).ravel(), strict=True)
-        total = np.array([builder.add(int(a), int(b)) for a, b in pairs], dtype=int).reshape(total.shape)
-    return np.expand_dims(total, axis)

@@ -11,33 +11,22 @@ from elman.recurrence import compiled_cpp, compiled_triton, newton, reference, v
 from elman.recurrence.vendor import VendorCall
 from elman.shapes import Lengths, Sequence, State
 
-__all__ = [
-    "FORMS",
-    "Choice",
-    "Form",
-    "VendorCall",
-    "apart",
-    "asked",
-    "choose",
-    "explain",
-    "explain_both",
-    "forms_that_can_run",
-    "recur",
-    "recur_both",
-    "using",
-]
+__all__ = ["FORMS", "Choice", "Form", "VendorCall", "apart", "asked", "choose", "explain", "explain_both"]
+__all__ += ["forms_that_can_run", "recur", "recur_both", "using"]
+
+
+def _form(module: Any, device: str | None = None) -> Form:
+    return Form(module.run, module.obstacle, module.drawback, module.title, device)
 
 
 FORMS = Forms(
     "the recurrence",
     {
-        "generated": Form(
-            compiled_triton.run, compiled_triton.title, compiled_triton.obstacle, compiled_triton.drawback, "cuda"
-        ),
-        "compiled": Form(compiled_cpp.run, compiled_cpp.title, compiled_cpp.obstacle, compiled_cpp.drawback, "cpu"),
-        "vendor": Form(vendor.run, vendor.title, vendor.obstacle, vendor.drawback),
+        "generated": _form(compiled_triton, "cuda"),
+        "compiled": _form(compiled_cpp, "cpu"),
+        "vendor": _form(vendor),
         "reference": Form(reference.run, "the plain loop"),
-        "newton": Form(newton.run, newton.title, newton.obstacle, newton.drawback),  # on request only
+        "newton": _form(newton),  # on request only
     },
 )
 

@@ -5,17 +5,15 @@ from the last step to the first; gradients of matrices follow afterwards, in one
 """
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from elman.compiler.cell_program import active_weight, first_parameter, step_ir
+from elman.compiler.cell_program import InputProjection, active_weight, cached_per_cell, first_parameter, step_ir
 from elman.compiler.cpu import build
 from elman.compiler.cpu.autograd import CompiledRecurrence
 from elman.compiler.cpu.memory_layout import SequencePlan
 from elman.compiler.errors import NoCompiler
-from elman.compiler.input_projection import InputProjection
 from elman.ops import taps
 from elman.ops.state import leaves, with_leaves
 from elman.shapes import Lengths, Sequence, State
@@ -25,24 +23,16 @@ MIN_STEPS = 12  # below, packing the weights costs as much as it saves
 ONEDNN_UNITS = 512  # up to which oneDNN's LSTM is as fast
 MIN_WORK = 1 << 20  # multiplications by one recurrent matrix in one call; below, the plain loop loses milliseconds only
 
-_plans: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, torch.dtype], SequencePlan | str]] = WeakKeyDictionary()
-
 
 def plan(cell: Any, ragged: bool = False) -> SequencePlan | str:
     """The cell's plan (cached), or the reason why it has none."""
-    known, dtype = _plans.get(cell), _dtype(cell)
-    if known is None:
-        known = _plans[cell] = {}
-    key = cell.training, ragged, dtype
-    found = known.get(key)
-    if found is None:
-        step = step_ir(cell, ragged, two_pass_variance=True)
-        found = known[key] = step if isinstance(step, str) else SequencePlan(step, dtype, InputProjection(cell))
-    return found
+    return _plan(cell, ragged, first_parameter(cell).dtype)
 
 
-def _dtype(cell: Any) -> torch.dtype:
-    return first_parameter(cell).dtype
+@cached_per_cell
+def _plan(cell: Any, ragged: bool, dtype: torch.dtype) -> SequencePlan | str:
+    step = step_ir(cell, ragged, True)
+    return step if isinstance(step, str) else SequencePlan(step, dtype, InputProjection(cell))
 
 
 def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
@@ -57,21 +47,20 @@ def _without_plan(cell: Any, lengths: Lengths | None) -> str | None:
 
 def _unsupported(cell: Any, x: Sequence) -> str | None:
     """The obstacles that need no look at the cell's equations."""
-    dtype, autocast = _dtype(cell), torch.is_autocast_enabled("cpu")
+    dtype, autocast = first_parameter(cell).dtype, torch.is_autocast_enabled("cpu")
     traced = type(x) not in (Tensor, nn.Parameter) or torch.jit.is_tracing() or torch.compiler.is_compiling()
     dispatch_mode = torch._C._len_torch_dispatch_stack() > 0  # a FLOP counter, for example
-    problems = taps.listening(), not x.is_cpu, x.numel() == 0, autocast, dtype not in DTYPES, traced, dispatch_mode
-    if True in problems:
-        reasons = (
-            "a recorder is listening",
-            f"compiled steps need a CPU, not {x.device.type}",
-            "the batch is empty",
-            "steps are not compiled under autocast",
-            f"steps are not compiled for {str(dtype).removeprefix('torch.')}",
-            "the model is being traced",
-            "a torch dispatch mode is active, which would not see compiled steps",
-        )
-        return reasons[problems.index(True)]
+    problems = {
+        "a recorder is listening": taps.listening(),
+        f"compiled steps need a CPU, not {x.device.type}": not x.is_cpu,
+        "the batch is empty": x.numel() == 0,
+        "steps are not compiled under autocast": autocast,
+        f"steps are not compiled for {str(dtype).removeprefix('torch.')}": dtype not in DTYPES,
+        "the model is being traced": traced,
+        "a torch dispatch mode is active, which would not see compiled steps": dispatch_mode,
+    }
+    if reasons := [reason for reason, holds in problems.items() if holds]:
+        return reasons[0]
     try:
         build.compiler()
     except NoCompiler as reason:

@@ -10,18 +10,15 @@ from contextlib import contextmanager
 from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
 
-from elman.compiler.aligned_matmul import linear, misaligned
 from elman.compiler.autodiff import Adjoint, differentiate
-from elman.compiler.cell_program import active_weight, first_parameter, parameter_names, step_ir
-from elman.compiler.input_projection import InputProjection
+from elman.compiler.cell_program import InputProjection, active_weight, cached_per_cell, first_parameter, step_ir
+from elman.compiler.interpreter import aligned_linear, misaligned
 from elman.compiler.ir import StepIR
 from elman.compiler.triton import search
-from elman.compiler.triton.autograd import DirectionInputs, run_recurrence
+from elman.compiler.triton.autograd import DirectionInputs, Reverse, run_recurrence
 from elman.compiler.triton.launcher import Kernel
 from elman.compiler.triton.partition import Partition
 from elman.compiler.triton.saved_for_backward import SavePlan
@@ -34,6 +31,7 @@ HOPPER = 9  # compute capability: the only one on which kernels were measured
 FEW_UNITS = 64  # units; up to here cuDNN is as fast, except in bf16
 SHORT = 32  # steps; below, launching takes the host longer than cuDNN takes in all
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+HAS_TRITON = find_spec("triton") is not None
 _forced: dict[str, Partition] = {}
 
 
@@ -42,12 +40,11 @@ class CompiledCell:
 
     def __init__(self, step: StepIR):
         self.step = step
-        self.names = parameter_names(step)
+        self.names = step.parameters()
         self.matmul_weights = {one.parameter for node in step.nodes if node.op == "matmul" for one in node.detail}
-        self.kernels: dict[Any, Kernel] = {}
-        self.kernel_of_call: dict[Any, Kernel] = {}  # the same kernels by arguments of `kernel`, for a quick look-up
-        self.partitions: dict[Any, Partition | None] = {}  # a search takes as long as a short sequence
         self.driving: InputProjection | None = None
+        self.kernels: dict[Any, Kernel] = {}
+        self._found = cache(self._search)  # a search takes as long as a short sequence
 
     @cached_property
     def adjoint(self) -> Adjoint:
@@ -65,12 +62,7 @@ class CompiledCell:
         self, which: str, batch: int, dtype: torch.dtype, device: torch.device, directions: int = 1
     ) -> Partition | None:
         """Of the "forward" or "backward" kernel; None if nothing fits on the device."""
-        if which in _forced:
-            return _forced[which]
-        key = which, batch, dtype, device, directions
-        if key not in self.partitions:
-            self.partitions[key] = self._search(which, batch, dtype, device, directions)
-        return self.partitions[key]
+        return _forced.get(which) or self._found(which, batch, dtype, device, directions)
 
     def _search(
         self, which: str, batch: int, dtype: torch.dtype, device: torch.device, directions: int
@@ -87,43 +79,24 @@ class CompiledCell:
         return self.step if which == "forward" else self.adjoint.program
 
     def kernel(
-        self,
-        which: str,
-        saved: tuple[int, ...],
-        batch: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        reverse: tuple[bool, ...],
+        self, which: str, saved: tuple[int, ...], batch: int, dtype: torch.dtype, device: torch.device, reverse: Reverse
     ) -> Kernel:
-        """`reverse`: for each direction of the launch, whether it runs from the last step to the first."""
-        precision = "ieee" if _exact(dtype) else "tf32"
-        call = which, saved, batch, dtype, device, reverse, precision, _forced.get(which)
-        if call not in self.kernel_of_call:
-            part = self.partition(which, batch, dtype, device, len(reverse))
-            assert part is not None
-            assert len(set(reverse)) == len(reverse)
-            key = which, saved, part, dtype, reverse, precision
-            if key not in self.kernels:
-                bidirectional = len(reverse) == 2
-                self.kernels[key] = Kernel(
-                    self.program(which), saved, part, dtype, reverse[0], precision, bidirectional
-                )
-            self.kernel_of_call[call] = self.kernels[key]
-        return self.kernel_of_call[call]
+        part = self.partition(which, batch, dtype, device, len(reverse))
+        assert part is not None
+        assert len(set(reverse)) == len(reverse)
+        key = which, saved, part, dtype, reverse, "ieee" if _exact(dtype) else "tf32"
+        if key not in self.kernels:
+            args = saved, part, dtype, reverse[0], key[-1], len(reverse) == 2
+            self.kernels[key] = Kernel(self.program(which), *args)
+        return self.kernels[key]
 
 
-_compiled: WeakKeyDictionary[nn.Module, dict[tuple[bool, bool, bool], CompiledCell | str]] = WeakKeyDictionary()
-
-
+@cached_per_cell
 def compiled_cell(cell: Any, ragged: bool = False, exact: bool = False) -> CompiledCell | str:
     """The compiled cell, made once, or the reason why there is none. `ragged`: for rows of unequal length; `exact`: for
     float32 without TF32."""
-    known = _compiled.setdefault(cell, {})
-    key = cell.training, ragged, exact
-    if key not in known:
-        step = step_ir(cell, ragged, exact)
-        known[key] = step if isinstance(step, str) else CompiledCell(step)
-    return known[key]
+    step = step_ir(cell, ragged, exact)
+    return step if isinstance(step, str) else CompiledCell(step)
 
 
 @contextmanager
@@ -144,7 +117,7 @@ def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
         return "a recorder is listening"
     if x.device.type != "cuda" and not (interpreted() and x.device.type == "cpu"):
         return f"generated kernels need a CUDA device, not {x.device.type}"
-    if not _has_triton():
+    if not HAS_TRITON:
         return "triton is not installed"
     if x.numel() == 0:
         return "the batch is empty"
@@ -195,11 +168,6 @@ def _capability(device: torch.device) -> int:
     return torch.cuda.get_device_capability(device)[0]
 
 
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
-
-
 def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
     return f"a kernel generated for {cell.name}"
 
@@ -211,9 +179,7 @@ def _dtype(cell: Any, x: Sequence) -> torch.dtype:
 
 def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None, reverse: bool = False) -> tuple[Sequence, State]:
     """`reverse`: from each row's last real position to its first; outputs stay in sequence order."""
-    dtype = _dtype(cell, x)
-    compiled = _compiled_or_fail(cell, lengths, dtype)
-    (found,) = run_recurrence(compiled, dtype, (reverse,), lengths, [_inputs(compiled, dtype, cell, x, state)])
+    (found,) = _run((cell,), x, (state,), lengths, (reverse,))
     return found
 
 
@@ -221,21 +187,22 @@ def run_both(
     cells: tuple[Any, Any], x: Sequence, states: tuple[State, State], lengths: Lengths | None
 ) -> list[tuple[Sequence, State]]:
     """Two cells in one launch, the second in reverse, where `apart` gives no reason against it."""
+    return _run(cells, x, states, lengths, (False, True))
+
+
+def _run(
+    cells: Any, x: Sequence, states: Any, lengths: Lengths | None, reverse: Reverse
+) -> list[tuple[Sequence, State]]:
     dtype = _dtype(cells[0], x)
-    compiled = _compiled_or_fail(cells[0], lengths, dtype)
+    compiled = compiled_cell(cells[0], lengths is not None, _exact(dtype))
+    assert isinstance(compiled, CompiledCell)
     inputs = [_inputs(compiled, dtype, cell, x, state) for cell, state in zip(cells, states, strict=True)]
-    return run_recurrence(compiled, dtype, (False, True), lengths, inputs)
+    return run_recurrence(compiled, dtype, reverse, lengths, inputs)
 
 
 def _exact(dtype: torch.dtype) -> bool:
     """Whether products are in full float32, not in TF32."""
     return dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
-
-
-def _compiled_or_fail(cell: Any, lengths: Lengths | None, dtype: torch.dtype) -> CompiledCell:
-    compiled = compiled_cell(cell, lengths is not None, _exact(dtype))
-    assert isinstance(compiled, CompiledCell)
-    return compiled
 
 
 def _inputs(compiled: CompiledCell, dtype: torch.dtype, cell: Any, x: Sequence, state: State) -> DirectionInputs:
@@ -254,4 +221,4 @@ def _drive(compiled: CompiledCell, cell: Any, x: Sequence) -> Sequence:
         return cell.drive(x)
     compiled.driving = compiled.driving or InputProjection(cell)
     found = compiled.driving.weight_and_bias(cell, x)
-    return cell.drive(x) if found is None else linear(x, *found)
+    return cell.drive(x) if found is None else aligned_linear(x, *found)

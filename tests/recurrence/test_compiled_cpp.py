@@ -15,7 +15,7 @@ from torch.nn.utils import parametrizations
 
 from elman.cells import Cell
 from elman.compiler.cell_program import first_parameter
-from elman.compiler.cpu import small_matmul
+from elman.compiler.cpu import runtime
 from elman.ops import taps
 from elman.recurrence import compiled_cpp, recur, using
 
@@ -207,7 +207,7 @@ def test_double_backward_is_an_error() -> None:
 def test_large_matmuls_equal_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = cell(name)
     found = [check(one)]
-    monkeypatch.setattr(small_matmul, "MAX_WORK", 0)
+    monkeypatch.setattr(runtime, "MAX_WORK", 0)
     assert_same(found[0], check(one), tolerance=1e-12)
 
 
@@ -220,7 +220,7 @@ def test_small_gemms_equal_torch(rows: int, inner: int, columns: int, across: bo
     expected = y.clone()
     expected[:rows, :columns] = x @ w + (y[:rows, :columns] if more else 0)
     job = [x.data_ptr(), *x.stride(), rows, w.data_ptr(), *w.stride(), columns, inner, y.data_ptr(), columns + 3]
-    small_matmul.run_gemms([*job, small_matmul.ACCUMULATE if more else small_matmul.OVERWRITE], torch.float64)
+    runtime.run_gemms([*job, runtime.ACCUMULATE if more else runtime.OVERWRITE], torch.float64)
     torch.testing.assert_close(y, expected)
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from elman.compiler.cpu.c_source import COMPARISONS, EXPRESSIONS, c_type
+from elman.compiler.cpu.build import COMPARISONS, EXPRESSIONS, c_type
 from elman.compiler.cpu.loop_schedule import LoopSchedule
 from elman.compiler.interpreter import fold_constant, group_matmuls
 from elman.compiler.ir import CONSTANT, ROW, UNITS, VECTOR, StepIR
@@ -66,6 +66,7 @@ class TensorOffset(NamedTuple):
 Slot = tuple[str, Any]
 """("load", (source, part)), ("initial", part), ("final", part), ("result", n), ("accumulated", n), and in weights
 ("vector", (parameter, part))."""
+Offsets = Mapping[Slot, TensorOffset]
 
 
 class CppFunction(NamedTuple):
@@ -74,7 +75,7 @@ class CppFunction(NamedTuple):
 
 
 def emit(
-    name: str, program: StepIR, results: tuple[int, ...], offsets: Mapping[Slot, TensorOffset], weights: tuple[str, ...]
+    name: str, program: StepIR, results: tuple[int, ...], offsets: Offsets, weights: tuple[str, ...]
 ) -> CppFunction:
     """`results`: nodes stored at each step. Weights come first among the tensors; `offsets` count the others."""
     return _Emitter(program, results, offsets, weights).function(name)
@@ -85,9 +86,7 @@ def source(dtype: torch.dtype, functions: Iterable[CppFunction]) -> str:
 
 
 class _Emitter:
-    def __init__(
-        self, program: StepIR, results: tuple[int, ...], offsets: Mapping[Slot, TensorOffset], weights: tuple[str, ...]
-    ):
+    def __init__(self, program: StepIR, results: tuple[int, ...], offsets: Offsets, weights: tuple[str, ...]):
         self.program, self.offsets, self.weights = program, offsets, weights
         self.nodes, self.shapes = program.nodes, program.shapes()
         self.schedule = LoopSchedule(program)
@@ -112,7 +111,9 @@ class _Emitter:
         lines = [line for n, gemm in enumerate(self.gemms) for line in self.pack(n, gemm)]
         lines += [f"for (int64_t u = 0; u < size; ++u) m{i}[u] = {self.expression(i)};" for i in schedule.vectors]
         lines += [ROW_LOOP, *(self.copy_state("initial", part) for part in parts)]
-        lines += [*(self.zero_accumulator(n) for n in range(len(self.program.accumulated))), "}"]
+        for n in (self.slot("accumulated", n) for n in range(len(self.program.accumulated))):
+            lines.append(f"std::memset(tensors[{n}] + (from + r) * strides[{2 * n}], 0, size * sizeof(T));")
+        lines.append("}")
         lines += ["for (int64_t step = 0; step < time; ++step) {"]
         lines += ["const int64_t t = reverse ? time - 1 - step : step;"]
         for start, end in pairwise(sorted({0, *schedule.starts, schedule.last + 1})):
@@ -124,21 +125,17 @@ class _Emitter:
 
     def slot_tables(self) -> list[str]:
         """Tables of all slots: the address of each, and the strides of its rows and steps."""
-        offsets = []
+        firsts, strides = [], []
         for what, which in self.slots:
             if what == "vector":
-                offsets.append(TensorOffset(self.weights.index(which[0]), which[1]))
+                tensor, vectors, scalars = self.weights.index(which[0]), which[1], 0
             else:
-                offset = self.offsets[what, which]
-                offsets.append(offset._replace(tensor=len(self.weights) + offset.tensor))
-        firsts = [
-            f"(T*)descriptors[{3 * tensor}] + {vectors} * size + {scalars}" for tensor, vectors, scalars in offsets
-        ]
-        strides = [f"descriptors[{3 * offset.tensor + axis}]" for offset in offsets for axis in (1, 2)]
-        return [
-            f"T* const tensors[] = {{{', '.join(firsts)}}};",
-            f"const int64_t strides[] = {{{', '.join(strides)}}};",
-        ]
+                tensor, vectors, scalars = self.offsets[what, which]
+                tensor += len(self.weights)
+            firsts.append(f"(T*)descriptors[{3 * tensor}] + {vectors} * size + {scalars}")
+            strides += [f"descriptors[{3 * tensor + axis}]" for axis in (1, 2)]
+        tensors = f"T* const tensors[] = {{{', '.join(firsts)}}};"
+        return [tensors, f"const int64_t strides[] = {{{', '.join(strides)}}};"]
 
     def slot(self, what: str, which: Any) -> int:
         if (what, which) not in self.slots:
@@ -157,10 +154,6 @@ class _Emitter:
         outside, own = f"tensors[{n}] + (from + r) * strides[{2 * n}]", f"state + ({part} * rows + r) * pitch"
         return f"std::memcpy({', '.join((own, outside) if what == 'initial' else (outside, own))}, size * sizeof(T));"
 
-    def zero_accumulator(self, n: int) -> str:
-        n = self.slot("accumulated", n)
-        return f"std::memset(tensors[{n}] + (from + r) * strides[{2 * n}], 0, size * sizeof(T));"
-
     def panel_size(self, gemm: list[int]) -> str:
         """Elements of the packed matrix that maps all arguments of a GEMM to all of its results."""
         return f"({len(gemm)} * size + 15) / 16 * 16 * {len(self.nodes[gemm[0]].args)} * size"
@@ -175,24 +168,15 @@ class _Emitter:
                 columns = f"{column} * size, {len(gemm)} * size"
                 yield f"pack({first}, {strides}, size, size, {columns}, {row} * size, {depth}, w{n});"
 
-    def gemm_calls(self, loop: int) -> list[str]:
+    def gemm_calls(self, loop: int) -> Iterator[str]:
         """Calls of the GEMMs whose results are first read in this loop."""
-        lines = []
         for n, gemm in enumerate(self.gemms):
             if self.schedule.loop[gemm[0]] == loop:
-                args = self.nodes[gemm[0]].args
-                operands = ", ".join(self.gemm_operand(arg) for arg in args)
-                columns = f"{len(gemm)} * size"
-                lines += [
-                    f"{{ const T* const x[] = {{{operands}}};",
-                    f"gemm(w{n}, x, {len(args)}, size, pitch, rows, y{n}, padded({columns}), {columns}); }}",
-                ]
-        return lines
-
-    def gemm_operand(self, index: int) -> str:
-        """The address of a value of all rows."""
-        node = self.nodes[index]
-        return f"state + {node.detail[0]} * rows * pitch" if node.op == "state" else f"m{index}"
+                args, columns = self.nodes[gemm[0]].args, f"{len(gemm)} * size"
+                states = {arg: self.nodes[arg].detail[0] for arg in args if self.nodes[arg].op == "state"}
+                operands = (f"state + {states[arg]} * rows * pitch" if arg in states else f"m{arg}" for arg in args)
+                yield f"{{ const T* const x[] = {{{', '.join(operands)}}};"
+                yield f"gemm(w{n}, x, {len(args)}, size, pitch, rows, y{n}, padded({columns}), {columns}); }}"
 
     def region(self, loops: range) -> list[str]:
         """Loops without a GEMM between them, for one row after another."""
@@ -251,8 +235,8 @@ class _Emitter:
             return "(t < lengths[row])"
         if node.op == "vector":
             return f"tensors[{self.slot('vector', node.detail)}][u]"
-        n = next(n for n, gemm in enumerate(self.gemms) if index in gemm)
-        start = f"y{n} + r * padded({len(self.gemms[n])} * size) + {self.gemms[n].index(index)} * size"
+        n, gemm = next((n, gemm) for n, gemm in enumerate(self.gemms) if index in gemm)
+        start = f"y{n} + r * padded({len(gemm)} * size) + {gemm.index(index)} * size"
         return f"{self.address(f'y{index}_', start)}[u]"
 
     def memory(self, index: int) -> str:

@@ -117,9 +117,7 @@ void pack(
     }
 }
 
-int64_t width() { return WIDTH; }
-
-// A list of GEMMs, twelve integers each (see small_matmul.run_gemms): y = x @ w, or without x the sum of all rows of w.
+// A list of GEMMs, twelve integers each (see runtime.run_gemms): y = x @ w, or without x the sum of all rows of w.
 // jobs[11]: 0 overwrites y, 1 adds to it, else the address of a bias row.
 void small_gemms(const int64_t* jobs, int64_t count) {
     const FlushDenormals flush;

@@ -5,8 +5,6 @@ row; a region is the loops between two GEMMs. Matmuls, sums and results are sche
 else as late as possible (ALAP), so that few values are live across loops.
 """
 
-from functools import cached_property
-
 from elman.compiler.ir import CROSS_UNIT, LEAVES, ROW, UNITS, VECTOR, StepIR, dependencies
 
 
@@ -17,7 +15,7 @@ class LoopSchedule:
         self.program, self.shapes = program, program.shapes()
         nodes = program.nodes
         self.live = sorted(dependencies(nodes, program.results()))
-        earliest: dict[int, int] = {}
+        earliest: dict[int, int] = {}  # ASAP: a sum is complete in the loop after its own; a matmul needs a new loop
         for index in self.live:
             op, args = nodes[index].op, nodes[index].args
             ready = (earliest[arg] + (nodes[arg].op == "sum") for arg in args)
@@ -26,42 +24,31 @@ class LoopSchedule:
         results = program.results()
         early = [index for index in self.live if nodes[index].op in CROSS_UNIT or index in results]
         self.loop = {**dict.fromkeys(self.live, self.last), **{index: earliest[index] for index in early}}
-        for index in reversed(self.live):
+        for index in reversed(self.live):  # ALAP: all else moves into the first loop that reads it
             latest = self.loop[index] - (nodes[index].op == "matmul")
             for arg in nodes[index].args:
                 if nodes[arg].op not in CROSS_UNIT:
                     self.loop[arg] = min(self.loop[arg], latest)
 
-    @cached_property
-    def computed(self) -> list[int]:
-        """Nodes computed inside loops."""
-        nodes = self.program.nodes
-        found = [index for index in self.live if nodes[index].op not in (*LEAVES, "matmul")]
-        return [index for index in found if self.shapes[index] in (UNITS, ROW)]
-
-    @cached_property
-    def vectors(self) -> list[int]:
-        """Loop-invariant nodes: the same for all rows and steps, computed once before the first step."""
-        return [i for i in self.live if self.shapes[i] == VECTOR and self.program.nodes[i].op != "vector"]
-
-    @cached_property
-    def starts(self) -> list[int]:
-        """First loops of regions: those before which GEMMs run."""
-        return sorted({self.loop[index] for index in self.live if self.program.nodes[index].op == "matmul"})
+        inside = [index for index in self.live if nodes[index].op not in (*LEAVES, "matmul")]
+        self.computed = [index for index in inside if self.shapes[index] in (UNITS, ROW)]  # inside loops
+        # loop-invariant: the same for all rows and steps, computed once before the first step
+        self.vectors = [index for index in inside if self.shapes[index] == VECTOR]
+        # first loops of regions: those before which GEMMs run
+        self.starts = sorted({self.loop[index] for index in self.live if nodes[index].op == "matmul"})
+        self.spilled = self._spilled()
 
     def region(self, loop: int) -> int:
         return sum(start <= loop for start in self.starts)
 
-    @cached_property
-    def spilled(self) -> dict[int, bool]:
+    def _spilled(self) -> dict[int, bool]:
         """Nodes stored in memory: UNITS values that a later loop reads, and ROW values that a later region reads.
 
         For each, whether it is stored for all rows; else its row's region reads it before the next row begins.
         """
-        nodes = self.program.nodes
         found: dict[int, bool] = {}
         for index in self.live:
-            for arg in set(nodes[index].args) & set(self.computed):
+            for arg in set(self.program.nodes[index].args) & set(self.computed):
                 before, after = self.loop[arg], self.loop[index]
                 all_rows = self.region(before) < self.region(after)
                 if all_rows or (before < after and self.shapes[arg] == UNITS):

@@ -10,15 +10,15 @@ Per row and step, forward saves a record and backward writes one (k, m, n: numbe
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
 
-from elman.compiler.autodiff import Adjoint, differentiate
-from elman.compiler.cell_program import parameter_names
+from elman.compiler.autodiff import differentiate
+from elman.compiler.cell_program import InputProjection
 from elman.compiler.cpu.emit import CppFunction, Slot, TensorOffset, emit
 from elman.compiler.cpu.runtime import SequenceKernel, load_kernels
-from elman.compiler.input_projection import InputProjection
 from elman.compiler.interpreter import group_matmuls
 from elman.compiler.ir import ROW, StepIR
 
@@ -56,49 +56,27 @@ class VectorGradient(NamedTuple):
 
 
 class SequencePlan:
+    """`saved`: nodes that backward reads, for the adjoint and for matrix gradients, with their offsets in the record.
+    `extra_adjoints`: adjoints of matmuls that are not also adjoints of the drive."""
+
     def __init__(self, step: StepIR, dtype: torch.dtype, projection: InputProjection):
         self.step, self.dtype, self.projection = step, dtype, projection
-        self.names = parameter_names(step)
-        self.zeros = torch.zeros(step.size, dtype=dtype)
-        """Marks an adjoint that autograd does not return."""
-
-    @cached_property
-    def adjoint(self) -> Adjoint:
-        return differentiate(self.step, EXPENSIVE)
-
-    @cached_property
-    def accumulated(self) -> int:
-        """Elements per row of the accumulated vector gradients."""
-        return len(self.adjoint.vectors) * self.step.size
-
-    @cached_property
-    def saved(self) -> dict[int, TensorOffset]:
-        """Nodes that backward reads, for the adjoint and for matrix gradients, and their offsets in the saved record.
-
-        ROW values come last, so that the others stay aligned.
-        """
-        operands = [arg for matmul in self.adjoint.matmuls for arg in self.step.nodes[matmul].args]
-        shapes = self.step.shapes()
+        self.names = step.parameters()
+        self.zeros = torch.zeros(step.size, dtype=dtype)  # stands for an adjoint that autograd does not return
+        self.adjoint = differentiate(step, EXPENSIVE)
+        shapes, outputs, count = step.shapes(), self.adjoint.program.outputs, len(self.adjoint.drive)
+        operands = [arg for matmul in self.adjoint.matmuls for arg in step.nodes[matmul].args]
+        # ROW values come last, so that the others stay aligned
         nodes = sorted({*self.adjoint.saved, *operands}, key=lambda index: shapes[index] == ROW)
         wide = sum(shapes[index] != ROW for index in nodes)
-        return {index: TensorOffset(SAVED, min(n, wide), max(0, n - wide)) for n, index in enumerate(nodes)}
-
-    @cached_property
-    def record(self) -> int:
-        """Elements of the saved record of one row and step."""
-        scalars = sum(self.step.shapes()[index] == ROW for index in self.saved)
-        return (len(self.saved) - scalars) * self.step.size + -(-scalars // 16) * 16
-
-    @cached_property
-    def extra_adjoints(self) -> list[int]:
-        """Adjoints of matmuls that are not also adjoints of the drive."""
-        outputs, count = self.adjoint.program.outputs, len(self.adjoint.drive)
-        return list(dict.fromkeys(node for node in outputs[count:] if node not in outputs[:count]))
-
-    @cached_property
-    def d_drive(self) -> int:
-        """Where the adjoint of the drive begins in the record that backward writes."""
-        return len(self.extra_adjoints) * self.step.size
+        self.saved = {index: TensorOffset(SAVED, min(n, wide), max(0, n - wide)) for n, index in enumerate(nodes)}
+        self.extra_adjoints = list(dict.fromkeys(node for node in outputs[count:] if node not in outputs[:count]))
+        # in elements: the saved record; where the drive's adjoints begin in the other one; sums of a row for vectors
+        self.record = wide * step.size + -(-(len(nodes) - wide) // 16) * 16
+        self.d_drive = len(self.extra_adjoints) * step.size
+        self.accumulated = len(self.adjoint.vectors) * step.size
+        self.vector_gradients = self._vector_gradients()
+        self.matrix_gradients = self._matrix_gradients()
 
     @cached_property
     def functions(self) -> list[tuple[StepIR, CppFunction]]:
@@ -117,41 +95,34 @@ class SequencePlan:
     def _forward_offsets(self) -> dict[Slot, TensorOffset]:
         loads = [node.detail[:2] for node in self.step.nodes if node.op == "load"]
         offsets: dict[Slot, TensorOffset] = {("load", load): TensorOffset(DRIVE, load[1]) for load in loads}
-        for n, offset in enumerate((TensorOffset(OUTPUT), *self.saved.values())):
-            offsets["result", n] = offset
-        return _after_states(self.step, offsets)
+        results = enumerate((TensorOffset(OUTPUT), *self.saved.values()))
+        return _after_states(self.step, offsets | {("result", n): offset for n, offset in results})
 
     def _backward_offsets(self) -> dict[Slot, TensorOffset]:
+        extras, order = len(self.extra_adjoints), sorted(self.adjoint.vectors)
+        parts = *(extras + part for part in self.adjoint.drive), *range(extras)
         offsets: dict[Slot, TensorOffset] = {("load", ("output", 0)): TensorOffset(OUTPUT)}
-        for n, index in enumerate(self.adjoint.saved):
-            offsets["load", ("saved", n)] = self.saved[index]
-        extras = len(self.extra_adjoints)
-        for n, part in enumerate((*(extras + part for part in self.adjoint.drive), *range(extras))):
-            offsets["result", n] = TensorOffset(DRIVE, part)
-        order = sorted(self.adjoint.vectors)
+        offsets |= {("load", ("saved", n)): self.saved[index] for n, index in enumerate(self.adjoint.saved)}
+        offsets |= {("result", n): TensorOffset(DRIVE, part) for n, part in enumerate(parts)}
         for n, vector in enumerate(self.adjoint.vectors):
             offsets["accumulated", n] = TensorOffset(SUMS, order.index(vector))
         return _after_states(self.adjoint.program, offsets)
 
-    @cached_property
-    def vector_gradients(self) -> list[VectorGradient]:
+    def _vector_gradients(self) -> list[VectorGradient]:
         """In the order of names and parts, as they lie in memory."""
-        order = sorted(self.adjoint.vectors)
-        found = []
-        for name in dict.fromkeys(name for name, _ in order):
-            start = next(n for n, vector in enumerate(order) if vector[0] == name) * self.step.size
-            parts = [part for other, part in order if other == name]
+        found, start = [], 0
+        for name, vectors in groupby(sorted(self.adjoint.vectors), key=lambda vector: vector[0]):
+            parts = [part for _, part in vectors]
             found.append(VectorGradient(self.names.index(name), start, parts))
+            start += len(parts) * self.step.size
         return found
 
-    @cached_property
-    def matrix_gradients(self) -> list[MatrixGradient]:
+    def _matrix_gradients(self) -> list[MatrixGradient]:
         """Blocks whose adjoints and rows both follow each other are merged into one GEMM."""
         found: list[MatrixGradient] = []
         for one in self._block_gradients():
-            last = found[-1] if found else None
-            if last and one == last.next(self.step.size):
-                found[-1] = last._replace(blocks=last.blocks + 1)
+            if found and one == found[-1].next(self.step.size):
+                found[-1] = found[-1]._replace(blocks=found[-1].blocks + 1)
             else:
                 found.append(one)
         return found

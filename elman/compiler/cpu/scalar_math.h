@@ -15,6 +15,12 @@ inline double modulo(double a, double b) { return a - std::floor(a / b) * b; }
 inline float modulo(float a, float b) { return a - std::floor(a / b) * b; }
 inline int64_t modulo(int64_t a, int64_t b) { return (a % b + b) % b; }
 
+// Horner's rule: the polynomial in x with these coefficients, that of the highest power first.
+template <class... Rest> inline float polynomial(float x, float p, Rest... rest) {
+    ((p = __builtin_fmaf(p, x, rest)), ...);
+    return p;
+}
+
 // exp(x) = 2^n · e^r with n = round(x / log 2); r = x - n log 2 in two steps (Cody-Waite), since log 2 is no float.
 // e^r is a polynomial of degree 7 (Cephes expf), 2^n is written into the exponent bits.
 inline float exponential(float x) {
@@ -22,12 +28,8 @@ inline float exponential(float x) {
     const float n = __builtin_rintf(within * 1.44269504f);
     float r = __builtin_fmaf(n, -0.693145752f, within);
     r = __builtin_fmaf(n, -1.42860677e-6f, r);
-    float p = 1.98756912e-4f;
-    p = __builtin_fmaf(p, r, 1.39819994e-3f);
-    p = __builtin_fmaf(p, r, 8.33345205e-3f);
-    p = __builtin_fmaf(p, r, 4.16657962e-2f);
-    p = __builtin_fmaf(p, r, 1.66666657e-1f);
-    p = __builtin_fmaf(p, r, 0.5f);
+    float p = polynomial(
+        r, 1.98756912e-4f, 1.39819994e-3f, 8.33345205e-3f, 4.16657962e-2f, 1.66666657e-1f, 0.5f);
     p = __builtin_fmaf(p, r * r, r) + 1.0f;
     const int32_t half = (int32_t)n >> 1;  // two factors, since 2^128 overflows
     union {
@@ -44,11 +46,8 @@ inline double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 inline float hyperbolic_tangent(float x) {
     const float size = absolute(x), square = x * x;
-    float p = -5.70498872745e-3f;  // near zero `far` cancels digits
-    p = __builtin_fmaf(p, square, 2.06390887954e-2f);
-    p = __builtin_fmaf(p, square, -5.37397155531e-2f);
-    p = __builtin_fmaf(p, square, 1.33314422036e-1f);
-    p = __builtin_fmaf(p, square, -3.33332819422e-1f);
+    const float p = polynomial(  // near zero `far` cancels digits
+        square, -5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f);
     const float near = __builtin_fmaf(p * square, x, x);
     const float far = 1.0f - 2.0f / (exponential(2.0f * size) + 1.0f);
     return size < 0.625f ? near : x < 0 ? -far : far;
@@ -58,17 +57,10 @@ inline double hyperbolic_tangent(double x) { return std::tanh(x); }
 // Abramowitz and Stegun 7.1.26, absolute error below 1.5e-7; near zero the Taylor series.
 inline float error_function(float x) {
     const float size = absolute(x), square = x * x, t = 1.0f / (1.0f + 0.3275911f * size);
-    float p = 1.061405429f;
-    p = __builtin_fmaf(p, t, -1.453152027f);
-    p = __builtin_fmaf(p, t, 1.421413741f);
-    p = __builtin_fmaf(p, t, -0.284496736f);
-    p = __builtin_fmaf(p, t, 0.254829592f);
+    const float p = polynomial(t, 1.061405429f, -1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f);
     const float far = 1.0f - p * t * exponential(-square);
-    float q = -8.54832700e-4f;
-    q = __builtin_fmaf(q, square, 5.22397762e-3f);
-    q = __builtin_fmaf(q, square, -2.68661706e-2f);
-    q = __builtin_fmaf(q, square, 1.12837917e-1f);
-    q = __builtin_fmaf(q, square, -3.76126389e-1f);
+    const float q = polynomial(
+        square, -8.54832700e-4f, 5.22397762e-3f, -2.68661706e-2f, 1.12837917e-1f, -3.76126389e-1f);
     const float near = __builtin_fmaf(q * square, x, 1.12837917f * x);
     return size < 0.5f ? near : x < 0 ? -far : far;
 }

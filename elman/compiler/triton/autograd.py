@@ -15,8 +15,10 @@ from elman.compiler.autodiff import Adjoint
 from elman.compiler.interpreter import concat_slots, matrix_gradients
 from elman.compiler.triton.launcher import Kernel
 from elman.compiler.triton.saved_for_backward import SavedHistory, StepValues
-from elman.ops.state import map_state, tensors
+from elman.ops.state import leaves, map_state
 from elman.shapes import Lengths, Sequence, State
+
+Reverse = tuple[bool, ...]  # for each direction of a launch, whether it runs from the last step to the first
 
 
 class DirectionInputs(NamedTuple):
@@ -28,36 +30,25 @@ class DirectionInputs(NamedTuple):
 
 
 def run_recurrence(
-    compiled: Any,
-    dtype: torch.dtype,
-    reverse: tuple[bool, ...],
-    lengths: Lengths | None,
-    directions: list[DirectionInputs],
+    compiled: Any, dtype: torch.dtype, reverse: Reverse, lengths: Lengths | None, directions: list[DirectionInputs]
 ) -> list[tuple[Sequence, State]]:
-    """Outputs and last state of each direction; `compiled` is a CompiledCell, `reverse` says of each direction whether
-    it runs from the last step to the first."""
-    inputs = [[own.drive, *_parts(own.state), *own.weights.values()] for own in directions]
+    """Outputs and last state of each direction; `compiled` is a CompiledCell."""
+    inputs = [[own.drive, *leaves(own.state), *own.weights.values()] for own in directions]
     flat = [tensor for own in inputs for tensor in own]
     saving = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in flat)
     call = compiled, dtype, reverse, lengths
-    results = iter(_Recurrence.apply(call, *flat) if saving else _forward(call, inputs, saving=False).results)
-    return [(next(results), map_state(lambda part: _as(next(results), part.dtype), own.state)) for own in directions]
+    results = iter(_Recurrence.apply(call, *flat) if saving else _forward(call, inputs, saving=False)[0])
+    return [(next(results), map_state(lambda part: next(results).to(part.dtype), own.state)) for own in directions]
 
 
-class _Forward(NamedTuple):
-    results: list[Tensor]  # outputs and last state, direction after direction
-    history: Tensor
-    stored: tuple[int, ...]
-    drives: list[Tensor]  # contiguous along rows
-
-
-def _forward(call: Any, inputs: list[list[Tensor]], saving: bool) -> _Forward:
+def _forward(call: Any, inputs: list[list[Tensor]], saving: bool) -> Any:
+    """Outputs and last state, direction after direction; history; its stored nodes; drives, contiguous along rows."""
     compiled, dtype, reverse, lengths = call
     step, parts = compiled.step, 1 + len(compiled.step.next_state)
     drives = [_contiguous_rows(own[0]) for own in inputs]
     batch, time, width = drives[0].shape
     kernel = compiled.kernel("forward", compiled.stored(saving), batch, dtype, drives[0].device, reverse)
-    stored = kernel.emitted.stored
+    stored = kernel.stored
     shape = len(reverse), len(stored), kernel.rows(batch), time + 1, kernel.width
     history = torch.empty(shape, dtype=dtype, device=drives[0].device)
     loads = [{("drive", part): one for part, one in enumerate(drive.chunk(width // step.size, -1))} for drive in drives]
@@ -66,7 +57,7 @@ def _forward(call: Any, inputs: list[list[Tensor]], saving: bool) -> _Forward:
     found = []
     for direction, (back, last) in enumerate(zip(reverse, _by_direction(final.unbind(), reverse), strict=True)):
         found += [SavedHistory(step, stored, history, direction, batch, back).node(step.outputs[0]), *last]
-    return _Forward(found, history, stored, drives)
+    return found, history, stored, drives
 
 
 class _Recurrence(torch.autograd.Function):
@@ -97,7 +88,7 @@ class _Recurrence(torch.autograd.Function):
         device, stored = history.device, ctx.stored
         opposite = tuple(not back for back in reverse)
         kernel = compiled.kernel("backward", adjoint.program.outputs, batch, dtype, device, opposite)
-        shape = len(reverse), kernel.rows(batch), time, len(kernel.emitted.stored), kernel.width
+        shape = len(reverse), kernel.rows(batch), time, len(kernel.stored), kernel.width
         written = torch.empty(shape, dtype=dtype, device=device)
         zeros = torch.zeros(step.size, device=device) if any(one is None for one in gradients) else None
         values, loads, d_final = [], [], []
@@ -117,20 +108,12 @@ class _Recurrence(torch.autograd.Function):
         for direction, own in enumerate(values):
             d_nodes = written[direction, :batch, :, :, : step.size]
             found.append(_drive_gradient(d_nodes, adjoint, kernel, own.drive))
-            found += [_as(part, kind) for part, kind in zip(d_initial[direction], ctx.dtypes[direction], strict=True)]
+            found += [part.to(kind) for part, kind in zip(d_initial[direction], ctx.dtypes[direction], strict=True)]
             found += _weight_gradients(d_nodes, adjoint, kernel, own, sums[direction])
         return tuple(found)
 
 
-def _parts(state: State) -> list[Tensor]:
-    return [part for _, part in tensors(state)]
-
-
-def _as(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor if tensor.dtype == dtype else tensor.to(dtype)
-
-
-def _by_direction(tensors: Any, reverse: tuple[bool, ...]) -> list[list[Tensor]]:
+def _by_direction(tensors: Any, reverse: Reverse) -> list[list[Tensor]]:
     """Splits a flat list evenly among the directions."""
     count = len(tensors) // len(reverse)
     return [list(tensors[n * count : (n + 1) * count]) for n in range(len(reverse))]
@@ -164,6 +147,5 @@ def _drive_gradient(d_nodes: Tensor, adjoint: Adjoint, kernel: Kernel, drive: Te
     if len(slots) == parts:
         return concat_slots(d_nodes, [slots[part] for part in range(parts)]).to(drive.dtype)
     zero = torch.zeros_like(d_nodes[:, :, 0])
-    return torch.cat([d_nodes[:, :, slots[part]] if part in slots else zero for part in range(parts)], -1).to(
-        drive.dtype
-    )
+    found = [d_nodes[:, :, slots[part]] if part in slots else zero for part in range(parts)]
+    return torch.cat(found, -1).to(drive.dtype)

@@ -14,49 +14,67 @@ Names in a generated kernel (shapes in brackets; R rows of a group, U units of a
     exchange, half, inbox  addresses in shared memory: exchange buffer (cluster.py), this step's half, st.async part
 """
 
-from elman.compiler.direction import BOTH, DOWN, UP
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from elman.compiler.interpreter import group_matmuls
 from elman.compiler.ir import CONSTANT, UNITS, StepIR
 from elman.compiler.triton.partition import Partition, SyncMode, padded
 from elman.compiler.triton.schedule import Schedule, matmul_inputs, schedule
 from elman.compiler.triton.triton_ops import interpreted, literal, op_templates
 
 
-class KernelBuilder:
-    """`saved`: nodes to store besides those that are exchanged. `itemsize`: bytes of a value in products and `history`.
-    `precision`: of float32 products. `reverse`: from the last step to the first. `bidirectional`: a second direction in
-    the same launch, with weights, state and inputs of its own, that takes the steps in the opposite order."""
+class StepOrder(NamedTuple):
+    """The order of steps, as source text: forward, backward, or both in a bidirectional launch.
 
-    def __init__(
-        self,
-        program: StepIR,
-        saved: tuple[int, ...],
-        part: Partition,
-        itemsize: int,
-        precision: str,
-        reverse: bool,
-        bidirectional: bool,
-    ):
-        self.program, self.part, self.precision = program, part, precision
-        self.reverse, self.bidirectional = reverse, bidirectional
-        self.order = BOTH if bidirectional else DOWN if reverse else UP
-        self.itemsize = itemsize
-        self.tf32 = itemsize == 4 and precision == "tf32"
+    States have one slot more than there are steps: slot t is before step t, slot t + 1 after it (in a forward walk).
+    """
+
+    first: str  # the step taken first
+    current: str  # the step taken when `step` of them are done
+    next: str  # the step after t, clamped to the sequence
+    after_next: str  # the step after that, clamped
+    slot_after: str  # the slot of the state after step t
+    slot_before: str  # the slot of the state before it
+
+
+UP = StepOrder("0", "step", "tl.minimum(t + 1, T - 1)", "tl.minimum(t + 2, T - 1)", "(t + 1)", "t")
+DOWN = StepOrder("(T - 1)", "T - 1 - step", "tl.maximum(t - 1, 0)", "tl.maximum(t - 2, 0)", "t", "(t + 1)")
+BOTH = StepOrder(  # `up` is 1 in programs that walk forward in time, 0 in those that walk backward
+    "((1 - up) * (T - 1))",
+    "up * step + (1 - up) * (T - 1 - step)",
+    "tl.minimum(tl.maximum(t + 2 * up - 1, 0), T - 1)",
+    "tl.minimum(tl.maximum(t + 4 * up - 2, 0), T - 1)",
+    "(t + up)",
+    "(t + 1 - up)",
+)
+
+
+@dataclass
+class KernelBuilder:
+    program: StepIR
+    saved: tuple[int, ...]  # nodes to store besides those that are exchanged
+    part: Partition
+    itemsize: int  # bytes of a value in products and `history`
+    precision: str  # of float32 products
+    reverse: bool  # from the last step to the first
+    bidirectional: bool  # a second direction in the same launch, with inputs and weights of its own, in opposite order
+
+    def __post_init__(self) -> None:
+        program, part, itemsize = self.program, self.part, self.itemsize
+        self.order = BOTH if self.bidirectional else DOWN if self.reverse else UP
+        self.tf32 = itemsize == 4 and self.precision == "tf32"
         self.templates = op_templates(itemsize, self.tf32)
         self.shapes = program.shapes()
         self.size, self.width = program.size, padded(program.size)
         self.num_programs = part.programs(program.size)
-        self.schedule: Schedule = schedule(program, saved, single=self.num_programs == 1)
+        self.schedule: Schedule = schedule(program, self.saved, single=self.num_programs == 1)
         nodes = program.nodes
         self.loads = tuple(node.detail for node in nodes if node.op == "load")
-        read = [node.detail[0] for node in nodes if node.op == "vector"]
-        read += [matrix.parameter for node in nodes if node.op == "matmul" for matrix in node.detail]
-        self.parameters = tuple(dict.fromkeys(read))
+        self.parameters = program.parameters()
         self.matrices = program.matrices()
         self.totals = [index for index, node in enumerate(nodes) if node.op == "sum"]
-        self.products: dict[tuple[int, ...], list[int]] = {}  # by their inputs
-        for index, node in enumerate(nodes):
-            if node.op == "matmul":
-                self.products.setdefault(node.args, []).append(index)
+        self.products = group_matmuls(program)
         several = self.num_programs > 1
         self.fragment_loads = part.fragment_loads and several
         self.uses_counter = several and not part.fragment_loads

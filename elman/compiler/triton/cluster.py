@@ -13,7 +13,8 @@ a half has synchronized with all others since they read it. Layout: 2 halves of 
 """
 
 import ctypes
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from elman.compiler.triton.cluster_exchange import LINE, AsyncExchange
 from elman.compiler.triton.spin_loads import SPIN_REGISTERS, spin_again, spin_end
@@ -55,23 +56,16 @@ def ordered(x):
 """
 
 
-class ExchangeBuffer(NamedTuple):
+class ExchangeBuffer:
     """Layout and device functions. `stages`: how many totals each stage with totals has. `polled`: programs poll for
     partial sums that are the sentinel until written, instead of waiting at the cluster barrier."""
 
-    rows: int
-    programs: int
-    stages: tuple[int, ...]
-    polled: bool = False
-    values: AsyncExchange | None = None
-
-    @property
-    def half_bytes(self) -> int:
-        return -(-sum(self.rows * self.row_bytes(totals) for totals in self.stages) // LINE) * LINE
-
-    @property
-    def total_bytes(self) -> int:
-        return 2 * self.half_bytes + (self.values.total_bytes if self.values else 0)
+    def __init__(
+        self, rows: int, programs: int, stages: Sequence[int], polled: bool = False, values: AsyncExchange | None = None
+    ):
+        self.rows, self.programs, self.stages, self.polled, self.values = rows, programs, stages, polled, values
+        self.half_bytes = -(-sum(rows * self.row_bytes(totals) for totals in stages) // LINE) * LINE
+        self.total_bytes = 2 * self.half_bytes + (values.total_bytes if values else 0)
 
     def row_bytes(self, totals: int) -> int:
         """Of all programs' partial sums of a row; 16 bytes of padding avoid bank conflicts between rows."""
@@ -94,9 +88,7 @@ class ExchangeBuffer(NamedTuple):
         words = [f"w{number}" for number in range(totals)]
         lines = [".reg .pred one;", ".reg .b32 remote;", f"setp.lt.u32 one, $2, {self.programs};"]
         lines.append("mapa.shared::cluster.u32 remote, $1, $2;")
-        for first, count in _vectors(totals):
-            registers = [f"${3 + first + n}" for n in range(count)]
-            lines.append(f"@one st.shared::cluster{_vector_operands('remote', first, registers)}")
+        lines += _vector_stores("@one st.shared::cluster", "remote", [f"${3 + number}" for number in range(totals)])
         constraints = ["=r", *["r"] * (2 + totals)]
         arguments = ["address", "peer", *(f"{word}.to(tl.int32, bitcast=True)" for word in words)]
         name, parameters = f"send_sums{totals}", ["address", "peer", *words]
@@ -105,8 +97,7 @@ class ExchangeBuffer(NamedTuple):
     def _clear_sums(self, totals: int) -> str:
         """The sentinel into slots that will be polled."""
         lines = [".reg .pred one;", f"setp.lt.u32 one, $2, {self.programs};"]
-        for first, count in _vectors(totals):
-            lines.append(f"@one st.shared{_vector_operands('$1', first, ['-1'] * count)}")
+        lines += _vector_stores("@one st.shared", "$1", ["-1"] * totals)
         names = ["address", "peer"]
         return asm_function(f"clear_sums{totals}", names, [*lines, "mov.b32 $0, $2;"], ["=r", "r", "r"], names)
 
@@ -148,21 +139,16 @@ def _slots(totals: int) -> int:
     return 1 << (totals - 1).bit_length()
 
 
-def _vectors(count: int) -> list[tuple[int, int]]:
-    """Words split into vectors of four, two and one: (first word, number of words)."""
-    found, first = [], 0
-    while first < count:
-        words = 4 if count - first >= 4 else 2 if count - first >= 2 else 1
-        found.append((first, words))
-        first += words
-    return found
-
-
-def _vector_operands(address: str, first: int, words: list[str]) -> str:
-    """PTX: type and operands of a vector store."""
-    if len(words) == 1:
-        return f".b32 [{address}+{first * 4}], {words[0]};"
-    return f".v{len(words)}.b32 [{address}+{first * 4}], {{{', '.join(words)}}};"
+def _vector_stores(store: str, address: str, words: list[str]) -> list[str]:
+    """PTX: consecutive words to an address, as vectors of four, two and one."""
+    lines, first = [], 0
+    while first < len(words):
+        count = 4 if len(words) - first >= 4 else 2 if len(words) - first >= 2 else 1
+        own = words[first : first + count]
+        form, operands = (f"v{count}.b32", f"{{{', '.join(own)}}}") if count > 1 else ("b32", own[0])
+        lines.append(f"{store}.{form} [{address}+{first * 4}], {operands};")
+        first += count
+    return lines
 
 
 def _tree_sum(words: list[str]) -> list[str]:

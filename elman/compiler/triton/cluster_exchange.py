@@ -18,8 +18,6 @@ its threads' loads from the buffer of step t. An mbarrier ends a phase at each u
 so step t waits for parity t // 2 % 2.
 """
 
-from typing import NamedTuple
-
 from elman.compiler.triton.spin_loads import SPIN_REGISTERS, spin_again, spin_end
 from elman.compiler.triton.triton_ops import asm_function
 
@@ -31,32 +29,16 @@ SLEEPS_PER_CHECK = 64  # try_waits between two loads of the timeout flag
 ST_ASYNC = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32"
 
 
-class AsyncExchange(NamedTuple):
+class AsyncExchange:
     """Layout and device functions. A program sends its block to itself too, so that all mbarriers count alike."""
 
-    rows: int
-    units: int
-    programs: int
-    itemsize: int
-    threads: int
-    values: int
-
-    @property
-    def row_bytes(self) -> int:
-        """Of one program's units."""
-        return self.units * self.itemsize
-
-    @property
-    def block_bytes(self) -> int:
-        return self.rows * self.row_bytes
-
-    @property
-    def buffer_bytes(self) -> int:
-        return self.programs * self.block_bytes
-
-    @property
-    def total_bytes(self) -> int:
-        return -(-self.values * 2 * (self.buffer_bytes + MBARRIER) // LINE) * LINE
+    def __init__(self, rows: int, units: int, programs: int, itemsize: int, threads: int, values: int):
+        self.rows, self.units, self.programs, self.itemsize = rows, units, programs, itemsize
+        self.threads, self.values = threads, values
+        self.row_bytes = units * itemsize  # of one program's units
+        self.block_bytes = rows * self.row_bytes
+        self.buffer_bytes = programs * self.block_bytes
+        self.total_bytes = -(-values * 2 * (self.buffer_bytes + MBARRIER) // LINE) * LINE
 
     def buffer(self, value: int, use: str) -> str:
         """Triton text: address of the buffer of the `use`-th exchange. Use 0 of a state is the one before step 0."""

@@ -16,8 +16,6 @@ slot for each stored node and step, so that nothing is overwritten while others 
 [R, U] but for products (matmul.py) and totals (sync.py). docs/compiler.md shows the kernel of a GRU.
 """
 
-from typing import NamedTuple
-
 from elman.compiler.ir import CONSTANT, ROW
 from elman.compiler.triton.builder import KernelBuilder
 from elman.compiler.triton.matmul import Matmul
@@ -26,31 +24,18 @@ from elman.compiler.triton.sync import Sync
 from elman.compiler.triton.triton_ops import interpreted, prelude
 
 
-class KernelSource(NamedTuple):
-    """Source of a module with `kernel`, and what the launcher has to know of it."""
-
-    source: str
-    loads: tuple[tuple[str, int, str], ...]  # step inputs (source, part, kind) in the order of arguments
-    parameters: tuple[str, ...]  # in the order of arguments
-    stored: tuple[int, ...]  # nodes in the order of their slots in history
-    polled: tuple[int, ...]  # stored nodes that programs read from each other
-    totals: int
-    exchanges: int  # per step
-
-
 class Emitter:
     def __init__(self, builder: KernelBuilder):
         self.b, self.matmul, self.sync = builder, Matmul(builder), Sync(builder)
 
-    def emit(self) -> KernelSource:
+    def emit(self) -> str:
+        """Source of a module with `kernel`."""
         b = self.b
         self._before_loop()
         self._step()
         self._after_loop()
         functions = "\n".join(b.functions.values())
-        source = prelude(b.itemsize, b.tf32) + functions + self._signature() + "\n".join(b.lines) + "\n"
-        plan = b.schedule
-        return KernelSource(source, b.loads, b.parameters, plan.stored, tuple(b.polled), len(b.totals), plan.exchanges)
+        return prelude(b.itemsize, b.tf32) + functions + self._signature() + "\n".join(b.lines) + "\n"
 
     def _signature(self) -> str:
         """Suffixes: _r, _t, _n, _d strides (elements) of row, step, node and direction; _back the second direction."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from elman.compiler.ir import UNITS, StepIR
 from elman.compiler.triton.builder import KernelBuilder
 from elman.compiler.triton.cluster import cluster_launch
-from elman.compiler.triton.emit import Emitter, KernelSource
+from elman.compiler.triton.emit import Emitter
 from elman.compiler.triton.partition import MMA_K, Partition, SyncMode, padded
 from elman.ops import kernel_timeout
 from elman.ops.cache import cache_folder
@@ -43,20 +43,17 @@ class Kernel:
         self.program, self.partition = program, partition
         self.reverse, self.directions = reverse, 2 if bidirectional else 1
         builder = KernelBuilder(program, saved, partition, dtype.itemsize, precision, reverse, bidirectional)
-        self.emitted: KernelSource = Emitter(builder).emit()
-        self.run = load_module(self.emitted.source).kernel
-        self.width = padded(program.size)
-        self.matrices = program.matrices()
-        self.programs = partition.programs(program.size)
+        self.builder, self.stored = builder, builder.schedule.stored
+        self.run = load_module(Emitter(builder).emit()).kernel
+        self.width, self.programs = builder.width, builder.num_programs
         self.packs_pairs = partition.packs_pairs(dtype.itemsize) and program.size % 2 == 0
         self.polls_history = partition.sync in (SyncMode.SENTINEL, SyncMode.CLUSTER_SENTINEL) and self.programs > 1
-        self.uses_counter = builder.uses_counter
         self.exchange = builder.exchange if builder.clustered else None
         self.compiled: dict[Any, Any] = {}
 
     def slot(self, node: int) -> int:
         """Of a stored node, in `history`."""
-        return self.emitted.stored.index(node)
+        return self.stored.index(node)
 
     def rows(self, batch: int) -> int:
         """B rounded up to whole groups."""
@@ -64,7 +61,7 @@ class Kernel:
 
     def partial_sums(self, batch: int, time: int) -> int:
         """Elements of global memory for partial sums of totals."""
-        return self.directions * time * self.emitted.totals * self.rows(batch) * self.programs
+        return self.directions * time * len(self.builder.totals) * self.rows(batch) * self.programs
 
     def __call__(
         self,
@@ -98,23 +95,23 @@ class Kernel:
         # arguments that the kernel never touches get some other tensor
         sums = final.new_empty(directions * summed, *shape) if summed else final
         if partial_sums is None:
-            partial_sums = final.new_empty(self.partial_sums(batch, time)) if self.emitted.totals else final
+            partial_sums = final.new_empty(self.partial_sums(batch, time)) if self.builder.totals else final
         if new_history:
             self._initialize(history, initial, batch, time)
         counters = flag
-        if self.uses_counter:  # one per group, 128 bytes apart
+        if self.builder.uses_counter:  # one per group, 128 bytes apart
             counters = torch.zeros(directions * groups * 32, dtype=torch.int32, device=device)
         lengths = flag if lengths is None else lengths.to(device, torch.int32)
         arguments: list[Any] = [time, batch, max_spins, counters, flag, lengths]
         arguments += [history, time_stride, row_stride, node_stride, partial_sums, final, sums]
         arguments += [direction_stride] if directions > 1 else []
-        for name in self.emitted.parameters:
+        for name in self.builder.parameters:
             tensors = _same_layout([self._padded(name, own[name]) for own in parameters])
             arguments += [*tensors, tensors[0].stride(0)]
         for states in zip(*initial, strict=True):
             tensors = _same_layout(states)
             arguments += [*tensors, tensors[0].stride(0)]
-        for source, part, kind in self.emitted.loads:
+        for source, part, kind in self.builder.loads:
             tensors = _same_layout([own[source, part] for own in loads])
             if kind == UNITS and self.packs_pairs:
                 tensors = _packed_pairs(tensors, history.dtype)
@@ -147,19 +144,19 @@ class Kernel:
 
     def _padded(self, name: str, parameter: Tensor) -> Tensor:
         """A matrix with rows that start at aligned addresses, so that loads are vectorized."""
-        if name not in self.matrices or parameter.stride(0) % MMA_K == 0:
+        if name not in self.builder.matrices or parameter.stride(0) % MMA_K == 0:
             return parameter
         return F.pad(parameter, (0, padded(parameter.shape[1]) - parameter.shape[1]))
 
     def _initialize(self, history: Tensor, initial: Sequence[Sequence[Tensor]], batch: int, time: int) -> None:
         """The sentinel into all that is polled, 0 into padding units and rows, and the state before the first step."""
-        stored, size = self.emitted.stored, self.program.size
+        stored, size = self.stored, self.program.size
         if self.polls_history:
             bits = history.view(torch.int16 if history.dtype.itemsize == 2 else torch.int32)
-            if len(self.emitted.polled) == len(stored):
+            if len(self.builder.polled) == len(stored):
                 bits.fill_(ABSENT)  # one launch
             else:
-                for node in self.emitted.polled:
+                for node in self.builder.polled:
                     bits[:, self.slot(node)] = ABSENT
         if size < self.width:
             history[..., size:] = 0

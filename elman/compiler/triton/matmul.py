@@ -13,6 +13,8 @@ Example, GRU forward, H 512, R 8, U 32, W 4: three products of the old state, in
 takes two dots, [4, 64, 32] @ [4, 32, 8] and [4, 32, 32] @ [4, 32, 8]. Kernels call the place in a bundle `part`.
 """
 
+from itertools import product
+
 from elman.compiler.ir import UNITS, MatrixBlock
 from elman.compiler.triton import spin_loads
 from elman.compiler.triton.builder import KernelBuilder
@@ -26,6 +28,8 @@ class Matmul:
         self.b = builder
         self.k_tiles = builder.part.k_tiles(builder.size)
         self.split_k = builder.part.split_k if builder.num_programs > 1 else 1
+        # of fragment loads
+        self.value_tile = ValueTile(builder.part.rows, self.k_tiles[0][1], builder.part.split_k, builder.itemsize)
 
     # before the loop
 
@@ -33,27 +37,25 @@ class Matmul:
         """All weights of the program's units, tile by tile, into registers or shared memory (the compiler's choice,
         but for tiles that `register_tiles` asks for)."""
         for args, group in self.b.products.items():
-            for arg in range(len(args)):
-                for bundle in _bundles(group):
-                    for tile in range(len(self.k_tiles)):
-                        for block in self._unit_blocks():
-                            self._load_weight_tile(bundle, arg, tile, block)
+            tiles = range(len(self.k_tiles))
+            for tile in product(range(len(args)), _bundles(group), tiles, self._unit_blocks()):
+                self._load_weight_tile(*tile)
 
     def set_up_addresses(self) -> None:
         """Which rows and which part of K each lane loads, for fragment loads."""
         b = self.b
         if b.fragment_loads and b.products:
-            b.write(f"tile_row = {self._value_tile().row_index()}")
+            b.write(f"tile_row = {self.value_tile.row_index()}")
             if not b.st_async:
                 b.write(f"tile_row = (group * {b.part.rows} + tile_row).to(tl.int64) * history_r")
-            b.write(f"tile_k = {self._value_tile().k_index()}")
+            b.write(f"tile_k = {self.value_tile.k_index()}")
 
     def _unit_blocks(self) -> list[tuple[int, int]]:
         """Units of one dot: first and number, a power of two (24 units are 16 + 8)."""
         sizes = powers(self.b.part.units)
         return [(sum(sizes[:n]), size) for n, size in enumerate(sizes)]
 
-    def _load_weight_tile(self, bundle: list[int], arg: int, tile: int, block: tuple[int, int]) -> None:
+    def _load_weight_tile(self, arg: int, bundle: list[int], tile: int, block: tuple[int, int]) -> None:
         b, part, width, (first, count) = self.b, self.b.part, len(bundle), block
         start, length = self.k_tiles[tile]
         name = self._weight_name(bundle, arg, tile, first)
@@ -62,7 +64,7 @@ class Matmul:
         in_registers = b.fragment_loads and tile < part.register_tiles
         if in_registers:
             b.functions["load_weights"] = spin_loads.weight_load_function(b.itemsize, interpreted())
-            weights = WeightTile(self._value_tile(), count * width)
+            weights = WeightTile(self.value_tile, count * width)
             b.write(f"k = {start} + {weights.k_index()}")
             b.write(f"n = {unit} + ({weights.column_index()}) // {width}")
             b.write(f"part = ({weights.column_index()}) % {width}")
@@ -85,7 +87,7 @@ class Matmul:
         elif part.wgmma:
             b.write(f"{name} = tl.trans({name})")
         elif b.fragment_loads:
-            b.write(f"{name} = {self._value_tile().match_weights(name, count * width)}")
+            b.write(f"{name} = {self.value_tile.match_weights(name, count * width)}")
 
     def _weight_loads(self, matrices: list[MatrixBlock], load: str) -> str:
         """Triton text: one load for all blocks of one parameter; several parameters are loaded in turn and added."""
@@ -118,7 +120,7 @@ class Matmul:
         longest = max(length for _, length in self.k_tiles)
         together = max(1, READ_WINDOW // (b.part.rows * longest * b.itemsize))
         if b.fragment_loads:
-            together = max(1, b.part.loads_in_flight // self._value_tile().loads)
+            together = max(1, b.part.loads_in_flight // self.value_tile.loads)
         bundles = _bundles(group)
         for begin in range(0, len(tiles), together):
             window = tiles[begin : begin + together]
@@ -152,12 +154,9 @@ class Matmul:
             return f"{weight}, {values}"
         return f"{weight}, tl.trans({values})" if self.b.part.wgmma else f"{values}, {weight}"
 
-    def _value_tile(self) -> ValueTile:
-        return ValueTile(self.b.part.rows, self.k_tiles[0][1], self.b.part.split_k, self.b.itemsize)
-
     def _load_fragments(self, args: tuple[int, ...], window: list[tuple[int, int]]) -> None:
         """Tiles of product inputs as mma operands, polled for where that is how programs synchronize."""
-        b, pointers, value_tile = self.b, [], self._value_tile()
+        b, pointers, value_tile = self.b, [], self.value_tile
         for arg, tile in window:
             start, length = self.k_tiles[tile]
             k = f"{start} + tile_k"
@@ -165,16 +164,16 @@ class Matmul:
             if start + length > edge:
                 k = f"tl.minimum({k}, {edge - value_tile.per_load})"  # beyond it weights are 0
             pointers.append(self._fragment_address(args[arg], k))
+        count = len(pointers)
         if b.st_async:
-            lines = spin_loads.plain_loads(len(pointers), value_tile, spin_loads.SHARED_LOAD)
+            lines = spin_loads.plain_loads(count, value_tile, spin_loads.SHARED_LOAD)
         elif b.clustered and not b.polls_sums:  # CLUSTER_BARRIER
-            lines = spin_loads.plain_loads(len(pointers), value_tile)
+            lines = spin_loads.plain_loads(count, value_tile)
         else:  # polls for several values would slow down the stores they wait for
-            lines = spin_loads.polling_loads(len(pointers), value_tile, probe=len(args) > 1)
-        name = f"load{len(args)}_{len(pointers)}_{value_tile.loads}"  # inputs, tiles, vector loads per thread and tile
-        b.functions[name] = spin_loads.load_function(
-            name, len(pointers), value_tile, lines, interpreted(), bool(b.st_async)
-        )
+            lines = spin_loads.polling_loads(count, value_tile, probe=len(args) > 1)
+        name = f"load{len(args)}_{count}_{value_tile.loads}"  # inputs, tiles, vector loads per thread and tile
+        loads = spin_loads.load_function(name, count, value_tile, lines, interpreted(), bool(b.st_async))
+        b.functions[name] = loads
         names = [f"h{arg}_{tile}" for arg, tile in window]
         arguments = f"{', '.join(pointers)}, timeout_flag, max_spins, history.dtype.element_ty"
         b.write(f"{', '.join(names)} = {name}({arguments})", 2)

@@ -35,6 +35,7 @@ class SyncMode(StrEnum):
 
 
 MMA_K = 16  # the least inner dimension of a tensor core product of 16-bit values; rows are padded to multiples of it
+SECTOR = 32  # bytes; the least that a store to global memory moves
 READ_WINDOW = 64 * 1024  # bytes of values that a program loads before it multiplies them, if not by fragments
 PARTIAL_TILE_REGISTERS = 24  # per thread: masks where H is not a multiple of U; twice as many with st.async
 TOTAL_REGISTERS = 36  # per thread: sums over units, if there are any
@@ -142,9 +143,8 @@ class Partition:
         count = Counter(node.op for node in program.nodes)
         inputs = 1 if self.packs_pairs(itemsize) else 2  # this step's and the next one's; pairs stay packed until used
         own = elements * (inputs * count["load"] + count["vector"] + len(program.next_state))
-        masks = (
-            PARTIAL_TILE_REGISTERS * (2 if self.sync == SyncMode.ST_ASYNC else 1) if program.size % self.units else 0
-        )
+        masks = PARTIAL_TILE_REGISTERS if program.size % self.units else 0
+        masks *= 2 if self.sync == SyncMode.ST_ASYNC else 1
         totals = TOTAL_REGISTERS if count["sum"] else 0
         weights = self.register_weight_bytes(program, itemsize) // (4 * threads)
         return 4 * self.waits(program, itemsize)[0] + accumulators + weights + own + masks + totals

@@ -1,17 +1,21 @@
 """What forward saves for backward, and how backward gets the rest: from inputs, or by one recomputation kernel."""
 
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Container, Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from elman.compiler.autodiff import Adjoint
-from elman.compiler.interpreter import group_matmuls
-from elman.compiler.ir import ROW, UNITS, Node, StepIR, dependencies
-from elman.compiler.triton.recompute import RecomputeKernel
+from elman.compiler.interpreter import Values, Weights, group_matmuls, parameter_vector
+from elman.compiler.ir import CONSTANT, ROW, UNITS, Node, StepIR, dependencies
+from elman.compiler.triton.launcher import load_module
+from elman.compiler.triton.triton_ops import literal, op_templates, prelude
 
 AVAILABLE = ("load", "state", "active")  # operations whose values backward has anyway
+ELEMENTS = 2048  # of each node in one program of the recomputation kernel
+WARPS = 4
 
 
 class SavedHistory(NamedTuple):
@@ -41,6 +45,79 @@ class SavedHistory(NamedTuple):
         return history.as_strided((self.batch, history.shape[3] - 1, self.step.size), (row, slot, 1), start)
 
 
+class RecomputeKernel:
+    """Computes `wanted` nodes from `saved` ones and products. A program has some of the B · T rows, with all of their
+    H units, so totals need no exchange."""
+
+    def __init__(self, program: StepIR, wanted: tuple[int, ...], saved: Container[int], itemsize: int):
+        self.program, self.wanted, self.shapes = program, wanted, program.shapes()
+        read = ("matmul", "load", "state", "active")
+        nodes = [Node("input") if n in saved or node.op in read else node for n, node in enumerate(program.nodes)]
+        self.order = [(index, nodes[index]) for index in sorted(dependencies(nodes, wanted))]
+        self.inputs = [index for index, node in self.order if node.op == "input"]
+        self.vectors = [index for index, node in self.order if node.op == "vector"]
+        self.width = 1 << (program.size - 1).bit_length()
+        self.rows = max(1, ELEMENTS // self.width)
+        self.templates = op_templates(itemsize)
+        self.run = load_module(prelude(itemsize) + self._source()).kernel
+
+    def __call__(self, value: Values, weights: Weights, shape: Sequence[int], dtype: torch.dtype) -> dict[int, Tensor]:
+        """`value` gives inputs, (B, T, H), or (B, T, 1) for one number per row, of any strides; `shape` is (B, T).
+        Results are like those, of `dtype`, or float32 for one number per row."""
+        program, count = self.program, shape[0] * shape[1]
+        arguments: list[Any] = [count, shape[1]]
+        for index in self.inputs:
+            tensor = value(index)
+            tensor = tensor if tensor.stride(-1) == 1 or self.shapes[index] != UNITS else tensor.contiguous()
+            arguments += [tensor.to(torch.int8) if tensor.dtype == torch.bool else tensor, *tensor.stride()[:2]]
+        for index in self.vectors:
+            name, part = program.nodes[index].detail
+            arguments.append(parameter_vector(weights[name], part, program.size).contiguous())
+        device = arguments[2].device
+        found = {}
+        for index in self.wanted:
+            width, own = (program.size, dtype) if self.shapes[index] == UNITS else (1, torch.float32)
+            found[index] = torch.empty(*shape, width, dtype=own, device=device)
+        self.run[(-(-count // self.rows),)](*arguments, *found.values(), num_warps=WARPS)
+        return found
+
+    def _source(self) -> str:
+        names = ["count", "time"]
+        names += [f"g{n}{end}" for n in range(len(self.inputs)) for end in ("", "_b", "_t")]
+        names += [f"p{n}" for n in range(len(self.vectors))] + [f"o{n}" for n in range(len(self.wanted))]
+        size, lines = self.program.size, [f"rows = tl.program_id(0) * {self.rows} + tl.arange(0, {self.rows})"]
+        lines += ["row = rows.to(tl.int64)[:, None]", "b = row // time", "t = row % time"]
+        lines += ["row_mask = (rows < count)[:, None]", f"unit = tl.arange(0, {self.width})[None, :]"]
+        lines += [f"unit_mask = unit < {size}", "mask = row_mask & unit_mask"]
+        lines.append(f"zeros = tl.zeros(({self.rows}, {self.width}), tl.float32)")
+        for index, node in self.order:
+            if self.shapes[index] != CONSTANT:
+                lines.append(f"v{index} = {self._node(index, node)}")
+        for number, index in enumerate(self.wanted):
+            units = self.shapes[index] == UNITS
+            address, mask = (f"row * {size} + unit", "mask") if units else ("row", "row_mask")
+            value = f"({self._value(index)}).to(o{number}.dtype.element_ty)"
+            lines.append(f"tl.store(o{number} + {address}, {value}, mask={mask})")
+        return f"\n@triton.jit\ndef kernel({', '.join(names)}):\n" + "\n".join(f"    {line}" for line in lines) + "\n"
+
+    def _node(self, index: int, node: Node) -> str:
+        if node.op == "input":
+            n, units = self.inputs.index(index), self.shapes[index] == UNITS
+            address = f"g{n} + b * g{n}_b + t * g{n}_t{' + unit' if units else ''}"
+            found = f"tl.load({address}, mask={'mask' if units else 'row_mask'}, other=0)"
+            return f"{found} != 0" if self.program.nodes[index].op == "active" else f"{found}.to(tl.float32)"
+        if node.op == "vector":
+            return f"tl.load(p{self.vectors.index(index)} + unit, mask=unit_mask, other=0.0).to(tl.float32)"
+        if node.op == "sum":
+            return f"tl.sum(tl.where(unit_mask, ({self._value(node.args[0])} + zeros), 0.0), 1)[:, None]"
+        if node.op == "broadcast":
+            return f"({self._value(node.args[0])} + zeros)"
+        return self.templates[node.op].format(*(self._value(arg) for arg in node.args))
+
+    def _value(self, index: int) -> str:
+        return literal(self.program, index) if self.shapes[index] == CONSTANT else f"v{index}"
+
+
 class SavePlan:
     """Which nodes of a step forward saves, and which ones backward recomputes; the same for every call.
 
@@ -52,39 +129,24 @@ class SavePlan:
         self.products = group_matmuls(step, adjoint.matmuls)
         self.shapes = step.shapes()
         self.needed = tuple(dict.fromkeys((*self.kept, *(arg for args in self.products for arg in args))))
-        self.saved = self._saved()
+        # states, and needed nodes of shape UNITS; instead of ROW nodes the products from which they are recomputed
+        of_rows = dependencies(step.nodes, [index for index in self.kept if self.shapes[index] == ROW])
+        products = [index for index in sorted(of_rows) if step.nodes[index].op == "matmul"]
+        wide = [n for n in self.needed if self.shapes[n] == UNITS and step.nodes[n].op not in AVAILABLE]
+        self.saved = tuple(dict.fromkeys((*step.next_state, *products, *wide)))
         # variances lose too much in 16 bits; other cells get the precision that forward's products had
         self.dtype = torch.float32 if any(node.op == "sum" for node in step.nodes) else None
         present = [index for index in self.kept if index in self.saved or step.nodes[index].op in AVAILABLE]
         self.recomputed = tuple(index for index in self.kept if index not in present)
-        self._kernels: dict[int, RecomputeKernel] = {}
-
-    def _saved(self) -> tuple[int, ...]:
-        """States, and needed nodes of shape UNITS; instead of ROW nodes the products from which they are recomputed."""
-        nodes, shapes = self.step.nodes, self.shapes
-        of_rows = dependencies(nodes, [index for index in self.kept if shapes[index] == ROW])
-        products = [index for index in sorted(of_rows) if nodes[index].op == "matmul"]
-        own = [index for index in self.needed if shapes[index] == UNITS and nodes[index].op not in AVAILABLE]
-        return tuple(dict.fromkeys((*self.step.next_state, *products, *own)))
-
-    @cached_property
-    def reads_inputs(self) -> bool:
-        """Whether backward needs the step inputs."""
-        nodes = [Node("saved") if n in self.saved else node for n, node in enumerate(self.step.nodes)]
-        return any(nodes[index].op == "load" for index in dependencies(nodes, self.needed))
-
-    def recompute(self, itemsize: int) -> RecomputeKernel:
-        if itemsize not in self._kernels:
-            self._kernels[itemsize] = RecomputeKernel(self.step, self.recomputed, self.saved, itemsize)
-        return self._kernels[itemsize]
+        nodes = [Node("saved") if n in self.saved else node for n, node in enumerate(step.nodes)]
+        self.reads_inputs = any(nodes[index].op == "load" for index in dependencies(nodes, self.needed))
+        self.recompute = cache(lambda itemsize: RecomputeKernel(step, self.recomputed, self.saved, itemsize))
 
 
 class StepValues:
     """Nodes of the step at all time steps, in one direction, for backward."""
 
-    def __init__(
-        self, plan: SavePlan, history: SavedHistory, drive: Tensor, weights: dict[str, Tensor], lengths: Tensor | None
-    ):
+    def __init__(self, plan: SavePlan, history: SavedHistory, drive: Tensor, weights: Weights, lengths: Tensor | None):
         self.plan, self.step, self.history = plan, plan.step, history
         self.drive, self.weights, self.lengths = drive, weights, lengths
         self.recomputed: dict[int, Tensor] = {}  # (B, T, H), or (B, T, 1) for one number per row

@@ -50,7 +50,9 @@ def schedule(program: StepIR, saved: Iterable[int] = (), single: bool = False) -
         if node.op == "matmul":
             in_step |= {arg for arg in node.args if nodes[arg].op != "state"}
             next_step |= {program.next_state[nodes[arg].detail[0]] for arg in node.args if nodes[arg].op == "state"}
-        level.append(max((level[arg] + _exchanges(node.op, nodes[arg].op, single) for arg in node.args), default=0))
+        waits = (node.op == "sum" or (node.op == "matmul" and nodes[arg].op != "state") for arg in node.args)
+        before = (level[arg] + (wait and not single) for arg, wait in zip(node.args, waits, strict=True))
+        level.append(max(before, default=0))
     stored = list(dict.fromkeys([*saved, *(() if single else sorted(in_step | next_step))]))
     live = dependencies(nodes, program.results())
     last = max(level[index] for index in live)
@@ -59,7 +61,8 @@ def schedule(program: StepIR, saved: Iterable[int] = (), single: bool = False) -
     for number in range(last + 1):
         here = [index for index in sorted(live) if level[index] == number]
         published = [] if single else [index for index in here if index in in_step or index in next_step]
-        reductions = [] if single else [index for index in sorted(live) if _reduces(program, index, level, number)]
+        totals = (index for index in sorted(live) if nodes[index].op == "sum" and not single)
+        reductions = [index for index in totals if level[nodes[index].args[0]] == number]
         urgent = dependencies(nodes, [*published, *(nodes[index].args[0] for index in reductions)])
         critical = [index for index in here if index in urgent]
         known |= set(published)
@@ -69,14 +72,3 @@ def schedule(program: StepIR, saved: Iterable[int] = (), single: bool = False) -
         first = tuple(critical), tuple(published), tuple(reductions)
         stages.append(Stage(*first, tuple(overlapped), tuple(only_saved), exchange))
     return Schedule(tuple(stages), tuple(stored))
-
-
-def _exchanges(op: str, source: str, single: bool) -> int:
-    """How many exchanges lie between a value and the operation that reads it."""
-    return 0 if single else int(op == "sum" or (op == "matmul" and source != "state"))
-
-
-def _reduces(program: StepIR, index: int, level: list[int], number: int) -> bool:
-    """Whether a node is a total of values that stage `number` computes."""
-    node = program.nodes[index]
-    return node.op == "sum" and level[node.args[0]] == number

@@ -24,7 +24,7 @@ SHARED_LOAD = "ld.shared"  # what other programs of the cluster sent to this one
 SPIN_REGISTERS = [".reg .pred more;", ".reg .b32 spins, low, flag;", "mov.u32 spins, 0;"]
 
 
-class ValueTile(NamedTuple):
+class ValueTile:
     """A K tile of R rows as the B operand of mma, as lanes hold it. Its nine axes are
 
         (R/16, K blocks, 2 row halves, 2 mma steps, 2 registers, elements per register, warps, 8 rows, 4 lanes)
@@ -34,34 +34,14 @@ class ValueTile(NamedTuple):
     that the reshape to (warps, K, rows) moves no data.
     """
 
-    rows: int
-    length: int
-    split_k: int
-    itemsize: int
-
-    @property
-    def per_load(self) -> int:
-        """Elements in 16 bytes."""
-        return 16 // self.itemsize
-
-    @property
-    def k_blocks(self) -> int:
-        """Blocks of K per warp; in a block each of 4 lanes loads 16 bytes."""
-        return self.length // self.split_k // (4 * self.per_load)
-
-    @property
-    def loads(self) -> int:
-        """Vector loads per thread."""
-        return self.rows // 8 * self.k_blocks
-
-    @property
-    def row_halves(self) -> int:
-        return min(2, self.rows // 8)
-
-    @property
-    def shape(self) -> str:
-        blocks = self.rows // 8 // self.row_halves
-        return f"({blocks}, {self.k_blocks}, {self.row_halves}, 2, 2, {self.per_load // 4}, {self.split_k}, 8, 4)"
+    def __init__(self, rows: int, length: int, split_k: int, itemsize: int):
+        self.rows, self.length, self.split_k, self.itemsize = rows, length, split_k, itemsize
+        self.per_load = 16 // itemsize  # elements in 16 bytes
+        self.k_blocks = length // split_k // (4 * self.per_load)  # per warp; in a block each of 4 lanes loads 16 bytes
+        self.loads = rows // 8 * self.k_blocks  # vector loads per thread
+        self.row_halves = min(2, rows // 8)
+        blocks, e = rows // 8 // self.row_halves, self.per_load
+        self.shape = f"({blocks}, {self.k_blocks}, {self.row_halves}, 2, 2, {e // 4}, {split_k}, 8, 4)"
 
     def k_index(self) -> str:
         """Triton text: position in K of the first element of each lane's 16 bytes."""

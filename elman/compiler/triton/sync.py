@@ -16,7 +16,7 @@ waits for its inputs when it loads them (matmul.py). `rank` is a program's numbe
 
 from elman.compiler.triton.builder import KernelBuilder
 from elman.compiler.triton.cluster_exchange import AsyncExchange
-from elman.compiler.triton.cost_model import SECTOR
+from elman.compiler.triton.partition import SECTOR
 from elman.compiler.triton.schedule import Stage
 from elman.compiler.triton.spin_loads import prefetch_function
 
@@ -31,12 +31,9 @@ class Sync:
     def write_program_ids(self) -> None:
         """Which rows and which units are this program's."""
         b = self.b
-        if b.clustered:  # programs of a cluster are consecutive
-            b.write(f"group = tl.program_id(0) // {b.num_programs}")
-            b.write(f"rank = tl.program_id(0) % {b.num_programs}")
-        else:
-            b.write("group = tl.program_id(0)")
-            b.write("rank = tl.program_id(1)")
+        place = f"tl.program_id(0) {{}} {b.num_programs}"  # programs of a cluster are consecutive
+        b.write(f"group = {place.format('//') if b.clustered else 'tl.program_id(0)'}")
+        b.write(f"rank = {place.format('%') if b.clustered else 'tl.program_id(1)'}")
 
     def set_up(self) -> None:
         self._set_up_exchange()

@@ -18,8 +18,8 @@ from elman.compiler.cpu import build, runtime
 from elman.compiler.cpu.emit import OPERATIONS, TensorOffset, emit
 from elman.compiler.cpu.loop_schedule import LoopSchedule
 from elman.compiler.cpu.memory_layout import EXPENSIVE
+from elman.compiler.interpreter import TORCH_FUNCTIONS
 from elman.compiler.ir import CROSS_UNIT, MatrixBlock, Node, StepIR, mask_finished_rows
-from elman.compiler.pointwise import TORCH_FUNCTIONS
 from elman.ops import taps
 from elman.recurrence import compiled_cpp, explain, forms_that_can_run, recur, using
 

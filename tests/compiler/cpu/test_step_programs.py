@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from elman.compiler.cpu import build
 from elman.compiler.cpu.step import Runner, compile_step, use_threads
-from elman.compiler.cpu.step.packing import pack, packed_size
+from elman.compiler.cpu.step.matmul import pack, packed_size
 from elman.compiler.errors import CannotCompile, NoCompiler
 from elman.errors import ConfigError
 

@@ -15,7 +15,7 @@ from triton.compiler import ASTSource
 from elman.compiler.ir import UNITS
 from elman.compiler.triton.launcher import Kernel
 from elman.compiler.triton.partition import Partition, SyncMode
-from elman.compiler.triton.recompute import WARPS
+from elman.compiler.triton.saved_for_backward import WARPS
 from elman.compiler.triton.search import SHARED, tuning
 from elman.recurrence import compiled_triton
 
@@ -46,7 +46,7 @@ def compile_kernel(
     dtype = torch.bfloat16 if kind == "bf16" else torch.float32
     kernel = Kernel(compiled.program(way), kept, part, dtype, way == "backward", precision, bidirectional)
     pairs = {
-        f"load{n}": "*i32" for n, load in enumerate(kernel.emitted.loads) if kernel.packs_pairs and load[2] == UNITS
+        f"load{n}": "*i32" for n, load in enumerate(kernel.builder.loads) if kernel.packs_pairs and load[2] == UNITS
     }
     types, known, pointers = {}, {}, POINTERS | pairs
     for place, argument in enumerate(kernel.run.arg_names):

@@ -122,7 +122,7 @@ def test_each_group_of_each_direction_has_its_own_counter() -> None:
     kernel.run = Recording()
     cells = pair(("lstm", {}), hidden_size=20)
     weights = [{name: active_weight(cell, name) for name in made.names} for cell in cells]
-    history = torch.zeros(2, len(kernel.emitted.stored), kernel.rows(20), 4, kernel.width)
+    history = torch.zeros(2, len(kernel.stored), kernel.rows(20), 4, kernel.width)
     loads = [{("drive", part): torch.zeros(20, 3, 20) for part in range(4)}] * 2
     kernel(history, loads, [parts_of(cell.initial_state(20)) for cell in cells], weights, max_spins=0)
     kernel_timeout.ALARMS.clear()

@@ -55,7 +55,7 @@ def relaunch_until_complete(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def repeated(self: Kernel, history: Tensor, loads: Any, *given: Any) -> Any:
         batch, time = next(iter(loads[0].values())).shape[:2]
         partial_sums = torch.zeros(self.partial_sums(batch, time))
-        for launch in range(time * max(1, self.emitted.exchanges) + 1):
+        for launch in range(time * max(1, self.builder.schedule.exchanges) + 1):
             kernel_timeout.ALARMS.clear()
             found = call(self, history, loads, *given, partial_sums=partial_sums, max_spins=0, new_history=launch == 0)
         kernel_timeout.ALARMS.clear()

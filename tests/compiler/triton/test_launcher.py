@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from elman.cells import Cell, PastProduct
-from elman.compiler.triton import launcher, recompute
+from elman.compiler.triton import launcher, saved_for_backward
 from elman.compiler.triton.launcher import Kernel
 from elman.compiler.triton.partition import Partition, SyncMode
 from elman.recurrence import compiled_triton
@@ -60,7 +60,7 @@ class RecordingKernel:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
     found: list[Launch] = []
-    for place, own in ((launcher, found), (recompute, [])):
+    for place, own in ((launcher, found), (saved_for_backward, [])):
         monkeypatch.setattr(
             place, "load_module", lambda source, own=own: SimpleNamespace(kernel=RecordingKernel(source, own))
         )
@@ -92,7 +92,7 @@ def call_of(
     made = compiled_triton.compiled_cell(cell)
     assert isinstance(made, compiled_triton.CompiledCell)
     one = Kernel(made.step, made.stored(True), part, torch.float32, False, "ieee", directions == 2)
-    history = torch.empty(directions, len(one.emitted.stored), one.rows(batch), time + 1, one.width)
+    history = torch.empty(directions, len(one.stored), one.rows(batch), time + 1, one.width)
     loads = [{("drive", n): torch.randn(batch, time, size) for n in range(4)} for _ in range(directions)]
     initial = [parts_of(cell.initial_state(batch)) for _ in range(directions)]
     weights = {name: cell.get_parameter(name).detach() for name in made.names}

@@ -9,9 +9,8 @@ from cell_cases import cell_of
 from torch import Tensor, nn
 
 from elman.cells import Cell
-from elman.compiler.triton.cost_model import step_time
 from elman.compiler.triton.partition import Partition, SyncMode
-from elman.compiler.triton.search import SHARED, candidates, choose_partition, tuning
+from elman.compiler.triton.search import SHARED, candidates, choose_partition, step_time, tuning
 from elman.recurrence import compiled_triton
 
 
@@ -44,7 +43,7 @@ def test_tuning_starts_with_the_chosen_partition(batch: int, size: int) -> None:
 
 
 def test_the_worked_example_of_the_cost_model() -> None:
-    """Figures in the docstrings of partition.py and cost_model.py."""
+    """Figures in the docstrings of partition.py and search.py."""
     program = compiled_triton.compiled_cell(cell_of("lstm", hidden_size=512)).step
     part = choose_partition(program, 64, 2, 132)
     assert part is not None

@@ -1,9 +1,7 @@
 """Single-step compiler: the step of any model as one C++ function, generated from its trace (the native engine)."""
 
 from elman.compiler.cpu.build import use_threads, vectors
-from elman.compiler.cpu.step.compile import compile_step
-from elman.compiler.cpu.step.program import CompiledStep
-from elman.compiler.cpu.step.runner import Rules, Runner
+from elman.compiler.cpu.step.compile import CompiledStep, Rules, Runner, compile_step
 from elman.compiler.errors import CannotCompile, NoCompiler
 
 __all__ = ["CannotCompile", "CompiledStep", "NoCompiler", "Rules", "Runner", "compile_step", "use_threads", "vectors"]

@@ -26,7 +26,7 @@ inline complex operator*(complex a, complex b) {
 
 // GEMV --------------------------------------------------------------------------------------------------------------
 
-constexpr int64_t LANES = 16;  // columns of a panel (packing.py)
+constexpr int64_t LANES = 16;  // columns of a panel (matmul.py)
 constexpr int64_t GAP = 2;  // unused rows behind a panel: else the panels read together would alias in L1
 constexpr int64_t AHEAD = 512;  // prefetch distance in bytes
 constexpr int64_t FAR = 1 << 19;  // bytes of a matrix that L2 has not kept since the last step; only then prefetch
@@ -41,49 +41,45 @@ constexpr int SIDE = 4;
 #endif
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
-// S panels at once. With few panels each sum has C accumulators, to hide the latency of dependent additions.
-template <int S, bool far>
-inline void panels_fp32(const float* w, const float* x, const float* bias, float* y, int64_t inner) {
-    constexpr int C = S < 8 ? 8 / S : 1;
-    const int64_t size = (inner + GAP) * LANES;
-    Floats sums[C][S] = {};
-    int64_t k = 0;
-    for (; k + C <= inner; k += C)
-        for (int c = 0; c < C; ++c)
-            for (int s = 0; s < S; ++s) {
-                const float* here = w + s * size + (k + c) * LANES;
-                if constexpr (far) __builtin_prefetch((const char*)here + AHEAD);
-                sums[c][s] += *(const Floats*)here * x[k + c];
-            }
-    for (; k < inner; ++k)
-        for (int s = 0; s < S; ++s) sums[0][s] += *(const Floats*)(w + s * size + k * LANES) * x[k];
-    for (int s = 0; s < S; ++s) {
-        Floats sum = sums[0][s];
-        for (int c = 1; c < C; ++c) sum += sums[c][s];
-        if (bias) sum += *(const Floats*)(bias + s * LANES);
-        *(Floats*)(y + s * LANES) = sum;
-    }
-}
-
 struct Product {
     const void *weights, *x;
     const float* bias;
     float* y;
     int64_t inner;
-
-    const float* bias_at(int64_t n) const { return bias ? bias + n : nullptr; }
 };
 
 template <bool far> struct Floating {
     static int64_t bytes(int64_t inner) { return (inner + GAP) * LANES * sizeof(float); }
-    template <int S> static void work(const Product& task, const char* w, const float* bias, float* y) {
-        panels_fp32<S, far>((const float*)w, (const float*)task.x, bias, y, task.inner);
+    // S panels at once. With few panels each sum has C accumulators, to hide the latency of dependent additions.
+    template <int S> static void work(const Product& task, const char* panels, const float* bias, float* y) {
+        const float *w = (const float*)panels, *x = (const float*)task.x;
+        const int64_t inner = task.inner;
+        constexpr int C = S < 8 ? 8 / S : 1;
+        const int64_t size = (inner + GAP) * LANES;
+        Floats sums[C][S] = {};
+        int64_t k = 0;
+        for (; k + C <= inner; k += C)
+            for (int c = 0; c < C; ++c)
+                for (int s = 0; s < S; ++s) {
+                    const float* here = w + s * size + (k + c) * LANES;
+                    if constexpr (far) __builtin_prefetch((const char*)here + AHEAD);
+                    sums[c][s] += *(const Floats*)here * x[k + c];
+                }
+        for (; k < inner; ++k)
+            for (int s = 0; s < S; ++s) sums[0][s] += *(const Floats*)(w + s * size + k * LANES) * x[k];
+        for (int s = 0; s < S; ++s) {
+            Floats sum = sums[0][s];
+            for (int c = 1; c < C; ++c) sum += sums[c][s];
+            if (bias) sum += *(const Floats*)(bias + s * LANES);
+            *(Floats*)(y + s * LANES) = sum;
+        }
     }
 };
 
 template <class Form, int S> void gemv_panels(const Product& task, int64_t panel) {
     const int64_t n = panel * LANES;
-    Form::template work<S>(task, (const char*)task.weights + panel * Form::bytes(task.inner), task.bias_at(n), task.y + n);
+    const float* bias = task.bias ? task.bias + n : nullptr;
+    Form::template work<S>(task, (const char*)task.weights + panel * Form::bytes(task.inner), bias, task.y + n);
 }
 
 template <class Form> void gemv_part(const void* given, int64_t from, int64_t to) {
@@ -226,7 +222,7 @@ void batched_matmul(
         }
 }
 
-// The address of a window of `window_length` positions in its strip (sliding_window.py), after which its start is advanced by `count`.
+// The address of a window of `window_length` positions in its strip (buffers.py), after which its start is advanced by `count`.
 // The window is moved back to the beginning of the strip when no new positions fit behind it.
 template <class T>
 T* advance_window(void* memory, int64_t outer, int64_t length, int64_t inner, int64_t window_length, int64_t count) {

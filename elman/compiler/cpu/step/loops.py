@@ -1,4 +1,5 @@
-"""Loop fusion: each element-wise operation adds a statement, and consecutive ones of the same shape share a loop nest.
+"""Element-wise operations and reductions as C++ loops, with loop fusion: each operation adds a statement, and
+consecutive ones of the same shape share a loop nest.
 
     relu(x) * y + z   ->   for (i0...) { v1 = relu(x[i0]); v2 = v1 * y[i0]; v3 = v2 + z[i0]; t2[i0] = v3; }
 
@@ -6,13 +7,24 @@ In a nest a value is a local variable; it is stored only if something outside of
 dropped at the end). A reduction over the last axes is computed in the nest of its argument.
 """
 
+import math
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
 
-from elman.compiler.cpu.c_source import c_type
+from elman.compiler.cpu.build import c_type
 from elman.compiler.cpu.step.buffers import Buffer, Value, loop_variables
+from elman.compiler.errors import CannotCompile
 
+REDUCTIONS = {  # by ATen's name: the initial value, and how the next element is accumulated
+    "amax": ("-INFINITY", "larger({0}, {1})"),
+    "amin": ("INFINITY", "smaller({0}, {1})"),
+    "any": ("false", "({0} | {1})"),
+    "mean": ("0", "({0} + {1})"),
+    "sum": ("0", "({0} + {1})"),
+}
 Statements = list[tuple[str, Buffer | None]]  # C, and the buffer for whose sake alone it is there
 
 
@@ -108,6 +120,47 @@ class LoopFuser:
         nest.epilogue.append((f"{target.element(variables[:kept])} = {name};", target.buffer))
         nest.written.add(target.buffer)
 
+    def pointwise(
+        self, expression: str, dtype: torch.dtype | None, inputs: list[Any], result: torch.dtype | None = None
+    ) -> Value:
+        """A new value; inputs are cast to `dtype` if it is given, and Python numbers become literals."""
+        result = result or dtype
+        assert result is not None
+        values = [entry for entry in inputs if isinstance(entry, Value)]
+        places = iter(range(len(values)))
+        names = [
+            f"{{{next(places)}}}" if isinstance(entry, Value) else literal(entry, dtype or result) for entry in inputs
+        ]
+        target = self.temporary(np.broadcast_shapes(*(value.shape for value in values)), result)
+        self.assign(expression.format(*names), dtype, values, target)
+        return target
+
+    def cast(self, entry: Any, dtype: torch.dtype) -> Any:
+        same = not isinstance(entry, Value) or entry.dtype == dtype
+        return entry if same else self.pointwise("{0}", dtype, [entry])
+
+    def contiguous(self, value: Value) -> Value:
+        return value if value.layout.is_contiguous() else self.pointwise("{0}", value.dtype, [value])
+
+    def reduction(self, name: str, dtype: torch.dtype, value: Value, axes: Any = None, keepdim: bool = False) -> Value:
+        dimensions = len(value.shape)
+        axes = [axes] if isinstance(axes, int) else axes or range(dimensions)
+        reduced = sorted({axis % dimensions for axis in axes})
+        kept = [axis for axis in range(dimensions) if axis not in reduced]
+        start, expression = REDUCTIONS[name]
+        if "INFINITY" in start and not dtype.is_floating_point:
+            raise CannotCompile(f"operation {name} of integers is not supported")
+        permuted = value._replace(layout=value.layout.permute(*kept, *reduced))
+        target = self.temporary(permuted.shape[: len(kept)], dtype)
+        self.reduce(start, expression, permuted, len(reduced), target)
+        if name == "mean":
+            count = math.prod(value.shape[axis] for axis in reduced)
+            target = self.pointwise("({0} * {1})", dtype, [target, 1 / count])
+        if keepdim:
+            shape = [1 if axis in reduced else size for axis, size in enumerate(value.shape)]
+            target = target._replace(layout=target.layout.view(shape))
+        return target
+
     def text(self) -> str:
         lines = []
         for part in self.parts:
@@ -136,3 +189,13 @@ class LoopFuser:
         read = [nest.local.get(element, element) for element, _ in elements]
         casts = ["" if dtype in (None, value.dtype) else f"({c_type(dtype)})" for value in inputs]
         return nest, [cast + name for cast, name in zip(casts, read, strict=True)]
+
+
+def literal(number: float, dtype: torch.dtype) -> str:
+    """A Python number as a C literal of this dtype."""
+    if math.isinf(number):
+        return "-INFINITY" if number < 0 else "INFINITY"
+    if math.isnan(number):
+        return "NAN"
+    text = repr(int(number)) if not (dtype.is_floating_point or dtype.is_complex) else repr(float(number))
+    return f"({c_type(dtype)}){text}"

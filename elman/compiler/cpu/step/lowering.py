@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx
 
-from elman.compiler.cpu.c_source import c_type
+from elman.compiler.cpu.build import c_type
 from elman.compiler.cpu.step.aten import AtenLowering
-from elman.compiler.cpu.step.buffers import Buffer, Value
+from elman.compiler.cpu.step.buffers import Buffer, SlidingWindow, Value, find_windows
 from elman.compiler.cpu.step.loops import LoopFuser
-from elman.compiler.cpu.step.sliding_window import SlidingWindow, find_windows
 from elman.compiler.errors import CannotCompile
 
 ALIGNMENT = 64  # bytes: a cache line, an AVX-512 register
@@ -84,17 +83,15 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> LoweredSte
     fuser.mark_live()
 
     used = [(buffer, node) for buffer, node in plain.items() if buffer in fuser.live]
-    constants = [
-        Weight(node, Value.contiguous(buffer, node.meta["val"].shape).layout, "plain") for buffer, node in used
-    ]
-    packs = [Weight(plain[pack.matrix.buffer], pack.matrix.layout, pack.format) for pack in lowering.matmuls.packed]
+    constants = [Weight(node, values[node].layout, "plain") for _, node in used]
+    packs = [Weight(plain[matrix.buffer], matrix.layout, format) for matrix, format in lowering.packed]
     pointers = [_pointer(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used)]
     pointers += [f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))]
     pointers += [_pointer(values[input].buffer, "given")]
     for n, node in enumerate(state):
-        memory, c_dtype = f"state[{n}]", c_type(values[node].dtype)
-        memory = windows[node].pointer(c_dtype, memory) if node in windows else memory
-        pointers.append(_pointer(values[node].buffer, memory))
+        memory, buffer = f"state[{n}]", values[node].buffer
+        memory = windows[node].pointer(c_type(buffer.dtype), memory) if node in windows else memory
+        pointers.append(_pointer(buffer, memory))
     pointers += [_pointer(value.buffer, memory) for memory, value in destinations.items()]
     scratch = 0
     for buffer in fuser.scratch:

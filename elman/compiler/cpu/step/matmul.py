@@ -1,50 +1,45 @@
-"""Matmuls and convolutions of a step: by constant matrices packed for a GEMV kernel, or of computed ones."""
+"""Matmuls and convolutions of a step: by constant matrices packed for a GEMV kernel, or of computed ones.
+
+Matrices are packed in panels of 16 columns, so that memory is read in order:
+
+    fp32: [W[0, c..c+16)  W[1, c..c+16)  ...  W[inner-1, c..c+16)  gap] for c = 0, 16, 32, ...
+    int8: the same in groups of four rows, then the scale and the sum of each column
+"""
 
 import math
-from typing import NamedTuple
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from elman.compiler.cpu.step.buffers import Buffer, Value
-from elman.compiler.cpu.step.loop_ops import LoopOps
-from elman.compiler.cpu.step.packing import packed_size
+from elman.compiler.cpu.step.loops import LoopFuser
 from elman.compiler.errors import CannotCompile
 
+LANES, GAP = 16, 2  # columns of a panel, and unused rows behind it, as in kernels.h
 MIN_INT8 = 2**14  # elements; a smaller matrix gains nothing from 8 bits, and its rounding errors weigh more
 QUANTISED_HEADER = 64  # bytes before a quantised vector: its scale and zero point
 
 
-class PackedMatrix(NamedTuple):
-    """A constant matrix (inner, columns), or several of them, in the format of a kernel."""
-
-    matrix: Value
-    format: str  # fp32 or int8
-
-
-class Gathered(NamedTuple):
-    """Matrices gathered from a constant table (those of chosen experts)."""
-
-    table: Value
-    indices: Value
-
-
 class MatmulOps:
-    def __init__(self, loops: LoopOps, weights: str):
-        self.loops, self.fuser, self.weights = loops, loops.fuser, weights
-        self.packed: list[PackedMatrix] = []
+    def __init__(self, fuser: LoopFuser, weights: str = "fp32"):
+        self.fuser, self.weights = fuser, weights
+        self.packed: list[tuple[Value, str]] = []  # a constant matrix (inner, columns), or several, and its format
         self.quantised: dict[str, Value] = {}
-        self.gathered: dict[Buffer, Gathered] = {}
+        # by matrices that were gathered from a constant table: the table, and the indices
+        self.gathered: dict[Buffer, tuple[Value, Value]] = {}
 
-    def linear(self, a: Value, b: Value, bias: Value | None = None) -> Value:
+    def lower_mm(self, a: Value, b: Value, bias: Value | None = None) -> Value:
         """a @ b + bias; a constant b is packed and read once, from one end to the other."""
         (rows, inner), columns = a.shape, b.shape[1]
         if b.buffer.memory != "weights" or a.dtype != torch.float32:
-            result = self.matmul(a, b)
-            return result if bias is None else self.loops.pointwise("({0} + {1})", a.dtype, [bias, result])
-        a = self.loops.contiguous(a)
+            result = self.lower_bmm(a, b)
+            return result if bias is None else self.fuser.pointwise("({0} + {1})", a.dtype, [bias, result])
+        a = self.fuser.contiguous(a)
         name, format = self._pack(b, inner, columns)
         if bias is not None:
-            bias = self.loops.contiguous(bias.expand((columns,)) if len(bias.shape) < 2 else bias)
+            bias = self.fuser.contiguous(bias.expand((columns,)) if len(bias.shape) < 2 else bias)
         target = self.fuser.temporary((rows, columns), a.dtype)
         for row in range(rows):
             x, y = (value._replace(layout=value.layout[row]) for value in (a, target))
@@ -56,10 +51,13 @@ class MatmulOps:
             self.fuser.call(call, reads)
         return target
 
+    def lower_addmm(self, bias: Value, a: Value, b: Value) -> Value:
+        return self.lower_mm(a, b, bias)
+
     def _pack(self, matrix: Value, inner: int, columns: int) -> tuple[str, str]:
         """The name and format of a matrix in packed form."""
         format = self.weights if inner * columns >= MIN_INT8 else "fp32"
-        self.packed.append(PackedMatrix(matrix, format))
+        self.packed.append((matrix, format))
         return f"p{len(self.packed) - 1}", format
 
     def _quantise(self, vector: Value) -> Value:
@@ -71,15 +69,15 @@ class MatmulOps:
             self.quantised[source] = target
         return self.quantised[source]
 
-    def matmul(self, a: Value, b: Value) -> Value:
+    def lower_bmm(self, a: Value, b: Value) -> Value:
         """The product of two computed matrices, or batches of them."""
         if a.dtype not in (torch.float32, torch.float64):
             raise CannotCompile(f"a matmul of {str(a.dtype).removeprefix('torch.')} is not supported")
         if len(a.shape) == 2:
-            whole = self.matmul(*(part._replace(layout=part.layout.unsqueeze(0)) for part in (a, b)))
+            whole = self.lower_bmm(*(part._replace(layout=part.layout.unsqueeze(0)) for part in (a, b)))
             return whole._replace(layout=whole.layout.squeeze(0))
         if (table := self._table_of(b)) is not None:
-            return self._gathered_matmul(a, table, self.gathered[b.buffer].indices)
+            return self._gathered_matmul(a, table, self.gathered[b.buffer][1])
         (batch, rows, inner), columns = a.shape, b.shape[2]
         target = self.fuser.temporary((batch, rows, columns), a.dtype)
         sizes = ", ".join(map(str, (batch, rows, inner, columns, *a.layout.stride(), *b.layout.stride())))
@@ -89,24 +87,24 @@ class MatmulOps:
     def note_gather(self, table: Value, index: Value, rows: Value) -> None:
         """Remembers that `rows` are `table[index]`, so that a matmul by them can read the table itself."""
         if table.buffer.memory == "weights" and table.dtype == torch.float32 and len(table.shape) == 3:
-            self.gathered[rows.buffer] = Gathered(table, index)
+            self.gathered[rows.buffer] = table, index
 
     def _table_of(self, rows: Value) -> Value | None:
         """The whole table from which these matrices were gathered, permuted as they are."""
-        gathered = self.gathered.get(rows.buffer)
-        if gathered is None:
+        if rows.buffer not in self.gathered:
             return None
+        whole, _ = self.gathered[rows.buffer]
         (count, *shape), (step, *strides) = rows.shape, rows.layout.stride()
-        size, layout = math.prod(shape), gathered.table.layout
+        size, layout = math.prod(shape), whole.layout
         if count * size != rows.buffer.size or (count > 1 and step != size):
             return None
         permuted = layout.as_strided((len(layout), *shape), (size, *strides), layout.storage_offset())
-        return gathered.table._replace(layout=permuted)
+        return whole._replace(layout=permuted)
 
     def _gathered_matmul(self, a: Value, table: Value, index: Value) -> Value:
         """Each vector of `a` times the table's matrix at its index; only those matrices are read."""
         (batch, rows, inner), (count, _, columns) = a.shape, table.shape
-        a = self.loops.contiguous(a)
+        a = self.fuser.contiguous(a)
         name, format = self._pack(table, inner, columns)
         target = self.fuser.temporary((batch, rows, columns), a.dtype)
         size = packed_size(inner, columns, format)
@@ -119,19 +117,9 @@ class MatmulOps:
                 self.fuser.call(call, [x, index])
         return target
 
-    def convolution(
-        self,
-        value: Value,
-        weight: Value,
-        bias: Value | None,
-        stride: list[int],
-        padding: list[int],
-        dilation: list[int],
-        transposed: bool,
-        output_padding: list[int],
-        groups: int,
-    ) -> Value:
+    def lower_convolution(self, value: Value, weight: Value, bias: Value | None, stride: Any, *options: Any) -> Value:
         """A convolution with one output position: one GEMV, or for a depthwise one a dot product for each channel."""
+        padding, dilation, transposed, _, groups = options
         if transposed or any(padding) or len(value.shape) != 3:
             raise CannotCompile("a convolution with padding, or over more than one axis, is not supported")
         batch, channels, time = value.shape
@@ -140,13 +128,43 @@ class MatmulOps:
             raise CannotCompile("a convolution with several output positions or grouped channels is not supported")
         seen = value._replace(layout=value.layout[:, :, :: dilation[0]])
         if groups == 1:
-            flat = self.loops.contiguous(seen)
+            flat = self.fuser.contiguous(seen)
             flat = flat._replace(layout=flat.layout.view(batch, channels * size))
-            result = self.linear(flat, weight._replace(layout=weight.layout.view(count, inner * size).t()), bias)
+            result = self.lower_mm(flat, weight._replace(layout=weight.layout.view(count, inner * size).t()), bias)
         else:
             taps = weight._replace(layout=weight.layout.view(1, channels, size))
-            products = self.loops.pointwise("({0} * {1})", value.dtype, [seen, taps])
-            result = self.loops.reduction("sum", value.dtype, products, [2])
+            products = self.fuser.pointwise("({0} * {1})", value.dtype, [seen, taps])
+            result = self.fuser.reduction("sum", value.dtype, products, [2])
             if bias is not None:
-                result = self.loops.pointwise("({0} + {1})", value.dtype, [result, bias])
+                result = self.fuser.pointwise("({0} + {1})", value.dtype, [result, bias])
         return result._replace(layout=result.layout.unsqueeze(2))
+
+
+def pack(matrix: Tensor, format: str) -> Tensor:
+    """The bytes of a matrix (inner, columns) for `gemv_fp32` or `gemv_int8`; of several matrices, one after another."""
+    if matrix.dim() > 2:
+        return torch.cat([pack(part, format) for part in matrix])
+    matrix = F.pad(matrix, (0, -matrix.shape[1] % LANES))
+    panels = _fp32_panels(matrix) if format == "fp32" else _int8_panels(matrix)
+    return panels.contiguous().view(-1).view(torch.uint8)
+
+
+def packed_size(inner: int, columns: int, format: str) -> int:
+    """The length of `pack`'s result in bytes."""
+    columns += -columns % LANES
+    return 4 * (inner + GAP) * columns if format == "fp32" else (inner + -inner % 4 + 8) * columns
+
+
+def _fp32_panels(matrix: Tensor) -> Tensor:
+    """(panels, inner, 16)"""
+    return F.pad(matrix, (0, 0, 0, GAP)).unflatten(1, (-1, LANES)).transpose(0, 1)
+
+
+def _int8_panels(matrix: Tensor) -> Tensor:
+    """Symmetric quantisation to -127 … 127 with a scale for each column; the sums undo the input's zero point."""
+    scales = matrix.abs().amax(0).div(127)
+    scales = torch.where(scales > 0, scales, 1)
+    rounded = F.pad((matrix / scales).round(), (0, 0, 0, -matrix.shape[0] % 4))
+    fours = rounded.to(torch.int8).unflatten(0, (-1, 4)).unflatten(2, (-1, LANES)).permute(2, 0, 3, 1)
+    parts = [fours.flatten(1), *(part.view(torch.int8).view(-1, 4 * LANES) for part in (scales, rounded.sum(0).int()))]
+    return torch.cat(parts, 1)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from elman.compiler.aligned_matmul import ALIGNMENT, linear, matmul_transposed
+from elman.compiler.interpreter import ALIGNMENT, aligned_linear, matmul_transposed
 
 
 @pytest.mark.parametrize("width", [8, 11, 30])
@@ -14,7 +14,7 @@ def test_padded_matmuls_equal_torch(width: int) -> None:
     x, weight, bias = torch.randn(2, 5, width), torch.randn(6, width), torch.randn(6)
     given = [one.double().requires_grad_() for one in (x, weight, bias)]
     again = [one.detach().clone().requires_grad_() for one in given]
-    found, expected = linear(*given), F.linear(*again)
+    found, expected = aligned_linear(*given), F.linear(*again)
     torch.testing.assert_close(found, expected)
     (found**2).sum().backward()
     (expected**2).sum().backward()
@@ -30,5 +30,5 @@ def test_padded_rows_are_aligned(width: int, monkeypatch: pytest.MonkeyPatch) ->
     seen: list[int] = []
     plain = F.linear
     monkeypatch.setattr(F, "linear", lambda x, *rest: (seen.append(x.stride(-2)), plain(x, *rest))[1])
-    linear(torch.randn(5, width), torch.randn(6, width))
+    aligned_linear(torch.randn(5, width), torch.randn(6, width))
     assert seen[0] % ALIGNMENT == 0
