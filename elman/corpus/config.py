@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from elman.config import Config
-from elman.corpus.formats import RECORD_FORMATS, TEXT
+from elman.corpus.records import RECORD_FORMATS, TEXT
 
 DataPaths = str | list[str] | None
 

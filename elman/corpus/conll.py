@@ -10,10 +10,10 @@ from pydantic import Field, model_validator
 from elman.config import Config
 from elman.corpus.config import DataConfig, DataPaths
 from elman.corpus.document import Repairs
-from elman.corpus.formats import TEXT, is_delimited
-from elman.corpus.lines import whole_lines
+from elman.corpus.records import TEXT, is_delimited
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import STANDARD_INPUT, Source, locate, spool
+from elman.corpus.text import whole_lines
 from elman.errors import ConfigError, DataError, nearest
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")

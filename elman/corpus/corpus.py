@@ -4,10 +4,10 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 from elman.corpus.config import DataConfig
-from elman.corpus.document import Document, Repairs
+from elman.corpus.document import SPLITS, Document, Repairs, Split
 from elman.corpus.hash_split import HashSplit, make_hash_split
 from elman.corpus.records import record_documents
 from elman.corpus.source_reader import SourceReader
@@ -15,8 +15,6 @@ from elman.corpus.sources import STANDARD_INPUT, Source, digest, locate, spool
 from elman.corpus.text import PASSAGE_LINES, PASSAGES, block_documents, count_lines, file_documents, line_documents
 from elman.errors import ConfigError, DataError
 
-Split = Literal["train", "valid", "test"]
-SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 READER_VERSION = 1  # increased when the same bytes are read differently, which invalidates caches
 
 

@@ -10,11 +10,10 @@ from typing import Any, ClassVar, Self, cast
 from pydantic import Field, field_validator
 
 from elman.corpus.config import DataConfig
-from elman.corpus.corpus import SPLITS, Corpus, Split
-from elman.corpus.delimited import columns_without_header
-from elman.corpus.document import Document, Repairs
-from elman.corpus.formats import Column
-from elman.corpus.records import as_text, read_columns, two_columns
+from elman.corpus.corpus import Corpus
+from elman.corpus.document import SPLITS, Document, Repairs, Split
+from elman.corpus.record_formats import columns_without_header
+from elman.corpus.records import Column, as_text, read_columns, two_columns
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import Source
 from elman.corpus.text import file_documents

@@ -8,13 +8,12 @@ from pydantic import Field
 
 from elman.config import Config
 from elman.corpus.config import DataConfig, DataPaths
-from elman.corpus.document import PairDocument, Repairs
+from elman.corpus.document import SPLITS, PairDocument, Repairs
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import locate
 from elman.corpus.text import line_documents
 
 NOISE = "0123456789"
-SPLITS = ["train", "valid", "test"]
 
 
 class Reversal(NamedTuple):
@@ -78,7 +77,7 @@ class ReversalLanguage:
         return cls(ReversalConfig.make(settings, where="data.language"))
 
     def split(self, name: str) -> Iterator[PairDocument]:
-        seed = self.config.seed + SPLITS.index(name)
+        seed = self.config.seed + [*SPLITS].index(name)
         for number, found in enumerate(noisy_reversals(self._texts(name, seed), self.config.noise, seed), start=1):
             size = len(found.source) + 1
             yield PairDocument(found.source, name, number, size, target=found.target, places=found.places)

@@ -9,8 +9,7 @@ from typing import BinaryIO, cast
 
 from elman.corpus.config import DataConfig
 from elman.corpus.document import Repairs
-from elman.corpus.file_cache import open_file
-from elman.corpus.sources import Source
+from elman.corpus.sources import Source, open_file
 from elman.errors import DataError
 
 CHUNK = 2**18  # bytes

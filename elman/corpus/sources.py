@@ -9,12 +9,15 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 from elman.corpus.config import DataPaths
-from elman.corpus.file_cache import file_digest
-from elman.corpus.formats import format_of
+from elman.corpus.records import format_of
 from elman.errors import DataError, nearest
 
 STANDARD_INPUT = Path("-")
@@ -133,3 +136,52 @@ def digest(source: Source) -> str:
         except OSError as error:
             raise DataError(f"cannot be read: {error.strerror}", file=source.name) from None
     return total.hexdigest()
+
+
+CACHE_BYTES = 256 * 2**20  # of all cached files together; those beyond are read from disk each time
+
+
+class _FileCache:
+    """Data files in memory while a run is prepared: read from disk once, though several passes read them."""
+
+    def __init__(self) -> None:
+        self.contents: dict[Path, bytes] = {}
+        self.digests: dict[Path, bytes] = {}
+        self.free = CACHE_BYTES
+
+
+_cache: ContextVar[_FileCache | None] = ContextVar("file cache", default=None)
+
+
+@contextmanager
+def cached_files() -> Iterator[None]:
+    """Inside, `open_file` reads each file of moderate size once, and `file_digest` hashes each file once."""
+    token = _cache.set(_FileCache())
+    try:
+        yield
+    finally:
+        _cache.reset(token)
+
+
+def open_file(path: Path) -> BinaryIO:
+    files = _cache.get()
+    if files is None:
+        return path.open("rb")
+    if path not in files.contents:
+        if path.stat().st_size > files.free:
+            return path.open("rb")
+        files.contents[path] = path.read_bytes()
+        files.free -= len(files.contents[path])
+    return BytesIO(files.contents[path])
+
+
+def file_digest(path: Path) -> bytes:
+    """SHA-256 of a file's bytes."""
+    files = _cache.get()
+    if files is not None and path in files.digests:
+        return files.digests[path]
+    with open_file(path) as file:
+        digest = hashlib.file_digest(cast(Any, file), "sha256").digest()
+    if files is not None:
+        files.digests[path] = digest
+    return digest

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from elman.corpus.config import DataConfig
 from elman.corpus.conll import ColumnsConfig, TaggedSentence, sentences
-from elman.corpus.corpus import Corpus, Split
-from elman.corpus.document import Document, Repairs
+from elman.corpus.corpus import Corpus
+from elman.corpus.document import Document, Repairs, Split
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import Source
 from elman.errors import ConfigError

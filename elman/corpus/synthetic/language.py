@@ -16,12 +16,11 @@ import numpy as np
 from pydantic import Field
 
 from elman.config import Config
-from elman.corpus.document import Document, Mark
+from elman.corpus.document import SPLITS, Document, Mark
 from elman.errors import DataError, UnknownName
 from elman.registry import Registry
 
 END = "<eos>"
-SPLITS = ("train", "valid", "test")
 CACHED = 2**16  # cached rows; deep brackets have very many states
 
 State: TypeAlias = Hashable
