@@ -1,10 +1,9 @@
 """The interface of language models, neural or count-based, and the registries of models."""
 
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from elman.config import Config
 from elman.errors import ConfigError
 from elman.registry import Registry
 from elman.shapes import Lengths, State, Token, Tokens
@@ -34,16 +33,8 @@ class SequenceModel(Protocol):
     ) -> tuple[Tensor, State]: ...
 
 
-class ModelClass(Protocol):
-    """Constructed as `Model(config, vocab_size)`; its `Config` holds every default."""
-
-    name: ClassVar[str]
-    Config: ClassVar[type[Config]]
-
-    def __call__(self, config: Any, vocab_size: int) -> SequenceModel: ...
-
-
 MODELS: Registry[Any] = Registry("model")
+"""Language models, constructed as `Model(config, vocab_size)`; `Model.Config` holds every default."""
 CLASSIFIERS: Registry[Any] = Registry("classifier")
 TAGGERS: Registry[Any] = Registry("tagger")
 TRANSLATORS: Registry[Any] = Registry("translator")

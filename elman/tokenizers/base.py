@@ -1,5 +1,6 @@
-"""The interface of tokenizers, stored in the file format of the `tokenizers` library."""
+"""The interface of tokenizers, stored in the file format of the `tokenizers` library; incremental decoding."""
 
+import codecs
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -159,3 +160,27 @@ def checked(text: str) -> bytes:
             f"character {error.start} of a text is the unpaired surrogate {found!r}",
             remedy="this is not valid Unicode; remove it or decode its source as UTF-8",
         ) from None
+
+
+class StreamDecoder:
+    """The concatenated outputs of `push` and `flush` equal `decode` of all ids."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer = tokenizer
+        self._before, self._first = b"", True
+        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, id: int) -> str:
+        """The newly completed text; never an incomplete character."""
+        assert id >= 0, "an id is never negative"
+        spelling = self._before + self._tokenizer.spellings[id]
+        self._before = self._tokenizer.separator
+        if spelling and self._first:
+            spelling, self._first = spelling.removeprefix(self._tokenizer.leading), False
+        return self._bytes.decode(spelling)
+
+    def flush(self) -> str:
+        """The rest of the text; the next push starts a new text."""
+        rest = self._bytes.decode(b"", final=True)
+        self._before, self._first = b"", True
+        return rest

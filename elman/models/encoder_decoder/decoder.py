@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from elman.errors import ConfigError
 from elman.layers.cross_attention import CrossAttention
 from elman.models.encoder_decoder.config import DecoderConfig
-from elman.models.encoder_decoder.encoder import ends
 from elman.models.language_model import LanguageModel
 from elman.models.stack import Block
 from elman.ops.state import choose, map_state, tensors
@@ -174,6 +173,16 @@ class Decoder(LanguageModel):
 
     def _numbered(self) -> Iterable[tuple[int, Block]]:
         return enumerate(self.stack.blocks())
+
+
+def ends(source: Sequence, lengths: Lengths) -> Step:
+    """A summary of each row (batch, 2 · width): its first and last real position, where the backward and forward layers
+    have read the whole row; zeros for an empty row."""
+    if source.shape[1] == 0:
+        return source.new_zeros(len(source), 2 * source.shape[2])
+    rows = torch.arange(len(source), device=source.device)
+    both: Tensor = torch.cat([source[:, 0], source[rows, lengths.clamp(min=1) - 1]], -1)
+    return both.masked_fill((lengths == 0).unsqueeze(1), 0)
 
 
 def _widths(state: State) -> list[int]:

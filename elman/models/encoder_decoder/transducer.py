@@ -18,8 +18,7 @@ from elman.config import Config
 from elman.layers.base import at_least_float32
 from elman.models.base import TRANSLATORS
 from elman.models.encoder_decoder.config import EncoderConfig
-from elman.models.encoder_decoder.encoder import Encoder
-from elman.models.encoder_decoder.model import EncoderDecoder
+from elman.models.encoder_decoder.model import Encoder, EncoderDecoder
 from elman.models.language_model import LanguageModel
 from elman.models.stack import StackConfig
 from elman.ops.monotonic_alignment import NEVER, Moves, advance

@@ -10,9 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from elman.models.hugging_face.config_reader import ConfigReader
-from elman.models.hugging_face.family import FAMILIES, Family
-from elman.models.hugging_face.weight_map import WeightMapping, linear
+from elman.models.hugging_face.family import FAMILIES, Family, WeightMapping, linear
+from elman.models.hugging_face.folder import ConfigReader
 
 TYPES = 2  # token types of an exported folder, with zero embeddings
 NEVER = -1e4  # output bias of an added mask token

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from elman.models.hugging_face.config_reader import ConfigReader
-from elman.models.hugging_face.family import FAMILIES, Family
-from elman.models.hugging_face.weight_map import WeightMapping, linear
+from elman.models.hugging_face.family import FAMILIES, Family, WeightMapping, linear
+from elman.models.hugging_face.folder import ConfigReader
 
 ACTIVATIONS = {
     "gelu_new": "gelu-tanh",

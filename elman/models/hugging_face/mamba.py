@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from elman.layers.mamba import HUGGING_FACE
-from elman.models.hugging_face.config_reader import ConfigReader
-from elman.models.hugging_face.family import FAMILIES, Family
-from elman.models.hugging_face.weight_map import WeightMapping
+from elman.models.hugging_face.family import FAMILIES, Family, WeightMapping
+from elman.models.hugging_face.folder import ConfigReader
 
 
 @FAMILIES.register("mamba")

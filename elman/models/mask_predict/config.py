@@ -1,9 +1,11 @@
 """Settings of a mask-predict model: an encoder-decoder that predicts all target positions in parallel."""
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from elman.errors import ConfigError
 from elman.layers.cross_attention import CrossAttention
 from elman.models.encoder_decoder.config import ContextUse, DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from elman.models.stack import LayerSpec
@@ -72,3 +74,22 @@ class MaskPredictConfig(EncoderDecoderConfig):
     """Maximum difference between the predicted target length and the source length."""
     length_weight: float = Field(1.0, gt=0)
     """Weight of the length loss relative to a token's loss."""
+
+
+PARALLEL = {"attention": "two-way-attention", **{name: name for name in ("cross-attention", "feedforward", "swiglu")}}
+
+
+def parallel_settings(model: Mapping[str, Any]) -> dict[str, Any]:
+    """From the settings of an encoder-decoder: causal attention in its decoder becomes two-way attention."""
+    if model["type"] == "mask-predict":
+        return dict(model)
+    pattern = [next(iter(entry.items())) for entry in model["decoder"]["pattern"]]
+    other = [name for name, _ in pattern if name not in PARALLEL]
+    if other or model["decoder"]["context"] or model["decoder"]["attention"]:
+        what = f"its decoder has {other[0]}" if other else "its decoder gets the source through its state"
+        raise ConfigError(f"start_from: {what}; only a Transformer's weights fit a model that writes all words at once")
+    two_way = [
+        {PARALLEL[name]: {key: value for key, value in settings.items() if (name, key) != ("attention", "context")}}
+        for name, settings in pattern
+    ]
+    return {**model, "type": "mask-predict", "decoder": {**model["decoder"], "pattern": two_way}}

@@ -19,7 +19,7 @@ from elman.layers.base import at_least_float32
 from elman.models.base import TRANSLATORS
 from elman.models.encoder_decoder import Decoder, DecoderState, Encoder, share_embeddings
 from elman.models.mask_predict.config import MaskPredictConfig, ParallelDecoderConfig
-from elman.models.pooling import Pooling
+from elman.models.text_reader import Pooling
 from elman.ops.cross_entropy import cross_entropy_sum
 from elman.ops.state import map_state, take_rows
 from elman.ops.taps import scope, stepping, tap

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from elman.errors import DataError
 from elman.models.ngram.model import NGram
-from elman.models.ngram.sorting import sort_with_permutation
-from elman.models.ngram.tables import ZERO
+from elman.models.ngram.tables import ZERO, sort_with_permutation
 from elman.tokenizers import EOS, EOS_ID
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"

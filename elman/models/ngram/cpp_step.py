@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from elman.models.ngram.lookup import NO_TOKEN
-from elman.models.ngram.tables import ZERO
+from elman.models.ngram.tables import NO_TOKEN, ZERO
 from elman.tokenizers import EOS_ID
 
 # `weights` holds, after one unused array, for each length from 1: keys, log-probabilities, back-off weights.
