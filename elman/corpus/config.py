@@ -1,11 +1,11 @@
 """Settings of a corpus: its files, and what a document is."""
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from elman.config import Config
-from elman.corpus.records import RECORD_FORMATS, TEXT
+from elman.corpus.records import RECORD_FORMATS, TEXT, Column
 
 DataPaths = str | list[str] | None
 
@@ -68,3 +68,26 @@ class DataConfig(Config):
         if self.language is not None and (self.train, self.valid, self.test) != (None, None, None):
             raise ValueError("give either files (train, valid, test) or a language, not both")
         return self
+
+
+class TwoColumnConfig(DataConfig):
+    """Records of which two columns are read."""
+
+    sides: ClassVar[tuple[str, str]]
+    """What the columns contain, which is also their usual name."""
+
+    columns: list[Column] | None = None
+
+    @field_validator("columns")
+    @classmethod
+    def _two(cls, columns: list[Column] | None) -> list[Column] | None:
+        if columns is None:
+            return None
+        if len(columns) != 2 or len({type(column) for column in columns}) != 1 or columns[0] == columns[1]:
+            one, other = cls.sides
+            raise ValueError(
+                f"name two columns, that of the {one} and that of the {other}, or give the numbers of both"
+            )
+        if any(isinstance(column, int) and column < 1 for column in columns):
+            raise ValueError("columns are counted from 1")
+        return columns

@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from elman.corpus.config import DataConfig
 from elman.corpus.document import SPLITS, Document, Repairs, Split
@@ -212,6 +213,40 @@ class Corpus:
             raise ConfigError("standard input (-) can be used only once")
         for sources in self._sources.values():
             sources[:] = [spool(source, self) if source.path == STANDARD_INPUT else source for source in sources]
+
+
+class ExampleCorpus(Corpus):
+    """A corpus of a task: each document is an example with its labels, target or tags."""
+
+    Config: ClassVar[type[DataConfig]]
+    expected: ClassVar[str]
+    """What data.train should be, for the error that there is no data."""
+
+    def __init__(self, config: DataConfig, language: Language | None = None):
+        if not (config.train or config.valid or config.test or language):
+            raise ConfigError(f"no data: give data.train {self.expected}")
+        super().__init__(config.model_copy(update={"document": "record", "boundary": "reset"}), language)
+
+    @classmethod
+    def open(cls, **settings: Any) -> Self:
+        return cls(cls.Config.make(settings, where="data"))
+
+    def fingerprint(self, split: Split) -> str:
+        """As in any corpus, plus everything that affects labels, targets or tags."""
+        facts = [super().fingerprint(split), *self._facts(split)]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+    @abstractmethod
+    def _facts(self, split: Split) -> list[Any]:
+        """Everything beyond the documents that affects the examples of a split, as JSON types."""
+
+    @abstractmethod
+    def _examples(self, reader: SourceReader) -> Iterator[Document]:
+        """The examples of one source."""
+
+    def _read(self, sources: Iterable[Source], repairs: Repairs, passage: int | None = None) -> Iterator[Document]:
+        for source in sources:
+            yield from self._examples(SourceReader(source, self.config, repairs))
 
 
 def _without_empty(documents: Iterable[Document], repairs: Repairs) -> Iterator[Document]:

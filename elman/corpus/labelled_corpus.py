@@ -1,27 +1,26 @@
 """Labelled texts: records with a label column, or a folder with one sub-folder per label."""
 
-import hashlib
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, cast
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from elman.corpus.config import DataConfig
-from elman.corpus.corpus import Corpus
-from elman.corpus.document import SPLITS, Document, Repairs, Split
+from elman.corpus.config import TwoColumnConfig
+from elman.corpus.corpus import ExampleCorpus
+from elman.corpus.document import SPLITS, Document, Split
 from elman.corpus.record_formats import columns_without_header
-from elman.corpus.records import Column, as_text, read_columns, two_columns
+from elman.corpus.records import Column, as_text, read_columns
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import Source
 from elman.corpus.text import file_documents
-from elman.errors import ConfigError
 
 
-class LabelledConfig(DataConfig):
+class LabelledConfig(TwoColumnConfig):
     """Columns of labelled texts, and the separator of labels."""
+
+    sides: ClassVar = ("label", "text")
 
     columns: list[Column] | None = None
     """Columns of label and text, by name, or by number in a table without a header: [1, 2]. null: label and text, or
@@ -34,11 +33,6 @@ class LabelledConfig(DataConfig):
     max_tokens: int = Field(0, ge=0)
     """Longer texts are truncated to this many tokens; 0: no limit."""
 
-    @field_validator("columns")
-    @classmethod
-    def _two(cls, columns: list[Column] | None) -> list[Column] | None:
-        return two_columns(columns, "the label", "the text")
-
 
 @dataclass(frozen=True, slots=True)
 class LabelledText(Document):
@@ -47,41 +41,32 @@ class LabelledText(Document):
     labels: tuple[str, ...] = ()
 
 
-class LabelledCorpus(Corpus):
+class LabelledCorpus(ExampleCorpus):
     """`texts(split)` streams labelled texts; splits, held-out parts and repairs as in any corpus."""
 
+    Config = LabelledConfig
     config: LabelledConfig
+    expected = "a file with labels and texts"
     names: ClassVar[Any] = staticmethod(lambda text: text.labels)
 
     def __init__(self, config: LabelledConfig):
-        if not (config.train or config.valid or config.test):
-            raise ConfigError("no data: give data.train a file with labels and texts")
-        super().__init__(config.model_copy(update={"document": "record", "boundary": "reset"}))
+        super().__init__(config)
         self._folders = {split: _folder_labels(getattr(config, split), self._sources[split]) for split in SPLITS}
-
-    @classmethod
-    def open(cls, **settings: Any) -> Self:
-        return cls(LabelledConfig.make(settings, where="data"))
 
     def texts(self, split: Split) -> Iterator[LabelledText]:
         return cast(Iterator[LabelledText], self.documents(split))
 
-    def fingerprint(self, split: Split) -> str:
-        """As in any corpus, plus everything that affects the labels."""
+    def _facts(self, split: Split) -> list[Any]:
         origin = split if self._sources[split] else "train"
         labels = [self._folders[origin].get(source.name) for source in self._origin(split)]
-        facts = [super().fingerprint(split), self.config.columns, self.config.separator, labels]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        return [self.config.columns, self.config.separator, labels]
 
-    def _read(self, sources: Iterable[Source], repairs: Repairs, passage: int | None = None) -> Iterator[Document]:
-        for source in sources:
-            reader = SourceReader(source, self.config, repairs)
-            texts = self._file(reader) if source.format == "text" else self._records(reader)
-            for text in texts:
-                if text.text.strip():
-                    yield text
-                else:
-                    repairs.add("empty text", text.source, text.line)
+    def _examples(self, reader: SourceReader) -> Iterator[LabelledText]:
+        for text in self._file(reader) if reader.source.format == "text" else self._records(reader):
+            if text.text.strip():
+                yield text
+            else:
+                reader.repair("empty text", text.line)
 
     def _file(self, reader: SourceReader) -> Iterator[LabelledText]:
         name, limit = reader.source.name, self.config.max_record_bytes
@@ -98,7 +83,7 @@ class LabelledCorpus(Corpus):
         yield LabelledText("".join(pieces).rstrip("\n"), name, labels=(label,))
 
     def _records(self, reader: SourceReader) -> Iterator[LabelledText]:
-        columns = self.config.columns or columns_without_header(reader, "label", "text")
+        columns = self.config.columns or columns_without_header(reader, *self.config.sides)
         for (given, value), line in read_columns(reader, columns):
             text = as_text(reader, value, line, columns[1])
             labels = self._labels(reader, given, line, columns[0]) if text.strip() else ()

@@ -85,14 +85,3 @@ def as_text(reader: SourceReader, value: Any, line: int, column: Column) -> str:
     if text.strip() and len(text.encode()) >= reader.config.max_record_bytes:
         raise reader.too_long(line)
     return text
-
-
-def two_columns(columns: list[Column] | None, first: str, second: str) -> list[Column] | None:
-    """Validates a setting of two column names or two column numbers."""
-    if columns is None:
-        return None
-    if len(columns) != 2 or len({type(column) for column in columns}) != 1 or columns[0] == columns[1]:
-        raise ValueError(f"name two columns, that of {first} and that of {second}, or give the numbers of both")
-    if any(isinstance(column, int) and column < 1 for column in columns):
-        raise ValueError("columns are counted from 1")
-    return columns

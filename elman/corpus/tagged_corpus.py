@@ -1,18 +1,14 @@
 """A corpus of tagged sentences: CoNLL columns and CoNLL-U, with the splits of any corpus."""
 
-import hashlib
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from elman.corpus.config import DataConfig
 from elman.corpus.conll import ColumnsConfig, TaggedSentence, sentences
-from elman.corpus.corpus import Corpus
-from elman.corpus.document import Document, Repairs, Split
+from elman.corpus.corpus import ExampleCorpus
+from elman.corpus.document import Document, Split
 from elman.corpus.source_reader import SourceReader
-from elman.corpus.sources import Source
-from elman.errors import ConfigError
 
 
 class TaggedConfig(DataConfig):
@@ -35,31 +31,21 @@ class TaggedDocument(Document):
     tagged: TaggedSentence = EMPTY
 
 
-class TaggedCorpus(Corpus):
+class TaggedCorpus(ExampleCorpus):
     """`sentences(split)` streams tagged sentences; splits, held-out parts and repairs as in any corpus."""
 
+    Config = TaggedConfig
     config: TaggedConfig
+    expected = "a file with a word and its tag on each line"
     names: ClassVar = staticmethod(lambda sentence: sentence.tagged.tags)
-
-    def __init__(self, config: TaggedConfig):
-        if not (config.train or config.valid or config.test):
-            raise ConfigError("no data: give data.train a file with a word and its tag on each line")
-        super().__init__(config.model_copy(update={"document": "record", "boundary": "reset"}))
-
-    @classmethod
-    def open(cls, **settings: Any) -> Self:
-        return cls(TaggedConfig.make(settings, where="data"))
 
     def sentences(self, split: Split) -> Iterator[TaggedSentence]:
         return (document.tagged for document in self.documents(split) if isinstance(document, TaggedDocument))
 
-    def fingerprint(self, split: Split) -> str:
-        """As in any corpus, plus the column settings."""
-        facts = [super().fingerprint(split), self.config.columns.plain()]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    def _facts(self, split: Split) -> list[Any]:
+        return [self.config.columns.plain()]
 
-    def _read(self, sources: Iterable[Source], repairs: Repairs, passage: int | None = None) -> Iterator[Document]:
-        for source in sources:
-            for tagged in sentences(SourceReader(source, self.config, repairs), self.config.columns):
-                text = " ".join(tagged.words)
-                yield TaggedDocument(text, tagged.source, tagged.line, len(text.encode()) + 1, tagged=tagged)
+    def _examples(self, reader: SourceReader) -> Iterator[TaggedDocument]:
+        for tagged in sentences(reader, self.config.columns):
+            text = " ".join(tagged.words)
+            yield TaggedDocument(text, tagged.source, tagged.line, len(text.encode()) + 1, tagged=tagged)
