@@ -54,26 +54,20 @@ class ConfigReader:
         self.read.add(name)
         return self.settings.get(name, default)
 
-    def integer(self, name: str, default: int) -> int:
-        """A positive integer; null means the default."""
-        value = self.get(name)
-        value = default if value is None else value
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.refuse(name, "a positive integer")
-        return value
-
-    def number(self, name: str, default: float) -> float:
-        value = self.get(name)
-        value = default if value is None else value
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise self.refuse(name, "a number")
-        return float(value)
-
-    def boolean(self, name: str, default: bool) -> bool:
+    def value(self, name: str, default: bool | float) -> Any:
+        """A value of the default's type; null means the default, unless it is true or false."""
         value = self.get(name, default)
-        if not isinstance(value, bool):
-            raise self.refuse(name, "true or false")
-        return value
+        if isinstance(default, bool):
+            valid, works = isinstance(value, bool), "true or false"
+        else:
+            value = default if value is None else value
+            if isinstance(default, int):
+                valid, works = type(value) is int and value >= 1, "a positive integer"
+            else:
+                valid, works = type(value) in (int, float), "a number"
+        if not valid:
+            raise self.refuse(name, works)
+        return type(default)(value)
 
     def choice(self, name: str, choices: Mapping[str, str], default: str) -> str:
         """Maps one of their values to ours."""

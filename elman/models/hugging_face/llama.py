@@ -1,10 +1,25 @@
 """Llama (Touvron et al., 2023) and Mixtral (Jiang et al., 2024), which has experts and sliding windows."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
-from elman.models.hugging_face.family import FAMILIES, Family, WeightMapping, linear
+from elman.models.hugging_face.family import FAMILIES, Family, Key, WeightMapping, linear
 from elman.models.hugging_face.folder import ConfigReader
+
+
+def _keys(places: int, epsilon: float) -> tuple[Key, ...]:
+    """The keys that Llama and Mixtral share, with the defaults in which they differ."""
+    return (
+        Key("hidden_size", "hidden_size", 4096),
+        Key("num_hidden_layers", "blocks", 32),
+        Key("num_attention_heads", "0.num_heads", 32),
+        Key("num_key_value_heads", "0.kv_heads", lambda found: found["0.num_heads"]),
+        Key("head_dim", "0.head_size", lambda found: max(found["hidden_size"] // found["0.num_heads"], 1)),
+        Key("max_position_embeddings", "0.context", places),
+        Key("attention_dropout", "0.dropout", 0.0),
+        Key("rms_norm_eps", "norm_epsilon", epsilon),
+        Key("tie_word_embeddings", "tied_embeddings", False),
+    )
 
 
 @FAMILIES.register("llama")
@@ -16,60 +31,43 @@ class Llama(Family):
     block = ("attention", "swiglu")
     buffers = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
     theta = 10_000.0  # default of config.json
-    epsilon = 1e-6
-    places = 2048
+    keys = (
+        *_keys(places=2048, epsilon=1e-6),
+        Key("intermediate_size", "1.inner_size", 11008),
+        Key("attention_bias", "0.bias", False),
+        Key("mlp_bias", "1.bias", False),
+    )
+    fixed: ClassVar = {
+        **{"norm": "pre", "norm_type": "rms", "residual": True, "output_bias": False, "0.positions": "rotary"},
+    }
 
-    def settings(self, reader: ConfigReader) -> dict[str, Any]:
-        width, heads = reader.integer("hidden_size", 4096), reader.integer("num_attention_heads", 32)
-        attention = {
-            "num_heads": heads,
-            "kv_heads": reader.integer("num_key_value_heads", heads),
-            "head_size": reader.integer("head_dim", max(width // heads, 1)),
-            "context": reader.integer("max_position_embeddings", self.places),
-            "positions": "rotary",
-            "rotary_base": self._rotary_base(reader),
-            "dropout": reader.number("attention_dropout", 0.0),
-        }
-        attention, second = {**attention, **self._attention(reader)}, self._second(reader)
+    def check(self, reader: ConfigReader, found: dict[str, Any]) -> dict[str, Any]:
         reader.require("hidden_act", "silu", "swish")
-        return {
-            "pattern": [{"attention": attention}, {self.block[1]: second}],
-            "num_layers": 2 * reader.integer("num_hidden_layers", 32),
-            "hidden_size": width,
-            "norm": "pre",
-            "norm_type": "rms",
-            "norm_epsilon": reader.number("rms_norm_eps", self.epsilon),
-            "residual": True,
-            "tied_embeddings": reader.boolean("tie_word_embeddings", False),
-            "output_bias": False,
-        }
+        reader.ignore("pretraining_tp")  # computes the same product in slices
+        return {"0.rotary_base": self._rotary_base(reader)}
 
-    def describe(self, model: Any) -> dict[str, Any]:
-        attention = model.stack.layers[0].layer
-        return {
-            "hidden_size": attention.input_size,
-            "num_hidden_layers": len(model.stack.layers) // 2,
-            "num_attention_heads": attention.heads,
-            "num_key_value_heads": attention.kv_heads,
-            "head_dim": attention.head_size,
-            "max_position_embeddings": attention.config.context,
-            "rope_parameters": {"rope_type": "default", "rope_theta": attention.config.rotary_base},
-            "hidden_act": "silu",
-            "rms_norm_eps": model.config.norm_epsilon,
-            "tie_word_embeddings": model.config.tied_embeddings,
-            "attention_dropout": attention.config.dropout,
-            **self._describe(attention, model.stack.layers[1].layer),
-        }
+    def _rotary_base(self, reader: ConfigReader) -> float:
+        """Older folders have a top-level rope_theta, and rope_scaling for extended contexts."""
+        reader.require("rope_scaling", None)
+        reader.require("partial_rotary_factor", 1.0)
+        outer = reader.value("rope_theta", self.theta)
+        reader.get("rope_parameters")
+        nested = ConfigReader(reader.settings.get("rope_parameters") or {}, f"{reader.file}: rope_parameters")
+        nested.require("rope_type", "default")
+        nested.require("type", "default")
+        nested.require("partial_rotary_factor", 1.0)
+        base = nested.value("rope_theta", outer)
+        nested.finish()
+        return base
 
-    def rows(self, model: Any) -> Iterator[WeightMapping]:
+    def describe_rest(self, model: Any, found: dict[str, Any]) -> dict[str, Any]:
+        rotary = {"rope_type": "default", "rope_theta": found["0.rotary_base"]}
+        return {"rope_parameters": rotary, "hidden_act": "silu"}
+
+    def body(self, model: Any) -> Iterator[WeightMapping]:
         yield WeightMapping("embedding.weight", ("model.embed_tokens.weight",))
-        for index in range(len(model.stack.layers) // 2):
-            theirs, first, second = (
-                f"model.layers.{index}",
-                f"stack.layers.{2 * index}",
-                f"stack.layers.{2 * index + 1}",
-            )
-            attention = model.stack.layers[2 * index].layer
+        for index, first, second in self.blocks(model):
+            theirs, attention = f"model.layers.{index}", model.get_submodule(f"{first}.layer")
             sizes = tuple(heads * attention.head_size for heads in (attention.heads, *2 * (attention.kv_heads,)))
             names = [f"{theirs}.self_attn.{part}_proj" for part in "qkvo"]
             bias = attention.config.bias
@@ -77,40 +75,8 @@ class Llama(Family):
             yield from linear(f"{first}.layer.from_input", *names[:3], bias=bias, sizes=sizes)
             yield from linear(f"{first}.layer.to_output", names[3], bias=bias)
             yield from linear(f"{second}.norm", f"{theirs}.post_attention_layernorm", bias=False)
-            yield from self._second_rows(f"{second}.layer", theirs, model.stack.layers[2 * index + 1].layer)
+            yield from self._second_rows(f"{second}.layer", theirs, model.get_submodule(f"{second}.layer"))
         yield from linear("stack.top_norm", "model.norm", bias=False)
-        if not model.config.tied_embeddings:
-            yield WeightMapping("output.weight", ("lm_head.weight",))
-
-    def _rotary_base(self, reader: ConfigReader) -> float:
-        """Older folders have a top-level rope_theta, and rope_scaling for extended contexts."""
-        reader.require("rope_scaling", None)
-        reader.require("partial_rotary_factor", 1.0)
-        outer = reader.number("rope_theta", self.theta)
-        reader.get("rope_parameters")
-        nested = ConfigReader(reader.settings.get("rope_parameters") or {}, f"{reader.file}: rope_parameters")
-        nested.require("rope_type", "default")
-        nested.require("type", "default")
-        nested.require("partial_rotary_factor", 1.0)
-        base = nested.number("rope_theta", outer)
-        nested.finish()
-        return base
-
-    def _attention(self, reader: ConfigReader) -> dict[str, Any]:
-        """Attention settings that differ within this family."""
-        reader.ignore("pretraining_tp")  # computes the same product in slices
-        return {"bias": reader.boolean("attention_bias", False)}
-
-    def _second(self, reader: ConfigReader) -> dict[str, Any]:
-        """Settings of the second layer of a block."""
-        return {"inner_size": reader.integer("intermediate_size", 11008), "bias": reader.boolean("mlp_bias", False)}
-
-    def _describe(self, attention: Any, second: Any) -> dict[str, Any]:
-        return {
-            "intermediate_size": second.to_output.in_features,
-            "attention_bias": attention.config.bias,
-            "mlp_bias": second.to_output.bias is not None,
-        }
 
     def _second_rows(self, ours: str, theirs: str, layer: Any) -> Iterator[WeightMapping]:
         bias = layer.to_output.bias is not None
@@ -125,33 +91,22 @@ class Mixtral(Llama):
     architecture = "MixtralForCausalLM"
     block = ("attention", "experts")
     theta = 1e6
-    epsilon = 1e-5
-    places = 131_072
+    keys = (
+        *_keys(places=131_072, epsilon=1e-5),
+        Key("intermediate_size", "1.inner_size", 14336),
+        Key("num_local_experts", "1.num_experts", 8),
+        Key("num_experts_per_tok", "1.experts_per_token", 2),
+        Key("router_aux_loss_coef", "1.balance_weight", 0.001),
+    )
 
-    def _attention(self, reader: ConfigReader) -> dict[str, Any]:
-        window = reader.get("sliding_window")
-        if window is None:
-            return {}
-        window, context = reader.integer("sliding_window", 1), reader.integer("max_position_embeddings", self.places)
-        return {"window": window if window < context else 0}
-
-    def _second(self, reader: ConfigReader) -> dict[str, Any]:
+    def check(self, reader: ConfigReader, found: dict[str, Any]) -> dict[str, Any]:
+        reader.require("hidden_act", "silu", "swish")
         reader.require("router_jitter_noise", 0.0)
-        return {
-            "num_experts": reader.integer("num_local_experts", 8),
-            "experts_per_token": reader.integer("num_experts_per_tok", 2),
-            "inner_size": reader.integer("intermediate_size", 14336),
-            "balance_weight": reader.number("router_aux_loss_coef", 0.001),
-        }
+        window = 0 if reader.get("sliding_window") is None else reader.value("sliding_window", 1)
+        return {"0.rotary_base": self._rotary_base(reader), "0.window": window if window < found["0.context"] else 0}
 
-    def _describe(self, attention: Any, second: Any) -> dict[str, Any]:
-        return {
-            "intermediate_size": second.experts[0].to_output.in_features,
-            "num_local_experts": second.config.num_experts,
-            "num_experts_per_tok": second.config.experts_per_token,
-            "router_aux_loss_coef": second.config.balance_weight,
-            "sliding_window": attention.config.window or None,
-        }
+    def describe_rest(self, model: Any, found: dict[str, Any]) -> dict[str, Any]:
+        return {**super().describe_rest(model, found), "sliding_window": found["0.window"] or None}
 
     def _second_rows(self, ours: str, theirs: str, layer: Any) -> Iterator[WeightMapping]:
         yield from linear(f"{ours}.router", f"{theirs}.block_sparse_moe.gate", bias=False)

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from elman.layers.mamba import HUGGING_FACE
-from elman.models.hugging_face.family import FAMILIES, Family, WeightMapping
+from elman.models.hugging_face.family import FAMILIES, Family, Key, WeightMapping
 from elman.models.hugging_face.folder import ConfigReader
 
 
@@ -17,66 +17,44 @@ class Mamba(Family):
     prefix = "backbone."
     block = ("mamba",)
 
-    def settings(self, reader: ConfigReader) -> dict[str, Any]:
-        width, layers = reader.integer("hidden_size", 768), reader.integer("num_hidden_layers", 32)
-        expand = reader.number("expand", 2.0)
-        if expand != int(expand):
+    keys = (
+        Key("hidden_size", "hidden_size", 768),
+        Key("num_hidden_layers", "blocks", 32),
+        Key("expand", "0.expand", 2.0),
+        Key("state_size", "0.state_size", 16),
+        Key("conv_kernel", "0.kernel_size", 4),
+        Key("use_bias", "0.bias", False),
+        Key("use_conv_bias", "0.convolution_bias", True),
+        Key("time_step_min", "0.min_delta", 0.001),
+        Key("time_step_max", "0.max_delta", 0.1),
+        Key("layer_norm_epsilon", "norm_epsilon", 1e-5),
+        Key("tie_word_embeddings", "tied_embeddings", True),
+    )
+    fixed: ClassVar = {"norm": "pre", "norm_type": "rms", "residual": True, "output_bias": False}
+
+    def check(self, reader: ConfigReader, found: dict[str, Any]) -> dict[str, Any]:
+        width, expand = found["hidden_size"], int(found["0.expand"])
+        if expand != found["0.expand"]:
             raise reader.refuse("expand", "an integer")
         automatic = reader.get("time_step_rank", "auto") == "auto"
-        mamba = {
-            "hidden_size": width,
-            "expand": int(expand),
-            "state_size": reader.integer("state_size", 16),
-            "kernel_size": reader.integer("conv_kernel", 4),
-            "step_rank": math.ceil(width / 16) if automatic else reader.integer("time_step_rank", 1),
-            "bias": reader.boolean("use_bias", False),
-            "convolution_bias": reader.boolean("use_conv_bias", True),
-            "min_delta": reader.number("time_step_min", 0.001),
-            "max_delta": reader.number("time_step_max", 0.1),
-        }
         reader.require("hidden_act", "silu", "swish")
-        reader.require("intermediate_size", int(expand) * width)
+        reader.require("intermediate_size", expand * width)
         reader.ignore("residual_in_fp32")  # always float32 here
         reader.ignore("time_step_scale", "time_step_floor", "time_step_init_scheme", "rescale_prenorm_residual")
         reader.ignore("use_mambapy", "use_associative_scan", "fused_add_norm", "pad_vocab_size_multiple")
         reader.require("d_model", width)  # these keys come from the authors' original checkpoints
-        reader.require("d_inner", int(expand) * width)
-        reader.require("n_layer", layers)
+        reader.require("d_inner", expand * width)
+        reader.require("n_layer", found["blocks"])
         reader.require("rms_norm", True)
         reader.require("ssm_cfg", {})
-        return {
-            "pattern": [{"mamba": mamba}],
-            "num_layers": layers,
-            "hidden_size": width,
-            "norm": "pre",
-            "norm_type": "rms",
-            "norm_epsilon": reader.number("layer_norm_epsilon", 1e-5),
-            "residual": True,
-            "tied_embeddings": reader.boolean("tie_word_embeddings", True),
-            "output_bias": False,
-        }
+        rank = math.ceil(width / 16) if automatic else reader.value("time_step_rank", 1)
+        return {"0.expand": expand, "0.step_rank": rank}
 
-    def describe(self, model: Any) -> dict[str, Any]:
-        layer = model.stack.layers[0].layer
-        config = layer.config
-        return {
-            "hidden_size": layer.input_size,
-            "num_hidden_layers": len(model.stack.layers),
-            "expand": config.expand,
-            "intermediate_size": layer.inner,
-            "state_size": config.state_size,
-            "conv_kernel": config.kernel_size,
-            "time_step_rank": layer.rank,
-            "use_bias": config.bias,
-            "use_conv_bias": config.convolution_bias,
-            "time_step_min": config.min_delta,
-            "time_step_max": config.max_delta,
-            "hidden_act": "silu",
-            "layer_norm_epsilon": model.config.norm_epsilon,
-            "tie_word_embeddings": model.config.tied_embeddings,
-        }
+    def describe_rest(self, model: Any, found: dict[str, Any]) -> dict[str, Any]:
+        inner = model.stack.layers[0].layer.inner
+        return {"intermediate_size": inner, "time_step_rank": found["0.step_rank"], "hidden_act": "silu"}
 
-    def rows(self, model: Any) -> Iterator[WeightMapping]:
+    def body(self, model: Any) -> Iterator[WeightMapping]:
         yield WeightMapping("embedding.weight", ("backbone.embeddings.weight",))
         theirs_of = {ours: theirs for theirs, ours in HUGGING_FACE.items()}
         for index, block in enumerate(model.stack.layers):
@@ -86,5 +64,3 @@ class Mamba(Family):
                 first, *rest = name.split(".")
                 yield WeightMapping(f"{ours}.layer.{name}", (".".join([f"{theirs}.mixer", theirs_of[first], *rest]),))
         yield WeightMapping("stack.top_norm.weight", ("backbone.norm_f.weight",))
-        if not model.config.tied_embeddings:
-            yield WeightMapping("output.weight", ("lm_head.weight",))

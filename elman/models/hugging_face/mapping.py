@@ -12,7 +12,7 @@ from torch import Tensor
 
 from elman.errors import ConfigError, DataError
 from elman.models.base import MODELS
-from elman.models.hugging_face.family import FAMILIES, Family
+from elman.models.hugging_face.family import FAMILIES, Family, layer_settings
 from elman.models.hugging_face.folder import CONFIG, ConfigReader, Weights, read_json
 from elman.models.stack import on_meta
 
@@ -44,29 +44,12 @@ def signature_of(model: Any) -> dict[str, Any]:
     if hasattr(model, "mask_id"):
         found["mask_id"] = model.mask_id
     found |= {"width": model.embedding.weight.shape[1], "layers": len(model.stack.layers)}
-    for index, ((name, settings), block) in enumerate(zip(config.layers(), model.stack.blocks(), strict=True)):
-        own = {key: value for key, value in settings.plain().items() if key not in TRAINING | DERIVED}
-        own |= _filled(name, block.layer, config)
+    for index, ((name, _), settings) in enumerate(zip(config.layers(), layer_settings(model), strict=True)):
+        own = {key: value for key, value in settings.items() if key not in TRAINING | DERIVED}
         if own.get("positions") != "rotary":
             own.pop("rotary_base", None)
         found |= {f"layers.{index}.{name}.{key}": value for key, value in own.items()}
     return found
-
-
-def _filled(name: str, layer: Any, config: Any) -> dict[str, Any]:
-    if name == "two-way-attention":
-        return {"num_heads": layer.heads, "kv_heads": layer.kv_heads, "head_size": layer.head_size}
-    if name == "attention":
-        # a table of learned positions limits the context
-        context = min(layer.config.context, config.max_positions if config.positions == "learned" else float("inf"))
-        window = layer.config.window if layer.config.window < context else 0
-        sizes = {"num_heads": layer.heads, "kv_heads": layer.kv_heads, "head_size": layer.head_size}
-        return {**sizes, "context": context, "window": window}
-    if name == "experts":
-        return {"inner_size": layer.experts[0].to_output.in_features}
-    if name == "mamba":
-        return {"step_rank": layer.rank}
-    return {"inner_size": layer.to_output.in_features}
 
 
 def from_folder(folder: str | Path, mask_id: int | None = None) -> Any:
@@ -107,7 +90,7 @@ def export_contents(model: Any) -> tuple[Family, dict[str, Any], dict[str, Tenso
 
 
 def _build(family: Family, reader: ConfigReader) -> Any:
-    settings, vocab_size = family.settings(reader), reader.integer("vocab_size", 0)
+    settings, vocab_size = family.settings(reader), reader.value("vocab_size", 0)
     reader.finish()
     config: Any = MODELS[family.model].Config.make({"type": family.model, **settings}, where=str(reader.file))
     return MODELS[family.model](config, vocab_size)
