@@ -7,7 +7,6 @@ from elman.lazy import lazy_names
 
 if TYPE_CHECKING:
     from elman.corpus.config import DataConfig
-    from elman.corpus.conll import ColumnsConfig, TaggedSentence, read_tagged
     from elman.corpus.corpus import Corpus, open_corpus, resolve
     from elman.corpus.description import Description, describe
     from elman.corpus.document import Document, Mark, PairDocument, Repairs
@@ -16,7 +15,14 @@ if TYPE_CHECKING:
     from elman.corpus.pair_corpus import Pair, PairCorpus, PairsConfig, read_pairs
     from elman.corpus.records import RECORD_FORMATS, Column, Fields, RecordFormat
     from elman.corpus.source_reader import SourceReader
-    from elman.corpus.tagged_corpus import TaggedConfig, TaggedCorpus, TaggedDocument
+    from elman.corpus.tagged_corpus import (
+        ColumnsConfig,
+        TaggedConfig,
+        TaggedCorpus,
+        TaggedDocument,
+        TaggedSentence,
+        read_tagged,
+    )
     from elman.corpus.tags import LegalTransitions, TagSet
 
 __all__ = [

@@ -5,6 +5,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Any, ClassVar, Protocol, Self
 
 from elman.corpus.config import DataConfig
@@ -13,7 +14,15 @@ from elman.corpus.hash_split import HashSplit, make_hash_split
 from elman.corpus.records import record_documents
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import STANDARD_INPUT, Source, digest, locate, spool
-from elman.corpus.text import PASSAGE_LINES, PASSAGES, block_documents, count_lines, file_documents, line_documents
+from elman.corpus.text import (
+    PASSAGE_BYTES,
+    PASSAGE_LINES,
+    PASSAGES,
+    block_documents,
+    file_documents,
+    line_documents,
+    lines,
+)
 from elman.errors import ConfigError, DataError
 
 READER_VERSION = 1  # increased when the same bytes are read differently, which invalidates caches
@@ -187,12 +196,9 @@ class Corpus:
 
     def _passage_lines(self, sources: list[Source]) -> int:
         """Lines per held-out passage: fewer in small files."""
-        enough, count = PASSAGES * PASSAGE_LINES, 0
-        for source in sources:
-            count += count_lines(SourceReader(source, self.config, Repairs()), enough - count)
-            if count >= enough:
-                break
-        return max(1, count // PASSAGES)
+        readers = (SourceReader(source, self.config, Repairs()) for source in sources)
+        found = chain.from_iterable(lines(reader, PASSAGE_BYTES) for reader in readers)
+        return max(1, sum(1 for _ in islice(found, PASSAGES * PASSAGE_LINES)) // PASSAGES)
 
     def _fraction(self, split: Split) -> float:
         """Share of train that is held out for a split; 0 if it has its own sources."""

@@ -66,8 +66,8 @@ def _files(place: str) -> list[Path]:
     if stat.S_ISREG(mode):
         return [path]
     if stat.S_ISDIR(mode):
-        inside = path.rglob("*")
-        found = [file for file in inside if _regular(file) and not _hidden(file.relative_to(path))]
+        shown = (file for file in path.rglob("*") if not any(p.startswith(".") for p in file.relative_to(path).parts))
+        found = [file for file in shown if _regular(file)]
         if not found:
             raise DataError("the folder contains no readable file", file=place, remedy="hidden files are ignored")
         return sorted(found)
@@ -98,10 +98,6 @@ def _mode(path: Path) -> int:
 
 def _regular(path: Path) -> bool:
     return stat.S_ISREG(_mode(path))
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 def _neighbours(path: Path) -> list[str]:

@@ -1,14 +1,219 @@
-"""A corpus of tagged sentences: CoNLL columns and CoNLL-U, with the splits of any corpus."""
+"""Tagged sentences: columns as in the CoNLL shared tasks, and CoNLL-U of Universal Dependencies."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-from elman.corpus.config import DataConfig
-from elman.corpus.conll import ColumnsConfig, TaggedSentence, sentences
+from pydantic import Field, model_validator
+
+from elman.config import Config
+from elman.corpus.config import DataConfig, DataPaths
 from elman.corpus.corpus import ExampleCorpus
-from elman.corpus.document import Document, Split
+from elman.corpus.document import Document, Repairs, Split
+from elman.corpus.records import TEXT, is_delimited
 from elman.corpus.source_reader import SourceReader
+from elman.corpus.sources import STANDARD_INPUT, locate, spool
+from elman.corpus.text import whole_lines
+from elman.errors import ConfigError, DataError, nearest
+
+CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+GAPS = re.compile("[ \t]+")  # words may contain other whitespace, such as no-break spaces
+DOCUMENT = "-DOCSTART-"  # marks the start of a document in CoNLL-2003
+NUMBER = re.compile(r"[0-9]+")
+RANGE = re.compile(r"[0-9]+-[0-9]+")  # a multiword token
+EMPTY = re.compile(r"[0-9]+\.[0-9]+")  # an empty node
+
+
+class ColumnsConfig(Config):
+    """Columns of words and tags."""
+
+    format: Literal["auto", "conll", "conllu"] = "auto"
+    """Plain columns or CoNLL-U; auto: by file name suffix, ignoring .gz."""
+    word: int | str | None = None
+    """Column of words, counted from 1, or from the end with -1; in CoNLL-U also a name. null: 1, or form in CoNLL-U."""
+    tag: int | str | None = None
+    """Column of tags, like word: -1, upos, xpos, feats. null: the last, or upos in CoNLL-U. 0: no tags."""
+    separator: Literal["auto", "tab", "space"] = "auto"
+    """Separator of plain columns: a tab, or spaces and tabs; auto: tab if the first row contains one."""
+    comment: str | None = Field(None, min_length=1)
+    """Prefix of comment lines. null: # in CoNLL-U; in plain columns also #, but only above a sentence and with another
+    number of fields than its words, because # is also a word."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.word == 0:
+            raise ValueError("word: columns are counted from 1")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedSentence:
+    """A sentence with one tag per word, or no tags."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] = ()
+    source: str = ""
+    line: int = 0  # line of its first word
+
+
+class _Row(NamedTuple):
+    text: str
+    line: int
+
+
+def read_tagged(
+    places: DataPaths,
+    columns: ColumnsConfig | None = None,
+    data: DataConfig | None = None,
+    repairs: Repairs | None = None,
+) -> Iterator[TaggedSentence]:
+    """Streams all sentences of files, folders or patterns; `repairs` counts repaired input."""
+    columns, data, repairs = columns or ColumnsConfig(), data or DataConfig(), Repairs() if repairs is None else repairs
+    for source in locate(places):
+        here = spool(source, repairs) if source.path == STANDARD_INPUT else source
+        yield from sentences(SourceReader(here, data, repairs), columns)
+
+
+def sentences(reader: SourceReader, columns: ColumnsConfig) -> Iterator[TaggedSentence]:
+    """The sentences of one file."""
+    source = reader.source
+    if source.format != TEXT and not is_delimited(source.format):
+        raise DataError("has no columns of words and tags", file=source.name, remedy="give a CoNLL file")
+    named = source.name.lower().removesuffix(".gz").endswith((".conllu", ".conllup"))
+    conllu = named if columns.format == "auto" else columns.format == "conllu"
+    table = _CoNLLU(reader, columns) if conllu else _Columns(reader, columns)
+    for block in _blocks(reader):
+        sentence = table.sentence(block)
+        if sentence is not None:
+            yield sentence
+
+
+def _blocks(reader: SourceReader) -> Iterator[list[_Row]]:
+    """Groups of lines between blank lines; at most `max_record_bytes` each."""
+    block: list[_Row] = []
+    size = 0
+    for line in whole_lines(reader):
+        text = reader.decode(line.raw, line.number)
+        if text.strip(" \t"):
+            block.append(_Row(text, line.number))
+            size += line.size
+            if size > (limit := reader.config.max_record_bytes):
+                remedy = "end sentences with a blank line, or raise data.max_record_bytes"
+                raise reader.error(f"the sentence is longer than {limit} bytes", block[0].line, remedy=remedy)
+        elif block:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+class _Columns:
+    """Plain columns; every row has as many as the first row of the file."""
+
+    def __init__(self, reader: SourceReader, columns: ColumnsConfig):
+        self.reader, self.settings = reader, columns
+        self.tabs = columns.separator == "tab"
+        self.width = self.first = 0
+        for name in (columns.word, columns.tag):
+            if isinstance(name, str):
+                raise ConfigError(f"column {name!r}: only CoNLL-U has column names; give a number, counted from 1")
+
+    def sentence(self, block: list[_Row]) -> TaggedSentence | None:
+        rows = self._without_comments(block)
+        if not rows:
+            return None
+        cells = [self._cells(row) for row in rows]
+        words = [self._cell(cell, row, self.settings.word or 1) for cell, row in zip(cells, rows, strict=True)]
+        if words == [DOCUMENT]:
+            return None
+        tag = -1 if self.settings.tag is None else self.settings.tag
+        tags = [self._cell(cell, row, tag) for cell, row in zip(cells, rows, strict=True)] if tag else []
+        return TaggedSentence(tuple(words), tuple(tags), self.reader.source.name, rows[0].line)
+
+    def _without_comments(self, block: list[_Row]) -> list[_Row]:
+        if self.settings.comment is not None:
+            return [row for row in block if not row.text.startswith(self.settings.comment)]
+        if not self.width and self.settings.separator == "auto":
+            self.tabs = "\t" in block[-1].text.strip(" \t")
+        width = self.width or len(self._split(block[-1]))
+        first = 0
+        while first < len(block) and block[first].text.startswith("#") and len(self._split(block[first])) != width:
+            first += 1
+        return block[first:]
+
+    def _split(self, row: _Row) -> list[str]:
+        return row.text.split("\t") if self.tabs else GAPS.split(row.text.strip(" \t"))
+
+    def _cells(self, row: _Row) -> list[str]:
+        if not self.width and self.settings.separator == "auto":
+            self.tabs = "\t" in row.text.strip(" \t")
+        cells = self._split(row)
+        if not self.width:
+            self.width, self.first = len(cells), row.line
+            if self.width == 1 and self.settings.tag != 0:
+                remedy = "set tag: 0 if there are no tags"
+                raise self.reader.error("only one column: a word without a tag", row.line, remedy=remedy)
+        if len(cells) != self.width:
+            separated = "separated by tabs" if self.tabs else "separated by spaces"
+            reason = f"{len(cells)} fields ({separated}), but line {self.first} has {self.width}"
+            remedy = "each word needs all columns; see the settings comment and separator"
+            raise self.reader.error(reason, row.line, remedy=remedy)
+        return cells
+
+    def _cell(self, cells: list[str], row: _Row, column: int | str) -> str:
+        assert isinstance(column, int)
+        if not 1 <= abs(column) <= len(cells):
+            raise self.reader.error(f"there are {len(cells)} columns", row.line, column, remedy="choose one of them")
+        text = cells[column - 1 if column > 0 else column].strip(" ")
+        if not text:
+            raise self.reader.error("is empty", row.line, column, remedy="words and tags cannot be empty")
+        return text
+
+
+class _CoNLLU(_Columns):
+    """Ten columns. Words of a multiword token (`1-2`) count, the token itself and empty nodes do not."""
+
+    def __init__(self, reader: SourceReader, columns: ColumnsConfig):
+        self.reader, self.settings, self.tabs = reader, columns, True
+        self.width, self.first = len(CONLLU), 0
+        self.word = _numbered("form" if columns.word is None else columns.word)
+        self.tag = _numbered("upos" if columns.tag is None else columns.tag)
+
+    def sentence(self, block: list[_Row]) -> TaggedSentence | None:
+        comment = self.settings.comment or "#"
+        words: list[str] = []
+        tags: list[str] = []
+        line = 0
+        for row in block:
+            if row.text.startswith(comment):
+                continue
+            cells = self._cells(row)
+            if RANGE.fullmatch(cells[0]) or EMPTY.fullmatch(cells[0]):
+                continue
+            if not NUMBER.fullmatch(cells[0]) or int(cells[0]) != len(words) + 1:
+                expected = f"{len(words) + 1}, a range such as 1-2 or an empty node such as 1.1"
+                remedy = "words are numbered from 1 in each sentence, which ends with a blank line"
+                raise self.reader.error(f"id {cells[0]!r} where {expected} is expected", row.line, "id", remedy=remedy)
+            line = line or row.line
+            words.append(self._cell(cells, row, self.word))
+            tags += [self._cell(cells, row, self.tag)] if self.tag else []
+        return TaggedSentence(tuple(words), tuple(tags), self.reader.source.name, line) if words else None
+
+    def _cells(self, row: _Row) -> list[str]:
+        cells = row.text.split("\t")
+        if len(cells) != self.width:
+            reason = f"{len(cells)} tab-separated fields, but CoNLL-U has {self.width}"
+            raise self.reader.error(reason, row.line, remedy="for other columns set format: conll")
+        return cells
+
+
+def _numbered(column: int | str) -> int:
+    if isinstance(column, int):
+        return column
+    if column not in CONLLU:
+        raise ConfigError(f"no column {column!r} in CoNLL-U{nearest(column, CONLLU)}; known: {', '.join(CONLLU)}")
+    return CONLLU.index(column) + 1
 
 
 class TaggedConfig(DataConfig):
@@ -21,14 +226,14 @@ class TaggedConfig(DataConfig):
     """Tagging scheme of entities, which excludes invalid tag sequences; auto: detected from the data."""
 
 
-EMPTY = TaggedSentence(())
+NO_SENTENCE = TaggedSentence(())
 
 
 @dataclass(frozen=True, slots=True)
 class TaggedDocument(Document):
     """A text with its words and tags."""
 
-    tagged: TaggedSentence = EMPTY
+    tagged: TaggedSentence = NO_SENTENCE
 
 
 class TaggedCorpus(ExampleCorpus):

@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.corpus.conll import TaggedSentence
 from elman.corpus.document import Repairs
+from elman.corpus.tagged_corpus import TaggedSentence
 from elman.errors import DataError, nearest
 
 OUTSIDE = "O"

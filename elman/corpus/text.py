@@ -151,12 +151,3 @@ def _piece(reader: SourceReader, pending: list[Line]) -> Document:
     raw = b"".join(line.raw + b"\n" if line.ended else line.raw for line in pending)
     first = pending[0].number
     return Document(reader.decode(raw, first), reader.source.name, first, sum(line.size for line in pending))
-
-
-def count_lines(reader: SourceReader, enough: int) -> int:
-    """Number of lines of a file, at most `enough`."""
-    count = 0
-    for count, _ in enumerate(lines(reader, PASSAGE_BYTES), start=1):
-        if count >= enough:
-            break
-    return count

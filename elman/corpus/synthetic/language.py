@@ -39,9 +39,6 @@ class Row(NamedTuple):
     def entropy(self) -> float:
         return -math.fsum(p * math.log(p) for p in self.probabilities)
 
-    def distribution(self) -> dict[str, float]:
-        return dict(zip(self.words, self.probabilities, strict=True))
-
 
 class MinimalPair(NamedTuple):
     """A prefix with two next words, one of them ungrammatical."""
@@ -92,20 +89,26 @@ class Language(ABC):
         """The documents of train, valid or test; reproducible, each split with its own random generator."""
         if name not in SPLITS:
             raise UnknownName("split", name, SPLITS)
-        return self._documents(name, getattr(self.config, f"{name}_documents"))
+        return self._documents(name)
 
     def minimal_pairs(self, split: str, limit: int | None = None) -> Iterator[MinimalPair]:
         """The first `limit` marked words of a split, each with its prefix and its wrong form."""
-        return islice(self._pairs(self.split(split)), limit)
+        pairs = (
+            MinimalPair(tuple(words[: mark.word]), words[mark.word], mark.wrong, mark.distance, mark.attractors)
+            for document in self.split(split)
+            for words in [document.text.split(" ")]
+            for mark in document.marks
+        )
+        return islice(pairs, limit)
 
     def random(self, stream: int) -> np.random.Generator:
         """Random generators: stream 0 for tables, the following ones for splits."""
         return np.random.default_rng(np.random.SeedSequence(self.config.seed, spawn_key=(stream,)))
 
-    def _documents(self, split: str, count: int) -> Iterator[Document]:
+    def _documents(self, split: str) -> Iterator[Document]:
         rng = _uniforms(self.random(1 + SPLITS.index(split)))
         source = f"{self.name}/{split}"
-        for line in range(1, count + 1):
+        for line in range(1, getattr(self.config, f"{split}_documents") + 1):
             words, states = self._sample(rng)
             text = " ".join(words)
             yield Document(text, source, line, len(text.encode()) + 1, self.marks(words, states))
@@ -125,22 +128,14 @@ class Language(ABC):
             state = row.targets[choice]
         return words, states
 
-    def _pairs(self, documents: Iterator[Document]) -> Iterator[MinimalPair]:
-        for document in documents:
-            words = document.text.split(" ")
-            for mark in document.marks:
-                prefix, right = tuple(words[: mark.word]), words[mark.word]
-                yield MinimalPair(prefix, right, mark.wrong, mark.distance, mark.attractors)
-
     # The true distribution
 
     def distribution(self, words: Sequence[str]) -> dict[str, float]:
         """The probability of each next word, including END, after a prefix of a document."""
-        state = self.start
+        row = self._row(self.start)
         for position, word in enumerate(words):
-            row = self._row(state)
-            state = row.targets[self._find(row, word, position)]
-        return self._row(state).distribution()
+            row = self._row(row.targets[self._find(row, word, position)])
+        return dict(zip(row.words, row.probabilities, strict=True))
 
     def log_probs(self, words: Sequence[str]) -> list[float]:
         """Log-probability (nats) of each word of a document, and of END."""
