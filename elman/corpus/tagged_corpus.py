@@ -115,21 +115,25 @@ class _Columns:
         self.reader, self.settings = reader, columns
         self.tabs = columns.separator == "tab"
         self.width = self.first = 0
-        for name in (columns.word, columns.tag):
-            if isinstance(name, str):
-                raise ConfigError(f"column {name!r}: only CoNLL-U has column names; give a number, counted from 1")
+        self.word = self._number(columns.word, default=1)
+        self.tag = self._number(columns.tag, default=-1)
+
+    def _number(self, column: int | str | None, default: int | str) -> int:
+        if isinstance(column, str):
+            raise ConfigError(f"column {column!r}: only CoNLL-U has column names; give a number, counted from 1")
+        return int(default) if column is None else column
 
     def sentence(self, block: list[_Row]) -> TaggedSentence | None:
-        rows = self._without_comments(block)
-        if not rows:
+        rows = self._words(block)
+        words = tuple(self._cell(cells, row, self.word) for row, cells in rows)
+        if words in ((), (DOCUMENT,)):
             return None
-        cells = [self._cells(row) for row in rows]
-        words = [self._cell(cell, row, self.settings.word or 1) for cell, row in zip(cells, rows, strict=True)]
-        if words == [DOCUMENT]:
-            return None
-        tag = -1 if self.settings.tag is None else self.settings.tag
-        tags = [self._cell(cell, row, tag) for cell, row in zip(cells, rows, strict=True)] if tag else []
-        return TaggedSentence(tuple(words), tuple(tags), self.reader.source.name, rows[0].line)
+        tags = tuple(self._cell(cells, row, self.tag) for row, cells in rows if self.tag)
+        return TaggedSentence(words, tags, self.reader.source.name, rows[0][0].line)
+
+    def _words(self, block: list[_Row]) -> list[tuple[_Row, list[str]]]:
+        """The rows that are words, and their cells."""
+        return [(row, self._cells(row)) for row in self._without_comments(block)]
 
     def _without_comments(self, block: list[_Row]) -> list[_Row]:
         if self.settings.comment is not None:
@@ -161,8 +165,7 @@ class _Columns:
             raise self.reader.error(reason, row.line, remedy=remedy)
         return cells
 
-    def _cell(self, cells: list[str], row: _Row, column: int | str) -> str:
-        assert isinstance(column, int)
+    def _cell(self, cells: list[str], row: _Row, column: int) -> str:
         if not 1 <= abs(column) <= len(cells):
             raise self.reader.error(f"there are {len(cells)} columns", row.line, column, remedy="choose one of them")
         text = cells[column - 1 if column > 0 else column].strip(" ")
@@ -175,18 +178,23 @@ class _CoNLLU(_Columns):
     """Ten columns. Words of a multiword token (`1-2`) count, the token itself and empty nodes do not."""
 
     def __init__(self, reader: SourceReader, columns: ColumnsConfig):
-        self.reader, self.settings, self.tabs = reader, columns, True
-        self.width, self.first = len(CONLLU), 0
-        self.word = _numbered("form" if columns.word is None else columns.word)
-        self.tag = _numbered("upos" if columns.tag is None else columns.tag)
+        self.reader, self.settings = reader, columns
+        self.width = len(CONLLU)
+        self.word = self._number(columns.word, default="form")
+        self.tag = self._number(columns.tag, default="upos")
 
-    def sentence(self, block: list[_Row]) -> TaggedSentence | None:
-        comment = self.settings.comment or "#"
-        words: list[str] = []
-        tags: list[str] = []
-        line = 0
+    def _number(self, column: int | str | None, default: int | str) -> int:
+        column = default if column is None else column
+        if isinstance(column, int):
+            return column
+        if column not in CONLLU:
+            raise ConfigError(f"no column {column!r} in CoNLL-U{nearest(column, CONLLU)}; known: {', '.join(CONLLU)}")
+        return CONLLU.index(column) + 1
+
+    def _words(self, block: list[_Row]) -> list[tuple[_Row, list[str]]]:
+        words: list[tuple[_Row, list[str]]] = []
         for row in block:
-            if row.text.startswith(comment):
+            if row.text.startswith(self.settings.comment or "#"):
                 continue
             cells = self._cells(row)
             if RANGE.fullmatch(cells[0]) or EMPTY.fullmatch(cells[0]):
@@ -195,10 +203,8 @@ class _CoNLLU(_Columns):
                 expected = f"{len(words) + 1}, a range such as 1-2 or an empty node such as 1.1"
                 remedy = "words are numbered from 1 in each sentence, which ends with a blank line"
                 raise self.reader.error(f"id {cells[0]!r} where {expected} is expected", row.line, "id", remedy=remedy)
-            line = line or row.line
-            words.append(self._cell(cells, row, self.word))
-            tags += [self._cell(cells, row, self.tag)] if self.tag else []
-        return TaggedSentence(tuple(words), tuple(tags), self.reader.source.name, line) if words else None
+            words.append((row, cells))
+        return words
 
     def _cells(self, row: _Row) -> list[str]:
         cells = row.text.split("\t")
@@ -206,14 +212,6 @@ class _CoNLLU(_Columns):
             reason = f"{len(cells)} tab-separated fields, but CoNLL-U has {self.width}"
             raise self.reader.error(reason, row.line, remedy="for other columns set format: conll")
         return cells
-
-
-def _numbered(column: int | str) -> int:
-    if isinstance(column, int):
-        return column
-    if column not in CONLLU:
-        raise ConfigError(f"no column {column!r} in CoNLL-U{nearest(column, CONLLU)}; known: {', '.join(CONLLU)}")
-    return CONLLU.index(column) + 1
 
 
 class TaggedConfig(DataConfig):

@@ -54,7 +54,8 @@ class Classifier(TextReader):
 
         Label smoothing and class weights apply in training only.
         """
-        return self._nats(*self.training_logits(batch.ragged("text"), self._truth(batch))), None
+        truth = batch.ragged("label").values if self.several else batch.plain("label").long()
+        return self._nats(*self.training_logits(batch.ragged("text"), truth)), None
 
     @torch.no_grad()
     def probabilities(self, batch: Examples) -> Tensor:
@@ -75,11 +76,6 @@ class Classifier(TextReader):
             for size in range(1, text.values.shape[1] + 1)
         ]
         return torch.stack(verdicts, 1) if verdicts else self.output.weight.new_zeros(batch.size, 0, self.labels)
-
-    def _truth(self, batch: Examples) -> Tensor:
-        if self.several:
-            return batch.ragged("label").values.to(self.output.weight.dtype)
-        return batch.plain("label").long()
 
     def _nats(self, logits: Tensor, truth: Tensor) -> Tensor:
         logits = at_least_float32(logits)

@@ -30,7 +30,7 @@ class StackConfig(Config):
 
     type: Literal["stack"] = "stack"
     """Model type: a stack of sequence layers."""
-    pattern: list[LayerSpec] = Field(default_factory=lambda: list[LayerSpec]([{"lstm": {}}]))
+    pattern: list[LayerSpec] = Field([{"lstm": {}}])
     """Layers from bottom to top, by name, with settings if needed: [lstm, {gru: {reset: before}}]."""
     num_layers: int = Field(0, ge=0)
     """Number of layers: the pattern is repeated to this length; 0 uses it once."""
@@ -104,6 +104,17 @@ class StackConfig(Config):
                 "it on the cell: {recurrent: {cell: {lstm: {weight_dropout: 0.5}}}}"
             )
         return result
+
+
+class TransformerConfig(StackConfig):
+    """Other defaults, those of a Transformer."""
+
+    positions: Literal["none", "learned", "sinusoidal"] = "learned"
+    """Position embeddings added to the token embeddings; without them attention cannot tell masked positions apart."""
+    residual: bool = True
+    """Residual connections around layers."""
+    norm: Literal["none", "pre", "post"] = "pre"
+    """Normalization before each layer (and once at the top), after it, or none."""
 
 
 def make_norm(config: StackConfig, width: int) -> nn.Module:

@@ -76,7 +76,7 @@ class TextReaderConfig(StackConfig):
 
     both_sides: ClassVar[bool] = True
 
-    pattern: list[LayerSpec] = Field(default_factory=lambda: list[LayerSpec]([{"lstm": {}}]))
+    pattern: list[LayerSpec] = Field([{"lstm": {}}])
     """Layers from bottom to top, as in a stack; bidirectional layers are allowed. [] pools the word embeddings
     themselves (bag of words)."""
     tied_embeddings: bool = False

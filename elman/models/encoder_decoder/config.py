@@ -40,7 +40,7 @@ class EncoderConfig(StackConfig):
 
     both_sides: ClassVar[bool] = True
 
-    pattern: list[LayerSpec] = Field(default_factory=lambda: list[LayerSpec]([{"bidirectional": {}}]))
+    pattern: list[LayerSpec] = Field([{"bidirectional": {}}])
     """Layers from bottom to top, as in a stack; bidirectional layers are allowed."""
 
 
@@ -49,15 +49,13 @@ class DecoderConfig(StackConfig):
 
     known: ClassVar[Registry[SequenceLayer]] = DECODER_LAYERS
 
-    pattern: list[LayerSpec] = Field(default_factory=lambda: list[LayerSpec]([{"lstm": {}}]))
+    pattern: list[LayerSpec] = Field([{"lstm": {}}])
     """Layers from bottom to top, as in a stack, plus cross-attention: [attention, cross-attention, feedforward] is a
     Transformer block."""
-    context: list[ContextUse] = Field(default_factory=lambda: list[ContextUse](["state"]))
+    context: list[ContextUse] = Field(["state"])
     """How a summary of the source (its first and last position) is used: as initial state of recurrent layers, as part
     of every input, or in the output layer."""
-    attention: CrossAttention.Config | None = Field(
-        default_factory=lambda: CrossAttention.Config(projections=False, score="bilinear")
-    )
+    attention: CrossAttention.Config | None = CrossAttention.Config(projections=False, score="bilinear")
     """Cross-attention at the top of the decoder; null: none, or cross-attention in the pattern. Several heads need
     projections."""
     input_feeding: bool = False

@@ -8,47 +8,29 @@ from pydantic import Field
 from elman.errors import ConfigError
 from elman.layers.cross_attention import CrossAttention
 from elman.models.encoder_decoder.config import ContextUse, DecoderConfig, EncoderConfig, EncoderDecoderConfig
-from elman.models.stack import LayerSpec
+from elman.models.stack import LayerSpec, TransformerConfig
 
 
-class ParallelEncoderConfig(EncoderConfig):
+class ParallelEncoderConfig(TransformerConfig, EncoderConfig):
     """The encoder; by default a Transformer."""
 
-    pattern: list[LayerSpec] = Field(
-        default_factory=lambda: list[LayerSpec]([{"two-way-attention": {}}, {"feedforward": {}}])
-    )
+    pattern: list[LayerSpec] = Field([{"two-way-attention": {}}, {"feedforward": {}}])
     """Layers from bottom to top, as in a stack; bidirectional layers are allowed."""
     num_layers: int = Field(6, ge=0)
     """Number of layers: the pattern is repeated to this length; 0 uses it once."""
-    positions: Literal["none", "learned", "sinusoidal"] = "learned"
-    """Position embeddings added to the token embeddings."""
-    residual: bool = True
-    """Residual connections around layers."""
-    norm: Literal["none", "pre", "post"] = "pre"
-    """Normalization before each layer (and once at the top), after it, or none."""
 
 
-class ParallelDecoderConfig(DecoderConfig):
+class ParallelDecoderConfig(TransformerConfig, DecoderConfig):
     """The bidirectional decoder."""
 
     both_sides: ClassVar[bool] = True
 
-    pattern: list[LayerSpec] = Field(
-        default_factory=lambda: list[LayerSpec](
-            [{"two-way-attention": {}}, {"cross-attention": {}}, {"feedforward": {}}]
-        )
-    )
+    pattern: list[LayerSpec] = Field([{"two-way-attention": {}}, {"cross-attention": {}}, {"feedforward": {}}])
     """Layers from bottom to top, as in a stack; cross-attention reads from the source; bidirectional layers are
     allowed."""
     num_layers: int = Field(9, ge=0)
     """Number of layers: the pattern is repeated to this length; 0 uses it once."""
-    positions: Literal["none", "learned", "sinusoidal"] = "learned"
-    """Position embeddings added to the token embeddings; without them attention cannot tell masked positions apart."""
-    residual: bool = True
-    """Residual connections around layers."""
-    norm: Literal["none", "pre", "post"] = "pre"
-    """Normalization before each layer (and once at the top), after it, or none."""
-    context: list[ContextUse] = Field(default_factory=list)
+    context: list[ContextUse] = Field([])
     """How a summary of the source is used: as initial state of recurrent layers, as part of every input, or in the
     output layer."""
     attention: CrossAttention.Config | None = None
