@@ -12,12 +12,7 @@ from elman.models.stack import LayerSpec, StackConfig
 from elman.registry import Registry
 
 ContextUse = Literal["state", "input", "output"]
-ROW_DROPOUTS = {
-    "dropout",
-    "input_dropout",
-    "output_dropout",
-    "scheduled_sampling",
-}  # dropped per row; other rates per batch
+ROW_DROPOUTS = {"dropout", "input_dropout", "output_dropout", "scheduled_sampling"}  # others drop per batch
 
 
 class _DecoderLayers(Registry[SequenceLayer]):

@@ -1,7 +1,7 @@
 """A Hugging Face folder on disk: config.json, and safetensors, single or sharded; pickled weights are rejected."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +86,8 @@ class ConfigReader:
         self.read.update(names)
 
     def refuse(self, name: str, works: str) -> DataError:
-        return DataError(
-            f"{name} is {self.settings.get(name)!r}, which is not supported",
-            file=self.file,
-            remedy=f"supported: {works}",
-        )
+        reason = f"{name} is {self.settings.get(name)!r}, which is not supported"
+        return DataError(reason, file=self.file, remedy=f"supported: {works}")
 
     def finish(self) -> None:
         unknown = sorted(set(self.settings) - self.read)
@@ -119,9 +116,8 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError(
-            "no such file", file=path, remedy="a Hugging Face folder has a config.json and a model.safetensors"
-        ) from None
+        remedy = "a Hugging Face folder has a config.json and a model.safetensors"
+        raise DataError("no such file", file=path, remedy=remedy) from None
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"cannot be read as JSON: {error}", file=path) from None
     if not isinstance(content, dict):
@@ -129,30 +125,25 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-class Weights(Mapping[str, Tensor]):
-    """Lazy mapping from names to the tensors of a folder, in at least float32."""
-
-    def __init__(self, folder: Path):
-        self.files: dict[str, Path] = {}
-        for path in _weight_files(folder):
-            with _open(path) as file:
-                self.files.update(dict.fromkeys(file.keys(), path))
-
-    def __getitem__(self, name: str) -> Tensor:
-        with _open(self.files[name]) as file:
-            tensor = file.get_tensor(name)
-        if not tensor.is_floating_point():
-            raise DataError(f"{name} has dtype {tensor.dtype}, not a floating-point one", file=self.files[name])
-        return at_least_float32(tensor)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.files)
-
-    def __len__(self) -> int:
-        return len(self.files)
+def weight_files(folder: Path) -> dict[str, Path]:
+    """The file that contains each weight."""
+    found: dict[str, Path] = {}
+    for path in _files_of(folder):
+        with _open(path) as file:
+            found.update(dict.fromkeys(file.keys(), path))
+    return found
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def read_weight(path: Path, name: str) -> Tensor:
+    """A tensor of a file, in at least float32."""
+    with _open(path) as file:
+        tensor = file.get_tensor(name)
+    if not tensor.is_floating_point():
+        raise DataError(f"{name} has dtype {tensor.dtype}, not a floating-point one", file=path)
+    return at_least_float32(tensor)
+
+
+def _files_of(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
@@ -167,11 +158,9 @@ def _weight_files(folder: Path) -> list[Path]:
             return [folder / name for name in names]
     pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
     if pickled:
-        raise DataError(
-            f"has its weights in {pickled[0]}, a pickle file, which can run arbitrary code when loaded",
-            file=folder,
-            remedy="save it again as safetensors: transformers' from_pretrained, then save_pretrained",
-        )
+        reason = f"has its weights in {pickled[0]}, a pickle file, which can run arbitrary code when loaded"
+        remedy = "save it again as safetensors: transformers' from_pretrained, then save_pretrained"
+        raise DataError(reason, file=folder, remedy=remedy)
     raise DataError(f"has neither {WEIGHTS} nor {INDEX}", file=folder)
 
 

@@ -13,22 +13,12 @@ from torch import Tensor
 from elman.errors import ConfigError, DataError
 from elman.models.base import MODELS
 from elman.models.hugging_face.family import FAMILIES, Family, layer_settings
-from elman.models.hugging_face.folder import CONFIG, ConfigReader, Weights, read_json
+from elman.models.hugging_face.folder import CONFIG, ConfigReader, read_json, read_weight, weight_files
 from elman.models.stack import on_meta
 
 TRAINING = {
-    "balance_weight",
-    "dropout",
-    "embedding_dropout",
-    "input_dropout",
-    "keep_share",
-    "locked_dropout",
-    "mask_share",
-    "max_delta",
-    "min_delta",
-    "output_dropout",
-    "random_share",
-    "weight_dropout",
+    *("dropout", "embedding_dropout", "input_dropout", "locked_dropout", "output_dropout", "weight_dropout"),
+    *("balance_weight", "keep_share", "mask_share", "max_delta", "min_delta", "random_share"),
 }
 """Settings that affect training only."""
 DERIVED = {"type", "pattern", "num_layers", "hidden_size", "embedding_size", "expansion"}
@@ -61,15 +51,13 @@ def from_folder(folder: str | Path, mask_id: int | None = None) -> Any:
     config = read_json(folder / CONFIG)
     model_type = str(config.get("model_type"))
     if model_type not in FAMILIES:
-        raise DataError(
-            f"model_type is {model_type!r}", file=folder / CONFIG, remedy=f"supported: {', '.join(FAMILIES)}"
-        )
+        remedy = f"supported: {', '.join(FAMILIES)}"
+        raise DataError(f"model_type is {model_type!r}", file=folder / CONFIG, remedy=remedy)
     family: Family = FAMILIES[model_type]()
     if config.get("mask_token_id") is None:
         config["mask_token_id"] = mask_id
     model = _build(family, ConfigReader(config, folder / CONFIG))
-    weights = Weights(folder)
-    model.load_state_dict(_load_weights(family, model, weights, folder))
+    model.load_state_dict(_load_weights(family, model, folder))
     return model.eval()
 
 
@@ -96,7 +84,8 @@ def _build(family: Family, reader: ConfigReader) -> Any:
     return MODELS[family.model](config, vocab_size)
 
 
-def _load_weights(family: Family, model: Any, weights: Weights, folder: Path) -> dict[str, Tensor]:
+def _load_weights(family: Family, model: Any, folder: Path) -> dict[str, Tensor]:
+    files = weight_files(folder)
     used: set[str] = set()
 
     def read(name: str) -> Tensor:
@@ -104,11 +93,11 @@ def _load_weights(family: Family, model: Any, weights: Weights, folder: Path) ->
         for current, older in family.older:
             old = old.replace(current, older)
         names = [variant.removeprefix(prefix) for variant in (name, old) for prefix in ("", family.prefix)]
-        found = next((variant for variant in names if variant in weights), None)
+        found = next((variant for variant in names if variant in files), None)
         if found is None:
             raise DataError(f"weight {name!r} is missing", file=folder, remedy="is this the whole model?")
         used.add(found)
-        return weights[found]
+        return read_weight(files[found], found)
 
     ours: dict[str, Tensor] = {}
     for row in family.rows(model):
@@ -121,7 +110,7 @@ def _load_weights(family: Family, model: Any, weights: Weights, folder: Path) ->
             )
         ours[row.ours] = weight
     used |= {family.copies} if model.config.tied_embeddings else set()  # an optional copy
-    left = [name for name in weights if name not in used]
+    left = [name for name in files if name not in used]
     left = [name for name in left if not re.fullmatch(family.buffers, name.removeprefix(family.prefix))]
     if left:
         more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""

@@ -134,9 +134,8 @@ def _sections(path: str | Path) -> Iterator[tuple[int, int, _Section]]:
                 yield length, max(sizes), section
             elif line == "\\end\\":
                 return
-        raise DataError(
-            "the file ends before \\end\\", file=path, remedy="the file is truncated; copy or create it again"
-        )
+        remedy = "the file is truncated; copy or create it again"
+        raise DataError("the file ends before \\end\\", file=path, remedy=remedy)
 
 
 def _section(path: str | Path, first: int, lines: Iterable[str]) -> _Section:
@@ -148,9 +147,8 @@ def _section(path: str | Path, first: int, lines: Iterable[str]) -> _Section:
         try:
             log_prob, text, backoff = float(parts[0]), parts[1], float(parts[2]) if len(parts) > 2 else 0.0
         except (IndexError, ValueError):
-            raise DataError(
-                f"{line.strip()!r} is not `log10 TAB words [TAB log10]`", file=path, line=first + row
-            ) from None
+            reason = f"{line.strip()!r} is not `log10 TAB words [TAB log10]`"
+            raise DataError(reason, file=path, line=first + row) from None
         log_probs.append(log_prob)
         texts.append(text)
         backoffs.append(backoff)
