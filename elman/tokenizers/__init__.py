@@ -12,10 +12,9 @@ from elman.tokenizers.base import (
     train_tokenizer,
 )
 from elman.tokenizers.byte_level import BPE, Byte
-from elman.tokenizers.character import Character
 from elman.tokenizers.imported import IdTokenizer, Imported
 from elman.tokenizers.report import UnknownReport, report
-from elman.tokenizers.word import Word
+from elman.tokenizers.vocabulary import Character, Word
 
 __all__ = [
     "BPE",

@@ -3,7 +3,6 @@
 import codecs
 import json
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -119,9 +118,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"cannot be read as a tokenizer: {error}", file=path) from None
     if settings is None:
-        raise DataError(
-            "not an elman tokenizer", file=path, remedy="train one on your texts, or `elman import` its model"
-        )
+        remedy = "train one on your texts, or `elman import` its model"
+        raise DataError("not an elman tokenizer", file=path, remedy=remedy)
     try:
         scheme, config = _scheme_and_config(settings, where=str(path))
         tokenizer = scheme(config, hf.Tokenizer.from_str(text))
@@ -141,25 +139,14 @@ def _scheme_and_config(settings: Mapping[str, Any], where: str = "tokenizer") ->
     return scheme, scheme.Config.make({key: value for key, value in settings.items() if key != "type"}, where)
 
 
-def by_frequency(counts: Counter[str], min_frequency: int, size: int = 0) -> dict[str, int]:
-    """Ids after `<eos>` and `<unk>`, most frequent first, ties in text order; `size` 0: no limit."""
-    kept = [item for item, count in counts.items() if count >= min_frequency and item not in (EOS, UNK)]
-    if not kept:
-        raise DataError(f"empty vocabulary: no item occurs at least {max(min_frequency, 1)} times")
-    kept.sort(key=lambda item: (-counts[item], item))
-    return {item: id for id, item in enumerate([EOS, UNK, *kept][: size or None])}
-
-
 def checked(text: str) -> bytes:
     """The UTF-8 of a text, or an error for unpaired surrogates."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
         found = text[error.start]
-        raise DataError(
-            f"character {error.start} of a text is the unpaired surrogate {found!r}",
-            remedy="this is not valid Unicode; remove it or decode its source as UTF-8",
-        ) from None
+        reason = f"character {error.start} of a text is the unpaired surrogate {found!r}"
+        raise DataError(reason, remedy="this is not valid Unicode; remove it or decode its source as UTF-8") from None
 
 
 class StreamDecoder:

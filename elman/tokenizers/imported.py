@@ -145,10 +145,8 @@ class IdTokenizer(_OfImportedModel):
     def _number(self, word: str) -> int:
         id = self.vocabulary.get(word)
         if id is None:
-            raise DataError(
-                f"{word[:40]!r} is not an id from 0 to {self.vocab_size - 1}",
-                remedy="the model was imported without a tokenizer.json, so texts are ids: 12 7 99",
-            )
+            remedy = "the model was imported without a tokenizer.json, so texts are ids: 12 7 99"
+            raise DataError(f"{word[:40]!r} is not an id from 0 to {self.vocab_size - 1}", remedy=remedy)
         if id == self.eos_id:
             raise DataError(f"{word} is the end-of-text id, which is added automatically", remedy="remove it")
         return id

@@ -1,0 +1,166 @@
+"""Tokenizers with a vocabulary by frequency, and unknown tokens: characters, and whitespace-separated words."""
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+import tokenizers as hf
+from pydantic import Field, field_validator
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
+
+from elman import config as settings
+from elman.errors import DataError
+from elman.tokenizers.base import EOS, TOKENIZERS, UNK, UNK_ID, Ids, Tokenizer, checked
+
+_NORMALIZERS = {"none": None, "nfc": normalizers.NFC(), "nfd": normalizers.NFD()}
+
+
+@TOKENIZERS.register("character")
+class Character(Tokenizer):
+    """One token per character; characters not seen in training are unknown."""
+
+    lossless = False
+    unk_id = UNK_ID
+
+    class Config(settings.Config):
+        min_frequency: int = Field(1, ge=1)
+        """Rarer characters become `<unk>`."""
+        normalize: Literal["none", "nfc", "nfd"] = "none"
+        """Unicode normalization: none, composed (nfc), or decomposed (nfd: é as e and its accent, a Korean syllable as
+        its letters). Decoded text stays normalized."""
+
+    @classmethod
+    def train(cls, config: Any, texts: Iterable[str]) -> Self:
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(_normalized(text, _NORMALIZERS[config.normalize]))
+        vocabulary = by_frequency(counts, config.min_frequency)
+        checked("".join(vocabulary))
+        library = hf.Tokenizer(models.BPE(vocabulary, [], unk_token=UNK))  # no merges: single characters
+        library.decoder = decoders.Fuse()
+        if normalizer := _NORMALIZERS[config.normalize]:
+            library.normalizer = normalizer
+        return cls(config, library)
+
+    def __init__(self, config: Any, library: hf.Tokenizer):
+        super().__init__(config, library)
+        known = {ord(token): id for token, id in self.vocabulary.items() if token not in (EOS, UNK)}
+        self._table = np.full(max(known, default=0) + 2, UNK_ID, dtype=np.int32)  # last entry: all higher code points
+        self._table[list(known)] = list(known.values())
+
+    def encode(self, text: str) -> Ids:
+        text = _normalized(text, self.library.normalizer)
+        points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+        return self._table[np.minimum(points, len(self._table) - 1)]
+
+    def unknowns(self, text: str) -> list[str]:
+        text = _normalized(text, self.library.normalizer)
+        return [character for character in text if character not in self.vocabulary]
+
+
+def _normalized(text: str, normalizer: Any) -> str:
+    if normalizer is None or text.isascii():
+        return text
+    checked(text)
+    return normalizer.normalize_str(text)  # not Python's, whose Unicode version may differ
+
+
+SPACE = "".join(character for character in map(chr, range(0x3001)) if character.isspace())  # as in str.split
+
+
+class _Lookup(dict[str, int]):
+    def __missing__(self, word: str) -> int:
+        return UNK_ID
+
+
+class _Pieces(NamedTuple):
+    ids: tuple[int, ...]
+    unknowns: tuple[str, ...]
+
+
+@TOKENIZERS.register("word")
+class Word(Tokenizer):
+    """One token per word; words outside the vocabulary are unknown; decoded words are separated by one space."""
+
+    lossless = False
+    unk_id = UNK_ID
+    separator = b" "
+
+    class Config(settings.Config):
+        vocab_size: int = Field(0, ge=0)
+        """Maximum vocabulary size, including `<eos>` and `<unk>`; 0: no limit."""
+        min_frequency: int = Field(1, ge=1)
+        """Rarer words become `<unk>`."""
+        lowercase: bool = False
+        """Lower-case all text."""
+        split: Literal["whitespace", "punctuation"] = "whitespace"
+        """Split at whitespace only, or also around each punctuation mark and symbol."""
+
+        @field_validator("vocab_size")
+        @classmethod
+        def _not_too_small(cls, value: int) -> int:
+            if value in (1, 2):
+                raise ValueError(f"must be 0 (no limit) or at least 3, including {EOS} and {UNK}")
+            return value
+
+    @classmethod
+    def train(cls, config: Any, texts: Iterable[str]) -> Self:
+        chunks: Counter[str] = Counter()
+        for text in texts:
+            chunks.update(text.split())
+        library = _pipeline(config, {EOS: 0, UNK: 1})
+        counts: Counter[str] = Counter()
+        for chunk, count in chunks.items():
+            checked(chunk)
+            for piece, _ in library.pre_tokenizer.pre_tokenize_str(library.normalizer.normalize_str(chunk)):
+                counts[piece] += count
+        return cls(config, _pipeline(config, by_frequency(counts, config.min_frequency, config.vocab_size)))
+
+    def __init__(self, config: Any, library: hf.Tokenizer):
+        super().__init__(config, library)
+        self._plain = config.split == "whitespace" and not config.lowercase  # every chunk is a word
+        self._lookup = _Lookup({word: id for word, id in self.vocabulary.items() if word != EOS})
+        self._pieces = lru_cache(2**17)(self._pieces_of)  # caches repeated words
+
+    def encode(self, text: str) -> Ids:
+        chunks = text.split()
+        if self._plain:
+            return np.array(list(map(self._lookup.__getitem__, chunks)), dtype=np.int32)
+        return np.array(list(chain.from_iterable(self._pieces(chunk).ids for chunk in chunks)), dtype=np.int32)
+
+    def unknowns(self, text: str) -> list[str]:
+        chunks = text.split()
+        if self._plain:
+            return [chunk for chunk in chunks if chunk not in self._lookup]
+        return list(chain.from_iterable(self._pieces(chunk).unknowns for chunk in chunks))
+
+    def _pieces_of(self, chunk: str) -> _Pieces:
+        checked(chunk)
+        encoding = self.library.encode(chunk, add_special_tokens=False)
+        spans = zip(encoding.ids, encoding.offsets, strict=True)
+        unknowns = tuple(chunk[start:end] for id, (start, end) in spans if id == UNK_ID and chunk[start:end] != UNK)
+        return _Pieces(tuple(encoding.ids), unknowns)
+
+
+def by_frequency(counts: Counter[str], min_frequency: int, size: int = 0) -> dict[str, int]:
+    """Ids after `<eos>` and `<unk>`, most frequent first, ties in text order; `size` 0: no limit."""
+    kept = [item for item, count in counts.items() if count >= min_frequency and item not in (EOS, UNK)]
+    if not kept:
+        raise DataError(f"empty vocabulary: no item occurs at least {max(min_frequency, 1)} times")
+    kept.sort(key=lambda item: (-counts[item], item))
+    return {item: id for id, item in enumerate([EOS, UNK, *kept][: size or None])}
+
+
+def _pipeline(config: Word.Config, vocabulary: dict[str, int]) -> hf.Tokenizer:
+    library = hf.Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
+    escape_eos = normalizers.Replace(Regex(f"(?<![^{SPACE}]){EOS}(?![^{SPACE}])"), UNK)
+    lower = [normalizers.Lowercase()] if config.lowercase else []
+    library.normalizer = normalizers.Sequence([*lower, escape_eos])
+    splits = [pre_tokenizers.Split(Regex(f"[{SPACE}]+"), "removed")]
+    if config.split == "punctuation":
+        splits.append(pre_tokenizers.Split(Regex(rf"{UNK}|[\p{{P}}\p{{S}}]"), "isolated"))
+    library.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    return library
