@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from elman.corpus.corpus import Corpus, open_corpus, resolve
     from elman.corpus.description import Description, describe
     from elman.corpus.document import Document, Mark, PairDocument, Repairs
-    from elman.corpus.labelled_corpus import LabelledConfig, LabelledCorpus, LabelledText
-    from elman.corpus.labels import LabelSet, label_rows
+    from elman.corpus.labelled_corpus import LabelledConfig, LabelledCorpus, LabelledText, LabelSet, label_rows
     from elman.corpus.pair_corpus import Pair, PairCorpus, PairsConfig, read_pairs
     from elman.corpus.records import RECORD_FORMATS, Column, Fields, RecordFormat
     from elman.corpus.source_reader import SourceReader

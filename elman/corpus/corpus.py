@@ -5,7 +5,6 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import chain, islice
 from typing import Any, ClassVar, Protocol, Self
 
 from elman.corpus.config import DataConfig
@@ -14,15 +13,7 @@ from elman.corpus.hash_split import HashSplit, make_hash_split
 from elman.corpus.records import record_documents
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import STANDARD_INPUT, Source, digest, locate, spool
-from elman.corpus.text import (
-    PASSAGE_BYTES,
-    PASSAGE_LINES,
-    PASSAGES,
-    block_documents,
-    file_documents,
-    line_documents,
-    lines,
-)
+from elman.corpus.text import block_documents, file_documents, line_documents, passage_lines
 from elman.errors import ConfigError, DataError
 
 READER_VERSION = 1  # increased when the same bytes are read differently, which invalidates caches
@@ -60,11 +51,8 @@ def resolve(config: DataConfig, tokenizer_type: str) -> DataConfig:
         texts = [source for source in found if source.format == "text"]
         if 0 < len(texts) < len(found):
             other = next(source for source in found if source.format != "text")
-            raise DataError(
-                f"text and records ({other.name}) in one corpus",
-                file=texts[0].name,
-                remedy="use files of one format only, for example folder/*.jsonl, or set data.format",
-            )
+            remedy = "use files of one format only, for example folder/*.jsonl, or set data.format"
+            raise DataError(f"text and records ({other.name}) in one corpus", file=texts[0].name, remedy=remedy)
         kind, unit = ("text", "line" if tokenizer_type == "word" else "file") if texts else ("records", "record")
     if config.document != "auto":
         if kind != "text" and config.document != unit:
@@ -185,7 +173,7 @@ class Corpus:
         if self._held_out is None:
             train = self._sources["train"]
             if self.unit == "file":
-                self._passage = self._passage_lines(train)
+                self._passage = passage_lines(SourceReader(source, self.config, Repairs()) for source in train)
             where = ", ".join(source.name for source in train[:3])
             shares = self._fraction("valid"), self._fraction("test")
             found = make_hash_split(self._read(train, Repairs(), self._passage), *shares, where)
@@ -193,12 +181,6 @@ class Corpus:
                 found = found.keeping(self._read(train, Repairs(), self._passage), self.names)
             self._held_out = found
         return self._held_out
-
-    def _passage_lines(self, sources: list[Source]) -> int:
-        """Lines per held-out passage: fewer in small files."""
-        readers = (SourceReader(source, self.config, Repairs()) for source in sources)
-        found = chain.from_iterable(lines(reader, PASSAGE_BYTES) for reader in readers)
-        return max(1, sum(1 for _ in islice(found, PASSAGES * PASSAGE_LINES)) // PASSAGES)
 
     def _fraction(self, split: Split) -> float:
         """Share of train that is held out for a split; 0 if it has its own sources."""

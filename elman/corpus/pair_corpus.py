@@ -45,10 +45,8 @@ def read_pairs(
     targets = [None] * len(sources) if target is None else locate(target, config.format, split)
     if len(sources) != len(targets):
         shown = [", ".join(place.name for place in places[:3]) or "none" for places in (sources, targets)]
-        raise DataError(
-            f"{len(sources)} source files ({shown[0]}) but {len(targets)} target files ({shown[1]})",
-            remedy="each source file needs a target file, in the same order",
-        )
+        reason = f"{len(sources)} source files ({shown[0]}) but {len(targets)} target files ({shown[1]})"
+        raise DataError(reason, remedy="each source file needs a target file, in the same order")
     for one, other in zip(sources, targets, strict=True):
         yield from _pairs(SourceReader(one, config, repairs), other, columns)
 
@@ -143,8 +141,6 @@ class PairCorpus(ExampleCorpus):
     def _partners(self, split: Split) -> dict[str, Source]:
         sources, targets = self._sources[split], locate(getattr(self.config, f"{split}_target"), "auto", split)
         if targets and len(sources) != len(targets):
-            raise DataError(
-                f"data.{split} has {len(sources)} files, but data.{split}_target has {len(targets)}",
-                remedy="each source file needs a target file, in the same order",
-            )
+            reason = f"data.{split} has {len(sources)} files, but data.{split}_target has {len(targets)}"
+            raise DataError(reason, remedy="each source file needs a target file, in the same order")
         return {source.name: target for source, target in zip(sources, targets, strict=bool(targets))}

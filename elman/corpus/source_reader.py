@@ -60,15 +60,12 @@ class SourceReader:
                         self._check_head(chunk)
                     total += len(chunk)
                     if self.source.zipped and total > max(BOMB_BYTES, BOMB_RATIO * packed):
-                        raise self.error(
-                            f"unpacks to more than {BOMB_RATIO} times its size",
-                            remedy="decompress it yourself if you trust it",
-                        )
+                        remedy = "decompress it yourself if you trust it"
+                        raise self.error(f"unpacks to more than {BOMB_RATIO} times its size", remedy=remedy)
                     yield chunk
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise self.error(
-                f"damaged gzip data after {total} bytes: {error}", remedy="download or compress it again"
-            ) from None
+            remedy = "download or compress it again"
+            raise self.error(f"damaged gzip data after {total} bytes: {error}", remedy=remedy) from None
         except OSError as error:
             raise self.error(f"cannot be read: {error.strerror or error}") from None
         if total == 0:

@@ -72,11 +72,8 @@ def _files(place: str) -> list[Path]:
             raise DataError("the folder contains no readable file", file=place, remedy="hidden files are ignored")
         return sorted(found)
     if mode:
-        raise DataError(
-            "is a pipe or a device, neither a file nor a folder",
-            file=place,
-            remedy="use - to read a pipe as standard input",
-        )
+        remedy = "use - to read a pipe as standard input"
+        raise DataError("is a pipe or a device, neither a file nor a folder", file=place, remedy=remedy)
     if any(sign in place for sign in "*?["):
         matched = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
         found = [file for file in matched if _regular(file)]

@@ -95,10 +95,10 @@ class TagSet:
     def of(cls, sentences: Iterable[TaggedSentence], scheme: SchemeSetting = "auto") -> TagSet:
         """All tags of these sentences, sorted; auto takes the strictest scheme without violations."""
         pairs = {pair for sentence in sentences for pair in _pairs(sentence.tags)}
-        names = sorted({left for left, _ in pairs if left})
-        if not names:
+        found = cls(sorted({left for left, _ in pairs if left}))
+        if not found.names:
             raise DataError("no tags found", remedy="is the tag column set correctly?")
-        return cls(names, _scheme(names, pairs) if scheme == "auto" else scheme)
+        return cls(found.names, found._strictest(pairs) if scheme == "auto" else scheme)
 
     @classmethod
     def checked(
@@ -112,33 +112,50 @@ class TagSet:
         found = cls.of(sentences(), scheme)
         if not found.marks_entities or (scheme == "auto" and found.scheme != "none"):
             return found
-        tally = _Tally(sentences(), LETTERS)
-        fits = tally.best()
-        if scheme in LETTERS and tally.violations[scheme] * 2 > tally.entities:
-            raise tally.error(scheme, fits)
+        total, violations, examples = _violations(sentences())
+        best = min(LETTERS, key=lambda one: violations[one])
+        fits: Scheme = best if violations[best] * 2 <= total else "none"
         kept = fits if scheme == "auto" else scheme
-        if kept in LETTERS and tally.violations[kept]:
-            kind = f"entity that violates the scheme {kept}"
-            kind += ", so all tag transitions are allowed (data.scheme sets a scheme)" if scheme == "auto" else ""
-            first = tally.first[kept]
-            repairs.add(kind, first.source, first.line, tally.violations[kept])
+        if not violations[kept]:
+            return found
+        first = examples[kept]
+        if scheme != "auto" and violations[kept] * 2 > total:
+            raise DataError(
+                f"{violations[kept]} of {total} entities violate the scheme {scheme!r} of data.scheme; "
+                f"{fits!r} fits. The first: {' '.join(first.tags[:20])}",
+                file=first.source or None,
+                line=first.line or None,
+                remedy=f"set data.scheme: {fits}, or auto",
+            )
+        kind = f"entity that violates the scheme {kept}"
+        kind += ", so all tag transitions are allowed (data.scheme sets a scheme)" if scheme == "auto" else ""
+        repairs.add(kind, first.source, first.line, violations[kept])
         return found
+
+    def _strictest(self, pairs: set[tuple[str, str]]) -> Scheme:
+        """The strictest scheme that none of these adjacent tags violates."""
+        if not self.marks_entities:
+            return "none"
+        roles = {split_tag(name)[0] for name in self.names if name != OUTSIDE}
+        for scheme, letters in LETTERS.items():
+            closed = scheme != "bioes" or roles & {"E", "S"}
+            if closed and roles <= letters and all(_follows(scheme, *pair) for pair in pairs):
+                return scheme
+        return "none"
 
     @property
     def marks_entities(self) -> bool:
         """Whether every tag but O has a role and a type, so that entities can be evaluated."""
-        return _marks_entities(self.names)
+        parts = [split_tag(name) for name in self.names if name != OUTSIDE]
+        return bool(parts) and all(kind and role in LETTERS["bioes"] for role, kind in parts)
 
     def encode(self, sentence: TaggedSentence) -> NDArray[np.int64]:
         """The indices of a sentence's tags; an unknown tag is an error."""
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
             if tag not in self._numbers:
-                raise DataError(
-                    f"tag {tag!r} of {word!r} was not in the training data{nearest(tag, self.names)}",
-                    file=sentence.source or None,
-                    line=sentence.line or None,
-                    remedy=f"known are {', '.join(self.names[:50])}",
-                )
+                reason = f"tag {tag!r} of {word!r} was not in the training data{nearest(tag, self.names)}"
+                remedy = f"known are {', '.join(self.names[:50])}"
+                raise DataError(reason, file=sentence.source or None, line=sentence.line or None, remedy=remedy)
         return np.array([self._numbers[tag] for tag in sentence.tags], dtype=np.int64)
 
     def decode(self, numbers: Iterable[int]) -> tuple[str, ...]:
@@ -176,36 +193,18 @@ def _follows(scheme: Scheme, before: str, after: str) -> bool:
     return True
 
 
-class _Tally:
-    """Number of entities that violate each scheme, and the first one."""
-
-    def __init__(self, sentences: Iterable[TaggedSentence], schemes: Iterable[Scheme]):
-        self.entities = 0
-        self.violations: Counter[Scheme] = Counter()
-        self.first: dict[Scheme, TaggedSentence] = {}
-        for sentence in sentences:
-            found = entities(sentence.tags)
-            self.entities += len(found)
-            for scheme in schemes:
-                violations = sum(not _obeys(scheme, sentence.tags, entity) for entity in found)
-                if violations:
-                    self.violations[scheme] += violations
-                    self.first.setdefault(scheme, sentence)
-
-    def best(self) -> Scheme:
-        """The scheme with the fewest violations, or none if most entities violate it."""
-        best = min(LETTERS, key=lambda scheme: self.violations[scheme])
-        return best if self.violations[best] * 2 <= self.entities else "none"
-
-    def error(self, scheme: Scheme, fits: Scheme) -> DataError:
-        first = self.first[scheme]
-        return DataError(
-            f"{self.violations[scheme]} of {self.entities} entities violate the scheme {scheme!r} of data.scheme; "
-            f"{fits!r} fits. The first: {' '.join(first.tags[:20])}",
-            file=first.source or None,
-            line=first.line or None,
-            remedy=f"set data.scheme: {fits}, or auto",
-        )
+def _violations(sentences: Iterable[TaggedSentence]) -> tuple[int, Counter[Scheme], dict[Scheme, TaggedSentence]]:
+    """The number of entities, of those that violate each scheme, and the first sentence with one."""
+    total, violations, first = 0, Counter[Scheme](), dict[Scheme, TaggedSentence]()
+    for sentence in sentences:
+        found = entities(sentence.tags)
+        total += len(found)
+        for scheme in LETTERS:
+            wrong = sum(not _obeys(scheme, sentence.tags, entity) for entity in found)
+            if wrong:
+                violations[scheme] += wrong
+                first.setdefault(scheme, sentence)
+    return total, violations, first
 
 
 def _obeys(scheme: Scheme, tags: Sequence[str], entity: Entity) -> bool:
@@ -214,19 +213,3 @@ def _obeys(scheme: Scheme, tags: Sequence[str], entity: Entity) -> bool:
     before = tags[entity.start - 1] if entity.start else ""
     valid_letters = all(split_tag(tag)[0] in LETTERS[scheme] for tag in own)
     return valid_letters and all(_follows(scheme, *pair) for pair in pairwise((before, *own, "")))
-
-
-def _marks_entities(names: list[str]) -> bool:
-    parts = [split_tag(name) for name in names if name != OUTSIDE]
-    return bool(parts) and all(kind and role in LETTERS["bioes"] for role, kind in parts)
-
-
-def _scheme(names: list[str], pairs: set[tuple[str, str]]) -> Scheme:
-    if not _marks_entities(names):
-        return "none"
-    roles = {split_tag(name)[0] for name in names if name != OUTSIDE}
-    for scheme, letters in LETTERS.items():
-        closed = scheme != "bioes" or roles & {"E", "S"}
-        if closed and roles <= letters and all(_follows(scheme, *pair) for pair in pairs):
-            return scheme
-    return "none"

@@ -1,7 +1,8 @@
 """Text files: lines as in a text editor (ended by \\n, \\r\\n or \\r only), and lines, blocks or files as documents."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain, islice, pairwise
 from typing import NamedTuple
 
 from elman.corpus.document import Document
@@ -62,22 +63,21 @@ def _split(chunks: Iterable[bytes], limit: int) -> Iterator[tuple[bytes, bool]]:
         parts = b"".join(pending).splitlines(keepends=True)
         last = b"" if parts[-1].endswith(b"\n") else parts.pop()  # \r may be followed by \n
         for part in parts:
-            yield from _cut(part, limit) if len(part) > limit else ((part, False),)
-        while len(last) > limit and not last.endswith(b"\r"):
-            at = _boundary(last, limit)
-            yield last[:at], True
-            last = last[at:]
+            yield (yield from _cut(part, limit)) if len(part) > limit else part, False
+        if not last.endswith(b"\r"):
+            last = yield from _cut(last, limit)
         pending, size = ([last], len(last)) if last else ([], 0)
     if pending:
-        yield from _cut(b"".join(pending), limit)
+        yield (yield from _cut(b"".join(pending), limit)), False
 
 
-def _cut(line: bytes, limit: int) -> Iterator[tuple[bytes, bool]]:
+def _cut(line: bytes, limit: int) -> Generator[tuple[bytes, bool], None, bytes]:
+    """Yields all parts of a line but the last, which it returns."""
     while len(line) > limit:
         at = _boundary(line, limit)
         yield line[:at], True
         line = line[at:]
-    yield line, False
+    return line
 
 
 def _boundary(line: bytes, limit: int) -> int:
@@ -127,27 +127,33 @@ def block_documents(reader: SourceReader) -> Iterator[Document]:
 
 def file_documents(reader: SourceReader, max_lines: int | None = None) -> Iterator[Document]:
     """One document in chunks that keep their newlines (as \\n); chunks of `max_lines` lines if given."""
+    pieces = chain(_pieces(reader, max_lines), [None])
+    for piece, following in pairwise(pieces):
+        assert piece is not None
+        yield replace(piece, continues=True) if following else piece
+
+
+def _pieces(reader: SourceReader, max_lines: int | None) -> Iterator[Document]:
     limit = PASSAGE_BYTES if max_lines else PIECE_BYTES
     pending: list[Line] = []
     size = 0
-    previous: Document | None = None
     for line in lines(reader, limit):
         pending.append(line)
         size += line.size
         if size >= limit or len(pending) == max_lines:
-            if previous:
-                yield replace(previous, continues=True)
-            previous = _piece(reader, pending)
+            yield _piece(reader, pending)
             pending, size = [], 0
     if pending:
-        if previous:
-            yield replace(previous, continues=True)
-        previous = _piece(reader, pending)
-    if previous:
-        yield previous
+        yield _piece(reader, pending)
 
 
 def _piece(reader: SourceReader, pending: list[Line]) -> Document:
     raw = b"".join(line.raw + b"\n" if line.ended else line.raw for line in pending)
     first = pending[0].number
     return Document(reader.decode(raw, first), reader.source.name, first, sum(line.size for line in pending))
+
+
+def passage_lines(readers: Iterable[SourceReader]) -> int:
+    """Lines per held-out passage of these files: fewer if they are small."""
+    found = chain.from_iterable(lines(reader, PASSAGE_BYTES) for reader in readers)
+    return max(1, sum(1 for _ in islice(found, PASSAGES * PASSAGE_LINES)) // PASSAGES)

@@ -151,10 +151,8 @@ class Language(ABC):
     def _find(self, row: Row, word: str, position: int, last: bool = False) -> int:
         if word not in row.place or (word == END and not last):
             possible = [f"{known!r}" for known in row.words[:8]] + ["…"] * (len(row.words) > 8)
-            raise DataError(
-                f"the language {self.name!r} cannot have {word!r} as word {position + 1} of this document",
-                remedy=f"possible there: {', '.join(possible)}",
-            )
+            reason = f"the language {self.name!r} cannot have {word!r} as word {position + 1} of this document"
+            raise DataError(reason, remedy=f"possible there: {', '.join(possible)}")
         return row.place[word]
 
     # Statistics of the language
