@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from elman.corpus.document import Repairs
@@ -21,7 +22,7 @@ class CommaSeparated(RecordFormat):
 
     def read(self, reader: SourceReader, columns: Sequence[Column]) -> Fields:
         width, indices = 0, list[int]()
-        for row, line in _Rows(reader).rows():
+        for row, line in _rows(reader):
             if not row:
                 yield (None,) * len(columns), line
                 continue
@@ -44,7 +45,7 @@ class TabSeparated(CommaSeparated):
 def columns_without_header(reader: SourceReader, first: str, second: str) -> list[Column]:
     """The usual column names; for a delimited table of two columns without them, the numbers 1 and 2."""
     if RECORD_FORMATS[reader.source.format].delimited:
-        row = next((row for row, _ in _Rows(SourceReader(reader.source, reader.config, Repairs())).rows() if row), [])
+        row = next((row for row, _ in _rows(replace(reader, repairs=Repairs())) if row), [])
         names = [name.strip().lower() for name in row]
         if len(names) == 2 and not {*names} & {first, second}:
             reader.repair(no_header(first, second))
@@ -67,34 +68,31 @@ def _index(reader: SourceReader, row: list[str], column: Column, line: int) -> i
     return column - 1
 
 
-class _Rows:
+def _rows(reader: SourceReader) -> Iterator[tuple[list[str], int]]:
     """Rows of fields with their first line; a row may not be longer than `max_record_bytes`."""
+    start, size, limit = 1, 0, reader.config.max_record_bytes
 
-    def __init__(self, reader: SourceReader):
-        self.reader, self.start, self.size = reader, 1, 0
+    def texts() -> Iterator[str]:
+        nonlocal size
+        for line in whole_lines(reader):
+            size += line.size
+            if size > limit:
+                raise reader.too_long(start, " (is a quote never closed?)")
+            yield reader.decode(line.raw, line.number) + "\n"
 
-    def rows(self) -> Iterator[tuple[list[str], int]]:
-        tabs = self.reader.source.format == "tsv"
-        style: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
-        rows = csv.reader(self._lines(), **style)
-        while True:
-            self.size = 0
-            try:
-                row = _next_row(rows, self.reader.config.max_record_bytes)
-            except csv.Error as error:
-                remedy = "a quote may be missing; inside a quoted field it is written twice"
-                raise self.reader.error(f"not a valid table: {error}", self.start, remedy=remedy) from None
-            if row is None:
-                return
-            yield row, self.start
-            self.start = rows.line_num + 1
-
-    def _lines(self) -> Iterator[str]:
-        for line in whole_lines(self.reader):
-            self.size += line.size
-            if self.size > self.reader.config.max_record_bytes:
-                raise self.reader.too_long(self.start, " (is a quote never closed?)")
-            yield self.reader.decode(line.raw, line.number) + "\n"
+    tabs = reader.source.format == "tsv"
+    style: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
+    rows = csv.reader(texts(), **style)
+    while True:
+        try:
+            row = _next_row(rows, limit)
+        except csv.Error as error:
+            remedy = "a quote may be missing; inside a quoted field it is written twice"
+            raise reader.error(f"not a valid table: {error}", start, remedy=remedy) from None
+        if row is None:
+            return
+        yield row, start
+        start, size = rows.line_num + 1, 0
 
 
 def _next_row(rows: Iterable[list[str]], limit: int) -> list[str] | None:

@@ -44,10 +44,6 @@ def format_of(path: Path) -> str:
     return next((name for name in RECORD_FORMATS if {*suffixes[-1:]} & {*RECORD_FORMATS[name].suffixes}), TEXT)
 
 
-def is_delimited(format: str) -> bool:
-    return format != TEXT and RECORD_FORMATS[format].delimited
-
-
 def require_column(reader: SourceReader, names: Iterable[str], column: Column, line: int | None = None) -> str:
     """The chosen column if it exists exactly once; else an error that lists the existing ones."""
     column, known = str(column), list(names)

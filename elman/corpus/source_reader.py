@@ -5,7 +5,6 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, cast
 
 from elman.corpus.config import DataConfig
 from elman.corpus.document import Repairs
@@ -54,7 +53,7 @@ class SourceReader:
         total = 0
         try:
             packed = self.source.path.stat().st_size
-            with open_file(self.source.path) as raw, self._unpacked(raw) as file:
+            with open_file(self.source.path) as raw, gzip.open(raw, "rb") if self.source.zipped else raw as file:
                 while chunk := file.read(CHUNK):
                     if total == 0:
                         self._check_head(chunk)
@@ -70,9 +69,6 @@ class SourceReader:
             raise self.error(f"cannot be read: {error.strerror or error}") from None
         if total == 0:
             self.repair("empty file")
-
-    def _unpacked(self, raw: BinaryIO) -> BinaryIO:
-        return cast(BinaryIO, gzip.open(raw, "rb")) if self.source.zipped else raw
 
     def _check_head(self, head: bytes) -> None:
         utf16 = head.startswith((b"\xff\xfe", b"\xfe\xff"))

@@ -11,7 +11,7 @@ from elman.config import Config
 from elman.corpus.config import DataConfig, DataPaths
 from elman.corpus.corpus import ExampleCorpus
 from elman.corpus.document import Document, Repairs, Split
-from elman.corpus.records import TEXT, is_delimited
+from elman.corpus.records import RECORD_FORMATS, TEXT
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import STANDARD_INPUT, locate, spool
 from elman.corpus.text import whole_lines
@@ -78,7 +78,7 @@ def read_tagged(
 def sentences(reader: SourceReader, columns: ColumnsConfig) -> Iterator[TaggedSentence]:
     """The sentences of one file."""
     source = reader.source
-    if source.format != TEXT and not is_delimited(source.format):
+    if source.format != TEXT and not RECORD_FORMATS[source.format].delimited:
         raise DataError("has no columns of words and tags", file=source.name, remedy="give a CoNLL file")
     named = source.name.lower().removesuffix(".gz").endswith((".conllu", ".conllup"))
     conllu = named if columns.format == "auto" else columns.format == "conllu"

@@ -8,12 +8,13 @@ from elman.tokenizers.base import (
     UNK_ID,
     StreamDecoder,
     Tokenizer,
+    UnknownReport,
     load_tokenizer,
+    report,
     train_tokenizer,
 )
 from elman.tokenizers.byte_level import BPE, Byte
 from elman.tokenizers.imported import IdTokenizer, Imported
-from elman.tokenizers.report import UnknownReport, report
 from elman.tokenizers.vocabulary import Character, Word
 
 __all__ = [

@@ -96,7 +96,9 @@ def _spellings(library: hf.Tokenizer, texts: list[str], vocabulary: dict[str, in
     content = json.loads(library.to_str())
     added = {entry["content"] for entry in content["added_tokens"]}
     if '"ByteLevel"' in json.dumps(content["decoder"]):
-        return [text.encode() if text in added else _letters(text) for text in texts], b""
+        letters = [text not in added and {*text} <= BYTES.keys() for text in texts]
+        pairs = zip(texts, letters, strict=True)
+        return [bytes(map(BYTES.__getitem__, text)) if bytewise else text.encode() for text, bytewise in pairs], b""
     known = [vocabulary[text] for text in texts if text]
     anchor = next((vocabulary[text] for text in texts if text.isalnum() and text not in added), known[0])
     before = len(library.decode([anchor], skip_special_tokens=False))
@@ -109,10 +111,6 @@ def _spellings(library: hf.Tokenizer, texts: list[str], vocabulary: dict[str, in
         raw = RAW.fullmatch(text)
         spelled.append(bytes.fromhex(raw[1]) if raw else found.get(id, "").encode())
     return spelled, b" " if loses else b""
-
-
-def _letters(text: str) -> bytes:
-    return bytes(BYTES[letter] for letter in text) if all(letter in BYTES for letter in text) else text.encode()
 
 
 @TOKENIZERS.register("ids")

@@ -8,8 +8,8 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect
 from collections.abc import Hashable, Iterator, Sequence
-from functools import cached_property
-from itertools import accumulate, islice
+from functools import cached_property, lru_cache
+from itertools import accumulate, chain, count, islice
 from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -68,7 +68,7 @@ class Language(ABC):
 
     def __init__(self, config: Config):
         self.config = config
-        self._rows: dict[State, Row] = {}
+        self._row = lru_cache(CACHED)(lambda state: _make_row(self.transitions(state)))
 
     @abstractmethod
     def transitions(self, state: State) -> Iterator[Transition]:
@@ -106,18 +106,19 @@ class Language(ABC):
         return np.random.default_rng(np.random.SeedSequence(self.config.seed, spawn_key=(stream,)))
 
     def _documents(self, split: str) -> Iterator[Document]:
-        rng = _uniforms(self.random(1 + SPLITS.index(split)))
+        random = self.random(1 + SPLITS.index(split))
+        uniforms = chain.from_iterable(random.random(4096).tolist() for _ in count())
         source = f"{self.name}/{split}"
         for line in range(1, getattr(self.config, f"{split}_documents") + 1):
-            words, states = self._sample(rng)
+            words, states = self._sample(uniforms)
             text = " ".join(words)
             yield Document(text, source, line, len(text.encode()) + 1, self.marks(words, states))
 
-    def _sample(self, rng: Iterator[float]) -> tuple[list[str], list[State]]:
+    def _sample(self, uniforms: Iterator[float]) -> tuple[list[str], list[State]]:
         words: list[str] = []
         states: list[State] = []
         state = self.start
-        for chance in rng:
+        for chance in uniforms:
             row = self._row(state)
             choice = bisect(row.cumulative, chance)
             word = row.words[choice]
@@ -215,14 +216,6 @@ class Language(ABC):
         visits = np.linalg.solve(flow, begins)
         return list(zip(visits.tolist(), rows, strict=True))
 
-    def _row(self, state: State) -> Row:
-        row = self._rows.get(state)
-        if row is None:
-            if len(self._rows) >= CACHED:
-                self._rows.clear()
-            row = self._rows[state] = _make_row(self.transitions(state))
-        return row
-
 
 LANGUAGES: Registry[Language] = Registry("language")
 
@@ -237,8 +230,3 @@ def _make_row(transitions: Iterator[Transition]) -> Row:
     cumulative[-1] = 1.0  # despite rounding
     place = {word: number for number, word in enumerate(words)}
     return Row(words, probabilities, [target for _, _, target in possible], cumulative, place)
-
-
-def _uniforms(random: np.random.Generator) -> Iterator[float]:
-    while True:
-        yield from random.random(4096).tolist()

@@ -95,7 +95,9 @@ class EncoderDecoder(nn.Module):
         loss = F.cross_entropy(logits, target.values[real], reduction="sum", label_smoothing=smoothing)
         if not twice:
             return loss, None
-        return (loss + agreement * _symmetric_divergence(*logits.log_softmax(-1).chunk(2))) / 2, None
+        one, other = logits.log_softmax(-1).chunk(2)
+        divergence = ((one.exp() - other.exp()) * (one - other)).sum() / 2  # symmetric Kullback-Leibler, halved
+        return (loss + agreement * divergence) / 2, None
 
     def _shifted(self, target: Tokens) -> Tokens:
         """Decoder inputs: the target shifted right."""
@@ -112,8 +114,3 @@ def share_embeddings(encoder: Encoder, decoder: Decoder, source_vocab: int, targ
             "same embedding_size"
         )
     encoder.embedding = decoder.embedding
-
-
-def _symmetric_divergence(one: Tensor, other: Tensor) -> Tensor:
-    """Symmetric Kullback-Leibler divergence between two batches of log-probabilities, halved and summed."""
-    return ((one.exp() - other.exp()) * (one - other)).sum() / 2

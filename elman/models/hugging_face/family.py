@@ -106,9 +106,9 @@ class Family(ABC):
     def check(self, reader: ConfigReader, found: dict[str, Any]) -> dict[str, Any]:
         """Reads all keys that are not in `keys`; returns further settings, by the names of `Key.ours`."""
 
-    @abstractmethod
     def describe_rest(self, model: Any, found: dict[str, Any]) -> dict[str, Any]:
         """What config.json contains beyond `keys`, from our model and its settings by the names of `Key.ours`."""
+        return {}
 
     @abstractmethod
     def body(self, model: Any) -> Iterator[WeightMapping]:
