@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, Self
 from elman.corpus.config import DataConfig
 from elman.corpus.document import SPLITS, Document, Repairs, Split
 from elman.corpus.hash_split import HashSplit, make_hash_split
-from elman.corpus.records import record_documents
+from elman.corpus.record_formats import record_documents
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import STANDARD_INPUT, Source, digest, locate, spool
 from elman.corpus.text import block_documents, file_documents, line_documents, passage_lines

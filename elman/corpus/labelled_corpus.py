@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from elman.corpus.config import TwoColumnConfig
+from elman.corpus.config import Column, TwoColumnConfig
 from elman.corpus.corpus import ExampleCorpus
 from elman.corpus.document import SPLITS, Document, Repairs, Split
-from elman.corpus.record_formats import columns_without_header
-from elman.corpus.records import Column, as_text, read_columns
+from elman.corpus.record_formats import as_text, columns_without_header, read_columns
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import Source
 from elman.corpus.text import file_documents
@@ -121,13 +120,12 @@ def _name(reader: SourceReader, value: Any, line: int, column: Column) -> str:
 def _folder_labels(places: str | list[str] | None, sources: list[Source]) -> dict[str, str]:
     """The label of each file in a sub-folder of a given folder."""
     folders = [Path(place).expanduser() for place in ([places] if isinstance(places, str) else places or [])]
-    labels: dict[str, str] = {}
-    for source in sources:
-        for folder in folders:
-            inside = source.path.relative_to(folder).parts if source.path.is_relative_to(folder) else ()
-            if len(inside) > 1:
-                labels[source.name] = inside[0]
-    return labels
+    return {
+        source.name: inside[0]
+        for source in sources
+        for folder in folders
+        if source.path.is_relative_to(folder) and len(inside := source.path.relative_to(folder).parts) > 1
+    }
 
 
 BATCH = 1024  # texts that are encoded together

@@ -9,11 +9,10 @@ import numpy as np
 from pydantic import Field
 
 from elman.config import Config
-from elman.corpus.config import DataConfig, DataPaths, TwoColumnConfig
+from elman.corpus.config import Column, DataConfig, DataPaths, TwoColumnConfig
 from elman.corpus.corpus import ExampleCorpus
 from elman.corpus.document import SPLITS, PairDocument, Repairs, Split
-from elman.corpus.record_formats import columns_without_header
-from elman.corpus.records import Column, as_text, read_columns, record_documents
+from elman.corpus.record_formats import as_text, columns_without_header, read_columns, record_documents
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import Source, digest, locate
 from elman.corpus.text import line_documents
@@ -83,7 +82,7 @@ class ReversalLanguage:
         return cls(ReversalConfig.make(settings, where="data.language"))
 
     def split(self, name: str) -> Iterator[PairDocument]:
-        seed = self.config.seed + [*SPLITS].index(name)
+        seed = self.config.seed + SPLITS.index(name)
         for number, found in enumerate(noisy_reversals(self._texts(name, seed), self.config.noise, seed), start=1):
             size = len(found.source) + 1
             yield PairDocument(found.source, name, number, size, target=found.target, places=found.places)
@@ -124,7 +123,7 @@ def read_pairs(
     sources = locate(source, config.format, split)
     targets = [None] * len(sources) if target is None else locate(target, config.format, split)
     if len(sources) != len(targets):
-        shown = [", ".join(place.name for place in places[:3]) or "none" for places in (sources, targets)]
+        shown = [", ".join(place.name for place in places[:3] if place) or "none" for places in (sources, targets)]
         reason = f"{len(sources)} source files ({shown[0]}) but {len(targets)} target files ({shown[1]})"
         raise DataError(reason, remedy="each source file needs a target file, in the same order")
     for one, other in zip(sources, targets, strict=True):

@@ -6,11 +6,50 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from elman.corpus.document import Repairs
-from elman.corpus.records import RECORD_FORMATS, Column, Fields, RecordFormat, require_column
+from elman.corpus.config import RECORD_FORMATS, Column, Fields, RecordFormat
+from elman.corpus.document import Document, Repairs
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.text import whole_lines
-from elman.errors import DataError, MissingExtra, first_line
+from elman.errors import DataError, MissingExtra, first_line, nearest
+
+
+def require_column(reader: SourceReader, names: Iterable[str], column: Column, line: int | None = None) -> str:
+    """The chosen column if it exists exactly once; else an error that lists the existing ones."""
+    column, known = str(column), list(names)
+    if known.count(column) == 1:
+        return column
+    reason = "occurs more than once" if column in known else f"no such column{nearest(column, known)}"
+    shown = ", ".join(repr(name) for name in known[:50]) or "none"
+    remedy = "name one of them in data.column, or in data.columns if several are read"
+    raise reader.error(f"{reason}; columns: {shown}", line, column, remedy=remedy)
+
+
+def record_documents(reader: SourceReader) -> Iterator[Document]:
+    """A record's size is that of its text as a line of UTF-8, so that scores are comparable across formats."""
+    column = reader.config.column
+    for (value,), line in read_columns(reader, [column]):
+        text = as_text(reader, value, line, column)
+        yield Document(text, reader.source.name, line, len(text.encode()) + 1 if text.strip() else 0)
+
+
+def read_columns(reader: SourceReader, columns: Sequence[Column]) -> Fields:
+    """The chosen columns of every record, in the given order; None for each column of an empty line."""
+    return RECORD_FORMATS[reader.source.format]().read(reader, columns)
+
+
+def as_text(reader: SourceReader, value: Any, line: int, column: Column) -> str:
+    """A value that must be text, repaired if needed; None is empty text."""
+    if isinstance(value, bytes):
+        text = reader.mend(value, line)
+    elif isinstance(value, str):
+        text = reader.clean(value, line)
+    elif value is None:
+        text = ""
+    else:
+        raise reader.error(f"is {type(value).__name__} {str(value)[:40]!r}, not text", line, column)
+    if text.strip() and len(text.encode()) >= reader.config.max_record_bytes:
+        raise reader.too_long(line)
+    return text
 
 
 @RECORD_FORMATS.register("csv")

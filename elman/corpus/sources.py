@@ -16,8 +16,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from elman.corpus.config import DataPaths
-from elman.corpus.records import format_of
+from elman.corpus.config import DataPaths, format_of
 from elman.errors import DataError, nearest
 
 STANDARD_INPUT = Path("-")

@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from elman.config import Config
-from elman.corpus.config import DataConfig, DataPaths
+from elman.corpus.config import RECORD_FORMATS, TEXT, DataConfig, DataPaths
 from elman.corpus.corpus import ExampleCorpus
 from elman.corpus.document import Document, Repairs, Split
-from elman.corpus.records import RECORD_FORMATS, TEXT
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import STANDARD_INPUT, locate, spool
 from elman.corpus.text import whole_lines

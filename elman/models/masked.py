@@ -7,7 +7,7 @@ context says much about a token.
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import ClassVar, Literal, NamedTuple, NoReturn
+from typing import ClassVar, Literal, NoReturn
 
 import torch
 from pydantic import Field, model_validator
@@ -52,14 +52,6 @@ class MaskedConfig(TransformerConfig):
                 f"{self.random_share} is more than 1"
             )
         return self
-
-
-class MaskedFeatures(NamedTuple):
-    """Masked positions and their features."""
-
-    rows: Tensor
-    places: Tensor
-    features: Tensor
 
 
 @MODELS.register("masked")
@@ -171,9 +163,10 @@ class Masked(LanguageModel):
             nats[rows, places] = found.to(dtype)
         return nats
 
-    def _in_turn(self, tokens: Tokens, lengths: Lengths | None, apart: int) -> Iterator[MaskedFeatures]:
+    def _in_turn(self, tokens: Tokens, lengths: Lengths | None, apart: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Masks every real position once, together with those at distances `apart`, 2 · `apart`, …
 
+        Gives the rows and places of masked positions, and their features.
         Processes one copy of a row per offset, in batches bounded by memory and trimmed to their longest row.
         """
         real = _real(tokens, lengths)
@@ -187,7 +180,7 @@ class Masked(LanguageModel):
             given = tokens[rows, :span].masked_fill(masked, self.mask_id)
             features, _ = self.features(given, None, here if bool((here < span).any()) else None)
             copy, place = masked.nonzero().unbind(1)
-            yield MaskedFeatures(rows[copy], place, features[masked])
+            yield rows[copy], place, features[masked]
 
 
 def _real(tokens: Tokens, lengths: Lengths | None) -> Tensor:

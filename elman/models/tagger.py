@@ -153,10 +153,11 @@ class Tagger(nn.Module):
         else:
             count, new = self.tag_count, self.output.weight.new_zeros
             chain = Chain(new(count), new(count), new(count, count))
-        if not legal or self.illegal_start is None:
+        if not legal:
             return chain
         illegal = self.illegal_start, self.illegal_end, self.illegal_between
-        return Chain(*(part.masked_fill(mask, -torch.inf) for part, mask in zip(chain, illegal, strict=True)))
+        both = zip(chain, illegal, strict=True)
+        return Chain(*(part if mask is None else part.masked_fill(mask, -torch.inf) for part, mask in both))
 
 
 class CharacterEncoder(nn.Module):

@@ -97,8 +97,8 @@ def _spellings(library: hf.Tokenizer, texts: list[str], vocabulary: dict[str, in
     added = {entry["content"] for entry in content["added_tokens"]}
     if '"ByteLevel"' in json.dumps(content["decoder"]):
         letters = [text not in added and {*text} <= BYTES.keys() for text in texts]
-        pairs = zip(texts, letters, strict=True)
-        return [bytes(map(BYTES.__getitem__, text)) if bytewise else text.encode() for text, bytewise in pairs], b""
+        both = zip(texts, letters, strict=True)
+        return [bytes(map(BYTES.__getitem__, text)) if bytewise else text.encode() for text, bytewise in both], b""
     known = [vocabulary[text] for text in texts if text]
     anchor = next((vocabulary[text] for text in texts if text.isalnum() and text not in added), known[0])
     before = len(library.decode([anchor], skip_special_tokens=False))
@@ -106,10 +106,8 @@ def _spellings(library: hf.Tokenizer, texts: list[str], vocabulary: dict[str, in
     found = dict(zip(known, (pair[before:] for pair in pairs), strict=True))
     spaced = next((id for id in known if found[id].startswith(" ") and found[id].strip()), None)
     loses = spaced is not None and library.decode([spaced], skip_special_tokens=False) == found[spaced][1:]
-    spelled = []
-    for id, text in enumerate(texts):
-        raw = RAW.fullmatch(text)
-        spelled.append(bytes.fromhex(raw[1]) if raw else found.get(id, "").encode())
+    raws = enumerate(map(RAW.fullmatch, texts))
+    spelled = [bytes.fromhex(raw[1]) if raw else found.get(id, "").encode() for id, raw in raws]
     return spelled, b" " if loses else b""
 
 

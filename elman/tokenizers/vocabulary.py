@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -71,11 +71,6 @@ def _normalized(text: str, normalizer: Any) -> str:
 SPACE = "".join(character for character in map(chr, range(0x3001)) if character.isspace())  # as in str.split
 
 
-class _Lookup(dict[str, int]):
-    def __missing__(self, word: str) -> int:
-        return UNK_ID
-
-
 class _Pieces(NamedTuple):
     ids: tuple[int, ...]
     unknowns: tuple[str, ...]
@@ -122,13 +117,13 @@ class Word(Tokenizer):
     def __init__(self, config: Any, library: hf.Tokenizer):
         super().__init__(config, library)
         self._plain = config.split == "whitespace" and not config.lowercase  # every chunk is a word
-        self._lookup = _Lookup({word: id for word, id in self.vocabulary.items() if word != EOS})
+        self._lookup = {word: id for word, id in self.vocabulary.items() if word != EOS}
         self._pieces = lru_cache(2**17)(self._pieces_of)  # caches repeated words
 
     def encode(self, text: str) -> Ids:
         chunks = text.split()
         if self._plain:
-            return np.array(list(map(self._lookup.__getitem__, chunks)), dtype=np.int32)
+            return np.array(list(map(self._lookup.get, chunks, repeat(UNK_ID))), dtype=np.int32)
         return np.array(list(chain.from_iterable(self._pieces(chunk).ids for chunk in chunks)), dtype=np.int32)
 
     def unknowns(self, text: str) -> list[str]:

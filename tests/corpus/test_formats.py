@@ -11,7 +11,7 @@ MODULE = '''
 """Records as blocks of `key: value` lines."""
 
 from elman.corpus import RECORD_FORMATS, RecordFormat
-from elman.corpus.records import require_column
+from elman.corpus.record_formats import require_column
 from elman.corpus.text import whole_lines
 
 

@@ -78,7 +78,7 @@ class EncoderDecoderConfig(Config):
     the cost of an update."""
 
     @model_validator(mode="after")
-    def _has_access_to_the_source(self) -> "EncoderDecoderConfig":
+    def _check(self) -> "EncoderDecoderConfig":
         decoder = self.decoder
         inside = any(name == CrossAttention.name for name, _ in decoder.layers())
         if not (decoder.context or decoder.attention or inside):
@@ -86,10 +86,6 @@ class EncoderDecoderConfig(Config):
                 "the decoder has no access to the source; set decoder.context to state, input or output, "
                 "or set decoder.attention, or put cross-attention into decoder.pattern"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _agreement_needs_dropout(self) -> "EncoderDecoderConfig":
         if self.agreement and not any(_row_dropouts(self.plain())):
             raise ValueError(
                 "agreement (R-Drop) compares two passes with different dropout; set encoder.dropout or decoder.dropout "

@@ -106,7 +106,7 @@ class Llama(Family):
         Key("mlp_bias", "1.bias", False),
     )
     fixed: ClassVar = {
-        **{"norm": "pre", "norm_type": "rms", "residual": True, "output_bias": False, "0.positions": "rotary"},
+        **{"norm": "pre", "norm_type": "rms", "residual": True, "output_bias": False, "0.positions": "rotary"}
     }
 
     def check(self, reader: ConfigReader, found: dict[str, Any]) -> dict[str, Any]:

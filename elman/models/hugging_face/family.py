@@ -92,7 +92,7 @@ class Family(ABC):
             found |= {f"{index}.{name}": value for name, value in layer.items()}
         theirs = {}
         for key in self.keys:
-            names = {ours: theirs for theirs, ours in reversed(key.choices.items())}  # of several, the first is written
+            names = {ours: theirs for theirs, ours in [*key.choices.items()][::-1]}  # of several, the first is written
             theirs[key.theirs] = names.get(found[key.ours], found[key.ours]) if names else found[key.ours]
         return {**theirs, **self.describe_rest(model, found)}
 

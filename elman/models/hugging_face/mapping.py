@@ -5,6 +5,7 @@ affect a model's outputs, and is equal for two models that compute the same.
 """
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +129,8 @@ def _matching_family(model: Any) -> Family:
         count = len(names) // len(family.block)
         if kind == family.model and names and names == list(family.block) * count:
             mine = signature_of(model)
-            back = on_meta(lambda family=family: _build(family, _given(family, model)))
-            theirs = signature_of(back)
+            their_config = {"model_type": family.name, "vocab_size": model.vocab_size, **family.describe(model)}
+            theirs = signature_of(on_meta(partial(_build, family, ConfigReader(their_config))))
             for key, value in mine.items():
                 if theirs.get(key) != value:
                     raise ConfigError(
@@ -142,7 +143,3 @@ def _matching_family(model: Any) -> Family:
     raise ConfigError(
         f"model.pattern: no supported Hugging Face architecture has the block [{pattern}]; supported are {shapes}"
     )
-
-
-def _given(family: Family, model: Any) -> ConfigReader:
-    return ConfigReader({"model_type": family.name, "vocab_size": model.vocab_size, **family.describe(model)})
