@@ -13,8 +13,9 @@ from elman.models.base import (
     prediction_of,
 )
 from elman.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, Transducer, TransducerConfig
+from elman.models.encoder_decoder.config import MaskPredictConfig
 from elman.models.language_model import LanguageModel
-from elman.models.mask_predict import MaskPredict, MaskPredictConfig
+from elman.models.mask_predict import MaskPredict
 from elman.models.masked import Masked, MaskedConfig
 from elman.models.ngram import NGram
 from elman.models.stack import Stack, StackConfig

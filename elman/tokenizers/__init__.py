@@ -13,9 +13,8 @@ from elman.tokenizers.base import (
     report,
     train_tokenizer,
 )
-from elman.tokenizers.byte_level import BPE, Byte
 from elman.tokenizers.imported import IdTokenizer, Imported
-from elman.tokenizers.vocabulary import Character, Word
+from elman.tokenizers.schemes import BPE, Byte, Character, Word
 
 __all__ = [
     "BPE",

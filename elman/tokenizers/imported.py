@@ -13,7 +13,7 @@ from tokenizers import models, pre_tokenizers
 from elman import config as settings
 from elman.errors import ConfigError, DataError
 from elman.tokenizers.base import TOKENIZERS, Ids, Tokenizer, checked
-from elman.tokenizers.byte_level import BYTES
+from elman.tokenizers.schemes import BYTES
 
 RAW = re.compile(r"<0x([0-9A-F]{2})>")  # a byte in vocabularies with byte fallback
 
