@@ -79,7 +79,8 @@ def _files(place: str) -> list[Path]:
         if found:
             return found
         raise DataError("no file matches this pattern", file=place)
-    raise DataError(f"no such file or folder{nearest(path.name, _neighbours(path))}", file=place)
+    neighbours = [other.name for other in path.parent.glob("*")]  # none if the folder cannot be read
+    raise DataError(f"no such file or folder{nearest(path.name, neighbours)}", file=place)
 
 
 def _mode(path: Path) -> int:
@@ -94,13 +95,6 @@ def _mode(path: Path) -> int:
 
 def _regular(path: Path) -> bool:
     return stat.S_ISREG(_mode(path))
-
-
-def _neighbours(path: Path) -> list[str]:
-    try:
-        return [other.name for other in path.parent.iterdir()]
-    except OSError:
-        return []
 
 
 def spool(source: Source, owner: object) -> Source:

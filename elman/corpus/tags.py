@@ -43,27 +43,17 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     start: int | None = None
     before, before_type = OUTSIDE, ""
     for place, (role, type_) in enumerate([*map(split_tag, tags), (OUTSIDE, "")]):
-        if start is not None and _ends(before, before_type, role, type_):
+        ends = before in ("E", "S") or (before in ("B", "I") and role in ("B", "S", OUTSIDE))
+        starts = role in ("B", "S") or (before in ("E", "S", OUTSIDE) and role in ("E", "I"))
+        if type_ != before_type:  # another type ends an entity and starts one, whatever the roles
+            ends, starts = ends or before not in (OUTSIDE, "."), starts or role not in (OUTSIDE, ".")
+        if start is not None and ends:
             result.append(Entity(before_type, start, place))
             start = None
-        if _starts(before, before_type, role, type_):
+        if starts:
             start = place
         before, before_type = role, type_
     return result
-
-
-def _ends(before: str, before_type: str, role: str, type_: str) -> bool:
-    closed = before in ("E", "S")
-    return closed or (before in ("B", "I") and role in ("B", "S", OUTSIDE)) or _changes(before, before_type, type_)
-
-
-def _starts(before: str, before_type: str, role: str, type_: str) -> bool:
-    after_end = before in ("E", "S", OUTSIDE) and role in ("E", "I")
-    return role in ("B", "S") or after_end or _changes(role, type_, before_type)
-
-
-def _changes(role: str, type_: str, other: str) -> bool:
-    return role not in (OUTSIDE, ".") and type_ != other
 
 
 Scheme = Literal["none", "iob1", "bio", "bioes"]
