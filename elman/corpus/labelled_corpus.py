@@ -22,6 +22,10 @@ from elman.corpus.sources import Source
 from elman.corpus.text import file_documents
 from elman.errors import ConfigError, DataError, nearest
 
+BATCH = 1024  # texts that are encoded together
+UNSEEN, CUT = "label not in training: text removed", "text truncated to max_tokens"
+Weights = Literal["none", "balanced"] | dict[str, float]
+
 
 class LabelledConfig(TwoColumnConfig):
     """Columns of labelled texts, and the separator of labels."""
@@ -126,11 +130,6 @@ def _folder_labels(places: str | list[str] | None, sources: list[Source]) -> dic
         for folder in folders
         if source.path.is_relative_to(folder) and len(inside := source.path.relative_to(folder).parts) > 1
     }
-
-
-BATCH = 1024  # texts that are encoded together
-UNSEEN, CUT = "label not in training: text removed", "text truncated to max_tokens"
-Weights = Literal["none", "balanced"] | dict[str, float]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from elman.corpus.source_reader import SourceReader
 from elman.corpus.text import whole_lines
 from elman.errors import DataError, MissingExtra, first_line, nearest
 
+ROWS = 256  # of a Parquet file in memory at a time
+
 
 def require_column(reader: SourceReader, names: Iterable[str], column: Column, line: int | None = None) -> str:
     """The chosen column if it exists exactly once; else an error that lists the existing ones."""
@@ -169,9 +171,6 @@ class JsonLines(RecordFormat):
 
 def _invalid(reader: SourceReader, reason: str, line: int, column: int | None = None) -> DataError:
     return reader.error(reason, line, column, remedy='give one object on each line: {"text": "..."}')
-
-
-ROWS = 256  # per batch in memory
 
 
 @RECORD_FORMATS.register("parquet")

@@ -22,6 +22,7 @@ from elman.errors import DataError, nearest
 STANDARD_INPUT = Path("-")
 HUB = "hub:"
 HUB_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
+CACHE_BYTES = 256 * 2**20  # of all cached files together; those beyond are read from disk each time
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,6 @@ def digest(source: Source) -> str:
         except OSError as error:
             raise DataError(f"cannot be read: {error.strerror}", file=source.name) from None
     return total.hexdigest()
-
-
-CACHE_BYTES = 256 * 2**20  # of all cached files together; those beyond are read from disk each time
 
 
 class _FileCache:

@@ -21,6 +21,9 @@ from elman.errors import DataError, nearest
 
 OUTSIDE = "O"
 ROLES = {"B": "B", "I": "I", "E": "E", "S": "S", "M": "I", "L": "E", "U": "S"}  # BMES and BILOU letters
+Scheme = Literal["none", "iob1", "bio", "bioes"]
+SchemeSetting = Scheme | Literal["auto"]
+LETTERS: dict[Scheme, set[str]] = {"bioes": set("BIES"), "bio": set("BI"), "iob1": set("BI")}
 
 
 class Entity(NamedTuple):
@@ -54,11 +57,6 @@ def entities(tags: Sequence[str]) -> list[Entity]:
             start = place
         before, before_type = role, type_
     return result
-
-
-Scheme = Literal["none", "iob1", "bio", "bioes"]
-SchemeSetting = Scheme | Literal["auto"]
-LETTERS: dict[Scheme, set[str]] = {"bioes": set("BIES"), "bio": set("BI"), "iob1": set("BI")}
 
 
 class LegalTransitions(NamedTuple):

@@ -10,6 +10,9 @@ from elman.corpus.source_reader import SourceReader
 
 BOM = b"\xef\xbb\xbf"
 SPACE_WITHIN = 1024  # long lines are split after a space within this distance, if there is one
+PIECE_BYTES = 2**20  # chunk size of a file that is one document
+PASSAGE_BYTES, PASSAGE_LINES = 2**16, 64  # unit of holding out parts of such a file
+PASSAGES = 20  # minimum number of passages in small files
 
 
 class Line(NamedTuple):
@@ -89,11 +92,6 @@ def _boundary(line: bytes, limit: int) -> int:
         return limit - 1
     starts = (at for at in range(limit, limit - 4, -1) if line[at] & 0xC0 != 0x80)
     return next(starts, limit)
-
-
-PIECE_BYTES = 2**20  # chunk size of a file that is one document
-PASSAGE_BYTES, PASSAGE_LINES = 2**16, 64  # unit of holding out parts of such a file
-PASSAGES = 20  # minimum number of passages in small files
 
 
 def line_documents(reader: SourceReader) -> Iterator[Document]:

@@ -12,6 +12,12 @@ Prediction = Literal["left-to-right", "masked"]
 """The context of a predicted token: everything before it, or everything but it."""
 LIKELIHOOD_OF: dict[Prediction, str] = {"left-to-right": "likelihood", "masked": "pseudo-likelihood"}
 """What the sum of token log-probabilities of such a model is."""
+MODELS: Registry[Any] = Registry("model")
+"""Language models, constructed as `Model(config, vocab_size)`; `Model.Config` holds every default."""
+CLASSIFIERS: Registry[Any] = Registry("classifier")
+TAGGERS: Registry[Any] = Registry("tagger")
+TRANSLATORS: Registry[Any] = Registry("translator")
+"""Models of other tasks, constructed with what the task knows: tokens, labels, tags."""
 
 
 @runtime_checkable
@@ -31,14 +37,6 @@ class SequenceModel(Protocol):
     def losses(
         self, inputs: Tokens, targets: Tokens, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Tensor, State]: ...
-
-
-MODELS: Registry[Any] = Registry("model")
-"""Language models, constructed as `Model(config, vocab_size)`; `Model.Config` holds every default."""
-CLASSIFIERS: Registry[Any] = Registry("classifier")
-TAGGERS: Registry[Any] = Registry("tagger")
-TRANSLATORS: Registry[Any] = Registry("translator")
-"""Models of other tasks, constructed with what the task knows: tokens, labels, tags."""
 
 
 def prediction_of(model: Any) -> Prediction:

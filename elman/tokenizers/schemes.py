@@ -20,6 +20,8 @@ _hidden = [byte for byte in range(256) if byte not in _visible]
 LETTERS = {byte: chr(byte) for byte in _visible} | {byte: chr(256 + place) for place, byte in enumerate(_hidden)}
 """The library's visible character for each byte."""
 BYTES = {letter: byte for byte, letter in LETTERS.items()}
+_NORMALIZERS = {"none": None, "nfc": normalizers.NFC(), "nfd": normalizers.NFD()}
+SPACE = "".join(character for character in map(chr, range(0x3001)) if character.isspace())  # as in str.split
 
 
 @TOKENIZERS.register("byte")
@@ -79,9 +81,6 @@ class BPE(Byte):
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 
 
-_NORMALIZERS = {"none": None, "nfc": normalizers.NFC(), "nfd": normalizers.NFD()}
-
-
 @TOKENIZERS.register("character")
 class Character(Tokenizer):
     """One token per character; characters not seen in training are unknown."""
@@ -130,9 +129,6 @@ def _normalized(text: str, normalizer: Any) -> str:
         return text
     checked(text)
     return normalizer.normalize_str(text)  # not Python's, whose Unicode version may differ
-
-
-SPACE = "".join(character for character in map(chr, range(0x3001)) if character.isspace())  # as in str.split
 
 
 class _Pieces(NamedTuple):

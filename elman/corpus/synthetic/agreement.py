@@ -37,6 +37,8 @@ TRANSITIVES: Pairs = (
     *(("hears", "hear"), ("follows", "follow"), ("fears", "fear"), ("watches", "watch")),
 )
 
+DECIDES = {"phrase": "subject", "relative": "head", "inner": "inner", "clause_end": "inner"}  # verb's noun
+
 
 class State(NamedTuple):
     """Everything the rest of a sentence depends on; irrelevant fields are 0 or empty."""
@@ -47,9 +49,6 @@ class State(NamedTuple):
     subject: int = 0  # number of the subject: 0 singular, 1 plural
     head: int = 0  # number of the noun that a relative clause would modify
     inner: int = 0  # number of the subject of a relative clause
-
-
-DECIDES = {"phrase": "subject", "relative": "head", "inner": "inner", "clause_end": "inner"}  # verb's noun
 
 
 @LANGUAGES.register("agreement")

@@ -9,6 +9,8 @@ from elman.corpus.document import Mark
 from elman.corpus.synthetic.language import END, LANGUAGES, Language, State, Transition
 
 LARGEST = 5000  # contexts; the entropy solves a dense linear system of this size
+OPENING, CLOSING = "([{<", ")]}>"
+LONGEST = 10_000  # maximum mean number of brackets per document; it grows exponentially with depth
 
 
 @LANGUAGES.register("markov")
@@ -58,10 +60,6 @@ class Markov(Language):
         for letter in context:
             number = number * self.config.symbols + self.letters.index(letter) + 1
         return number
-
-
-OPENING, CLOSING = "([{<", ")]}>"
-LONGEST = 10_000  # maximum mean words per document; it grows exponentially with depth
 
 
 @LANGUAGES.register("brackets")

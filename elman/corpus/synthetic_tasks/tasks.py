@@ -23,6 +23,9 @@ from elman.corpus.synthetic_tasks.base import (
     distinct,
 )
 
+BLANK = 0  # symbol id of copy memory
+NOISE, NOW, FIRST = 0, 1, 2  # symbol ids of selective copying: noise, query, first content symbol
+
 
 @TASKS.register("adding")
 class Adding(SyntheticTask):
@@ -52,9 +55,6 @@ class Adding(SyntheticTask):
         np.put_along_axis(marks, places, 1.0, axis=1)
         sums = np.take_along_axis(numbers, places, axis=1).sum(axis=1, keepdims=True)
         return asked_at_the_end(np.stack([numbers, marks], axis=2), sums)
-
-
-BLANK = 0
 
 
 @TASKS.register("copy-memory")
@@ -175,9 +175,6 @@ class Recall(SyntheticTask):
         shown = np.stack([keys, self.config.keys + values], axis=2).reshape(rows, 2 * pairs)
         inputs = np.concatenate([shown, np.take_along_axis(keys, order, axis=1)], axis=1)
         return asked_at_the_end(inputs, np.take_along_axis(values, order, axis=1))
-
-
-NOISE, NOW, FIRST = 0, 1, 2  # symbol ids: noise, query, first content symbol
 
 
 @TASKS.register("selective-copying")

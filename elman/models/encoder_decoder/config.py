@@ -14,6 +14,7 @@ from elman.registry import Registry
 
 ContextUse = Literal["state", "input", "output"]
 ROW_DROPOUTS = {"dropout", "input_dropout", "output_dropout", "scheduled_sampling"}  # others drop per batch
+PARALLEL = {"attention": "two-way-attention", **{name: name for name in ("cross-attention", "feedforward", "swiglu")}}
 
 
 class _DecoderLayers(Registry[SequenceLayer]):
@@ -149,9 +150,6 @@ class MaskPredictConfig(EncoderDecoderConfig):
     """Maximum difference between the predicted target length and the source length."""
     length_weight: float = Field(1.0, gt=0)
     """Weight of the length loss relative to a token's loss."""
-
-
-PARALLEL = {"attention": "two-way-attention", **{name: name for name in ("cross-attention", "feedforward", "swiglu")}}
 
 
 def parallel_settings(model: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,8 @@ NEUTRAL: dict[str, Any] = {
     "tie_encoder_decoder": False,
 }
 """Keys of any config.json that must have these values, if present."""
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"
 
 
 class ConfigReader:
@@ -100,10 +102,6 @@ class ConfigReader:
                 file=self.file,
                 remedy="remove it if it does not change outputs",
             )
-
-
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
-INDEX = f"{WEIGHTS}.index.json"
 
 
 def is_hugging_face(folder: str | Path) -> bool:

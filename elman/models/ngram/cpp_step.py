@@ -1,4 +1,4 @@
-"""C++ code of the n-gram step: the computation of `lookup` for one row, without tensors."""
+"""C++ code of the n-gram step: the computation of `tables` for one row, without tensors."""
 
 from collections.abc import Sequence
 

@@ -24,6 +24,10 @@ from elman.config import Config
 from elman.models.ngram.tables import ZERO, Ints, sort_with_permutation
 
 Smoothing = Literal["maximum-likelihood", "add-k", "witten-bell", "absolute", "kneser-ney", "modified-kneser-ney"]
+Reals = NDArray[np.float64]
+FALLBACK = (0.5, 1.0, 1.5)  # as KenLM's --discount_fallback
+FALLBACK_SINGLE = 0.75
+TINY = np.finfo(np.float64).tiny
 
 
 class NGramConfig(Config):
@@ -96,12 +100,6 @@ def count(tokens: NDArray[np.integer], starts: Ints, vocab_size: int, order: int
         numbers = np.zeros_like(numbers)
         numbers[by_key] = np.cumsum(new, dtype=np.int32) - 1
         yield level
-
-
-Reals = NDArray[np.float64]
-FALLBACK = (0.5, 1.0, 1.5)  # as KenLM's --discount_fallback
-FALLBACK_SINGLE = 0.75
-TINY = np.finfo(np.float64).tiny
 
 
 def smooth(

@@ -17,6 +17,9 @@ from torch.nn import functional as F
 from elman.tokenizers import EOS_ID
 
 Ints = NDArray[np.int64]
+ZERO = -1e30  # finite stand-in for log 0 in files
+MANY = 4096  # number of queries above which sorting them first is faster
+NO_TOKEN = -1  # before the document, or unknown
 
 
 def sort_with_permutation(keys: Ints) -> tuple[Ints, Ints]:
@@ -37,10 +40,6 @@ def search_sorted(sorted_keys: Ints, wanted: Ints) -> Ints:
     found = np.empty(len(wanted), np.int64)
     found[order] = np.where(sorted_keys[place] == rising, place, -1)
     return found
-
-
-ZERO = -1e30  # finite stand-in for log 0 in files
-MANY = 4096  # number of queries above which sorting them first is faster
 
 
 class Table(nn.Module):
@@ -99,9 +98,6 @@ class Table(nn.Module):
             if stored is not None and not (self.words and name == "log_prob"):
                 setattr(self, name, own.new_empty(stored.shape))
         super()._load_from_state_dict(state_dict, prefix, *rest)
-
-
-NO_TOKEN = -1  # before the document, or unknown
 
 
 class BackOff(NamedTuple):
