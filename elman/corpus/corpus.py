@@ -152,16 +152,16 @@ class Corpus:
 
     def _read(self, sources: Iterable[Source], repairs: Repairs, passage: int | None = None) -> Iterator[Document]:
         for source in sources:
-            reader = SourceReader(source, self.config, repairs)
-            if self.unit == "file":
-                yield from file_documents(reader, passage)
-            elif self.unit == "block":
-                yield from block_documents(reader)
-            elif self.unit == "line" and self.carry:
-                yield from line_documents(reader)
-            else:
-                texts = line_documents(reader) if self.unit == "line" else record_documents(reader)
-                yield from _without_empty(texts, repairs)
+            yield from self._of_source(SourceReader(source, self.config, repairs), passage)
+
+    def _of_source(self, reader: SourceReader, passage: int | None) -> Iterator[Document]:
+        """The documents of one source; `passage` is the number of lines of a piece, if a file is one document."""
+        if self.unit == "file":
+            return file_documents(reader, passage)
+        if self.unit == "block":
+            return block_documents(reader)
+        documents = line_documents(reader) if self.unit == "line" else record_documents(reader)
+        return documents if self.carry and self.unit == "line" else _without_empty(documents, reader.repairs)
 
     def _is_cut(self, split: Split) -> bool:
         """Whether a split is a hash-based part of the training sources."""
@@ -227,14 +227,6 @@ class ExampleCorpus(Corpus):
     @abstractmethod
     def _facts(self, split: Split) -> list[Any]:
         """Everything beyond the documents that affects the examples of a split, as JSON types."""
-
-    @abstractmethod
-    def _examples(self, reader: SourceReader) -> Iterator[Document]:
-        """The examples of one source."""
-
-    def _read(self, sources: Iterable[Source], repairs: Repairs, passage: int | None = None) -> Iterator[Document]:
-        for source in sources:
-            yield from self._examples(SourceReader(source, self.config, repairs))
 
 
 def _without_empty(documents: Iterable[Document], repairs: Repairs) -> Iterator[Document]:

@@ -71,7 +71,7 @@ class LabelledCorpus(ExampleCorpus):
         labels = [self._folders[origin].get(source.name) for source in self._origin(split)]
         return [self.config.columns, self.config.separator, labels]
 
-    def _examples(self, reader: SourceReader) -> Iterator[LabelledText]:
+    def _of_source(self, reader: SourceReader, passage: int | None = None) -> Iterator[LabelledText]:
         for text in self._file(reader) if reader.source.format == "text" else self._records(reader):
             if text.text.strip():
                 yield text

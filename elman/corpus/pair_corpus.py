@@ -210,7 +210,7 @@ class PairCorpus(ExampleCorpus):
         targets += self.language.sources if isinstance(self.language, ReversalLanguage) else []
         return [self.config.columns, [digest(target) for target in targets if target]]
 
-    def _examples(self, reader: SourceReader) -> Iterator[PairDocument]:
+    def _of_source(self, reader: SourceReader, passage: int | None = None) -> Iterator[PairDocument]:
         name = reader.source.name
         target = next((targets[name] for targets in self._targets.values() if name in targets), None)
         for pair in _pairs(reader, target, self.config.columns):

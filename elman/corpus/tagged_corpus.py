@@ -247,7 +247,7 @@ class TaggedCorpus(ExampleCorpus):
     def _facts(self, split: Split) -> list[Any]:
         return [self.config.columns.plain()]
 
-    def _examples(self, reader: SourceReader) -> Iterator[TaggedDocument]:
+    def _of_source(self, reader: SourceReader, passage: int | None = None) -> Iterator[TaggedDocument]:
         for tagged in sentences(reader, self.config.columns):
             text = " ".join(tagged.words)
             yield TaggedDocument(text, tagged.source, tagged.line, len(text.encode()) + 1, tagged=tagged)

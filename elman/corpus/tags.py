@@ -108,13 +108,10 @@ class TagSet:
             return found
         first = examples[kept]
         if scheme != "auto" and violations[kept] * 2 > total:
-            raise DataError(
-                f"{violations[kept]} of {total} entities violate the scheme {scheme!r} of data.scheme; "
-                f"{fits!r} fits. The first: {' '.join(first.tags[:20])}",
-                file=first.source or None,
-                line=first.line or None,
-                remedy=f"set data.scheme: {fits}, or auto",
-            )
+            wrong = f"{violations[kept]} of {total} entities violate the scheme {scheme!r} of data.scheme"
+            reason = f"{wrong}; {fits!r} fits. The first: {' '.join(first.tags[:20])}"
+            remedy = f"set data.scheme: {fits}, or auto"
+            raise DataError(reason, file=first.source or None, line=first.line or None, remedy=remedy)
         kind = f"entity that violates the scheme {kept}"
         kind += ", so all tag transitions are allowed (data.scheme sets a scheme)" if scheme == "auto" else ""
         repairs.add(kind, first.source, first.line, violations[kept])

@@ -80,10 +80,8 @@ class Imported(_OfImportedModel):
 
     def _within(self, ids: Ids) -> Ids:
         if len(ids) and ids.max() >= self.vocab_size:
-            raise DataError(
-                f"a text contains {self.library.id_to_token(int(ids.max()))!r}, token {ids.max()}, but the model has "
-                f"only {self.vocab_size} tokens"
-            )
+            token, id = self.library.id_to_token(int(ids.max())), ids.max()
+            raise DataError(f"a text contains {token!r}, token {id}, but the model has only {self.vocab_size} tokens")
         if (ids == self.eos_id).any():
             if self.unk_id is None:
                 raise DataError(f"a text contains the end-of-text token {self._texts[self.eos_id]!r}")

@@ -94,14 +94,10 @@ class ConfigReader:
     def finish(self) -> None:
         unknown = sorted(set(self.settings) - self.read)
         if unknown:
-            name = unknown[0]
+            name, kind = unknown[0], self.settings.get("model_type")
             more = f" (and {len(unknown) - 1} more unknown keys)" if len(unknown) > 1 else ""
-            raise DataError(
-                f"{name} is {self.settings[name]!r}, whose effect on a {self.settings.get('model_type')} model is "
-                f"unknown{more}",
-                file=self.file,
-                remedy="remove it if it does not change outputs",
-            )
+            reason = f"{name} is {self.settings[name]!r}, whose effect on a {kind} model is unknown{more}"
+            raise DataError(reason, file=self.file, remedy="remove it if it does not change outputs")
 
 
 def is_hugging_face(folder: str | Path) -> bool:

@@ -104,11 +104,9 @@ def _load_weights(family: Family, model: Any, folder: Path) -> dict[str, Tensor]
     for row in family.rows(model):
         weight, expected = row.join(read), model.get_parameter(row.ours)
         if weight.shape != expected.shape:
-            raise DataError(
-                f"{' with '.join(row.theirs)} has shape {tuple(weight.shape)}, but {CONFIG} implies "
-                f"{tuple(expected.shape)}",
-                file=folder,
-            )
+            found, implied = tuple(weight.shape), tuple(expected.shape)
+            reason = f"{' with '.join(row.theirs)} has shape {found}, but {CONFIG} implies {implied}"
+            raise DataError(reason, file=folder)
         ours[row.ours] = weight
     used |= {family.copies} if model.config.tied_embeddings else set()  # an optional copy
     left = [name for name in files if name not in used]
