@@ -80,7 +80,7 @@ class Bert(Family):
         Key("attention_probs_dropout_prob", "0.dropout", 0.1),
     )
     fixed: ClassVar = {
-        **{"positions": "learned", "embedding_norm": True, "norm": "post", "residual": True, "0.bias": True},
+        **{"positions": "learned", "embedding_norm": True, "norm": "post", "0.bias": True},
         **{"output_bias": True, "head": "dense", "output_dropout": 0.0, "locked_dropout": False},
     }
 

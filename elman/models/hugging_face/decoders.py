@@ -48,7 +48,7 @@ class GPT2(Family):
         Key("attn_pdrop", "0.dropout", 0.1),
     )
     fixed: ClassVar = {
-        **{"positions": "learned", "norm": "pre", "residual": True, "output_bias": False, "0.bias": True},
+        **{"positions": "learned", "norm": "pre", "output_bias": False, "0.bias": True},
         **{"output_dropout": 0.0, "locked_dropout": False},
     }
 
@@ -105,9 +105,7 @@ class Llama(Family):
         Key("attention_bias", "0.bias", False),
         Key("mlp_bias", "1.bias", False),
     )
-    fixed: ClassVar = {
-        **{"norm": "pre", "norm_type": "rms", "residual": True, "output_bias": False, "0.positions": "rotary"}
-    }
+    fixed: ClassVar = {"norm": "pre", "norm_type": "rms", "output_bias": False, "0.positions": "rotary"}
 
     def check(self, reader: ConfigReader, found: dict[str, Any]) -> dict[str, Any]:
         reader.require("hidden_act", "silu", "swish")
@@ -205,7 +203,7 @@ class Mamba(Family):
         Key("layer_norm_epsilon", "norm_epsilon", 1e-5),
         Key("tie_word_embeddings", "tied_embeddings", True),
     )
-    fixed: ClassVar = {"norm": "pre", "norm_type": "rms", "residual": True, "output_bias": False}
+    fixed: ClassVar = {"norm": "pre", "norm_type": "rms", "output_bias": False}
 
     def check(self, reader: ConfigReader, found: dict[str, Any]) -> dict[str, Any]:
         width, expand = found["hidden_size"], int(found["0.expand"])

@@ -66,11 +66,11 @@ class Family(ABC):
     copies: ClassVar[str] = "lm_head.weight"  # name of the copy of tied embeddings, which some folders store
     older: ClassVar[tuple[tuple[str, str], ...]] = ()  # (current, older) parts of weight names
     keys: ClassVar[tuple[Key, ...]]
-    fixed: ClassVar[dict[str, Any]]  # our settings that are the same in all models, by the names of `Key.ours`
+    fixed: ClassVar[dict[str, Any]]  # our settings that are always the same, by the names of `Key.ours`
 
     def settings(self, reader: ConfigReader) -> dict[str, Any]:
         """All settings of our model, from their config.json."""
-        found = dict(self.fixed)
+        found = {"residual": True, **self.fixed}
         for theirs, ours, default, choices in self.keys:
             usual = default(found) if callable(default) else default
             found[ours] = reader.choice(theirs, choices, usual) if choices else reader.value(theirs, usual)
