@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from elman.config import Config
-from elman.corpus.conll import TaggedSentence
+from elman.corpus.tagged_corpus import TaggedSentence
 from elman.corpus.tags import TagSet
 
 UNKNOWN = 0  # unknown word or character

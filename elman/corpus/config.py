@@ -1,13 +1,46 @@
-"""Settings of a corpus: its files, and what a document is."""
+"""Settings of a corpus: its files, and what a document is; and the registry of the record formats that they name."""
 
-from typing import Any, Literal, Self
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from elman.config import Config
-from elman.corpus.formats import RECORD_FORMATS, TEXT
+from elman.registry import Registry
+
+if TYPE_CHECKING:
+    from elman.corpus.source_reader import SourceReader
 
 DataPaths = str | list[str] | None
+Column = str | int  # a name; in a table without a header, a number counted from 1
+Fields = Iterator[tuple[tuple[Any, ...], int]]  # for each record, the values of the chosen columns and the line number
+TEXT = "text"  # not a record format: files whose unknown suffix means plain text
+
+
+class RecordFormat(ABC):
+    """Reads chosen columns of the records of a source; selected by file name suffix or by data.format."""
+
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    delimited: ClassVar[bool] = False
+    """Text lines with separators, which may lack a header row, and may be CoNLL columns."""
+
+    @abstractmethod
+    def read(self, reader: SourceReader, columns: Sequence[Column]) -> Fields:
+        """The chosen columns of every record, in the given order; None for each column of an empty line."""
+
+
+RECORD_FORMATS: Registry[RecordFormat] = Registry("data format")
+
+
+def format_of(path: Path) -> str:
+    """The format of a file by its last suffix, ignoring .gz."""
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
+    return next((name for name in RECORD_FORMATS if {*suffixes[-1:]} & {*RECORD_FORMATS[name].suffixes}), TEXT)
 
 
 class DataConfig(Config):
@@ -68,3 +101,26 @@ class DataConfig(Config):
         if self.language is not None and (self.train, self.valid, self.test) != (None, None, None):
             raise ValueError("give either files (train, valid, test) or a language, not both")
         return self
+
+
+class TwoColumnConfig(DataConfig):
+    """Records of which two columns are read."""
+
+    sides: ClassVar[tuple[str, str]]
+    """What the columns contain, which is also their usual name."""
+
+    columns: list[Column] | None = None
+
+    @field_validator("columns")
+    @classmethod
+    def _two(cls, columns: list[Column] | None) -> list[Column] | None:
+        if columns is None:
+            return None
+        if len(columns) != 2 or len({type(column) for column in columns}) != 1 or columns[0] == columns[1]:
+            one, other = cls.sides
+            raise ValueError(
+                f"name two columns, that of the {one} and that of the {other}, or give the numbers of both"
+            )
+        if any(isinstance(column, int) and column < 1 for column in columns):
+            raise ValueError("columns are counted from 1")
+        return columns

@@ -2,21 +2,20 @@
 
 import hashlib
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from elman.corpus.config import DataConfig
-from elman.corpus.document import Document, Repairs
+from elman.corpus.document import SPLITS, Document, Repairs, Split
 from elman.corpus.hash_split import HashSplit, make_hash_split
-from elman.corpus.records import record_documents
+from elman.corpus.record_formats import record_documents
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import STANDARD_INPUT, Source, digest, locate, spool
-from elman.corpus.text import PASSAGE_LINES, PASSAGES, block_documents, count_lines, file_documents, line_documents
+from elman.corpus.text import block_documents, file_documents, line_documents, passage_lines
 from elman.errors import ConfigError, DataError
 
-Split = Literal["train", "valid", "test"]
-SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 READER_VERSION = 1  # increased when the same bytes are read differently, which invalidates caches
 
 
@@ -52,11 +51,8 @@ def resolve(config: DataConfig, tokenizer_type: str) -> DataConfig:
         texts = [source for source in found if source.format == "text"]
         if 0 < len(texts) < len(found):
             other = next(source for source in found if source.format != "text")
-            raise DataError(
-                f"text and records ({other.name}) in one corpus",
-                file=texts[0].name,
-                remedy="use files of one format only, for example folder/*.jsonl, or set data.format",
-            )
+            remedy = "use files of one format only, for example folder/*.jsonl, or set data.format"
+            raise DataError(f"text and records ({other.name}) in one corpus", file=texts[0].name, remedy=remedy)
         kind, unit = ("text", "line" if tokenizer_type == "word" else "file") if texts else ("records", "record")
     if config.document != "auto":
         if kind != "text" and config.document != unit:
@@ -156,16 +152,16 @@ class Corpus:
 
     def _read(self, sources: Iterable[Source], repairs: Repairs, passage: int | None = None) -> Iterator[Document]:
         for source in sources:
-            reader = SourceReader(source, self.config, repairs)
-            if self.unit == "file":
-                yield from file_documents(reader, passage)
-            elif self.unit == "block":
-                yield from block_documents(reader)
-            elif self.unit == "line" and self.carry:
-                yield from line_documents(reader)
-            else:
-                texts = line_documents(reader) if self.unit == "line" else record_documents(reader)
-                yield from _without_empty(texts, repairs)
+            yield from self._of_source(SourceReader(source, self.config, repairs), passage)
+
+    def _of_source(self, reader: SourceReader, passage: int | None) -> Iterator[Document]:
+        """The documents of one source; `passage` is the number of lines of a piece, if a file is one document."""
+        if self.unit == "file":
+            return file_documents(reader, passage)
+        if self.unit == "block":
+            return block_documents(reader)
+        documents = line_documents(reader) if self.unit == "line" else record_documents(reader)
+        return documents if self.carry and self.unit == "line" else _without_empty(documents, reader.repairs)
 
     def _is_cut(self, split: Split) -> bool:
         """Whether a split is a hash-based part of the training sources."""
@@ -177,7 +173,7 @@ class Corpus:
         if self._held_out is None:
             train = self._sources["train"]
             if self.unit == "file":
-                self._passage = self._passage_lines(train)
+                self._passage = passage_lines(SourceReader(source, self.config, Repairs()) for source in train)
             where = ", ".join(source.name for source in train[:3])
             shares = self._fraction("valid"), self._fraction("test")
             found = make_hash_split(self._read(train, Repairs(), self._passage), *shares, where)
@@ -185,15 +181,6 @@ class Corpus:
                 found = found.keeping(self._read(train, Repairs(), self._passage), self.names)
             self._held_out = found
         return self._held_out
-
-    def _passage_lines(self, sources: list[Source]) -> int:
-        """Lines per held-out passage: fewer in small files."""
-        enough, count = PASSAGES * PASSAGE_LINES, 0
-        for source in sources:
-            count += count_lines(SourceReader(source, self.config, Repairs()), enough - count)
-            if count >= enough:
-                break
-        return max(1, count // PASSAGES)
 
     def _fraction(self, split: Split) -> float:
         """Share of train that is held out for a split; 0 if it has its own sources."""
@@ -214,6 +201,32 @@ class Corpus:
             raise ConfigError("standard input (-) can be used only once")
         for sources in self._sources.values():
             sources[:] = [spool(source, self) if source.path == STANDARD_INPUT else source for source in sources]
+
+
+class ExampleCorpus(Corpus):
+    """A corpus of a task: each document is an example with its labels, target or tags."""
+
+    Config: ClassVar[type[DataConfig]]
+    expected: ClassVar[str]
+    """What data.train should be, for the error that there is no data."""
+
+    def __init__(self, config: DataConfig, language: Language | None = None):
+        if not (config.train or config.valid or config.test or language):
+            raise ConfigError(f"no data: give data.train {self.expected}")
+        super().__init__(config.model_copy(update={"document": "record", "boundary": "reset"}), language)
+
+    @classmethod
+    def open(cls, **settings: Any) -> Self:
+        return cls(cls.Config.make(settings, where="data"))
+
+    def fingerprint(self, split: Split) -> str:
+        """As in any corpus, plus everything that affects labels, targets or tags."""
+        facts = [super().fingerprint(split), *self._facts(split)]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+    @abstractmethod
+    def _facts(self, split: Split) -> list[Any]:
+        """Everything beyond the documents that affects the examples of a split, as JSON types."""
 
 
 def _without_empty(documents: Iterable[Document], repairs: Repairs) -> Iterator[Document]:

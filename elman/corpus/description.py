@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from statistics import median_low
 from typing import Any
 
 from elman.corpus.corpus import Corpus
@@ -48,50 +49,41 @@ def describe(corpus: Corpus) -> Description:
     known: Counter[str] | None = None
     described: dict[str, SplitDescription] = {}
     for split in corpus.splits():
-        tally = _Tally()
-        tally.read(corpus.documents(split))
-        unseen = tally.unseen(known) if known is not None else None
+        tally = _Tally(corpus.documents(split))
+        described[split] = tally.result(corpus.sources(split), known, corpus.repairs_in(split).describe())
         if split == "train" and tally.all_counted:
             known = tally.types
-        described[split] = tally.result(corpus.sources(split), unseen, corpus.repairs_in(split).describe())
     return Description(corpus.unit, corpus.carry, described)
 
 
 class _Tally:
-    def __init__(self) -> None:
-        self.bytes = self.characters = 0
+    """Counts of one split."""
+
+    def __init__(self, documents: Iterable[Document]):
+        self.bytes = self.characters = length = 0
         self.lengths: Counter[int] = Counter()
         self.types: Counter[str] = Counter()
         self.all_counted = True
-
-    def read(self, documents: Iterable[Document]) -> None:
-        length = 0
         for document in documents:
             self.bytes += document.size
             self.characters += len(document.text)
             words = document.text.split()
-            self._count(words)
             length += len(words)
             if not document.continues:
                 self.lengths[length] += 1
                 length = 0
-
-    def _count(self, words: list[str]) -> None:
-        if len(self.types) < MAX_TYPES:
+            if len(self.types) >= MAX_TYPES:
+                seen = [word for word in words if word in self.types]
+                self.all_counted &= len(seen) == len(words)
+                words = seen
             self.types.update(words)
-        else:
-            known = [word for word in words if word in self.types]
-            self.types.update(known)
-            self.all_counted &= len(known) == len(words)
 
-    def unseen(self, known: Counter[str]) -> float | None:
-        words = self.types.total()
-        new = sum(count for word, count in self.types.items() if word not in known)
-        return new / words if words and self.all_counted else None
-
-    def result(self, sources: list[str], unseen: float | None, repairs: list[str]) -> SplitDescription:
+    def result(self, sources: list[str], known: Counter[str] | None, repairs: list[str]) -> SplitDescription:
         documents = self.lengths.total()
         words = sum(length * count for length, count in self.lengths.items())
+        unseen: float | None = None
+        if known is not None and words and self.all_counted:
+            unseen = sum(count for word, count in self.types.items() if word not in known) / words
         return SplitDescription(
             sources=sources,
             documents=documents,
@@ -99,7 +91,7 @@ class _Tally:
             characters=self.characters,
             words=words,
             mean_length=words / documents,
-            median_length=_median(self.lengths),
+            median_length=median_low(self.lengths.elements()),
             longest=max(self.lengths),
             distinct_words=len(self.types),
             words_seen_once=sum(count == 1 for count in self.types.values()),
@@ -107,13 +99,3 @@ class _Tally:
             unseen_in_train=unseen,
             repairs=repairs,
         )
-
-
-def _median(lengths: Counter[int]) -> int:
-    """Median of a length histogram."""
-    half, passed = lengths.total() / 2, 0
-    for length in sorted(lengths):
-        passed += lengths[length]
-        if passed >= half:
-            return length
-    raise AssertionError("a corpus without documents is an error earlier")

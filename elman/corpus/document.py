@@ -2,7 +2,10 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+Split = Literal["train", "valid", "test"]
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 
 class Mark(NamedTuple):
@@ -36,7 +39,7 @@ class PairDocument(Document):
 
 @dataclass
 class Repairs:
-    """Counts of repaired or removed input by type, with the first occurrence of each."""
+    """What was repaired or removed while data was read: counts by kind, with the first occurrence of each."""
 
     counts: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)

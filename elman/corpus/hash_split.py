@@ -95,11 +95,9 @@ def _balance(hashes: list[float], natural: HashSplit, needed: set[str], where: s
     if not hashes:
         raise DataError("contains no text", file=where)
     if len(hashes) < len(needed):
-        raise DataError(
-            f"{len(hashes)} distinct documents or passages are too few to hold some out",
-            file=where,
-            remedy="set data.valid (and data.test) to separate files, or data.valid_fraction to 0",
-        )
+        reason = f"{len(hashes)} distinct documents or passages are too few to hold some out"
+        remedy = "set data.valid (and data.test) to separate files, or data.valid_fraction to 0"
+        raise DataError(reason, file=where, remedy=remedy)
     valid = max("valid" in needed, sum(hash_ < natural.low for hash_ in hashes))
     test = max("test" in needed, sum(hash_ >= natural.high for hash_ in hashes))
     while valid + test >= len(hashes):

@@ -1,28 +1,36 @@
-"""Labelled texts: records with a label column, or a folder with one sub-folder per label."""
+"""Labelled texts: records with a label column, or a folder with one sub-folder per label; and their label sets."""
 
-import hashlib
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Literal, cast
 
-from pydantic import Field, field_validator
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
 
-from elman.corpus.config import DataConfig
-from elman.corpus.corpus import SPLITS, Corpus, Split
-from elman.corpus.delimited import columns_without_header
-from elman.corpus.document import Document, Repairs
-from elman.corpus.formats import Column
-from elman.corpus.records import as_text, read_columns, two_columns
+from elman.corpus.config import Column, TwoColumnConfig
+from elman.corpus.corpus import ExampleCorpus
+from elman.corpus.document import SPLITS, Document, Repairs, Split
+from elman.corpus.record_formats import as_text, columns_without_header, read_columns
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import Source
 from elman.corpus.text import file_documents
-from elman.errors import ConfigError
+from elman.errors import ConfigError, DataError, nearest
+
+BATCH = 1024  # texts that are encoded together
+UNSEEN, CUT = "label not in training: text removed", "text truncated to max_tokens"
+Weights = Literal["none", "balanced"] | dict[str, float]
 
 
-class LabelledConfig(DataConfig):
+class LabelledConfig(TwoColumnConfig):
     """Columns of labelled texts, and the separator of labels."""
+
+    sides: ClassVar = ("label", "text")
 
     columns: list[Column] | None = None
     """Columns of label and text, by name, or by number in a table without a header: [1, 2]. null: label and text, or
@@ -35,11 +43,6 @@ class LabelledConfig(DataConfig):
     max_tokens: int = Field(0, ge=0)
     """Longer texts are truncated to this many tokens; 0: no limit."""
 
-    @field_validator("columns")
-    @classmethod
-    def _two(cls, columns: list[Column] | None) -> list[Column] | None:
-        return two_columns(columns, "the label", "the text")
-
 
 @dataclass(frozen=True, slots=True)
 class LabelledText(Document):
@@ -48,41 +51,32 @@ class LabelledText(Document):
     labels: tuple[str, ...] = ()
 
 
-class LabelledCorpus(Corpus):
+class LabelledCorpus(ExampleCorpus):
     """`texts(split)` streams labelled texts; splits, held-out parts and repairs as in any corpus."""
 
+    Config = LabelledConfig
     config: LabelledConfig
+    expected = "a file with labels and texts"
     names: ClassVar[Any] = staticmethod(lambda text: text.labels)
 
     def __init__(self, config: LabelledConfig):
-        if not (config.train or config.valid or config.test):
-            raise ConfigError("no data: give data.train a file with labels and texts")
-        super().__init__(config.model_copy(update={"document": "record", "boundary": "reset"}))
+        super().__init__(config)
         self._folders = {split: _folder_labels(getattr(config, split), self._sources[split]) for split in SPLITS}
-
-    @classmethod
-    def open(cls, **settings: Any) -> Self:
-        return cls(LabelledConfig.make(settings, where="data"))
 
     def texts(self, split: Split) -> Iterator[LabelledText]:
         return cast(Iterator[LabelledText], self.documents(split))
 
-    def fingerprint(self, split: Split) -> str:
-        """As in any corpus, plus everything that affects the labels."""
+    def _facts(self, split: Split) -> list[Any]:
         origin = split if self._sources[split] else "train"
         labels = [self._folders[origin].get(source.name) for source in self._origin(split)]
-        facts = [super().fingerprint(split), self.config.columns, self.config.separator, labels]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        return [self.config.columns, self.config.separator, labels]
 
-    def _read(self, sources: Iterable[Source], repairs: Repairs, passage: int | None = None) -> Iterator[Document]:
-        for source in sources:
-            reader = SourceReader(source, self.config, repairs)
-            texts = self._file(reader) if source.format == "text" else self._records(reader)
-            for text in texts:
-                if text.text.strip():
-                    yield text
-                else:
-                    repairs.add("empty text", text.source, text.line)
+    def _of_source(self, reader: SourceReader, passage: int | None = None) -> Iterator[LabelledText]:
+        for text in self._file(reader) if reader.source.format == "text" else self._records(reader):
+            if text.text.strip():
+                yield text
+            else:
+                reader.repair("empty text", text.line)
 
     def _file(self, reader: SourceReader) -> Iterator[LabelledText]:
         name, limit = reader.source.name, self.config.max_record_bytes
@@ -99,7 +93,7 @@ class LabelledCorpus(Corpus):
         yield LabelledText("".join(pieces).rstrip("\n"), name, labels=(label,))
 
     def _records(self, reader: SourceReader) -> Iterator[LabelledText]:
-        columns = self.config.columns or columns_without_header(reader, "label", "text")
+        columns = self.config.columns or columns_without_header(reader, *self.config.sides)
         for (given, value), line in read_columns(reader, columns):
             text = as_text(reader, value, line, columns[1])
             labels = self._labels(reader, given, line, columns[0]) if text.strip() else ()
@@ -130,10 +124,119 @@ def _name(reader: SourceReader, value: Any, line: int, column: Column) -> str:
 def _folder_labels(places: str | list[str] | None, sources: list[Source]) -> dict[str, str]:
     """The label of each file in a sub-folder of a given folder."""
     folders = [Path(place).expanduser() for place in ([places] if isinstance(places, str) else places or [])]
-    labels: dict[str, str] = {}
-    for source in sources:
-        for folder in folders:
-            inside = source.path.relative_to(folder).parts if source.path.is_relative_to(folder) else ()
-            if len(inside) > 1:
-                labels[source.name] = inside[0]
-    return labels
+    return {
+        source.name: inside[0]
+        for source in sources
+        for folder in folders
+        if source.path.is_relative_to(folder) and len(inside := source.path.relative_to(folder).parts) > 1
+    }
+
+
+@dataclass(frozen=True)
+class LabelSet:
+    """Label names by index, and their counts in training data."""
+
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+    examples: int
+    several: bool
+    """Multi-label: whether a text can have several labels or none."""
+
+    @classmethod
+    def of(cls, texts: Iterable[LabelledText]) -> "LabelSet":
+        counts: Counter[str] = Counter()
+        examples, several, where = 0, False, ""
+        for text in texts:
+            counts.update(text.labels)
+            examples, several, where = examples + 1, several or len(text.labels) != 1, text.source
+        if len(counts) < (1 if several else 2):
+            found = f"only the label {next(iter(counts))!r}" if counts else "no label at all"
+            raise DataError(f"{found} in {examples} texts: nothing to classify", file=where or None)
+        names = sorted(counts)
+        return cls(tuple(names), tuple(counts[name] for name in names), examples, several)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
+
+    def number(self, text: LabelledText, label: str) -> int:
+        """The index of a label; a label that is not in the training data is an error with its location."""
+        if label not in self.numbers:
+            known = ", ".join(self.names[:20]) + ", …" * (len(self.names) > 20)
+            reason = f"label {label!r} was not seen in training{nearest(label, self.names)}; known: {known}"
+            raise DataError(reason, file=text.source or None, line=text.line or None)
+        return self.numbers[label]
+
+    def target(self, text: LabelledText) -> int | NDArray[np.uint8]:
+        """The index of a text's label, or in multi-label data a 0/1 vector."""
+        numbers = [self.number(text, label) for label in text.labels]
+        if self.several:
+            ones = np.zeros(len(self), dtype=np.uint8)
+            ones[numbers] = 1
+            return ones
+        if len(numbers) != 1:
+            reason = f"{len(numbers)} labels, but each training text has one"
+            raise DataError(reason, file=text.source, line=text.line or None)
+        return numbers[0]
+
+    def weights(self, choice: Weights) -> list[float] | None:
+        """Class weights of the loss; balanced: inverse to the label's frequency.
+
+        In multi-label data: the weight of positive labels.
+        """
+        if choice == "none":
+            return None
+        if choice == "balanced":
+            if self.several:
+                return [(self.examples - count) / count for count in self.counts]
+            return [self.examples / (len(self) * count) for count in self.counts]
+        for name in choice:
+            if name not in self.names:
+                known = ", ".join(self.names)
+                raise ConfigError(f"class_weights: no label {name!r}{nearest(name, self.names)}; known: {known}")
+        return [choice.get(name, 1.0) for name in self.names]
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(json.dumps(asdict(self), ensure_ascii=False, indent=1), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "LabelSet":
+        try:
+            content: Mapping[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+            names, counts = tuple(map(str, content["names"])), tuple(map(int, content["counts"]))
+            if not names or len(counts) != len(names) or len({*names}) != len(names):
+                raise ValueError("names and counts do not match")
+            return cls(names, counts, int(content["examples"]), bool(content["several"]))
+        except OSError as error:
+            raise DataError(f"cannot be read: {error.strerror}", file=path) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"not a label set: {error}", file=path) from None
+
+
+def label_rows(
+    texts: Iterable[LabelledText],
+    labels: LabelSet,
+    encode_batch: Callable[[list[str]], list[NDArray[Any]]],
+    *,
+    unseen: Literal["error", "count"] = "error",
+    max_tokens: int = 0,
+    repairs: Repairs | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Rows of an example store: `text` (ids) and `label` (index or 0/1 vector).
+
+    A text with an unknown label is an error, or removed and counted; a text of more than `max_tokens` tokens is
+    truncated and counted.
+    """
+    repairs = Repairs() if repairs is None else repairs
+    stream = iter(texts)
+    while batch := list(islice(stream, BATCH)):
+        for text, ids in zip(batch, encode_batch([text.text for text in batch]), strict=True):
+            if unseen == "count" and not {*text.labels} <= labels.numbers.keys():
+                repairs.add(UNSEEN, text.source, text.line)
+                continue
+            if max_tokens and len(ids) > max_tokens:
+                repairs.add(CUT, text.source, text.line)
+            yield {"text": ids[:max_tokens] if max_tokens else ids, "label": labels.target(text)}

@@ -5,12 +5,10 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, cast
 
 from elman.corpus.config import DataConfig
 from elman.corpus.document import Repairs
-from elman.corpus.file_cache import open_file
-from elman.corpus.sources import Source
+from elman.corpus.sources import Source, open_file
 from elman.errors import DataError
 
 CHUNK = 2**18  # bytes
@@ -55,28 +53,22 @@ class SourceReader:
         total = 0
         try:
             packed = self.source.path.stat().st_size
-            with open_file(self.source.path) as raw, self._unpacked(raw) as file:
+            with open_file(self.source.path) as raw, gzip.open(raw, "rb") if self.source.zipped else raw as file:
                 while chunk := file.read(CHUNK):
                     if total == 0:
                         self._check_head(chunk)
                     total += len(chunk)
                     if self.source.zipped and total > max(BOMB_BYTES, BOMB_RATIO * packed):
-                        raise self.error(
-                            f"unpacks to more than {BOMB_RATIO} times its size",
-                            remedy="decompress it yourself if you trust it",
-                        )
+                        remedy = "decompress it yourself if you trust it"
+                        raise self.error(f"unpacks to more than {BOMB_RATIO} times its size", remedy=remedy)
                     yield chunk
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise self.error(
-                f"damaged gzip data after {total} bytes: {error}", remedy="download or compress it again"
-            ) from None
+            remedy = "download or compress it again"
+            raise self.error(f"damaged gzip data after {total} bytes: {error}", remedy=remedy) from None
         except OSError as error:
             raise self.error(f"cannot be read: {error.strerror or error}") from None
         if total == 0:
             self.repair("empty file")
-
-    def _unpacked(self, raw: BinaryIO) -> BinaryIO:
-        return cast(BinaryIO, gzip.open(raw, "rb")) if self.source.zipped else raw
 
     def _check_head(self, head: bytes) -> None:
         utf16 = head.startswith((b"\xff\xfe", b"\xfe\xff"))

@@ -9,17 +9,20 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
-from elman.corpus.config import DataPaths
-from elman.corpus.file_cache import file_digest
-from elman.corpus.formats import format_of
+from elman.corpus.config import DataPaths, format_of
 from elman.errors import DataError, nearest
 
 STANDARD_INPUT = Path("-")
 HUB = "hub:"
 HUB_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
+CACHE_BYTES = 256 * 2**20  # of all cached files together; those beyond are read from disk each time
 
 
 @dataclass(frozen=True)
@@ -63,24 +66,22 @@ def _files(place: str) -> list[Path]:
     if stat.S_ISREG(mode):
         return [path]
     if stat.S_ISDIR(mode):
-        inside = path.rglob("*")
-        found = [file for file in inside if _regular(file) and not _hidden(file.relative_to(path))]
+        shown = (file for file in path.rglob("*") if not any(p.startswith(".") for p in file.relative_to(path).parts))
+        found = [file for file in shown if _regular(file)]
         if not found:
             raise DataError("the folder contains no readable file", file=place, remedy="hidden files are ignored")
         return sorted(found)
     if mode:
-        raise DataError(
-            "is a pipe or a device, neither a file nor a folder",
-            file=place,
-            remedy="use - to read a pipe as standard input",
-        )
+        remedy = "use - to read a pipe as standard input"
+        raise DataError("is a pipe or a device, neither a file nor a folder", file=place, remedy=remedy)
     if any(sign in place for sign in "*?["):
         matched = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
         found = [file for file in matched if _regular(file)]
         if found:
             return found
         raise DataError("no file matches this pattern", file=place)
-    raise DataError(f"no such file or folder{nearest(path.name, _neighbours(path))}", file=place)
+    neighbours = [other.name for other in path.parent.glob("*")]  # none if the folder cannot be read
+    raise DataError(f"no such file or folder{nearest(path.name, neighbours)}", file=place)
 
 
 def _mode(path: Path) -> int:
@@ -95,17 +96,6 @@ def _mode(path: Path) -> int:
 
 def _regular(path: Path) -> bool:
     return stat.S_ISREG(_mode(path))
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def _neighbours(path: Path) -> list[str]:
-    try:
-        return [other.name for other in path.parent.iterdir()]
-    except OSError:
-        return []
 
 
 def spool(source: Source, owner: object) -> Source:
@@ -133,3 +123,49 @@ def digest(source: Source) -> str:
         except OSError as error:
             raise DataError(f"cannot be read: {error.strerror}", file=source.name) from None
     return total.hexdigest()
+
+
+class _FileCache:
+    """Data files in memory while a run is prepared: read from disk once, though several passes read them."""
+
+    def __init__(self) -> None:
+        self.contents: dict[Path, bytes] = {}
+        self.digests: dict[Path, bytes] = {}
+        self.free = CACHE_BYTES
+
+
+_cache: ContextVar[_FileCache | None] = ContextVar("file cache", default=None)
+
+
+@contextmanager
+def cached_files() -> Iterator[None]:
+    """Inside, `open_file` reads each file of moderate size once, and `file_digest` hashes each file once."""
+    token = _cache.set(_FileCache())
+    try:
+        yield
+    finally:
+        _cache.reset(token)
+
+
+def open_file(path: Path) -> BinaryIO:
+    files = _cache.get()
+    if files is None:
+        return path.open("rb")
+    if path not in files.contents:
+        if path.stat().st_size > files.free:
+            return path.open("rb")
+        files.contents[path] = path.read_bytes()
+        files.free -= len(files.contents[path])
+    return BytesIO(files.contents[path])
+
+
+def file_digest(path: Path) -> bytes:
+    """SHA-256 of a file's bytes."""
+    files = _cache.get()
+    if files is not None and path in files.digests:
+        return files.digests[path]
+    with open_file(path) as file:
+        digest = hashlib.file_digest(cast(Any, file), "sha256").digest()
+    if files is not None:
+        files.digests[path] = digest
+    return digest

@@ -1,4 +1,9 @@
-"""Tag sets and legal transitions: `B-PER I-PER` is an entity, `O I-PER` is invalid (Ramshaw & Marcus, 1995)."""
+"""Tags of words: entities, tag sets and legal transitions.
+
+`B-PER I-PER O` is an entity of two words; `O I-PER` is invalid (Ramshaw & Marcus, 1995). The CoNLL scorer (conlleval,
+Tjong Kim Sang, 2004) accepts any tag sequence: an `I-` that does not continue an entity of its type starts one, like
+`B-`.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,48 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.corpus.conll import TaggedSentence
 from elman.corpus.document import Repairs
-from elman.corpus.entities import OUTSIDE, Entity, entities, split_tag
+from elman.corpus.tagged_corpus import TaggedSentence
 from elman.errors import DataError, nearest
 
+OUTSIDE = "O"
+ROLES = {"B": "B", "I": "I", "E": "E", "S": "S", "M": "I", "L": "E", "U": "S"}  # BMES and BILOU letters
 Scheme = Literal["none", "iob1", "bio", "bioes"]
 SchemeSetting = Scheme | Literal["auto"]
 LETTERS: dict[Scheme, set[str]] = {"bioes": set("BIES"), "bio": set("BI"), "iob1": set("BI")}
+
+
+class Entity(NamedTuple):
+    """Words `start` to `end` (exclusive)."""
+
+    type: str
+    start: int
+    end: int
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """Splits `B-PER` into role and type; a tag without type, such as O, has an empty one."""
+    role, dash, type_ = tag.partition("-")
+    return (ROLES.get(role, role), type_) if dash else (tag, "")
+
+
+def entities(tags: Sequence[str]) -> list[Entity]:
+    """The entities of a sentence by the rules of the CoNLL scorer; E and S are treated as in seqeval."""
+    result: list[Entity] = []
+    start: int | None = None
+    before, before_type = OUTSIDE, ""
+    for place, (role, type_) in enumerate([*map(split_tag, tags), (OUTSIDE, "")]):
+        ends = before in ("E", "S") or (before in ("B", "I") and role in ("B", "S", OUTSIDE))
+        starts = role in ("B", "S") or (before in ("E", "S", OUTSIDE) and role in ("E", "I"))
+        if type_ != before_type:  # another type ends an entity and starts one, whatever the roles
+            ends, starts = ends or before not in (OUTSIDE, "."), starts or role not in (OUTSIDE, ".")
+        if start is not None and ends:
+            result.append(Entity(before_type, start, place))
+            start = None
+        if starts:
+            start = place
+        before, before_type = role, type_
+    return result
 
 
 class LegalTransitions(NamedTuple):
@@ -44,10 +83,10 @@ class TagSet:
     def of(cls, sentences: Iterable[TaggedSentence], scheme: SchemeSetting = "auto") -> TagSet:
         """All tags of these sentences, sorted; auto takes the strictest scheme without violations."""
         pairs = {pair for sentence in sentences for pair in _pairs(sentence.tags)}
-        names = sorted({left for left, _ in pairs if left})
-        if not names:
+        found = cls(sorted({left for left, _ in pairs if left}))
+        if not found.names:
             raise DataError("no tags found", remedy="is the tag column set correctly?")
-        return cls(names, _scheme(names, pairs) if scheme == "auto" else scheme)
+        return cls(found.names, found._strictest(pairs) if scheme == "auto" else scheme)
 
     @classmethod
     def checked(
@@ -61,33 +100,47 @@ class TagSet:
         found = cls.of(sentences(), scheme)
         if not found.marks_entities or (scheme == "auto" and found.scheme != "none"):
             return found
-        tally = _Tally(sentences(), LETTERS)
-        fits = tally.best()
-        if scheme in LETTERS and tally.violations[scheme] * 2 > tally.entities:
-            raise tally.error(scheme, fits)
+        total, violations, examples = _violations(sentences())
+        best = min(LETTERS, key=lambda one: violations[one])
+        fits: Scheme = best if violations[best] * 2 <= total else "none"
         kept = fits if scheme == "auto" else scheme
-        if kept in LETTERS and tally.violations[kept]:
-            kind = f"entity that violates the scheme {kept}"
-            kind += ", so all tag transitions are allowed (data.scheme sets a scheme)" if scheme == "auto" else ""
-            first = tally.first[kept]
-            repairs.add(kind, first.source, first.line, tally.violations[kept])
+        if not violations[kept]:
+            return found
+        first = examples[kept]
+        if scheme != "auto" and violations[kept] * 2 > total:
+            wrong = f"{violations[kept]} of {total} entities violate the scheme {scheme!r} of data.scheme"
+            reason = f"{wrong}; {fits!r} fits. The first: {' '.join(first.tags[:20])}"
+            remedy = f"set data.scheme: {fits}, or auto"
+            raise DataError(reason, file=first.source or None, line=first.line or None, remedy=remedy)
+        kind = f"entity that violates the scheme {kept}"
+        kind += ", so all tag transitions are allowed (data.scheme sets a scheme)" if scheme == "auto" else ""
+        repairs.add(kind, first.source, first.line, violations[kept])
         return found
+
+    def _strictest(self, pairs: set[tuple[str, str]]) -> Scheme:
+        """The strictest scheme that none of these adjacent tags violates."""
+        if not self.marks_entities:
+            return "none"
+        roles = {split_tag(name)[0] for name in self.names if name != OUTSIDE}
+        for scheme, letters in LETTERS.items():
+            closed = scheme != "bioes" or roles & {"E", "S"}
+            if closed and roles <= letters and all(_follows(scheme, *pair) for pair in pairs):
+                return scheme
+        return "none"
 
     @property
     def marks_entities(self) -> bool:
         """Whether every tag but O has a role and a type, so that entities can be evaluated."""
-        return _marks_entities(self.names)
+        parts = [split_tag(name) for name in self.names if name != OUTSIDE]
+        return bool(parts) and all(kind and role in LETTERS["bioes"] for role, kind in parts)
 
     def encode(self, sentence: TaggedSentence) -> NDArray[np.int64]:
         """The indices of a sentence's tags; an unknown tag is an error."""
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
             if tag not in self._numbers:
-                raise DataError(
-                    f"tag {tag!r} of {word!r} was not in the training data{nearest(tag, self.names)}",
-                    file=sentence.source or None,
-                    line=sentence.line or None,
-                    remedy=f"known are {', '.join(self.names[:50])}",
-                )
+                reason = f"tag {tag!r} of {word!r} was not in the training data{nearest(tag, self.names)}"
+                remedy = f"known are {', '.join(self.names[:50])}"
+                raise DataError(reason, file=sentence.source or None, line=sentence.line or None, remedy=remedy)
         return np.array([self._numbers[tag] for tag in sentence.tags], dtype=np.int64)
 
     def decode(self, numbers: Iterable[int]) -> tuple[str, ...]:
@@ -125,36 +178,18 @@ def _follows(scheme: Scheme, before: str, after: str) -> bool:
     return True
 
 
-class _Tally:
-    """Number of entities that violate each scheme, and the first one."""
-
-    def __init__(self, sentences: Iterable[TaggedSentence], schemes: Iterable[Scheme]):
-        self.entities = 0
-        self.violations: Counter[Scheme] = Counter()
-        self.first: dict[Scheme, TaggedSentence] = {}
-        for sentence in sentences:
-            found = entities(sentence.tags)
-            self.entities += len(found)
-            for scheme in schemes:
-                violations = sum(not _obeys(scheme, sentence.tags, entity) for entity in found)
-                if violations:
-                    self.violations[scheme] += violations
-                    self.first.setdefault(scheme, sentence)
-
-    def best(self) -> Scheme:
-        """The scheme with the fewest violations, or none if most entities violate it."""
-        best = min(LETTERS, key=lambda scheme: self.violations[scheme])
-        return best if self.violations[best] * 2 <= self.entities else "none"
-
-    def error(self, scheme: Scheme, fits: Scheme) -> DataError:
-        first = self.first[scheme]
-        return DataError(
-            f"{self.violations[scheme]} of {self.entities} entities violate the scheme {scheme!r} of data.scheme; "
-            f"{fits!r} fits. The first: {' '.join(first.tags[:20])}",
-            file=first.source or None,
-            line=first.line or None,
-            remedy=f"set data.scheme: {fits}, or auto",
-        )
+def _violations(sentences: Iterable[TaggedSentence]) -> tuple[int, Counter[Scheme], dict[Scheme, TaggedSentence]]:
+    """The number of entities, of those that violate each scheme, and the first sentence with one."""
+    total, violations, first = 0, Counter[Scheme](), dict[Scheme, TaggedSentence]()
+    for sentence in sentences:
+        found = entities(sentence.tags)
+        total += len(found)
+        for scheme in LETTERS:
+            wrong = sum(not _obeys(scheme, sentence.tags, entity) for entity in found)
+            if wrong:
+                violations[scheme] += wrong
+                first.setdefault(scheme, sentence)
+    return total, violations, first
 
 
 def _obeys(scheme: Scheme, tags: Sequence[str], entity: Entity) -> bool:
@@ -163,19 +198,3 @@ def _obeys(scheme: Scheme, tags: Sequence[str], entity: Entity) -> bool:
     before = tags[entity.start - 1] if entity.start else ""
     valid_letters = all(split_tag(tag)[0] in LETTERS[scheme] for tag in own)
     return valid_letters and all(_follows(scheme, *pair) for pair in pairwise((before, *own, "")))
-
-
-def _marks_entities(names: list[str]) -> bool:
-    parts = [split_tag(name) for name in names if name != OUTSIDE]
-    return bool(parts) and all(kind and role in LETTERS["bioes"] for role, kind in parts)
-
-
-def _scheme(names: list[str], pairs: set[tuple[str, str]]) -> Scheme:
-    if not _marks_entities(names):
-        return "none"
-    roles = {split_tag(name)[0] for name in names if name != OUTSIDE}
-    for scheme, letters in LETTERS.items():
-        closed = scheme != "bioes" or roles & {"E", "S"}
-        if closed and roles <= letters and all(_follows(scheme, *pair) for pair in pairs):
-            return scheme
-    return "none"

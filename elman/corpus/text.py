@@ -1,15 +1,97 @@
-"""Text files as documents: lines, blocks between blank lines, or the file in chunks."""
+"""Text files: lines as in a text editor (ended by \\n, \\r\\n or \\r only), and lines, blocks or files as documents."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain, islice, pairwise
+from typing import NamedTuple
 
 from elman.corpus.document import Document
-from elman.corpus.lines import Line, lines, whole_lines
 from elman.corpus.source_reader import SourceReader
 
+BOM = b"\xef\xbb\xbf"
+SPACE_WITHIN = 1024  # long lines are split after a space within this distance, if there is one
 PIECE_BYTES = 2**20  # chunk size of a file that is one document
 PASSAGE_BYTES, PASSAGE_LINES = 2**16, 64  # unit of holding out parts of such a file
 PASSAGES = 20  # minimum number of passages in small files
+
+
+class Line(NamedTuple):
+    """The bytes of a line without its terminator; `size` includes it."""
+
+    raw: bytes
+    size: int
+    number: int
+    ended: bool  # whether it ends with a newline
+    cut: bool  # part of a line longer than the limit, continued by the next one
+
+
+def lines(reader: SourceReader, limit: int) -> Iterator[Line]:
+    """All lines, without byte order mark; lines of more than `limit` bytes are yielded in parts, split between
+    characters."""
+    number, first = 1, True
+    for piece, cut in _split(reader.chunks(), limit):
+        raw = piece
+        if first and raw.startswith(BOM):
+            reader.repair("byte order mark", 1)
+            raw = raw[len(BOM) :]
+            if not raw:
+                reader.repair("empty file")
+                return
+        first = False
+        content = raw[:-2] if raw.endswith(b"\r\n") else raw[:-1] if raw.endswith((b"\n", b"\r")) else raw
+        yield Line(content, len(piece), number, len(content) < len(raw), cut)
+        number += not cut
+
+
+def whole_lines(reader: SourceReader) -> Iterator[Line]:
+    """Complete lines; a line longer than `max_record_bytes` is an error."""
+    limit = reader.config.max_record_bytes
+    for line in lines(reader, limit):
+        if line.cut:
+            remedy = "raise data.max_record_bytes; for text, data.document: file supports lines of any length"
+            raise reader.error(f"the line is longer than {limit} bytes", line.number, remedy=remedy)
+        yield line
+
+
+def _split(chunks: Iterable[bytes], limit: int) -> Iterator[tuple[bytes, bool]]:
+    """Lines with their terminators, and whether each was split."""
+    pending: list[bytes] = []  # parts of an incomplete line
+    size = 0
+    for chunk in chunks:
+        pending.append(chunk)
+        size += len(chunk)
+        half_ended = len(pending) > 1 and pending[-2].endswith(b"\r")
+        if size <= limit and not half_ended and b"\n" not in chunk and b"\r" not in chunk:
+            continue
+        parts = b"".join(pending).splitlines(keepends=True)
+        last = b"" if parts[-1].endswith(b"\n") else parts.pop()  # \r may be followed by \n
+        for part in parts:
+            yield (yield from _cut(part, limit)) if len(part) > limit else part, False
+        if not last.endswith(b"\r"):
+            last = yield from _cut(last, limit)
+        pending, size = ([last], len(last)) if last else ([], 0)
+    if pending:
+        yield (yield from _cut(b"".join(pending), limit)), False
+
+
+def _cut(line: bytes, limit: int) -> Generator[tuple[bytes, bool], None, bytes]:
+    """Yields all parts of a line but the last, which it returns."""
+    while len(line) > limit:
+        at = _boundary(line, limit)
+        yield line[:at], True
+        line = line[at:]
+    return line
+
+
+def _boundary(line: bytes, limit: int) -> int:
+    """The last position up to `limit` where the line can be split: after a space, else before a character."""
+    space = line.rfind(b" ", max(0, limit - SPACE_WITHIN), limit)
+    if space >= 0:
+        return space + 1
+    if line[limit - 1 : limit + 1] == b"\r\n":
+        return limit - 1
+    starts = (at for at in range(limit, limit - 4, -1) if line[at] & 0xC0 != 0x80)
+    return next(starts, limit)
 
 
 def line_documents(reader: SourceReader) -> Iterator[Document]:
@@ -43,24 +125,24 @@ def block_documents(reader: SourceReader) -> Iterator[Document]:
 
 def file_documents(reader: SourceReader, max_lines: int | None = None) -> Iterator[Document]:
     """One document in chunks that keep their newlines (as \\n); chunks of `max_lines` lines if given."""
+    pieces = chain(_pieces(reader, max_lines), [None])
+    for piece, following in pairwise(pieces):
+        assert piece is not None
+        yield replace(piece, continues=True) if following else piece
+
+
+def _pieces(reader: SourceReader, max_lines: int | None) -> Iterator[Document]:
     limit = PASSAGE_BYTES if max_lines else PIECE_BYTES
     pending: list[Line] = []
     size = 0
-    previous: Document | None = None
     for line in lines(reader, limit):
         pending.append(line)
         size += line.size
         if size >= limit or len(pending) == max_lines:
-            if previous:
-                yield replace(previous, continues=True)
-            previous = _piece(reader, pending)
+            yield _piece(reader, pending)
             pending, size = [], 0
     if pending:
-        if previous:
-            yield replace(previous, continues=True)
-        previous = _piece(reader, pending)
-    if previous:
-        yield previous
+        yield _piece(reader, pending)
 
 
 def _piece(reader: SourceReader, pending: list[Line]) -> Document:
@@ -69,10 +151,7 @@ def _piece(reader: SourceReader, pending: list[Line]) -> Document:
     return Document(reader.decode(raw, first), reader.source.name, first, sum(line.size for line in pending))
 
 
-def count_lines(reader: SourceReader, enough: int) -> int:
-    """Number of lines of a file, at most `enough`."""
-    count = 0
-    for count, _ in enumerate(lines(reader, PASSAGE_BYTES), start=1):
-        if count >= enough:
-            break
-    return count
+def passage_lines(readers: Iterable[SourceReader]) -> int:
+    """Lines per held-out passage of these files: fewer if they are small."""
+    found = chain.from_iterable(lines(reader, PASSAGE_BYTES) for reader in readers)
+    return max(1, sum(1 for _ in islice(found, PASSAGES * PASSAGE_LINES)) // PASSAGES)

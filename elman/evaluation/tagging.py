@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.corpus.entities import entities
+from elman.corpus.tags import entities
 from elman.errors import DataError
 from elman.evaluation.significance import bootstrap_interval
 

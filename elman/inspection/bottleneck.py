@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from elman.batches import Examples, Ragged
-from elman.corpus.reversal import Reversal, noisy_reversals, random_words
+from elman.corpus.pair_corpus import Reversal, noisy_reversals, random_words
 from elman.errors import UnknownName
 from elman.evaluation.inference_mode import inference_mode
 from elman.inspection.attention_map import alignment, attention_hits

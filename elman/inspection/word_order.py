@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from elman.batches import Buckets, Examples, ExampleStore
-from elman.corpus.labelled_corpus import LabelledText
-from elman.corpus.labels import LabelSet, label_rows
+from elman.corpus.labelled_corpus import LabelledText, LabelSet, label_rows
 from elman.corpus.synthetic.word_order import BAD, GOOD, word_order
 from elman.models import Classifier, ClassifierConfig
 from elman.tokenizers import train_tokenizer

@@ -12,15 +12,15 @@ from elman.models.base import (
     masked_model_error,
     prediction_of,
 )
-from elman.models.classifier import Classifier, ClassifierConfig
 from elman.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, Transducer, TransducerConfig
+from elman.models.encoder_decoder.config import MaskPredictConfig
 from elman.models.language_model import LanguageModel
-from elman.models.mask_predict import MaskPredict, MaskPredictConfig
+from elman.models.mask_predict import MaskPredict
 from elman.models.masked import Masked, MaskedConfig
 from elman.models.ngram import NGram
 from elman.models.stack import Stack, StackConfig
 from elman.models.tagger import Tagger, TaggerConfig
-from elman.models.text_reader import TextReader, TextReaderConfig
+from elman.models.text_reader import Classifier, ClassifierConfig, TextReader, TextReaderConfig
 
 __all__ = [
     "CLASSIFIERS",

@@ -1,10 +1,9 @@
 """The interface of language models, neural or count-based, and the registries of models."""
 
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from elman.config import Config
 from elman.errors import ConfigError
 from elman.registry import Registry
 from elman.shapes import Lengths, State, Token, Tokens
@@ -13,6 +12,12 @@ Prediction = Literal["left-to-right", "masked"]
 """The context of a predicted token: everything before it, or everything but it."""
 LIKELIHOOD_OF: dict[Prediction, str] = {"left-to-right": "likelihood", "masked": "pseudo-likelihood"}
 """What the sum of token log-probabilities of such a model is."""
+MODELS: Registry[Any] = Registry("model")
+"""Language models, constructed as `Model(config, vocab_size)`; `Model.Config` holds every default."""
+CLASSIFIERS: Registry[Any] = Registry("classifier")
+TAGGERS: Registry[Any] = Registry("tagger")
+TRANSLATORS: Registry[Any] = Registry("translator")
+"""Models of other tasks, constructed with what the task knows: tokens, labels, tags."""
 
 
 @runtime_checkable
@@ -32,22 +37,6 @@ class SequenceModel(Protocol):
     def losses(
         self, inputs: Tokens, targets: Tokens, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Tensor, State]: ...
-
-
-class ModelClass(Protocol):
-    """Constructed as `Model(config, vocab_size)`; its `Config` holds every default."""
-
-    name: ClassVar[str]
-    Config: ClassVar[type[Config]]
-
-    def __call__(self, config: Any, vocab_size: int) -> SequenceModel: ...
-
-
-MODELS: Registry[Any] = Registry("model")
-CLASSIFIERS: Registry[Any] = Registry("classifier")
-TAGGERS: Registry[Any] = Registry("tagger")
-TRANSLATORS: Registry[Any] = Registry("translator")
-"""Models of other tasks, constructed with what the task knows: tokens, labels, tags."""
 
 
 def prediction_of(model: Any) -> Prediction:

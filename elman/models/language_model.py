@@ -87,8 +87,7 @@ class LanguageModel(nn.Module):
 
     def features(self, tokens: Tokens, state: State | None, lengths: Lengths | None) -> tuple[Tensor, State]:
         """The top layer's output, the input of the output projection."""
-        x = self.stack.drop_input(tap("embedding", self._embed(tokens)))
-        x, state = self.stack(x, state, lengths)
+        x, state = self.stack(self._embedded(tokens), state, lengths)
         return self.stack.drop_output(x), state
 
     def explain(self, batch: int, time: int, ragged: bool = False) -> list[str]:
@@ -105,5 +104,6 @@ class LanguageModel(nn.Module):
         """Weight of the output projection: the embedding matrix if tied."""
         return self.embedding.weight if self.output is None else self.output.weight
 
-    def _embed(self, tokens: Tokens) -> Tensor:
-        return embedded(tokens, self.embedding.weight, self.config.embedding_dropout, self.training) * self.scale
+    def _embedded(self, tokens: Tokens) -> Tensor:
+        x = embedded(tokens, self.embedding.weight, self.config.embedding_dropout, self.training)
+        return self.stack.drop_input(tap("embedding", x * self.scale))

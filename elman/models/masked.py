@@ -5,18 +5,18 @@ Its predictions do not chain into the probability of a text. It gives the pseudo
 context says much about a token.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
-from typing import ClassVar, Literal, NamedTuple, NoReturn
+from typing import ClassVar, Literal, NoReturn
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from elman.errors import ConfigError
 from elman.models.base import MODELS, masked_model_error
 from elman.models.language_model import LanguageModel
-from elman.models.stack import LayerSpec, StackConfig, make_norm
+from elman.models.stack import LayerSpec, TransformerConfig, make_norm
 from elman.ops.cross_entropy import cross_entropy_each, cross_entropy_sum
 from elman.shapes import Lengths, State, Token, Tokens
 
@@ -24,21 +24,15 @@ POSITIONS = 2**15  # maximum positions per forward pass of `losses`: bounds memo
 BLOCK: list[LayerSpec] = [{"two-way-attention": {}}, {"feedforward": {}}]
 
 
-class MaskedConfig(StackConfig):
+class MaskedConfig(TransformerConfig):
     """Settings of a bidirectional stack and of masking."""
 
     both_sides: ClassVar[bool] = True
 
     type: Literal["masked"] = "masked"  # type: ignore[assignment]
     """Model type: a stack that predicts masked tokens from both sides."""
-    pattern: list[LayerSpec] = Field(default_factory=lambda: [*BLOCK, *BLOCK])
+    pattern: list[LayerSpec] = Field([*BLOCK, *BLOCK])
     """Layers from bottom to top, as in a stack; bidirectional layers are allowed."""
-    positions: Literal["none", "learned", "sinusoidal"] = "learned"
-    """Position embeddings added to the token embeddings."""
-    residual: bool = True
-    """Residual connections around layers."""
-    norm: Literal["none", "pre", "post"] = "pre"
-    """Normalization before each layer (and once at the top), after it, or none."""
     mask_share: float = Field(0.15, gt=0, le=1)
     """Share of tokens that are selected for prediction in training."""
     keep_share: float = Field(0.1, ge=0, le=1)
@@ -58,14 +52,6 @@ class MaskedConfig(StackConfig):
                 f"{self.random_share} is more than 1"
             )
         return self
-
-
-class MaskedFeatures(NamedTuple):
-    """Masked positions and their features."""
-
-    rows: Tensor
-    places: Tensor
-    features: Tensor
 
 
 @MODELS.register("masked")
@@ -93,7 +79,11 @@ class Masked(LanguageModel):
                 f"model.mask_id is {config.mask_id}, but the vocabulary has the ids 0 to {words - 1}; "
                 "leave it out if no token is a mask"
             )
-        self.head = _PredictionHead(config, self.stack.output_size) if config.head == "dense" else None
+        self.head: nn.Module | None = None
+        if config.head == "dense":
+            width = self.stack.output_size
+            parts = {"dense": nn.Linear(width, width), "gelu": nn.GELU(), "norm": make_norm(config, width)}
+            self.head = nn.Sequential(OrderedDict(parts))
 
     def initial_state(self, batch: int) -> Tensor:
         """An empty state: chunks of text are independent."""
@@ -173,9 +163,10 @@ class Masked(LanguageModel):
             nats[rows, places] = found.to(dtype)
         return nats
 
-    def _in_turn(self, tokens: Tokens, lengths: Lengths | None, apart: int) -> Iterator[MaskedFeatures]:
+    def _in_turn(self, tokens: Tokens, lengths: Lengths | None, apart: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Masks every real position once, together with those at distances `apart`, 2 · `apart`, …
 
+        Gives the rows and places of masked positions, and their features.
         Processes one copy of a row per offset, in batches bounded by memory and trimmed to their longest row.
         """
         real = _real(tokens, lengths)
@@ -189,18 +180,7 @@ class Masked(LanguageModel):
             given = tokens[rows, :span].masked_fill(masked, self.mask_id)
             features, _ = self.features(given, None, here if bool((here < span).any()) else None)
             copy, place = masked.nonzero().unbind(1)
-            yield MaskedFeatures(rows[copy], place, features[masked])
-
-
-class _PredictionHead(nn.Module):
-    """BERT's prediction head: dense, GELU, layer norm."""
-
-    def __init__(self, config: StackConfig, width: int):
-        super().__init__()
-        self.dense, self.norm = nn.Linear(width, width), make_norm(config, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(F.gelu(self.dense(x)))
+            yield rows[copy], place, features[masked]
 
 
 def _real(tokens: Tokens, lengths: Lengths | None) -> Tensor:

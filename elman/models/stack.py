@@ -30,7 +30,7 @@ class StackConfig(Config):
 
     type: Literal["stack"] = "stack"
     """Model type: a stack of sequence layers."""
-    pattern: list[LayerSpec] = Field(default_factory=lambda: list[LayerSpec]([{"lstm": {}}]))
+    pattern: list[LayerSpec] = Field([{"lstm": {}}])
     """Layers from bottom to top, by name, with settings if needed: [lstm, {gru: {reset: before}}]."""
     num_layers: int = Field(0, ge=0)
     """Number of layers: the pattern is repeated to this length; 0 uses it once."""
@@ -106,6 +106,17 @@ class StackConfig(Config):
         return result
 
 
+class TransformerConfig(StackConfig):
+    """Other defaults, those of a Transformer."""
+
+    positions: Literal["none", "learned", "sinusoidal"] = "learned"
+    """Position embeddings added to the token embeddings; without them attention cannot tell masked positions apart."""
+    residual: bool = True
+    """Residual connections around layers."""
+    norm: Literal["none", "pre", "post"] = "pre"
+    """Normalization before each layer (and once at the top), after it, or none."""
+
+
 def make_norm(config: StackConfig, width: int) -> nn.Module:
     cls = RMSNorm if config.norm_type == "rms" else nn.LayerNorm
     return cls(width, eps=config.norm_epsilon)
@@ -159,26 +170,29 @@ class Stack(nn.Module):
     def forward(
         self, x: Sequence, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Sequence, State]:
-        state = self.initial_state(len(x)) if state is None else state
-        x, state, new = self._bottom(x, state, lengths)
-        for index, block in enumerate(self.blocks()):
-            if index and not block.residual:
-                x = self.drop(x, self.config.dropout)
-            y, part = _scoped(index, block, block.layer, block.before(x), state[index], lengths)
-            if block.residual:
-                y = self.drop(y, self.config.dropout)  # not on the residual branch
-            x = block.after(x, y)
-            new.append(part)
-        return self._top(x), tuple(new)
+        return self._run(x, self.initial_state(len(x)) if state is None else state, lengths)
 
     def step(self, x: Step, state: State) -> tuple[Step, State]:
         """Output of the top layer for one more token, and the next states."""
-        x, state, new = self._bottom(x, state)
+        return self._run(x, state)
+
+    def _run(self, x: Tensor, state: State, *lengths: Lengths | None) -> tuple[Tensor, State]:
+        """A whole sequence, with dropout, or without `lengths` one step."""
+        new: list[State] = []
+        if self.positions is not None:
+            x, place = (self.positions if lengths else self.positions.step)(x, state[0], *lengths)
+            state, new = state[1:], [place]
+        x = x if self.bottom_norm is None else self.bottom_norm(x)
         for index, block in enumerate(self.blocks()):
-            y, part = _scoped(index, block, block.layer.step, block.before(x), state[index])
+            if lengths and index and not block.residual:
+                x = self.drop(x, self.config.dropout)
+            layer = block.layer if lengths else block.layer.step
+            y, part = _scoped(index, block, layer, block.before(x), state[index], *lengths)
+            if lengths and block.residual:
+                y = self.drop(y, self.config.dropout)  # not on the residual branch
             x = block.after(x, y)
             new.append(part)
-        return self._top(x), tuple(new)
+        return x if self.top_norm is None else self.top_norm(x), tuple(new)
 
     def drop_input(self, x: Sequence) -> Sequence:
         """Dropout on the embeddings."""
@@ -193,18 +207,6 @@ class Stack(nn.Module):
         if self.config.locked_dropout:
             return locked_dropout(x, share, self.training)
         return nn.functional.dropout(x, share, self.training)
-
-    def _bottom(self, x: Tensor, state: State, *lengths: Lengths | None) -> tuple[Tensor, State, list[State]]:
-        """Position embeddings and bottom norm; returns the layers' states, and a list that starts with the new position
-        state."""
-        new: list[State] = []
-        if self.positions is not None:
-            x, place = (self.positions if lengths else self.positions.step)(x, state[0], *lengths)
-            state, new = state[1:], [place]
-        return x if self.bottom_norm is None else self.bottom_norm(x), state, new
-
-    def _top(self, x: Tensor) -> Tensor:
-        return x if self.top_norm is None else self.top_norm(x)
 
     def blocks(self) -> Iterable[Block]:
         """The blocks from bottom to top."""

@@ -34,7 +34,7 @@ class TaggerConfig(StackConfig):
 
     type: Literal["tagger"] = "tagger"  # type: ignore[assignment]
     """Model type: a stack that tags every word."""
-    pattern: list[LayerSpec] = Field(default_factory=lambda: list[LayerSpec]([{"bidirectional": {}}]))
+    pattern: list[LayerSpec] = Field([{"bidirectional": {}}])
     """Layers from bottom to top, as in a stack; bidirectional layers are allowed."""
     hidden_size: int = Field(200, ge=1)
     """Width of every layer that does not set its own; of each direction in bidirectional layers."""
@@ -47,9 +47,7 @@ class TaggerConfig(StackConfig):
     word_dropout: float = Field(0.1, ge=0, lt=1)
     """Word dropout: share of words replaced by the unknown word in training, which trains its embedding and the
     characters."""
-    characters: LayerSpec | None = Field(
-        default_factory=lambda: {"bidirectional": {"layer": "lstm", "hidden_size": 50}}
-    )
+    characters: LayerSpec | None = Field({"bidirectional": {"layer": "lstm", "hidden_size": 50}})
     """Layer of the character encoder: bidirectional, lstm, convolution, ...; null: no characters."""
     character_size: int = Field(50, ge=1)
     """Width of the character embeddings, and of the character encoder if it does not set its own."""
@@ -144,9 +142,9 @@ class Tagger(nn.Module):
         chain = self.chain(legal=True)
         lost = log_partition(scores, chain, lengths) == -torch.inf
         found = marginals(scores, chain, lengths)
-        return (
-            torch.where(lost[:, None, None], marginals(scores, self.chain(), lengths), found) if lost.any() else found
-        )
+        if lost.any():
+            found = torch.where(lost[:, None, None], marginals(scores, self.chain(), lengths), found)
+        return found
 
     def chain(self, legal: bool = False) -> Chain:
         """Transition scores between tags: those of the CRF, or zeros with a softmax output; -inf for illegal ones."""
@@ -155,15 +153,11 @@ class Tagger(nn.Module):
         else:
             count, new = self.tag_count, self.output.weight.new_zeros
             chain = Chain(new(count), new(count), new(count, count))
-        illegal = self.illegal_start, self.illegal_end, self.illegal_between
         if not legal:
             return chain
-        return Chain(
-            *(
-                part if mask is None else part.masked_fill(mask, -torch.inf)
-                for part, mask in zip(chain, illegal, strict=True)
-            )
-        )
+        illegal = self.illegal_start, self.illegal_end, self.illegal_between
+        both = zip(chain, illegal, strict=True)
+        return Chain(*(part if mask is None else part.masked_fill(mask, -torch.inf) for part, mask in both))
 
 
 class CharacterEncoder(nn.Module):
@@ -199,12 +193,8 @@ class CharacterEncoder(nn.Module):
 
     def _read(self, spelled: Tokens, lengths: Lengths) -> Tensor:
         outputs, _ = self.layer(self.embedding(spelled), None, lengths)
-        return self._pool(outputs, lengths)
-
-    def _pool(self, outputs: Sequence, lengths: Lengths) -> Tensor:
         if self.pooling == "max":
-            real = torch.arange(outputs.shape[1], device=outputs.device) < lengths.unsqueeze(1)
-            return outputs.masked_fill(~real.unsqueeze(2), -torch.inf).amax(1)
+            return outputs.masked_fill(~Ragged(spelled, lengths).mask().unsqueeze(2), -torch.inf).amax(1)
         last = outputs[torch.arange(len(outputs), device=outputs.device), lengths - 1]
         return last if self.layer.causal else torch.cat([outputs[:, 0], last], -1)
 

@@ -1,16 +1,76 @@
-"""Text reader: word embeddings, any stack of layers, pooling over time, and a linear output."""
+"""Models of whole texts: word embeddings, any stack of layers, pooling over time, and a linear output over labels.
 
-from typing import Any, ClassVar
+Every pooling but max is a weighted mean: the weight of a position is its score divided by the sum of scores. So the
+running form over prefixes uses the same scores with cumulative sums.
+"""
 
+from typing import Any, ClassVar, Literal
+
+import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from elman.batches.examples import Ragged
+from elman.batches.examples import Examples, Ragged
 from elman.errors import ConfigError
-from elman.models.pooling import Pooling, PoolingType
+from elman.layers.base import at_least_float32
+from elman.models.base import CLASSIFIERS
 from elman.models.stack import LayerSpec, Stack, StackConfig
 from elman.ops.dropout import embedded
 from elman.ops.taps import stepping, tap
+from elman.shapes import Sequence, State
+
+PoolingType = Literal["last", "mean", "max", "attention"]
+
+
+class Pooling(nn.Module):
+    """`forward` gives (batch, width), `running` (batch, time, width); a text without tokens gives zeros."""
+
+    def __init__(self, kind: PoolingType, width: int):
+        super().__init__()
+        self.kind = kind
+        score = (nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1, bias=False)) if kind == "attention" else ()
+        self.to_score = nn.Sequential(*score)
+
+    def forward(self, x: Sequence, real: Tensor) -> Tensor:
+        x = _masked(x, real)
+        if self.kind == "max":
+            pooled = x.masked_fill(~real.unsqueeze(-1), -torch.inf).amax(1) if x.shape[1] else x.sum(1)
+            pooled = pooled.masked_fill(~real.any(1, keepdim=True), 0.0)
+        else:
+            shares = self._shares(x, real)
+            weights = tap("pooling.weights", shares / shares.sum(1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny))
+            pooled = (weights.unsqueeze(1) @ x).squeeze(1)
+        with stepping():  # the whole text is one step
+            return tap("pooling.vector", pooled)
+
+    def running(self, x: Sequence, real: Tensor) -> Sequence:
+        """The pooled vector of each prefix; finite but undefined at padding."""
+        x = _masked(x, real)
+        if self.kind == "last":
+            pooled = x
+        elif self.kind == "max":
+            pooled = x.cummax(1).values
+        else:
+            shares = self._shares(x, real).unsqueeze(-1)
+            pooled = (shares * x).cumsum(1) / shares.cumsum(1).clamp(min=torch.finfo(x.dtype).tiny)
+        return tap("pooling.vector", pooled)
+
+    def _shares(self, x: Sequence, real: Tensor) -> Tensor:
+        """Unnormalized weights (batch, time)."""
+        if self.kind == "last":
+            places = torch.arange(real.shape[1], device=real.device)
+            return ((places == real.sum(1, keepdim=True) - 1) & real).to(x.dtype)
+        if self.kind == "mean":
+            return real.to(x.dtype)
+        scores = self.to_score(x).squeeze(-1).to(x.dtype).masked_fill(~real, -torch.inf)
+        largest = scores.amax(1, keepdim=True) if scores.shape[1] else scores.new_zeros(len(x), 1)
+        return (scores - largest.detach().clamp(min=torch.finfo(x.dtype).min)).exp()
+
+
+def _masked(x: Sequence, real: Tensor) -> Sequence:
+    """Real positions in at least float32, zeros at padding, whose contents are undefined."""
+    return at_least_float32(x).masked_fill(~real.unsqueeze(-1), 0.0)
 
 
 class TextReaderConfig(StackConfig):
@@ -18,7 +78,7 @@ class TextReaderConfig(StackConfig):
 
     both_sides: ClassVar[bool] = True
 
-    pattern: list[LayerSpec] = Field(default_factory=lambda: list[LayerSpec]([{"lstm": {}}]))
+    pattern: list[LayerSpec] = Field([{"lstm": {}}])
     """Layers from bottom to top, as in a stack; bidirectional layers are allowed. [] pools the word embeddings
     themselves (bag of words)."""
     tied_embeddings: bool = False
@@ -107,3 +167,80 @@ class TextReader(nn.Module):
         if not self.config.every_token:
             return self.logits(text), truth
         return self.running_logits(text)[text.mask()], truth.repeat_interleave(text.lengths, dim=0)
+
+
+class ClassifierConfig(TextReaderConfig):
+    """Settings of the classifier: a stack over the whole text, pooling and output."""
+
+    type: Literal["classifier"] = "classifier"  # type: ignore[assignment]
+    """Model type: a stack that classifies texts."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Label smoothing: share of the target distribution that is spread evenly over all labels (Szegedy et al.,
+    2016)."""
+    class_weights: Literal["none", "balanced"] | dict[str, float] = "none"
+    """Weight of each label in the training loss, by name (others 1); balanced: inverse to the label's frequency. In
+    multi-label tasks it weights the positive labels."""
+
+
+@CLASSIFIERS.register("classifier")
+class Classifier(TextReader):
+    """Classifies `text` as `label`: an index, or with `several` a 0/1 vector of labels."""
+
+    Config = ClassifierConfig
+    config: ClassifierConfig
+    class_weights: Tensor
+
+    def __init__(
+        self,
+        config: ClassifierConfig,
+        vocab_size: int,
+        labels: int,
+        several: bool = False,
+        class_weights: list[float] | None = None,
+    ):
+        super().__init__(config, vocab_size, labels)
+        self.labels, self.several = labels, several
+        weights = torch.ones(labels) if class_weights is None else torch.tensor(class_weights)
+        assert len(weights) == labels, "one weight for each label"
+        self.register_buffer("class_weights", weights.to(self.output.weight.dtype))
+
+    def batch_loss(self, batch: Examples, state: State | None = None) -> tuple[Tensor, None]:
+        """Sum of nats over examples, or with `every_token` over positions; multi-label: also over labels.
+
+        Label smoothing and class weights apply in training only.
+        """
+        truth = batch.ragged("label").values if self.several else batch.plain("label").long()
+        return self._nats(*self.training_logits(batch.ragged("text"), truth)), None
+
+    @torch.no_grad()
+    def probabilities(self, batch: Examples) -> Tensor:
+        """Probability of each label (batch, labels): softmax, or with `several` sigmoid."""
+        return self._probabilities(self.logits(batch.ragged("text")))
+
+    @torch.no_grad()
+    def verdicts(self, batch: Examples) -> Tensor:
+        """Label probabilities after each token (batch, time, labels); undefined at padding.
+
+        With bidirectional layers, each prefix is processed separately.
+        """
+        text = batch.ragged("text")
+        if self.causal:
+            return self._probabilities(self.running_logits(text))
+        verdicts = [
+            self._probabilities(self.logits(Ragged(text.values[:, :size], text.lengths.clamp(max=size))))
+            for size in range(1, text.values.shape[1] + 1)
+        ]
+        return torch.stack(verdicts, 1) if verdicts else self.output.weight.new_zeros(batch.size, 0, self.labels)
+
+    def _nats(self, logits: Tensor, truth: Tensor) -> Tensor:
+        logits = at_least_float32(logits)
+        weights = self.class_weights.to(logits.dtype) if self.training else None
+        smoothing = self.config.label_smoothing if self.training else 0.0
+        if self.several:
+            soft = truth.to(logits.dtype) * (1 - smoothing) + smoothing / 2
+            return F.binary_cross_entropy_with_logits(logits, soft, pos_weight=weights, reduction="sum")
+        return F.cross_entropy(logits, truth, weights, label_smoothing=smoothing, reduction="sum")
+
+    def _probabilities(self, logits: Tensor) -> Tensor:
+        logits = at_least_float32(logits)
+        return logits.sigmoid() if self.several else logits.softmax(-1)

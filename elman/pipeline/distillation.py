@@ -11,7 +11,7 @@ from typing import Any
 
 from elman.corpus import PairCorpus
 from elman.errors import ConfigError, RunError
-from elman.models.mask_predict.conversion import parallel_settings
+from elman.models.encoder_decoder.config import parallel_settings
 from elman.pipeline.recipe import Recipe, read_recipe
 from elman.pipeline.resume import CHOSEN
 from elman.pipeline.trained_model import TrainedModel, load

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from elman.corpus.file_cache import cached_files
+from elman.corpus.sources import cached_files
 from elman.pipeline.recipe import Recipe
 from elman.pipeline.tasks import PreparedData
 

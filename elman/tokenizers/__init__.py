@@ -6,18 +6,15 @@ from elman.tokenizers.base import (
     TOKENIZERS,
     UNK,
     UNK_ID,
+    StreamDecoder,
     Tokenizer,
+    UnknownReport,
     load_tokenizer,
+    report,
     train_tokenizer,
 )
-from elman.tokenizers.bpe import BPE
-from elman.tokenizers.byte import Byte
-from elman.tokenizers.character import Character
-from elman.tokenizers.ids import IdTokenizer
-from elman.tokenizers.imported import Imported
-from elman.tokenizers.report import UnknownReport, report
-from elman.tokenizers.stream import StreamDecoder
-from elman.tokenizers.word import Word
+from elman.tokenizers.imported import IdTokenizer, Imported
+from elman.tokenizers.schemes import BPE, Byte, Character, Word
 
 __all__ = [
     "BPE",

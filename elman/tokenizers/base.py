@@ -1,9 +1,11 @@
-"""The interface of tokenizers, stored in the file format of the `tokenizers` library."""
+"""The interface of tokenizers, stored in the file format of the `tokenizers` library, with incremental decoding."""
 
+import codecs
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -118,9 +120,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"cannot be read as a tokenizer: {error}", file=path) from None
     if settings is None:
-        raise DataError(
-            "not an elman tokenizer", file=path, remedy="train one on your texts, or `elman import` its model"
-        )
+        remedy = "train one on your texts, or `elman import` its model"
+        raise DataError("not an elman tokenizer", file=path, remedy=remedy)
     try:
         scheme, config = _scheme_and_config(settings, where=str(path))
         tokenizer = scheme(config, hf.Tokenizer.from_str(text))
@@ -140,22 +141,75 @@ def _scheme_and_config(settings: Mapping[str, Any], where: str = "tokenizer") ->
     return scheme, scheme.Config.make({key: value for key, value in settings.items() if key != "type"}, where)
 
 
-def by_frequency(counts: Counter[str], min_frequency: int, size: int = 0) -> dict[str, int]:
-    """Ids after `<eos>` and `<unk>`, most frequent first, ties in text order; `size` 0: no limit."""
-    kept = [item for item, count in counts.items() if count >= min_frequency and item not in (EOS, UNK)]
-    if not kept:
-        raise DataError(f"empty vocabulary: no item occurs at least {max(min_frequency, 1)} times")
-    kept.sort(key=lambda item: (-counts[item], item))
-    return {item: id for id, item in enumerate([EOS, UNK, *kept][: size or None])}
-
-
 def checked(text: str) -> bytes:
     """The UTF-8 of a text, or an error for unpaired surrogates."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
         found = text[error.start]
-        raise DataError(
-            f"character {error.start} of a text is the unpaired surrogate {found!r}",
-            remedy="this is not valid Unicode; remove it or decode its source as UTF-8",
-        ) from None
+        reason = f"character {error.start} of a text is the unpaired surrogate {found!r}"
+        raise DataError(reason, remedy="this is not valid Unicode; remove it or decode its source as UTF-8") from None
+
+
+class StreamDecoder:
+    """The concatenated outputs of `push` and `flush` equal `decode` of all ids."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer = tokenizer
+        self._before, self._first = b"", True
+        self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, id: int) -> str:
+        """The newly completed text; never an incomplete character."""
+        assert id >= 0, "an id is never negative"
+        spelling = self._before + self._tokenizer.spellings[id]
+        self._before = self._tokenizer.separator
+        if spelling and self._first:
+            spelling, self._first = spelling.removeprefix(self._tokenizer.leading), False
+        return self._bytes.decode(spelling)
+
+    def flush(self) -> str:
+        """The rest of the text; the next push starts a new text."""
+        rest = self._bytes.decode(b"", final=True)
+        self._before, self._first = b"", True
+        return rest
+
+
+@dataclass(frozen=True)
+class UnknownReport:
+    tokens: int
+    words: int  # separated by whitespace
+    bytes: int
+    unknowns: int  # `<unk>` tokens that are not literally in the text
+    most_frequent: tuple[tuple[str, int], ...]  # unknown words (or characters) with their counts
+
+    @property
+    def unknown_rate(self) -> float:
+        return self.unknowns / max(self.tokens, 1)
+
+    @property
+    def tokens_per_word(self) -> float:
+        return self.tokens / max(self.words, 1)
+
+    @property
+    def tokens_per_byte(self) -> float:
+        return self.tokens / max(self.bytes, 1)
+
+    def describe(self) -> list[str]:
+        lines = [f"{self.tokens} tokens: {self.tokens_per_word:.3g} per word, {self.tokens_per_byte:.3g} per byte"]
+        if self.unknowns:
+            examples = ", ".join(f"{text!r} ({count})" for text, count in self.most_frequent)
+            lines.append(f"{self.unknowns} unknown ({self.unknown_rate:.2%}), most often {examples}")
+        return lines
+
+
+def report(tokenizer: Tokenizer, texts: Iterable[str], most: int = 10) -> UnknownReport:
+    tokens = words = size = 0
+    unknowns: Counter[str] = Counter()
+    for text in texts:
+        tokens += len(tokenizer.encode(text))
+        words += len(text.split())
+        size += len(checked(text))
+        unknowns.update(tokenizer.unknowns(text))
+    ranked = sorted(unknowns.items(), key=lambda item: (-item[1], item[0]))
+    return UnknownReport(tokens, words, size, unknowns.total(), tuple(ranked[:most]))

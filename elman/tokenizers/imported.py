@@ -1,4 +1,4 @@
-"""The tokenizer of an imported model, unchanged, with its own end-of-text token."""
+"""Tokenizers of imported models: theirs, unchanged, or numbers as ids if they came without one."""
 
 import json
 import re
@@ -8,18 +8,18 @@ from typing import Any, NoReturn
 import numpy as np
 import tokenizers as hf
 from pydantic import Field
+from tokenizers import models, pre_tokenizers
 
 from elman import config as settings
 from elman.errors import ConfigError, DataError
 from elman.tokenizers.base import TOKENIZERS, Ids, Tokenizer, checked
-from elman.tokenizers.byte import BYTES
+from elman.tokenizers.schemes import BYTES
 
 RAW = re.compile(r"<0x([0-9A-F]{2})>")  # a byte in vocabularies with byte fallback
 
 
-@TOKENIZERS.register("imported")
-class Imported(Tokenizer):
-    """An imported tokenizer; lossless only as far as the original. Created by `elman import` only."""
+class _OfImportedModel(Tokenizer):
+    """Created by `elman import` only; the model decides which ids end and start a text."""
 
     lossless = False
 
@@ -33,7 +33,19 @@ class Imported(Tokenizer):
 
     @classmethod
     def train(cls, config: Any, texts: Iterable[str]) -> NoReturn:
-        raise not_trainable(cls.name)
+        raise ConfigError(f"tokenizer: {cls.name!r} belongs to imported models and cannot be trained; use bpe or word")
+
+    @property
+    def start_id(self) -> int:
+        return self.eos_id if self.config.start_id is None else self.config.start_id
+
+    def ordered(self) -> bool:
+        return max(self.eos_id, self.start_id) < self.vocab_size
+
+
+@TOKENIZERS.register("imported")
+class Imported(_OfImportedModel):
+    """An imported tokenizer; lossless only as far as the original. Created by `elman import` only."""
 
     def __init__(self, config: Any, library: hf.Tokenizer):
         library.no_truncation()
@@ -52,10 +64,6 @@ class Imported(Tokenizer):
         self.unk_id = self.vocabulary.get(unknown) if isinstance(unknown, str) else unknown
         self.spellings, self.leading = _spellings(library, self._texts, self.vocabulary)
 
-    @property
-    def start_id(self) -> int:
-        return self.eos_id if self.config.start_id is None else self.config.start_id
-
     def encode(self, text: str) -> Ids:
         return self.encode_batch([text])[0]
 
@@ -70,15 +78,10 @@ class Imported(Tokenizer):
         spans = zip(encoding.ids, encoding.offsets, strict=True)
         return [text[start:end] for id, (start, end) in spans if id == self.unk_id]
 
-    def ordered(self) -> bool:
-        return max(self.eos_id, self.start_id) < self.vocab_size
-
     def _within(self, ids: Ids) -> Ids:
         if len(ids) and ids.max() >= self.vocab_size:
-            raise DataError(
-                f"a text contains {self.library.id_to_token(int(ids.max()))!r}, token {ids.max()}, but the model has "
-                f"only {self.vocab_size} tokens"
-            )
+            token, id = self.library.id_to_token(int(ids.max())), ids.max()
+            raise DataError(f"a text contains {token!r}, token {id}, but the model has only {self.vocab_size} tokens")
         if (ids == self.eos_id).any():
             if self.unk_id is None:
                 raise DataError(f"a text contains the end-of-text token {self._texts[self.eos_id]!r}")
@@ -86,16 +89,14 @@ class Imported(Tokenizer):
         return ids
 
 
-def not_trainable(name: str) -> ConfigError:
-    return ConfigError(f"tokenizer: {name!r} belongs to imported models and cannot be trained; use bpe or word")
-
-
 def _spellings(library: hf.Tokenizer, texts: list[str], vocabulary: dict[str, int]) -> tuple[list[bytes], bytes]:
     """The bytes of each token inside a text, and the space that is removed at the start of a text, if any."""
     content = json.loads(library.to_str())
     added = {entry["content"] for entry in content["added_tokens"]}
     if '"ByteLevel"' in json.dumps(content["decoder"]):
-        return [text.encode() if text in added else _letters(text) for text in texts], b""
+        letters = [text not in added and {*text} <= BYTES.keys() for text in texts]
+        both = zip(texts, letters, strict=True)
+        return [bytes(map(BYTES.__getitem__, text)) if bytewise else text.encode() for text, bytewise in both], b""
     known = [vocabulary[text] for text in texts if text]
     anchor = next((vocabulary[text] for text in texts if text.isalnum() and text not in added), known[0])
     before = len(library.decode([anchor], skip_special_tokens=False))
@@ -103,12 +104,43 @@ def _spellings(library: hf.Tokenizer, texts: list[str], vocabulary: dict[str, in
     found = dict(zip(known, (pair[before:] for pair in pairs), strict=True))
     spaced = next((id for id in known if found[id].startswith(" ") and found[id].strip()), None)
     loses = spaced is not None and library.decode([spaced], skip_special_tokens=False) == found[spaced][1:]
-    spelled = []
-    for id, text in enumerate(texts):
-        raw = RAW.fullmatch(text)
-        spelled.append(bytes.fromhex(raw[1]) if raw else found.get(id, "").encode())
+    raws = enumerate(map(RAW.fullmatch, texts))
+    spelled = [bytes.fromhex(raw[1]) if raw else found.get(id, "").encode() for id, raw in raws]
     return spelled, b" " if loses else b""
 
 
-def _letters(text: str) -> bytes:
-    return bytes(BYTES[letter] for letter in text) if all(letter in BYTES for letter in text) else text.encode()
+@TOKENIZERS.register("ids")
+class IdTokenizer(_OfImportedModel):
+    """Token ids as space-separated numbers, "12 7 99". Created by `elman import` only."""
+
+    separator = b" "
+
+    class Config(_OfImportedModel.Config):
+        vocab_size: int = Field(1, ge=1)
+        """Vocabulary size of the model."""
+
+    @classmethod
+    def make(cls, **given: Any) -> "IdTokenizer":
+        config = cls.Config.make(given, where="tokenizer")
+        library = hf.Tokenizer(models.WordLevel({str(id): id for id in range(config.vocab_size)}, unk_token="0"))
+        library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        return cls(config, library)
+
+    def __init__(self, config: Any, library: hf.Tokenizer):
+        super().__init__(config, library)
+        self.eos_id = config.eos_id
+
+    def encode(self, text: str) -> Ids:
+        return np.array([self._number(word) for word in text.split()], dtype=np.int32)
+
+    def ordered(self) -> bool:
+        return super().ordered() and self._texts == [str(id) for id in range(self.config.vocab_size)]
+
+    def _number(self, word: str) -> int:
+        id = self.vocabulary.get(word)
+        if id is None:
+            remedy = "the model was imported without a tokenizer.json, so texts are ids: 12 7 99"
+            raise DataError(f"{word[:40]!r} is not an id from 0 to {self.vocab_size - 1}", remedy=remedy)
+        if id == self.eos_id:
+            raise DataError(f"{word} is the end-of-text id, which is added automatically", remedy="remove it")
+        return id

@@ -11,8 +11,8 @@ MODULE = '''
 """Records as blocks of `key: value` lines."""
 
 from elman.corpus import RECORD_FORMATS, RecordFormat
-from elman.corpus.formats import require_column
-from elman.corpus.lines import whole_lines
+from elman.corpus.record_formats import require_column
+from elman.corpus.text import whole_lines
 
 
 @RECORD_FORMATS.register("key-value")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from elman.batches.examples import Buckets, ExampleStore
 from elman.corpus import LabelledConfig, LabelledCorpus, LabelledText, LabelSet, Repairs, label_rows
-from elman.corpus.delimited import no_header
-from elman.corpus.labels import CUT, UNSEEN
+from elman.corpus.labelled_corpus import CUT, UNSEEN
+from elman.corpus.record_formats import no_header
 from elman.errors import ConfigError, DataError
 
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1, max_size=5)

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.corpus.document import Repairs
-from elman.corpus.pair_reader import Pair, read_pairs
-from elman.corpus.reversal import NOISE, noisy_reversals, random_words
+from elman.corpus.pair_corpus import NOISE, Pair, noisy_reversals, random_words, read_pairs
 from elman.errors import DataError
 
 PAIRS = [("ein Hund", "a dog"), ("zwei Katzen, laut", "two cats, loud"), ("drei", "three")]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elman.corpus.entities import Entity
+from elman.corpus.tags import Entity
 from elman.errors import DataError
 from elman.evaluation import entities, score_tags
 from elman.evaluation.tagging import Counts, entity_f1

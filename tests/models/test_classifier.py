@@ -14,7 +14,7 @@ from elman.corpus import LabelSet, label_rows
 from elman.corpus.synthetic.word_order import word_order
 from elman.errors import ConfigError
 from elman.models import Classifier, ClassifierConfig
-from elman.models.pooling import Pooling
+from elman.models.text_reader import Pooling
 from elman.ops import taps
 from elman.tokenizers import train_tokenizer
 

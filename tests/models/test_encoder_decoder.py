@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elman.batches import Examples, Ragged
-from elman.corpus.reversal import NOISE, noisy_reversals, random_words
+from elman.corpus.pair_corpus import NOISE, noisy_reversals, random_words
 from elman.errors import ConfigError
 from elman.generation import BeamConfig, beam_search, forced_log_probs
 from elman.models import EncoderDecoder, EncoderDecoderConfig, LanguageModel

@@ -10,7 +10,7 @@ from hugging_face_models import OURS, VOCAB, make_ours, scatter, write_folder
 from elman.errors import ConfigError
 from elman.models import MODELS, prediction_of
 from elman.models.hugging_face import FAMILIES, export_contents, from_folder
-from elman.models.hugging_face.config_reader import ConfigReader
+from elman.models.hugging_face.folder import ConfigReader
 
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 TRANSFORMER = {

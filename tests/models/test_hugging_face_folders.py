@@ -11,7 +11,7 @@ from hugging_face_models import OURS, VOCAB, make_ours, write_folder
 
 from elman.errors import ConfigError, DataError
 from elman.models.hugging_face import FAMILIES, from_folder
-from elman.models.hugging_face.config_reader import ConfigReader
+from elman.models.hugging_face.folder import ConfigReader
 
 OLD = {
     "gpt2": {"n_ctx": 96, "task_specific_params": {"text-generation": {"do_sample": True}}, "torch_dtype": "float16"},

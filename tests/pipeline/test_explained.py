@@ -2,9 +2,9 @@
 
 import pytest
 
-from elman.models.classifier import Classifier
 from elman.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from elman.models.tagger import Tagger
+from elman.models.text_reader import Classifier
 from elman.pipeline.recipe import Recipe
 from elman.pipeline.session import explain
 from elman.recurrence import using

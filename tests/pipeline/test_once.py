@@ -8,7 +8,7 @@ import pytest
 from processes import environment
 
 import elman
-from elman.corpus import file_cache
+from elman.corpus import sources
 from elman.pipeline.recipe import Recipe
 
 # Counts how often a file whose name ends in the first word is opened, and lists the modules that are loaded at the end.
@@ -40,14 +40,14 @@ def test_a_text_is_read_once(folder):
 
 
 def test_a_text_too_large_to_keep_is_still_hashed_once(folder, monkeypatch):
-    monkeypatch.setattr(file_cache, "LIMIT", 10)
-    with file_cache.cached_files():
-        with file_cache.open_file(folder / "text.txt") as file:
+    monkeypatch.setattr(sources, "CACHE_BYTES", 10)
+    with sources.cached_files():
+        with sources.open_file(folder / "text.txt") as file:
             assert file.read() == (folder / "text.txt").read_bytes()
-        first = file_cache.file_digest(folder / "text.txt")
+        first = sources.file_digest(folder / "text.txt")
         (folder / "text.txt").write_text("other")
-        assert file_cache.file_digest(folder / "text.txt") == first
-    assert file_cache.file_digest(folder / "text.txt") != first
+        assert sources.file_digest(folder / "text.txt") == first
+    assert sources.file_digest(folder / "text.txt") != first
 
 
 def test_the_recipe_is_built_once(folder, monkeypatch, recipe):

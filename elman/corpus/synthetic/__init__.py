@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from elman.corpus.synthetic import agreement, brackets, markov  # noqa: F401  (they register themselves)
+from elman.corpus.synthetic import agreement, formal  # noqa: F401  (they register themselves)
 from elman.corpus.synthetic.language import END, LANGUAGES, Language, MinimalPair
 from elman.errors import ConfigError
 

@@ -1,8 +1,8 @@
 """English-like sentences with long-distance subject-verb agreement.
 
 "the old farmer behind the dogs that chase the cat was hungry": the subject decides the form of the main verb. A verb in
-a relative clause agrees with the noun before "that", or with the clause's own subject. Each method named after a stage
-is a grammar rule: the possible next words and the following states.
+a relative clause agrees with the noun before "that", or with the clause's own subject. Each stage of a sentence has a
+grammar rule: the possible next words and the following states.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,6 +37,8 @@ TRANSITIVES: Pairs = (
     *(("hears", "hear"), ("follows", "follow"), ("fears", "fear"), ("watches", "watch")),
 )
 
+DECIDES = {"phrase": "subject", "relative": "head", "inner": "inner", "clause_end": "inner"}  # verb's noun
+
 
 class State(NamedTuple):
     """Everything the rest of a sentence depends on; irrelevant fields are 0 or empty."""
@@ -47,9 +49,6 @@ class State(NamedTuple):
     subject: int = 0  # number of the subject: 0 singular, 1 plural
     head: int = 0  # number of the noun that a relative clause would modify
     inner: int = 0  # number of the subject of a relative clause
-
-
-DECIDES = {"phrase": "subject", "relative": "head", "inner": "inner", "clause_end": "inner"}  # verb's noun
 
 
 @LANGUAGES.register("agreement")
@@ -82,49 +81,36 @@ class Agreement(Language):
 
     def transitions(self, state: language.State) -> Iterator[Transition]:
         assert isinstance(state, State)
-        return getattr(self, state.stage)(state)
-
-    def determiner(self, state: State) -> Iterator[Transition]:
-        yield from self._any(DETERMINERS, 1, state._replace(stage="noun"))
-
-    def noun(self, state: State) -> Iterator[Transition]:
-        yield from self._any(ADJECTIVES, 0.25, state._replace(stage="bare_noun"))
-        yield from self._noun(state, 0.75)
-
-    def bare_noun(self, state: State) -> Iterator[Transition]:
-        yield from self._noun(state, 1)
-
-    def phrase(self, state: State) -> Iterator[Transition]:
-        """After the subject or a phrase: another phrase, or the main verb."""
-        more = self.more[state.phrases]
-        yield from self._any(PREPOSITIONS, more / 2, state._replace(stage="determiner", role="near"))
-        yield "that", more / 2, state._replace(stage="relative")
-        yield from self._verb(COPULAS, state.subject, 0.4 * (1 - more), State("predicate"))
-        yield from self._verb(INTRANSITIVES, state.subject, 0.3 * (1 - more), State("close"))
-        yield from self._verb(TRANSITIVES, state.subject, 0.3 * (1 - more), State("determiner", role="object"))
-
-    def relative(self, state: State) -> Iterator[Transition]:
-        """After "that": a verb ("that sees the cat"), or a subject ("that the cat sees")."""
-        yield from self._verb(TRANSITIVES, state.head, 0.5, state._replace(stage="determiner", role="near"))
-        yield from self._any(DETERMINERS, 0.5, state._replace(stage="noun", role="inner"))
-
-    def inner(self, state: State) -> Iterator[Transition]:
-        nesting = self.config.nesting
-        yield from self._any(PREPOSITIONS, nesting, state._replace(stage="determiner", role="deep"))
-        yield from self._clause_end(state, 1 - nesting)
-
-    def clause_end(self, state: State) -> Iterator[Transition]:
-        yield from self._clause_end(state, 1)
-
-    def predicate(self, state: State) -> Iterator[Transition]:
-        yield from self._any(ADJECTIVES, 1, State("close"))
-
-    def close(self, state: State) -> Iterator[Transition]:
-        yield from self._any(ADVERBS, 0.3, State("finish"))
-        yield END, 0.7, state
-
-    def finish(self, state: State) -> Iterator[Transition]:
-        yield END, 1, state
+        match state.stage:
+            case "determiner":
+                yield from self._any(DETERMINERS, 1, state._replace(stage="noun"))
+            case "noun":
+                yield from self._any(ADJECTIVES, 0.25, state._replace(stage="bare_noun"))
+                yield from self._noun(state, 0.75)
+            case "bare_noun":
+                yield from self._noun(state, 1)
+            case "phrase":  # after the subject or a phrase: another phrase, or the main verb
+                more = self.more[state.phrases]
+                yield from self._any(PREPOSITIONS, more / 2, state._replace(stage="determiner", role="near"))
+                yield "that", more / 2, state._replace(stage="relative")
+                yield from self._verb(COPULAS, state.subject, 0.4 * (1 - more), State("predicate"))
+                yield from self._verb(INTRANSITIVES, state.subject, 0.3 * (1 - more), State("close"))
+                yield from self._verb(TRANSITIVES, state.subject, 0.3 * (1 - more), State("determiner", role="object"))
+            case "relative":  # after "that": a verb ("that sees the cat"), or a subject ("that the cat sees")
+                yield from self._verb(TRANSITIVES, state.head, 0.5, state._replace(stage="determiner", role="near"))
+                yield from self._any(DETERMINERS, 0.5, state._replace(stage="noun", role="inner"))
+            case "inner" | "clause_end":
+                nesting = self.config.nesting if state.stage == "inner" else 0.0
+                after = state._replace(stage="phrase", phrases=state.phrases + 1, inner=0)
+                yield from self._any(PREPOSITIONS, nesting, state._replace(stage="determiner", role="deep"))
+                yield from self._verb(TRANSITIVES, state.inner, 1 - nesting, after)
+            case "predicate":
+                yield from self._any(ADJECTIVES, 1, State("close"))
+            case "close":
+                yield from self._any(ADVERBS, 0.3, State("finish"))
+                yield END, 0.7, state
+            case "finish":
+                yield END, 1, state
 
     def _noun(self, state: State, chance: float) -> Iterator[Transition]:
         waiting = {"near": state.subject, "inner": state.subject, "deep": state.inner}.get(state.role)
@@ -139,10 +125,6 @@ class Agreement(Language):
             attracts = self.config.attractors if number != waiting else 1 - self.config.attractors
             share = 0.5 if waiting is None else attracts
             yield from self._any([pair[number] for pair in NOUNS], chance * share, after)
-
-    def _clause_end(self, state: State, chance: float) -> Iterator[Transition]:
-        after = state._replace(stage="phrase", phrases=state.phrases + 1, inner=0)
-        yield from self._verb(TRANSITIVES, state.inner, chance, after)
 
     def _verb(self, pairs: Pairs, number: int, chance: float, after: State) -> Iterator[Transition]:
         return self._any([pair[number] for pair in pairs], chance, after)

@@ -8,20 +8,19 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect
 from collections.abc import Hashable, Iterator, Sequence
-from functools import cached_property
-from itertools import accumulate, islice
+from functools import cached_property, lru_cache
+from itertools import accumulate, chain, count, islice
 from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from pydantic import Field
 
 from elman.config import Config
-from elman.corpus.document import Document, Mark
+from elman.corpus.document import SPLITS, Document, Mark
 from elman.errors import DataError, UnknownName
 from elman.registry import Registry
 
 END = "<eos>"
-SPLITS = ("train", "valid", "test")
 CACHED = 2**16  # cached rows; deep brackets have very many states
 
 State: TypeAlias = Hashable
@@ -39,9 +38,6 @@ class Row(NamedTuple):
 
     def entropy(self) -> float:
         return -math.fsum(p * math.log(p) for p in self.probabilities)
-
-    def distribution(self) -> dict[str, float]:
-        return dict(zip(self.words, self.probabilities, strict=True))
 
 
 class MinimalPair(NamedTuple):
@@ -72,7 +68,7 @@ class Language(ABC):
 
     def __init__(self, config: Config):
         self.config = config
-        self._rows: dict[State, Row] = {}
+        self._row = lru_cache(CACHED)(lambda state: _make_row(self.transitions(state)))
 
     @abstractmethod
     def transitions(self, state: State) -> Iterator[Transition]:
@@ -93,29 +89,36 @@ class Language(ABC):
         """The documents of train, valid or test; reproducible, each split with its own random generator."""
         if name not in SPLITS:
             raise UnknownName("split", name, SPLITS)
-        return self._documents(name, getattr(self.config, f"{name}_documents"))
+        return self._documents(name)
 
     def minimal_pairs(self, split: str, limit: int | None = None) -> Iterator[MinimalPair]:
         """The first `limit` marked words of a split, each with its prefix and its wrong form."""
-        return islice(self._pairs(self.split(split)), limit)
+        pairs = (
+            MinimalPair(tuple(words[: mark.word]), words[mark.word], mark.wrong, mark.distance, mark.attractors)
+            for document in self.split(split)
+            for words in [document.text.split(" ")]
+            for mark in document.marks
+        )
+        return islice(pairs, limit)
 
     def random(self, stream: int) -> np.random.Generator:
         """Random generators: stream 0 for tables, the following ones for splits."""
         return np.random.default_rng(np.random.SeedSequence(self.config.seed, spawn_key=(stream,)))
 
-    def _documents(self, split: str, count: int) -> Iterator[Document]:
-        rng = _uniforms(self.random(1 + SPLITS.index(split)))
+    def _documents(self, split: str) -> Iterator[Document]:
+        random = self.random(1 + SPLITS.index(split))
+        uniforms = chain.from_iterable(random.random(4096).tolist() for _ in count())
         source = f"{self.name}/{split}"
-        for line in range(1, count + 1):
-            words, states = self._sample(rng)
+        for line in range(1, getattr(self.config, f"{split}_documents") + 1):
+            words, states = self._sample(uniforms)
             text = " ".join(words)
             yield Document(text, source, line, len(text.encode()) + 1, self.marks(words, states))
 
-    def _sample(self, rng: Iterator[float]) -> tuple[list[str], list[State]]:
+    def _sample(self, uniforms: Iterator[float]) -> tuple[list[str], list[State]]:
         words: list[str] = []
         states: list[State] = []
         state = self.start
-        for chance in rng:
+        for chance in uniforms:
             row = self._row(state)
             choice = bisect(row.cumulative, chance)
             word = row.words[choice]
@@ -126,22 +129,14 @@ class Language(ABC):
             state = row.targets[choice]
         return words, states
 
-    def _pairs(self, documents: Iterator[Document]) -> Iterator[MinimalPair]:
-        for document in documents:
-            words = document.text.split(" ")
-            for mark in document.marks:
-                prefix, right = tuple(words[: mark.word]), words[mark.word]
-                yield MinimalPair(prefix, right, mark.wrong, mark.distance, mark.attractors)
-
     # The true distribution
 
     def distribution(self, words: Sequence[str]) -> dict[str, float]:
         """The probability of each next word, including END, after a prefix of a document."""
-        state = self.start
+        row = self._row(self.start)
         for position, word in enumerate(words):
-            row = self._row(state)
-            state = row.targets[self._find(row, word, position)]
-        return self._row(state).distribution()
+            row = self._row(row.targets[self._find(row, word, position)])
+        return dict(zip(row.words, row.probabilities, strict=True))
 
     def log_probs(self, words: Sequence[str]) -> list[float]:
         """Log-probability (nats) of each word of a document, and of END."""
@@ -157,10 +152,8 @@ class Language(ABC):
     def _find(self, row: Row, word: str, position: int, last: bool = False) -> int:
         if word not in row.place or (word == END and not last):
             possible = [f"{known!r}" for known in row.words[:8]] + ["…"] * (len(row.words) > 8)
-            raise DataError(
-                f"the language {self.name!r} cannot have {word!r} as word {position + 1} of this document",
-                remedy=f"possible there: {', '.join(possible)}",
-            )
+            reason = f"the language {self.name!r} cannot have {word!r} as word {position + 1} of this document"
+            raise DataError(reason, remedy=f"possible there: {', '.join(possible)}")
         return row.place[word]
 
     # Statistics of the language
@@ -223,14 +216,6 @@ class Language(ABC):
         visits = np.linalg.solve(flow, begins)
         return list(zip(visits.tolist(), rows, strict=True))
 
-    def _row(self, state: State) -> Row:
-        row = self._rows.get(state)
-        if row is None:
-            if len(self._rows) >= CACHED:
-                self._rows.clear()
-            row = self._rows[state] = _make_row(self.transitions(state))
-        return row
-
 
 LANGUAGES: Registry[Language] = Registry("language")
 
@@ -245,8 +230,3 @@ def _make_row(transitions: Iterator[Transition]) -> Row:
     cumulative[-1] = 1.0  # despite rounding
     place = {word: number for number, word in enumerate(words)}
     return Row(words, probabilities, [target for _, _, target in possible], cumulative, place)
-
-
-def _uniforms(random: np.random.Generator) -> Iterator[float]:
-    while True:
-        yield from random.random(4096).tolist()

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from elman import config as base_config
+from elman.corpus.document import SPLITS
 from elman.errors import UnknownName
 from elman.registry import Registry
 
-SPLITS = ("train", "valid", "test")
 NEAR = 0.2  # up to this progress from chance to perfect, a score is "about chance"
 CLEARLY = 0.05  # a smaller lead in progress could be noise
 
@@ -29,6 +29,11 @@ class Claim(NamedTuple):
     family: str
     does: Literal["solves", "fails", "beats"]
     other: str = ""
+
+
+def claimed(does: Literal["solves", "fails"], *families: str) -> list[Claim]:
+    """The same claim about several families."""
+    return [Claim(family, does) for family in families]
 
 
 class Check(NamedTuple):
@@ -102,6 +107,13 @@ class SyntheticTask(ABC):
 
 
 TASKS: Registry[SyntheticTask] = Registry("task")
+
+
+def asked_at_the_end(inputs: np.ndarray, answers: np.ndarray) -> SyntheticExamples:
+    """Rows whose last steps have the answers as targets; the steps before do not count."""
+    before = inputs.shape[1] - answers.shape[1]
+    targets = np.pad(answers, ((0, 0), (before, 0)))
+    return SyntheticExamples(inputs, targets, np.broadcast_to(np.arange(inputs.shape[1]) >= before, targets.shape))
 
 
 def distinct(rng: np.random.Generator, rows: int, among: int, count: int) -> np.ndarray:

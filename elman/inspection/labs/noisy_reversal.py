@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from elman.batches import Examples
-from elman.corpus.reversal import NOISE, Reversal, noisy_reversals, random_words
+from elman.corpus.pair_corpus import NOISE, Reversal, noisy_reversals, random_words
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import Lines

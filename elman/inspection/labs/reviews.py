@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from elman.batches import Buckets, ExampleStore
-from elman.corpus.labelled_corpus import LabelledText
-from elman.corpus.labels import LabelSet, label_rows
+from elman.corpus.labelled_corpus import LabelledText, LabelSet, label_rows
 from elman.inspection.inspected_text import InspectedText, inspect_classifier
 from elman.inspection.labs.lab import Progress
 from elman.models import Classifier, ClassifierConfig

@@ -2,8 +2,7 @@
 
 from elman.models.encoder_decoder.config import DecoderConfig, EncoderConfig, EncoderDecoderConfig
 from elman.models.encoder_decoder.decoder import Decoder, DecoderState
-from elman.models.encoder_decoder.encoder import Encoder
-from elman.models.encoder_decoder.model import EncoderDecoder, share_embeddings
+from elman.models.encoder_decoder.model import Encoder, EncoderDecoder, share_embeddings
 from elman.models.encoder_decoder.transducer import Transducer, TransducerConfig
 
 __all__ = [

@@ -1,6 +1,5 @@
 """The decoder: a conditional language model with the source in its state."""
 
-from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -9,9 +8,7 @@ from torch import Tensor, nn
 from elman.errors import ConfigError
 from elman.layers.cross_attention import CrossAttention
 from elman.models.encoder_decoder.config import DecoderConfig
-from elman.models.encoder_decoder.encoder import ends
 from elman.models.language_model import LanguageModel
-from elman.models.stack import Block
 from elman.ops.state import choose, map_state, tensors
 from elman.ops.taps import scope, stepping, tap
 from elman.shapes import Lengths, Sequence, State, Step, Token, Tokens
@@ -48,9 +45,8 @@ class Decoder(LanguageModel):
         super().__init__(config, vocab_size)
         self.source_size, ways = source_size, config.context
         width, top = self.embedding.embedding_dim, self.stack.output_size
-        self.cross_attention = {
-            i: block.layer for i, block in self._numbered() if isinstance(block.layer, CrossAttention)
-        }
+        layers = [block.layer for block in self.stack.blocks()]
+        self.cross_attention = {i: layer for i, layer in enumerate(layers) if isinstance(layer, CrossAttention)}
         for layer in self.cross_attention.values():
             if layer.input_size != top:
                 raise ConfigError(
@@ -136,9 +132,6 @@ class Decoder(LanguageModel):
             return self.embedding.weight.new_zeros(*tokens.shape, self.stack.output_size), state
         return torch.stack(outputs, 1), state
 
-    def _embedded(self, tokens: Tokens) -> Sequence:
-        return self.stack.drop_input(tap("embedding", self._embed(tokens)))
-
     def _joined(self, x: Tensor, state: DecoderState) -> Tensor:
         """Concatenates embeddings of a sequence or a step with source summary and fed-back output, and projects
         them."""
@@ -163,7 +156,7 @@ class Decoder(LanguageModel):
 
     def _bridge(self, summary: int) -> nn.ModuleDict:
         """Linear maps from the source summary to the initial state of each recurrent layer."""
-        widths = {str(i): _widths(block.layer.initial_state(1)) for i, block in self._numbered()}
+        widths = {str(i): _widths(block.layer.initial_state(1)) for i, block in enumerate(self.stack.blocks())}
         bridges = {name: nn.Linear(summary, sum(found)) for name, found in widths.items() if sum(found)}
         if not bridges:
             raise ConfigError(
@@ -172,8 +165,15 @@ class Decoder(LanguageModel):
             )
         return nn.ModuleDict(bridges)
 
-    def _numbered(self) -> Iterable[tuple[int, Block]]:
-        return enumerate(self.stack.blocks())
+
+def ends(source: Sequence, lengths: Lengths) -> Step:
+    """A summary of each row (batch, 2 · width): its first and last real position, where the backward and forward layers
+    have read the whole row; zeros for an empty row."""
+    if source.shape[1] == 0:
+        return source.new_zeros(len(source), 2 * source.shape[2])
+    rows = torch.arange(len(source), device=source.device)
+    both: Tensor = torch.cat([source[:, 0], source[rows, lengths.clamp(min=1) - 1]], -1)
+    return both.masked_fill((lengths == 0).unsqueeze(1), 0)
 
 
 def _widths(state: State) -> list[int]:

@@ -8,11 +8,30 @@ from elman.batches import Examples, Ragged
 from elman.errors import ConfigError
 from elman.layers.base import at_least_float32
 from elman.models.base import TRANSLATORS
-from elman.models.encoder_decoder.config import EncoderDecoderConfig
+from elman.models.encoder_decoder.config import EncoderConfig, EncoderDecoderConfig
 from elman.models.encoder_decoder.decoder import Decoder, DecoderState
-from elman.models.encoder_decoder.encoder import Encoder
-from elman.ops.taps import scope
-from elman.shapes import Token, Tokens
+from elman.models.stack import Stack
+from elman.ops.dropout import embedded
+from elman.ops.taps import scope, tap
+from elman.shapes import Lengths, Sequence, Token, Tokens
+
+
+class Encoder(nn.Module):
+    def __init__(self, config: EncoderConfig, vocab_size: int):
+        super().__init__()
+        self.config = config
+        width = config.embedding_size or config.hidden_size
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.scale = config.embedding_scale or width**0.5
+        self.stack = Stack(config, width)
+        self.output_size = self.stack.output_size
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+
+    def forward(self, tokens: Tokens, lengths: Lengths) -> Sequence:
+        """The top layer's output at each position."""
+        x = embedded(tokens, self.embedding.weight, self.config.embedding_dropout, self.training)
+        x, _ = self.stack(self.stack.drop_input(tap("embedding", x * self.scale)), None, lengths)
+        return self.stack.drop_output(x)
 
 
 @TRANSLATORS.register("encoder-decoder")
@@ -76,7 +95,9 @@ class EncoderDecoder(nn.Module):
         loss = F.cross_entropy(logits, target.values[real], reduction="sum", label_smoothing=smoothing)
         if not twice:
             return loss, None
-        return (loss + agreement * _symmetric_divergence(*logits.log_softmax(-1).chunk(2))) / 2, None
+        one, other = logits.log_softmax(-1).chunk(2)
+        divergence = ((one.exp() - other.exp()) * (one - other)).sum() / 2  # symmetric Kullback-Leibler, halved
+        return (loss + agreement * divergence) / 2, None
 
     def _shifted(self, target: Tokens) -> Tokens:
         """Decoder inputs: the target shifted right."""
@@ -93,8 +114,3 @@ def share_embeddings(encoder: Encoder, decoder: Decoder, source_vocab: int, targ
             "same embedding_size"
         )
     encoder.embedding = decoder.embedding
-
-
-def _symmetric_divergence(one: Tensor, other: Tensor) -> Tensor:
-    """Symmetric Kullback-Leibler divergence between two batches of log-probabilities, halved and summed."""
-    return ((one.exp() - other.exp()) * (one - other)).sum() / 2

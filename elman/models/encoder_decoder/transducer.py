@@ -18,8 +18,7 @@ from elman.config import Config
 from elman.layers.base import at_least_float32
 from elman.models.base import TRANSLATORS
 from elman.models.encoder_decoder.config import EncoderConfig
-from elman.models.encoder_decoder.encoder import Encoder
-from elman.models.encoder_decoder.model import EncoderDecoder
+from elman.models.encoder_decoder.model import Encoder, EncoderDecoder
 from elman.models.language_model import LanguageModel
 from elman.models.stack import StackConfig
 from elman.ops.monotonic_alignment import NEVER, Moves, advance
@@ -140,8 +139,7 @@ class TransducerDecoder(LanguageModel):
         (batch, time, places), log-probabilities of the token (..., vocabulary), and the new state."""
         state = self.initial_state(len(tokens)) if state is None else state
         batch, longest = tokens.shape
-        x = self.stack.drop_input(tap("embedding", self._embed(tokens)))
-        top, layers = self.stack(x, state.layers, lengths)
+        top, layers = self.stack(self._embedded(tokens), state.layers, lengths)
         ways = self._ways(top, state)
         written = _of(ways.write, F.pad(tokens[:, 1:], (0, 1)))  # the next token is known, except after the last
         here, places = _after(state.joint, tokens[:, 0]), []

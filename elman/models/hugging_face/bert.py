@@ -6,13 +6,12 @@ ignored.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from elman.models.hugging_face.config_reader import ConfigReader
-from elman.models.hugging_face.family import FAMILIES, Family
-from elman.models.hugging_face.weight_map import WeightMapping, linear
+from elman.models.hugging_face.family import FAMILIES, Family, Key, WeightMapping, linear
+from elman.models.hugging_face.folder import ConfigReader
 
 TYPES = 2  # token types of an exported folder, with zero embeddings
 NEVER = -1e4  # output bias of an added mask token
@@ -68,65 +67,43 @@ class Bert(Family):
         ("predictions.decoder.bias", "predictions.bias"),
     )
 
-    def settings(self, reader: ConfigReader) -> dict[str, Any]:
-        width, heads = reader.integer("hidden_size", 768), reader.integer("num_attention_heads", 12)
-        attention: dict[str, Any] = {"num_heads": heads, "kv_heads": heads, "bias": True}
-        attention["dropout"] = reader.number("attention_probs_dropout_prob", 0.1)
-        feedforward = {
-            "inner_size": reader.integer("intermediate_size", 3072),
-            "activation": reader.choice("hidden_act", {"gelu": "gelu"}, "gelu"),  # the head uses it too
-        }
+    keys = (
+        Key("hidden_size", "hidden_size", 768),
+        Key("num_hidden_layers", "blocks", 12),
+        Key("num_attention_heads", "0.num_heads", 12),
+        Key("intermediate_size", "1.inner_size", 3072),
+        Key("hidden_act", "1.activation", "gelu", {"gelu": "gelu"}),  # the head uses it too
+        Key("max_position_embeddings", "max_positions", 512),
+        Key("layer_norm_eps", "norm_epsilon", 1e-12),
+        Key("tie_word_embeddings", "tied_embeddings", True),
+        Key("hidden_dropout_prob", "dropout", 0.1),
+        Key("attention_probs_dropout_prob", "0.dropout", 0.1),
+    )
+    fixed: ClassVar = {
+        **{"positions": "learned", "embedding_norm": True, "norm": "post", "0.bias": True},
+        **{"output_bias": True, "head": "dense", "output_dropout": 0.0, "locked_dropout": False},
+    }
+
+    def check(self, reader: ConfigReader, found: dict[str, Any]) -> dict[str, Any]:
         reader.require("position_embedding_type", "absolute")
         reader.require("is_decoder", False)
         reader.ignore("type_vocab_size", "classifier_dropout", "pooler_type")
         reader.ignore("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
-        return {
-            "pattern": [{"two-way-attention": attention}, {"feedforward": feedforward}],
-            "num_layers": 2 * reader.integer("num_hidden_layers", 12),
-            "hidden_size": width,
-            "positions": "learned",
-            "max_positions": reader.integer("max_position_embeddings", 512),
-            "embedding_norm": True,
-            "norm": "post",
-            "norm_epsilon": reader.number("layer_norm_eps", 1e-12),
-            "residual": True,
-            "tied_embeddings": reader.boolean("tie_word_embeddings", True),
-            "output_bias": True,
-            "head": "dense",
-            "mask_id": reader.get("mask_token_id"),
-            "dropout": reader.number("hidden_dropout_prob", 0.1),
-            "output_dropout": 0.0,
-            "locked_dropout": False,
-        }
+        return {"0.kv_heads": found["0.num_heads"], "mask_id": reader.get("mask_token_id")}
 
-    def describe(self, model: Any) -> dict[str, Any]:
-        config, attention, feedforward = model.config, model.stack.layers[0].layer, model.stack.layers[1].layer
-        return {
-            "vocab_size": model.embedding.num_embeddings,
-            "hidden_size": attention.input_size,
-            "num_hidden_layers": len(model.stack.layers) // 2,
-            "num_attention_heads": attention.heads,
-            "intermediate_size": feedforward.from_input.out_features,
-            "hidden_act": "gelu",
-            "max_position_embeddings": config.max_positions,
-            "type_vocab_size": TYPES,
-            "layer_norm_eps": config.norm_epsilon,
-            "tie_word_embeddings": config.tied_embeddings,
-            "mask_token_id": model.mask_id,
-            "hidden_dropout_prob": config.dropout,
-            "attention_probs_dropout_prob": attention.config.dropout,
-        }
+    def describe_rest(self, model: Any, found: dict[str, Any]) -> dict[str, Any]:
+        words = model.embedding.num_embeddings
+        return {"vocab_size": words, "type_vocab_size": TYPES, "mask_token_id": model.mask_id}
 
-    def rows(self, model: Any) -> Iterator[WeightMapping]:
+    def body(self, model: Any) -> Iterator[WeightMapping]:
         known, words = model.vocab_size, model.embedding.num_embeddings
         bottom = "bert.embeddings"
         yield PaddedRows("embedding.weight", (f"{bottom}.word_embeddings.weight",), words=(words, words))
         places = (f"{bottom}.position_embeddings.weight", f"{bottom}.token_type_embeddings.weight")
         yield PositionsWithTokenTypes("stack.positions.table.weight", places)
         yield from linear("stack.bottom_norm", f"{bottom}.LayerNorm")
-        for index in range(len(model.stack.layers) // 2):
+        for index, first, second in self.blocks(model):
             theirs = f"bert.encoder.layer.{index}"
-            first, second = f"stack.layers.{2 * index}", f"stack.layers.{2 * index + 1}"
             parts = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
             yield from linear(f"{first}.layer.from_input", *parts)
             yield from linear(f"{first}.layer.to_output", f"{theirs}.attention.output.dense")
@@ -138,6 +115,9 @@ class Bert(Family):
         yield from linear("head.dense", f"{head}.transform.dense")
         yield from linear("head.norm", f"{head}.transform.LayerNorm")
         yield PaddedRows("output_bias", (f"{head}.bias",), words=(known, words), filling=NEVER)
-        if not model.config.tied_embeddings:  # then there are two biases, and the decoder's is used
-            yield PaddedRows("output_bias", (f"{head}.decoder.bias",), words=(known, words), filling=NEVER)
-            yield PaddedRows("output.weight", (f"{head}.decoder.weight",), words=(known, words))
+
+    def untied_head(self, model: Any) -> Iterator[WeightMapping]:
+        """Of the two biases, the decoder's is used."""
+        words, decoder = (model.vocab_size, model.embedding.num_embeddings), "cls.predictions.decoder"
+        yield PaddedRows("output_bias", (f"{decoder}.bias",), words=words, filling=NEVER)
+        yield PaddedRows("output.weight", (f"{decoder}.weight",), words=words)

@@ -1,6 +1,11 @@
-"""Converts a Hugging Face folder to our model, and our model to the contents of such a folder."""
+"""Converts a Hugging Face folder to our model, and our model to the contents of such a folder.
+
+A model is exported only if its signature survives the way there and back. The signature consists of all settings that
+affect a model's outputs, and is equal for two models that compute the same.
+"""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +13,34 @@ from torch import Tensor
 
 from elman.errors import ConfigError, DataError
 from elman.models.base import MODELS
-from elman.models.hugging_face.config_reader import ConfigReader
-from elman.models.hugging_face.family import FAMILIES, Family
-from elman.models.hugging_face.folder import CONFIG, Weights, read_json
-from elman.models.hugging_face.signature import signature_of
+from elman.models.hugging_face.family import FAMILIES, Family, layer_settings
+from elman.models.hugging_face.folder import CONFIG, ConfigReader, read_json, read_weight, weight_files
 from elman.models.stack import on_meta
+
+TRAINING = {
+    *("dropout", "embedding_dropout", "input_dropout", "locked_dropout", "output_dropout", "weight_dropout"),
+    *("balance_weight", "keep_share", "mask_share", "max_delta", "min_delta", "random_share"),
+}
+"""Settings that affect training only."""
+DERIVED = {"type", "pattern", "num_layers", "hidden_size", "embedding_size", "expansion"}
+"""Settings from which others are derived; those are compared instead."""
+
+
+def signature_of(model: Any) -> dict[str, Any]:
+    """Settings by path, with defaults filled in and those without effect removed."""
+    config = model.config
+    found = {key: value for key, value in config.plain().items() if key not in TRAINING | DERIVED}
+    if config.positions != "learned":
+        found.pop("max_positions")
+    if hasattr(model, "mask_id"):
+        found["mask_id"] = model.mask_id
+    found |= {"width": model.embedding.weight.shape[1], "layers": len(model.stack.layers)}
+    for index, ((name, _), settings) in enumerate(zip(config.layers(), layer_settings(model), strict=True)):
+        own = {key: value for key, value in settings.items() if key not in TRAINING | DERIVED}
+        if own.get("positions") != "rotary":
+            own.pop("rotary_base", None)
+        found |= {f"layers.{index}.{name}.{key}": value for key, value in own.items()}
+    return found
 
 
 def from_folder(folder: str | Path, mask_id: int | None = None) -> Any:
@@ -24,15 +52,13 @@ def from_folder(folder: str | Path, mask_id: int | None = None) -> Any:
     config = read_json(folder / CONFIG)
     model_type = str(config.get("model_type"))
     if model_type not in FAMILIES:
-        raise DataError(
-            f"model_type is {model_type!r}", file=folder / CONFIG, remedy=f"supported: {', '.join(FAMILIES)}"
-        )
+        remedy = f"supported: {', '.join(FAMILIES)}"
+        raise DataError(f"model_type is {model_type!r}", file=folder / CONFIG, remedy=remedy)
     family: Family = FAMILIES[model_type]()
     if config.get("mask_token_id") is None:
         config["mask_token_id"] = mask_id
     model = _build(family, ConfigReader(config, folder / CONFIG))
-    weights = Weights(folder)
-    model.load_state_dict(_load_weights(family, model, weights, folder))
+    model.load_state_dict(_load_weights(family, model, folder))
     return model.eval()
 
 
@@ -53,13 +79,14 @@ def export_contents(model: Any) -> tuple[Family, dict[str, Any], dict[str, Tenso
 
 
 def _build(family: Family, reader: ConfigReader) -> Any:
-    settings, vocab_size = family.settings(reader), reader.integer("vocab_size", 0)
+    settings, vocab_size = family.settings(reader), reader.value("vocab_size", 0)
     reader.finish()
     config: Any = MODELS[family.model].Config.make({"type": family.model, **settings}, where=str(reader.file))
     return MODELS[family.model](config, vocab_size)
 
 
-def _load_weights(family: Family, model: Any, weights: Weights, folder: Path) -> dict[str, Tensor]:
+def _load_weights(family: Family, model: Any, folder: Path) -> dict[str, Tensor]:
+    files = weight_files(folder)
     used: set[str] = set()
 
     def read(name: str) -> Tensor:
@@ -67,24 +94,22 @@ def _load_weights(family: Family, model: Any, weights: Weights, folder: Path) ->
         for current, older in family.older:
             old = old.replace(current, older)
         names = [variant.removeprefix(prefix) for variant in (name, old) for prefix in ("", family.prefix)]
-        found = next((variant for variant in names if variant in weights), None)
+        found = next((variant for variant in names if variant in files), None)
         if found is None:
             raise DataError(f"weight {name!r} is missing", file=folder, remedy="is this the whole model?")
         used.add(found)
-        return weights[found]
+        return read_weight(files[found], found)
 
     ours: dict[str, Tensor] = {}
     for row in family.rows(model):
         weight, expected = row.join(read), model.get_parameter(row.ours)
         if weight.shape != expected.shape:
-            raise DataError(
-                f"{' with '.join(row.theirs)} has shape {tuple(weight.shape)}, but {CONFIG} implies "
-                f"{tuple(expected.shape)}",
-                file=folder,
-            )
+            found, implied = tuple(weight.shape), tuple(expected.shape)
+            reason = f"{' with '.join(row.theirs)} has shape {found}, but {CONFIG} implies {implied}"
+            raise DataError(reason, file=folder)
         ours[row.ours] = weight
     used |= {family.copies} if model.config.tied_embeddings else set()  # an optional copy
-    left = [name for name in weights if name not in used]
+    left = [name for name in files if name not in used]
     left = [name for name in left if not re.fullmatch(family.buffers, name.removeprefix(family.prefix))]
     if left:
         more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
@@ -102,8 +127,8 @@ def _matching_family(model: Any) -> Family:
         count = len(names) // len(family.block)
         if kind == family.model and names and names == list(family.block) * count:
             mine = signature_of(model)
-            back = on_meta(lambda family=family: _build(family, _given(family, model)))
-            theirs = signature_of(back)
+            their_config = {"model_type": family.name, "vocab_size": model.vocab_size, **family.describe(model)}
+            theirs = signature_of(on_meta(partial(_build, family, ConfigReader(their_config))))
             for key, value in mine.items():
                 if theirs.get(key) != value:
                     raise ConfigError(
@@ -116,7 +141,3 @@ def _matching_family(model: Any) -> Family:
     raise ConfigError(
         f"model.pattern: no supported Hugging Face architecture has the block [{pattern}]; supported are {shapes}"
     )
-
-
-def _given(family: Family, model: Any) -> ConfigReader:
-    return ConfigReader({"model_type": family.name, "vocab_size": model.vocab_size, **family.describe(model)})

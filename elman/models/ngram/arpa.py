@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from elman.errors import DataError
 from elman.models.ngram.model import NGram
-from elman.models.ngram.sorting import sort_with_permutation
-from elman.models.ngram.tables import ZERO
+from elman.models.ngram.tables import ZERO, sort_with_permutation
 from elman.tokenizers import EOS, EOS_ID
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
@@ -135,27 +134,21 @@ def _sections(path: str | Path) -> Iterator[tuple[int, int, _Section]]:
                 yield length, max(sizes), section
             elif line == "\\end\\":
                 return
-        raise DataError(
-            "the file ends before \\end\\", file=path, remedy="the file is truncated; copy or create it again"
-        )
+        remedy = "the file is truncated; copy or create it again"
+        raise DataError("the file ends before \\end\\", file=path, remedy=remedy)
 
 
 def _section(path: str | Path, first: int, lines: Iterable[str]) -> _Section:
-    log_probs: list[float] = []
-    texts: list[str] = []
-    backoffs: list[float] = []
-    for row, line in enumerate(lines):
-        parts: list[Any] = line.rstrip("\r\n").split("\t")
+    rows: list[tuple[float, str, float]] = []
+    for number, line in enumerate(lines, first):
+        parts = line.rstrip("\r\n").split("\t")
         try:
-            log_prob, text, backoff = float(parts[0]), parts[1], float(parts[2]) if len(parts) > 2 else 0.0
+            rows.append((float(parts[0]), parts[1], float(parts[2]) if len(parts) > 2 else 0.0))
         except (IndexError, ValueError):
-            raise DataError(
-                f"{line.strip()!r} is not `log10 TAB words [TAB log10]`", file=path, line=first + row
-            ) from None
-        log_probs.append(log_prob)
-        texts.append(text)
-        backoffs.append(backoff)
-    return _Section(_nats(log_probs), texts, _nats(backoffs), first)
+            reason = f"{line.strip()!r} is not `log10 TAB words [TAB log10]`"
+            raise DataError(reason, file=path, line=number) from None
+    log_probs, texts, backoffs = zip(*rows, strict=True) if rows else ((), (), ())
+    return _Section(_nats(log_probs), list(texts), _nats(backoffs), first)
 
 
 def _log10(values: Any) -> list[float]:
@@ -163,7 +156,7 @@ def _log10(values: Any) -> list[float]:
     return np.where(numbers < ZERO / 10, NEVER, numbers).tolist()
 
 
-def _nats(values: list[float]) -> Reals:
+def _nats(values: Sequence[float]) -> Reals:
     numbers = np.array(values, dtype=np.float64)
     return np.where(numbers <= NEVER, ZERO, numbers * math.log(10))
 

@@ -1,9 +1,8 @@
-"""C++ code of the n-gram step: the computation of `lookup` for one row, without tensors."""
+"""C++ code of the n-gram step: the computation of `tables` for one row, without tensors."""
 
 from collections.abc import Sequence
 
-from elman.models.ngram.lookup import NO_TOKEN
-from elman.models.ngram.tables import ZERO
+from elman.models.ngram.tables import NO_TOKEN, ZERO
 from elman.tokenizers import EOS_ID
 
 # `weights` holds, after one unused array, for each length from 1: keys, log-probabilities, back-off weights.

@@ -9,12 +9,9 @@ from torch.nn import functional as F
 
 from elman.batches import TokenStore
 from elman.models.base import MODELS
-from elman.models.ngram.config import NGramConfig
-from elman.models.ngram.counts import count
 from elman.models.ngram.cpp_step import source
-from elman.models.ngram.fitting import estimate
-from elman.models.ngram.lookup import NO_TOKEN, all_words, back_off, extend_contexts, find_ngrams, with_zeros
-from elman.models.ngram.tables import Table
+from elman.models.ngram.estimation import NGramConfig, count, estimate
+from elman.models.ngram.tables import NO_TOKEN, Table, all_words, back_off, extend_contexts, find_ngrams, with_zeros
 from elman.ops.taps import listening, stepping, tap
 from elman.registry import Traits
 from elman.shapes import Lengths, State, Token, Tokens

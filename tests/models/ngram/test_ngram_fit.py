@@ -20,7 +20,7 @@ from elman.evaluation import evaluate
 from elman.generation import GenerationConfig
 from elman.generation.stream import generate_tokens
 from elman.models.ngram import NGram, NGramConfig
-from elman.models.ngram.sorting import sort_with_permutation
+from elman.models.ngram.tables import sort_with_permutation
 from elman.ops import taps
 from elman.runs import Checkpoint
 from elman.runs.checkpoint import CheckpointFolder

@@ -8,7 +8,7 @@ import torch
 from task_data import ENDS, TEXTS, settings_of
 
 from elman.corpus import PairCorpus, Repairs
-from elman.corpus.labels import CUT
+from elman.corpus.labelled_corpus import CUT
 from elman.errors import ConfigError, DataError
 from elman.inspection.padding import padding
 from elman.pipeline import load, read_recipe, train

@@ -7,8 +7,8 @@ import torch
 from task_data import settings_of
 from test_long_texts import notes_of
 
-from elman.models.classifier import ClassifierConfig
 from elman.models.stack import Stack, StackConfig
+from elman.models.text_reader import ClassifierConfig
 from elman.pipeline.tasks.position_checks import ignores_order, order_warning
 
 BLIND = "attention without positions ignores the order of tokens"

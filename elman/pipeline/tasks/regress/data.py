@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from elman.corpus import LabelledCorpus, LabelledText
-from elman.corpus.records import as_text
+from elman.corpus.record_formats import as_text
 from elman.errors import DataError
 from elman.pipeline.tasks.files import read_json, save_json
 from elman.pipeline.tasks.settings import Settings

@@ -27,7 +27,7 @@ class TagData(ExampleData):
 
     @classmethod
     def corpus(cls, recipe: "Recipe") -> TaggedCorpus:
-        return TaggedCorpus(recipe.data)  # type: ignore[arg-type]
+        return TaggedCorpus(recipe.data)
 
     @classmethod
     def learn(cls, recipe: "Recipe", corpus: Corpus) -> Self:

@@ -10,7 +10,7 @@ from elman.corpus import PairsConfig
 from elman.errors import ConfigError
 from elman.layers import LAYERS
 from elman.models import TRANSLATORS
-from elman.models.mask_predict.conversion import parallel_settings
+from elman.models.encoder_decoder.config import parallel_settings
 from elman.pipeline.tasks import TASKS
 from elman.pipeline.tasks.base import Task, deferred
 from elman.pipeline.tasks.settings import Settings, TaskSettings, pick

@@ -18,8 +18,12 @@ from elman.errors import ConfigError
 from elman.layers.base import at_least_float32
 from elman.models.base import TRANSLATORS
 from elman.models.encoder_decoder import Decoder, DecoderState, Encoder, share_embeddings
-from elman.models.mask_predict.config import MaskPredictConfig, ParallelDecoderConfig
-from elman.models.pooling import Pooling
+from elman.models.encoder_decoder.config import (
+    MaskPredictConfig,
+    ParallelDecoderConfig,
+    ParallelEncoderConfig,  # noqa: F401  (offered here too)
+)
+from elman.models.text_reader import Pooling
 from elman.ops.cross_entropy import cross_entropy_sum
 from elman.ops.state import map_state, take_rows
 from elman.ops.taps import scope, stepping, tap
@@ -99,7 +103,9 @@ class MaskPredict(nn.Module):
         tokens. Evaluation is deterministic: it averages the nats of each token with all tokens masked and with every
         other one visible, without smoothing and weights.
         """
-        source, words = batch.ragged("source"), self._without_end(batch.ragged("target"))
+        source, (tokens, sizes) = batch.ragged("source"), batch.ragged("target")
+        tokens = tokens[:, : max(1, tokens.shape[1] - 1)]  # at least one position, which may be padding
+        words = Ragged(tokens, sizes.to(tokens.device) - 1)
         lengths, decoder_state = self.start(source)
         far = self.config.length_range
         difference = (words.lengths - source.lengths.to(words.lengths.device)).clamp(-far, far) + far
@@ -193,11 +199,6 @@ class MaskPredict(nn.Module):
         logits = at_least_float32(decoder.logits(features))
         return F.cross_entropy(logits, right, reduction="sum", label_smoothing=smoothing)
 
-    def _without_end(self, target: Ragged) -> Ragged:
-        """Removes end-of-sequence, but keeps at least one position, which may be padding."""
-        tokens = target.values[:, : max(1, target.values.shape[1] - 1)]
-        return Ragged(tokens, target.lengths.to(tokens.device) - 1)
-
     def _hidden(self, words: Ragged) -> Tensor:
         """Random training mask: 1 to all tokens of each row, every number equally likely."""
         real, device = words.mask(), words.values.device
@@ -206,12 +207,10 @@ class MaskPredict(nn.Module):
         return _lowest(torch.rand(real.shape, device=device).masked_fill(~real, torch.inf), count) & real
 
     def _in_turn(self, words: Ragged) -> Tensor:
-        """Evaluation masks of a batch that is repeated TURNS times."""
-        turn = torch.arange(EVALUATION_MASKS, device=words.values.device).repeat_interleave(
-            len(words.values) // EVALUATION_MASKS
-        )
-        place = torch.arange(words.values.shape[1], device=words.values.device)
-        turn = turn.unsqueeze(1)
+        """Evaluation masks of a batch that is repeated EVALUATION_MASKS times."""
+        rows, longest = words.values.shape
+        turn = torch.arange(rows, device=words.values.device).unsqueeze(1) // max(1, rows // EVALUATION_MASKS)
+        place = torch.arange(longest, device=words.values.device)
         return words.mask() & ((turn == 0) | (place % 2 == turn - 1))
 
 

@@ -1,0 +1,233 @@
+"""Formats of records: tables with separators, JSON lines, Parquet files, data sets of the Hugging Face hub."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from elman.corpus.config import RECORD_FORMATS, Column, Fields, RecordFormat
+from elman.corpus.document import Document, Repairs
+from elman.corpus.source_reader import SourceReader
+from elman.corpus.text import whole_lines
+from elman.errors import DataError, MissingExtra, first_line, nearest
+
+ROWS = 256  # of a Parquet file in memory at a time
+
+
+def require_column(reader: SourceReader, names: Iterable[str], column: Column, line: int | None = None) -> str:
+    """The chosen column if it exists exactly once; else an error that lists the existing ones."""
+    column, known = str(column), list(names)
+    if known.count(column) == 1:
+        return column
+    reason = "occurs more than once" if column in known else f"no such column{nearest(column, known)}"
+    shown = ", ".join(repr(name) for name in known[:50]) or "none"
+    remedy = "name one of them in data.column, or in data.columns if several are read"
+    raise reader.error(f"{reason}; columns: {shown}", line, column, remedy=remedy)
+
+
+def record_documents(reader: SourceReader) -> Iterator[Document]:
+    """A record's size is that of its text as a line of UTF-8, so that scores are comparable across formats."""
+    column = reader.config.column
+    for (value,), line in read_columns(reader, [column]):
+        text = as_text(reader, value, line, column)
+        yield Document(text, reader.source.name, line, len(text.encode()) + 1 if text.strip() else 0)
+
+
+def read_columns(reader: SourceReader, columns: Sequence[Column]) -> Fields:
+    """The chosen columns of every record, in the given order; None for each column of an empty line."""
+    return RECORD_FORMATS[reader.source.format]().read(reader, columns)
+
+
+def as_text(reader: SourceReader, value: Any, line: int, column: Column) -> str:
+    """A value that must be text, repaired if needed; None is empty text."""
+    if isinstance(value, bytes):
+        text = reader.mend(value, line)
+    elif isinstance(value, str):
+        text = reader.clean(value, line)
+    elif value is None:
+        text = ""
+    else:
+        raise reader.error(f"is {type(value).__name__} {str(value)[:40]!r}, not text", line, column)
+    if text.strip() and len(text.encode()) >= reader.config.max_record_bytes:
+        raise reader.too_long(line)
+    return text
+
+
+@RECORD_FORMATS.register("csv")
+class CommaSeparated(RecordFormat):
+    """Comma-separated values with a header row, or without one if columns are numbers."""
+
+    suffixes = (".csv",)
+    delimited = True
+
+    def read(self, reader: SourceReader, columns: Sequence[Column]) -> Fields:
+        width, indices = 0, list[int]()
+        for row, line in _rows(reader):
+            if not row:
+                yield (None,) * len(columns), line
+                continue
+            if width == 0:
+                width, indices = len(row), [_index(reader, row, column, line) for column in columns]
+                if any(isinstance(column, str) for column in columns):
+                    continue
+            if len(row) != width:
+                raise reader.error(f"{len(row)} fields, but the first row has {width}", line)
+            yield tuple(row[index] for index in indices), line
+
+
+@RECORD_FORMATS.register("tsv")
+class TabSeparated(CommaSeparated):
+    """Tab-separated values; a quote is an ordinary character."""
+
+    suffixes = (".tsv",)
+
+
+def columns_without_header(reader: SourceReader, first: str, second: str) -> list[Column]:
+    """The usual column names; for a delimited table of two columns without them, the numbers 1 and 2."""
+    if RECORD_FORMATS[reader.source.format].delimited:
+        row = next((row for row, _ in _rows(replace(reader, repairs=Repairs())) if row), [])
+        names = [name.strip().lower() for name in row]
+        if len(names) == 2 and not {*names} & {first, second}:
+            reader.repair(no_header(first, second))
+            return [1, 2]
+    return [first, second]
+
+
+def no_header(first: str, second: str) -> str:
+    """The remark about a table of two columns whose first row has none of the usual names."""
+    used = f"column 1 was used as {first}, column 2 as {second}"
+    return f"table without a header: {used}; if its first row is one, name its columns with --columns"
+
+
+def _index(reader: SourceReader, row: list[str], column: Column, line: int) -> int:
+    if isinstance(column, str):
+        names = [name.strip() for name in row]
+        return names.index(require_column(reader, names, column, line))
+    if column > len(row):
+        raise reader.error(f"the table has {len(row)} columns", line, column)
+    return column - 1
+
+
+def _rows(reader: SourceReader) -> Iterator[tuple[list[str], int]]:
+    """Rows of fields with their first line; a row may not be longer than `max_record_bytes`."""
+    start, size, limit = 1, 0, reader.config.max_record_bytes
+
+    def texts() -> Iterator[str]:
+        nonlocal size
+        for line in whole_lines(reader):
+            size += line.size
+            if size > limit:
+                raise reader.too_long(start, " (is a quote never closed?)")
+            yield reader.decode(line.raw, line.number) + "\n"
+
+    tabs = reader.source.format == "tsv"
+    style: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
+    rows = csv.reader(texts(), **style)
+    while True:
+        try:
+            row = _next_row(rows, limit)
+        except csv.Error as error:
+            remedy = "a quote may be missing; inside a quoted field it is written twice"
+            raise reader.error(f"not a valid table: {error}", start, remedy=remedy) from None
+        if row is None:
+            return
+        yield row, start
+        start, size = rows.line_num + 1, 0
+
+
+def _next_row(rows: Iterable[list[str]], limit: int) -> list[str] | None:
+    before = csv.field_size_limit(limit + 1)  # a process-wide setting, changed for this row only
+    try:
+        return next(iter(rows), None)
+    finally:
+        csv.field_size_limit(before)
+
+
+@RECORD_FORMATS.register("jsonl")
+class JsonLines(RecordFormat):
+    """One JSON object per line."""
+
+    suffixes = (".jsonl", ".ndjson", ".json")
+
+    def read(self, reader: SourceReader, columns: Sequence[Column]) -> Fields:
+        for line in whole_lines(reader):
+            text = reader.decode(line.raw, line.number)
+            if not text.strip():
+                yield (None,) * len(columns), line.number
+                continue
+            try:
+                record = json.loads(text)
+            except json.JSONDecodeError as error:
+                raise _invalid(reader, f"not valid JSON: {error.msg}", line.number, error.colno) from None
+            except RecursionError:
+                raise _invalid(reader, "JSON nested too deeply", line.number) from None
+            except ValueError as error:  # numbers of thousands of digits
+                raise _invalid(reader, f"unreadable JSON: {error}", line.number) from None
+            if not isinstance(record, dict):
+                raise _invalid(reader, f"a JSON {type(record).__name__}, not an object", line.number)
+            yield tuple(record[require_column(reader, record, column, line.number)] for column in columns), line.number
+
+
+def _invalid(reader: SourceReader, reason: str, line: int, column: int | None = None) -> DataError:
+    return reader.error(reason, line, column, remedy='give one object on each line: {"text": "..."}')
+
+
+@RECORD_FORMATS.register("parquet")
+class Parquet(RecordFormat):
+    """Strings are read as bytes, because pyarrow does not guarantee that they are valid UTF-8."""
+
+    suffixes = (".parquet",)
+
+    def read(self, reader: SourceReader, columns: Sequence[Column]) -> Fields:
+        try:
+            import pyarrow  # noqa: F401  (the next line needs it)
+            from pyarrow.parquet import ParquetFile
+        except ImportError:
+            raise MissingExtra("reading parquet files", "pyarrow", "data") from None
+        try:
+            with ParquetFile(reader.source.path) as file:
+                names = [require_column(reader, file.schema_arrow.names, column) for column in columns]
+                line = 0
+                for batch in file.iter_batches(batch_size=ROWS, columns=list(dict.fromkeys(names))):
+                    parts = [_values(reader, batch.column(name), name) for name in names]
+                    for row in zip(*parts, strict=True):
+                        line += 1
+                        yield tuple(value.as_py() for value in row), line
+        except DataError:
+            raise
+        except Exception as error:  # pyarrow raises many types of errors for damaged files
+            raise reader.error(f"cannot be read as parquet: {first_line(error)}") from None
+
+
+def _values(reader: SourceReader, values: Any, column: str) -> Any:
+    from pyarrow import large_binary, types
+
+    if types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if types.is_string(values.type) or types.is_large_string(values.type):
+        return values.cast(large_binary())
+    if types.is_binary(values.type) or types.is_large_binary(values.type):
+        raise reader.error(f"has type {values.type}, not text", column=column)
+    return values
+
+
+@RECORD_FORMATS.register("hub")
+class HubDataset(RecordFormat):
+    """A data set of the Hugging Face hub, or one in a local folder."""
+
+    def read(self, reader: SourceReader, columns: Sequence[Column]) -> Fields:
+        try:
+            from datasets import load_dataset
+        except ImportError:
+            raise MissingExtra("reading hub data sets", "datasets", "data") from None
+        source = reader.source
+        try:
+            rows = load_dataset(source.path.as_posix(), source.config, split=source.split, streaming=True)
+            for line, row in enumerate(rows, start=1):
+                yield tuple(row[require_column(reader, row, column, line)] for column in columns), line
+        except DataError:
+            raise
+        except Exception as error:  # network, data set scripts, missing splits: each raises its own type
+            remedy = "write hub:OWNER/NAME[@CONFIG][#SPLIT], or give a local folder"
+            raise reader.error(f"cannot be loaded: {first_line(error)}", remedy=remedy) from None
