@@ -16,7 +16,7 @@ __all__ += ["forms_that_can_run", "recur", "recur_both", "using"]
 
 
 def _form(module: Any, device: str | None = None) -> Form:
-    return Form(module.run, module.obstacle, module.drawback, module.title, device)
+    return Form(module.run, module.title, module.obstacle, module.drawback, device)
 
 
 FORMS = Forms(

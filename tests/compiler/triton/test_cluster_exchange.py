@@ -27,7 +27,7 @@ EXCHANGES = [
 ]
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda one: str(vars(one)))
 def test_buffers_and_mbarriers_do_not_overlap(exchange: AsyncExchange) -> None:
     """And a unit lies in its program's block. Catches one buffer per value, and with blocks whose rows have
     all units."""
@@ -48,7 +48,7 @@ def test_buffers_and_mbarriers_do_not_overlap(exchange: AsyncExchange) -> None:
 
 
 @pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda one: str(vars(one)))
 def test_every_packet_is_sent_to_every_program_once(exchange: AsyncExchange, last: bool) -> None:
     """Interprets the PTX, thread by thread. Catches a thread too many, and with a wrong wrap-around of
     ranks."""
