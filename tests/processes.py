@@ -6,12 +6,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
+SERVED = [sys.executable, "-P", "-m", "elman.comparison.worker_process"]
 HANG = 1800  # seconds: ends a process that would never end; a slow machine does not get near it
 
 
@@ -41,6 +45,22 @@ def run_forked(*arguments: str, **options: Any) -> subprocess.CompletedProcess[A
 def run_elman(*words: str, **options: Any) -> subprocess.CompletedProcess[Any]:
     """The command line, in a forked process."""
     return run_forked("-m", "elman", *words, **options)
+
+
+@contextmanager
+def forked_race_workers() -> Iterator[None]:
+    """Each worker of a race in this process is forked, not started; processes that it starts begin theirs as ever."""
+    from elman.comparison.workers import ForkingWorker
+
+    start = ForkingWorker._start
+
+    def fork(self: ForkingWorker, command: list[str], **files: Any) -> subprocess.Popen[Any]:
+        imported = command[: len(SERVED)] == SERVED
+        return start(self, [*forked_python(), *command[1:]] if imported else command, **files)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ForkingWorker, "_start", fork)
+        yield
 
 
 def wait_for(condition: Callable[[], Any], process: subprocess.Popen[Any] | None = None) -> Any:

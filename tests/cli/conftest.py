@@ -5,6 +5,7 @@ from io import StringIO
 from typing import NamedTuple
 
 import pytest
+from processes import forked_race_workers
 
 from elman.cli.main import main
 
@@ -22,6 +23,12 @@ def write_text(path, lines=100):
     dice = random.Random(1)
     path.write_text("\n".join(" ".join(dice.choices(WORDS, k=dice.randint(2, 9))) for _ in range(lines)) + "\n")
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_race_workers():
+    with forked_race_workers():
+        yield
 
 
 @pytest.fixture

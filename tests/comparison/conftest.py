@@ -4,6 +4,7 @@ import copy
 import random
 
 import pytest
+from processes import forked_race_workers
 
 from elman.comparison import Race, Running
 
@@ -21,6 +22,12 @@ SMALL = {
         "generation": {"max_tokens": 5},
     },
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_race_workers():
+    with forked_race_workers():
+        yield
 
 
 @pytest.fixture
