@@ -76,9 +76,19 @@ def run_for(client: socket.socket) -> int:
         os.close(stream)
     with suppress(BrokenPipeError):
         client.sendall(str(child).encode())
+        end_with(client, child)
         _, status = os.waitpid(child, 0)
         client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
     return 0
+
+
+def end_with(client: socket.socket, child: int) -> None:
+    """Wait for the end of the command, and kill it if its client, which has no more to send, is killed."""
+    if hasattr(os, "pidfd_open"):
+        ended = os.pidfd_open(child)
+        if ended not in select.select([ended, client], [], [])[0]:
+            os.kill(child, signal.SIGKILL)
+        os.close(ended)
 
 
 def run(arguments: list[str], cwd: str, environment: dict[str, str]) -> int:

@@ -3,22 +3,30 @@
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-from processes import HANG, environment
+from processes import HANG, environment, forked_python
 
 from elman.runs import Run
 
 started: list[subprocess.Popen] = []
 
 
-def launch(folder: Path, recipe: dict, *options: str, restarts: int = 0, processes: int = 2) -> subprocess.Popen:
-    """Starts torchrun in `folder`, which holds the data; the run is in `folder/run`."""
+def launch(
+    folder: Path, recipe: dict, *options: str, restarts: int = 0, processes: int = 2, forked: bool = True
+) -> subprocess.Popen:
+    """Starts torchrun in `folder`, which holds the data; the run is in `folder/run`.
+
+    `forked`: torchrun and its workers are forked from a process that has imported elman. A fork ends with its client.
+    """
     (folder / "recipe.json").write_text(json.dumps(recipe))
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    python = forked_python() if forked else [sys.executable]
+    program = ["--no-python", "--", *python, "-m"] if forked else ["-m", "--"]
+    command = [*python, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--max-restarts", str(restarts)]
-    command += ["--monitor-interval", "0.1", "-m", "--", "elman", "train", "recipe.json", "--run", "run", *options]
-    settings = environment(CUDA_VISIBLE_DEVICES="")
+    command += ["--monitor-interval", "0.1", *program, "elman", "train", "recipe.json", "--run", "run", *options]
+    settings = environment(CUDA_VISIBLE_DEVICES="", ELMAN_TESTED_JOB=str(folder))
     with (folder / "log.txt").open("w") as log:
         job = subprocess.Popen(command, cwd=folder, env=settings, stdout=log, stderr=log)
     started.append(job)
@@ -34,6 +42,14 @@ def weights(run: Path) -> dict:
     return Run(run).last.load().weights
 
 
-def workers(job: subprocess.Popen) -> list[int]:
-    """The process ids of the ranks that are running."""
-    return [int(pid) for file in Path(f"/proc/{job.pid}/task").glob("*/children") for pid in file.read_text().split()]
+def workers(folder: Path) -> dict[int, int]:
+    """The process ids of the running ranks of the job in `folder`, by rank."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            variables = dict(
+                one.split("=", 1) for one in (process / "environ").read_text().split("\0") if one.count("=")
+            )
+            if variables.get("ELMAN_TESTED_JOB") == str(folder) and "RANK" in variables:
+                found[int(variables["RANK"])] = int(process.name)
+    return found
