@@ -111,16 +111,16 @@ def test_a_failing_variant_does_not_affect_the_others(monkeypatch: pytest.Monkey
     assert found["loop"] == "not captured"
 
 
-ANSWERING = """
+ANSWERING = f"""
 import json, sys, time
 for line in sys.stdin:
     job = json.loads(line)
     if job["do"] == "die":
         sys.exit("the device is lost")
     if job["do"] == "hang":
-        time.sleep(60)
+        time.sleep({HANG})
     print("some noise")
-    print(json.dumps({"did": job["do"]}), flush=True)
+    print(json.dumps({{"did": job["do"]}}), flush=True)
 """
 
 

@@ -5,7 +5,7 @@ import sys
 import threading
 
 import pytest
-from processes import environment, run_python
+from processes import HANG, environment, run_python, wait_for
 
 from elman.comparison import Race, Running, torchrun_workers
 from elman.comparison.race import results_of
@@ -36,7 +36,7 @@ class Recorder:
         if folder.name == "lost":
             raise OSError("no disk")
         if folder.name == "long":
-            self.ended.wait(10)
+            self.ended.wait(HANG)
         return {"code": 0, "peak_bytes": 1}
 
     def interrupt(self, number=2):
@@ -56,13 +56,20 @@ def test_a_process_serves_another_until_it_is_told_to_end(monkeypatch, tmp_path)
     place = torchrun_workers.RankWorker(store, 1)
     assert place.train(tmp_path / "one") == {"code": 0, "peak_bytes": 1}
     assert place.train(tmp_path / "lost")["code"] == 1
-    threading.Timer(0.3, place.interrupt).start()
+    interrupter = threading.Thread(target=interrupt_when, args=(lambda: tmp_path / "long" in own.trained, place))
+    interrupter.start()
     assert place.train(tmp_path / "long")["code"] == 0
+    interrupter.join()
     place.close()
-    server.join(10)
+    server.join(HANG)
     assert not server.is_alive()
     assert own.trained == [tmp_path / "one", tmp_path / "lost", tmp_path / "long", "closed"]
     assert own.interrupts == [2]
+
+
+def interrupt_when(begun, place):
+    wait_for(begun)
+    place.interrupt()
 
 
 def test_trainings_do_not_think_that_they_are_one_of_many(monkeypatch):

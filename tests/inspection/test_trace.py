@@ -1,12 +1,14 @@
 """Traces: recorded activations beside their tokens, within an interactive response time."""
 
-import time
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from inspected_texts import WORDS, classifier, language
+from operation_count import operations
 from safetensors import safe_open
 
 from elman.errors import RecordingError
@@ -91,17 +93,34 @@ def test_every_site_of_a_model_has_a_description() -> None:
     assert found["layers.0.lstm.gate.forget"] == "forget gate: share of the memory that is kept (f)"
 
 
-def test_a_trace_of_200_tokens_and_a_million_parameters_takes_less_than_0_3_s() -> None:
-    """Catches positions selected one by one, and with patterns matched at each step."""
-    inspected = language("lstm", ids=tuple(range(10)) * 20, hidden_size=350)
-    assert sum(parameter.numel() for parameter in inspected.model.parameters()) > 980_000
-    trace(inspected)
-    times = []
-    for _ in range(7):
-        began = time.process_time()
+def test_a_trace_takes_few_operations_and_few_calls_of_python_per_token() -> None:
+    """37 and 139 were counted, as when 200 tokens and a million parameters took less than 0.3 s. Catches positions
+    selected one by one, and with patterns matched at each step."""
+
+    def cost(tokens: int) -> tuple[int, int]:
+        inspected = language("lstm", ids=tuple(range(10)) * (tokens // 10))
         trace(inspected)
-        times.append(time.process_time() - began)
-    assert min(times) < 0.3, times
+        return operations(lambda: trace(inspected)).calls, calls(lambda: trace(inspected))
+
+    (few, before), (many, after) = cost(50), cost(150)
+    assert many - few < 100 * 42
+    assert after - before < 100 * 160
+
+
+def calls(run: Callable[[], object]) -> int:
+    """Of functions of Python and C, from Python."""
+    counted = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return counted
 
 
 def test_a_site_of_neither_side_has_the_target_tokens() -> None:

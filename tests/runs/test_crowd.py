@@ -59,9 +59,9 @@ def test_lock_is_released_when_its_process_is_killed(run):
 
     def trainer() -> None:
         with run.lock():
-            worker = start_child(lambda: time.sleep(60))
+            worker = start_child(lambda: time.sleep(HANG))
             os.write(writing, f"{worker}\n".encode())
-            time.sleep(60)
+            time.sleep(HANG)
 
     child = start_child(trainer)
     worker = int(os.read(reading, 20))
