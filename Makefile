@@ -18,7 +18,7 @@ test: .venv/.dev
 	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
 fast: .venv/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q -m "not slow"
+	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n 2 --dist loadgroup -q -m "not slow"
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .

@@ -8,7 +8,7 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).parent / "notebooks"
 KEPT = ("text/html", "image/svg+xml", "text/plain")
-TIMEOUT = 600  # seconds for one cell; on a quiet machine a whole notebook takes less than 20
+TIMEOUT = 3600  # seconds for one cell: ends one that hangs; on a quiet machine a whole notebook takes less than 20
 
 
 def execute(path: Path) -> nbformat.NotebookNode:

@@ -1,7 +1,7 @@
 """Settings of all tests: one thread, one cache of compiled code, reproducible hypothesis, slow tests first.
 
-HYPOTHESIS_PROFILE chooses how many examples a property is tried on: `default` 8; `ci`, which `make test` uses, 20;
-`thorough` 300, others in every run.
+HYPOTHESIS_PROFILE chooses how many examples a property is tried on: `quick`, which `make fast` uses, 4; `default` 8;
+`ci`, which `make test` uses, 12; `thorough` 300, others in every run.
 
 ELMAN_SHAPES=1 checks shapes and types at every call of a function of operations, cells, layers and models.
 """
@@ -24,8 +24,9 @@ from elman.ops.cache import cache_folder
 
 torch.set_num_threads(1)
 common = settings(deadline=None, database=None)  # no time limit on an example: machines are busy
+settings.register_profile("quick", common, derandomize=True, max_examples=4)
 settings.register_profile("default", common, derandomize=True, max_examples=8)
-settings.register_profile("ci", common, derandomize=True, max_examples=20)
+settings.register_profile("ci", common, derandomize=True, max_examples=12)
 settings.register_profile("thorough", common, derandomize=False, max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
