@@ -51,6 +51,6 @@ clean:
 
 .venv/.dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[dev]'  # Python compiles the part that it imports
 	$(BIN)/python -m pip install -q -c constraints.txt kenlm || echo "kenlm was not built: its tests will be skipped"
 	touch $@ .venv/.core

@@ -5,7 +5,7 @@ import sys
 import threading
 
 import pytest
-from processes import HANG, environment, run_python, wait_for
+from processes import HANG, environment, forked_python, run_forked, run_python, wait_for
 
 from elman.comparison import Race, Running, torchrun_workers
 from elman.comparison.race import results_of
@@ -91,7 +91,7 @@ def test_without_ray_it_is_said_how_to_get_it(monkeypatch):
         ray_workers.places("local")
 
 
-def race(small, folder, *command):
+def race(small, folder, run, *command):
     """Run by a command of its own; one entrant cannot be trained."""
     settings = small | {"entrants": {"rnn": {}, "lost": {"pattern": ["rnn"]}}, "trials": 1}
     (folder / "race.yaml").write_text(json.dumps(settings))
@@ -100,7 +100,7 @@ def race(small, folder, *command):
         running.plan.make_folder(job)
         (job.folder / "config.yaml").write_text("model: {type: nonsense}\n")
     words = ["compare", "race.yaml", "--run", "race", "--resume", "--json"]
-    ended = run_python(*command, *words, cwd=folder, env=environment(CUDA_VISIBLE_DEVICES=""))
+    ended = run(*command, *words, cwd=folder, env=environment(CUDA_VISIBLE_DEVICES=""))
     assert "2 in parallel" in ended.stderr, ended.stderr[-3000:]
     assert "lost seed-1: failed" in ended.stderr
     return settings
@@ -120,8 +120,8 @@ def ends_as_at_home(settings, folder):
 def test_a_race_over_the_processes_of_torchrun(small, tmp_path):
     """Two at a time; one that fails is told of, and the others go on. Catches the race run by both."""
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
-    launcher += ["--rdzv-endpoint", "127.0.0.1:0", "-m", "--", "elman"]
-    settings = race(small, tmp_path, *launcher)
+    launcher += ["--rdzv-endpoint", "127.0.0.1:0", "--no-python", "--", *forked_python(), "-m", "elman"]
+    settings = race(small, tmp_path, run_forked, *launcher)
     ends_as_at_home(settings, tmp_path)
 
 
@@ -141,5 +141,5 @@ try:
 finally:
     cluster.shutdown()
 """
-    settings = race(small, tmp_path, "-c", code)
+    settings = race(small, tmp_path, run_python, "-c", code)
     ends_as_at_home(settings, tmp_path)
