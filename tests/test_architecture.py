@@ -1,6 +1,7 @@
 """Architecture: layered imports, light start-up, no unsafe calls, no task named outside of its folder."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,14 @@ def package_of(module: str) -> str | None:
     return parts[1] if parts[0] == "elman" and len(parts) > 1 else None
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> list[str]:
     names = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             if node.module == "elman":
                 names += [f"elman.{alias.name}" for alias in node.names]
@@ -67,12 +73,13 @@ TASKS = PACKAGE / "pipeline" / "tasks"
 TASK_FOLDERS = sorted(path.parent for path in TASKS.glob("*/task.py"))
 
 
+@cache
 def task_names() -> tuple[set[str], set[str]]:
     """Names of tasks, and classes of their folders."""
     names, classes = set(), set()
     for path in TASK_FOLDERS:
         for file in path.glob("*.py"):
-            for node in ast.parse(file.read_text()).body:
+            for node in parsed(file).body:
                 if isinstance(node, ast.ClassDef):
                     classes.add(node.name)
                     calls = [one for one in node.decorator_list if isinstance(one, ast.Call)]
@@ -82,7 +89,7 @@ def task_names() -> tuple[set[str], set[str]]:
 
 def mentions(path: Path) -> set[str]:
     """Tasks that a module refers to: by their folders or classes, or from the pipeline on by their names."""
-    (names, classes), tree, found = task_names(), ast.parse(path.read_text()), set()
+    (names, classes), tree, found = task_names(), parsed(path), set()
     folders = tuple(f"elman.pipeline.tasks.{folder.name}" for folder in TASK_FOLDERS)
     found |= {name for name in imports(path) if name.startswith(folders)}
     package = path.relative_to(PACKAGE).parts[0]
@@ -116,7 +123,7 @@ FORBIDDEN = {"pickle", "dill", "joblib", "marshal", "shelve"}
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_in_the_package_can_run_code_from_data(path):
     """The list of exceptions is empty."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     assert not FORBIDDEN & {name.split(".")[0] for name in imports(path)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):

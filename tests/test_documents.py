@@ -208,6 +208,7 @@ def _headings(path: Path) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
 
 
+@pytest.mark.slow
 def test_the_pages_made_from_code_are_what_the_code_says() -> None:
     """In a process of its own, where no test has registered anything. Catches a changed help text, a changed
     formula, and positions taken from attention."""
@@ -234,6 +235,7 @@ def test_a_recipe_is_sound_and_says_what_it_promises(path: Path) -> None:
     assert read_recipe(recipe.plain()).plain() == recipe.plain()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_trains(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On texts of the same names and forms; the measures of its goals exist. Catches a wrong measure."""
@@ -302,6 +304,7 @@ def added_cell(tmp_path: Path) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("added_cell")
 def test_the_added_cell_trains_and_shows_its_gate(tmp_path: Path) -> None:
     """Seen to fail without its tap, and with a name that was misspelt."""

@@ -12,6 +12,7 @@ TRAINING = {"batch_size": 4, "sequence_length": 12, "jitter": True, "optimizer":
 TRAINING |= {"clip_grad_norm": 0.25, "schedule": "cosine", "warmup_steps": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_elman_and_plain_torch_reach_the_same_perplexity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropout: float

@@ -1,5 +1,7 @@
 """The generation suite: CUDA-graph steps must give torch's text; on a CPU it runs in a small size."""
 
+import pytest
+
 from benchmarks import agreement
 from benchmarks.suites import SUITES
 
@@ -13,6 +15,7 @@ def test_a_different_text_is_found(monkeypatch):
     assert "lstm: generation with a CUDA graph gives another text than torch" in agreement.generation()
 
 
+@pytest.mark.slow
 def test_generation_suite_runs_on_this_machine():
     for figures in SUITES["generation"].measure(1).values():
         assert set(figures["variants"]) == {"torch", "captured"}

@@ -38,6 +38,7 @@ def classifier(text, elman):
     return text.parent / "run"
 
 
+@pytest.mark.slow
 def test_a_language_model_is_measured_and_its_run_not_changed(elman, trained, quick, tmp_path):
     before = contents(trained)
     found = measured(elman, trained, "--to", tmp_path / "new" / "speed.json")
@@ -65,6 +66,7 @@ def test_tables_name_units_reasons_and_machine(elman, trained, quick):
     assert "training: 2 rounds of elman; plain torch" in ended.err
 
 
+@pytest.mark.slow
 def test_a_variant_with_wrong_logits_is_not_timed(elman, trained, quick, monkeypatch):
     right = step.Runner.step
     monkeypatch.setattr(step.Runner, "step", lambda self, token: right(self, token).mul_(1.1))
@@ -78,6 +80,7 @@ def test_a_variant_with_wrong_logits_is_not_timed(elman, trained, quick, monkeyp
     assert set(found["training"]["variants"]) == {"elman"}
 
 
+@pytest.mark.slow
 def test_a_model_that_answers_is_measured_in_texts_per_second(elman, classifier, quick):
     found = measured(elman, classifier)
     assert found["training"]["unit"] == found["prediction"]["unit"] == "texts"
@@ -86,6 +89,7 @@ def test_a_model_that_answers_is_measured_in_texts_per_second(elman, classifier,
     assert "generation" not in found
 
 
+@pytest.mark.slow
 def test_without_its_data_a_language_model_trains_on_random_tokens_and_others_are_skipped(
     elman, trained, classifier, quick, tmp_path
 ):
@@ -100,6 +104,7 @@ def test_without_its_data_a_language_model_trains_on_random_tokens_and_others_ar
     assert found["prediction"]["variants"]
 
 
+@pytest.mark.slow
 def test_a_masked_model_fills_gaps_and_an_ngram_model_is_not_trained_by_updates(elman, text, quick):
     words = ["--data", text, "--device", "cpu"]
     masked = ["--task", "masked", "--model.hidden_size", "8", "--training.max_steps", "2", "--run", "masked"]

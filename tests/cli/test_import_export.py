@@ -39,6 +39,7 @@ def scores(elman, monkeypatch, run):
     return [json.loads(line) for line in elman("score", run, "--json").out.splitlines()]
 
 
+@pytest.mark.slow
 def test_export_and_import_round_trip_gives_the_same_results(elman, exported, tmp_path, monkeypatch):
     """Catches: texts begun with another token; documents ended with token 1."""
     back = tmp_path / "back"
@@ -60,6 +61,7 @@ def test_export_and_import_round_trip_gives_the_same_results(elman, exported, tm
     assert first == second
 
 
+@pytest.mark.slow
 def test_transformers_loads_an_exported_model(exported):
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     transformers = pytest.importorskip("transformers")
@@ -84,6 +86,7 @@ def bare(exported, tmp_path):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exported", ["byte"], indirect=True)
 def test_a_model_without_a_tokenizer_reads_and_writes_token_ids(elman, bare, tmp_path, monkeypatch):
     """Catches: the start left out of scores, of evaluation, of prompts."""
@@ -185,6 +188,7 @@ def gaps(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_export_and_import_round_trip_of_a_masked_model(elman, gaps, tmp_path, monkeypatch):
     """Catches: the mask not told; an added mask among the answers."""
     told = elman("import", gaps / "out", "--run", tmp_path / "back")
@@ -215,6 +219,7 @@ def test_transformers_loads_an_exported_masked_model(gaps):
     assert expected.argmax(-1).max() < ours.model.vocab_size
 
 
+@pytest.mark.slow
 def test_a_masked_model_without_a_tokenizer_gets_a_mask_token(elman, gaps, tmp_path):
     (tmp_path / "bare").mkdir()
     config = json.loads((gaps / "out" / "config.json").read_text()) | {"mask_token_id": None}

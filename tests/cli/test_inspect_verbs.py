@@ -15,6 +15,7 @@ def test_sites_are_listed_with_shape_and_meaning(elman, trained):
     assert found[GATE] == {"site": GATE, "shape": [16], "meaning": "forget gate: share of the memory that is kept (f)"}
 
 
+@pytest.mark.slow
 def test_a_trace_goes_to_the_terminal_or_a_file(elman, trained, tmp_path):
     shown = elman("inspect", "trace", trained, "--text", "the cat", "--sites", "*.gate.*")
     assert shown.code == 0
@@ -62,6 +63,7 @@ def test_gradients_need_no_data_and_no_run(elman, tmp_path):
     assert (unknown.code, "did you mean 'lstm'" in unknown.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_gradients_predictions_and_units_of_a_run(elman, trained, tmp_path):
     assert elman("inspect", "gradients", trained, "--text", "the cat sat").code == 0
     words = ["inspect", "gradients", trained, "--text", "the cat " * 6, "--json", "--precision"]
@@ -106,6 +108,7 @@ def test_an_unknown_figure_format_is_refused(elman, trained, tmp_path):
     assert (ended.code, ".html" in ended.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_labs_are_listed_and_run(elman, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = [one["name"] for one in json.loads(elman("lab", "list", "--json").out)]

@@ -49,6 +49,7 @@ def test_list_of_an_unknown_name_suggests_the_nearest(elman):
     assert "lstm" in ended.err
 
 
+@pytest.mark.slow
 def test_inspect_permutation_shows_which_layers_see_order(elman):
     shown = elman("inspect", "permutation").out
     assert all(name in shown for name in LAYERS)

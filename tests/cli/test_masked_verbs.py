@@ -36,6 +36,7 @@ def test_train_shows_pseudo_perplexity_and_the_next_command(elman, text):
     assert max(map(len, [*ended.out.splitlines(), *ended.err.splitlines()])) <= 80
 
 
+@pytest.mark.slow
 def test_eval_names_the_pseudo_likelihood(elman, gaps):
     found = json.loads(elman("eval", gaps, "--json").out)
     assert found["kind"] == "pseudo-likelihood"

@@ -45,6 +45,7 @@ def place(tmp_path, monkeypatch):
 DATA = ("--data", "reviews.tsv", "--columns", "stars,text")
 
 
+@pytest.mark.slow
 def test_from_a_table_to_numbers_with_their_baseline(elman, place):
     trained = elman("train", "--task", "regress", *DATA, "--test", "test.tsv", "--run", "r", *QUICK)
     assert trained.code == 0, trained.err
@@ -65,6 +66,7 @@ def test_from_a_table_to_numbers_with_their_baseline(elman, place):
     assert re.fullmatch(r"-?[\d.]+\tgood cat\n", plain)
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_in_pairs(elman, place):
     for name, epochs in (("a", "1"), ("b", "4")):
         elman("train", "--task", "regress", *DATA, "--run", name, *QUICK, "--training.max_epochs", epochs)
@@ -118,6 +120,7 @@ def test_numbers_come_from_csv_json_lines_and_parquet_alike(place):
     assert sum(found[0][1]) == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_it_begins_with_a_language_model_and_follows_every_token(elman, place):
     (place / "text.txt").write_text("".join(f"{text}\n" for _, text in reviews()))
     small = ("--model.hidden_size", "12", "--training.max_epochs", "1", "--training.sequence_length", "8")

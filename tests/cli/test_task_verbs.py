@@ -26,6 +26,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_classifier_from_file_to_prediction(elman, place):
     trained = elman("train", "--task", "classify", "--data", "l.tsv", "--valid", "l.tsv", "--run", "r", *NARROW, *QUICK)
     assert trained.code == 0, trained.err
@@ -40,6 +41,7 @@ def test_classifier_from_file_to_prediction(elman, place):
     assert "accuracy" in elman("eval", "r", "--data", "l.tsv").out
 
 
+@pytest.mark.slow
 def test_tagger_from_file_to_prediction(elman, place):
     trained = elman("train", "--task", "tag", "--data", "t.conll", "--valid", "t.conll", "--run", "r", *NARROW, *QUICK)
     assert trained.code == 0, trained.err
@@ -49,6 +51,7 @@ def test_tagger_from_file_to_prediction(elman, place):
     assert [line.split("\t")[0] for line in lines[:2]] == ["the", "dog"]
 
 
+@pytest.mark.slow
 def test_a_translator_from_two_columns_or_two_files(elman, place):
     columns = elman("train", "--task", "translate", "--data", "p.tsv", "--valid", "p.tsv", "--run", "c", *SIDES, *QUICK)
     assert columns.code == 0, columns.err
@@ -68,6 +71,7 @@ def test_a_translator_from_two_columns_or_two_files(elman, place):
     assert compared["difference"] == 0
 
 
+@pytest.mark.slow
 def test_distill_trains_a_student_on_the_teachers_translations(elman, place):
     longer = ("--training.max_epochs", "12", "--training.batch_size", "4", "--training.learning_rate", "1e-2")
     elman("train", "--task", "translate", "--data", "p.tsv", "--valid", "p.tsv", "--run", "t", *SIDES, *QUICK, *longer)
@@ -80,6 +84,7 @@ def test_distill_trains_a_student_on_the_teachers_translations(elman, place):
     assert elman("distill", "t", "--run", "s").code == 1
 
 
+@pytest.mark.slow
 def test_a_student_starts_from_the_weights_of_a_transformer_teacher(elman, place):
     """Catches: other tokenizers, whose words have other numbers; the encoder's word vectors not taken."""
     sides = (*SIDES, "--model", "attention", "--model.encoder.dropout", "0.1", "--training.learning_rate", "1e-2")
@@ -123,6 +128,7 @@ def test_columns_can_be_named(elman, place):
     assert "line 3" in ended.err
 
 
+@pytest.mark.slow
 def test_existing_translations_are_reused_only_if_from_the_same_teacher(elman, place):
     """Catches: whatever file is there; weights not looked at; the student's folder looked at after translating."""
     data = ("--task", "translate", "--data", "p.tsv", "--valid", "p.tsv", "--run", "t")
@@ -160,6 +166,7 @@ def test_existing_translations_are_reused_only_if_from_the_same_teacher(elman, p
     assert not (place / "new.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_commas_separate_labels_and_an_empty_cell_has_none(elman, place):
     """Catches: a comma read as YAML."""
     (place / "m.tsv").write_text("label\ttext\n" + "red,blue\tone two\n\tthree four\nblue\ttwo\n" * 8)
@@ -174,6 +181,7 @@ def test_commas_separate_labels_and_an_empty_cell_has_none(elman, place):
     assert "data.separator" in ended.err
 
 
+@pytest.mark.slow
 def test_eval_of_a_table_with_other_column_names_needs_columns(elman, place):
     """Catches: the run's own names kept; no hint at --columns."""
     (place / "o.tsv").write_text(LABELLED.replace("label\ttext", "mood\treview"))
@@ -189,6 +197,7 @@ def test_eval_of_a_table_with_other_column_names_needs_columns(elman, place):
     assert "name its columns with --columns" in " ".join(ended.err.split())
 
 
+@pytest.mark.slow
 def test_tag_columns_can_be_given_by_number(elman, place):
     """Catches: --columns not passed on."""
     elman("train", "--task", "tag", "--data", "t.conll", "--valid", "t.conll", "--run", "r", *NARROW, *QUICK)
@@ -198,6 +207,7 @@ def test_tag_columns_can_be_given_by_number(elman, place):
     assert json.loads(ended.out)["words"] == 48
 
 
+@pytest.mark.slow
 def test_translation_options_are_refused_for_other_tasks(elman, place):
     """Catches: each passed over in silence."""
     elman("train", "--task", "classify", "--data", "l.tsv", "--valid", "l.tsv", "--run", "r", *NARROW, *QUICK)

@@ -27,6 +27,7 @@ def test_help_fits_eighty_columns(elman):
     assert max(map(len, ended.out.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_json_on_stdout_and_progress_on_stderr(elman, tiny):
     ended = elman("tasks", "--task", "parity", *SOME, "--seeds", "2", "--json")
     assert ended.code == 0

@@ -35,6 +35,7 @@ def answers(ended):
     return [json.loads(line) for line in ended.out.splitlines()]
 
 
+@pytest.mark.slow
 def test_search_settings_are_given_as_in_a_recipe(elman, translator):
     """Catches: settings that were read and not handed on."""
     ask = ("predict", translator, "--json", "--probabilities")
@@ -61,6 +62,7 @@ def test_other_settings_and_other_tasks_are_refused(elman, translator, trained):
     assert "predict" in elman("score", translator, "--search.beam_size", "1", stdin="ab\n").err
 
 
+@pytest.mark.slow
 def test_translations_can_be_sampled(elman, translator):
     """Catches: one stream of random numbers for all rows; streams by the place in a batch, not by the line."""
     ask = ("predict", translator, "--json", "--search.choose", "sample", "--search.seed", "3")
@@ -103,6 +105,7 @@ def test_a_line_without_a_target_is_named(elman, translator, trained):
         load(trained).score("a", "b")
 
 
+@pytest.mark.slow
 def test_a_mask_predict_model_reports_lengths_and_no_target_score(elman, tmp_path):
     """Catches: lengths as they were tried, not by their scores."""
     data = tmp_path / "p.tsv"

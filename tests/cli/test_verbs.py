@@ -115,6 +115,7 @@ def test_size_sets_the_width_and_a_dotted_setting_wins(elman, text, size, width)
     assert yaml.safe_load(elman(*words, "--model.hidden_size", "40").out)["model"]["hidden_size"] == 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", ["20k", "100000", "1.5M"])
 def test_params_come_within_five_percent(elman, text, asked):
     found = json.loads(elman("check", "--data", text, "--params", asked, "--device", "cpu", "--json").out)
@@ -122,6 +123,7 @@ def test_params_come_within_five_percent(elman, text, asked):
     assert found["parameters"] == pytest.approx(wanted, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_short_text_trains_with_a_smaller_batch_and_a_note(elman, text):
     text.write_text(text.read_text()[:300])
     ended = elman("train", "--data", text, "--tokenizer", "word", "--run", "r", "--device", "cpu", "--size", "tiny")

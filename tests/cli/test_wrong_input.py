@@ -124,6 +124,7 @@ def test_a_prepared_run_that_never_began_training(elman, copy):
     assert ended.err.startswith("elman: ")
 
 
+@pytest.mark.slow
 def test_an_interrupt_during_preparation_prints_how_to_continue(elman, text, monkeypatch):
     from elman.pipeline.tasks.language_model import data
 

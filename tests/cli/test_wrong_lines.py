@@ -32,6 +32,7 @@ def run(request, tmp_path_factory):
     return task, folder / "r"
 
 
+@pytest.mark.slow
 def test_lines_before_an_invalid_line_are_answered(elman, run):
     """Catches: an error of a whole list of lines; a line counted from 0; a missing text taken for an empty one."""
     task, folder = run
@@ -46,6 +47,7 @@ def test_lines_before_an_invalid_line_are_answered(elman, run):
             assert "'txt'" in ended.err
 
 
+@pytest.mark.slow
 def test_a_line_without_a_mask_is_named(elman, run):
     task, folder = run
     if task != "masked":

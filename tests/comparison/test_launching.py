@@ -44,6 +44,7 @@ def test_each_of_several_accelerators_is_seen_by_its_own_workers(monkeypatch):
     assert "ELMAN_PLACE" not in os.environ
 
 
+@pytest.mark.slow
 def test_a_worker_hears_interrupts_also_where_its_parent_blocks_them():
     """As the threads of a Ray cluster do. Catches the mask left as it is inherited."""
     code = """

@@ -38,6 +38,7 @@ def test_every_family_is_made_as_large_as_asked(name, wanted):
     assert abs(size - wanted) <= TOLERANCE * wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["classify", "tag", "translate", "regress"])
 def test_every_task_has_a_field_that_can_be_made_equally_large(task):
     settings = TASKS[task].settings

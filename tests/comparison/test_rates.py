@@ -41,6 +41,7 @@ def three(small):
     return small | {"entrants": ["ngram", "rnn", "gru"], "trials": 3, "seeds": 1, "parameters": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("best", "extra", "tried", "chosen"),
     [

@@ -170,6 +170,7 @@ print(sorted({"sympy", "torch._dynamo", "torch._inductor"} & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_compiling_does_not_import_torchs_compiler() -> None:
     """That import takes a second. Catches: torch's own tracer; its broadcasting of shapes; initial values on meta."""
     done = run_python("-c", BEGINNING)

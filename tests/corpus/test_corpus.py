@@ -100,6 +100,7 @@ def test_error_for_a_missing_split_has_a_remedy(folder):
     assert len(list(only.documents("test"))) == 6
 
 
+@pytest.mark.slow
 def test_standard_input_can_be_read_repeatedly_and_is_cleaned_up(monkeypatch):
     data = b"".join(b"line %d\n" % number for number in range(50))
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))

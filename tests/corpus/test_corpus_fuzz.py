@@ -65,6 +65,7 @@ def damaged(name: str, source: random.Random) -> bytes:
     return mutate(SEEDS[name] or parquet(), source)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "document"),
     [(name, unit) for name in ("a.txt", "a.txt.gz") for unit in ("line", "block", "file")]

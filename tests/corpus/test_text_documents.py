@@ -81,6 +81,7 @@ def test_gzip_files_are_read(read):
     assert [(document.text, document.size) for document in documents] == [("a", 2), ("b", 2)]
 
 
+@pytest.mark.slow
 def test_a_line_of_100_megabytes_is_rejected_as_a_line_and_streams_as_a_file(read):
     data = b"ok\n" + "é".encode() * 50_000_000
     with pytest.raises(DataError, match=r"line 2: .*longer than 16777216 bytes .*max_record_bytes"):

@@ -97,7 +97,7 @@ def wait_for_step(job, run, step, before):
 
 
 def test_an_error_in_the_first_process_ends_all_processes(folder):
-    """Long before the others would give up waiting for it, which takes torch half an hour. By torchrun's own command."""
+    """Long before the others would give up waiting for it, which takes torch half an hour. Nothing is forked here."""
     (folder / "run").mkdir()
     (folder / "run" / "thesis.txt").write_text("not a run")
     job = launch(folder, STREAM, forked=False)

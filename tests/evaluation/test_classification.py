@@ -90,6 +90,7 @@ def test_scores_of_several_labels_are_those_of_the_definitions(texts, labels, se
     )
 
 
+@pytest.mark.slow
 @given(**SIZES)
 def test_scores_agree_with_scikit_learn(texts, labels, seed):
     metrics = pytest.importorskip("sklearn.metrics")
@@ -109,6 +110,7 @@ def test_calibration_error_detects_overconfidence():
     assert calibration_error([0.0], [False]) == 0
 
 
+@pytest.mark.slow
 def test_intervals_narrow_with_more_texts_and_repeat_exactly():
     widths = []
     for texts in (50, 500, 20_000):
@@ -121,6 +123,7 @@ def test_intervals_narrow_with_more_texts_and_repeat_exactly():
     assert widths[0] > 2 * widths[1] > 6 * widths[2]
 
 
+@pytest.mark.slow
 def test_resampled_sums_give_the_interval_of_a_mean():
     """For a score that is a mean, both ways must agree. Catches groups drawn but not weighed."""
     for units in (300, 30_000):
@@ -130,6 +133,7 @@ def test_resampled_sums_give_the_interval_of_a_mean():
         np.testing.assert_allclose(mean, bootstrap_interval(values, samples=2000), atol=0.12 / units**0.5)
 
 
+@pytest.mark.slow
 def test_intervals_have_nominal_coverage():
     """Macro F1 of a huge sample is the truth; 95 % intervals of small ones should hold it in most of 100 trials."""
     truth = score_labels(*drawn(200_000, 3, 5), ["a", "b", "c"]).macro_f1

@@ -39,6 +39,7 @@ def test_every_score_lies_in_its_interval_and_intervals_shrink_with_data():
         assert high - low < higher - lower
 
 
+@pytest.mark.slow
 def test_correlation_intervals_have_nominal_coverage():
     """Of 95 % intervals; catches: a tenth of the spread."""
     random, held = np.random.default_rng(2), 0
@@ -49,6 +50,7 @@ def test_correlation_intervals_have_nominal_coverage():
     assert held >= 85
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.floats(1e-3, 1e6), st.floats(-1e6, 1e6))
 def test_correlations_are_scale_invariant(scale, shift):

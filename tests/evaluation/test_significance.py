@@ -53,6 +53,7 @@ def ratio(sums):
     return sums[:, 0] / sums[:, 1]
 
 
+@pytest.mark.slow
 def test_paired_test_of_sums_equals_that_of_a_ratio():
     """Catches: other draws for the second model, as if the two were not paired."""
     random = np.random.default_rng(4)

@@ -64,6 +64,7 @@ tag = st.sampled_from(["O", "O", "B-X", "I-X", "B-Y", "I-Y"])
 sentence = st.lists(st.tuples(tag, tag, st.booleans()), min_size=1, max_size=8)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(sentence, min_size=1, max_size=4))
 def test_counts_equal_those_of_the_conll_algorithm(rows):

@@ -61,6 +61,7 @@ def figure(*kinds: str) -> Figure:
     return Figure("A <title> & more", panels, ["What it says."], "run, step 3", command="elman inspect 'x'")
 
 
+@pytest.mark.slow
 @every_panel
 def test_every_panel_is_saved_in_every_format(tmp_path: Path, kind: str) -> None:
     """Warnings are errors here: matplotlib warns of missing glyphs and fails on unfinished math text."""
@@ -93,6 +94,7 @@ def test_tables_have_the_values_of_the_panel(kind: str) -> None:
     assert shown.plain()["command"] == "elman inspect 'x'"
 
 
+@pytest.mark.slow
 def test_a_page_is_self_contained_and_describes_its_figure() -> None:
     """Catches a title that was not escaped."""
     page = figure(*PANELS).html()
@@ -176,6 +178,7 @@ def test_an_unknown_format_names_the_known_ones(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=6))
 def test_any_tokens_can_be_shown_as_text(tokens: list[str]) -> None:
     panel = ColouredText(tokens, as_array([0.5] * len(tokens)), quantity="gate")

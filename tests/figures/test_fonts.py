@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from elman.figures import fonts
 
 
+@pytest.mark.slow
 @given(st.text(max_size=30))
 def test_a_label_is_drawable_by_the_fonts_it_names(token: str) -> None:
     """Seen to fail without code points for missing characters."""

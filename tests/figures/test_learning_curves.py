@@ -20,6 +20,7 @@ def records(steps: int, checks: int = 0) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "checks", "bound"), [(1, 0, None), (5, 1, 1.9), (200, 10, 1.9), (200, 40, None)])
 def test_pictures_are_valid(tmp_path: Path, steps: int, checks: int, bound: float | None) -> None:
     svg, png = save_learning_curves(records(steps, checks), tmp_path / "plots", bound, "a run")

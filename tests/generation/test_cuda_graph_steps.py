@@ -235,6 +235,7 @@ def test_parts_of_a_state_may_change_places():
     assert [part.tolist() for part in old] == [[2.0], [4.0], [4.0, 3.0]]
 
 
+@pytest.mark.slow
 def test_a_model_that_is_gone_takes_its_steps_with_it(fake):
     model = fake.TinyModel()
     written(model, {}, engine="captured")

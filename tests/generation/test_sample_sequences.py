@@ -81,6 +81,7 @@ def test_without_temperature_it_is_greedy_search(model: Any) -> None:
     assert texts(drawn(model, SOURCE, SamplingConfig(temperature=0), [0, 1, 2])) == texts(greedy)
 
 
+@pytest.mark.slow
 def test_words_come_as_often_as_the_model_says(model: Any) -> None:
     """Catches: another temperature than was asked for."""
     rows = 4000

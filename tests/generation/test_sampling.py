@@ -119,6 +119,7 @@ def test_the_penalty_divides_positive_and_multiplies_negative_logits_of_recent_t
         assert result == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.6}, {"top_k": 4}, {"top_p": 0.7}])
 def test_frequencies_match_the_distribution(options):
     config = GenerationConfig(**options)

@@ -41,6 +41,7 @@ def test_a_prompt_becomes_the_same_text_in_any_company(fake, prompts, seed, pena
         assert chosen_tokens(model, [prompt], config, streams=[row]) == [together[row]]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(prompts_of_tokens)
 def test_tokens_and_their_probabilities_are_those_of_a_plain_loop(fake, prompts):
@@ -59,6 +60,7 @@ def test_tokens_and_their_probabilities_are_those_of_a_plain_loop(fake, prompts)
         assert history[-1] == EOS or len(found) == 10
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.text("abc", max_size=5), st.integers(0, 2**40), st.lists(st.text("abcd ", min_size=1, max_size=3), max_size=3)

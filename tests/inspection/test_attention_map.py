@@ -67,6 +67,7 @@ def test_hits_are_the_steps_with_the_maximum_at_the_right_position() -> None:
 SHAPES = [(1, 1, 1), (3, 1, 150), (40, 2, 5), (12, 6, 9), pytest.param((130, 1, 130), marks=pytest.mark.slow)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_maps_of_any_size_are_valid_images(tmp_path: Path, shape: tuple[int, int, int]) -> None:
     time, _, places = shape
@@ -88,6 +89,7 @@ def draw(tmp_path: Path, weights: torch.Tensor, source: list[str], target: list[
         return words_of(draw_map(weights, source, target, tmp_path / "map", title)[0])
 
 
+@pytest.mark.slow
 def test_every_head_and_token_is_named(tmp_path: Path) -> None:
     """Catches source and target exchanged."""
     found = draw(tmp_path, torch.rand(2, 3, 4), list("abcd"), ["x", "<eos>"], "where")
@@ -95,6 +97,7 @@ def test_every_head_and_token_is_named(tmp_path: Path) -> None:
     assert "head 1" not in draw(tmp_path, torch.rand(2, 4), list("abcd"), ["x", "y"])
 
 
+@pytest.mark.slow
 def test_padding_is_not_drawn_and_too_few_weights_are_a_bug(tmp_path: Path) -> None:
     draw(tmp_path, torch.rand(5, 1, 9), ["a"], ["b"])
     with pytest.raises(AssertionError, match="2 tokens"):
@@ -109,6 +112,7 @@ def test_characters_of_all_scripts_and_dollar_signs_are_drawn_literally(tmp_path
     assert {"$x_1$", "naïve", "␣", "↵", "∅", "[0]", "[E000]", "x" * 15 + "…"} <= {*found}
 
 
+@pytest.mark.slow
 def test_many_labels_are_thinned_out_until_they_are_readable(tmp_path: Path) -> None:
     """Catches every label kept."""
     names = [f"w{number}" for number in range(600)]

@@ -97,6 +97,7 @@ def test_exact_match_under_teacher_forcing_is_that_of_greedy_decoding() -> None:
     assert score.alignment is not None
 
 
+@pytest.mark.slow
 def test_one_command_writes_table_figures_and_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

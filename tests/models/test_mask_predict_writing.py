@@ -42,6 +42,7 @@ def by_the_paper(model: MaskPredict, source: Ragged, iterations: int, candidates
     return words, score
 
 
+@pytest.mark.slow
 @every_model
 @given(
     sizes=st.lists(st.integers(0, 5), min_size=1, max_size=3),

@@ -52,6 +52,7 @@ def one_by_one(model: Masked, text: Tensor, apart: int) -> Tensor:
 every_pattern = pytest.mark.parametrize("recipe", PATTERNS)
 
 
+@pytest.mark.slow
 @every_pattern
 @given(lengths=st.lists(st.integers(0, 6), min_size=1, max_size=3), seed=st.integers(0, 99))
 def test_losses_are_the_pseudo_likelihood_by_brute_force(recipe: str, lengths: list[int], seed: int) -> None:

@@ -174,6 +174,7 @@ def test_invalid_settings_are_rejected():
         TaggerConfig.make({"tied_embeddings": True})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["crf", "softmax"])
 def test_tags_are_learned_from_context_and_suffixes(head, tmp_path):
     """The tag of a word is its ending, unless `no` stands before it: words unseen in training are tagged right."""

@@ -162,6 +162,7 @@ def test_alignment_position_is_tapped() -> None:
     torch.testing.assert_close(weights.exp().sum(-1), torch.ones(4, 5))
 
 
+@pytest.mark.slow
 def test_a_transducer_learns_to_double_letters() -> None:
     torch.manual_seed(0)
     settings = {"encoder": {"hidden_size": 16}, "decoder": {"hidden_size": 16}}

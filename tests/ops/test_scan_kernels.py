@@ -45,6 +45,7 @@ def everything(run, tensors: list[Tensor], *rest) -> list[Tensor]:
     return [history.detach(), final.detach(), *(leaf.grad for leaf in leaves)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 @settings(max_examples=8)
 @given(
@@ -66,6 +67,7 @@ def test_a_kernel_equals_the_definition(batch, time, width, decay, reverse, ragg
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_window_does_not_change_the_result(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +79,7 @@ def test_the_window_does_not_change_the_result(reverse: bool, monkeypatch: pytes
     torch.testing.assert_close(found, everything(linear_scan_reference, tensors, None, reverse), rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_the_state_is_float32_for_half_precision_inputs() -> None:
     """Catches: the state kept in the inputs' dtype (stops at 256)."""

@@ -42,6 +42,7 @@ def everything(form, tensors: list[Tensor], skipped: bool = True, gated: bool = 
     return [y.detach(), final.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 @settings(max_examples=6)
 @given(
@@ -61,6 +62,7 @@ def test_the_kernels_equal_the_definition(batch, time, channels, size, skipped, 
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_a_step_of_size_zero_does_not_change_the_state() -> None:
     """So rows of unequal length need nothing else."""

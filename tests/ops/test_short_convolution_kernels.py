@@ -18,6 +18,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "PLAN", kernel.LaunchConfig(steps=4, block=2, parts=2))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 @settings(max_examples=8)
 @given(

@@ -84,6 +84,7 @@ def test_claims_speak_of_families_that_exist():
         assert {part for claim in TASKS[name].claims for part in (claim.family, claim.other)} - {""} <= set(FAMILIES)
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_not_run_again(tiny, tmp_path, monkeypatch):
     """Catches a key without the seed, and without the settings."""
     path = tmp_path / "new" / "results.jsonl"

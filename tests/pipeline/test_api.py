@@ -18,6 +18,7 @@ def model(folder, recipe):
     return elman.load("runs/gru")
 
 
+@pytest.mark.slow
 def test_everything_in_the_readme_works(folder, model):
     text = model.generate("the cat", max_tokens=20, temperature=0.8, seed=1)
     assert text == "".join(model.stream("the cat", max_tokens=20, temperature=0.8, seed=1))
@@ -33,12 +34,14 @@ def test_everything_in_the_readme_works(folder, model):
     assert isinstance(model.model, torch.nn.Module)
 
 
+@pytest.mark.slow
 def test_training_reports_what_the_readme_prints(folder, recipe):
     losses = [report.values["valid_loss"] for report in run(recipe) if report.kind == "validation"]
     assert losses
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_one_looks_inside_and_changes_what_passes(model):
     sites = model.sites()
     assert sites["layers.0.gru.hidden"] == (12,)
@@ -53,6 +56,7 @@ def test_one_looks_inside_and_changes_what_passes(model):
         model.trace("a", sites=["layers.0.gru.hidden"])["layers.0.gru.hiden"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_loaded_says_why(folder, recipe):
     with pytest.raises(RunError, match="no such run folder"):
         elman.load("nowhere")
@@ -65,6 +69,7 @@ def test_what_cannot_be_loaded_says_why(folder, recipe):
         run(recipe) and elman.load("run", device="tpu")
 
 
+@pytest.mark.slow
 def test_a_model_is_what_its_run_reported(folder, model):
     """The best weights, and the same score as in the results."""
     from elman.pipeline.evaluate import evaluate_run
@@ -75,6 +80,7 @@ def test_a_model_is_what_its_run_reported(folder, model):
     assert model.recipe.training.batch_size == 6
 
 
+@pytest.mark.slow
 def test_a_listener_hears_what_is_yielded(folder, recipe):
     heard = []
     given = list(elman.train(recipe, run="run", listeners=[heard.append]))
@@ -108,6 +114,7 @@ def test_a_missing_tracker_names_its_extra(folder, recipe, monkeypatch, package,
         make(*arguments)
 
 
+@pytest.mark.slow
 def test_wandb_is_begun_with_the_first_report_and_finished_with_the_last(folder, recipe, monkeypatch):
     from types import SimpleNamespace
 

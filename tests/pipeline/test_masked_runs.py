@@ -21,6 +21,7 @@ def masked(recipe):
     return {**recipe, "model": model}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("boundary", ["carry", "reset"])
 def test_a_masked_run_broken_off_goes_on_to_the_same_bits(folder, masked, boundary):
     """Catches masks drawn from a generator of the model's own, which no checkpoint knows."""
@@ -31,6 +32,7 @@ def test_a_masked_run_broken_off_goes_on_to_the_same_bits(folder, masked, bounda
     assert left(folder / "run") == left(folder / "peaceful")
 
 
+@pytest.mark.slow
 def test_validation_is_the_same_number_each_time_and_close_to_the_score(folder, masked):
     """Catches a validation that hides tokens by dice."""
     masked["training"]["evaluate_every"] = 30
@@ -43,6 +45,7 @@ def test_validation_is_the_same_number_each_time_and_close_to_the_score(folder, 
     assert again == followed
 
 
+@pytest.mark.slow
 def test_a_run_is_judged_by_pseudo_likelihood_and_writes_no_samples(folder, masked):
     """Catches places counted on from piece to piece."""
     masked["evaluation"] = {"batch_size": 2}
@@ -57,6 +60,7 @@ def test_a_run_is_judged_by_pseudo_likelihood_and_writes_no_samples(folder, mask
     assert json.loads((folder / "run" / "results.json").read_text())["valid"]["kind"] == "pseudo-likelihood"
 
 
+@pytest.mark.slow
 def test_the_size_of_evaluation_batches_changes_speed_only(folder, masked):
     """Catches padding among the places of a piece."""
     masked["data"] |= {"boundary": "reset", "document": "line"}
@@ -70,6 +74,7 @@ def test_the_size_of_evaluation_batches_changes_speed_only(folder, masked):
     assert "each line on its own, in pieces of at most 10 tokens" in found["context"]
 
 
+@pytest.mark.slow
 def test_a_score_is_the_pseudo_log_likelihood_piece_by_piece(folder, masked):
     """Catches pieces as long as those of other models, which this one never met in training."""
     run(masked)
@@ -88,6 +93,7 @@ def test_a_score_is_the_pseudo_log_likelihood_piece_by_piece(folder, masked):
     assert next(one.log_prob for one in trained.score([text, "a"])) == pytest.approx(-nats, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_one_looks_inside_at_the_text_itself(folder, masked):
     run(masked)
     trained = elman.load("run")
@@ -98,6 +104,7 @@ def test_one_looks_inside_at_the_text_itself(folder, masked):
     assert "layers.1.feedforward.inner" in trained.sites()
 
 
+@pytest.mark.slow
 def test_what_writes_from_left_to_right_is_refused_with_what_would_work(folder, masked):
     run(masked)
     trained = elman.load("run")

@@ -32,6 +32,7 @@ def probe(*words):
     return json.loads(found.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_text_is_read_once(folder):
     """Seven times before: for its passages, for what is held out, for the tokenizer, for two fingerprints and for two
     stores."""
@@ -50,6 +51,7 @@ def test_a_text_too_large_to_keep_is_still_hashed_once(folder, monkeypatch):
     assert sources.file_digest(folder / "text.txt") != first
 
 
+@pytest.mark.slow
 def test_the_recipe_is_built_once(folder, monkeypatch, recipe):
     """Three times before."""
     made = []
@@ -67,6 +69,7 @@ def test_a_recipe_changed_by_hand_is_checked_again(recipe, folder):
         elman.read_recipe(odd)
 
 
+@pytest.mark.slow
 def test_generating_loads_what_it_needs(folder):
     """No task but its own, nothing that trains, judges, searches or draws. 307 modules before."""
     probe("-", "train", "--data", "text.txt", "--run", "run", *SMALL)

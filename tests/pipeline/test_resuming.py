@@ -21,6 +21,7 @@ from elman.pipeline.resume import agreed
 from elman.runs import CheckpointFolder, Run
 
 
+@pytest.mark.slow
 def test_a_run_broken_off_goes_on_to_the_same_bits(folder, recipe):
     run(recipe, "peaceful")
     run(recipe, until=at_step(8))
@@ -54,6 +55,7 @@ def test_a_run_broken_off_before_any_of_its_saves_goes_on_to_the_same_bits(folde
         assert left(folder / f"run{at}") == left(folder / "peaceful")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_run_in_order_and_it_goes_on_to_the_same_bits(folder, recipe, number):
     recipe["training"]["save_every"] = 0
@@ -72,6 +74,7 @@ def test_a_second_interrupt_stops_at_once(folder, recipe):
         run(recipe, signals={"step": [signal.SIGINT, signal.SIGINT]})
 
 
+@pytest.mark.slow
 def test_an_interrupt_after_training_is_not_swallowed(folder, recipe):
     with pytest.raises(KeyboardInterrupt):
         run(recipe, signals={"end": [signal.SIGINT]})
@@ -94,6 +97,7 @@ def test_the_command_line_ends_with_130_and_says_how_to_go_on(folder, recipe):
     assert "Traceback" not in told
 
 
+@pytest.mark.slow
 def test_a_finished_run_can_be_resumed_and_stays_as_it_is(folder, recipe):
     first = run(recipe)[-1].values
     before = left(folder / "run")
@@ -103,6 +107,7 @@ def test_a_finished_run_can_be_resumed_and_stays_as_it_is(folder, recipe):
     assert left(folder / "run") == before
 
 
+@pytest.mark.slow
 def test_resuming_needs_no_recipe_and_may_raise_the_limit(folder, recipe):
     run(recipe, until=at_step(8))
     reports = run(None, **{"training.max_epochs": 2})
@@ -111,6 +116,7 @@ def test_resuming_needs_no_recipe_and_may_raise_the_limit(folder, recipe):
     assert Run("run").last.load().facts["trainer"]["epoch"] == 2
 
 
+@pytest.mark.slow
 def test_resuming_what_is_not_there_begins_it(folder, recipe):
     assert run(recipe, resume=True)[-1].kind == "result"
 
@@ -123,6 +129,7 @@ def test_a_changed_setting_is_refused_by_name(folder, recipe):
         run(None, **{"model.hidden_size": 16})
 
 
+@pytest.mark.slow
 def test_the_rate_and_the_warm_up_that_were_chosen_are_written_and_kept(folder, recipe, monkeypatch):
     """Catches nothing written, where another version's choice was taken. Old runs, that left them open,
     choose once more."""
@@ -151,6 +158,7 @@ def test_a_size_that_was_solved_for_is_no_change():
     assert agreed(stored, elman.read_recipe(asked, {"name": "'2024'"})).name == "2024"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", [True, False], ids=["tokens kept", "tokens gone"])
 def test_changed_data_is_refused(folder, recipe, cache):
     run(recipe, until=at_step(4))
@@ -166,6 +174,7 @@ def test_changed_data_is_refused(folder, recipe, cache):
         assert run(recipe)[-1].kind == "result"
 
 
+@pytest.mark.slow
 def test_a_second_trainer_is_told_who_holds_the_run(folder, recipe):
     first = elman.train(recipe, run="run")
     next(first)
@@ -175,6 +184,7 @@ def test_a_second_trainer_is_told_who_holds_the_run(folder, recipe):
     assert run(recipe)[-1].kind == "result"
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_costs_one_checkpoint_and_nothing_else(folder, recipe, capsys):
     from elman.cli.main import main
 
@@ -194,6 +204,7 @@ def test_a_flipped_bit_costs_one_checkpoint_and_nothing_else(folder, recipe, cap
     assert left(folder / "run") == left(folder / "peaceful")
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_warned_of_once(folder, recipe):
     """Catches: two looks whether there is a checkpoint that read and judged all of them, as the load then did again."""
     run(recipe)
@@ -207,6 +218,7 @@ def test_a_damaged_checkpoint_is_warned_of_once(folder, recipe):
     assert [str(one.message).count("newer ones are damaged") for one in noticed] == [1]
 
 
+@pytest.mark.slow
 def test_no_number_that_is_not_finite_reaches_a_checkpoint(folder, recipe, monkeypatch):
     """Skipped updates leave finite weights, and a run that cannot go on keeps its last checkpoint."""
     from elman.models import LanguageModel
@@ -239,6 +251,7 @@ def test_a_validation_that_is_not_finite_is_no_improvement_and_can_be_saved(fold
     assert Run("run").last.load().facts["trainer"]["judge"]["history"] == [None]
 
 
+@pytest.mark.slow
 def test_a_failed_beginning_leaves_nothing_in_the_way(folder, recipe):
     broken = {**recipe, "data": {"train": "texd.txt"}}
     with pytest.raises(DataError, match=r"no such file or folder \(did you mean 'text.txt'\?\)"):
@@ -247,6 +260,7 @@ def test_a_failed_beginning_leaves_nothing_in_the_way(folder, recipe):
     assert run(recipe)[-1].kind == "result"
 
 
+@pytest.mark.slow
 def test_training_works_outside_the_main_thread(folder, recipe):
     done = []
     thread = threading.Thread(target=lambda: done.extend(run(recipe)))
@@ -255,6 +269,7 @@ def test_training_works_outside_the_main_thread(folder, recipe):
     assert done[-1].kind == "result"
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_equations_it_began_with(folder, recipe, monkeypatch):
     """Catches: a resumed run whose cell had become another."""
     code = {"mine.py": "before"}

@@ -39,6 +39,7 @@ def everything(form: str, cell: Cell, x: Tensor, lengths: Tensor | None = None) 
     return [outputs.detach(), *(part.detach() for part in finals), *(leaf.grad.clone() for leaf in leaves)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rnn", "gru", "lstm"])
 @given(
     batch=st.integers(1, 3),

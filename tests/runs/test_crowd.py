@@ -86,6 +86,7 @@ def test_without_file_locks_there_is_a_warning_and_nothing_is_cleaned(run, monke
         assert leftover.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [1, 2])
 def test_concurrent_readers_see_complete_checkpoints_only(tmp_path, keep, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # faster saves collide more often
@@ -109,6 +110,7 @@ def test_concurrent_readers_see_complete_checkpoints_only(tmp_path, keep, monkey
         kill(child)
 
 
+@pytest.mark.slow
 def test_killed_writer_leaves_its_last_reported_checkpoint(run):
     generator = random.Random(0)
     reported = 0

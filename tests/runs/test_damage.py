@@ -43,6 +43,7 @@ def falls_back(shelf: CheckpointFolder, reason: str = "") -> None:
         assert shelf.load(training=False).step == 1
 
 
+@pytest.mark.slow
 @files_of_a_checkpoint
 def test_every_bit_flip_is_found(shelf, name):
     path = shelf.newest() / name

@@ -92,6 +92,7 @@ def sweep(
     raise AssertionError
 
 
+@pytest.mark.slow
 @scenes
 @pytest.mark.parametrize("kind", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
 def test_a_failure_at_any_operation_leaves_the_old_or_the_new_state(tmp_path, scene, kind):
@@ -112,6 +113,7 @@ def test_a_failure_at_any_operation_leaves_the_old_or_the_new_state(tmp_path, sc
     assert all(str(tmp_path) in message and os.strerror(kind) in message for message in messages)
 
 
+@pytest.mark.slow
 @scenes
 def test_an_interrupt_at_any_operation_leaves_the_old_or_the_new_state(tmp_path, scene):
     def attempt(shelf, new, k):
@@ -127,6 +129,7 @@ def test_an_interrupt_at_any_operation_leaves_the_old_or_the_new_state(tmp_path,
     assert sweep(tmp_path, scene, attempt) > 15
 
 
+@pytest.mark.slow
 @scenes
 def test_death_at_any_operation_leaves_the_old_or_the_new_state(tmp_path, scene):
     def attempt(shelf, new, k):
@@ -156,6 +159,7 @@ def test_failed_save_removes_temporary_files(tmp_path):
             return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("die", [False, True])
 def test_atomic_write_leaves_the_old_or_new_file_after_any_failure(tmp_path, die):
     path = tmp_path / "tokenizer.json"
@@ -175,6 +179,7 @@ def test_atomic_write_leaves_the_old_or_new_file_after_any_failure(tmp_path, die
             return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("die", [False, True])
 def test_interrupted_run_creation_can_be_repeated(tmp_path, die):
     for k in count(1):

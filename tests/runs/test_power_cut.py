@@ -138,6 +138,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [1, 2])
 @pytest.mark.parametrize(
     ("before", "new"), [([], (1, 0)), ([(1, 0)], (2, 0)), ([(1, 0), (2, 0)], (2, 1)), ([(1, 0), (9, 0)], (5, 0))]

@@ -142,6 +142,7 @@ def assert_same(ours, theirs):
         assert not different, f"update {number}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("poisoned", [(), (6, 7, 12)], ids=["good", "bad"])
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_captured_updates_equal_eager_updates(stand_in, stream, make_model, settings, poisoned):
@@ -161,6 +162,7 @@ def test_captured_dropout_uses_the_same_random_numbers(stand_in, stream, make_mo
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [5, 9, 20])
 @pytest.mark.parametrize("settings", [{"optimizer": "sgd", "momentum": 0.5}, {"averaging": "moving"}], ids=str)
 def test_resumed_run_equals_an_uninterrupted_one(stand_in, stream, make_model, settings, cut):

@@ -29,6 +29,7 @@ def test_candidates_fit_and_cover_all_units(size: int, batch: int, itemsize: int
     assert choose_partition(program, batch, itemsize, 132) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "size"), [(64, 256), (64, 768), (32, 1024), (16, 512), (20, 650), (1, 512)])
 def test_tuning_starts_with_the_chosen_partition(batch: int, size: int) -> None:
     compiled = compiled_triton.compiled_cell(cell_of("lstm", hidden_size=size))
@@ -53,6 +54,7 @@ def test_the_worked_example_of_the_cost_model() -> None:
     assert round(step_time(program, part, 2), 2) == 1.46
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings", "size", "forward", "backward"),
     [
@@ -78,6 +80,7 @@ def test_the_exchange_that_was_fastest_on_an_h200_is_chosen(
         assert all(one.rows * one.padded_units >= 64 * one.warps for one in found)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_has_no_partition() -> None:
     assert choose_partition(compiled_triton.compiled_cell(cell_of("lstm", hidden_size=4096)).step, 1, 2, 132) is None
     assert Partition(16, 8).k_tiles(200) == [(0, 128), (128, 64), (192, 16)]
@@ -85,6 +88,7 @@ def test_what_does_not_fit_has_no_partition() -> None:
     assert Partition(16, 8, split_k=4, sync=SyncMode.SENTINEL).k_tiles(300) == [(0, 128), (128, 128), (256, 128)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings"), [("gru", {"reset": "before"}), ("layernorm-lstm", {})], ids=str)
 def test_steps_with_several_exchanges_use_clusters_where_there_are_any(name: str, settings: Any) -> None:
     """Of at most 16 programs. Catches clusters on any GPU, and with 32 programs in one."""
@@ -98,6 +102,7 @@ def test_steps_with_several_exchanges_use_clusters_where_there_are_any(name: str
         assert without.sync == SyncMode.COUNTER
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("batch", "processors", "forward", "backward"),
     [(64, 132, 8, 16), (56, 132, 8, 8), (24, 66, 8, 8), (32, 66, 8, 16)],

@@ -86,6 +86,7 @@ def test_subject_number_is_balanced_and_every_verb_is_marked():
     assert plural / 4000 == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(4000))
 
 
+@pytest.mark.slow
 def test_brackets_are_closed_by_their_own_kind():
     marks = marks_by_text(type="brackets", pairs=2, max_depth=3)
     assert marks["( )"] == (Mark(1, 0, "]"),)

@@ -31,6 +31,7 @@ def scores_of(run):
     return json.loads((run / "results.json").read_text())
 
 
+@pytest.mark.slow
 @every_task
 def test_a_run_ends_with_the_measures_of_its_task_and_their_intervals(runs, task):
     found = scores_of(runs[task])
@@ -60,6 +61,7 @@ def test_every_line_gets_one_answer_in_its_order_and_none_depends_on_its_neighbo
     assert all(isinstance(model.task.prediction.format(answer), str) for answer in together)
 
 
+@pytest.mark.slow
 @every_task
 def test_an_interrupted_run_goes_on_to_the_same_weights(runs, data, task, tmp_path):
     cut = tmp_path / "cut"
@@ -79,6 +81,7 @@ def session_of(generator):
     return generator.gi_frame.f_locals["session"]
 
 
+@pytest.mark.slow
 @every_task
 def test_a_changed_file_is_noticed_when_a_run_is_resumed(data, task, tmp_path):
     train_file = tmp_path / f"t.{ENDS[task]}"
@@ -105,6 +108,7 @@ def test_two_runs_are_compared_on_the_same_examples(runs, data, tmp_path):
         assert change["p_value"] == 1
 
 
+@pytest.mark.slow
 def test_taggers_of_entities_are_compared_by_their_f1(tmp_path):
     """Catches: the first minus the second."""
     (tmp_path / "a.conll").write_text("the\tO\nold\tB-X\ncat\tI-X\n\na\tO\ndog\tB-Y\n\n" * 12)
@@ -210,6 +214,7 @@ def test_a_masked_model_by_name_is_the_task_of_that_name():
     assert read_recipe({"model": "masked"}).task == "masked"
 
 
+@pytest.mark.slow
 def test_the_best_weights_can_be_chosen_by_a_measure(data, tmp_path):
     slowly = {"training.learning_rate": 2e-3, "training.evaluate_every": 2}
     settings = settings_of("classify", data, **slowly, **{"evaluation.choose_by": "accuracy"})
@@ -259,6 +264,7 @@ def test_a_model_can_be_chosen_by_every_measure_that_is_named(runs, data, task, 
     assert scored == {name for name in metrics if name not in unavailable}
 
 
+@pytest.mark.slow
 def test_a_classifier_can_begin_with_a_language_model(data, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("\n".join(line.split("\t")[1] for line in TEXTS["classify"](300, 9).splitlines()[1:]))
@@ -279,6 +285,7 @@ def test_a_classifier_can_begin_with_a_language_model(data, tmp_path):
     assert read_recipe(None, {**settings, "model": "lstm"}).model.pattern == [{"lstm": {}}]
 
 
+@pytest.mark.slow
 def test_a_classifier_and_a_tagger_can_begin_with_a_masked_model(data, tmp_path):
     """At a learning rate of almost nothing, the body is still that of the masked model. Catches: a tagger with layers
     of its own; a count of all words, though few are shared."""
@@ -316,6 +323,7 @@ def test_language_verbs_refuse_other_tasks_and_say_what_works(runs):
             use(load(runs["classify"]))
 
 
+@pytest.mark.slow
 def test_a_masked_model_fills_gaps(tmp_path):
     settings = {"task": "masked", "model.hidden_size": 16, "training.max_steps": 3, "device": "cpu"}
     list(train(overrides=settings, run=tmp_path / "m"))

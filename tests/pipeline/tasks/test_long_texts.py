@@ -27,6 +27,7 @@ def notes_of(settings, run):
     return [report.values["text"] for report in train(overrides=settings, run=run) if report.kind == "note"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", SETTINGS)
 def test_texts_beyond_the_learned_positions_are_counted(data, task, tmp_path):
     """Catches: a text of just as many tokens counted too; nothing said in predict."""
@@ -51,6 +52,7 @@ def test_texts_beyond_the_learned_positions_are_counted(data, task, tmp_path):
     model.predict(LINES[task][1])  # short enough: a warning would be an error
 
 
+@pytest.mark.slow
 def test_sides_have_positions_of_their_own(data, tmp_path):
     """Catches: positions of the encoder taken for those of the decoder."""
     more = {"model.decoder.positions": "learned", "model.decoder.max_positions": 4, "training.max_epochs": 1}

@@ -39,6 +39,7 @@ def test_a_stack_is_called_blind_just_where_shuffling_its_past_changes_nothing(k
     assert ignores_order(stack) == expected == (same and remembers)
 
 
+@pytest.mark.slow
 def test_who_trains_it_is_told(data, tmp_path: Path) -> None:
     settings = settings_of("classify", data, **{"training.max_epochs": 1, "model": "attention"})
     assert any(note.startswith(BLIND) for note in notes_of(settings, tmp_path / "run"))
