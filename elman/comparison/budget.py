@@ -7,7 +7,7 @@ from elman.comparison.config import Race
 from elman.errors import ConfigError
 from elman.pipeline.recipe import Recipe
 from elman.pipeline.sizes import parse_count
-from elman.pipeline.tasks.base import Race as Rules
+from elman.pipeline.tasks import Task
 
 SAMPLED = 64  # batches sampled to estimate units per batch
 VALIDATIONS = 12  # points of a learning curve
@@ -32,7 +32,7 @@ class Budget(NamedTuple):
         return max(1, round(units / per_step))
 
 
-def budget_of(race: Race, rules: type[Rules], epoch_units: float) -> Budget:
+def budget_of(race: Race, task: type[Task], epoch_units: float) -> Budget:
     """The requested budget, or the default of the task: a number of units, or of epochs."""
     if race.minutes:
         return Budget("minutes", race.minutes)
@@ -40,7 +40,7 @@ def budget_of(race: Race, rules: type[Rules], epoch_units: float) -> Budget:
         return Budget("flops", _number(race.flops))
     if race.tokens:
         return Budget("tokens", parse_count(race.tokens))
-    return Budget("tokens", rules.default_tokens or rules.default_passes * epoch_units)
+    return Budget("tokens", task.race_tokens or task.race_epochs * epoch_units)
 
 
 def _number(text: str | int | float) -> float:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from elman.comparison.race import Running
 from elman.comparison.results import Found
-from elman.pipeline.tasks.base import ExampleOutput
 from elman.pipeline.tasks.examples import RIGHT
+from elman.pipeline.tasks.race import ExampleOutput
 from elman.pipeline.trained_model import load
 from elman.runs import atomic_write
 
@@ -28,11 +28,11 @@ class ExampleTable(NamedTuple):
 def disagreements(found: Found, running: Running) -> ExampleTable | None:
     """By the first seeds of all: examples from the largest gain of the best over the next to its largest loss."""
     names = [row["entrant"] for row in found.rows if row["place"] is not None]
-    race = running.plan.prepared.task.race
+    task = running.plan.prepared.task
     if len(names) < 2:
         return None
     models = [_first_seed(running, name) for name in names]
-    examples = list(race.outputs(models, running.plan.prepared, found.split, COMPARED, LONGEST))
+    examples = list(task.race_outputs(models, running.plan.prepared, found.split, COMPARED, LONGEST))
     lines = [
         {"text": one.text, "right": one.expected, "said": dict(zip(names, one.outputs, strict=True)),
          "scores": dict(zip(names, one.scores, strict=True))}
@@ -40,7 +40,7 @@ def disagreements(found: Found, running: Running) -> ExampleTable | None:
     ]  # fmt: skip
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     atomic_write(running.folder / "examples.jsonl", text.encode())
-    return _graded_table(names, examples, race.graded) if race.graded else _right_or_wrong_table(names, examples)
+    return _graded_table(names, examples, task.graded) if task.graded else _right_or_wrong_table(names, examples)
 
 
 def _first_seed(running: Running, name: str) -> Any:

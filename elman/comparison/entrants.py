@@ -16,7 +16,7 @@ def model_settings(task: type[Task], name: str, given: Mapping[str, Any], shared
 
     A model that is fitted by counting takes none of the shared ones.
     """
-    default, customary = task.settings.default_model, task.Race.customary_model(name)
+    default, customary = task.default_model, task.customary_model(name)
     if customary is not None:
         settings: Settings = {"type": default, **customary}
     elif given.keys() & {"type", "pattern", "encoder", "decoder"}:
@@ -26,7 +26,7 @@ def model_settings(task: type[Task], name: str, given: Mapping[str, Any], shared
     if not fits_by_counting(settings["type"]):
         settings = override(settings, dict(shared))
     try:
-        return task.settings.model(override(settings, dict(given))).plain()
+        return task.typed_model(override(settings, dict(given))).plain()
     except ConfigError as error:
         raise ConfigError(f"entrant {name}: {error}") from None
 

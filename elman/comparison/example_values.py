@@ -7,7 +7,7 @@ import numpy as np
 
 from elman.comparison.plan import Job
 from elman.pipeline.tasks import PreparedData
-from elman.pipeline.tasks.base import ExampleValues
+from elman.pipeline.tasks.race import ExampleValues
 from elman.pipeline.trained_model import load
 from elman.runs import atomic_write
 
@@ -18,7 +18,7 @@ def example_values(job: Job, prepared: PreparedData, split: str) -> ExampleValue
         numbers, weights = np.load(values)
         return ExampleValues(numbers, weights, json.loads(tables.read_text()))
     trained = load(job.folder)
-    found = trained.task.race.example_values(trained, prepared, split)
+    found = trained.task.example_values(trained, prepared, split)
     memory = BytesIO()
     np.save(memory, np.stack([found.values, found.weights]), allow_pickle=False)
     atomic_write(values, memory.getvalue())

@@ -1,6 +1,6 @@
 """Inference costs of a trained model: tokens generated or texts answered per second, and bytes of recurrent state.
 
-The task says what work is timed (`Race.inference_work`) and, for the report, what it leaves out (`Race.usage_note`).
+The task says what work is timed (`inference_work`) and, for the report, what it leaves out (`cost_note`).
 """
 
 import json
@@ -34,7 +34,7 @@ def inference_cost(job: Job, prepared: PreparedData, split: str) -> dict[str, An
 
 def measure(trained: TrainedModel, prepared: PreparedData, split: str) -> dict[str, Any]:
     model, found = trained.model, dict[str, Any]()
-    work = trained.task.race.inference_work(trained, prepared, split)
+    work = trained.task.inference_work(trained, prepared, split)
     if work.turns is not None:
         found[work.rate] = speed(model, work.turns)
     if work.state_after is not None:

@@ -69,7 +69,7 @@ class RacePlan:
         base = {key: value for key, value in race.recipe.items() if key not in ("model", "parameters")}
         self.base = read_recipe(base)
         task_class = self.base.task_class
-        names = race.entrants or {name: {} for name in task_class.Race.entrants}
+        names = race.entrants or {name: {} for name in task_class.entrants}
         models = {
             name: model_settings(task_class, _checked_folder_name(name), given, self.shared)
             for name, given in names.items()
@@ -80,12 +80,12 @@ class RacePlan:
         if "valid" not in self.prepared.stores:
             raise ConfigError("a race needs data to choose by: give --valid, or data.valid_fraction above 0")
         task = self.prepared.task
-        self.batches = task.data.training_batches(self.prepared, self.base)
+        self.batches = task.training_batches(self.prepared, self.base)
         self.epoch = self.batches.length_of(0)
         self.per_step = per_step(self.batches)
-        self.budget: Budget = budget_of(race, task_class.Race, self.epoch * self.per_step)
+        self.budget: Budget = budget_of(race, task_class, self.epoch * self.per_step)
         self.split = "test" if "test" in self.prepared.stores else "valid"
-        self.parameters = _size(race.parameters, int(task.data.facts()["vocabulary"]))
+        self.parameters = _size(race.parameters, int(task.describe_vocabulary()["vocabulary"]))
         self.entrants = [self._entrant(name, settings) for name, settings in models.items()]
 
     def _entrant(self, name: str, settings: dict[str, Any]) -> Entrant:
@@ -93,9 +93,9 @@ class RacePlan:
         recipe = read_recipe({**self.base.plain(), "model": settings, "parameters": 0, "name": ""})
         counted = fits_by_counting(settings["type"])
         if not counted and self.parameters:
-            model = fit_exactly(recipe.model, self.parameters, task.models.build, task.settings.model)
+            model = fit_exactly(recipe.model, self.parameters, task.build, task.typed_model)
             recipe = recipe.model_copy(update={"model": model})
-        model = task.models.build(recipe.model)
+        model = task.build(recipe.model)
         examine(model)
         flops = 0.0 if counted else training_flops(model, next(iter(self.batches.epoch(0))))
         return Entrant(name, recipe, count_parameters(model), flops, counted, sources(model))

@@ -115,7 +115,7 @@ def _against(found: Found, against: dict[str, Any]) -> list[str]:
 
 def _costs(found: Found, running: Running) -> str:
     """A column for each cost that the task has."""
-    rows, unit, note = _ranked(found), unit_of(running.plan), running.plan.prepared.task.race.usage_note
+    rows, unit, note = _ranked(found), unit_of(running.plan), running.plan.prepared.task.cost_note
     near = f"s to loss {rows[0]['near_loss']:.3f}" if rows[0].get("near_loss") else "s to near loss"
     longest = max((one["tokens"] for row in rows for one in row.get("state_bytes") or []), default=0)
     shown = (1, 64, longest)

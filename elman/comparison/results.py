@@ -17,7 +17,7 @@ from elman.comparison.race import Running, results_of
 from elman.comparison.ranking import Scores, Verdict, rank
 from elman.errors import ElmanError, MissingExtra
 from elman.pipeline.results import look_up
-from elman.pipeline.tasks.base import ExampleValues, Measure
+from elman.pipeline.tasks.race import ExampleValues, Measure
 from elman.runs import atomic_write, read_metrics
 
 PARQUET = "results.parquet"
@@ -38,7 +38,7 @@ def gather(running: Running) -> Found:
     """Collects and ranks the results of all finished runs; writes results.jsonl, one entrant per line, and with pyarrow
     installed results.parquet."""
     plan = running.plan
-    split, race = plan.split, plan.prepared.task.race
+    split, task = plan.split, plan.prepared.task
     rows, scores = {}, {}
     measure: Measure | None = None
     for entrant in plan.entrants:
@@ -48,13 +48,15 @@ def gather(running: Running) -> Found:
         if not jobs:
             continue
         seeds = [results_of(job)[split] for job in jobs]
-        measure = measure or next(one for one in race.measures if one.key in seeds[0])
+        measure = measure or next(one for one in task.measures if one.key in seeds[0])
         values = [_value(one.get(measure.key)) for one in seeds]
         values_by_seed = _example_values(running, jobs, row)
-        documents = _mean_values(values_by_seed) if measure.key == race.paired_measure else (None, None)
+        documents = _mean_values(values_by_seed) if measure.key == task.paired_measure else (None, None)
         scores[entrant.name] = Scores(values, entrant.counted, *documents)
         row |= (
-            _scores(seeds, scores[entrant.name], race.figures) | _grammar(seeds) | _costs(running, entrant, jobs, row)
+            _scores(seeds, scores[entrant.name], task.shown_scores)
+            | _grammar(seeds)
+            | _costs(running, entrant, jobs, row)
         )
         row["samples"] = results_of(jobs[0]).get("samples", [])[:3]
     if measure is None:

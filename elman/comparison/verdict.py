@@ -122,7 +122,8 @@ def seeds_of(plan: RacePlan) -> str:
 
 def unit_of(plan: RacePlan) -> str:
     """The unit that training is counted in: tokens, texts, words."""
-    return plan.prepared.task.race.unit
+    task = plan.prepared.task
+    return task.race_unit or task.unit
 
 
 def effort(plan: RacePlan) -> str:

@@ -88,9 +88,9 @@ def _differences(origin: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 
 
 def _corpus(teacher: str | Path, trained: TrainedModel) -> PairCorpus:
-    if not trained.task.settings.searches:
+    if not trained.task.searches:
         raise ConfigError(f"{teacher}: its task is {trained.task.name}, and only translations are distilled")
-    corpus = trained.task.data.corpus(trained.recipe)
+    corpus = trained.task.corpus(trained.recipe)
     assert isinstance(corpus, PairCorpus)
     return corpus
 

@@ -48,9 +48,7 @@ def _known(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
     return {
         "vocabulary": facts["vocabulary"],
         "device": facts["device"],
-        "splits": {
-            split: session.prepared.task.data.describe(store) for split, store in session.prepared.stores.items()
-        },
+        "splits": {split: session.prepared.task.describe(store) for split, store in session.prepared.stores.items()},
         "layers": facts["layers"],
         "notes": [
             *session.notes,
@@ -63,8 +61,8 @@ def _known(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
 def _per_step(session: Session) -> dict[str, float]:
     """Size of a batch; for batches of a fixed number of tokens also the memory of their activations."""
     trainer, training = session.trainer, session.recipe.training
-    if session.prepared.task.data.unit != "tokens":
-        return {f"{session.prepared.task.data.unit}_per_step": training.batch_size}
+    if session.prepared.task.unit != "tokens":
+        return {f"{session.prepared.task.unit}_per_step": training.batch_size}
     carried = sum(part.numel() * 4 for name, part in trainer.tensors().items() if ".carried." in name)
     return {
         "tokens_per_step": trainer.batches.batch_size * training.sequence_length,

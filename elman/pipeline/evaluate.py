@@ -38,7 +38,7 @@ def compare_runs(first: str | Path, second: str | Path, **options: Any) -> dict[
     return {
         "measure": one.measure,
         "others": {name: _compared(*pair) for name, pair in shared.items()},
-        **TASKS[task].Evaluation.compare_outputs(one, other),
+        **TASKS[task].compare_outputs(one, other),
         "runs": {str(first): one.scores, str(second): other.scores},
         **found.plain(),
     }
@@ -100,12 +100,12 @@ def result_of(
     elif recipe.data.train == []:
         raise ConfigError("the run was imported and has no text of its own; give one with --data")
     recipe = recipe.model_copy(update=changes)
-    corpus = task.data.corpus(recipe)
+    corpus = task.corpus(recipe)
     split = split or ("test" if "test" in corpus.splits() else "valid")
     if split not in corpus.splits():
         raise ConfigError(f"the run has no split {split!r}; it has {', '.join(corpus.splits())}")
     with tempfile.TemporaryDirectory() as place:
-        prepared = PreparedData(task, corpus, {split: task.data.store(corpus, split, Path(place))})
-        result = task.evaluation.evaluate(trained.model, prepared, recipe, split)
-        notes = task.data.length_warnings(trained.model, prepared, recipe)
+        prepared = PreparedData(task, corpus, {split: task.store(corpus, split, Path(place))})
+        result = task.evaluate(trained.model, prepared, recipe, split)
+        notes = task.length_warnings(trained.model, prepared, recipe)
         return result._replace(notes=tuple(notes)), prepared.repairs()

@@ -15,13 +15,13 @@ def prepare(recipe: Recipe, folder: Path) -> PreparedData:
 
 def _prepare(recipe: Recipe, folder: Path) -> PreparedData:
     task_class = recipe.task_class
-    corpus = task_class.Data.corpus(recipe)
-    if task_class.Data.is_saved(folder):
+    corpus = task_class.corpus(recipe)
+    if task_class.is_saved(folder):
         task = task_class.load(folder, recipe)
     else:
         task = task_class.learn(recipe, corpus)
-        task.data.save(folder)
+        task.save(folder)
     prepared = PreparedData(task, corpus)
     for split in corpus.splits():
-        prepared.stores[split] = task.data.store(corpus, split, folder / "data")
+        prepared.stores[split] = task.store(corpus, split, folder / "data")
     return prepared

@@ -64,7 +64,7 @@ def default_run(recipe: Recipe) -> Path:
         return Path("runs") / recipe.name
     source = recipe.data.train[0] if isinstance(recipe.data.train, list) else recipe.data.train
     data = Path(source).name.partition(".")[0] if source else (recipe.data.language or {}).get("type")
-    return Path("runs") / f"{data or 'data'}-{recipe.task_class.settings.run_name(recipe.model)}"
+    return Path("runs") / f"{data or 'data'}-{recipe.task_class.run_name(recipe.model)}"
 
 
 class Session:
@@ -90,16 +90,16 @@ class Session:
         choose_threads(recipe, self.device)
         self.prepared = world.leader_first(lambda: prepare(recipe, folder))
         task = self.prepared.task
-        self.recipe = fit_size(recipe, task.models.build)
+        self.recipe = fit_size(recipe, task.build)
         torch.manual_seed(self.recipe.seed)
-        self.model = task.models.build(self.recipe.model)
+        self.model = task.build(self.recipe.model)
         self.lawful = examine(self.model)
         if (metric := recipe.evaluation.choose_by) != "loss":
-            unavailable = task.evaluation.unavailable_metrics(self.model, self.prepared)
-            check_metric(metric, task.settings.metrics, "this data", unavailable)
-        self.notes = [task.models.warm_start(self.model, self.recipe)] if self.recipe.start_from else []
+            unavailable = task.unavailable_metrics(self.model, self.prepared)
+            check_metric(metric, task.metrics, "this data", unavailable)
+        self.notes = [task.warm_start(self.model, self.recipe)] if self.recipe.start_from else []
         torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # other dropout masks in each process
-        batches, training = task.data.training_batches(self.prepared, self.recipe), self.recipe.training
+        batches, training = task.training_batches(self.prepared, self.recipe), self.recipe.training
         validate = self._validate if "valid" in self.prepared.stores else None
         trainer_class: Any = CountTrainer if getattr(self.model, "fits_by_counting", False) else Trainer
         self.trainer = trainer_class(self.model, batches, training, device=self.device, world=world, validate=validate)
@@ -110,8 +110,8 @@ class Session:
         self.best_so_far: Checkpoint | None = None  # the best weights so far, not on disk yet
         self.notes += order_warning(self.model)
         self.notes += suggested_rate_notes(training, self.trainer.config)
-        self.notes += task.data.notes(batches, self.prepared, self.recipe)
-        self.notes += task.data.length_warnings(self.model, self.prepared, self.recipe)
+        self.notes += task.notes(batches, self.prepared, self.recipe)
+        self.notes += task.length_warnings(self.model, self.prepared, self.recipe)
 
     def __iter__(self) -> Iterator[Report]:
         for note in self.notes:
@@ -133,15 +133,19 @@ class Session:
     def facts(self) -> dict[str, Any]:
         """Facts for the first report."""
         task = self.prepared.task
-        sizes = {split: task.data.size(store) for split, store in self.prepared.stores.items()}
-        facts: dict[str, Any] = {"parameters": count_parameters(self.model), "task": task.name, **task.data.facts()}
-        facts |= {"sizes": sizes, "unit": task.data.unit, "prediction": prediction_of(self.model)}
+        sizes = {split: task.size(store) for split, store in self.prepared.stores.items()}
+        facts: dict[str, Any] = {
+            "parameters": count_parameters(self.model),
+            "task": task.name,
+            **task.describe_vocabulary(),
+        }
+        facts |= {"sizes": sizes, "unit": task.unit, "prediction": prediction_of(self.model)}
         facts |= {"device": str(self.device), "threads": torch.get_num_threads()}
         facts |= {"run": str(self.run.folder), "repairs": self.prepared.repairs(), "processes": self.world.size}
         return facts | {"layers": explain(self.model, self.recipe)}
 
     def _validate(self) -> Validation:
-        return self.prepared.task.evaluation.validate(self.model, self.prepared, self.recipe)
+        return self.prepared.task.validate(self.model, self.prepared, self.recipe)
 
     def _save(self) -> None:
         tensors = self.trainer.tensors()

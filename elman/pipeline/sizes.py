@@ -21,8 +21,8 @@ def size_overrides(size: str, model: Any = None, task: str | None = None) -> dic
     it has by itself: blocks stay complete."""
     if size not in SIZES:
         raise ConfigError(f"unknown size {size!r}{nearest(size, SIZES)}; known: {', '.join(SIZES)}")
-    settings = task_of({"task": task, "model": model}).settings
-    config = settings.model(model or settings.default_model)
+    chosen = task_of({"task": task, "model": model})
+    config = chosen.typed_model(model or chosen.default_model)
     parts = {f"{side}.": getattr(config, side) for side in SIDES if hasattr(config, side)} or {"": config}
     found = {}
     for side, part in parts.items():

@@ -41,7 +41,7 @@ def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = 
     if shelf.empty:
         raise RunError(f"{path}: has no checkpoint yet; train it first, or wait for its first save")
     checkpoint = shelf.load(training=False)
-    model = task.models.build(recipe.model)
+    model = task.build(recipe.model)
     model.load_state_dict(checkpoint.weights)
     place = choose_device(device)
     choose_threads(recipe, place)
@@ -64,7 +64,7 @@ def _together(models: Sequence["TrainedModel"]) -> "TrainedModel":
     first = models[0]
     if not all(isinstance(one.model, EncoderDecoder) for one in models):
         raise ConfigError("only models that translate word after word answer together")
-    if len({one.task.data.fingerprint() for one in models}) > 1:
+    if len({one.task.fingerprint() for one in models}) > 1:
         raise ConfigError("models that answer together need the same tokens: train them on the same data")
     from elman.generation.ensemble import Ensemble
 
@@ -80,7 +80,7 @@ class TrainedModel:
     @property
     def tokenizer(self) -> "Tokenizer":
         """Of a model that generates text; an error for those of other tasks."""
-        tokenizer = self.task.data.text_tokenizer
+        tokenizer = self.task.text_tokenizer
         if tokenizer is None:
             raise no_text(self.task.name)
         return tokenizer
@@ -99,16 +99,16 @@ class TrainedModel:
 
     def with_search(self, search: Mapping[str, Any]) -> Recipe:
         """The recipe with other settings of the section `search`, for tasks that have one."""
-        if search and not self.task.settings.searches:
+        if search and not self.task.searches:
             given = ", ".join(search)
             raise ConfigError(f"{given}: only translations are searched for; the run is of task {self.task.name}")
         settings = SearchConfig.make({**self.recipe.search.plain(), **search}, where="search")
         return self.recipe.model_copy(update={"search": settings})
 
     def _answers(self, lines: Iterable[Any], recipe: Recipe, probabilities: bool) -> Iterator[Any]:
-        self.task.prediction.pop_warnings()  # of earlier calls
-        yield from self.task.prediction.predict(self.model, lines, recipe, probabilities)
-        for note in self.task.prediction.pop_warnings():
+        self.task.pop_warnings()  # of earlier calls
+        yield from self.task.predict(self.model, lines, recipe, probabilities)
+        for note in self.task.pop_warnings():
             warnings.warn(note, stacklevel=2)
 
     @property
@@ -140,11 +140,11 @@ class TrainedModel:
         Of a masked model it is the pseudo-log-likelihood, in pieces as long as those it was trained on. A model that
         translates scores the target of a source: `score("a dog", "un chien")`, or many pairs of texts.
         """
-        if target is not None and not self.task.settings.has_targets:
+        if target is not None and not self.task.has_targets:
             raise ConfigError(f"a target is scored by models that translate, but the run's task is {self.task.name}")
         if isinstance(texts, str):
             return next(iter(self.score([texts if target is None else (texts, target)])))
-        return self.task.prediction.score(self.model, texts, self.recipe)
+        return self.task.score(self.model, texts, self.recipe)
 
     def follow(
         self,
@@ -158,7 +158,7 @@ class TrainedModel:
         `listen` is called with the engine that reads the texts, and why.
         """
         config = GenerationConfig.make({"engine": engine, "weights": weights})
-        return self.task.prediction.stream_scores(self.model, texts, self.recipe, config, listen)
+        return self.task.stream_scores(self.model, texts, self.recipe, config, listen)
 
     def record(self, *sites: str) -> AbstractContextManager[taps.Recording]:
         """Record activations at some taps inside the block: `with model.record("*.gate.*") as seen: ...`."""
@@ -175,7 +175,7 @@ class TrainedModel:
         """
         from elman.inspection.precision import in_precision
 
-        found = self.task.inspection.inspect(in_precision(self.model, precision), text, self.recipe, target)
+        found = self.task.inspect(in_precision(self.model, precision), text, self.recipe, target)
         words = [repr(text), *([repr(target)] if target is not None else [])]
         words += [f"precision={precision!r}"] if precision != "float32" else []
         return replace(found, call=f"elman.load({self.run!r}).reading({', '.join(words)})" if self.run else "")
@@ -200,7 +200,7 @@ class TrainedModel:
 
     def sites(self) -> dict[str, tuple[int, ...]]:
         """Every site with the shape it has for one token."""
-        text = self.task.inspection.shortest_text
+        text = self.task.shortest_text
         return {site: tuple(values.shape[1:]) for site, values in self.trace(text, target="").data.items()}
 
     def _generation(self, settings: Mapping[str, Any]) -> GenerationConfig:

@@ -12,8 +12,6 @@ from elman.corpus import LabelledCorpus, LabelledText
 from elman.corpus.record_formats import as_text
 from elman.errors import DataError
 from elman.pipeline.tasks.files import read_json, save_json
-from elman.pipeline.tasks.settings import Settings
-from elman.pipeline.tasks.texts import TextData
 
 
 class NumberCorpus(LabelledCorpus):
@@ -79,10 +77,3 @@ class TargetScale:
 
 def _number(text: LabelledText) -> float:
     return number_of(text.labels[0], text.source, text.line or None)
-
-
-class RegressData(TextData):
-    corpus_class, Target, target_file = NumberCorpus, TargetScale, "scale.json"
-
-    def facts(self) -> Settings:
-        return {**super().facts(), "target_mean": self.target.mean, "target_std": self.target.std}

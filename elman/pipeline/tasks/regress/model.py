@@ -7,8 +7,6 @@ from torch import Tensor
 from elman.batches.examples import Examples
 from elman.layers.base import at_least_float32
 from elman.models.text_reader import TextReader, TextReaderConfig
-from elman.pipeline.tasks.base import Models
-from elman.pipeline.tasks.regress.data import RegressData
 from elman.registry import Registry
 from elman.shapes import State
 
@@ -42,10 +40,3 @@ class Regressor(TextReader):
     def in_unit(self, logits: Tensor) -> Tensor:
         """In the unit of the data."""
         return at_least_float32(logits) * self.std + self.mean
-
-
-class RegressModels(Models):
-    data: RegressData
-
-    def build(self, config: Any) -> Regressor:
-        return Regressor(config, self.data.tokenizer.vocab_size, self.data.target.mean, self.data.target.std)
