@@ -95,6 +95,8 @@ class TrainedModel:
         if isinstance(lines, str):
             (answer,) = self.predict([lines], probabilities=probabilities, **search)
             return answer
+        if probabilities and not self.task.has_probabilities:
+            raise ConfigError(f"predictions of task {self.task.name} have no probabilities; leave --probabilities out")
         return self._answers(lines, self.with_search(search), probabilities)
 
     def with_search(self, search: Mapping[str, Any]) -> Recipe:

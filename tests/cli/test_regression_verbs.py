@@ -62,8 +62,10 @@ def test_from_a_table_to_numbers_with_their_baseline(elman, place):
     for name in ("mse", "mae", "pearson", "spearman", "r2"):
         low, high = scores[f"{name}_interval"]
         assert low <= scores[name] <= high
-    plain = elman("predict", "r", "--probabilities", stdin="good cat\n").out
-    assert re.fullmatch(r"-?[\d.]+\tgood cat\n", plain)
+    assert re.fullmatch(r"-?[\d.]+\tgood cat\n", elman("predict", "r", stdin="good cat\n").out)
+    refused = elman("predict", "r", "--probabilities", stdin="good cat\n")
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "predictions of task regress have no probabilities" in refused.err
 
 
 def test_two_runs_are_compared_in_pairs(elman, place):

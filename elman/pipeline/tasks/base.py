@@ -84,6 +84,8 @@ class Task(TaskSettings, RaceRules):
 
     unit: ClassVar[str]
     """What sizes of data are counted in."""
+    has_probabilities: ClassVar[bool] = True
+    """Whether `predict` can give probabilities with its answers."""
     shortest_text: ClassVar[str] = "a"
     """A text whose trace has every site."""
 

@@ -24,6 +24,7 @@ class Regress(TextTask):
     models, default_model = REGRESSORS, "regressor"
     corpus_class, Target, target_file = NumberCorpus, TargetScale, "scale.json"
     metrics = ("mse", "mae", "pearson", "spearman", "r2")
+    has_probabilities = False
     measures = (Measure("mse", True, "mean squared error"),)
     shown_scores = ("mse", "mae", "pearson", "spearman", "r2", "baseline_mse")
     paired_measure = table_measure = "mse"
