@@ -1,10 +1,17 @@
-"""Matched training budgets: how many steps of one entrant a budget of tokens, FLOPs or minutes pays for."""
+"""Matched training budgets: how many steps of one entrant a budget of tokens, FLOPs or minutes pays for.
 
+FLOPs are counted while a model trains on a batch of its data. A multiplication counts as two operations, with the
+addition that nearly always follows: those of matrix products as torch's own counter has them, and elementwise ones, of
+which a scan consists.
+"""
+
+from copy import deepcopy
 from itertools import islice
 from typing import Any, NamedTuple
 
 from elman.comparison.config import Race
 from elman.errors import ConfigError
+from elman.inspection.cost import count
 from elman.pipeline.recipe import Recipe
 from elman.pipeline.sizes import parse_count
 from elman.pipeline.tasks import Task
@@ -13,6 +20,7 @@ SAMPLED = 64  # batches sampled to estimate units per batch
 VALIDATIONS = 12  # points of a learning curve
 LOGS = 40
 WARMUP = 0.05
+PER_PRODUCT = 2  # a multiplication and an addition
 
 
 class Budget(NamedTuple):
@@ -48,6 +56,20 @@ def _number(text: str | int | float) -> float:
         return float(text)
     except ValueError:
         return float(parse_count(str(text)))
+
+
+def training_flops(model: Any, batch: Any) -> float:
+    """Of forward and backward, per unit of the batch (a token, a text, a word), padding included.
+
+    In double precision, where no fused kernel hides its products.
+    """
+    twin = deepcopy(model).double().train()
+
+    def step() -> None:
+        loss, _ = twin.batch_loss(batch, None)
+        loss.backward()
+
+    return PER_PRODUCT * count(step) / batch.real
 
 
 def per_step(batches: Any) -> float:

@@ -5,10 +5,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from elman.batches import Batch
-from elman.comparison.budget import Budget, budget_of, with_steps
+from elman.comparison.budget import Budget, budget_of, training_flops, with_steps
 from elman.comparison.config import DEMO, Race
-from elman.comparison.entrants import model_settings
-from elman.comparison.flops import layer_costs, training_flops
+from elman.comparison.inference_cost import layer_costs
+from elman.comparison.plan import model_settings
 from elman.errors import ConfigError, UnknownName
 from elman.models import MODELS
 from elman.models.stack import count_parameters
