@@ -17,9 +17,8 @@ from elman.models import MODELS
 from elman.models.stack import count_parameters
 from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
-from elman.pipeline.sizes import parse_count
+from elman.pipeline.sizes import fit_exactly, parse_count
 from elman.pipeline.tasks import PreparedData, Task
-from elman.pipeline.width_solver import fit_exactly
 from elman.runs import Run, environment
 from elman.runs.files import make_folder
 from elman.training.schedules import DEFAULT_LEARNING_RATE

@@ -14,8 +14,8 @@ from elman.models import MODELS
 from elman.models.stack import count_parameters
 from elman.pipeline.families import STACKS
 from elman.pipeline.recipe import read_recipe
+from elman.pipeline.sizes import TOLERANCE, fit_exactly
 from elman.pipeline.tasks import TASKS
-from elman.pipeline.width_solver import TOLERANCE, fit_exactly
 
 WORDS = 100
 TRAINED = [name for name in STACKS if name != "ngram"]
