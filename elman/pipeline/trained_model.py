@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from elman.config import read_yaml
 from elman.errors import ConfigError, RunError
-from elman.generation.sampling import GenerationConfig
+from elman.generation import Ensemble, Generated, GenerationConfig, generate, stream
 from elman.models import LIKELIHOOD_OF, EncoderDecoder, is_masked, masked_model_error, prediction_of
 from elman.ops import taps
 from elman.pipeline.devices import choose_device, choose_threads
@@ -21,7 +21,6 @@ from elman.pipeline.tasks.search import SearchConfig
 from elman.runs import Run
 
 if TYPE_CHECKING:
-    from elman.generation import Generated
     from elman.inspection.inspected_text import InspectedText
     from elman.inspection.trace import Trace
     from elman.tokenizers import Tokenizer
@@ -66,8 +65,6 @@ def _together(models: Sequence["TrainedModel"]) -> "TrainedModel":
         raise ConfigError("only models that translate word after word answer together")
     if len({one.task.fingerprint() for one in models}) > 1:
         raise ConfigError("models that answer together need the same tokens: train them on the same data")
-    from elman.generation.ensemble import Ensemble
-
     return TrainedModel(Ensemble([one.model for one in models]), first.task, first.recipe, first.step)
 
 
@@ -80,10 +77,9 @@ class TrainedModel:
     @property
     def tokenizer(self) -> "Tokenizer":
         """Of a model that generates text; an error for those of other tasks."""
-        tokenizer = self.task.text_tokenizer
-        if tokenizer is None:
+        if not self.task.generates_text:
             raise no_text(self.task.name)
-        return tokenizer
+        return self.task.tokenizer  # type: ignore[attr-defined]
 
     def predict(self, lines: str | Iterable[Any], *, probabilities: bool = False, **search: Any) -> Any:
         """The answer for one text, or an iterator over the answers for many: labels, tags, a translation, next tokens.
@@ -120,20 +116,14 @@ class TrainedModel:
 
     def generate(self, prompt: str = "", **settings: Any) -> str:
         """Generate text after a prompt; settings as in the recipe's section `generation`."""
-        from elman.generation.stream import generate
-
         return generate(self.model, self.tokenizer, prompt, self._generation(settings))
 
-    def generate_batch(self, prompts: Sequence[str], **settings: Any) -> "list[Generated]":
+    def generate_batch(self, prompts: Sequence[str], **settings: Any) -> list[Generated]:
         """Several prompts at once, each with its tokens, log-probability and reason to end."""
-        from elman.generation.stream import generate
-
         return generate(self.model, self.tokenizer, list(prompts), self._generation(settings))
 
     def stream(self, prompt: str = "", **settings: Any) -> Iterator[str]:
         """The same text as `generate`, piece by piece."""
-        from elman.generation.stream import stream
-
         return stream(self.model, self.tokenizer, prompt, self._generation(settings))
 
     def score(self, texts: str | Iterable[Any], target: str | None = None) -> Any:

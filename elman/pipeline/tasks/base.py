@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from elman.corpus import Corpus
     from elman.inspection.inspected_text import InspectedText
     from elman.pipeline.recipe import Recipe
-    from elman.tokenizers import Tokenizer
 
 Array = NDArray[np.float64]
 
@@ -82,8 +81,12 @@ class Task(TaskSettings, RaceRules):
     The first line of a subclass's docstring is its description.
     """
 
+    saved_files: ClassVar[tuple[str, ...]]
+    """What `save` writes."""
     unit: ClassVar[str]
     """What sizes of data are counted in."""
+    generates_text: ClassVar[bool] = False
+    """Whether models continue and score any text, with the task's `tokenizer`."""
     has_probabilities: ClassVar[bool] = True
     """Whether `predict` can give probabilities with its answers."""
     shortest_text: ClassVar[str] = "a"
@@ -118,8 +121,8 @@ class Task(TaskSettings, RaceRules):
         """The same task from these files."""
 
     @classmethod
-    @abstractmethod
-    def is_saved(cls, folder: Path) -> bool: ...
+    def is_saved(cls, folder: Path) -> bool:
+        return all((folder / name).exists() for name in cls.saved_files)
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -152,11 +155,6 @@ class Task(TaskSettings, RaceRules):
     def length_warnings(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
         """Texts of each split that are longer than the model has learned positions for."""
         return []
-
-    @property
-    def text_tokenizer(self) -> "Tokenizer | None":
-        """The tokenizer of a model that generates and scores text; None for other tasks."""
-        return None
 
     # Models
 

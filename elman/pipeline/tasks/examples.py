@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import cycle, islice
 from pathlib import Path
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CHUNK = 256  # lines predicted together, so that batches have similar lengths
 LENGTH_CLASSES = 5  # of about as many examples each
 TIMED_EXAMPLES = 64  # examples predicted to measure speed
+Row = Mapping[str, Any]  # an encoded example
 LOWER_IS_BETTER = ("_rate", "_error", "mse", "mae")
 
 
@@ -150,11 +151,24 @@ class ExampleTask(Task):
 
     # Prediction
 
-    def count_long_lines(self, model: Any, rows: Iterable[Mapping[str, Any]]) -> None:
+    def count_long_lines(self, model: Any, rows: Iterable[Row]) -> None:
         """Remember how many lines are longer than the model has positions for, for `pop_warnings`."""
         for field, positions in self.learned_positions(model).items():
             lengths = (len(row[field]) for row in rows if field in row)
             self.long_lines[self._has(field), positions] += count_longer(lengths, positions)
+
+    def run_rows(
+        self, model: Any, rows: Sequence[Row], recipe: "Recipe", run: Callable[[Examples, list[int]], Iterable[Any]]
+    ) -> list[Any]:
+        """The output for each row, in their order; `run` computes those of a batch of rows of similar length, whose
+        indices it gets too."""
+        self.count_long_lines(model, rows)
+        outputs: list[Any] = [None] * len(rows)
+        with inference_mode(model):
+            for indices, batch in length_batches(rows, self.by[0], recipe.evaluation.batch_size, model):
+                for index, output in zip(indices, run(batch, indices), strict=True):
+                    outputs[index] = output
+        return outputs
 
     # Races: accuracy by length; speed in predicted examples
 
@@ -226,16 +240,9 @@ def max_tokens(recipe: "Recipe") -> int:
     return recipe.data.max_tokens  # type: ignore[attr-defined]
 
 
-def chunks(lines: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
-    """Lists of lines, as they come."""
-    return groups(lines, size)
-
-
-def length_batches(
-    rows: Sequence[Mapping[str, Any]], by: str, size: int, model: Any
-) -> Iterator[tuple[list[int], Examples]]:
+def length_batches(rows: Sequence[Row], by: str, size: int, model: Any) -> Iterator[tuple[list[int], Examples]]:
     """All rows in batches of similar length on the model's device, each with the indices of its rows."""
     order = sorted(range(len(rows)), key=lambda place: -len(rows[place][by]))
     device = device_of(model)
-    for some in chunks(order, size):
+    for some in groups(order, size):
         yield some, collate([rows[place] for place in some]).to(device)

@@ -24,6 +24,7 @@ class TaskSettings(ABC):
     models: ClassVar[Registry[Any]]
     """Kinds of model."""
     default_model: ClassVar[str]
+    default_tokenizer: ClassVar[str | Settings]
     metrics: ClassVar[tuple[str, ...]] = ()
     """What the best checkpoint can be chosen by, besides the loss."""
     implied_by: ClassVar[tuple[str, ...]] = ()
@@ -48,7 +49,7 @@ class TaskSettings(ABC):
         has_data = isinstance(data, Mapping) and (data.get("train") or (cls.synthetic and data.get("language")))
         if not has_data:
             raise ConfigError(f"task {cls.name} needs data: give --data FILE, or data.train in the recipe")
-        return settings
+        return {"tokenizer": cls.default_tokenizer, **settings}
 
     @classmethod
     def typed_data(cls, settings: Any) -> DataConfig:

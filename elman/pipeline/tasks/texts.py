@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from torch import Tensor
 
+from elman.batches.groups import groups
 from elman.corpus import Corpus, LabelledConfig, LabelledCorpus, Repairs, label_rows
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import inference_mode
 from elman.pipeline.tasks.base import PreparedData
-from elman.pipeline.tasks.examples import ExampleTask, chunks, length_batches, max_tokens
+from elman.pipeline.tasks.examples import CHUNK, ExampleTask, max_tokens
 from elman.pipeline.tasks.files import save_tokenizer
 from elman.pipeline.tasks.lines import numbered, text_of
 from elman.pipeline.tasks.race import CONTEXTS, InferenceWork
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
     from elman.pipeline.trained_model import TrainedModel
 
-WORDS: Settings = {"type": "word", "lowercase": True, "split": "punctuation", "min_frequency": 2}
-
 
 class TextTask(ExampleTask):
     """A task of single texts, with a tokenizer, and `target`: statistics of all targets, an object of `Target`.
@@ -37,11 +36,14 @@ class TextTask(ExampleTask):
     """
 
     data_config = LabelledConfig
+    default_tokenizer: ClassVar[Settings] = {
+        "type": "word", "lowercase": True, "split": "punctuation", "min_frequency": 2,
+    }  # fmt: skip
     starts_from = inherits_tokenizer = True
     unit, by = "texts", ("text",)
     corpus_class: ClassVar[type[LabelledCorpus]] = LabelledCorpus
     Target: ClassVar[Any]
-    target_file: ClassVar[str] = "target.json"
+    saved_files = ("tokenizer.json", "target.json")
     entrants = ("rnn", "gru", "lstm", "convolution", "attention", "mingru")
     cost_note = (
         "The speed is in texts per second, one at a time. State bytes are the size of the recurrent state after that "
@@ -50,10 +52,6 @@ class TextTask(ExampleTask):
 
     def __init__(self, tokenizer: Tokenizer, target: Any, max_tokens: int = 0):
         self.tokenizer, self.target, self.max_tokens = tokenizer, target, max_tokens
-
-    @classmethod
-    def complete(cls, settings: Settings) -> Settings:
-        return {"tokenizer": WORDS, **super().complete(settings)}
 
     @classmethod
     def corpus(cls, recipe: "Recipe") -> LabelledCorpus:
@@ -70,16 +68,12 @@ class TextTask(ExampleTask):
 
     def save(self, folder: Path) -> None:
         save_tokenizer(self.tokenizer, folder / "tokenizer.json")
-        self.target.save(folder / self.target_file)
+        self.target.save(folder / self.saved_files[1])
 
     @classmethod
     def load(cls, folder: Path, recipe: "Recipe") -> Self:
         tokenizer = load_tokenizer(folder / "tokenizer.json")
-        return cls(tokenizer, cls.Target.load(folder / cls.target_file), max_tokens(recipe))
-
-    @classmethod
-    def is_saved(cls, folder: Path) -> bool:
-        return (folder / "tokenizer.json").exists() and (folder / cls.target_file).exists()
+        return cls(tokenizer, cls.Target.load(folder / cls.saved_files[1]), max_tokens(recipe))
 
     def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
         """Fields `text` (ids) and `label` (the target)."""
@@ -124,14 +118,9 @@ class TextTask(ExampleTask):
         """The answer to a line, from its output."""
 
     def predict(self, model: Any, lines: Any, recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
-        for texts in chunks(numbered(lines, lambda line: text_of(line, "text"))):
+        for texts in groups(numbered(lines, lambda line: text_of(line, "text")), CHUNK):
             rows = [{"text": np.asarray(ids)} for ids in self.tokenizer.encode_batch(texts)]
-            self.count_long_lines(model, rows)
-            outputs: list[Any] = [None] * len(rows)
-            with inference_mode(model):
-                for indices, batch in length_batches(rows, "text", recipe.evaluation.batch_size, model):
-                    for index, output in zip(indices, self.run(model, batch).cpu().double().numpy(), strict=True):
-                        outputs[index] = output
+            outputs = self.run_rows(model, rows, recipe, lambda batch, _: self.run(model, batch).cpu().double().numpy())
             for text, output in zip(texts, outputs, strict=True):
                 yield {"text": text} | self.answer(output, probabilities)
 

@@ -25,7 +25,7 @@ class Classify(TextTask):
     """Classify: which label, or which labels, a text has."""
 
     models, default_model = CLASSIFIERS, "classifier"
-    Target, target_file = LabelSet, "labels.json"
+    Target, saved_files = LabelSet, ("tokenizer.json", "labels.json")
     metrics = ("accuracy", "micro_f1", "macro_f1", "calibration_error")
     measures = (Measure("accuracy", False, "of the labels right", percent=True),)
     shown_scores = ("loss", "accuracy", "macro_f1")

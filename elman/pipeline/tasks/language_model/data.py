@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class StreamTask(Task):
     """A task on streams of tokens."""
 
-    unit = "tokens"
+    generates_text = True
+    unit, saved_files = "tokens", ("tokenizer.json",)
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
@@ -46,14 +47,6 @@ class StreamTask(Task):
     @classmethod
     def load(cls, folder: Path, recipe: "Recipe") -> Self:
         return cls(load_tokenizer(folder / "tokenizer.json"))
-
-    @classmethod
-    def is_saved(cls, folder: Path) -> bool:
-        return (folder / "tokenizer.json").exists()
-
-    @property
-    def text_tokenizer(self) -> Tokenizer:
-        return self.tokenizer
 
     def fingerprint(self) -> str:
         return sha256(json.dumps(self.tokenizer.vocabulary, sort_keys=True).encode()).hexdigest()

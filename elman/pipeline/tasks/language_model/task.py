@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from elman.errors import DataError
 from elman.evaluation.inference_mode import device_of, inference_mode
+from elman.generation import GenerationConfig, StreamScorer, generate, generate_tokens
 from elman.models import MODELS, StackConfig, is_masked, prediction_of
 from elman.ops.state import take_rows
 from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
@@ -40,7 +41,7 @@ GENERATED = 100_000  # tokens generated to measure speed
 class LanguageModelling(StreamTask):
     """Language modelling: predicts the next token from those before it."""
 
-    models, default_model = MODELS, "stack"
+    models, default_model, default_tokenizer = MODELS, "stack", "character"
     synthetic = provides_body = True
     shortest_text = ""
     race_tokens = 400_000
@@ -64,7 +65,8 @@ class LanguageModelling(StreamTask):
         if not isinstance(data, Mapping) or (data.get("train") is None and data.get("language") is None):
             opened = dict(data) if isinstance(data, Mapping) else {}
             settings = {**settings, "data": opened | {"language": {"type": "agreement"}}}
-        return {"tokenizer": "character" if isinstance(data, Mapping) and data.get("train") else "word", **settings}
+        from_files = isinstance(data, Mapping) and data.get("train")
+        return {"tokenizer": cls.default_tokenizer if from_files else "word", **settings}
 
     @classmethod
     def check_model(cls, config: Any) -> None:
@@ -126,8 +128,6 @@ class LanguageModelling(StreamTask):
         return {**compared, "worst_agreement": min((one["accuracy"] for one in cases), default=None)}
 
     def samples(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
-        from elman.generation import generate
-
         if is_masked(model):
             return []
         settings = recipe.generation.model_copy(update={"seed": recipe.seed})
@@ -185,7 +185,6 @@ class LanguageModelling(StreamTask):
         self, model: Any, texts: Iterable[Any], recipe: "Recipe", config: Any, listen: Callable[[str], None]
     ) -> "Iterator[Score]":
         from elman.evaluation.score import score_texts
-        from elman.generation import StreamScorer
 
         losses = None if is_masked(model) else StreamScorer(model, config, listen)
         return score_texts(model, self.tokenizer, _texts(texts), _piece(model, recipe), rows=1, losses=losses)
@@ -261,8 +260,6 @@ class LanguageModelling(StreamTask):
 
 def _generated(model: Any) -> Iterator[int]:
     """One token per turn, by the engine that `elman generate` selects for long texts."""
-    from elman.generation import GenerationConfig, generate_tokens
-
     config = GenerationConfig(temperature=0, max_tokens=GENERATED, stop_at_end=False, seed=0)
     while True:
         for _ in generate_tokens(model, [[]], config, eos_id=0):

@@ -1,20 +1,128 @@
-"""Text regression: scores and answers in the unit of the data."""
+"""Text regression: numbers as labels, standardized by the training split; a model for them; its scores and answers."""
 
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
+from torch import Tensor
 
+from elman.batches.examples import Examples
+from elman.corpus import LabelledCorpus, LabelledText
+from elman.corpus.record_formats import as_text
+from elman.errors import DataError
 from elman.evaluation.regression import moments, pearson, r2, score_numbers
 from elman.inspection.inspected_text import InspectedText, inspect_text_reader
+from elman.layers.base import at_least_float32
+from elman.models.text_reader import TextReader, TextReaderConfig
 from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
 from elman.pipeline.tasks.base import ResampledScore
-from elman.pipeline.tasks.regress.data import NumberCorpus, TargetScale
-from elman.pipeline.tasks.regress.model import REGRESSORS, Regressor
+from elman.pipeline.tasks.files import read_json, save_json
 from elman.pipeline.tasks.settings import Settings
 from elman.pipeline.tasks.texts import TextTask
+from elman.registry import Registry
+from elman.shapes import State
 
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
+
+REGRESSORS: Registry[Any] = Registry("regressor")
+
+
+class NumberCorpus(LabelledCorpus):
+    """Labels are numbers: in tables as text, in JSON and parquet also as numbers."""
+
+    names: ClassVar[Any] = None  # a held-out part may have numbers unseen in training
+
+    def _labels(self, reading: Any, value: Any, line: int, column: Any) -> tuple[str, ...]:
+        if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+            text = repr(float(value))
+        else:
+            text = as_text(reading, value, line, column).strip()
+        number_of(text, reading.source.name, line, column)
+        return (text,)
+
+
+def number_of(text: str, file: str, line: int | None, column: Any = None) -> float:
+    """The finite number that a text is."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        what = f"{text!r} is not a finite number" if text else "a number is missing"
+        remedy = "write it with a decimal point, or name the columns of number and text: --columns price,text"
+        raise DataError(what, file=file, line=line, column=column, remedy=remedy)
+    return number
+
+
+@dataclass(frozen=True)
+class TargetScale:
+    """Mean and standard deviation of the training targets: models are trained on (target - mean) / std."""
+
+    mean: float
+    std: float
+    texts: int
+
+    @classmethod
+    def of(cls, texts: Iterable[LabelledText]) -> "TargetScale":
+        source, numbers = None, list[float]()
+        for text in texts:
+            source = text.source
+            numbers.append(_number(text))
+        if len(set(numbers)) < 2:
+            found = f"only the number {numbers[0]:g}" if numbers else "no number at all"
+            raise DataError(f"{found} in {len(numbers)} texts: the targets must differ", file=source)
+        return cls(float(np.mean(numbers)), float(np.std(numbers)), len(numbers))
+
+    def target(self, text: LabelledText) -> float:
+        return (_number(text) - self.mean) / self.std
+
+    def in_unit(self, standardized: Any) -> Any:
+        """Numbers in the unit of the data."""
+        return np.asarray(standardized, dtype=np.float64) * self.std + self.mean
+
+    def save(self, path: Path) -> None:
+        save_json(asdict(self), path)
+
+    @classmethod
+    def load(cls, path: Path) -> "TargetScale":
+        return cls(**read_json(path))
+
+
+def _number(text: LabelledText) -> float:
+    return number_of(text.labels[0], text.source, text.line or None)
+
+
+class RegressorConfig(TextReaderConfig):
+    """A stack that reads the whole text, and a number on top."""
+
+    type: Literal["regressor"] = "regressor"  # type: ignore[assignment]
+    """Kind of model: a stack that predicts a number for a text."""
+
+
+@REGRESSORS.register("regressor")
+class Regressor(TextReader):
+    """Reads `text`, predicts `label`, a standardized number: (number - mean) / std."""
+
+    Config = RegressorConfig
+
+    def __init__(self, config: RegressorConfig, vocab_size: int, mean: float = 0.0, std: float = 1.0):
+        super().__init__(config, vocab_size, outputs=1)
+        self.mean, self.std = mean, std
+
+    def batch_loss(self, batch: Examples, state: State | None = None) -> tuple[Tensor, None]:
+        """Squared error of the standardized number, summed over texts (over positions with `every_token`)."""
+        text, truth = batch.ragged("text"), batch.plain("label")
+        logits, truth = self.training_logits(text, truth)
+        found = at_least_float32(logits.squeeze(-1))
+        return (found - truth.to(found.dtype)).square().sum(), None
+
+    def in_unit(self, logits: Tensor) -> Tensor:
+        """In the unit of the data."""
+        return at_least_float32(logits) * self.std + self.mean
 
 
 @TASKS.register("regress")
@@ -22,7 +130,7 @@ class Regress(TextTask):
     """Regress: a number for a text, such as a rating or a price."""
 
     models, default_model = REGRESSORS, "regressor"
-    corpus_class, Target, target_file = NumberCorpus, TargetScale, "scale.json"
+    corpus_class, Target, saved_files = NumberCorpus, TargetScale, ("tokenizer.json", "scale.json")
     metrics = ("mse", "mae", "pearson", "spearman", "r2")
     has_probabilities = False
     measures = (Measure("mse", True, "mean squared error"),)

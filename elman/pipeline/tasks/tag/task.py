@@ -3,12 +3,14 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from elman.batches import collate
+from elman.batches.groups import groups
 from elman.batches.tagging import WordsConfig, WordTable
 from elman.config import Config
 from elman.corpus import Corpus, Repairs, TaggedConfig, TaggedCorpus, TaggedSentence, TagSet
@@ -19,7 +21,7 @@ from elman.inspection.inspected_text import InspectedText
 from elman.models import TAGGERS, Tagger
 from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
 from elman.pipeline.tasks.base import ResampledScore
-from elman.pipeline.tasks.examples import ExampleTask, chunks, length_batches
+from elman.pipeline.tasks.examples import CHUNK, ExampleTask
 from elman.pipeline.tasks.files import read_json, save_json
 from elman.pipeline.tasks.lines import missing, numbered
 from elman.pipeline.tasks.settings import TRANSFORMER, Settings, bidirectional, pick, untyped
@@ -52,8 +54,10 @@ class Tag(ExampleTask):
     """Tag: a tag for each word of a sentence."""
 
     data_config, models, default_model = TaggedConfig, TAGGERS, "tagger"
+    default_tokenizer = "words"
     metrics = ("accuracy", "precision", "recall", "f1")
     starts_from = True
+    saved_files = ("words.json", "tags.json")
     unit, by = "sentences", ("words",)
     race_unit = "words"
     entrants = ("rnn", "gru", "lstm", "convolution", "attention")
@@ -69,10 +73,6 @@ class Tag(ExampleTask):
 
     def __init__(self, table: WordTable, tags: TagSet):
         self.table, self.tags = table, tags
-
-    @classmethod
-    def complete(cls, settings: Settings) -> Settings:
-        return {"tokenizer": "words", **super().complete(settings)}
 
     @classmethod
     def columns(cls, parts: list[int | str]) -> Settings:
@@ -137,10 +137,6 @@ class Tag(ExampleTask):
         tags = read_json(folder / "tags.json")
         return cls(WordTable.from_plain(read_json(folder / "words.json")), TagSet(tags["names"], tags["scheme"]))
 
-    @classmethod
-    def is_saved(cls, folder: Path) -> bool:
-        return (folder / "words.json").exists() and (folder / "tags.json").exists()
-
     def fingerprint(self) -> str:
         decisive = [self.table.plain(), self.tags.names, self.tags.scheme]
         return sha256(json.dumps(decisive).encode()).hexdigest()
@@ -201,22 +197,18 @@ class Tag(ExampleTask):
         return EvaluationResult(scores, "accuracy", right, sizes, others=others, positions=positions)
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
-        for sentences in chunks(numbered(lines, words_of)):
+        def run(batch: Any, _: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+            tags = self.decode(*model.best_tags(batch))
+            chances = model.marginals(batch).cpu().tolist() if probabilities else repeat(None, len(tags))
+            return zip(tags, chances, strict=True)
+
+        for sentences in groups(numbered(lines, words_of), CHUNK):
             rows = [self.table.encode(TaggedSentence(tuple(words))) for words in sentences]
-            self.count_long_lines(model, rows)
-            tags: list[tuple[str, ...]] = [()] * len(rows)
-            chances: list[Any] = [None] * len(rows)
-            with inference_mode(model):
-                for indices, batch in length_batches(rows, "words", recipe.evaluation.batch_size, model):
-                    for index, names in zip(indices, self.decode(*model.best_tags(batch)), strict=True):
-                        tags[index] = names
-                    if probabilities:
-                        for index, part in zip(indices, model.marginals(batch).cpu().tolist(), strict=True):
-                            chances[index] = part[: len(sentences[index])]
-            for words, names, parts in zip(sentences, tags, chances, strict=True):
-                answer: Settings = {"words": words, "tags": list(names)}
-                if parts is not None:
-                    answer["probabilities"] = [dict(zip(self.tags.names, part, strict=True)) for part in parts]
+            for words, (tags, chances) in zip(sentences, self.run_rows(model, rows, recipe, run), strict=True):
+                answer: Settings = {"words": words, "tags": list(tags)}
+                if probabilities:
+                    real = chances[: len(words)]  # without padding
+                    answer["probabilities"] = [dict(zip(self.tags.names, part, strict=True)) for part in real]
                 yield answer
 
     def format(self, answer: Settings) -> str:

@@ -79,7 +79,9 @@ class TranslationScores(ExampleTask):
             scores |= {f"{name}_signature": measure.signature} if measure.signature else {}
         low, high = scores["exact_match_interval"]
         scores |= {"error_rate": 1 - scores["exact_match"], "error_rate_interval": (1 - high, 1 - low)}
-        scores |= self._attention_scores(model, corpus, split)
+        if aligned := self._aligned_pairs(model, corpus, split):
+            hits = attention_hits(self._alignment(model, aligned), [pair.places for pair in aligned])
+            scores["attention_hits"] = hits  # share of attention maxima on the right source token
         scores |= {"loss": self.loss(model, store, recipe), "pairs": len(pairs)}
         exact = np.array([a.strip() == b.strip() for a, b in zip(outputs, references, strict=True)], dtype=np.float64)
         return EvaluationResult(scores, "exact_match", exact, np.ones(len(exact)), outputs, references)
@@ -92,13 +94,6 @@ class TranslationScores(ExampleTask):
                 return {"bleu": jsonable(paired_bleu(first.outputs, second.outputs, first.references))}
         return {}
 
-    def _attention_scores(self, model: Any, corpus: PairCorpus, split: Any) -> Settings:
-        """Share of attention maxima on the right source token, if the data has alignments."""
-        pairs = self._aligned_pairs(model, corpus, split)
-        if not pairs:
-            return {}
-        return {"attention_hits": attention_hits(self._alignment(model, pairs), [pair.places for pair in pairs])}
-
     def _aligned_pairs(self, model: Any, corpus: PairCorpus, split: Any) -> list[PairDocument]:
         """Some pairs with a known alignment, if the model has attention over the source."""
         if not _attends(model) or self.source.name != "character":
@@ -107,10 +102,8 @@ class TranslationScores(ExampleTask):
 
     def _alignment(self, model: Any, pairs: Sequence[PairDocument]) -> Tensor:
         source, target = self.source, self.target
-        end = [target.eos_id]
-        rows = [
-            {"source": source.encode(pair.text), "target": np.append(target.encode(pair.target), end)} for pair in pairs
-        ]
+        written = [np.append(target.encode(pair.target), target.eos_id) for pair in pairs]
+        rows = [{"source": source.encode(pair.text), "target": ids} for pair, ids in zip(pairs, written, strict=True)]
         batch = collate(rows).to(device_of(model))
         return alignment(model, batch.ragged("source"), batch.ragged("target"))
 

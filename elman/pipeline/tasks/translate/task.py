@@ -2,24 +2,26 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from elman.batches import collate
+from elman.batches.groups import groups
 from elman.config import Config
 from elman.corpus import Corpus, PairCorpus, PairsConfig, Repairs
 from elman.errors import ConfigError
-from elman.evaluation.inference_mode import device_of, inference_mode
+from elman.evaluation.inference_mode import device_of
 from elman.inspection.inspected_text import InspectedText
 from elman.layers import LAYERS
 from elman.models import TRANSLATORS
 from elman.models.encoder_decoder.config import parallel_settings
 from elman.pipeline.tasks import TASKS, Measure, PreparedData
-from elman.pipeline.tasks.examples import chunks, length_batches, max_tokens
+from elman.pipeline.tasks.examples import CHUNK, max_tokens
 from elman.pipeline.tasks.files import save_tokenizer
 from elman.pipeline.tasks.forced_scoring import ForcedScorer, PairScore, has_log_probs
 from elman.pipeline.tasks.lines import numbered, text_of
@@ -56,10 +58,12 @@ class Translate(TranslationScores):
     """Translate: any sequence from any other, word after word or all words at once."""
 
     data_config, models, default_model = PairsConfig, TRANSLATORS, "encoder-decoder"
+    default_tokenizer: ClassVar[Settings] = {}
     metrics = (
         "exact_match", "error_rate", "word_error_rate", "character_error_rate", "bleu", "chrf", "attention_hits",
     )  # fmt: skip
     has_targets = searches = synthetic = starts_from = True
+    saved_files = ("source.json", "target.json")
     unit, by = "pairs", ("source", "target")
     race_unit = "target tokens"
     entrants = ("rnn", "gru", "lstm", "attention")
@@ -78,10 +82,6 @@ class Translate(TranslationScores):
 
     def __init__(self, source: Tokenizer, target: Tokenizer, max_tokens: int = 0):
         self.source, self.target, self.max_tokens = source, target, max_tokens
-
-    @classmethod
-    def complete(cls, settings: Settings) -> Settings:
-        return {"tokenizer": {}, **super().complete(settings)}
 
     @classmethod
     def typed_tokenizer(cls, settings: Any) -> Config:
@@ -159,15 +159,11 @@ class Translate(TranslationScores):
     def load(cls, folder: Path, recipe: "Recipe") -> Self:
         return cls(load_tokenizer(folder / "source.json"), load_tokenizer(folder / "target.json"), max_tokens(recipe))
 
-    @classmethod
-    def is_saved(cls, folder: Path) -> bool:
-        return (folder / "source.json").exists() and (folder / "target.json").exists()
-
     def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
         """Ids of both sides, targets with their end. A pair that is too long is left out of training, and counted."""
         assert isinstance(corpus, PairCorpus)
         end = np.array([self.target.eos_id])
-        for some in chunks(corpus.pairs(split)):
+        for some in groups(corpus.pairs(split), CHUNK):
             sources = self.source.encode_batch([pair.text for pair in some])
             targets = self.target.encode_batch([pair.target for pair in some])
             for pair, source, target in zip(some, sources, targets, strict=True):
@@ -202,21 +198,20 @@ class Translate(TranslationScores):
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
         search, first = recipe.search.with_seed(), 0
-        for some in chunks(numbered(lines, _source_and_target)):
+
+        def run(numbers: list[int], batch: Any, indices: list[int]) -> Iterator[Settings]:
+            own = [numbers[index] for index in indices]
+            return search_targets(model, batch.ragged("source"), self.target, search, probabilities, own)
+
+        for some in groups(numbered(lines, _source_and_target), CHUNK):
             texts = [source for source, _ in some]
             scores = self._scores_of_given(model, some, recipe)
-            rows = [{"source": np.asarray(ids)} for ids in self.source.encode_batch(texts)]
-            self.count_long_lines(model, rows)
-            answers = [format_candidates([], probabilities)] * len(rows)
             asked = [place for place, text in enumerate(texts) if text.strip()]  # no model was trained on empty sources
-            with inference_mode(model):
-                size = recipe.evaluation.batch_size
-                for indices, batch in length_batches([rows[place] for place in asked], "source", size, model):
-                    numbers = [first + asked[index] for index in indices]
-                    source, target = batch.ragged("source"), self.target
-                    found = search_targets(model, source, target, search, probabilities, numbers)
-                    for index, answer in zip(indices, found, strict=True):
-                        answers[asked[index]] = answer
+            rows = [{"source": np.asarray(ids)} for ids in self.source.encode_batch([texts[place] for place in asked])]
+            numbers = [first + place for place in asked]
+            answers = [format_candidates([], probabilities)] * len(texts)
+            for place, answer in zip(asked, self.run_rows(model, rows, recipe, partial(run, numbers)), strict=True):
+                answers[place] = answer
             for number, (text, answer, score) in enumerate(zip(texts, answers, scores, strict=True), start=first + 1):
                 numbering = {"number": number} if probabilities else {}
                 yield {**numbering, "source": text, **answer, **({"given": score.plain()} if score else {})}
