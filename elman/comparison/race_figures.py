@@ -58,26 +58,21 @@ def _cost(found: Found, rows: Sequence[Row]) -> Figure | None:
     def y(score: float) -> float:
         return 100 * (score - bound) / bound if excess else 100 * score if share else score
 
-    points = {
-        row["entrant"]: Point(
-            row["training_seconds"], *(y(score) for score in (row["score"], *(row["interval"] or [row["score"]] * 2)))
-        )
-        for row in known
-    }
+    heights = {row["entrant"]: map(y, (row["score"], *(row["interval"] or [row["score"]] * 2))) for row in known}
+    points = {row["entrant"]: Point(row["training_seconds"], *heights[row["entrant"]]) for row in known}
     sign = 1 if found.measure.lower_is_better else -1
     front: list[Row] = []
     for row in sorted(known, key=lambda row: row["training_seconds"]):
         if not front or sign * row["score"] < sign * front[-1]["score"]:
             front.append(row)
     names = [row["entrant"] for row in front]
-    times, heights = [point.x for point in points.values()], [point.y for point in points.values()]
+    times, levels = [point.x for point in points.values()], [point.y for point in points.values()]
     log_axes = "x" if max(times) > LOG_RATIO * min(times) else ""
-    log_axes += "y" if excess and max(heights) > 4 * min(heights) else ""
+    log_axes += "y" if excess and max(levels) > 4 * min(levels) else ""
     better = "lower" if found.measure.lower_is_better else "higher"
     y_label = f"{'% ' * share}{found.measure.words} ({better} is better)"
-    panel = Scatter(
-        points, "training time (s)", "loss above the entropy (%)" if excess else y_label, log_axes, front=names
-    )
+    y_label = "loss above the entropy (%)" if excess else y_label
+    panel = Scatter(points, "training time (s)", y_label, log_axes, front=names)
     scores = "; ".join(
         f"{row['entrant']} {number(found, row['score'])} in {row['training_seconds']:.3g} s" for row in known
     )

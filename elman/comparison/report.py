@@ -37,7 +37,7 @@ def report_page(found: Found, running: Running, figures: Mapping[str, Figure], c
     differing = disagreements(found, running)
     parts = [
         *(f"<p>{_without_breaks(text)}</p>" for text in (rest, staircase(found)) if text),
-        f'<p class="facts">{escape(_facts(found, running))}</p>',
+        f'<p class="facts">{escape(_summary(found, running))}</p>',
         f'<div class="columns">{blocks}</div>' if blocks else "",
         section("All scores", _scores(found), "scores"),
         section("Costs", _costs(found, running), "costs"),
@@ -51,7 +51,7 @@ def report_page(found: Found, running: Running, figures: Mapping[str, Figure], c
     return page(answer.partition(":")[0], [part for part in parts if part], heading)
 
 
-def _facts(found: Found, running: Running) -> str:
+def _summary(found: Found, running: Running) -> str:
     plan = running.plan
     size = f"{short(plan.parameters)} parameters" if plan.parameters else "their own size"
     source = plan.base.data.train or (plan.base.data.language or {}).get("type")

@@ -159,7 +159,8 @@ def example_values(job: Job, prepared: PreparedData, split: str) -> ExampleValue
     """The score of a trained model on each example, computed once and kept beside the run."""
     values, tables = job.folder / "units.npy", job.folder / "classes.json"
     if values.exists() and tables.exists():
-        return ExampleValues(*np.load(values), job.read(tables.name))
+        numbers, weights = np.load(values)
+        return ExampleValues(numbers, weights, job.read(tables.name))
     trained = load(job.folder)
     found = trained.task.example_values(trained, prepared, split)
     memory = BytesIO()

@@ -11,7 +11,6 @@ from elman.errors import ConfigError
 from elman.evaluation import paired_difference, paired_scores
 from elman.pipeline.recipe import check_targets, columns_of, read_recipe
 from elman.pipeline.tasks import TASKS, EvaluationResult, PreparedData
-from elman.pipeline.tasks.base import ResampledScore
 from elman.pipeline.trained_model import load
 from elman.runs import Run
 
@@ -37,7 +36,7 @@ def compare_runs(first: str | Path, second: str | Path, **options: Any) -> dict[
     shared = {name: (one.others[name], score) for name, score in other.others.items() if name in one.others}
     return {
         "measure": one.measure,
-        "others": {name: _compared(*pair) for name, pair in shared.items()},
+        "others": {name: paired_scores(a.units, b.units, b.statistic).plain() for name, (a, b) in shared.items()},
         **TASKS[task].compare_outputs(one, other),
         "runs": {str(first): one.scores, str(second): other.scores},
         **found.plain(),
@@ -52,10 +51,6 @@ def _task_of_both(first: str | Path, second: str | Path) -> str:
     if one != other:
         raise ConfigError(f"different tasks: {first} is of task {one}, {second} of {other}; only runs of one compare")
     return one
-
-
-def _compared(first: ResampledScore, second: ResampledScore) -> dict[str, Any]:
-    return paired_scores(first.units, second.units, second.statistic).plain()
 
 
 def _with_columns(data: DataConfig, columns: str, task: str) -> DataConfig:

@@ -7,13 +7,9 @@ from elman.pipeline.recipe import Recipe
 from elman.pipeline.tasks import PreparedData
 
 
+@cached_files()
 def prepare(recipe: Recipe, folder: Path) -> PreparedData:
     """Learn tokenizers and labels and build the stores under `folder`, or open those that are there."""
-    with cached_files():
-        return _prepare(recipe, folder)
-
-
-def _prepare(recipe: Recipe, folder: Path) -> PreparedData:
     task_class = recipe.task_class
     corpus = task_class.corpus(recipe)
     if task_class.is_saved(folder):

@@ -101,7 +101,8 @@ def read_recipe(
     overrides = overrides or {}
     settings = _completed(override(settings, overrides))
     task = TASKS[settings["task"]]
-    if settings.get("start_from") and task.inherits_tokenizer and any(_names_tokenizer(key) for key in overrides):
+    sections = {key.partition(".")[0] for key in overrides}
+    if settings.get("start_from") and task.inherits_tokenizer and "tokenizer" in sections:
         raise ConfigError(f"tokenizer: that of {settings['start_from']} comes along with start_from; leave it out")
     recipe = Recipe.make(settings)
     if not recipe.parameters:  # else the width is still open
@@ -153,10 +154,6 @@ def _merge(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     both = {key: (settings.get(key), value) for key, value in given.items()}
     merged = {k: _merge(a, b) if isinstance(a, Mapping) and isinstance(b, Mapping) else b for k, (a, b) in both.items()}
     return {**settings, **merged}
-
-
-def _names_tokenizer(place: str) -> bool:
-    return place.partition(".")[0] == "tokenizer"
 
 
 def write_recipe(recipe: Recipe) -> str:

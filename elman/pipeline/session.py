@@ -6,6 +6,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +119,10 @@ class Session:
             yield Report("note", self.trainer.step, values={"text": note})
         for report in self.trainer:
             if report.kind == "start":
-                report.values.update(self.facts())
+                report.values.update(self.describe())
             if report.kind == "save":
-                self._save()
+                tensors = self.trainer.tensors()  # of all processes
+                self.world.lead(partial(self._save, tensors))
             if self.metrics and report.kind in LOGGED:
                 self.metrics.write(report.plain())
                 if report.values.get("improved"):
@@ -130,28 +132,24 @@ class Session:
         if self.world.leads and self.trainer.ended != INTERRUPTED:
             yield Report("result", self.trainer.step, tokens=self.trainer.tokens, values=self._finish())
 
-    def facts(self) -> dict[str, Any]:
-        """Facts for the first report."""
+    def describe(self) -> dict[str, Any]:
+        """What the first report says of the run."""
         task = self.prepared.task
         sizes = {split: task.size(store) for split, store in self.prepared.stores.items()}
-        facts: dict[str, Any] = {
+        about: dict[str, Any] = {
             "parameters": count_parameters(self.model),
             "task": task.name,
             **task.describe_vocabulary(),
         }
-        facts |= {"sizes": sizes, "unit": task.unit, "prediction": prediction_of(self.model)}
-        facts |= {"device": str(self.device), "threads": torch.get_num_threads()}
-        facts |= {"run": str(self.run.folder), "repairs": self.prepared.repairs(), "processes": self.world.size}
-        return facts | {"layers": explain(self.model, self.recipe)}
+        about |= {"sizes": sizes, "unit": task.unit, "prediction": prediction_of(self.model)}
+        about |= {"device": str(self.device), "threads": torch.get_num_threads()}
+        about |= {"run": str(self.run.folder), "repairs": self.prepared.repairs(), "processes": self.world.size}
+        return about | {"layers": explain(self.model, self.recipe)}
 
     def _validate(self) -> Validation:
         return self.prepared.task.validate(self.model, self.prepared, self.recipe)
 
-    def _save(self) -> None:
-        tensors = self.trainer.tensors()
-        self.world.lead(lambda: self._write(tensors))
-
-    def _write(self, tensors: dict[str, torch.Tensor]) -> None:
+    def _save(self, tensors: dict[str, torch.Tensor]) -> None:
         """The best checkpoint before the last: a resumed run must not refer to a best one that is lost."""
         assert self.metrics is not None
         if self.best_so_far is not None:
