@@ -20,6 +20,7 @@ SAMPLED = 64  # batches sampled to estimate units per batch
 VALIDATIONS = 12  # points of a learning curve
 LOGS = 40
 WARMUP = 0.05
+EPOCHS = 3  # of a task without a budget of its own
 PER_PRODUCT = 2  # a multiplication and an addition
 
 
@@ -48,7 +49,7 @@ def budget_of(race: Race, task: type[Task], epoch_units: float) -> Budget:
         return Budget("flops", _number(race.flops))
     if race.tokens:
         return Budget("tokens", parse_count(race.tokens))
-    return Budget("tokens", task.race_tokens or task.race_epochs * epoch_units)
+    return Budget("tokens", task.race_tokens or EPOCHS * epoch_units)
 
 
 def _number(text: str | int | float) -> float:

@@ -29,8 +29,8 @@ MAY_GROW = ("seeds",)  # a race can be resumed with more of these
 
 
 class Running:
-    """A race that runs. Iterate over `events`; then `failures` has the errors, `tried` the learning rates of each
-    entrant's search, and `rates` the one it was trained with."""
+    """A race in progress. Iterate over `events` to train everything; then `failures` has the errors, `tried` the
+    learning rates of each entrant's search, and `rates` the one it was trained with."""
 
     def __init__(
         self,

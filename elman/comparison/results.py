@@ -28,7 +28,7 @@ NEAR = 0.05  # relative excess over the best validation loss at which it counts 
 
 
 class Found(NamedTuple):
-    """The ranked results."""
+    """The results of a race: scores and costs of each entrant, and who wins."""
 
     measure: Measure
     split: str

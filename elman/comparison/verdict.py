@@ -35,16 +35,12 @@ def headline(found: Found) -> str:
     text = f"No single winner: {join(tied)} do not differ significantly ({tied[0]} against {tied[1]}: {why}). "
     text += f"The best mean is {best['entrant']}'s: {score(found, best)}{_above(best)}. "
     if best["seeds"] > 1 or best["exact"]:
-        text += f"{_beaten(beaten, tied)}{_unsure(found, rows)}Of the leaders, {cheapest} trains fastest."
+        are = "is" if len(beaten) == 1 else "are"
+        text += f"{join(beaten)} {are} significantly worse than {tied[0]}. " if beaten else ""
+        text += f"{_unsure(found, rows)}Of the leaders, {cheapest} trains fastest."
     else:
         text += "Use --seeds 3 to test whether the order is significant."
     return text
-
-
-def _beaten(beaten: Sequence[str], tied: Sequence[str]) -> str:
-    if not beaten:
-        return ""
-    return f"{join(beaten)} {'is' if len(beaten) == 1 else 'are'} significantly worse than {tied[0]}. "
 
 
 def _unsure(found: Found, rows: dict[str, dict[str, Any]]) -> str:

@@ -73,7 +73,7 @@ def result_of(
     search: dict[str, Any] | None = None,
     others: Sequence[str | Path] = (),
 ) -> tuple[EvaluationResult, list[str]]:
-    """The scores of a run, or of an ensemble of several, and the repairs made while reading the data."""
+    """The scores of a run, or of an ensemble of several, and what reading had to mend in the data."""
     trained = load(folder, device, others)
     recipe, task = trained.with_search(search or {}), trained.task
     changes: dict[str, Any] = {}

@@ -20,7 +20,7 @@ from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.results import final_results
-from elman.pipeline.resume import agreed, chosen_rate, source_of
+from elman.pipeline.resume import CHOSEN, agreed, source_of
 from elman.pipeline.sizes import fit_size
 from elman.pipeline.tasks.base import check_metric, data_changed
 from elman.pipeline.tasks.position_checks import order_warning
@@ -104,7 +104,9 @@ class Session:
         validate = self._validate if "valid" in self.prepared.stores else None
         trainer_class: Any = CountTrainer if getattr(self.model, "fits_by_counting", False) else Trainer
         self.trainer = trainer_class(self.model, batches, training, device=self.device, world=world, validate=validate)
-        self.recipe = self.recipe.model_copy(update={"training": chosen_rate(training, self.trainer.config)})
+        # config.yaml holds what was chosen, so that a later version cannot resume the run at another rate
+        chosen = training.model_copy(update={key: getattr(self.trainer.config, key) for key in CHOSEN})
+        self.recipe = self.recipe.model_copy(update={"training": chosen})
         world.lead(lambda: atomic_write(self.run.config, write_recipe(self.recipe).encode()))
         self.best, self.last = self.run.best, self.run.last
         self.metrics = MetricsLog(self.run.metrics) if world.leads else None

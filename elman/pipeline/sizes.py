@@ -19,6 +19,7 @@ MAX_WIDTH = 2**16
 MAX_STEP = 128  # of widths, as heads and groups may ask for
 Settings = dict[str, Any]
 Size = Callable[[Settings], int | None]
+Dial = Callable[[Settings, int], Settings]  # sets an inner width
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"hidden_size": 64, "num_layers": 1},
     "small": {"hidden_size": 256, "num_layers": 2, "dropout": 0.1},
@@ -146,19 +147,23 @@ def _fit_inner_width(settings: Settings, parameters: int, size: Size) -> Setting
     """The same width with feed-forward layers, or word vectors, as wide as fits, where they may differ."""
     parts = [settings[side] for side in SIDES if side in settings] or [settings]
     width = int(parts[0]["hidden_size"])
-    dials: list[tuple[Callable[[Settings, int], Settings], int, int]] = [(_embedded, max(1, width // 2), 2 * width)]
+    dials: list[tuple[Dial, int, int]] = [(_embedded, max(1, width // 2), 2 * width)]
     if any("feedforward" in entry for part in parts for entry in part["pattern"]):
         dials.insert(0, (_inner, width, 8 * width))
+
+    def size_with(dial: Dial, number: int) -> int:
+        """0 if invalid, as word vectors that must be as wide as what they are tied to."""
+        return size(_each(settings, dial, number)) or 0
+
     for dial, least, most in dials:
-        changed = partial(_each, settings, dial)  # invalid if word vectors must be as wide as what they are tied to
-        fit = bisect_left(range(most), parameters, least + 1, key=lambda number, to=changed: size(to(number)) or 0)
+        fit = bisect_left(range(most), parameters, least + 1, key=partial(size_with, dial))
         for number in (fit - 1, fit):
-            if _is_close(size(changed(number)) or 0, parameters):
-                return changed(number)
+            if _is_close(size_with(dial, number), parameters):
+                return _each(settings, dial, number)
     return None
 
 
-def _each(settings: Settings, dial: Callable[[Settings, int], Settings], number: int) -> Settings:
+def _each(settings: Settings, dial: Dial, number: int) -> Settings:
     sides: Settings = {side: dial(settings[side], number) for side in SIDES if side in settings}
     return {**settings, **sides} if sides else dial(settings, number)
 

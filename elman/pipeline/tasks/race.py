@@ -64,8 +64,7 @@ class RaceRules(ABC):
     race_unit: ClassVar[str] = ""
     """What training is counted in, where that is not the task's `unit`."""
     race_tokens: ClassVar[int] = 0
-    """Default budget in units; 0 for `race_epochs` over the training data."""
-    race_epochs: ClassVar[int] = 3
+    """Default budget in units; 0 for a few epochs."""
     race_training: ClassVar[Settings] = {}
     """Training settings of a race that starts from data alone."""
     entrants: ClassVar[tuple[str, ...]]
