@@ -67,6 +67,8 @@ class RaceRules(ABC):
     """Default budget in units; 0 for a few epochs."""
     race_training: ClassVar[Settings] = {}
     """Training settings of a race that starts from data alone."""
+    races_stacks: ClassVar[bool] = False
+    """Whether a model is one stack of layers, so that a family's customary stack runs."""
     entrants: ClassVar[tuple[str, ...]]
     """Families that run where none are given."""
     measures: ClassVar[tuple[Measure, ...]]
@@ -83,7 +85,9 @@ class RaceRules(ABC):
     @classmethod
     def customary_model(cls, name: str) -> Settings | None:
         """Settings of a family's usual model in this task; None for those that its name alone gives."""
-        return None
+        from elman.pipeline.families import STACKS
+
+        return STACKS.get(name) if cls.races_stacks else None
 
     @abstractmethod
     def example_values(self, trained: "TrainedModel", prepared: "PreparedData", split: str) -> ExampleValues:

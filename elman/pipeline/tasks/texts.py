@@ -44,6 +44,7 @@ class TextTask(ExampleTask):
     corpus_class: ClassVar[type[LabelledCorpus]] = LabelledCorpus
     Target: ClassVar[Any]
     saved_files = ("tokenizer.json", "target.json")
+    races_stacks = True
     entrants = ("rnn", "gru", "lstm", "convolution", "attention", "mingru")
     cost_note = (
         "The speed is in texts per second, one at a time. State bytes are the size of the recurrent state after that "
@@ -130,12 +131,6 @@ class TextTask(ExampleTask):
         if not ids:
             raise ConfigError(f"{text!r}: has no tokens")
         return ids, [self.tokenizer.token(id) for id in ids]
-
-    @classmethod
-    def customary_model(cls, name: str) -> Settings | None:
-        from elman.pipeline.families import STACKS
-
-        return STACKS.get(name)
 
     def inference_work(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> InferenceWork:
         work, model = super().inference_work(trained, prepared, split), trained.model

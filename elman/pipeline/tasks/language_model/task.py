@@ -42,7 +42,7 @@ class LanguageModelling(StreamTask):
     """Language modelling: predicts the next token from those before it."""
 
     models, default_model, default_tokenizer = MODELS, "stack", "character"
-    synthetic = provides_body = True
+    synthetic = provides_body = races_stacks = True
     shortest_text = ""
     race_tokens = 400_000
     race_training: ClassVar[Settings] = {"batch_size": 16, "learning_rate": 4e-3}  # high, because a race has few steps
@@ -80,12 +80,6 @@ class LanguageModelling(StreamTask):
     @classmethod
     def run_name(cls, config: Any) -> str:
         return config.type if config.type == "masked" else super().run_name(config)
-
-    @classmethod
-    def customary_model(cls, name: str) -> Settings | None:
-        from elman.pipeline.families import STACKS
-
-        return STACKS.get(name)
 
     def build(self, config: Any) -> Any:
         return MODELS[config.type](config, self.tokenizer.vocab_size)

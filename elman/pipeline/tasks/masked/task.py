@@ -15,6 +15,7 @@ class MaskedModelling(LanguageModelling):
     """Masked language modelling: predicts hidden tokens from the context on both sides."""
 
     default_model, implied_by = "masked", ("masked",)
+    races_stacks = False
     entrants = ("gru", "lstm", "attention")
     measures = (Measure("loss", True, "nats per hidden token"),)
     cost_note = (
@@ -37,7 +38,3 @@ class MaskedModelling(LanguageModelling):
     @classmethod
     def transformer(cls, settings: Settings) -> Settings:
         return {**settings, "type": cls.default_model}
-
-    @classmethod
-    def customary_model(cls, name: str) -> Settings | None:
-        return None
