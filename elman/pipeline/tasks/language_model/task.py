@@ -109,8 +109,8 @@ class LanguageModelling(StreamTask):
 
     def _synthetic_scores(self, model: Any, prepared: PreparedData, split: Any, likelihood: "Likelihood") -> Settings:
         """Excess over the entropy of the language, for causal models; with a token for each word also agreement."""
-        from elman.jsonable import jsonable
         from elman.evaluation.synthetic import compare, excess
+        from elman.jsonable import jsonable
 
         language: Any = prepared.corpus.language
         documents = prepared.corpus.documents(split)
