@@ -55,14 +55,14 @@ def theirs(recipe: Any, folder: Path) -> Iterator[tuple[float, float]]:
     prepared = prepare(recipe, folder / "theirs")
     task, training, device = prepared.task, recipe.training, choose_device(recipe.device)
     torch.manual_seed(recipe.seed)
-    twin = task.models.build(recipe.model)
+    twin = task.build(recipe.model)
     model = Plain(twin).to(device)
     twin.to(device)
     torch.set_float32_matmul_precision("highest" if training.precision == "fp32" else "high")
     half = HALF.get(training.precision)
     optimizer = torch.optim.SGD(model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay)
     scaler = torch.amp.GradScaler(device.type, enabled=training.precision == "fp16")
-    batches = task.data.training_batches(prepared, recipe)
+    batches = task.training_batches(prepared, recipe)
     total = sum(batches.length_of(epoch) for epoch in range(training.max_epochs))
     step = 0
     for epoch in range(training.max_epochs):
@@ -86,7 +86,7 @@ def theirs(recipe: Any, folder: Path) -> Iterator[tuple[float, float]]:
         _validate(model, prepared, recipe, device, half)
         seconds = time.perf_counter() - began
         copy_weights_back(model, twin)
-        yield seconds, task.evaluation.validate(twin.eval(), prepared, recipe).loss
+        yield seconds, task.validate(twin.eval(), prepared, recipe).loss
 
 
 @torch.no_grad()

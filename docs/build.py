@@ -258,9 +258,9 @@ def _tasks() -> Iterator[str]:
     yield "## Tasks"
     yield "What `task` chooses. Section `data` has these settings besides those above, and `model` one of these kinds."
     for name in TASKS:
-        task, settings = TASKS[name], TASKS[name].settings
+        task = TASKS[name]
         yield f"### {name} (task)\n\n{inspect.getdoc(task)}"
-        own = {key: field for key, field in settings.Data.model_fields.items() if key not in DataConfig.model_fields}
+        own = {key: field for key, field in task.data_config.model_fields.items() if key not in DataConfig.model_fields}
         for key, field in own.items():
             inner = field.annotation
             if isinstance(inner, type) and issubclass(inner, Config):
@@ -269,8 +269,8 @@ def _tasks() -> Iterator[str]:
         plain = {key: field for key, field in own.items() if not _is_section(field)}
         if plain:
             yield _table(plain)
-        if settings.models is not MODELS:
-            yield from _models(settings.models, "####")
+        if task.models is not MODELS:
+            yield from _models(task.models, "####")
 
 
 def _models(models: Registry[Any], level: str) -> Iterator[str]:

@@ -106,7 +106,7 @@ def test_task_names_and_classes_are_found():
     assert len(TASK_FOLDERS) >= 6
     names, classes = task_names()
     assert {"classify", "regress"} <= names
-    assert {"Classify", "RegressRace"} <= classes
+    assert {"Classify", "Regressor"} <= classes
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

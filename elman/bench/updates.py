@@ -84,7 +84,7 @@ def training_work(trained: TrainedModel, run: Path, device: torch.device, texts:
         return work
 
     size = f"{batches[0].size} x {batches[0].inputs.shape[1]}" if tokens else str(batches[0].size)
-    about: dict[str, Any] = {"unit": "tokens" if tokens else trained.task.data.unit, "data": source.about}
+    about: dict[str, Any] = {"unit": "tokens" if tokens else trained.task.unit, "data": source.about}
     about |= {"batch": size, "precision": training.precision, "updates": count}
     units = sum(batch.real if tokens else batch.size for batch in chosen)
     work = {name: repeated(update) for name, update in variants.items()}
@@ -103,16 +103,16 @@ def _own_data(trained: TrainedModel, run: Path, device: torch.device, texts: int
         prepared: Any = session.prepared
         batches = [batch.to(device) for batch in itertools.islice(session.trainer.batches.epoch(0, 0), BATCHES)]
         lines: list[Any] = []
-        if hasattr(prepared.task.data, "questions"):
+        if hasattr(prepared.task, "questions"):
             split = next(name for name in ("test", "valid", "train") if name in prepared.stores)
-            questions = prepared.task.data.questions(prepared.corpus, split)
+            questions = prepared.task.questions(prepared.corpus, split)
             lines = [line for line, *_ in itertools.islice(questions, texts)]
         return _Source(session.model, session.trainer.config, batches, "the run's data", lines)
 
 
 def _random_tokens(trained: TrainedModel, device: torch.device) -> _Source:
     recipe = trained.recipe
-    model, batches = trained.task.models.build(recipe.model).to(device), []
+    model, batches = trained.task.build(recipe.model).to(device), []
     for _ in range(BATCHES):
         shape = recipe.training.batch_size, recipe.training.sequence_length + 1
         tokens = torch.randint(model.vocab_size, shape, device=device)

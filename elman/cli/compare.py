@@ -72,7 +72,7 @@ def compare(
     if text:
         named["data.train"] = [str(source), *(data or [])]
     if not begun:
-        begun = {"recipe": {"training": task_of({"task": task}).Race.training}}
+        begun = {"recipe": {"training": task_of({"task": task}).race_training}}
     race = _make_race(begun, named, own, context.obj)
     folder = run or Path("runs") / ("race-demo" if demo else f"race-{_data_name(race.recipe)}")
     from elman.cli.race_table import RaceTable, show_results

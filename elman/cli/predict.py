@@ -42,5 +42,5 @@ def predict(
     search = options.search_settings(context.obj, beam_size)
     with stdin.naming_input():
         for answer in model.predict(stdin.read_objects(form), probabilities=probabilities, **search):
-            print(jsonlib.dumps(answer, ensure_ascii=False) if json else model.task.prediction.format(answer))
+            print(jsonlib.dumps(answer, ensure_ascii=False) if json else model.task.format(answer))
     sys.stdout.flush()

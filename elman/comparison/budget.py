@@ -1,18 +1,27 @@
-"""Matched training budgets: how many steps of one entrant a budget of tokens, FLOPs or minutes pays for."""
+"""Matched training budgets: how many steps of one entrant a budget of tokens, FLOPs or minutes pays for.
 
+FLOPs are counted while a model trains on a batch of its data. A multiplication counts as two operations, with the
+addition that nearly always follows: those of matrix products as torch's own counter has them, and elementwise ones, of
+which a scan consists.
+"""
+
+from copy import deepcopy
 from itertools import islice
 from typing import Any, NamedTuple
 
 from elman.comparison.config import Race
 from elman.errors import ConfigError
+from elman.inspection.cost import count
 from elman.pipeline.recipe import Recipe
 from elman.pipeline.sizes import parse_count
-from elman.pipeline.tasks.base import Race as Rules
+from elman.pipeline.tasks import Task
 
 SAMPLED = 64  # batches sampled to estimate units per batch
 VALIDATIONS = 12  # points of a learning curve
 LOGS = 40
 WARMUP = 0.05
+EPOCHS = 3  # of a task without a budget of its own
+PER_PRODUCT = 2  # a multiplication and an addition
 
 
 class Budget(NamedTuple):
@@ -32,7 +41,7 @@ class Budget(NamedTuple):
         return max(1, round(units / per_step))
 
 
-def budget_of(race: Race, rules: type[Rules], epoch_units: float) -> Budget:
+def budget_of(race: Race, task: type[Task], epoch_units: float) -> Budget:
     """The requested budget, or the default of the task: a number of units, or of epochs."""
     if race.minutes:
         return Budget("minutes", race.minutes)
@@ -40,7 +49,7 @@ def budget_of(race: Race, rules: type[Rules], epoch_units: float) -> Budget:
         return Budget("flops", _number(race.flops))
     if race.tokens:
         return Budget("tokens", parse_count(race.tokens))
-    return Budget("tokens", rules.default_tokens or rules.default_passes * epoch_units)
+    return Budget("tokens", task.race_tokens or EPOCHS * epoch_units)
 
 
 def _number(text: str | int | float) -> float:
@@ -48,6 +57,20 @@ def _number(text: str | int | float) -> float:
         return float(text)
     except ValueError:
         return float(parse_count(str(text)))
+
+
+def training_flops(model: Any, batch: Any) -> float:
+    """Of forward and backward, per unit of the batch (a token, a text, a word), padding included.
+
+    In double precision, where no fused kernel hides its products.
+    """
+    twin = deepcopy(model).double().train()
+
+    def step() -> None:
+        loss, _ = twin.batch_loss(batch, None)
+        loss.backward()
+
+    return PER_PRODUCT * count(step) / batch.real
 
 
 def per_step(batches: Any) -> float:

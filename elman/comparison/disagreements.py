@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from elman.comparison.race import Running
 from elman.comparison.results import Found
-from elman.pipeline.tasks.base import ExampleOutput
 from elman.pipeline.tasks.examples import RIGHT
+from elman.pipeline.tasks.race import ExampleOutput
 from elman.pipeline.trained_model import load
 from elman.runs import atomic_write
 
@@ -27,12 +27,12 @@ class ExampleTable(NamedTuple):
 
 def disagreements(found: Found, running: Running) -> ExampleTable | None:
     """By the first seeds of all: examples from the largest gain of the best over the next to its largest loss."""
-    names = [row["entrant"] for row in found.rows if row["place"] is not None]
-    race = running.plan.prepared.task.race
+    names = [row["entrant"] for row in found.ranked]
+    task = running.plan.prepared.task
     if len(names) < 2:
         return None
-    models = [_first_seed(running, name) for name in names]
-    examples = list(race.outputs(models, running.plan.prepared, found.split, COMPARED, LONGEST))
+    models = [load(next(job for job in running.jobs[name] if job.done).folder) for name in names]
+    examples = list(task.race_outputs(models, running.plan.prepared, found.split, COMPARED, LONGEST))
     lines = [
         {"text": one.text, "right": one.expected, "said": dict(zip(names, one.outputs, strict=True)),
          "scores": dict(zip(names, one.scores, strict=True))}
@@ -40,11 +40,7 @@ def disagreements(found: Found, running: Running) -> ExampleTable | None:
     ]  # fmt: skip
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     atomic_write(running.folder / "examples.jsonl", text.encode())
-    return _graded_table(names, examples, race.graded) if race.graded else _right_or_wrong_table(names, examples)
-
-
-def _first_seed(running: Running, name: str) -> Any:
-    return load(next(job for job in running.jobs[name] if job.done).folder)
+    return _graded_table(names, examples, task.graded) if task.graded else _right_or_wrong_table(names, examples)
 
 
 def _most_different(examples: Sequence[ExampleOutput]) -> list[ExampleOutput]:
@@ -65,13 +61,9 @@ def _graded_table(names: Sequence[str], examples: Sequence[ExampleOutput], unit:
     first, second = names[:2]
     known = any(one.expected for one in examples)
     heads = ["text", *(["right answer"] if known else []), first, second, "difference"]
+    digits = "4g" if known else "1f"
     rows = [
-        [
-            _cut(one.text),
-            *([one.expected] if known else []),
-            *one.outputs[:2],
-            f"{-_gain(one):+.{'4g' if known else '1f'}}",
-        ]
+        [_cut(one.text), *([one.expected] if known else []), *one.outputs[:2], f"{-_gain(one):+.{digits}}"]
         for one in _most_different(examples)
     ]
     caption = f"{unit} by the first seeds: where {first} gains most over {second}, and where it loses most."

@@ -1,19 +1,22 @@
 """Inference costs of a trained model: tokens generated or texts answered per second, and bytes of recurrent state.
 
-The task says what work is timed (`Race.inference_work`) and, for the report, what it leaves out (`Race.usage_note`).
+The task says what work is timed (`inference_work`) and, for the report, what it leaves out (`cost_note`).
 """
 
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from elman.comparison.flops import layer_costs
+from elman.comparison.budget import PER_PRODUCT
 from elman.comparison.plan import Job
 from elman.evaluation.inference_mode import device_of, inference_mode
+from elman.inspection import cost
+from elman.models.stack import Block, count_parameters
 from elman.ops.state import tensors
 from elman.pipeline.tasks import PreparedData
 from elman.pipeline.trained_model import TrainedModel, load
@@ -25,16 +28,14 @@ TIMED = 0.4  # seconds of work that are timed
 def inference_cost(job: Job, prepared: PreparedData, split: str) -> dict[str, Any]:
     """Of a trained job. Kept beside it, since a clock never gives the same twice."""
     kept = job.folder / "speed.json"
-    if kept.exists():
-        return json.loads(kept.read_text())
-    found = measure(load(job.folder), prepared, split)
-    atomic_write(kept, json.dumps(found).encode())
-    return found
+    if not kept.exists():
+        atomic_write(kept, json.dumps(measure(load(job.folder), prepared, split)).encode())
+    return job.read(kept.name)
 
 
 def measure(trained: TrainedModel, prepared: PreparedData, split: str) -> dict[str, Any]:
     model, found = trained.model, dict[str, Any]()
-    work = trained.task.race.inference_work(trained, prepared, split)
+    work = trained.task.inference_work(trained, prepared, split)
     if work.turns is not None:
         found[work.rate] = speed(model, work.turns)
     if work.state_after is not None:
@@ -63,3 +64,16 @@ def state_bytes(model: Any, state_after: Callable[[Tensor], Any], contexts: Sequ
         size = sum(part.numel() * part.element_size() for _, part in tensors(state))
         sizes.append({"tokens": context, "bytes": size})
     return sizes
+
+
+def layer_costs(model: Any, length: int) -> list[dict[str, Any]]:
+    """For each layer from bottom to top: FLOPs per position of a row of that length, for training and for a step."""
+    costs = []
+    for block in (part for part in model.modules() if isinstance(part, Block)):
+        layer: Any = deepcopy(block.layer)
+        found = cost.measure(layer, length)
+        own = {"layer": block.kind, "parameters": count_parameters(layer), "state": found.state}
+        own["training_flops"] = PER_PRODUCT * found.training
+        own["stepping_flops"] = None if found.stepping is None else PER_PRODUCT * found.stepping
+        costs.append(own)
+    return costs

@@ -9,6 +9,8 @@ from typing import Any
 from elman.errors import MissingExtra
 from elman.runs import atomic_write
 
+PLAIN = (int, float, str, type(None))
+
 
 def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
     try:
@@ -30,12 +32,8 @@ def _columns(name: str, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
         yield name, values
     elif all(isinstance(value, list) and all(isinstance(part, int | float) for part in value) for value in known):
         yield name, [None if value is None else [float(part) for part in value] for value in values]
-    elif all(isinstance(value, dict) and all(_plain(part) for part in value.values()) for value in known):
+    elif all(isinstance(value, dict) and all(isinstance(part, PLAIN) for part in value.values()) for value in known):
         for part in dict.fromkeys(part for value in known for part in value):
             yield from _columns(f"{name}.{part}", [value.get(part) if value else None for value in values])
     else:
         yield name, [None if value is None else json.dumps(value, ensure_ascii=False) for value in values]
-
-
-def _plain(value: Any) -> bool:
-    return value is None or isinstance(value, int | float | str)

@@ -1,24 +1,24 @@
 """From a race to jobs: data prepared once, entrants sized and their FLOPs counted, a run folder for every training."""
 
+import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elman.comparison.budget import VALIDATIONS, Budget, budget_of, per_step, with_steps
+from elman.comparison.budget import VALIDATIONS, Budget, budget_of, per_step, training_flops, with_steps
 from elman.comparison.config import Race
-from elman.comparison.entrants import fits_by_counting, model_settings
-from elman.comparison.flops import training_flops
+from elman.config import override
 from elman.errors import ConfigError
 from elman.layers.laws import examine, sources
+from elman.models import MODELS
 from elman.models.stack import count_parameters
 from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
-from elman.pipeline.sizes import parse_count
-from elman.pipeline.tasks import PreparedData
-from elman.pipeline.width_solver import fit_exactly
+from elman.pipeline.sizes import fit_exactly, parse_count
+from elman.pipeline.tasks import PreparedData, Task
 from elman.runs import Run, environment
 from elman.runs.files import make_folder
 from elman.training.schedules import DEFAULT_LEARNING_RATE
@@ -53,6 +53,11 @@ class Job:
     def done(self) -> bool:
         return (self.folder / "results.json").exists()
 
+    def read(self, name: str) -> dict[str, Any]:
+        """A JSON file of its folder; empty where there is none yet."""
+        path = self.folder / name
+        return json.loads(path.read_text()) if path.exists() else {}
+
     @property
     def name(self) -> str:
         return f"{self.entrant} {self.label}"
@@ -69,7 +74,7 @@ class RacePlan:
         base = {key: value for key, value in race.recipe.items() if key not in ("model", "parameters")}
         self.base = read_recipe(base)
         task_class = self.base.task_class
-        names = race.entrants or {name: {} for name in task_class.Race.entrants}
+        names = race.entrants or {name: {} for name in task_class.entrants}
         models = {
             name: model_settings(task_class, _checked_folder_name(name), given, self.shared)
             for name, given in names.items()
@@ -80,12 +85,12 @@ class RacePlan:
         if "valid" not in self.prepared.stores:
             raise ConfigError("a race needs data to choose by: give --valid, or data.valid_fraction above 0")
         task = self.prepared.task
-        self.batches = task.data.training_batches(self.prepared, self.base)
+        self.batches = task.training_batches(self.prepared, self.base)
         self.epoch = self.batches.length_of(0)
         self.per_step = per_step(self.batches)
-        self.budget: Budget = budget_of(race, task_class.Race, self.epoch * self.per_step)
+        self.budget: Budget = budget_of(race, task_class, self.epoch * self.per_step)
         self.split = "test" if "test" in self.prepared.stores else "valid"
-        self.parameters = _size(race.parameters, int(task.data.facts()["vocabulary"]))
+        self.parameters = _size(race.parameters, int(task.describe_vocabulary()["vocabulary"]))
         self.entrants = [self._entrant(name, settings) for name, settings in models.items()]
 
     def _entrant(self, name: str, settings: dict[str, Any]) -> Entrant:
@@ -93,9 +98,9 @@ class RacePlan:
         recipe = read_recipe({**self.base.plain(), "model": settings, "parameters": 0, "name": ""})
         counted = fits_by_counting(settings["type"])
         if not counted and self.parameters:
-            model = fit_exactly(recipe.model, self.parameters, task.models.build, task.settings.model)
+            model = fit_exactly(recipe.model, self.parameters, task.build, task.typed_model)
             recipe = recipe.model_copy(update={"model": model})
-        model = task.models.build(recipe.model)
+        model = task.build(recipe.model)
         examine(model)
         flops = 0.0 if counted else training_flops(model, next(iter(self.batches.epoch(0))))
         return Entrant(name, recipe, count_parameters(model), flops, counted, sources(model))
@@ -121,34 +126,25 @@ class RacePlan:
         return None if (job.folder.parent / "seed-1").exists() and not job.folder.exists() else job
 
     def _trial(self, entrant: Entrant, rate: float) -> Job:
-        if self.budget.kind == "minutes":
-            steps = self._minutes_trial()
+        if self.budget.kind == "minutes":  # the speed is not known yet: the same for all, a share of one epoch
+            steps = max(20, round(self.race.trial_share * min(self.epoch, 1000)))
         else:
             steps = round(self.race.trial_share * self.budget.steps(self.per_step, entrant.flops, None))
-        recipe = self._job(entrant, max(1, steps), rate, TRIAL_SEED)
-        return Job(entrant.name, f"rate-{rate:g}", self.folder / entrant.name / f"rate-{rate:g}", recipe)
-
-    def _minutes_trial(self) -> int:
-        """Steps of a trial before the speed is known: the same for all, a share of one epoch."""
-        return max(20, round(self.race.trial_share * min(self.epoch, 1000)))
+        return self._job(f"rate-{rate:g}", entrant, max(1, steps), rate, TRIAL_SEED)
 
     def runs(self, entrant: Entrant, rate: float | None, speed: float | None) -> list[Job]:
         """A job for each seed; a single one for a deterministic model."""
         rate = rate or self.base.training.learning_rate or DEFAULT_LEARNING_RATE
         steps = 1 if entrant.counted else self.budget.steps(self.per_step, entrant.flops, speed)
         seeds = [1] if entrant.counted else range(1, self.race.seeds + 1)
-        return [
-            Job(entrant.name, f"seed-{seed}", self.folder / entrant.name / f"seed-{seed}",
-                self._job(entrant, steps, rate, seed))
-            for seed in seeds
-        ]  # fmt: skip
+        return [self._job(f"seed-{seed}", entrant, steps, rate, seed) for seed in seeds]
 
-    def _job(self, entrant: Entrant, steps: int, rate: float, seed: int) -> Recipe:
+    def _job(self, label: str, entrant: Entrant, steps: int, rate: float, seed: int) -> Job:
         given = set(self.race.recipe.get("training") or {})
         recipe = with_steps(entrant.recipe, steps, self.epoch, given, 1 if seed == TRIAL_SEED else VALIDATIONS)
         training = recipe.training.model_copy(update={"learning_rate": rate})
-        threads = recipe.threads or 1
-        return recipe.model_copy(update={"seed": seed, "training": training, "threads": threads})
+        recipe = recipe.model_copy(update={"seed": seed, "training": training, "threads": recipe.threads or 1})
+        return Job(entrant.name, label, self.folder / entrant.name / label, recipe)
 
     def make_folder(self, job: Job) -> None:
         """The run folder of a job, with the shared tokenizer and token stores, ready to be resumed."""
@@ -160,6 +156,31 @@ class RacePlan:
             if path.is_file() and not place.exists():
                 make_folder(place.parent)
                 _share(path, place)
+
+
+def model_settings(task: type[Task], name: str, given: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of an entrant's model: those given, above those that all share, above the customary ones of its name.
+
+    A model that is fitted by counting takes none of the shared ones.
+    """
+    default, customary = task.default_model, task.customary_model(name)
+    if customary is not None:
+        settings: dict[str, Any] = {"type": default, **customary}
+    elif given.keys() & {"type", "pattern", "encoder", "decoder"}:
+        settings = {"type": given.get("type", default)}
+    else:
+        settings = {"type": name}
+    if not fits_by_counting(settings["type"]):
+        settings = override(settings, dict(shared))
+    try:
+        return task.typed_model(override(settings, dict(given))).plain()
+    except ConfigError as error:
+        raise ConfigError(f"entrant {name}: {error}") from None
+
+
+def fits_by_counting(model: str) -> bool:
+    """Whether a model type is fitted by counting: no size, no learning rate, no randomness."""
+    return model in MODELS and getattr(MODELS[model], "fits_by_counting", False)
 
 
 def _rounded(rate: float) -> float:

@@ -3,13 +3,15 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from elman.comparison.config import Race
-from elman.comparison.plan import Entrant, Job, RacePlan
+from elman.comparison.plan import Job, RacePlan
 from elman.comparison.scheduler import Event, WorkerPool
 from elman.comparison.user_modules import read_modules
 from elman.comparison.workers import Worker, local_workers
@@ -27,8 +29,8 @@ MAY_GROW = ("seeds",)  # a race can be resumed with more of these
 
 
 class Running:
-    """A race that runs. Iterate over `events`; then `failures` has the errors, `tried` the learning rates of each
-    entrant's search, and `rates` the one it was trained with."""
+    """A race in progress. Iterate over `events` to train everything; then `failures` has the errors, `tried` the
+    learning rates of each entrant's search, and `rates` the one it was trained with."""
 
     def __init__(
         self,
@@ -53,16 +55,13 @@ class Running:
             if new:
                 discard(self.folder)  # nothing was trained: leave no folder in the way of the next attempt
             raise
-        self.pool = WorkerPool(places or self._local_workers(workers, modules))
+        accelerators = torch.cuda.device_count() if choose_device(self.plan.base.device).type == "cuda" else 0
+        self.pool = WorkerPool(places or local_workers(workers or accelerators or _cores(), accelerators, modules))
         self.failures: dict[str, dict[str, str]] = {}  # by entrant and job
         self.rates: dict[str, float] = {}
         self.tried: dict[str, list[float]] = {}
         self.speeds: dict[str, float] = {}
         self.jobs: dict[str, list[Job]] = {}
-
-    def _local_workers(self, workers: int, modules: Sequence[str | Path]) -> Sequence[Worker]:
-        accelerators = _accelerators() if choose_device(self.plan.base.device).type == "cuda" else 0
-        return local_workers(workers or accelerators or _cores(), accelerators, modules)
 
     @property
     def workers(self) -> int:
@@ -71,30 +70,26 @@ class Running:
 
     def events(self) -> Iterator[Event]:
         """Run all jobs; finished ones are skipped."""
-        try:
-            yield from self._events()
-        finally:
-            self.pool.close()
+        with closing(self.pool):
+            yield from self._search_rates()
+            for entrant in self.plan.entrants:
+                if entrant.name in self.tried and entrant.name not in self.rates:
+                    continue  # all its trials failed
+                rate, speed = self.rates.get(entrant.name), self.speeds.get(entrant.name)
+                self.jobs[entrant.name] = self.plan.runs(entrant, rate, speed)
+            # Seed by seed, so that an interrupted race has results of every entrant.
+            every = [job for jobs in self.jobs.values() for job in jobs]
+            yield from self._run_jobs(sorted(every, key=lambda job: int(job.label.rpartition("-")[2])))
 
-    def _events(self) -> Iterator[Event]:
+    def _search_rates(self) -> Iterator[Event]:
         trials, more = list[Job](), self.plan.trials()
         for _ in range(1 + self.race.extra_trials):
             yield from self._run_jobs(more)
             trials += more
             self._choose(trials)
-            more = [job for entrant in self.plan.entrants if (job := self._extended_trial(entrant)) is not None]
-        for entrant in self.plan.entrants:
-            if entrant.name in self.tried and entrant.name not in self.rates:
-                continue  # all its trials failed
-            rate, speed = self.rates.get(entrant.name), self.speeds.get(entrant.name)
-            self.jobs[entrant.name] = self.plan.runs(entrant, rate, speed)
-        # Seed by seed, so that an interrupted race has results of every entrant.
-        every = [job for jobs in self.jobs.values() for job in jobs]
-        yield from self._run_jobs(sorted(every, key=lambda job: int(job.label.rpartition("-")[2])))
-
-    def _extended_trial(self, entrant: Entrant) -> Job | None:
-        best = self.rates.get(entrant.name)
-        return None if best is None else self.plan.extended_trial(entrant, self.tried[entrant.name], best)
+            known = [one for one in self.plan.entrants if one.name in self.rates]
+            beyond = [self.plan.extended_trial(one, self.tried[one.name], self.rates[one.name]) for one in known]
+            more = [job for job in beyond if job is not None]
 
     def _run_jobs(self, jobs: list[Job]) -> Iterator[Event]:
         for job in jobs:
@@ -122,7 +117,7 @@ class Running:
 
 def results_of(job: Job) -> dict[str, Any]:
     """The results of a finished job; empty for any other."""
-    return json.loads((job.folder / "results.json").read_text()) if job.done else {}
+    return job.read("results.json")
 
 
 def read_race(folder: str | Path) -> Race:
@@ -165,9 +160,3 @@ def _keep_sources(plan: RacePlan) -> None:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _accelerators() -> int:
-    import torch
-
-    return torch.cuda.device_count()

@@ -4,9 +4,8 @@ They are as narrow as a phone, so that their text stays readable there. An entra
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,24 +30,16 @@ def race_figures(
     found: Found, jobs: dict[str, list[Any]], unit: str = "tokens", command: str = ""
 ) -> dict[str, Figure]:
     """By name, those that there is data for. `unit` is what the training budget counts."""
-    rows = [row for row in found.rows if row["place"] is not None]
+    rows = found.ranked
     figures = {
         "cost": _cost(found, rows),
         "curves": _learning_curves(rows, jobs, unit),
         "staircase": _accuracy_by_distance(rows),
-        "position": _by_position(rows),
-        "frequency": _by_frequency(rows),
-        "length": _by_length(rows),
+        **{name: _breakdown(rows, f"by_{name}", *about) for name, about in BREAKDOWNS.items()},
     }
     known = {name: replace(figure, command=command) for name, figure in figures.items() if figure is not None}
     shared = share_palette(known.values(), sorted(row["entrant"] for row in rows))
     return dict(zip(known, shared, strict=True))
-
-
-def save_race_figures(figures: Mapping[str, Figure], folder: Path) -> None:
-    for name, figure in figures.items():
-        for suffix in ("svg", "png"):
-            figure.save(folder / f"{name}.{suffix}")
 
 
 def _figure(title: str, panel: Panel, note: str) -> Figure:
@@ -67,26 +58,21 @@ def _cost(found: Found, rows: Sequence[Row]) -> Figure | None:
     def y(score: float) -> float:
         return 100 * (score - bound) / bound if excess else 100 * score if share else score
 
-    points = {
-        row["entrant"]: Point(
-            row["training_seconds"], *(y(score) for score in (row["score"], *(row["interval"] or [row["score"]] * 2)))
-        )
-        for row in known
-    }
+    heights = {row["entrant"]: map(y, (row["score"], *(row["interval"] or [row["score"]] * 2))) for row in known}
+    points = {row["entrant"]: Point(row["training_seconds"], *heights[row["entrant"]]) for row in known}
     sign = 1 if found.measure.lower_is_better else -1
     front: list[Row] = []
     for row in sorted(known, key=lambda row: row["training_seconds"]):
         if not front or sign * row["score"] < sign * front[-1]["score"]:
             front.append(row)
     names = [row["entrant"] for row in front]
-    times, heights = [point.x for point in points.values()], [point.y for point in points.values()]
+    times, levels = [point.x for point in points.values()], [point.y for point in points.values()]
     log_axes = "x" if max(times) > LOG_RATIO * min(times) else ""
-    log_axes += "y" if excess and max(heights) > 4 * min(heights) else ""
+    log_axes += "y" if excess and max(levels) > 4 * min(levels) else ""
     better = "lower" if found.measure.lower_is_better else "higher"
     y_label = f"{'% ' * share}{found.measure.words} ({better} is better)"
-    panel = Scatter(
-        points, "training time (s)", "loss above the entropy (%)" if excess else y_label, log_axes, front=names
-    )
+    y_label = "loss above the entropy (%)" if excess else y_label
+    panel = Scatter(points, "training time (s)", y_label, log_axes, front=names)
     scores = "; ".join(
         f"{row['entrant']} {number(found, row['score'])} in {row['training_seconds']:.3g} s" for row in known
     )
@@ -186,33 +172,17 @@ def _span(first: int, last: int) -> str:
     return f"{first}–{last}" if last > first else str(first)
 
 
-def _by_position(rows: Sequence[Row]) -> Figure | None:
-    return _breakdown(
-        "Loss by position", rows, "by_position", "position of the token", lambda one: _span(one["start"], one["end"])
-    )
+# By class of tokens or examples: a title, what the classes are of, and the label of one
+BREAKDOWNS: dict[str, tuple[str, str, Callable[[Row], str]]] = {
+    "position": ("Loss by position", "position of the token", lambda one: _span(one["start"], one["end"])),
+    "frequency": (
+        "By frequency of the word", "occurrences in the training text", lambda one: FREQUENCIES[one["from"]],
+    ),
+    "length": ("By length of the example", "length of the example", lambda one: _span(one["from"], one["to"])),
+}  # fmt: skip
 
 
-def _by_frequency(rows: Sequence[Row]) -> Figure | None:
-    return _breakdown(
-        "By frequency of the word",
-        rows,
-        "by_frequency",
-        "occurrences in the training text",
-        lambda one: FREQUENCIES[one["from"]],
-    )
-
-
-def _by_length(rows: Sequence[Row]) -> Figure | None:
-    return _breakdown(
-        "By length of the example",
-        rows,
-        "by_length",
-        "length of the example",
-        lambda one: _span(one["from"], one["to"]),
-    )
-
-
-def _breakdown(title: str, rows: Sequence[Row], key: str, x_label: str, label: Any) -> Figure | None:
+def _breakdown(rows: Sequence[Row], key: str, title: str, x_label: str, label: Callable[[Row], str]) -> Figure | None:
     """Loss, mean squared error, or accuracy in percent, of a few classes of tokens or examples."""
     classes: list[Row] = next((row[key] for row in rows if row.get(key)), [])
     if len(classes) < 2:
@@ -225,13 +195,8 @@ def _breakdown(title: str, rows: Sequence[Row], key: str, x_label: str, label: A
         for row in rows
         if len(row.get(key) or []) == len(labels)
     }
-    panel = Lines(
-        {name: (np.arange(len(labels)), values) for name, values in lines.items()},
-        x_label,
-        CLASS_SCORES[score],
-        ticks=labels,
-    )
-    ends = "; ".join(f"{name} from {values[0]:.3g} to {values[-1]:.3g}" for name, values in lines.items())
-    name = CLASS_SCORES[score]
+    name, points = CLASS_SCORES[score], {one: (np.arange(len(labels)), values) for one, values in lines.items()}
+    panel = Lines(points, x_label, name, ticks=labels)
+    ends = "; ".join(f"{one} from {values[0]:.3g} to {values[-1]:.3g}" for one, values in lines.items())
     note = f"{name[0].upper()}{name[1:]} by {x_label}, from {labels[0]} to {labels[-1]}: {ends}."
     return _figure(title, panel, note)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -70,12 +70,7 @@ class Verdict:
 
     def plain(self) -> dict[str, Any]:
         """The verdict as JSON values."""
-        return {
-            "order": self.order,
-            "winner": self.winner,
-            "tied": self.tied,
-            "comparisons": {name: vars(one) for name, one in self.comparisons.items()},
-        }
+        return asdict(self)
 
 
 def rank(scores: Mapping[str, Scores], lower_is_better: bool) -> Verdict:

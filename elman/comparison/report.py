@@ -8,7 +8,7 @@ from typing import Any
 
 from elman.comparison.disagreements import disagreements
 from elman.comparison.race import Running
-from elman.comparison.race_figures import race_figures, save_race_figures
+from elman.comparison.race_figures import race_figures
 from elman.comparison.results import Found
 from elman.comparison.verdict import chance, effort, headline, number, seeds_of, short, spread, staircase, unit_of
 from elman.figures.figure import Figure
@@ -23,7 +23,9 @@ def write_report(found: Found, running: Running, arguments: Sequence[str]) -> Pa
     """Writes report.html in the folder of the race, and its figures in plots/."""
     commands = _commands(running, arguments)
     figures = race_figures(found, running.jobs, unit_of(running.plan), commands[0])
-    save_race_figures(figures, running.folder / "plots")
+    for name, figure in figures.items():
+        for suffix in ("svg", "png"):
+            figure.save(running.folder / "plots" / f"{name}.{suffix}")
     path = running.folder / "report.html"
     atomic_write(path, report_page(found, running, figures, commands).encode())
     return path
@@ -32,14 +34,15 @@ def write_report(found: Found, running: Running, arguments: Sequence[str]) -> Pa
 def report_page(found: Found, running: Running, figures: Mapping[str, Figure], commands: Sequence[str]) -> str:
     blocks = "\n".join(block(figure, tables=False, name=name) for name, figure in figures.items())
     answer, _, rest = headline(found).partition(". ")
+    differing = disagreements(found, running)
     parts = [
         *(f"<p>{_without_breaks(text)}</p>" for text in (rest, staircase(found)) if text),
-        f'<p class="facts">{escape(_facts(found, running))}</p>',
+        f'<p class="facts">{escape(_summary(found, running))}</p>',
         f'<div class="columns">{blocks}</div>' if blocks else "",
         section("All scores", _scores(found), "scores"),
         section("Costs", _costs(found, running), "costs"),
         _samples(found),
-        _disagreements(found, running),
+        section("Where predictions differ", table(*differing), "parting") if differing else "",
         _failures(running),
         section("Method", _method(found, running), "method"),
         section("Reproduce", _reproduction(commands), "again"),
@@ -48,7 +51,7 @@ def report_page(found: Found, running: Running, figures: Mapping[str, Figure], c
     return page(answer.partition(":")[0], [part for part in parts if part], heading)
 
 
-def _facts(found: Found, running: Running) -> str:
+def _summary(found: Found, running: Running) -> str:
     plan = running.plan
     size = f"{short(plan.parameters)} parameters" if plan.parameters else "their own size"
     source = plan.base.data.train or (plan.base.data.language or {}).get("type")
@@ -67,23 +70,20 @@ def _without_breaks(text: str) -> str:
     return shown
 
 
-def _ranked(found: Found) -> list[dict[str, Any]]:
-    return [row for row in found.rows if row["place"] is not None]
-
-
 def _scores(found: Found) -> str:
-    rows = _ranked(found)
+    rows = found.ranked
     others = [key for key in rows[0]["figures"] if key != found.measure.key]
     grammar = [key for key in ("relative_excess", "agreement") if any(row.get(key) is not None for row in rows)]
     names = {"relative_excess": "excess over the entropy", "agreement": "agreement accuracy"}
-    heads = [
-        "entrant",
-        found.measure.key.replace("_", " "),
-        "spread",
-        "95 % interval",
+    heads = ["entrant", found.measure.key.replace("_", " "), "spread", "95 % interval"]
+    heads += [
         *(key.replace("_", " ") for key in others),
+        *(names[key] for key in grammar),
+        "difference",
+        "p by seed",
+        "p by document",
+        "significant",
     ]
-    heads += [*(names[key] for key in grammar), "difference", "p by seed", "p by document", "significant"]
     lines = []
     for row in rows:
         low_high = "exact" if row["exact"] else "–"
@@ -115,7 +115,7 @@ def _against(found: Found, against: dict[str, Any]) -> list[str]:
 
 def _costs(found: Found, running: Running) -> str:
     """A column for each cost that the task has."""
-    rows, unit, note = _ranked(found), unit_of(running.plan), running.plan.prepared.task.race.usage_note
+    rows, unit, note = found.ranked, unit_of(running.plan), running.plan.prepared.task.cost_note
     near = f"s to loss {rows[0]['near_loss']:.3f}" if rows[0].get("near_loss") else "s to near loss"
     longest = max((one["tokens"] for row in rows for one in row.get("state_bytes") or []), default=0)
     shown = (1, 64, longest)
@@ -147,7 +147,7 @@ def _states(row: dict[str, Any], contexts: Sequence[int]) -> str:
 
 
 def _samples(found: Found) -> str:
-    rows = [row for row in _ranked(found) if row.get("samples")]
+    rows = [row for row in found.ranked if row.get("samples")]
     if not rows:
         return ""
     parts = []
@@ -157,24 +157,13 @@ def _samples(found: Found) -> str:
     return section("Samples side by side", f'<div class="columns narrow">{"".join(parts)}</div>', "samples")
 
 
-def _disagreements(found: Found, running: Running) -> str:
-    differing = disagreements(found, running)
-    return "" if differing is None else section("Where predictions differ", table(*differing), "parting")
-
-
 def _failures(running: Running) -> str:
     if not running.failures:
         return ""
-    lines = [
-        [f"{name} {label}", text.strip()[-LONGEST:]]
-        for name, failures in running.failures.items()
-        for label, text in failures.items()
-    ]
-    return section(
-        "Failures",
-        table("These runs failed and are left out of the ranking.", ["run", "error"], lines, "words"),
-        "failures",
-    )
+    problems = [(f"{name} {label}", text) for name, own in running.failures.items() for label, text in own.items()]
+    lines = [[name, text.strip()[-LONGEST:]] for name, text in problems]
+    caption = "These runs failed and are left out of the ranking."
+    return section("Failures", table(caption, ["run", "error"], lines, "words"), "failures")
 
 
 def _near(row: dict[str, Any]) -> str:
@@ -186,12 +175,10 @@ def _near(row: dict[str, Any]) -> str:
 
 def _method(found: Found, running: Running) -> str:
     plan = running.plan
-    trained = [entrant for entrant in plan.entrants if not entrant.counted]
-    sizes = [entrant.parameters for entrant in trained]
+    sizes = [entrant.parameters for entrant in plan.entrants if not entrant.counted]
+    span = f"parameters from {min(sizes):,} to {max(sizes):,}" if sizes else ""
     lines = [
-        f"Same data, tokenizer and order of batches for all; parameters from {min(sizes):,} to {max(sizes):,}."
-        if sizes
-        else "",
+        f"Same data, tokenizer and order of batches for all; {span}." if sizes else "",
         *_rates(running),
         "A winner is named only if the intervals over seeds do not overlap and both tests are significant. n-gram "
         "models have no randomness: they run once, over all of the training text.",
@@ -215,11 +202,8 @@ def _rates(running: Running) -> list[str]:
             "Where the best rate was the lowest or highest tried, the search went on beyond it, with at most "
             f"{race.extra_trials} more; the budget of the race is the same for all. Extended: {shown or 'none'}."
         )
-    edge = [
-        name
-        for name, rate in running.rates.items()
-        if len(tried := running.tried[name]) > 2 and rate in (min(tried), max(tried))
-    ]
+    searched = {name: tried for name, tried in running.tried.items() if name in running.rates and len(tried) > 2}
+    edge = [name for name, tried in searched.items() if running.rates[name] in (min(tried), max(tried))]
     if edge:
         sentences.append(
             f"The best rate was at the edge of the search for {', '.join(edge)}: a wider search may improve the score."

@@ -4,12 +4,12 @@ import json
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from elman.comparison.example_values import example_values
 from elman.comparison.inference_cost import inference_cost
 from elman.comparison.parquet import write_parquet
 from elman.comparison.plan import Entrant, Job
@@ -17,7 +17,9 @@ from elman.comparison.race import Running, results_of
 from elman.comparison.ranking import Scores, Verdict, rank
 from elman.errors import ElmanError, MissingExtra
 from elman.pipeline.results import look_up
-from elman.pipeline.tasks.base import ExampleValues, Measure
+from elman.pipeline.tasks import PreparedData
+from elman.pipeline.tasks.race import ExampleValues, Measure
+from elman.pipeline.trained_model import load
 from elman.runs import atomic_write, read_metrics
 
 PARQUET = "results.parquet"
@@ -26,39 +28,44 @@ NEAR = 0.05  # relative excess over the best validation loss at which it counts 
 
 
 class Found(NamedTuple):
-    """The ranked results."""
+    """The results of a race: scores and costs of each entrant, and who wins."""
 
     measure: Measure
     split: str
     rows: list[dict[str, Any]]  # from best to worst, failed ones last
     verdict: Verdict
 
+    @property
+    def ranked(self) -> list[dict[str, Any]]:
+        """The rows without those that failed."""
+        return [row for row in self.rows if row["place"] is not None]
+
 
 def gather(running: Running) -> Found:
     """Collects and ranks the results of all finished runs; writes results.jsonl, one entrant per line, and with pyarrow
     installed results.parquet."""
     plan = running.plan
-    split, race = plan.split, plan.prepared.task.race
+    split, task = plan.split, plan.prepared.task
     rows, scores = {}, {}
     measure: Measure | None = None
     for entrant in plan.entrants:
         jobs = [job for job in running.jobs.get(entrant.name, []) if job.done]
-        row = _facts(running, entrant, jobs)
+        row = _description(running, entrant, jobs)
         rows[entrant.name] = row
         if not jobs:
             continue
         seeds = [results_of(job)[split] for job in jobs]
-        measure = measure or next(one for one in race.measures if one.key in seeds[0])
+        measure = measure or next(one for one in task.measures if one.key in seeds[0])
         values = [_value(one.get(measure.key)) for one in seeds]
         values_by_seed = _example_values(running, jobs, row)
-        documents = _mean_values(values_by_seed) if measure.key == race.paired_measure else (None, None)
+        documents = _mean_values(values_by_seed) if measure.key == task.paired_measure else (None, None)
         scores[entrant.name] = Scores(values, entrant.counted, *documents)
-        row |= (
-            _scores(seeds, scores[entrant.name], race.figures) | _grammar(seeds) | _costs(running, entrant, jobs, row)
-        )
+        row |= _scores(seeds, scores[entrant.name], task.shown_scores) | _grammar(seeds)
+        row |= _costs(running, entrant, jobs, row)
         row["samples"] = results_of(jobs[0]).get("samples", [])[:3]
     if measure is None:
-        raise ElmanError(f"all runs failed: {_first_failure(running)}")
+        problems = [f"{name} {label}: {text}" for name, own in running.failures.items() for label, text in own.items()]
+        raise ElmanError(f"all runs failed: {problems[0] if problems else 'there were no entrants'}")
     verdict = rank(scores, measure.lower_is_better)
     _seconds_to_near(running, rows, verdict, measure)
     ordered = [rows[name] for name in [*verdict.order, *(name for name in rows if name not in scores)]]
@@ -74,7 +81,9 @@ def gather(running: Running) -> Found:
     return Found(measure, split, ordered, verdict)
 
 
-def _facts(running: Running, entrant: Entrant, jobs: Sequence[Job]) -> dict[str, Any]:
+def _description(running: Running, entrant: Entrant, jobs: Sequence[Job]) -> dict[str, Any]:
+    """What an entrant is, and how it was trained."""
+    rate = None if entrant.counted or not jobs else jobs[0].recipe.training.learning_rate
     return {
         "entrant": entrant.name,
         "seeds": len(jobs),
@@ -82,14 +91,10 @@ def _facts(running: Running, entrant: Entrant, jobs: Sequence[Job]) -> dict[str,
         "failures": running.failures.get(entrant.name, {}),
         "parameters": entrant.parameters,
         "model": entrant.recipe.model.plain(),
-        "learning_rate": running.rates.get(entrant.name, None if entrant.counted else _rate(jobs)),
+        "learning_rate": running.rates.get(entrant.name, rate),
         "rates_tried": sorted(running.tried.get(entrant.name, [])),
         "training_flops_per_token": entrant.flops or None,
     }
-
-
-def _rate(jobs: Sequence[Job]) -> float | None:
-    return jobs[0].recipe.training.learning_rate if jobs else None
 
 
 def _scores(seeds: list[dict[str, Any]], main: Scores, shown: Sequence[str]) -> dict[str, Any]:
@@ -100,7 +105,7 @@ def _scores(seeds: list[dict[str, Any]], main: Scores, shown: Sequence[str]) -> 
         "interval": main.interval,
         "by_seed": list(main.values),
         "figures": {key: float(np.mean(values)) for key, values in figures.items()},
-        "by_position": _mean_over(seeds, "by_position", "start", "loss"),
+        "by_position": _mean_over(seeds, "by_position", "loss"),
     }
 
 
@@ -117,14 +122,12 @@ def _grammar(seeds: list[dict[str, Any]]) -> dict[str, Any]:
     if look_up(inner[0], "agreement.by_distance"):
         agreements = [one["agreement"] for one in inner]
         found["agreement"] = float(np.mean([one["accuracy"] for one in agreements]))
-        found["staircase"] = _mean_over(agreements, "by_distance", "value", "accuracy", spread=True)
-        found["by_attractors"] = _mean_over(agreements, "by_attractors", "value", "accuracy")
+        found["staircase"] = _mean_over(agreements, "by_distance", "accuracy", spread=True)
+        found["by_attractors"] = _mean_over(agreements, "by_attractors", "accuracy")
     return found
 
 
-def _mean_over(
-    seeds: list[dict[str, Any]], part: str, key: str, value: str, spread: bool = False
-) -> list[dict[str, Any]]:
+def _mean_over(seeds: list[dict[str, Any]], part: str, value: str, spread: bool = False) -> list[dict[str, Any]]:
     """A table averaged over seeds."""
     tables = [one[part] for one in seeds if one.get(part)]
     if not tables:
@@ -133,7 +136,7 @@ def _mean_over(
     for place, entry in enumerate(tables[0]):
         values = [table[place][value] for table in tables if len(table) > place]
         between = {"least": min(values), "most": max(values)} if spread else {}
-        result.append({**entry, key: entry[key], value: float(np.mean(values)), **between})
+        result.append({**entry, value: float(np.mean(values)), **between})
     return result
 
 
@@ -148,7 +151,22 @@ def _example_values(running: Running, jobs: Sequence[Job], row: dict[str, Any]) 
             return []
     tables = [one.tables for one in found]
     for key, first in tables[0].items() if tables else ():
-        row[key] = _mean_over(tables, key, "from", next(name for name in first[0] if name not in CLASS_KEYS))
+        row[key] = _mean_over(tables, key, next(name for name in first[0] if name not in CLASS_KEYS))
+    return found
+
+
+def example_values(job: Job, prepared: PreparedData, split: str) -> ExampleValues:
+    """The score of a trained model on each example, computed once and kept beside the run."""
+    values, tables = job.folder / "units.npy", job.folder / "classes.json"
+    if values.exists() and tables.exists():
+        numbers, weights = np.load(values)
+        return ExampleValues(numbers, weights, job.read(tables.name))
+    trained = load(job.folder)
+    found = trained.task.example_values(trained, prepared, split)
+    memory = BytesIO()
+    np.save(memory, np.stack([found.values, found.weights]), allow_pickle=False)
+    atomic_write(values, memory.getvalue())
+    atomic_write(tables, json.dumps(found.tables).encode())
     return found
 
 
@@ -159,13 +177,14 @@ def _mean_values(seeds: list[ExampleValues]) -> tuple[Any, Any]:
 
 
 def _costs(running: Running, entrant: Entrant, jobs: Sequence[Job], row: dict[str, Any]) -> dict[str, Any]:
-    results, usages = [results_of(job) for job in jobs], [_usage(job) for job in jobs]
+    results, usages = [results_of(job) for job in jobs], [job.read("usage.json") for job in jobs]
+    ends = [points[-1] if (points := curve(job)) else (None, None, None) for job in jobs]
     costs: dict[str, Any] = {
         "training_tokens_per_second": _mean([one.get("tokens_per_second") for one in results]),
-        "training_seconds": _mean([_seconds(job) for job in jobs]),
+        "training_seconds": _mean([seconds for *_, seconds in ends]),
         "process_seconds": _mean([one.get("seconds") for one in usages]),
         "peak_bytes": max((one["peak_bytes"] for one in usages if one.get("peak_bytes")), default=None),
-        "training_tokens": _tokens(jobs[0]),
+        "training_tokens": ends[0][0],
     }
     costs["training_flops"] = (entrant.flops or 0) * (costs["training_tokens"] or 0) or None
     try:
@@ -199,21 +218,6 @@ def _seconds_to_near(running: Running, rows: dict[str, Any], verdict: Verdict, m
         rows[name]["seeds_near_loss"] = len(known)
 
 
-def _tokens(job: Job) -> int | None:
-    points = curve(job)
-    return points[-1][0] if points else None
-
-
-def _seconds(job: Job) -> float | None:
-    points = curve(job)
-    return points[-1][2] if points else None
-
-
-def _usage(job: Job) -> dict[str, Any]:
-    path = job.folder / "usage.json"
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
@@ -221,13 +225,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _value(value: Any) -> float:
     return math.inf if value is None else float(value)
-
-
-def _first_failure(running: Running) -> str:
-    for name, failures in running.failures.items():
-        for label, text in failures.items():
-            return f"{name} {label}: {text}"
-    return "there were no entrants"
 
 
 def _finite(value: Any) -> Any:

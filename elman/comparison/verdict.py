@@ -14,19 +14,19 @@ SOLVED = 0.9
 
 def headline(found: Found) -> str:
     """The winner with its uncertainty, in one or two sentences."""
-    rows = {row["entrant"]: row for row in found.rows}
-    ranked = [name for name in found.verdict.order if rows[name]["place"] is not None]
+    rows = {row["entrant"]: row for row in found.ranked}
+    ranked = list(rows)
     if not ranked:
         return "No result: all runs failed."
     best = rows[ranked[0]]
     if len(ranked) == 1:
         return f"No comparison: only {best['entrant']} finished, with {score(found, best)}."
     if found.verdict.winner:
-        second = rows[ranked[1]]
+        second, seeds = rows[ranked[1]], "" if best["exact"] else f", {best['seeds']} seeds"
         return (
             f"Use {best['entrant']}: it wins with {score(found, best)}{_above(best)}. "
             f"Next is {second['entrant']} with {score(found, second)}; the difference is significant "
-            f"({_chances(second)}{_seeds(best)})."
+            f"({_chances(second)}{seeds})."
         )
     tied = found.verdict.tied
     beaten = [name for name in ranked if name not in tied]
@@ -35,16 +35,12 @@ def headline(found: Found) -> str:
     text = f"No single winner: {join(tied)} do not differ significantly ({tied[0]} against {tied[1]}: {why}). "
     text += f"The best mean is {best['entrant']}'s: {score(found, best)}{_above(best)}. "
     if best["seeds"] > 1 or best["exact"]:
-        text += f"{_beaten(beaten, tied)}{_unsure(found, rows)}Of the leaders, {cheapest} trains fastest."
+        are = "is" if len(beaten) == 1 else "are"
+        text += f"{join(beaten)} {are} significantly worse than {tied[0]}. " if beaten else ""
+        text += f"{_unsure(found, rows)}Of the leaders, {cheapest} trains fastest."
     else:
         text += "Use --seeds 3 to test whether the order is significant."
     return text
-
-
-def _beaten(beaten: Sequence[str], tied: Sequence[str]) -> str:
-    if not beaten:
-        return ""
-    return f"{join(beaten)} {'is' if len(beaten) == 1 else 'are'} significantly worse than {tied[0]}. "
 
 
 def _unsure(found: Found, rows: dict[str, dict[str, Any]]) -> str:
@@ -59,27 +55,23 @@ def _unsure(found: Found, rows: dict[str, dict[str, Any]]) -> str:
 
 def staircase(found: Found) -> str:
     """Which entrants solve long-distance agreement, and which guess, on a synthetic language."""
-    far = {
-        row["entrant"]: _beyond(row["staircase"], FAR)
-        for row in found.rows
-        if row.get("staircase") and row["place"] is not None
-    }
+    far = {row["entrant"]: _beyond(row["staircase"], FAR) for row in found.ranked if row.get("staircase")}
     known = {name: value for name, value in far.items() if value is not None}
     if not known:
         return ""
     fail = [name for name, value in known.items() if value <= CHANCE]
     hold = [name for name, value in known.items() if value >= SOLVED]
     text = f"At {FAR} or more words between a verb and the noun that decides its form"
-    parts = []
-    if hold:
-        parts.append(
-            f"{join(hold)} still {'finds' if len(hold) == 1 else 'find'} the right form ({_shares(known, hold)})"
-        )
-    if fail:
-        parts.append(f"{join(fail)} {'guesses' if len(fail) == 1 else 'guess'} ({_shares(known, fail)})")
     between = [name for name in known if name not in hold and name not in fail]
-    if between:
-        parts.append(f"{join(between)} {'is' if len(between) == 1 else 'are'} in between ({_shares(known, between)})")
+    parts = [
+        f"{join(names)} {one if len(names) == 1 else more} ({', '.join(f'{known[name]:.0%}' for name in names)} right)"
+        for names, one, more in (
+            (hold, "still finds the right form", "still find the right form"),
+            (fail, "guesses", "guess"),
+            (between, "is in between", "are in between"),
+        )
+        if names
+    ]
     return f"{text}, {'; '.join(parts)}."
 
 
@@ -87,10 +79,6 @@ def _beyond(steps: list[dict[str, Any]], least: int) -> float | None:
     far = [(step["accuracy"], step["words"]) for step in steps if step["value"] >= least]
     words = sum(count for _, count in far)
     return sum(share * count for share, count in far) / words if words else None
-
-
-def _shares(known: dict[str, float], names: Sequence[str]) -> str:
-    return ", ".join(f"{known[name]:.0%}" for name in names) + (" right" if len(names) else "")
 
 
 def score(found: Found, row: dict[str, Any]) -> str:
@@ -122,7 +110,8 @@ def seeds_of(plan: RacePlan) -> str:
 
 def unit_of(plan: RacePlan) -> str:
     """The unit that training is counted in: tokens, texts, words."""
-    return plan.prepared.task.race.unit
+    task = plan.prepared.task
+    return task.race_unit or task.unit
 
 
 def effort(plan: RacePlan) -> str:
@@ -137,22 +126,13 @@ def _above(row: dict[str, Any]) -> str:
 
 
 def _chances(row: dict[str, Any]) -> str:
-    against = row["against_best"]
-    text = [
-        f"{chance(against[f'by_{what}'])} by {what}"
-        for what in ("seed", "document")
-        if against[f"by_{what}"] is not None
-    ]
-    return ", ".join(text)
+    known = {what: row["against_best"][f"by_{what}"] for what in ("seed", "document")}
+    return ", ".join(f"{chance(p)} by {what}" for what, p in known.items() if p is not None)
 
 
 def chance(p: float) -> str:
     """A bootstrap of 10,000 samples resolves no smaller p-value than 0.0001."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
-
-
-def _seeds(row: dict[str, Any]) -> str:
-    return "" if row["exact"] else f", {row['seeds']} seeds"
 
 
 def join(names: Sequence[str]) -> str:

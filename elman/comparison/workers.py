@@ -37,12 +37,8 @@ class SpawningWorker:
         # Each training is a single process, also where the race itself runs under torchrun.
         own = {name: value for name, value in os.environ.items() if not name.startswith(TORCHRUN)}
         self.environment = {**own, **variables, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-        self.command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "elman.comparison.worker_process",
-        ]  # -P: a file here may have the name of a standard module
+        # -P: a file here may have the name of a standard module
+        self.command = [sys.executable, "-P", "-m", "elman.comparison.worker_process"]
         self.command += [word for path in modules for word in ("--read", str(Path(path).absolute()))]
         self.process: int | None = None  # the one that trains
 

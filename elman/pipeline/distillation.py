@@ -5,6 +5,7 @@ They have fewer alternative wordings than human translations, which non-autoregr
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -88,9 +89,9 @@ def _differences(origin: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 
 
 def _corpus(teacher: str | Path, trained: TrainedModel) -> PairCorpus:
-    if not trained.task.settings.searches:
+    if not trained.task.searches:
         raise ConfigError(f"{teacher}: its task is {trained.task.name}, and only translations are distilled")
-    corpus = trained.task.data.corpus(trained.recipe)
+    corpus = trained.task.corpus(trained.recipe)
     assert isinstance(corpus, PairCorpus)
     return corpus
 
@@ -108,8 +109,10 @@ def student_recipe(teacher: str | Path, data: str | Path, overrides: dict[str, A
     for key in ("name", "parameters", "goals", "model"):
         stored.pop(key)
     given = {"model": "mask-predict", **overrides}
-    if given["model"] == "mask-predict" and _is_transformer(model):
-        given = {"start_from": str(teacher), **given}
+    if given["model"] == "mask-predict":
+        with suppress(ConfigError):  # the teacher is no Transformer
+            parallel_settings(model)
+            given = {"start_from": str(teacher), **given}
     return read_recipe(stored, given)
 
 
@@ -120,11 +123,3 @@ def _reopened_rate(trained: TrainedModel) -> dict[str, Any]:
         training.model_copy(update=dict.fromkeys(CHOSEN)), trained.model, training.max_steps or 10**9
     )
     return {key: None for key in CHOSEN if getattr(training, key) == getattr(suits, key)}
-
-
-def _is_transformer(model: dict[str, Any]) -> bool:
-    try:
-        parallel_settings(model)
-    except ConfigError:
-        return False
-    return True

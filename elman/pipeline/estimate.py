@@ -20,20 +20,18 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
     training = recipe.training.model_copy(update={"log_every": 1, "max_steps": 0})
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
         session = Session(recipe.model_copy(update={"training": training}), Path(place) / "run", False, World(), stack)
-        trainer = session.trainer
-        facts = session.facts()
+        trainer, known = session.trainer, _known(session)
         if getattr(session.model, "fits_by_counting", False):
-            return _known(session, facts)  # one pass over the data, with no steps to time
+            return known  # one pass over the data, with no steps to time
         planned = min(trainer.total_steps, recipe.training.max_steps or trainer.total_steps)
         trainer.validate = None
         moments = [time.monotonic() for report in islice(iter(trainer), TIMED + 1) if report.kind in ("start", "step")]
-        seconds = (
-            (moments[-1] - moments[1]) / max(1, len(moments) - 2) if len(moments) > 2 else moments[-1] - moments[0]
-        )
+        timed = moments[1:] if len(moments) > 2 else moments
+        seconds = (timed[-1] - timed[0]) / max(1, len(timed) - 1)
         parameters = count_parameters(session.model)
         per_weight = {"sgd": 8, "adam": 16, "adamw": 16}[recipe.training.optimizer]
         return {
-            **_known(session, facts),
+            **known,
             "parameters": parameters,
             "steps": planned,
             **_per_step(session),
@@ -43,39 +41,30 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
         }
 
 
-def _known(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
-    """Facts that need no timing."""
+def _known(session: Session) -> dict[str, Any]:
+    """What needs no timing."""
+    about, task = session.describe(), session.prepared.task
+    laws = [f"{name} keeps all laws of layers" for name in session.lawful]
     return {
-        "vocabulary": facts["vocabulary"],
-        "device": facts["device"],
-        "splits": {
-            split: session.prepared.task.data.describe(store) for split, store in session.prepared.stores.items()
-        },
-        "layers": facts["layers"],
-        "notes": [
-            *session.notes,
-            *(f"{name} keeps all laws of layers" for name in session.lawful),
-            *(f"repaired: {repair}" for repair in facts["repairs"]),
-        ],
+        "vocabulary": about["vocabulary"],
+        "device": about["device"],
+        "splits": {split: task.describe(store) for split, store in session.prepared.stores.items()},
+        "layers": about["layers"],
+        "notes": [*session.notes, *laws, *(f"repaired: {repair}" for repair in about["repairs"])],
     }
 
 
 def _per_step(session: Session) -> dict[str, float]:
-    """Size of a batch; for batches of a fixed number of tokens also the memory of their activations."""
-    trainer, training = session.trainer, session.recipe.training
-    if session.prepared.task.data.unit != "tokens":
-        return {f"{session.prepared.task.data.unit}_per_step": training.batch_size}
+    """Size of a batch; for batches of a fixed number of tokens also the memory of their activations, about a dozen
+    numbers per unit and position of gated layers."""
+    trainer, training, unit = session.trainer, session.recipe.training, session.prepared.task.unit
+    if unit != "tokens":
+        return {f"{unit}_per_step": training.batch_size}
     carried = sum(part.numel() * 4 for name, part in trainer.tensors().items() if ".carried." in name)
+    layers = session.model.stack.layers if hasattr(session.model, "stack") else []
+    positions = training.batch_size * training.sequence_length // training.micro_batches
+    activations = positions * sum(block.layer.output_size for block in layers) * 12 * 4
     return {
         "tokens_per_step": trainer.batches.batch_size * training.sequence_length,
-        "megabytes_for_activations": (_activations(session, session.recipe) + carried) / 2**20,
+        "megabytes_for_activations": (activations + carried) / 2**20,
     }
-
-
-def _activations(session: Session, recipe: Recipe) -> int:
-    """Bytes saved for one backward pass: about a dozen numbers per unit and position of gated layers."""
-    widths = (
-        sum(block.layer.output_size for block in session.model.stack.layers) if hasattr(session.model, "stack") else 0
-    )
-    positions = recipe.training.batch_size * recipe.training.sequence_length // recipe.training.micro_batches
-    return positions * widths * 12 * 4

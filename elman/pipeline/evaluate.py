@@ -11,7 +11,6 @@ from elman.errors import ConfigError
 from elman.evaluation import paired_difference, paired_scores
 from elman.pipeline.recipe import check_targets, columns_of, read_recipe
 from elman.pipeline.tasks import TASKS, EvaluationResult, PreparedData
-from elman.pipeline.tasks.base import ResampledScore
 from elman.pipeline.trained_model import load
 from elman.runs import Run
 
@@ -37,8 +36,8 @@ def compare_runs(first: str | Path, second: str | Path, **options: Any) -> dict[
     shared = {name: (one.others[name], score) for name, score in other.others.items() if name in one.others}
     return {
         "measure": one.measure,
-        "others": {name: _compared(*pair) for name, pair in shared.items()},
-        **TASKS[task].Evaluation.compare_outputs(one, other),
+        "others": {name: paired_scores(a.units, b.units, b.statistic).plain() for name, (a, b) in shared.items()},
+        **TASKS[task].compare_outputs(one, other),
         "runs": {str(first): one.scores, str(second): other.scores},
         **found.plain(),
     }
@@ -52,10 +51,6 @@ def _task_of_both(first: str | Path, second: str | Path) -> str:
     if one != other:
         raise ConfigError(f"different tasks: {first} is of task {one}, {second} of {other}; only runs of one compare")
     return one
-
-
-def _compared(first: ResampledScore, second: ResampledScore) -> dict[str, Any]:
-    return paired_scores(first.units, second.units, second.statistic).plain()
 
 
 def _with_columns(data: DataConfig, columns: str, task: str) -> DataConfig:
@@ -78,7 +73,7 @@ def result_of(
     search: dict[str, Any] | None = None,
     others: Sequence[str | Path] = (),
 ) -> tuple[EvaluationResult, list[str]]:
-    """The scores of a run, or of an ensemble of several, and the repairs made while reading the data."""
+    """The scores of a run, or of an ensemble of several, and what reading had to mend in the data."""
     trained = load(folder, device, others)
     recipe, task = trained.with_search(search or {}), trained.task
     changes: dict[str, Any] = {}
@@ -100,12 +95,12 @@ def result_of(
     elif recipe.data.train == []:
         raise ConfigError("the run was imported and has no text of its own; give one with --data")
     recipe = recipe.model_copy(update=changes)
-    corpus = task.data.corpus(recipe)
+    corpus = task.corpus(recipe)
     split = split or ("test" if "test" in corpus.splits() else "valid")
     if split not in corpus.splits():
         raise ConfigError(f"the run has no split {split!r}; it has {', '.join(corpus.splits())}")
     with tempfile.TemporaryDirectory() as place:
-        prepared = PreparedData(task, corpus, {split: task.data.store(corpus, split, Path(place))})
-        result = task.evaluation.evaluate(trained.model, prepared, recipe, split)
-        notes = task.data.length_warnings(trained.model, prepared, recipe)
+        prepared = PreparedData(task, corpus, {split: task.store(corpus, split, Path(place))})
+        result = task.evaluate(trained.model, prepared, recipe, split)
+        notes = task.length_warnings(trained.model, prepared, recipe)
         return result._replace(notes=tuple(notes)), prepared.repairs()

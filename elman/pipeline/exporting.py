@@ -1,7 +1,6 @@
 """Exports a trained run to the folder format of another tool."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,28 +8,25 @@ import safetensors.torch
 from tokenizers import Tokenizer as Library
 from tokenizers import processors
 
-from elman.errors import RunError
+from elman.errors import RunError, UnknownName
 from elman.models import prediction_of
 from elman.models.hugging_face import export_contents
 from elman.pipeline.trained_model import TrainedModel, load
-from elman.registry import Registry
 from elman.runs import files
 from elman.tokenizers import IdTokenizer, Imported, Tokenizer
 
 MASK = "<mask>"
-Format = Callable[[TrainedModel], tuple[dict[str, bytes], list[str]]]
-"""Files by name, and notes for the user, in which `{folder}` stands for the target."""
+FORMAT = "hugging-face"
 
 
-def export_run(run: str | Path, to: str | Path, format: str = "hugging-face") -> list[str]:
+def export_run(run: str | Path, to: str | Path, format: str = FORMAT) -> list[str]:
     """Write a run's model and tokenizer; returns notes for the user. A folder that is not empty is refused."""
-    if format not in FORMATS:
-        known: Registry[Any] = Registry("format")
-        raise known.unknown(format, also=FORMATS)
+    if format != FORMAT:
+        raise UnknownName("format", format, [FORMAT])
     target = Path(to)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise RunError(f"{target}: is there already; give another --to")
-    contents, notes = FORMATS[format](load(run, "cpu"))
+    contents, notes = hugging_face(load(run, "cpu"))
     files.make_folder(target.parent)
     beside = files.temporary_path(target)
     try:
@@ -47,7 +43,8 @@ def export_run(run: str | Path, to: str | Path, format: str = "hugging-face") ->
 
 
 def hugging_face(trained: TrainedModel) -> tuple[dict[str, bytes], list[str]]:
-    """The files that `from_pretrained` of transformers reads."""
+    """The files that `from_pretrained` of transformers reads, by name; and notes for the user, in which `{folder}`
+    stands for the target."""
     family, config, tensors = export_contents(trained.model)
     tokenizer = trained.tokenizer
     marks = {"bos_token_id": tokenizer.start_id, "eos_token_id": tokenizer.eos_id}
@@ -66,19 +63,13 @@ def hugging_face(trained: TrainedModel) -> tuple[dict[str, bytes], list[str]]:
     return contents, notes
 
 
-FORMATS: dict[str, Format] = {"hugging-face": hugging_face}
-
-
 def _tokenizer(tokenizer: Tokenizer, mask_id: int | None) -> dict[str, bytes]:
     library = Library.from_str(tokenizer.library.to_str())
     start = tokenizer.token(tokenizer.start_id)
     if not isinstance(tokenizer, Imported):  # whose library adds its own special tokens
-        around = (
-            f"{start} $A" if mask_id is None else f"$A {start}"
-        )  # masked models are trained with the end token instead
-        library.post_processor = processors.TemplateProcessing(
-            single=around, special_tokens=[(start, tokenizer.start_id)]
-        )
+        around = f"{start} $A" if mask_id is None else f"$A {start}"  # masked models are trained with the end token
+        marks = [(start, tokenizer.start_id)]
+        library.post_processor = processors.TemplateProcessing(single=around, special_tokens=marks)
     if mask_id is not None and mask_id >= library.get_vocab_size():
         library.add_special_tokens([MASK])  # the model has added a mask to the vocabulary
     settings = {

@@ -6,8 +6,8 @@ from typing import Any
 
 from elman.errors import UnknownName
 from elman.models.stack import Stack, StackConfig, count_parameters, on_meta
+from elman.pipeline.sizes import closest_width
 from elman.pipeline.tasks.settings import TRANSFORMER
-from elman.pipeline.width_solver import first_fit
 
 STEP = 8  # widths are tried in steps of this: four heads of an even number of units each
 MAX_WIDTH = 1024
@@ -68,4 +68,4 @@ def fitted(family: str, parameters: int) -> StackConfig:
     def size(width: int) -> int:
         return on_meta(lambda: count_parameters(Stack(of_width(width), width)))
 
-    return of_width(first_fit(size, parameters, range(STEP, MAX_WIDTH + 1, STEP)))
+    return of_width(closest_width(size, parameters, range(STEP, MAX_WIDTH + 1, STEP)))

@@ -23,7 +23,7 @@ NO_DATA: dict[str, Any] = {"train": []}  # an imported run has no training text
 
 @dataclass
 class ImportedRun:
-    """Facts about an import."""
+    """The run folder that an import made, and what was in the imported one."""
 
     run: Path
     architecture: str

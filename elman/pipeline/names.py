@@ -18,7 +18,7 @@ FORMS = {
 
 def task_models() -> dict[str, Registry[Any]]:
     """Registries of the models of each task but language models, by what they hold."""
-    registries = [TASKS[name].settings.models for name in TASKS]
+    registries = [TASKS[name].models for name in TASKS]
     return {registry.kind: registry for registry in registries if registry is not MODELS}
 
 

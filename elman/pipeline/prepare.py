@@ -7,21 +7,17 @@ from elman.pipeline.recipe import Recipe
 from elman.pipeline.tasks import PreparedData
 
 
+@cached_files()
 def prepare(recipe: Recipe, folder: Path) -> PreparedData:
     """Learn tokenizers and labels and build the stores under `folder`, or open those that are there."""
-    with cached_files():
-        return _prepare(recipe, folder)
-
-
-def _prepare(recipe: Recipe, folder: Path) -> PreparedData:
     task_class = recipe.task_class
-    corpus = task_class.Data.corpus(recipe)
-    if task_class.Data.is_saved(folder):
+    corpus = task_class.corpus(recipe)
+    if task_class.is_saved(folder):
         task = task_class.load(folder, recipe)
     else:
         task = task_class.learn(recipe, corpus)
-        task.data.save(folder)
+        task.save(folder)
     prepared = PreparedData(task, corpus)
     for split in corpus.splits():
-        prepared.stores[split] = task.data.store(corpus, split, folder / "data")
+        prepared.stores[split] = task.store(corpus, split, folder / "data")
     return prepared

@@ -52,9 +52,9 @@ class Recipe(Config):
     """Solve model.hidden_size for about so many parameters (5M, 250k); 0 leaves it as it is."""
     data: SerializeAsAny[DataConfig] = DataConfig()
     """Training, validation and test data."""
-    tokenizer: SerializeAsAny[Config] = Field(default_factory=lambda: TASKS[DEFAULT].settings.tokenizer("word"))
+    tokenizer: SerializeAsAny[Config] = Field(default_factory=lambda: TASKS[DEFAULT].typed_tokenizer("word"))
     """Tokenizer."""
-    model: SerializeAsAny[Config] = Field(default_factory=lambda: TASKS[DEFAULT].settings.model("lstm"))
+    model: SerializeAsAny[Config] = Field(default_factory=lambda: TASKS[DEFAULT].typed_model("lstm"))
     """Model."""
     start_from: str = ""
     """Warm start: the run folder of a language model or masked model whose word vectors and layers a classifier, a
@@ -77,8 +77,8 @@ class Recipe(Config):
         """Data, tokenizer and model have settings of the task's own types."""
         if not isinstance(settings, Mapping):
             return settings
-        task = TASKS[settings.get("task", DEFAULT)].settings
-        typed: dict[str, Any] = {"data": task.data, "tokenizer": task.tokenizer, "model": task.model}
+        task = TASKS[settings.get("task", DEFAULT)]
+        typed = {"data": task.typed_data, "tokenizer": task.typed_tokenizer, "model": task.typed_model}
         return {**settings, **{key: read(settings[key]) for key, read in typed.items() if key in settings}}
 
     @property
@@ -100,8 +100,9 @@ def read_recipe(
     settings = dict(source) if isinstance(source, Mapping) else read_yaml(source) if source else {}
     overrides = overrides or {}
     settings = _completed(override(settings, overrides))
-    task = TASKS[settings["task"]].settings
-    if settings.get("start_from") and task.inherits_tokenizer and any(_names_tokenizer(key) for key in overrides):
+    task = TASKS[settings["task"]]
+    sections = {key.partition(".")[0] for key in overrides}
+    if settings.get("start_from") and task.inherits_tokenizer and "tokenizer" in sections:
         raise ConfigError(f"tokenizer: that of {settings['start_from']} comes along with start_from; leave it out")
     recipe = Recipe.make(settings)
     if not recipe.parameters:  # else the width is still open
@@ -114,29 +115,29 @@ def read_recipe(
 def columns_of(names: str, task: str | None) -> dict[str, Any]:
     """The settings behind --columns."""
     parts = [int(part) if part.strip().lstrip("-").isdigit() else part.strip() for part in names.split(",")]
-    return TASKS[task or DEFAULT].settings.columns(parts)
+    return TASKS[task or DEFAULT].columns(parts)
 
 
 def check_targets(task: str) -> None:
     """Raises unless the data of a task has targets, which may be in files of their own."""
-    if not TASKS[task].settings.has_targets:
-        able = ", ".join(name for name in TASKS if TASKS[name].settings.has_targets)
+    if not TASKS[task].has_targets:
+        able = ", ".join(name for name in TASKS if TASKS[name].has_targets)
         raise ConfigError(f"--target goes with --task {able}, not with {task}")
 
 
 def _completed(settings: dict[str, Any]) -> dict[str, Any]:
     """With defaults that depend on other settings."""
     task = task_of(settings)
-    settings = {**task.settings.complete(settings), "task": task.name}
+    settings = {**task.complete(settings), "task": task.name}
     model, run = settings.get("model") or {}, settings.get("start_from")
     if run:
-        if not task.settings.starts_from:
-            able = ", ".join(name for name in TASKS if TASKS[name].settings.starts_from)
+        if not task.starts_from:
+            able = ", ".join(name for name in TASKS if TASKS[name].starts_from)
             raise ConfigError(f"start_from: models of task {task.name} start from no other run, but those of {able}")
         asked = {"type": model} if isinstance(model, str) else model
         stored = read_yaml(Run.open(str(run)).config)
-        model = _merge(task.settings.starting_body(str(run), stored, asked), asked)
-    return {**settings, "model": model or task.settings.default_model}
+        model = _merge(task.starting_body(str(run), stored, asked), asked)
+    return {**settings, "model": model or task.default_model}
 
 
 def task_of(settings: Mapping[str, Any]) -> type[Task]:
@@ -145,7 +146,7 @@ def task_of(settings: Mapping[str, Any]) -> type[Task]:
         return TASKS[settings["task"]]
     model = settings.get("model")
     model = model.get("type") if isinstance(model, Mapping) else model
-    return TASKS[next((name for name in TASKS if model and model in TASKS[name].settings.implied_by), DEFAULT)]
+    return TASKS[next((name for name in TASKS if model and model in TASKS[name].implied_by), DEFAULT)]
 
 
 def _merge(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,10 +154,6 @@ def _merge(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     both = {key: (settings.get(key), value) for key, value in given.items()}
     merged = {k: _merge(a, b) if isinstance(a, Mapping) and isinstance(b, Mapping) else b for k, (a, b) in both.items()}
     return {**settings, **merged}
-
-
-def _names_tokenizer(place: str) -> bool:
-    return place.partition(".")[0] == "tokenizer"
 
 
 def write_recipe(recipe: Recipe) -> str:

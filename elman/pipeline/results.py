@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 def final_results(session: "Session") -> dict[str, Any]:
     recipe, prepared, run = session.recipe, session.prepared, session.run
-    evaluation = prepared.task.evaluation
+    task = prepared.task
     results: dict[str, Any] = {"task": recipe.task, "parameters": count_parameters(session.model)}
-    results |= evaluation.facts(session.model)
+    results |= task.describe_model(session.model)
     for split in ("valid", "test"):
         if split in prepared.stores:
-            results[split] = evaluation.evaluate(session.model, prepared, recipe, split).scores
-    samples = evaluation.samples(session.model, prepared, recipe)
+            results[split] = task.evaluate(session.model, prepared, recipe, split).scores
+    samples = task.samples(session.model, prepared, recipe)
     if samples:
         results["samples"] = samples
         atomic_write(run.samples / f"step-{session.trainer.step:08d}.txt", "\n---\n".join(samples).encode())
     records = read_metrics(run.metrics)
     best = look_up(results, "valid.language.excess.best")
     save_learning_curves(records, run.plots, bound=best, title=run.folder.name)
-    evaluation.plots(session.model, prepared, recipe, run.plots)
+    task.plots(session.model, prepared, recipe, run.plots)
     speeds = [record["clock"]["tokens_per_second"] for record in records if record["kind"] == "step"]
     results["tokens_per_second"] = sorted(speeds)[len(speeds) // 2] if speeds else None
     results["goals"] = [check_goal(goal, results) for goal in recipe.goals]

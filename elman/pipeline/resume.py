@@ -7,7 +7,6 @@ from typing import Any
 
 from elman.errors import ConfigError
 from elman.pipeline.recipe import Recipe, read_recipe
-from elman.training.config import TrainingConfig
 
 MAY_CHANGE = {
     "training.max_epochs",
@@ -22,12 +21,6 @@ SHOWN = 3  # differences that an error names
 
 
 CHOSEN = ("learning_rate", "warmup_steps")  # settings of training that suit the model where the recipe leaves them open
-
-
-def chosen_rate(asked: TrainingConfig, used: TrainingConfig) -> TrainingConfig:
-    """The training settings of a recipe with the learning rate and the warm-up that were chosen: config.yaml holds
-    them, so that a later version cannot resume the run at another rate."""
-    return asked.model_copy(update={key: getattr(used, key) for key in CHOSEN})
 
 
 def source_of(source: Any, run: str | Path | None, resume: bool) -> Any:

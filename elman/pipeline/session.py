@@ -6,6 +6,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.results import final_results
-from elman.pipeline.resume import agreed, chosen_rate, source_of
+from elman.pipeline.resume import CHOSEN, agreed, source_of
 from elman.pipeline.sizes import fit_size
 from elman.pipeline.tasks.base import check_metric, data_changed
 from elman.pipeline.tasks.position_checks import order_warning
@@ -64,7 +65,7 @@ def default_run(recipe: Recipe) -> Path:
         return Path("runs") / recipe.name
     source = recipe.data.train[0] if isinstance(recipe.data.train, list) else recipe.data.train
     data = Path(source).name.partition(".")[0] if source else (recipe.data.language or {}).get("type")
-    return Path("runs") / f"{data or 'data'}-{recipe.task_class.settings.run_name(recipe.model)}"
+    return Path("runs") / f"{data or 'data'}-{recipe.task_class.run_name(recipe.model)}"
 
 
 class Session:
@@ -90,37 +91,40 @@ class Session:
         choose_threads(recipe, self.device)
         self.prepared = world.leader_first(lambda: prepare(recipe, folder))
         task = self.prepared.task
-        self.recipe = fit_size(recipe, task.models.build)
+        self.recipe = fit_size(recipe, task.build)
         torch.manual_seed(self.recipe.seed)
-        self.model = task.models.build(self.recipe.model)
+        self.model = task.build(self.recipe.model)
         self.lawful = examine(self.model)
         if (metric := recipe.evaluation.choose_by) != "loss":
-            unavailable = task.evaluation.unavailable_metrics(self.model, self.prepared)
-            check_metric(metric, task.settings.metrics, "this data", unavailable)
-        self.notes = [task.models.warm_start(self.model, self.recipe)] if self.recipe.start_from else []
+            unavailable = task.unavailable_metrics(self.model, self.prepared)
+            check_metric(metric, task.metrics, "this data", unavailable)
+        self.notes = [task.warm_start(self.model, self.recipe)] if self.recipe.start_from else []
         torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # other dropout masks in each process
-        batches, training = task.data.training_batches(self.prepared, self.recipe), self.recipe.training
+        batches, training = task.training_batches(self.prepared, self.recipe), self.recipe.training
         validate = self._validate if "valid" in self.prepared.stores else None
         trainer_class: Any = CountTrainer if getattr(self.model, "fits_by_counting", False) else Trainer
         self.trainer = trainer_class(self.model, batches, training, device=self.device, world=world, validate=validate)
-        self.recipe = self.recipe.model_copy(update={"training": chosen_rate(training, self.trainer.config)})
+        # config.yaml holds what was chosen, so that a later version cannot resume the run at another rate
+        chosen = training.model_copy(update={key: getattr(self.trainer.config, key) for key in CHOSEN})
+        self.recipe = self.recipe.model_copy(update={"training": chosen})
         world.lead(lambda: atomic_write(self.run.config, write_recipe(self.recipe).encode()))
         self.best, self.last = self.run.best, self.run.last
         self.metrics = MetricsLog(self.run.metrics) if world.leads else None
         self.best_so_far: Checkpoint | None = None  # the best weights so far, not on disk yet
         self.notes += order_warning(self.model)
         self.notes += suggested_rate_notes(training, self.trainer.config)
-        self.notes += task.data.notes(batches, self.prepared, self.recipe)
-        self.notes += task.data.length_warnings(self.model, self.prepared, self.recipe)
+        self.notes += task.notes(batches, self.prepared, self.recipe)
+        self.notes += task.length_warnings(self.model, self.prepared, self.recipe)
 
     def __iter__(self) -> Iterator[Report]:
         for note in self.notes:
             yield Report("note", self.trainer.step, values={"text": note})
         for report in self.trainer:
             if report.kind == "start":
-                report.values.update(self.facts())
+                report.values.update(self.describe())
             if report.kind == "save":
-                self._save()
+                tensors = self.trainer.tensors()  # of all processes
+                self.world.lead(partial(self._save, tensors))
             if self.metrics and report.kind in LOGGED:
                 self.metrics.write(report.plain())
                 if report.values.get("improved"):
@@ -130,24 +134,24 @@ class Session:
         if self.world.leads and self.trainer.ended != INTERRUPTED:
             yield Report("result", self.trainer.step, tokens=self.trainer.tokens, values=self._finish())
 
-    def facts(self) -> dict[str, Any]:
-        """Facts for the first report."""
+    def describe(self) -> dict[str, Any]:
+        """What the first report says of the run."""
         task = self.prepared.task
-        sizes = {split: task.data.size(store) for split, store in self.prepared.stores.items()}
-        facts: dict[str, Any] = {"parameters": count_parameters(self.model), "task": task.name, **task.data.facts()}
-        facts |= {"sizes": sizes, "unit": task.data.unit, "prediction": prediction_of(self.model)}
-        facts |= {"device": str(self.device), "threads": torch.get_num_threads()}
-        facts |= {"run": str(self.run.folder), "repairs": self.prepared.repairs(), "processes": self.world.size}
-        return facts | {"layers": explain(self.model, self.recipe)}
+        sizes = {split: task.size(store) for split, store in self.prepared.stores.items()}
+        about: dict[str, Any] = {
+            "parameters": count_parameters(self.model),
+            "task": task.name,
+            **task.describe_vocabulary(),
+        }
+        about |= {"sizes": sizes, "unit": task.unit, "prediction": prediction_of(self.model)}
+        about |= {"device": str(self.device), "threads": torch.get_num_threads()}
+        about |= {"run": str(self.run.folder), "repairs": self.prepared.repairs(), "processes": self.world.size}
+        return about | {"layers": explain(self.model, self.recipe)}
 
     def _validate(self) -> Validation:
-        return self.prepared.task.evaluation.validate(self.model, self.prepared, self.recipe)
+        return self.prepared.task.validate(self.model, self.prepared, self.recipe)
 
-    def _save(self) -> None:
-        tensors = self.trainer.tensors()
-        self.world.lead(lambda: self._write(tensors))
-
-    def _write(self, tensors: dict[str, torch.Tensor]) -> None:
+    def _save(self, tensors: dict[str, torch.Tensor]) -> None:
         """The best checkpoint before the last: a resumed run must not refer to a best one that is lost."""
         assert self.metrics is not None
         if self.best_so_far is not None:

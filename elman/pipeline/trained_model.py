@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from elman.config import read_yaml
 from elman.errors import ConfigError, RunError
-from elman.generation.sampling import GenerationConfig
+from elman.generation import Ensemble, Generated, GenerationConfig, generate, stream
 from elman.models import LIKELIHOOD_OF, EncoderDecoder, is_masked, masked_model_error, prediction_of
 from elman.ops import taps
 from elman.pipeline.devices import choose_device, choose_threads
@@ -21,7 +21,6 @@ from elman.pipeline.tasks.search import SearchConfig
 from elman.runs import Run
 
 if TYPE_CHECKING:
-    from elman.generation import Generated
     from elman.inspection.inspected_text import InspectedText
     from elman.inspection.trace import Trace
     from elman.tokenizers import Tokenizer
@@ -41,7 +40,7 @@ def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = 
     if shelf.empty:
         raise RunError(f"{path}: has no checkpoint yet; train it first, or wait for its first save")
     checkpoint = shelf.load(training=False)
-    model = task.models.build(recipe.model)
+    model = task.build(recipe.model)
     model.load_state_dict(checkpoint.weights)
     place = choose_device(device)
     choose_threads(recipe, place)
@@ -64,10 +63,8 @@ def _together(models: Sequence["TrainedModel"]) -> "TrainedModel":
     first = models[0]
     if not all(isinstance(one.model, EncoderDecoder) for one in models):
         raise ConfigError("only models that translate word after word answer together")
-    if len({one.task.data.fingerprint() for one in models}) > 1:
+    if len({one.task.fingerprint() for one in models}) > 1:
         raise ConfigError("models that answer together need the same tokens: train them on the same data")
-    from elman.generation.ensemble import Ensemble
-
     return TrainedModel(Ensemble([one.model for one in models]), first.task, first.recipe, first.step)
 
 
@@ -80,10 +77,9 @@ class TrainedModel:
     @property
     def tokenizer(self) -> "Tokenizer":
         """Of a model that generates text; an error for those of other tasks."""
-        tokenizer = self.task.data.text_tokenizer
-        if tokenizer is None:
+        if not self.task.generates_text:
             raise no_text(self.task.name)
-        return tokenizer
+        return self.task.tokenizer  # type: ignore[attr-defined]
 
     def predict(self, lines: str | Iterable[Any], *, probabilities: bool = False, **search: Any) -> Any:
         """The answer for one text, or an iterator over the answers for many: labels, tags, a translation, next tokens.
@@ -95,20 +91,22 @@ class TrainedModel:
         if isinstance(lines, str):
             (answer,) = self.predict([lines], probabilities=probabilities, **search)
             return answer
+        if probabilities and not self.task.has_probabilities:
+            raise ConfigError(f"predictions of task {self.task.name} have no probabilities; leave --probabilities out")
         return self._answers(lines, self.with_search(search), probabilities)
 
     def with_search(self, search: Mapping[str, Any]) -> Recipe:
         """The recipe with other settings of the section `search`, for tasks that have one."""
-        if search and not self.task.settings.searches:
+        if search and not self.task.searches:
             given = ", ".join(search)
             raise ConfigError(f"{given}: only translations are searched for; the run is of task {self.task.name}")
         settings = SearchConfig.make({**self.recipe.search.plain(), **search}, where="search")
         return self.recipe.model_copy(update={"search": settings})
 
     def _answers(self, lines: Iterable[Any], recipe: Recipe, probabilities: bool) -> Iterator[Any]:
-        self.task.prediction.pop_warnings()  # of earlier calls
-        yield from self.task.prediction.predict(self.model, lines, recipe, probabilities)
-        for note in self.task.prediction.pop_warnings():
+        self.task.pop_warnings()  # of earlier calls
+        yield from self.task.predict(self.model, lines, recipe, probabilities)
+        for note in self.task.pop_warnings():
             warnings.warn(note, stacklevel=2)
 
     @property
@@ -118,20 +116,14 @@ class TrainedModel:
 
     def generate(self, prompt: str = "", **settings: Any) -> str:
         """Generate text after a prompt; settings as in the recipe's section `generation`."""
-        from elman.generation.stream import generate
-
         return generate(self.model, self.tokenizer, prompt, self._generation(settings))
 
-    def generate_batch(self, prompts: Sequence[str], **settings: Any) -> "list[Generated]":
+    def generate_batch(self, prompts: Sequence[str], **settings: Any) -> list[Generated]:
         """Several prompts at once, each with its tokens, log-probability and reason to end."""
-        from elman.generation.stream import generate
-
         return generate(self.model, self.tokenizer, list(prompts), self._generation(settings))
 
     def stream(self, prompt: str = "", **settings: Any) -> Iterator[str]:
         """The same text as `generate`, piece by piece."""
-        from elman.generation.stream import stream
-
         return stream(self.model, self.tokenizer, prompt, self._generation(settings))
 
     def score(self, texts: str | Iterable[Any], target: str | None = None) -> Any:
@@ -140,11 +132,11 @@ class TrainedModel:
         Of a masked model it is the pseudo-log-likelihood, in pieces as long as those it was trained on. A model that
         translates scores the target of a source: `score("a dog", "un chien")`, or many pairs of texts.
         """
-        if target is not None and not self.task.settings.has_targets:
+        if target is not None and not self.task.has_targets:
             raise ConfigError(f"a target is scored by models that translate, but the run's task is {self.task.name}")
         if isinstance(texts, str):
             return next(iter(self.score([texts if target is None else (texts, target)])))
-        return self.task.prediction.score(self.model, texts, self.recipe)
+        return self.task.score(self.model, texts, self.recipe)
 
     def follow(
         self,
@@ -158,7 +150,7 @@ class TrainedModel:
         `listen` is called with the engine that reads the texts, and why.
         """
         config = GenerationConfig.make({"engine": engine, "weights": weights})
-        return self.task.prediction.stream_scores(self.model, texts, self.recipe, config, listen)
+        return self.task.stream_scores(self.model, texts, self.recipe, config, listen)
 
     def record(self, *sites: str) -> AbstractContextManager[taps.Recording]:
         """Record activations at some taps inside the block: `with model.record("*.gate.*") as seen: ...`."""
@@ -175,7 +167,7 @@ class TrainedModel:
         """
         from elman.inspection.precision import in_precision
 
-        found = self.task.inspection.inspect(in_precision(self.model, precision), text, self.recipe, target)
+        found = self.task.inspect(in_precision(self.model, precision), text, self.recipe, target)
         words = [repr(text), *([repr(target)] if target is not None else [])]
         words += [f"precision={precision!r}"] if precision != "float32" else []
         return replace(found, call=f"elman.load({self.run!r}).reading({', '.join(words)})" if self.run else "")
@@ -200,7 +192,7 @@ class TrainedModel:
 
     def sites(self) -> dict[str, tuple[int, ...]]:
         """Every site with the shape it has for one token."""
-        text = self.task.inspection.shortest_text
+        text = self.task.shortest_text
         return {site: tuple(values.shape[1:]) for site, values in self.trace(text, target="").data.items()}
 
     def _generation(self, settings: Mapping[str, Any]) -> GenerationConfig:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from elman import load
+from elman.comparison.user_modules import read_modules
 from elman.errors import ConfigError, DataError
 from elman.pipeline import read_recipe, train
 from elman.pipeline.tasks import TASKS
@@ -62,8 +63,10 @@ def test_from_a_table_to_numbers_with_their_baseline(elman, place):
     for name in ("mse", "mae", "pearson", "spearman", "r2"):
         low, high = scores[f"{name}_interval"]
         assert low <= scores[name] <= high
-    plain = elman("predict", "r", "--probabilities", stdin="good cat\n").out
-    assert re.fullmatch(r"-?[\d.]+\tgood cat\n", plain)
+    assert re.fullmatch(r"-?[\d.]+\tgood cat\n", elman("predict", "r", stdin="good cat\n").out)
+    refused = elman("predict", "r", "--probabilities", stdin="good cat\n")
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "predictions of task regress have no probabilities" in refused.err
 
 
 @pytest.mark.slow
@@ -112,8 +115,8 @@ def test_numbers_come_from_csv_json_lines_and_parquet_alike(place):
     for end in ("csv", "jsonl", "parquet"):
         data = {"train": f"a.{end}", "columns": ["stars", "text"]}
         recipe = read_recipe({"task": "regress", "data": data})
-        corpus = recipe.task_class.Data.corpus(recipe)
-        learned = recipe.task_class.learn(recipe, corpus).data
+        corpus = recipe.task_class.corpus(recipe)
+        learned = recipe.task_class.learn(recipe, corpus)
         numbers = [learned.target.target(text) for text in corpus.texts("train")]
         found.append((vars(learned.target), numbers))
     assert found[0] == found[1] == found[2]
@@ -211,6 +214,23 @@ def test_a_task_of_ones_own_trains_judges_answers_races_and_is_looked_into(elman
     raced = elman("compare", *own_task, "--task", "rate", *DATA, *RACE, "--run", "race", "--json")
     assert raced.code == 0, raced.err
     assert {row["entrant"] for row in json.loads(raced.out)["entrants"]} == {"rnn", "gru"}
+
+
+@pytest.mark.parametrize("method", ["build", "build_smallest", "grade", "inspect"])
+def test_a_task_that_lacks_a_method_is_refused_when_its_file_is_read(elman, place, own_task, method):
+    """Catches a bare NotImplementedError after the data was read, or after the training."""
+    path = place / "rate.py"
+    path.write_text(path.read_text().replace(f"def {method}(", f"def other_{method}("))
+    ended = elman("train", *own_task, "--task", "rate", *DATA, *QUICK)
+    assert (ended.code, ended.err.count("\n")) == (2, 1), ended.err
+    assert f"task 'rate': class Rate has no {method};" in ended.err
+
+
+def test_a_task_without_grades_needs_parts_of_answers(place, own_task):
+    path = place / "rate.py"
+    path.write_text(path.read_text().replace("    graded =", "    entrants ="))
+    with pytest.raises(ConfigError, match="class Rate has no answer_parts;"):
+        read_modules([path])
 
 
 def test_a_task_that_nobody_has_registered_asks_for_its_file(place):

@@ -95,7 +95,7 @@ def test_a_student_starts_from_the_weights_of_a_transformer_teacher(elman, place
     assert made.code == 0, made.err
     assert "begins with" in made.err
     teacher, student = (load(place / run, "cpu") for run in ("t", "s"))
-    assert student.task.data.source.vocabulary == teacher.task.data.source.vocabulary
+    assert student.task.source.vocabulary == teacher.task.source.vocabulary
     assert student.recipe.model.encoder.dropout == 0.2
     assert student.recipe.model.encoder.num_layers == teacher.recipe.model.encoder.num_layers
     learnt, begun = teacher.model.state_dict(), student.model.state_dict()

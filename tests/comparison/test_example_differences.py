@@ -13,8 +13,8 @@ from elman.comparison.parquet import write_parquet
 from elman.comparison.report import write_report
 from elman.errors import MissingExtra
 from elman.pipeline.tasks import TASKS
-from elman.pipeline.tasks.base import ExampleOutput
 from elman.pipeline.tasks.examples import RIGHT, class_means
+from elman.pipeline.tasks.race import ExampleOutput
 
 COLOURS = {"red": "A", "blue": "A", "big": "B", "small": "B", "dog": "C", "cat": "C"}
 
@@ -46,7 +46,7 @@ def test_every_task_shows_who_gets_which_example_right(task, small, tmp_path):
     list(running.events())
     found = gather(running)
     costs = write_report(found, running, []).read_text().partition('id="costs"')[2].partition("</section>")[0]
-    assert TASKS[task].Race.usage_note.partition(".")[0] in costs
+    assert TASKS[task].cost_note.partition(".")[0] in costs
     speed, other = ("generation tokens/s", "answers/s") if task == "translate" else ("answers/s", "generation tokens/s")
     assert (speed in costs, other in costs) == (True, False)
     assert ("state bytes" in costs) == (task != "tag")

@@ -5,17 +5,17 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from elman.batches import Batch
-from elman.comparison.budget import Budget, budget_of, with_steps
+from elman.comparison.budget import Budget, budget_of, training_flops, with_steps
 from elman.comparison.config import DEMO, Race
-from elman.comparison.entrants import model_settings
-from elman.comparison.flops import layer_costs, training_flops
+from elman.comparison.inference_cost import layer_costs
+from elman.comparison.plan import model_settings
 from elman.errors import ConfigError, UnknownName
 from elman.models import MODELS
 from elman.models.stack import count_parameters
 from elman.pipeline.families import STACKS
 from elman.pipeline.recipe import read_recipe
+from elman.pipeline.sizes import TOLERANCE, fit_exactly
 from elman.pipeline.tasks import TASKS
-from elman.pipeline.width_solver import TOLERANCE, fit_exactly
 
 WORDS = 100
 TRAINED = [name for name in STACKS if name != "ngram"]
@@ -34,25 +34,25 @@ def language_model(name, **settings):
 def test_every_family_is_made_as_large_as_asked(name, wanted):
     """Catches widths in steps of eight only, and without the inner width of feed-forward layers."""
     recipe = language_model(name)
-    size = count_parameters(build(fit_exactly(recipe.model, wanted, build, recipe.task_class.settings.model)))
+    size = count_parameters(build(fit_exactly(recipe.model, wanted, build, recipe.task_class.typed_model)))
     assert abs(size - wanted) <= TOLERANCE * wanted
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["classify", "tag", "translate", "regress"])
 def test_every_task_has_a_field_that_can_be_made_equally_large(task):
-    settings = TASKS[task].settings
-    for name in TASKS[task].Race.entrants:
-        model = model_settings(TASKS[task], name, {}, {})
+    kind = TASKS[task]
+    for name in kind.entrants:
+        model = model_settings(kind, name, {}, {})
         recipe = read_recipe({"task": task, "data": {"train": "x.tsv"}, "model": model})
-        fitted = fit_exactly(recipe.model, 150_000, settings.build_smallest, settings.model)
-        size = count_parameters(settings.build_smallest(fitted))
+        fitted = fit_exactly(recipe.model, 150_000, kind.build_smallest, kind.typed_model)
+        size = count_parameters(kind.build_smallest(fitted))
         assert abs(size - 150_000) <= TOLERANCE * 150_000, name
 
 
 def test_what_cannot_be_made_so_small_says_so():
     with pytest.raises(ConfigError, match="within 2%"):
-        fit_exactly(language_model("lstm").model, 300, build, TASKS["language-model"].settings.model)
+        fit_exactly(language_model("lstm").model, 300, build, TASKS["language-model"].typed_model)
 
 
 def batch(rows=2, time=16):

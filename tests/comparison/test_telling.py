@@ -13,7 +13,7 @@ from elman.comparison.results import Found
 from elman.comparison.user_modules import read_modules
 from elman.comparison.verdict import chance, headline, join, short, spread, staircase
 from elman.errors import ConfigError
-from elman.pipeline.tasks.base import Measure
+from elman.pipeline.tasks import Measure
 
 LOSS = Measure("loss", True, "nats per token")
 

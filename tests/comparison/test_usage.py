@@ -1,5 +1,6 @@
 """What the use of a model takes: speed by a clock that does not lie, and the bytes it carries on."""
 
+from functools import partial
 from itertools import islice, pairwise
 
 import pytest
@@ -11,8 +12,9 @@ from elman.generation.engine import explain
 from elman.models import Classifier, ClassifierConfig, EncoderDecoder, EncoderDecoderConfig, LanguageModel
 from elman.models.stack import StackConfig
 from elman.pipeline.tasks import TASKS
-from elman.pipeline.tasks.inference import CONTEXTS, stack_state
-from elman.pipeline.tasks.language_model import race
+from elman.pipeline.tasks.language_model.task import GENERATED, _generated
+from elman.pipeline.tasks.race import CONTEXTS
+from elman.pipeline.tasks.texts import stack_state
 from elman.pipeline.tasks.translate.race import _state_after
 
 WIDTH = 8
@@ -26,7 +28,7 @@ def translator(**sides):
 
 
 def bytes_of(model, contexts=CONTEXTS[:-1]):
-    state_after = stack_state(model) if isinstance(model, Classifier) else _state_after(model)
+    state_after = partial(stack_state, model) if isinstance(model, Classifier) else _state_after(model)
     found = inference_cost.state_bytes(model, state_after, contexts)
     assert [one["tokens"] for one in found] == [*contexts]
     return [one["bytes"] for one in found]
@@ -54,12 +56,12 @@ def test_writing_is_timed_as_it_is_done(monkeypatch):
     """Not by steps of torch, where there is machine code. Catches: a loop over `model.step`."""
     model = LanguageModel(StackConfig.make({"pattern": ["gru"], "hidden_size": WIDTH}), 9).eval()
     with inference_cost.inference_mode(model):
-        told = explain(model, GenerationConfig(max_tokens=race.GENERATED))
+        told = explain(model, GenerationConfig(max_tokens=GENERATED))
         if not told.startswith("native"):
             pytest.skip(told)
         steps = []
         monkeypatch.setattr(model, "step", lambda *given: steps.append(given) or LanguageModel.step(model, *given))
-        assert sum(islice(race.LanguageRace._turns(None, model), 500)) == 500
+        assert sum(islice(_generated(model), 500)) == 500
     assert len(steps) < 5
 
 
@@ -79,4 +81,4 @@ def test_speed_leaves_the_first_turn_out_and_counts_all_units(monkeypatch):
 
 
 def test_every_task_says_which_costs_it_has():
-    assert all(TASKS[task].Race.usage_note for task in TASKS)
+    assert all(TASKS[task].cost_note for task in TASKS)

@@ -2,8 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import cycle, islice
 from pathlib import Path
@@ -17,19 +16,10 @@ from elman.batches.groups import groups
 from elman.corpus import Corpus, Repairs
 from elman.errors import DataError
 from elman.evaluation.inference_mode import device_of, inference_mode
-from elman.pipeline.tasks.base import (
-    Evaluation,
-    EvaluationResult,
-    ExampleOutput,
-    ExampleValues,
-    InferenceWork,
-    Prediction,
-    PreparedData,
-    Race,
-    TaskData,
-    data_changed,
-)
+from elman.pipeline.tasks.base import EvaluationResult, PreparedData, Task, data_changed
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions, length_warning
+from elman.pipeline.tasks.race import FREQUENCIES, ExampleOutput, ExampleValues, InferenceWork, class_means
+from elman.pipeline.tasks.settings import Settings
 from elman.training.reports import Validation
 
 if TYPE_CHECKING:
@@ -38,23 +28,33 @@ if TYPE_CHECKING:
 
 CHUNK = 256  # lines predicted together, so that batches have similar lengths
 LENGTH_CLASSES = 5  # of about as many examples each
-FREQUENCIES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 10**9)  # occurrences of a word in the training text
 TIMED_EXAMPLES = 64  # examples predicted to measure speed
+Row = Mapping[str, Any]  # an encoded example
 LOWER_IS_BETTER = ("_rate", "_error", "mse", "mae")
 
 
-class ExampleData(TaskData):
+class ExampleTask(Task):
     """Examples with the same fields; batches are bucketed by the lengths of the fields in `by`."""
 
     by: ClassVar[tuple[str, ...]]
+    paired_measure = "accuracy"
+    table_measure: ClassVar[str] = "accuracy"
+    """The score in tables by length or frequency."""
+
+    @classmethod
+    def missing(cls) -> list[str]:
+        judge, default = ("grade", ExampleTask.grade) if cls.graded else ("answer_parts", ExampleTask.answer_parts)
+        return [*super().missing(), *([judge] if getattr(cls, judge) is default else [])]
+
+    # Data
 
     def loss_field(self, recipe: "Recipe") -> str:
         """The field over whose positions the loss is a mean; empty for a mean over examples."""
         return ""
 
     @abstractmethod
-    def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[dict[str, Any]]:
-        """Encoded examples."""
+    def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
+        """Encoded examples; `repairs` counts what had to be cut or left out."""
 
     @abstractmethod
     def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[Any, list[str]]]:
@@ -64,8 +64,8 @@ class ExampleData(TaskData):
         """One of these questions as text."""
         return str(line)
 
-    def answer_parts(self, answer: dict[str, Any]) -> list[str]:
-        """An answer of `predict`, in parts that are right or wrong each by itself."""
+    def answer_parts(self, answer: Settings) -> list[str]:
+        """An answer of `predict`, in parts that are right or wrong each by itself; for tasks that are not `graded`."""
         raise NotImplementedError
 
     def store(self, corpus: Corpus, split: Any, folder: Path) -> ExampleStore:
@@ -86,9 +86,9 @@ class ExampleData(TaskData):
     def size(self, store: ExampleStore) -> int:
         return len(store)
 
-    def describe(self, store: ExampleStore) -> dict[str, Any]:
+    def describe(self, store: ExampleStore) -> Settings:
         """How many examples, and how long they are."""
-        facts: dict[str, Any] = {self.unit: len(store)}
+        facts: Settings = {self.unit: len(store)}
         for field in self.by:
             sizes = store.lengths(field)
             facts |= {f"mean {field} length": float(sizes.mean()), f"longest {field}": int(sizes.max())}
@@ -102,11 +102,11 @@ class ExampleData(TaskData):
         notes: list[str] = []
         for split, store in prepared.stores.items():
             for field, positions in self.learned_positions(model).items():
-                what = f"of {len(store):,} {self.unit} of {split} {self.has(field)}"
+                what = f"of {len(store):,} {self.unit} of {split} {self._has(field)}"
                 notes += length_warning(count_longer(store.lengths(field), positions), what, positions)
         return notes
 
-    def has(self, field: str) -> str:
+    def _has(self, field: str) -> str:
         return "are" if len(self.by) == 1 else f"have a {field}"
 
     def training_batches(self, prepared: PreparedData, recipe: "Recipe") -> Buckets:
@@ -128,20 +128,17 @@ class ExampleData(TaskData):
         unit = self.loss_field(recipe)
         return Buckets(store, recipe.evaluation.batch_size, by=self.by, unit=unit, shuffle=False)
 
-
-class ExampleEvaluation(Evaluation):
-    data: ExampleData
+    # Evaluation
 
     def loss(self, model: Any, store: ExampleStore, recipe: "Recipe") -> float:
         """The training loss per unit over all examples."""
         total, count = 0.0, 0
         with inference_mode(model):
-            for batch in self.data.batches(model, store, recipe):
+            for batch in self.batches(model, store, recipe):
                 total, count = total + float(model.batch_loss(batch)[0]), count + batch.real
         return total / max(1, count)
 
     def validate(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> Validation:
-        """The loss, and the metric that the best checkpoint is chosen by."""
         loss, metric = self.loss(model, prepared.stores["valid"], recipe), recipe.evaluation.choose_by
         if metric == "loss":
             return Validation(loss, loss)
@@ -152,39 +149,32 @@ class ExampleEvaluation(Evaluation):
         """For validation during training; a task may search with less effort than at the end."""
         return self.evaluate(model, prepared, recipe, "valid")
 
+    # Prediction
 
-class ExamplePrediction(Prediction):
-    data: ExampleData
-
-    @cached_property
-    def _long_lines(self) -> Counter[tuple[str, int | None]]:
-        return Counter()
-
-    def count_long_lines(self, model: Any, rows: Iterable[Mapping[str, Any]]) -> None:
+    def count_long_lines(self, model: Any, rows: Iterable[Row]) -> None:
         """Remember how many lines are longer than the model has positions for, for `pop_warnings`."""
-        for field, positions in self.data.learned_positions(model).items():
+        for field, positions in self.learned_positions(model).items():
             lengths = (len(row[field]) for row in rows if field in row)
-            self._long_lines[field, positions] += count_longer(lengths, positions)
+            self.long_lines[self._has(field), positions] += count_longer(lengths, positions)
 
-    def pop_warnings(self) -> list[str]:
-        found = [
-            note
-            for (field, positions), count in self._long_lines.items()
-            for note in length_warning(count, f"lines {self.data.has(field)}", positions)
-        ]
-        self._long_lines.clear()
-        return found
+    def run_rows(
+        self, model: Any, rows: Sequence[Row], recipe: "Recipe", run: Callable[[Examples, list[int]], Iterable[Any]]
+    ) -> list[Any]:
+        """The output for each row, in their order; `run` computes those of a batch of rows of similar length, whose
+        indices it gets too."""
+        self.count_long_lines(model, rows)
+        outputs: list[Any] = [None] * len(rows)
+        with inference_mode(model):
+            for indices, batch in length_batches(rows, self.by[0], recipe.evaluation.batch_size, model):
+                for index, output in zip(indices, run(batch, indices), strict=True):
+                    outputs[index] = output
+        return outputs
 
-
-class ExampleRace(Race):
-    """Accuracy by length; speed in predicted examples."""
-
-    data: ExampleData
-    paired_measure = "accuracy"
+    # Races: accuracy by length; speed in predicted examples
 
     def example_values(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> ExampleValues:
-        result = trained.task.evaluation.evaluate(trained.model, prepared, trained.recipe, split)
-        lengths = prepared.stores[split].lengths(self.data.by[0])
+        result = self.evaluate(trained.model, prepared, trained.recipe, split)
+        lengths = prepared.stores[split].lengths(self.by[0])
         edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_CLASSES + 1)[:-1], method="higher"))
         tables = {"by_length": class_means(lengths, edges, result.values, result.weights, self.table_measure)}
         if result.positions is not None:
@@ -196,67 +186,53 @@ class ExampleRace(Race):
             )
         return ExampleValues(result.values, result.weights, tables)
 
-    table_measure: ClassVar[str] = "accuracy"
-
     def _words(self, prepared: PreparedData, split: str) -> Iterator[str]:
         """Words as they are written: rare ones have no id of their own."""
-        return (word for line, _ in self.data.questions(prepared.corpus, split) for word in line["words"])
+        return (word for line, _ in self.questions(prepared.corpus, split) for word in line["words"])
 
-    def outputs(
+    def race_outputs(
         self, models: "Sequence[TrainedModel]", prepared: PreparedData, split: str, most: int, longest: int
     ) -> Iterator[ExampleOutput]:
         """Unless answers are `graded`, scores are shares of their parts that are right; a right one is a tick."""
-        asked = list(islice(self.data.questions(prepared.corpus, split), most))
-        columns = [self._answers(trained, [line for line, _ in asked]) for trained in models]
+        asked = list(islice(self.questions(prepared.corpus, split), most))
+        lines = [line for line, _ in asked]
+        columns = [trained.task.predict(trained.model, lines, trained.recipe, False) for trained in models]
         for (line, right), found in zip(asked, zip(*columns, strict=True), strict=True):
             if self.graded:
-                grades = [self.grade(one, right[0]) for one in found]
-                shown, scores = [one for one, _ in grades], [score for _, score in grades]
-                yield ExampleOutput(self.data.question_text(line), right[0], shown, scores)
-                continue
-            answers = [self.data.answer_parts(one) for one in found]
-            wrong = [[place for place, part in enumerate(right) if parts[place] != part] for parts in answers]
-            disputed = sorted({place for places in wrong for place in places}) or range(len(right))
-            shown = [_at(parts, places) or RIGHT for parts, places in zip(answers, wrong, strict=True)]
-            scores = [1 - len(places) / max(1, len(right)) for places in wrong]
-            yield ExampleOutput(self.data.question_text(line), _at(right, disputed), shown, scores)
+                expected, grades = right[0], [self.grade(one, right[0]) for one in found]
+            else:
+                expected, grades = _disputed(right, [self.answer_parts(one) for one in found])
+            shown, scores = zip(*grades, strict=True)
+            yield ExampleOutput(self.question_text(line), expected, list(shown), list(scores))
 
-    def grade(self, answer: dict[str, Any], right: str) -> tuple[str, float]:
-        """An answer as text, and its score: the higher the better."""
+    def grade(self, answer: Settings, right: str) -> tuple[str, float]:
+        """An answer as text, and its score: the higher the better; for tasks that are `graded`."""
         raise NotImplementedError
 
-    def _answers(self, trained: "TrainedModel", lines: list[Any]) -> list[dict[str, Any]]:
-        return list(trained.task.prediction.predict(trained.model, lines, trained.recipe, False))
-
     def inference_work(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> InferenceWork:
-        return InferenceWork("answers_per_second", self._turns(trained, prepared, split))
+        def turns() -> Iterator[int]:
+            """One example per turn, from text to answer."""
+            for line, _ in cycle(islice(self.questions(prepared.corpus, split), TIMED_EXAMPLES)):
+                list(trained.predict([line]))
+                yield 1
 
-    def _turns(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> Iterator[int]:
-        """One example per turn, from text to answer."""
-        for line, _ in cycle(islice(self.data.questions(prepared.corpus, split), TIMED_EXAMPLES)):
-            list(trained.predict([line]))
-            yield 1
+        return InferenceWork("answers_per_second", turns())
 
 
 RIGHT, EMPTY = "✓", "–"  # shown for a right output, and for an empty one
 
 
+def _disputed(right: Sequence[str], answers: Sequence[list[str]]) -> tuple[str, list[tuple[str, float]]]:
+    """The right parts that some answer has not; and of each answer its wrong parts, with its share of right ones."""
+    wrong = [[place for place, part in enumerate(right) if parts[place] != part] for parts in answers]
+    places = sorted({place for some in wrong for place in some}) or range(len(right))
+    shown = [_at(parts, some) or RIGHT for parts, some in zip(answers, wrong, strict=True)]
+    scores = [1 - len(some) / max(1, len(right)) for some in wrong]
+    return _at(right, places), list(zip(shown, scores, strict=True))
+
+
 def _at(parts: Sequence[str], places: Iterable[int]) -> str:
     return " ".join(parts[place] or EMPTY for place in places)
-
-
-def class_means(
-    sizes: NDArray[Any], edges: NDArray[Any], values: NDArray[Any], weights: NDArray[Any], name: str
-) -> list[dict[str, Any]]:
-    """Mean values of those whose size lies between two edges; the last class is open."""
-    bins = np.searchsorted(edges, sizes, side="right") - 1
-    sums, totals = (np.bincount(bins, part, minlength=len(edges)) for part in (values, weights))
-    tops = [*(int(edge) - 1 for edge in edges[1:]), int(max(sizes.max(initial=0), edges[-1]))]
-    return [
-        {"from": int(edges[place]), "to": tops[place], "tokens": int(total), name: float(sums[place] / total)}
-        for place, total in enumerate(totals)
-        if total
-    ]
 
 
 def max_tokens(recipe: "Recipe") -> int:
@@ -264,16 +240,9 @@ def max_tokens(recipe: "Recipe") -> int:
     return recipe.data.max_tokens  # type: ignore[attr-defined]
 
 
-def chunks(lines: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
-    """Lists of lines, as they come."""
-    return groups(lines, size)
-
-
-def length_batches(
-    rows: Sequence[Mapping[str, Any]], by: str, size: int, model: Any
-) -> Iterator[tuple[list[int], Examples]]:
+def length_batches(rows: Sequence[Row], by: str, size: int, model: Any) -> Iterator[tuple[list[int], Examples]]:
     """All rows in batches of similar length on the model's device, each with the indices of its rows."""
     order = sorted(range(len(rows)), key=lambda place: -len(rows[place][by]))
     device = device_of(model)
-    for some in chunks(order, size):
+    for some in groups(order, size):
         yield some, collate([rows[place] for place in some]).to(device)

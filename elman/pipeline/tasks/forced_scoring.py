@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from elman.batches.groups import groups
 from elman.errors import ConfigError, DataError
 from elman.generation import forced_log_probs
 from elman.models import MaskPredict
-from elman.pipeline.tasks.examples import chunks, length_batches
+from elman.pipeline.tasks.examples import CHUNK, length_batches
 from elman.pipeline.tasks.lines import missing, numbered, text_of
 from elman.tokenizers import Tokenizer
 
@@ -53,12 +54,13 @@ class ForcedScorer:
 
     def scores(self, lines: Iterable[Any]) -> Iterator[PairScore]:
         """One for each line, in order: two texts, two columns, or an object with source and target."""
-        for some in chunks(numbered(lines, read_pair)):
+        for some in groups(numbered(lines, read_pair), CHUNK):
             yield from self.score_batch(some)
 
     def score_batch(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
         end = [self.target.eos_id]
-        encoded = zip(*(one.encode_batch(list(texts)) for one, texts in self._sides(pairs)), strict=True)
+        sources = self.source.encode_batch([source for source, _ in pairs])
+        encoded = zip(sources, self.target.encode_batch([target for _, target in pairs]), strict=True)
         rows = [{"source": np.asarray(source), "target": np.concatenate([target, end])} for source, target in encoded]
         found = np.zeros(len(rows))
         for indices, batch in length_batches(rows, "target", self.batch_size, self.model):
@@ -67,9 +69,6 @@ class ForcedScorer:
             PairScore(*pair, float(log_prob), len(row["target"]), len(self.target.unknowns(pair[1])))
             for pair, log_prob, row in zip(pairs, found, rows, strict=True)
         ]
-
-    def _sides(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[Tokenizer, Sequence[str]]]:
-        return list(zip((self.source, self.target), zip(*pairs, strict=True), strict=True))
 
 
 def has_log_probs(model: Any) -> bool:

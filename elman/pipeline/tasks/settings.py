@@ -1,5 +1,6 @@
 """From the plain settings of a recipe to the typed settings of a task."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -15,14 +16,15 @@ Settings = dict[str, Any]
 TRANSFORMER = "transformer"  # a model name that stands for a pattern of layers, which each task has in its own form
 
 
-class TaskSettings:
-    """The defaults of a task and the contents of its recipes, independent of data."""
+class TaskSettings(ABC):
+    """The part of a task that is independent of data: its defaults, and what a recipe may say."""
 
-    task: str  # the task's name, set when it is registered
-    Data: ClassVar[type[DataConfig]] = DataConfig
-    models: Registry[Any]
+    name: ClassVar[str] = ""  # set when the task is registered
+    data_config: ClassVar[type[DataConfig]] = DataConfig
+    models: ClassVar[Registry[Any]]
     """Kinds of model."""
     default_model: ClassVar[str]
+    default_tokenizer: ClassVar[str | Settings]
     metrics: ClassVar[tuple[str, ...]] = ()
     """What the best checkpoint can be chosen by, besides the loss."""
     implied_by: ClassVar[tuple[str, ...]] = ()
@@ -40,73 +42,84 @@ class TaskSettings:
     inherits_tokenizer: ClassVar[bool] = False
     """Whether the tokenizer of that run comes along."""
 
-    def complete(self, settings: Settings) -> Settings:
+    @classmethod
+    def complete(cls, settings: Settings) -> Settings:
         """Settings with defaults filled in that depend on others."""
         data = settings.get("data") or {}
-        has_data = isinstance(data, Mapping) and (data.get("train") or (self.synthetic and data.get("language")))
+        has_data = isinstance(data, Mapping) and (data.get("train") or (cls.synthetic and data.get("language")))
         if not has_data:
-            raise ConfigError(f"task {self.task} needs data: give --data FILE, or data.train in the recipe")
-        return settings
+            raise ConfigError(f"task {cls.name} needs data: give --data FILE, or data.train in the recipe")
+        return {"tokenizer": cls.default_tokenizer, **settings}
 
-    def data(self, settings: Any) -> DataConfig:
-        return settings if isinstance(settings, DataConfig) else self.Data.make(settings, where="data")
+    @classmethod
+    def typed_data(cls, settings: Any) -> DataConfig:
+        return settings if isinstance(settings, DataConfig) else cls.data_config.make(settings, where="data")
 
-    def columns(self, parts: list[int | str]) -> Settings:
+    @classmethod
+    def columns(cls, parts: list[int | str]) -> Settings:
         """The settings behind --columns."""
         return {"data.columns": parts}
 
-    def tokenizer(self, settings: Any) -> Config:
+    @classmethod
+    def typed_tokenizer(cls, settings: Any) -> Config:
         return pick(TOKENIZERS, "tokenizer", {"type": settings} if isinstance(settings, str) else settings)
 
-    def model(self, settings: Any) -> Config:
+    @classmethod
+    def typed_model(cls, settings: Any) -> Config:
         """The name of a layer stands for a model of it; settings that only the layer knows go to the layer."""
         settings = {"type": settings} if isinstance(settings, str) else settings
         if isinstance(settings, Mapping):
-            settings = {"type": self.default_model, **settings}
+            settings = {"type": cls.default_model, **settings}
             name = settings["type"]
             if name == TRANSFORMER:
-                settings = self.transformer({key: value for key, value in settings.items() if key != "type"})
-            elif isinstance(name, str) and name not in self.models:
+                settings = cls.transformer({key: value for key, value in settings.items() if key != "type"})
+            elif isinstance(name, str) and name not in cls.models:
                 if name not in LAYERS:
-                    raise self.models.unknown(name, also=[*LAYERS, TRANSFORMER])
-                settings = self.of_layer(name, settings)
-        return pick(self.models, "model", settings)
+                    raise cls.models.unknown(name, also=[*LAYERS, TRANSFORMER])
+                settings = cls.of_layer(name, settings)
+        return pick(cls.models, "model", settings)
 
-    def of_layer(self, name: str, settings: Mapping[str, Any]) -> Settings:
+    @classmethod
+    def of_layer(cls, name: str, settings: Mapping[str, Any]) -> Settings:
         """Settings of a model whose pattern is one layer; a pattern given beside the name wins."""
-        layer, stack = LAYERS[name].Config.model_fields, self.models[self.default_model].Config.model_fields
+        layer, stack = LAYERS[name].Config.model_fields, cls.models[cls.default_model].Config.model_fields
         known = {*layer, *stack, "type"}
         for key in settings:
             if key not in known:
                 raise ConfigError(unknown_key(key, "model", known))
         own = {key: value for key, value in settings.items() if key in layer and key not in stack}
         rest = {key: value for key, value in settings.items() if key not in own}
-        return {"pattern": [{name: own}], **rest, "type": self.default_model}
+        return {"pattern": [{name: own}], **rest, "type": cls.default_model}
 
-    def transformer(self, settings: Settings) -> Settings:
+    @classmethod
+    def transformer(cls, settings: Settings) -> Settings:
         """Attention and feed-forward layers in turn, pre-norm with residual connections; settings that only attention
         knows go to it."""
-        made = self.of_layer("attention", settings)
+        made = cls.of_layer("attention", settings)
         if "pattern" not in settings:
             positions = {} if settings.get("positions", "none") != "none" else {"positions": "rotary"}
             made["pattern"] = [{"attention": {**positions, **made["pattern"][0]["attention"]}}, {"feedforward": {}}]
         return {"residual": True, "norm": "pre", **made}
 
-    def starting_body(self, run: str, stored: Settings, asked: Mapping[str, Any]) -> Settings:
+    @classmethod
+    def starting_body(cls, run: str, stored: Settings, asked: Mapping[str, Any]) -> Settings:
         """Model settings that give a new model the same body as the run whose recipe is `stored`."""
         from elman.pipeline.tasks.warm_start import language_body
 
         return language_body(run, stored, asked)
 
-    def build_smallest(self, config: Any) -> Any:
+    @classmethod
+    @abstractmethod
+    def build_smallest(cls, config: Any) -> Any:
         """A model for the smallest vocabulary."""
-        raise NotImplementedError
 
-    def check_model(self, config: Any) -> None:
+    @classmethod
+    def check_model(cls, config: Any) -> None:
         """Build on the meta device, so that invalid settings are rejected before any data is read."""
-        on_meta(lambda: self.build_smallest(config))
+        on_meta(lambda: cls.build_smallest(config))
 
-    def run_name(self, config: Any) -> str:
+    @classmethod
+    def run_name(cls, config: Any) -> str:
         """The part of a run folder's name for the model: its layers, or its type."""
         pattern = getattr(getattr(config, "decoder", config), "pattern", [])
         return "-".join(dict.fromkeys(name for entry in pattern for name in entry)) or config.type

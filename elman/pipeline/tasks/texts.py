@@ -3,29 +3,24 @@
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from torch import Tensor
 
+from elman.batches.groups import groups
 from elman.corpus import Corpus, LabelledConfig, LabelledCorpus, Repairs, label_rows
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import inference_mode
-from elman.pipeline.tasks.base import InferenceWork, Inspection, PreparedData
-from elman.pipeline.tasks.examples import (
-    ExampleData,
-    ExampleEvaluation,
-    ExamplePrediction,
-    ExampleRace,
-    chunks,
-    length_batches,
-    max_tokens,
-)
+from elman.pipeline.tasks.base import PreparedData
+from elman.pipeline.tasks.examples import CHUNK, ExampleTask, max_tokens
 from elman.pipeline.tasks.files import save_tokenizer
-from elman.pipeline.tasks.inference import CONTEXTS, stack_state
 from elman.pipeline.tasks.lines import numbered, text_of
-from elman.pipeline.tasks.settings import Settings, TaskSettings
+from elman.pipeline.tasks.race import CONTEXTS, InferenceWork
+from elman.pipeline.tasks.settings import Settings
 from elman.pipeline.tasks.warm_start import starting_tokenizer
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 
@@ -33,27 +28,28 @@ if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
     from elman.pipeline.trained_model import TrainedModel
 
-WORDS: Settings = {"type": "word", "lowercase": True, "split": "punctuation", "min_frequency": 2}
 
-
-class TextSettings(TaskSettings):
-    Data = LabelledConfig
-    starts_from = inherits_tokenizer = True
-
-    def complete(self, settings: Settings) -> Settings:
-        return {"tokenizer": WORDS, **super().complete(settings)}
-
-
-class TextData(ExampleData):
-    """A tokenizer, and `target`: statistics of all targets, an object of `Target`.
+class TextTask(ExampleTask):
+    """A task of single texts, with a tokenizer, and `target`: statistics of all targets, an object of `Target`.
 
     A `Target` has `of(texts)` and `load(path)` to make it, `target(text)` for the number to train on, `save(path)`.
     """
 
+    data_config = LabelledConfig
+    default_tokenizer: ClassVar[Settings] = {
+        "type": "word", "lowercase": True, "split": "punctuation", "min_frequency": 2,
+    }  # fmt: skip
+    starts_from = inherits_tokenizer = True
     unit, by = "texts", ("text",)
     corpus_class: ClassVar[type[LabelledCorpus]] = LabelledCorpus
     Target: ClassVar[Any]
-    target_file: ClassVar[str] = "target.json"
+    saved_files = ("tokenizer.json", "target.json")
+    races_stacks = True
+    entrants = ("rnn", "gru", "lstm", "convolution", "attention", "mingru")
+    cost_note = (
+        "The speed is in texts per second, one at a time. State bytes are the size of the recurrent state after that "
+        "many tokens; bidirectional layers have none."
+    )
 
     def __init__(self, tokenizer: Tokenizer, target: Any, max_tokens: int = 0):
         self.tokenizer, self.target, self.max_tokens = tokenizer, target, max_tokens
@@ -73,16 +69,12 @@ class TextData(ExampleData):
 
     def save(self, folder: Path) -> None:
         save_tokenizer(self.tokenizer, folder / "tokenizer.json")
-        self.target.save(folder / self.target_file)
+        self.target.save(folder / self.saved_files[1])
 
     @classmethod
     def load(cls, folder: Path, recipe: "Recipe") -> Self:
         tokenizer = load_tokenizer(folder / "tokenizer.json")
-        return cls(tokenizer, cls.Target.load(folder / cls.target_file), max_tokens(recipe))
-
-    @classmethod
-    def is_saved(cls, folder: Path) -> bool:
-        return (folder / "tokenizer.json").exists() and (folder / cls.target_file).exists()
+        return cls(tokenizer, cls.Target.load(folder / cls.saved_files[1]), max_tokens(recipe))
 
     def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
         """Fields `text` (ids) and `label` (the target)."""
@@ -94,86 +86,59 @@ class TextData(ExampleData):
         assert isinstance(corpus, LabelledCorpus)
         return ((text.text, [", ".join(text.labels)]) for text in corpus.texts(split))
 
-    def target_facts(self) -> Any:
-        """Facts that determine the encoding of `label`."""
+    def describe_target(self) -> Any:
+        """What determines the encoding of `label`."""
         return vars(self.target)
 
     def fingerprint(self) -> str:
-        facts = [self.tokenizer.vocabulary, self.target_facts(), self.max_tokens]
-        return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        decisive = [self.tokenizer.vocabulary, self.describe_target(), self.max_tokens]
+        return sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
-    def facts(self) -> Settings:
+    def describe_vocabulary(self) -> Settings:
         return {"vocabulary": self.tokenizer.vocab_size}
 
     def loss_field(self, recipe: "Recipe") -> str:
         return "text" if recipe.model.every_token else ""  # type: ignore[attr-defined]
 
-
-class TextEvaluation(ExampleEvaluation):
     def outputs(
         self, model: Any, prepared: PreparedData, recipe: "Recipe", split: str, *of_batch: Callable[[Any], Any]
     ) -> list[np.ndarray]:
         """Outputs of each of these functions for all batches (examples, …), in the order of the data."""
         store = prepared.stores[split]
         with inference_mode(model):
-            batches = self.data.batches(model, store, recipe)
-            parts = [[one(batch).cpu().numpy() for one in of_batch] for batch in batches]
-        order = np.argsort(self.data.order(store, recipe))
+            parts = [[one(batch).cpu().numpy() for one in of_batch] for batch in self.batches(model, store, recipe)]
+        order = np.argsort(self.order(store, recipe))
         return [np.concatenate(column)[order] for column in zip(*parts, strict=True)]
-
-
-class TextPrediction(ExamplePrediction):
-    data: TextData
 
     @abstractmethod
     def run(self, model: Any, batch: Any) -> Any:
         """The outputs of a model for a batch (batch, …)."""
 
     @abstractmethod
-    def answer(self, output: Any, probabilities: bool) -> Settings: ...
+    def answer(self, output: Any, probabilities: bool) -> Settings:
+        """The answer to a line, from its output."""
 
     def predict(self, model: Any, lines: Any, recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
-        for texts in chunks(numbered(lines, lambda line: text_of(line, "text"))):
-            rows = [{"text": np.asarray(ids)} for ids in self.data.tokenizer.encode_batch(texts)]
-            self.count_long_lines(model, rows)
-            outputs: list[Any] = [None] * len(rows)
-            with inference_mode(model):
-                for indices, batch in length_batches(rows, "text", recipe.evaluation.batch_size, model):
-                    for index, output in zip(indices, self.run(model, batch).cpu().double().numpy(), strict=True):
-                        outputs[index] = output
+        for texts in groups(numbered(lines, lambda line: text_of(line, "text")), CHUNK):
+            rows = [{"text": np.asarray(ids)} for ids in self.tokenizer.encode_batch(texts)]
+            outputs = self.run_rows(model, rows, recipe, lambda batch, _: self.run(model, batch).cpu().double().numpy())
             for text, output in zip(texts, outputs, strict=True):
                 yield {"text": text} | self.answer(output, probabilities)
 
-
-class TextInspection(Inspection):
-    data: TextData
-
     def tokens(self, text: str) -> tuple[list[int], list[str]]:
-        """Ids and names of the tokens of a text; an empty text is an error."""
-        ids = self.data.tokenizer.encode(text).tolist()
+        """Ids and names of the tokens of a text to inspect; an empty text is an error."""
+        ids = self.tokenizer.encode(text).tolist()
         if not ids:
             raise ConfigError(f"{text!r}: has no tokens")
-        return ids, [self.data.tokenizer.token(id) for id in ids]
-
-
-class TextRace(ExampleRace):
-    """A race of stacks of one width."""
-
-    unit = "texts"
-    entrants = ("rnn", "gru", "lstm", "convolution", "attention", "mingru")
-    usage_note = (
-        "The speed is in texts per second, one at a time. State bytes are the size of the recurrent state after that "
-        "many tokens; bidirectional layers have none."
-    )
-
-    @classmethod
-    def customary_model(cls, name: str) -> Settings | None:
-        from elman.pipeline.families import STACKS
-
-        return STACKS.get(name)
+        return ids, [self.tokenizer.token(id) for id in ids]
 
     def inference_work(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> InferenceWork:
-        work = super().inference_work(trained, prepared, split)
-        if not trained.model.causal:
+        work, model = super().inference_work(trained, prepared, split), trained.model
+        if not model.causal:
             return work
-        return work._replace(state_after=stack_state(trained.model), contexts=CONTEXTS)
+        return work._replace(state_after=partial(stack_state, model), contexts=CONTEXTS)
+
+
+def stack_state(model: Any, tokens: Tensor) -> Any:
+    """The recurrent state of a causal model after some tokens."""
+    return model.stack(model.embedding(tokens))[1]

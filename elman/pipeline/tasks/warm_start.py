@@ -30,7 +30,7 @@ def language_body(run: str, stored: Mapping[str, Any], asked: Mapping[str, Any])
     """The shape of a language model's stack, from its stored recipe; `asked` are the settings the user gave."""
     from elman.pipeline.tasks import DEFAULT, TASKS
 
-    if not TASKS[stored.get("task", DEFAULT)].settings.provides_body or not isinstance(stored["model"], dict):
+    if not TASKS[stored.get("task", DEFAULT)].provides_body or not isinstance(stored["model"], dict):
         raise ConfigError(f"start_from: {run} is no language model; pretrain one with elman train --data TEXT")
     body = {key: stored["model"][key] for key in SHAPE if key in stored["model"]}
     layers, model = [name for entry in body["pattern"] for name in entry], asked.get("type", "")

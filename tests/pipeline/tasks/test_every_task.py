@@ -58,7 +58,7 @@ def test_every_line_gets_one_answer_in_its_order_and_none_depends_on_its_neighbo
     keys = {"classify": "label", "tag": "tags", "translate": "target", "regress": "number"}
     found, again = ([answer[keys[task]] for answer in answers] for answers in (together, alone))
     assert found == (pytest.approx(again, rel=1e-5) if task == "regress" else again)
-    assert all(isinstance(model.task.prediction.format(answer), str) for answer in together)
+    assert all(isinstance(model.task.format(answer), str) for answer in together)
 
 
 @pytest.mark.slow
@@ -160,8 +160,8 @@ def test_pairs_with_an_empty_side_are_left_out_and_counted(tmp_path):
 
 def test_targets_end_with_the_end_token(data):
     recipe = read_recipe(None, settings_of("translate", data))
-    corpus = recipe.task_class.Data.corpus(recipe)
-    data = recipe.task_class.learn(recipe, corpus).data
+    corpus = recipe.task_class.corpus(recipe)
+    data = recipe.task_class.learn(recipe, corpus)
     row, pair = next(data.rows(corpus, "train", Repairs())), next(corpus.pairs("train"))
     assert row["target"].tolist() == [*data.target.encode(pair.target), data.target.eos_id]
     assert row["source"].tolist() == data.source.encode(pair.text).tolist()
@@ -258,8 +258,8 @@ def test_a_wrong_measure_to_choose_by_is_told_before_training_and_leaves_no_run(
 def test_a_model_can_be_chosen_by_every_measure_that_is_named(runs, data, task, tmp_path):
     """Catches: a figure named that is not judged."""
     scores, trained = scores_of(runs[task])["valid"], load(runs[task], "cpu")
-    prepared, metrics = prepare(trained.recipe, runs[task]), trained.task.settings.metrics
-    unavailable = trained.task.evaluation.unavailable_metrics(trained.model, prepared)
+    prepared, metrics = prepare(trained.recipe, runs[task]), trained.task.metrics
+    unavailable = trained.task.unavailable_metrics(trained.model, prepared)
     scored = {name for name in metrics if isinstance(scores.get(name), float)}
     assert scored == {name for name in metrics if name not in unavailable}
 
@@ -275,7 +275,7 @@ def test_a_classifier_can_begin_with_a_language_model(data, tmp_path):
     reports = list(train(overrides=settings | {"training.max_epochs": 1}, run=tmp_path / "run"))
     assert any("begins with" in report.values.get("text", "") for report in reports if report.kind == "note")
     began, body = load(tmp_path / "run"), load(tmp_path / "lm")
-    assert began.task.data.tokenizer.vocabulary == body.tokenizer.vocabulary
+    assert began.task.tokenizer.vocabulary == body.tokenizer.vocabulary
     assert began.model.embedding.weight.shape == body.model.embedding.weight.shape
     with pytest.raises(ConfigError, match="no language model"):
         read_recipe(None, {**settings, "start_from": str(tmp_path / "run")})
@@ -307,11 +307,11 @@ def test_a_classifier_and_a_tagger_can_begin_with_a_masked_model(data, tmp_path)
         for name in shared:
             torch.testing.assert_close(own[name], body[name][: len(own[name])], atol=1e-6, rtol=0)
     tagger, words = load(tmp_path / "tag"), load(tmp_path / "m").tokenizer.vocabulary
-    known = sum(word in words for word in tagger.task.data.table.words)
-    assert 0 < known < len(tagger.task.data.table.words)
+    known = sum(word in words for word in tagger.task.table.words)
+    assert 0 < known < len(tagger.task.table.words)
     taken = sum(part.numel() for name, part in body.items() if name.startswith("stack.")) + 16 * known
     assert notes["tag"].startswith(f"begins with {taken:,} numbers")
-    row = tagger.task.data.table.words.index("cat") + 1
+    row = tagger.task.table.words.index("cat") + 1
     torch.testing.assert_close(
         tagger.model.embedding.weight[row], body["embedding.weight"][words["cat"]], atol=1e-6, rtol=0
     )

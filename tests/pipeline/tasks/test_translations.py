@@ -21,13 +21,13 @@ def test_nothing_is_written_for_an_empty_line_and_its_neighbours_do_not_notice(k
     torch.manual_seed(0)
     tokens = train_tokenizer({"type": "character"}, ["abc "])
     translate = TASKS["translate"]
-    task = translate(translate.Data(tokens, tokens))
-    model = task.models.build(recipe.model)
+    task = translate(tokens, tokens)
+    model = task.build(recipe.model)
     lines = ["ab", "", "cab", "  ", "ab"]
-    found = list(task.prediction.predict(model, lines, recipe, True))
+    found = list(task.predict(model, lines, recipe, True))
     assert [found[place]["target"] for place in (1, 3)] == ["", ""]
     assert [found[place]["candidates"] for place in (1, 3)] == [[], []]
-    others = list(task.prediction.predict(model, ["ab", "c", "cab", "c", "ab"], recipe, True))
+    others = list(task.predict(model, ["ab", "c", "cab", "c", "ab"], recipe, True))
     for place in (0, 2, 4):
         texts = [[one["target"] for one in answers[place]["candidates"]] for answers in (found, others)]
         assert texts[0] == texts[1] != []

@@ -1,29 +1,102 @@
-"""The task of classification, and its settings."""
+"""Classification: labels, classifiers, scores and answers."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from elman.corpus import Corpus, LabelledCorpus, LabelSet
+from elman.evaluation.classification import label_counts, macro_f1, score_label_sets, score_labels
+from elman.inspection.inspected_text import InspectedText, inspect_classifier
 from elman.models import CLASSIFIERS, Classifier
-from elman.pipeline.tasks import TASKS
-from elman.pipeline.tasks.base import Task, deferred
-from elman.pipeline.tasks.classify.data import ClassifyData, ClassifyModels
-from elman.pipeline.tasks.classify.prediction import ClassifyPrediction
-from elman.pipeline.tasks.texts import TextSettings
+from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
+from elman.pipeline.tasks.base import ResampledScore
+from elman.pipeline.tasks.settings import Settings
+from elman.pipeline.tasks.texts import TextTask
 
+if TYPE_CHECKING:
+    from elman.pipeline.recipe import Recipe
 
-class ClassifySettings(TextSettings):
-    models, default_model = CLASSIFIERS, "classifier"
-    metrics = ("accuracy", "micro_f1", "macro_f1", "calibration_error")
-
-    def build_smallest(self, config: Any) -> Classifier:
-        return Classifier(config, 2, 2)
+THRESHOLD = 0.5  # of a label's probability, where a text can have several labels
 
 
 @TASKS.register("classify")
-class Classify(Task):
+class Classify(TextTask):
     """Classify: which label, or which labels, a text has."""
 
-    settings = ClassifySettings()
-    Data, Models, Prediction = ClassifyData, ClassifyModels, ClassifyPrediction
-    Evaluation = deferred("elman.pipeline.tasks.classify.evaluation:ClassifyEvaluation")
-    Inspection = deferred("elman.pipeline.tasks.classify.prediction:ClassifyInspection")
-    Race = deferred("elman.pipeline.tasks.classify.evaluation:ClassifyRace")
+    models, default_model = CLASSIFIERS, "classifier"
+    Target, saved_files = LabelSet, ("tokenizer.json", "labels.json")
+    metrics = ("accuracy", "micro_f1", "macro_f1", "calibration_error")
+    measures = (Measure("accuracy", False, "of the labels right", percent=True),)
+    shown_scores = ("loss", "accuracy", "macro_f1")
+    cost_note = f"A classifier generates no text. {TextTask.cost_note}"
+
+    @property
+    def labels(self) -> LabelSet:
+        return self.target
+
+    @classmethod
+    def build_smallest(cls, config: Any) -> Classifier:
+        return Classifier(config, 2, 2)
+
+    def build(self, config: Any) -> Classifier:
+        labels = self.labels
+        weights = labels.weights(config.class_weights)
+        return Classifier(config, self.tokenizer.vocab_size, len(labels), labels.several, weights)
+
+    def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[str, list[str]]]:
+        assert isinstance(corpus, LabelledCorpus)
+        for text in corpus.texts(split):
+            yield text.text, [", ".join(name for name in self.labels.names if name in text.labels)]
+
+    def answer_parts(self, answer: Settings) -> list[str]:
+        return [", ".join(answer["labels"]) if self.labels.several else answer["label"]]
+
+    def describe_target(self) -> Any:
+        return self.labels.names
+
+    def describe_vocabulary(self) -> Settings:
+        return {**super().describe_vocabulary(), "labels": list(self.labels.names)}
+
+    def unavailable_metrics(self, model: Any, prepared: PreparedData) -> dict[str, str]:
+        return {} if self.labels.several else {"micro_f1": "with one label for each text it is the accuracy"}
+
+    def evaluate(self, model: Any, prepared: PreparedData, recipe: "Recipe", split: str) -> EvaluationResult:
+        several, names = self.labels.several, self.labels.names
+        probabilities, truth = self.outputs(
+            model, prepared, recipe, split,
+            model.probabilities, lambda batch: batch.ragged("label").values if several else batch.plain("label"),
+        )  # fmt: skip
+        if several:
+            scores = score_label_sets(probabilities, truth, names, THRESHOLD).plain()
+            answers, right = probabilities > THRESHOLD, truth.astype(bool)
+        else:
+            scores = score_labels(probabilities, truth, names).plain()
+            answers, right = (one[:, None] == np.arange(len(names)) for one in (probabilities.argmax(axis=1), truth))
+        hits = (answers == right).all(axis=1).astype(np.float64)
+        others = {"macro_f1": ResampledScore(label_counts(answers, right), macro_f1)}
+        return EvaluationResult(scores, "accuracy", hits, np.ones(len(hits)), others=others)
+
+    def run(self, model: Any, batch: Any) -> Any:
+        return model.probabilities(batch)
+
+    def answer(self, output: Any, probabilities: bool) -> Settings:
+        names = self.labels.names
+        if self.labels.several:
+            above = [name for name, chance in zip(names, output, strict=True) if chance > THRESHOLD]
+            answer: Settings = {"labels": above}
+        else:
+            best = int(output.argmax())
+            answer = {"label": names[best], "probability": float(output[best])}
+        if probabilities:
+            answer["probabilities"] = dict(zip(names, map(float, output), strict=True))
+        return answer
+
+    def format(self, answer: Settings) -> str:
+        parts = self.answer_parts(answer)
+        if "probabilities" in answer:
+            parts += [f"{name}={chance:.4f}" for name, chance in answer["probabilities"].items()]
+        return "\t".join([*parts, answer["text"]])
+
+    def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
+        return inspect_classifier(model, *self.tokens(text), self.labels.names)

@@ -1,4 +1,4 @@
-"""Text as a stream of tokens: the tokenizer, token stores, batches for training and evaluation, and models."""
+"""Text as a stream of tokens: the tokenizer, token stores, and batches for training and evaluation."""
 
 import json
 from hashlib import sha256
@@ -10,7 +10,7 @@ import numpy as np
 from elman.batches import Documents, ParallelStreams, Stream, TokenStore
 from elman.errors import DataError
 from elman.models import MODELS, is_masked
-from elman.pipeline.tasks.base import Models, PreparedData, TaskData, data_changed
+from elman.pipeline.tasks.base import PreparedData, Task, data_changed
 from elman.pipeline.tasks.files import save_tokenizer
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions, length_warning
 from elman.pipeline.tasks.settings import Settings
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
 
 
-class LanguageData(TaskData):
-    unit = "tokens"
+class StreamTask(Task):
+    """A task on streams of tokens."""
+
+    generates_text = True
+    unit, saved_files = "tokens", ("tokenizer.json",)
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
@@ -44,14 +47,6 @@ class LanguageData(TaskData):
     @classmethod
     def load(cls, folder: Path, recipe: "Recipe") -> Self:
         return cls(load_tokenizer(folder / "tokenizer.json"))
-
-    @classmethod
-    def is_saved(cls, folder: Path) -> bool:
-        return (folder / "tokenizer.json").exists()
-
-    @property
-    def text_tokenizer(self) -> Tokenizer:
-        return self.tokenizer
 
     def fingerprint(self) -> str:
         return sha256(json.dumps(self.tokenizer.vocabulary, sort_keys=True).encode()).hexdigest()
@@ -76,7 +71,7 @@ class LanguageData(TaskData):
         rate = facts.unknowns / facts.tokens if facts.tokens else 0.0
         return {"documents": facts.documents, "tokens": facts.tokens, "bytes": facts.bytes, "unknown_rate": rate}
 
-    def facts(self) -> Settings:
+    def describe_vocabulary(self) -> Settings:
         return {"vocabulary": self.tokenizer.vocab_size}
 
     def training_batches(self, prepared: PreparedData, recipe: "Recipe") -> Stream | Documents:
@@ -121,27 +116,15 @@ class LanguageData(TaskData):
         length = recipe.training.sequence_length if masked else settings.sequence_length
         if not corpus.carry:
             batches = Documents(store, settings.batch_size, length, recipe.seed, shuffle=False)
-            cut = (
-                f", in pieces of at most {length} tokens with context on both sides"
-                if masked
-                else ", from a fresh state"
-            )
-            return batches, f"each {corpus.unit} on its own{cut}"
+            pieces = f"in pieces of at most {length} tokens with context on both sides"
+            return batches, f"each {corpus.unit} on its own, {pieces if masked else 'from a fresh state'}"
         if masked:
             lanes = max(1, min(settings.batch_size, store.facts.tokens // length))  # changes speed only
-            return ParallelStreams(
-                store, lanes, length
-            ), f"pieces of {length} tokens, each on its own, with context on both sides"
+            context = f"pieces of {length} tokens, each on its own, with context on both sides"
+            return ParallelStreams(store, lanes, length), context
         lanes = settings.lanes
         if quick:
             longest = store.facts.tokens // (8 * recipe.training.sequence_length)
             lanes = max(1, min(recipe.training.batch_size, longest))
         pieces = "" if lanes == 1 else f", split into {lanes} parallel streams with fresh states"
         return ParallelStreams(store, lanes, settings.sequence_length), f"one stream, state carried over{pieces}"
-
-
-class LanguageModels(Models):
-    data: LanguageData
-
-    def build(self, config: Any) -> Any:
-        return MODELS[config.type](config, self.data.tokenizer.vocab_size)

@@ -1,18 +1,35 @@
-"""The task of tagging, and its settings."""
+"""Tagging: word table and tags learned from training data, scores over words and entities, and answers."""
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
-from elman.batches.tagging import WordsConfig
+import numpy as np
+
+from elman.batches import collate
+from elman.batches.groups import groups
+from elman.batches.tagging import WordsConfig, WordTable
 from elman.config import Config
-from elman.corpus import TaggedConfig
+from elman.corpus import Corpus, Repairs, TaggedConfig, TaggedCorpus, TaggedSentence, TagSet
+from elman.errors import ConfigError
+from elman.evaluation.inference_mode import device_of, inference_mode
+from elman.evaluation.tagging import entity_f1, score_tags
+from elman.inspection.inspected_text import InspectedText
 from elman.models import TAGGERS, Tagger
-from elman.pipeline.tasks import TASKS
-from elman.pipeline.tasks.base import Task, deferred
-from elman.pipeline.tasks.settings import Settings, TaskSettings, bidirectional, pick
-from elman.pipeline.tasks.tag.data import TagData, TagModels
-from elman.pipeline.tasks.tag.prediction import TagPrediction
+from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
+from elman.pipeline.tasks.base import ResampledScore
+from elman.pipeline.tasks.examples import CHUNK, ExampleTask
+from elman.pipeline.tasks.files import read_json, save_json
+from elman.pipeline.tasks.lines import missing, numbered
+from elman.pipeline.tasks.settings import TRANSFORMER, Settings, bidirectional, pick, untyped
+from elman.pipeline.tasks.warm_start import copy_weights
 from elman.registry import Registry
+
+if TYPE_CHECKING:
+    from elman.pipeline.recipe import Recipe
 
 
 class _Words:
@@ -29,46 +46,197 @@ TRANSFORMER_PATTERN: list[Settings] = [
     {"two-way-attention": {"num_heads": 4, "positions": "rotary"}},
     {"feedforward": {}},
 ]
+OF_ENTITIES = ("precision", "recall", "f1")
 
 
-class TagSettings(TaskSettings):
-    Data, models, default_model = TaggedConfig, TAGGERS, "tagger"
+@TASKS.register("tag")
+class Tag(ExampleTask):
+    """Tag: a tag for each word of a sentence."""
+
+    data_config, models, default_model = TaggedConfig, TAGGERS, "tagger"
+    default_tokenizer = "words"
     metrics = ("accuracy", "precision", "recall", "f1")
     starts_from = True
+    saved_files = ("words.json", "tags.json")
+    unit, by = "sentences", ("words",)
+    race_unit = "words"
+    entrants = ("rnn", "gru", "lstm", "convolution", "attention")
+    measures = (
+        Measure("f1", False, "F1 of entities", percent=True),
+        Measure("accuracy", False, "of the tags right", percent=True),
+    )
+    shown_scores = ("loss", "accuracy", "f1")
+    cost_note = (
+        "A tagger generates no text and has no recurrent state, because it uses both sides of each word; the speed is "
+        "in sentences per second, one at a time."
+    )
 
-    def complete(self, settings: Settings) -> Settings:
-        return {"tokenizer": "words", **super().complete(settings)}
+    def __init__(self, table: WordTable, tags: TagSet):
+        self.table, self.tags = table, tags
 
-    def columns(self, parts: list[int | str]) -> Settings:
+    @classmethod
+    def columns(cls, parts: list[int | str]) -> Settings:
         if len(parts) == 2:
             return {"data.columns.word": parts[0], "data.columns.tag": parts[1]}
         return super().columns(parts)
 
-    def tokenizer(self, settings: Any) -> Config:
+    @classmethod
+    def typed_tokenizer(cls, settings: Any) -> Config:
         return pick(TABLES, "tokenizer", {"type": settings} if isinstance(settings, str) else settings)
 
-    def of_layer(self, name: str, settings: Mapping[str, Any]) -> Settings:
+    @classmethod
+    def of_layer(cls, name: str, settings: Mapping[str, Any]) -> Settings:
         """A causal layer is made bidirectional: a tag depends on both sides of its word."""
         return bidirectional(super().of_layer(name, settings))
 
-    def transformer(self, settings: Settings) -> Settings:
-        return {"pattern": TRANSFORMER_PATTERN, **settings, "type": self.default_model}
+    @classmethod
+    def transformer(cls, settings: Settings) -> Settings:
+        return {"pattern": TRANSFORMER_PATTERN, **settings, "type": cls.default_model}
 
-    def starting_body(self, run: str, stored: Settings, asked: Mapping[str, Any]) -> Settings:
+    @classmethod
+    def starting_body(cls, run: str, stored: Settings, asked: Mapping[str, Any]) -> Settings:
         """Without character vectors, which would make the first layer wider."""
         body = super().starting_body(run, stored, asked)
         return {**body, "embedding_size": body["embedding_size"] or body["hidden_size"], "characters": None}
 
-    def build_smallest(self, config: Any) -> Tagger:
+    @classmethod
+    def customary_model(cls, name: str) -> Settings | None:
+        return {"type": TRANSFORMER} if name == "attention" else None
+
+    @classmethod
+    def build_smallest(cls, config: Any) -> Tagger:
         return Tagger(config, 2, 3, 2)
 
+    def build(self, config: Any) -> Tagger:
+        legal = None if self.tags.scheme == "none" else self.tags.legal()
+        return Tagger(config, self.table.vocab_size, self.table.character_count, len(self.tags), legal)
 
-@TASKS.register("tag")
-class Tag(Task):
-    """Tag: a tag for each word of a sentence."""
+    def warm_start(self, model: Any, recipe: "Recipe") -> str:
+        return copy_weights(model, recipe.start_from, self.table.words)
 
-    settings = TagSettings()
-    Data, Models, Prediction = TagData, TagModels, TagPrediction
-    Evaluation = deferred("elman.pipeline.tasks.tag.evaluation:TagEvaluation")
-    Inspection = deferred("elman.pipeline.tasks.tag.prediction:TagInspection")
-    Race = deferred("elman.pipeline.tasks.tag.evaluation:TagRace")
+    @classmethod
+    def corpus(cls, recipe: "Recipe") -> TaggedCorpus:
+        return TaggedCorpus(recipe.data)
+
+    @classmethod
+    def learn(cls, recipe: "Recipe", corpus: Corpus) -> Self:
+        assert isinstance(corpus, TaggedCorpus)
+        words = WordsConfig.make(untyped(recipe.tokenizer.plain()))
+        table = WordTable.of(corpus.sentences("train"), words)
+        repairs = Repairs()
+        tags = TagSet.checked(lambda: corpus.sentences("train"), corpus.config.scheme, repairs)
+        corpus.notice("train", repairs)
+        return cls(table, tags)
+
+    def save(self, folder: Path) -> None:
+        save_json(self.table.plain(), folder / "words.json")
+        save_json({"names": self.tags.names, "scheme": self.tags.scheme}, folder / "tags.json")
+
+    @classmethod
+    def load(cls, folder: Path, recipe: "Recipe") -> Self:
+        tags = read_json(folder / "tags.json")
+        return cls(WordTable.from_plain(read_json(folder / "words.json")), TagSet(tags["names"], tags["scheme"]))
+
+    def fingerprint(self) -> str:
+        decisive = [self.table.plain(), self.tags.names, self.tags.scheme]
+        return sha256(json.dumps(decisive).encode()).hexdigest()
+
+    def describe_vocabulary(self) -> Settings:
+        return {"vocabulary": self.table.vocab_size, "tags": self.tags.names, "scheme": self.tags.scheme}
+
+    def loss_field(self, recipe: "Recipe") -> str:
+        return "words"
+
+    def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
+        assert isinstance(corpus, TaggedCorpus)
+        return (self.table.encode(sentence, self.tags) for sentence in corpus.sentences(split))
+
+    def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[Settings, list[str]]]:
+        assert isinstance(corpus, TaggedCorpus)
+        for sentence in corpus.sentences(split):
+            words = list(sentence.words)
+            yield {"words": words}, self.answer_parts({"words": words, "tags": sentence.tags})
+
+    def question_text(self, line: Settings) -> str:
+        return " ".join(line["words"])
+
+    def answer_parts(self, answer: Settings) -> list[str]:
+        return [f"{word}/{tag}" for word, tag in zip(answer["words"], answer["tags"], strict=True)]
+
+    def decode(self, values: Any, lengths: Any) -> list[tuple[str, ...]]:
+        """The names of the tags of each row of numbers (rows, longest)."""
+        rows = zip(values.tolist(), lengths.tolist(), strict=True)
+        return [self.tags.decode(row[:length]) for row, length in rows]
+
+    def unavailable_metrics(self, model: Any, prepared: PreparedData) -> dict[str, str]:
+        return {} if self.tags.marks_entities else dict.fromkeys(OF_ENTITIES, "its tags mark no entities")
+
+    def evaluate(self, model: Any, prepared: PreparedData, recipe: "Recipe", split: str) -> EvaluationResult:
+        gold: list[tuple[str, ...]] = []
+        found: list[tuple[str, ...]] = []
+        store, entities = prepared.stores[split], self.tags.marks_entities
+        with inference_mode(model):
+            for batch in self.batches(model, store, recipe):
+                true = batch.ragged("tags")
+                gold += self.decode(true.values, true.lengths)
+                found += self.decode(*model.best_tags(batch))
+        order = np.argsort(self.order(store, recipe))
+        gold, found = [gold[place] for place in order], [found[place] for place in order]
+        score = score_tags(gold, found)
+        scores: Settings = {"accuracy": score.accuracy, "accuracy_interval": score.intervals["accuracy"]}
+        if entities:
+            for name in OF_ENTITIES:
+                scores |= {name: getattr(score.entities, name), f"{name}_interval": score.intervals.get(name)}
+            keys = ("type", "precision", "recall", "f1", "found")
+            scores["per_type"] = [dict(zip(keys, line, strict=True)) for line in score.table()[1:]]
+        scores |= {"loss": self.loss(model, store, recipe), "sentences": score.sentences, "words": score.words}
+        hits = [[float(a == b) for a, b in zip(*pair, strict=True)] for pair in zip(gold, found, strict=True)]
+        right, sizes = np.array([sum(row) for row in hits]), np.array([len(row) for row in hits], dtype=np.float64)
+        others = {"f1": ResampledScore(np.array(score.by_sentence), entity_f1)} if entities else {}
+        positions = np.array([hit for row in hits for hit in row])
+        return EvaluationResult(scores, "accuracy", right, sizes, others=others, positions=positions)
+
+    def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
+        def run(batch: Any, _: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+            tags = self.decode(*model.best_tags(batch))
+            chances = model.marginals(batch).cpu().tolist() if probabilities else repeat(None, len(tags))
+            return zip(tags, chances, strict=True)
+
+        for sentences in groups(numbered(lines, words_of), CHUNK):
+            rows = [self.table.encode(TaggedSentence(tuple(words))) for words in sentences]
+            for words, (tags, chances) in zip(sentences, self.run_rows(model, rows, recipe, run), strict=True):
+                answer: Settings = {"words": words, "tags": list(tags)}
+                if probabilities:
+                    real = chances[: len(words)]  # without padding
+                    answer["probabilities"] = [dict(zip(self.tags.names, part, strict=True)) for part in real]
+                yield answer
+
+    def format(self, answer: Settings) -> str:
+        """Columns, as they are read, with a blank line after each sentence."""
+        columns = [answer["words"], answer["tags"]]
+        if "probabilities" in answer:
+            sure = zip(answer["probabilities"], answer["tags"], strict=True)
+            columns.append([f"{chances[tag]:.4f}" for chances, tag in sure])
+        return "\n".join("\t".join(row) for row in zip(*columns, strict=True)) + "\n"
+
+    def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
+        words = words_of(text)
+        if not words:
+            raise ConfigError(f"{text!r}: has no words")
+        row = self.table.encode(TaggedSentence(tuple(words)))
+
+        def run(copies: int, pads: int = 0) -> Any:
+            return model(collate([row] * copies).padded(pads).to(device_of(model)))
+
+        return InspectedText(model, run, {"": words}, "tag", self.tags.names.__getitem__)
+
+
+def words_of(line: Any) -> list[str]:
+    if isinstance(line, dict):
+        words = line.get("words", line.get("text"))
+        if isinstance(words, list) and all(isinstance(word, str) and word for word in words):
+            return words
+        if not isinstance(words, str):
+            raise missing(line, "words", '["one", "two"]')
+        line = words
+    return str(line).split()

@@ -18,11 +18,10 @@ from elman.inspection.attention_map import alignment, attention_hits, draw_map
 from elman.jsonable import jsonable
 from elman.models import EncoderDecoder
 from elman.pipeline.tasks.base import EvaluationResult, PreparedData
-from elman.pipeline.tasks.examples import ExampleEvaluation
+from elman.pipeline.tasks.examples import ExampleTask
 from elman.pipeline.tasks.search import SearchConfig
 from elman.pipeline.tasks.settings import Settings
-from elman.pipeline.tasks.translate.data import TranslateData
-from elman.pipeline.tasks.translate.prediction import TranslatePrediction
+from elman.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
@@ -32,12 +31,11 @@ ALIGNED = 1000  # pairs whose attention is compared with their alignment
 SAMPLES = 5
 
 
-class TranslateEvaluation(ExampleEvaluation):
-    data: TranslateData
+class TranslationScores(ExampleTask):
+    """The part of the task that judges: its scores, samples and plots."""
 
-    def __init__(self, data: TranslateData):
-        super().__init__(data)
-        self.prediction = TranslatePrediction(data)
+    source: Tokenizer
+    target: Tokenizer
 
     def unavailable_metrics(self, model: Any, prepared: PreparedData) -> dict[str, str]:
         corpus = prepared.corpus
@@ -72,7 +70,7 @@ class TranslateEvaluation(ExampleEvaluation):
         assert isinstance(corpus, PairCorpus)
         pairs = [(pair.text, pair.target) for pair in corpus.pairs(split)]
         changed = recipe.model_copy(update={"search": search})
-        answers = self.prediction.predict(model, (source for source, _ in pairs), changed, False)
+        answers = self.predict(model, (source for source, _ in pairs), changed, False)
         outputs, references = [answer["target"] for answer in answers], [target for _, target in pairs]
         found = score_translations(outputs, references, bleu=not why_no_bleu(references), samples=samples)
         scores: Settings = {}
@@ -81,7 +79,9 @@ class TranslateEvaluation(ExampleEvaluation):
             scores |= {f"{name}_signature": measure.signature} if measure.signature else {}
         low, high = scores["exact_match_interval"]
         scores |= {"error_rate": 1 - scores["exact_match"], "error_rate_interval": (1 - high, 1 - low)}
-        scores |= self._attention_scores(model, corpus, split)
+        if aligned := self._aligned_pairs(model, corpus, split):
+            hits = attention_hits(self._alignment(model, aligned), [pair.places for pair in aligned])
+            scores["attention_hits"] = hits  # share of attention maxima on the right source token
         scores |= {"loss": self.loss(model, store, recipe), "pairs": len(pairs)}
         exact = np.array([a.strip() == b.strip() for a, b in zip(outputs, references, strict=True)], dtype=np.float64)
         return EvaluationResult(scores, "exact_match", exact, np.ones(len(exact)), outputs, references)
@@ -94,25 +94,16 @@ class TranslateEvaluation(ExampleEvaluation):
                 return {"bleu": jsonable(paired_bleu(first.outputs, second.outputs, first.references))}
         return {}
 
-    def _attention_scores(self, model: Any, corpus: PairCorpus, split: Any) -> Settings:
-        """Share of attention maxima on the right source token, if the data has alignments."""
-        pairs = self._aligned_pairs(model, corpus, split)
-        if not pairs:
-            return {}
-        return {"attention_hits": attention_hits(self._alignment(model, pairs), [pair.places for pair in pairs])}
-
     def _aligned_pairs(self, model: Any, corpus: PairCorpus, split: Any) -> list[PairDocument]:
         """Some pairs with a known alignment, if the model has attention over the source."""
-        if not _attends(model) or self.data.source.name != "character":
+        if not _attends(model) or self.source.name != "character":
             return []
         return list(islice((pair for pair in corpus.pairs(split) if pair.places), ALIGNED))
 
     def _alignment(self, model: Any, pairs: Sequence[PairDocument]) -> Tensor:
-        source, target = self.data.source, self.data.target
-        end = [target.eos_id]
-        rows = [
-            {"source": source.encode(pair.text), "target": np.append(target.encode(pair.target), end)} for pair in pairs
-        ]
+        source, target = self.source, self.target
+        written = [np.append(target.encode(pair.target), target.eos_id) for pair in pairs]
+        rows = [{"source": source.encode(pair.text), "target": ids} for pair, ids in zip(pairs, written, strict=True)]
         batch = collate(rows).to(device_of(model))
         return alignment(model, batch.ragged("source"), batch.ragged("target"))
 
@@ -123,8 +114,8 @@ class TranslateEvaluation(ExampleEvaluation):
         if not _attends(model) or "valid" not in prepared.stores:
             return
         pair = next(corpus.pairs("valid"))
-        source = [self.data.source.token(int(id)) for id in self.data.source.encode(pair.text)]
-        target = [self.data.target.token(int(id)) for id in self.data.target.encode(pair.target)]
+        source = [self.source.token(int(id)) for id in self.source.encode(pair.text)]
+        target = [self.target.token(int(id)) for id in self.target.encode(pair.target)]
         if source and target:
             weights = self._alignment(model, [pair])[0]
             draw_map(weights[: len(target), :HEADS], source, target, folder / "attention", title=recipe.name)
@@ -133,7 +124,7 @@ class TranslateEvaluation(ExampleEvaluation):
         corpus = prepared.corpus
         assert isinstance(corpus, PairCorpus)
         pairs = list(islice(corpus.pairs("valid" if "valid" in prepared.stores else "train"), SAMPLES))
-        answers = self.prediction.predict(model, [pair.text for pair in pairs], recipe, False)
+        answers = self.predict(model, [pair.text for pair in pairs], recipe, False)
         return [f"{pair.text} → {answer['target']}" for pair, answer in zip(pairs, answers, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""A race of translators."""
+"""The speed of translators, and the size of their state, for races."""
 
 from collections.abc import Callable, Iterator
 from itertools import cycle
@@ -11,39 +11,21 @@ from torch import Tensor
 from elman.batches import Ragged
 from elman.evaluation.inference_mode import device_of
 from elman.models import EncoderDecoder, MaskPredict
-from elman.pipeline.tasks.base import InferenceWork, Measure, PreparedData
-from elman.pipeline.tasks.examples import TIMED_EXAMPLES, ExampleRace
-from elman.pipeline.tasks.inference import CONTEXTS
+from elman.pipeline.tasks.examples import TIMED_EXAMPLES
+from elman.pipeline.tasks.race import CONTEXTS, InferenceWork
 from elman.shapes import State
 
 if TYPE_CHECKING:
     from elman.pipeline.trained_model import TrainedModel
 
 
-class TranslateRace(ExampleRace):
-    unit = "target tokens"
-    entrants = ("rnn", "gru", "lstm", "attention")
-    measures = (
-        Measure("bleu", False, "BLEU", digits=2),
-        Measure("exact_match", False, "of the targets right", percent=True),
-    )
-    figures = ("loss", "bleu", "chrf", "exact_match")
-    paired_measure = "exact_match"
-    usage_note = (
-        "Decoding is greedy, one text at a time. The time includes encoding the source; all models generate as many "
-        "tokens as the true target has. State bytes are the size of the decoder state after that many source tokens "
-        "and as many target tokens, including the encoded source if there is attention over it; a model that decodes "
-        "in parallel has no state."
-    )
-
-    def inference_work(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> InferenceWork:
-        model, rate = trained.model, "generation_tokens_per_second"
-        pairs = _pairs(prepared.stores[split], device_of(model))
-        if isinstance(model, MaskPredict):
-            return InferenceWork(rate, _parallel_turns(trained, pairs))
-        return InferenceWork(
-            rate, _turns(model, pairs), _state_after(model), CONTEXTS[:-1]
-        )  # some hold a table of both
+def translation_work(trained: "TrainedModel", store: Any) -> InferenceWork:
+    """Translating the sources of a store, one at a time."""
+    model, rate = trained.model, "generation_tokens_per_second"
+    pairs = _pairs(store, device_of(model))
+    if isinstance(model, MaskPredict):
+        return InferenceWork(rate, _parallel_turns(trained, pairs))
+    return InferenceWork(rate, _turns(model, pairs), _state_after(model), CONTEXTS[:-1])  # some hold a table of both
 
 
 def _turns(model: EncoderDecoder, pairs: Iterator[tuple[Ragged, int]]) -> Iterator[int]:
