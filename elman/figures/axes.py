@@ -53,14 +53,9 @@ def log_scale(axis: Any, values: list[float], at_values: bool = False) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def reference_line(axes: Any, text: str, value: float) -> None:
-    """A dashed horizontal line with its label above, at the left."""
-    axes.axhline(value, color=GREY, ls=(0, (4, 2)), lw=1, zorder=0)
-    annotate_level(axes, text, value)
-
-
-def annotate_level(axes: Any, text: str, value: float) -> None:
-    """Small text just above a y value, at the left."""
+def reference_line(axes: Any, text: str, value: float, dash: Any = (0, (4, 2))) -> None:
+    """A horizontal line with its label above, at the left."""
+    axes.axhline(value, color=GREY, ls=dash, lw=1, zorder=0)
     place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "xytext": (2, 2), "textcoords": "offset points"}
     axes.annotate(drawable(text), (0, value), color=GREY, fontsize="small", va="bottom", parse_math=False, **place)
 

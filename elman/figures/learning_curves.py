@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from elman.figures.figure import Figure
-from elman.figures.panels import Lines
+from elman.figures.panels import Curve, Lines
 
 NOISY = 60  # points from which on the training loss is drawn pale beneath its moving average
 
@@ -42,9 +40,9 @@ def learning_curves(records: Sequence[Mapping[str, Any]], bound: float | None = 
     return Figure(title, [panel])
 
 
-def _curve(points: Points) -> tuple[np.ndarray, np.ndarray]:
+def _curve(points: Points) -> Curve:
     tokens, losses = zip(*points, strict=True)
-    return np.array(tokens), np.array(losses)
+    return tokens, losses
 
 
 def _points(records: Sequence[Mapping[str, Any]], kind: str, key: str) -> Points:
@@ -64,8 +62,7 @@ def _moving_average(points: Points, window: int) -> Points:
 
 def _limits(training: Points, validation: Points, bound: float | None) -> tuple[float, float]:
     """Of y: without the first twentieth of the training, whose steep fall would flatten all else."""
-    settled = [loss for _, loss in training[len(training) // 20 :]] + [loss for _, loss in validation]
-    low = min([*settled, *([] if bound is None else [bound])])
-    high = max(settled)
+    settled = [loss for _, loss in training[len(training) // 20 :] + validation]
+    low, high = min([*settled, *([] if bound is None else [bound])]), max(settled)
     height = max(high - low, 1e-3)
     return low - 0.1 * height, high + 0.05 * height

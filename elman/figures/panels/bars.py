@@ -11,7 +11,7 @@ from elman.figures import terminal
 from elman.figures.axes import FINEST, WIDE, finish_chart, legend, tick_labels
 from elman.figures.fonts import drawable, label
 from elman.figures.palette import GREY, Palette
-from elman.figures.panels.base import Array, Cell, Panel
+from elman.figures.panels.base import Cell, Panel, Values
 
 LONG = 16  # signs of a name that is better read beside its bar than under it
 
@@ -22,7 +22,7 @@ class Bars(Panel):
 
     kind: ClassVar = "bars"
     names: Sequence[str]
-    bars: Mapping[str, Array]
+    bars: Mapping[str, Values]
     y_label: str = ""
     limits: tuple[float, float] | None = None
 
@@ -39,9 +39,6 @@ class Bars(Panel):
         for series, values in self.bars.items():
             for place, (name, value) in enumerate(zip(self.names, values, strict=True)):
                 yield [series, place, name, float(value)]
-
-    def texts(self) -> Iterator[str]:
-        yield from (*map(label, self.names), *self.bars, self.y_label)
 
     def inches(self) -> tuple[float, float]:
         return WIDE, 0.9 + 0.1 * len(self.names) * (1 + len(self.bars)) if self.horizontal else 2.6

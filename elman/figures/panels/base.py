@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.figures.fonts import label
 from elman.figures.palette import Palette
 from elman.figures.scales import SCALES, Scale
 
 Array = NDArray[Any]
+Values = Sequence[float] | Array
 Cell = str | float | int | None
 
 
@@ -44,10 +46,6 @@ class Panel(ABC):
         """One row for each value with its labels, after a row of column names."""
 
     @abstractmethod
-    def texts(self) -> Iterator[str]:
-        """Every string that is drawn besides the title, so that fonts are found for all scripts."""
-
-    @abstractmethod
     def inches(self) -> tuple[float, float]:
         """Width and height that suit the data."""
 
@@ -59,6 +57,16 @@ class Panel(ABC):
     def text(self, width: int, colour: bool) -> Iterator[str]:
         """Lines for a terminal of this many columns, with ANSI colours if asked."""
 
+    def texts(self) -> Iterator[str]:
+        """Every string that is drawn, so that fonts are found for all scripts: names of series, labels of tokens."""
+        for value in vars(self).values():
+            if isinstance(value, str):
+                yield value
+            elif isinstance(value, Mapping):
+                yield from value
+            elif isinstance(value, Sequence):
+                yield from (label(token) for token in value if isinstance(token, str))
+
     def plain(self) -> dict[str, Any]:
         """As JSON types."""
         fields = {name: _plain(value) for name, value in vars(self).items() if name != "size"}
@@ -69,9 +77,9 @@ def _plain(value: Any) -> Any:
     """Nested lists and dictionaries; infinities and NaN as strings, since JSON has no numbers for them."""
     if isinstance(value, Mapping):
         return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | range):
         return [_plain(part) for part in value]
     if isinstance(value, float):
         return float(f"{value:.7g}") if np.isfinite(value) else str(value)

@@ -29,9 +29,6 @@ class ColouredText(Panel):
         for place, (token, value) in enumerate(zip(self.tokens, self.values, strict=True)):
             yield [place, token, float(value), *([self.under[place]] if self.under else [])]
 
-    def texts(self) -> Iterator[str]:
-        yield from (*map(label, self.tokens), *map(label, self.under))
-
     def inches(self) -> tuple[float, float]:
         lines = 1 + max((line for line, *_ in self._layout()), default=0)
         return WIDTH, 0.5 + (0.5 if self.under else 0.3) * lines

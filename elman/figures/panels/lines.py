@@ -7,24 +7,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from elman.figures import terminal
-from elman.figures.axes import (
-    FINEST,
-    MARKED,
-    WIDE,
-    annotate_level,
-    finish_chart,
-    legend,
-    log_scale,
-    reference_line,
-    tick_labels,
-)
-from elman.figures.fonts import drawable, label
-from elman.figures.palette import GREY, Palette
-from elman.figures.panels.base import Array, Cell, Panel
+from elman.figures.axes import FINEST, MARKED, WIDE, finish_chart, legend, log_scale, reference_line, tick_labels
+from elman.figures.fonts import drawable
+from elman.figures.palette import Palette
+from elman.figures.panels.base import Cell, Panel, Values
 
 HEIGHT = 12  # rows of a chart in the terminal
 THOUSANDS = 10_000  # from such x values on, ticks read 20k, 3M
-Curve = tuple[Array, Array]
+SHARE = (-0.03, 1.03)  # limits of y for shares, with room for markers at 0 and 1
+Curve = tuple[Values, Values]
 
 
 @dataclass(frozen=True)
@@ -68,9 +59,6 @@ class Lines(Panel):
                 ends = [float(low[place]), float(high[place])] if self.bands else []
                 yield [name, float(x), float(y), *([self.ticks[int(x)]] if self.ticks else []), *ends]
 
-    def texts(self) -> Iterator[str]:
-        yield from (*map(label, self.ticks), *self.lines, *self.references, self.x_label, self.y_label)
-
     def inches(self) -> tuple[float, float]:
         return WIDE, 4.2 if len(self.lines) > 3 else 3.0
 
@@ -101,8 +89,7 @@ class Lines(Panel):
         if "y" in self.log_axes:
             log_scale(axes.yaxis, [])
         if self.floor is not None:
-            axes.axhline(self.floor, color=GREY, ls=":", lw=1)
-            annotate_level(axes, f"below {self.floor:.0e}: underflow", self.floor)
+            reference_line(axes, f"below {self.floor:.0e}: underflow", self.floor, ":")
         if self.limits is not None:
             axes.set_ylim(*self.limits)
         if self.ticks:

@@ -40,9 +40,6 @@ class Scatter(Panel):
         for name, point in self.points.items():
             yield [name, *map(float, point)]
 
-    def texts(self) -> Iterator[str]:
-        yield from (*self.points, self.x_label, self.y_label)
-
     def inches(self) -> tuple[float, float]:
         return 4.8, 3.7
 
@@ -50,13 +47,8 @@ class Scatter(Panel):
         axes, (width, _) = part.subplots(), self.size or self.inches()
         for name, (x, y, low, high) in self.points.items():
             error = [[max(0.0, y - low)], [max(0.0, high - y)]]
-            kwargs: dict[str, Any] = {
-                "color": styles[name].colour,
-                "marker": styles[name].marker,
-                "ls": "none",
-                "ms": 7,
-            }
-            axes.errorbar(x, y, yerr=error, capsize=3, label=drawable(name), **kwargs)
+            style = {"color": styles[name].colour, "marker": styles[name].marker, "ls": "none", "ms": 7}
+            axes.errorbar(x, y, yerr=error, capsize=3, label=drawable(name), **style)
         front = [self.points[name] for name in self.front]
         axes.plot([point.x for point in front], [point.y for point in front], color=GREY, lw=1, ls=":", zorder=0)
         for axis in self.log_axes:

@@ -38,9 +38,6 @@ class UnitTimelines(Panel):
             for j, token in enumerate(self.tokens):
                 yield [name, j, token, float(self.values[i, j]), *(float(part[i, j]) for part in known.values())]
 
-    def texts(self) -> Iterator[str]:
-        yield from (*self.names, *map(label, self.tokens))
-
     def _pitch(self) -> float:
         """Inches of a token."""
         return max(min(0.5, WIDEST / max(1, len(self.tokens))), FINEST)
