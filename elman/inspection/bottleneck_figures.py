@@ -3,10 +3,8 @@
 import json
 from pathlib import Path
 
-import numpy as np
-
 from elman.figures.figure import Figure
-from elman.figures.panels import Lines
+from elman.figures.panels import SHARE, Lines
 from elman.inspection.attention_map import alignment, map_figure
 from elman.inspection.bottleneck import Bottleneck, reversal_batch, sources
 from elman.runs.files import atomic_write
@@ -31,14 +29,13 @@ def save_bottleneck(found: Bottleneck, folder: Path, command: str = "") -> list[
 
 def bottleneck_figure(found: Bottleneck) -> Figure:
     """Letter accuracy and exact match over the length of the source."""
-    lengths = np.array(found.lengths)
     panels = [
         Lines(
-            {one.name: (lengths, np.array(getattr(one, measure))) for one in found.outcomes},
+            {one.name: (found.lengths, getattr(one, measure)) for one in found.outcomes},
             "source length (letters)",
             "accuracy",
             "x",
-            limits=(-0.03, 1.03),
+            limits=SHARE,
             x_span=found.trained,
             x_span_label="training lengths",
             title=title,

@@ -40,7 +40,7 @@ def word_order(seed: int = SEED, json: bool = options.JSON) -> None:
     with output.training_status() as progress:
         found = word_order_table(seed, progress)
     if json:
-        output.show_json([one.plain() for one in found])
+        output.show_json([one._asdict() for one in found])
         return
     rows = [
         [one.name, f"{one.accuracy:.1%}", f"{one.pairs:.1%}", *(f"{chance:.0%}" for chance in one.phrases.values())]
