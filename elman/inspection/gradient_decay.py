@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from elman.cells.products import PastProduct
 from elman.config import named
 from elman.errors import ConfigError
-from elman.inspection.precision import dtype_of
+from elman.inspection.inspected_text import dtype_of
 from elman.layers import LAYERS, SequenceLayer, two_way
 from elman.ops import taps
 

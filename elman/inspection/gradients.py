@@ -1,7 +1,6 @@
 """Figures of gradients through time: norm against distance, Jacobians of single steps, predictions against tokens."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -9,14 +8,13 @@ import torch
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
-from elman.figures.panels import HeatMap, Lines, Panel
+from elman.figures.panels import Curve, HeatMap, Lines, Panel
 from elman.figures.provenance import carries_call
 from elman.inspection.diagnosis import diagnose
 from elman.inspection.gradient_decay import LENGTH, WIDTH, GradientDecay, UntrainedLayer, gradient_decay
 from elman.inspection.inspected_text import InspectedText
 from elman.inspection.jacobians import StepJacobian, layer_inputs, step_jacobians
 from elman.inspection.token_gradients import TokenGradients, mean_by_lag, token_gradients
-from elman.ops import taps
 
 FLOOR = 1e-38  # about the smallest normal float32, also in figures of float64, so that they compare
 STEPWISE = 4  # layers whose step Jacobians are shown
@@ -58,12 +56,11 @@ def decay_panel(found: Sequence[GradientDecay]) -> Lines:
 
 
 def jacobian_panels(steps: dict[str, list[StepJacobian]]) -> list[Panel]:
-    lines: dict[str, Any] = {}
+    lines: dict[str, Curve] = {}
     for name, found in steps.items():
-        times = np.array([one.time for one in found])
         if found:
-            lines[f"{name}: norm"] = (times, np.array([one.norm for one in found]))
-            lines[f"{name}: radius"] = (times, np.array([one.radius for one in found]))
+            times, norms, radii = zip(*found, strict=True)
+            lines |= {f"{name}: norm": (times, norms), f"{name}: radius": (times, radii)}
     title = "Jacobian of one step of the state: spectral norm and spectral radius"
     return [Lines(lines, "step", "factor", title=title)] if lines else []
 
@@ -104,8 +101,7 @@ def model_jacobians(inspected: InspectedText) -> dict[str, list[StepJacobian]]:
     stack = getattr(inspected.model, "stack", None)
     if stack is None:
         return {}
+    vectors = inspected.record(inspected.embedding)[inspected.embedding]
     with inference_mode(inspected.model, gradients=True):
-        with torch.no_grad(), taps.record(inspected.embedding) as seen:
-            inspected.run(1)
-        vectors = seen[inspected.embedding].to(next(inspected.model.parameters()))  # recorded as float32 on the CPU
+        vectors = vectors.to(next(inspected.model.parameters()), copy=True)  # recorded as float32 on the CPU
         return {name: step_jacobians(layer, x) for name, layer, x in layer_inputs(stack, vectors)}

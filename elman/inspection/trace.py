@@ -1,25 +1,45 @@
 """Traces: activations recorded while a text is read, as arrays beside its tokens and as heat maps."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from elman.errors import RecordingError, nearest
-from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import HeatMap, Panel, as_array
 from elman.figures.scales import quantity_of
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText, tokens_of
-from elman.ops import taps
-from elman.ops.attention import by_position
+from elman.ops.attention.reference import by_position
 
 SHOWN = ("gate", "state")  # quantities that a figure shows by default
 INSTEAD = ("attention", "order")  # where a model has none of these
 PANELS = 8  # shown by default
+
+
+class AttentionMaps(NamedTuple):
+    """The weights (heads, queries, keys) of one layer, with the tokens of both sides."""
+
+    site: str
+    weights: Tensor
+    queries: list[str]
+    keys: list[str]
+
+    @property
+    def names(self) -> list[str]:
+        """Of the heads; a single one needs none."""
+        return [f"head {head + 1}" if len(self.weights) > 1 else "" for head in range(len(self.weights))]
+
+    def heat_map(self, heads: Iterable[int] | None = None) -> HeatMap:
+        """All heads or some of them side by side, queries by keys."""
+        shown = range(len(self.weights)) if heads is None else heads
+        maps = {self.names[head]: downsampling.shares(as_array(self.weights[head])) for head in shown}
+        queries, keys = downsampling.names(self.queries), downsampling.names(self.keys)
+        return HeatMap(maps, queries, keys, time="rows", title=self.site, quantity="attention")
 
 
 class Trace:
@@ -77,11 +97,17 @@ class Trace:
                 return found
         return list(self.data)
 
+    def attention(self, site: str) -> AttentionMaps:
+        """Recorded attention weights with the tokens of both sides, without padding."""
+        queries = self.tokens_of(site)
+        keys = self.sides.get("encoder", queries) if "cross-attention" in site else queries
+        return AttentionMaps(site, weights_of(site, self[site])[:, : len(queries), : len(keys)], queries, keys)
+
     def panel(self, site: str) -> Panel:
         """The panel of one site."""
         values, tokens, quantity = self[site], self.tokens_of(site), quantity_of(site)
         if quantity == "attention" and values.dim() == 3:
-            return weight_maps(site, values, tokens, self)
+            return self.attention(site).heat_map()
         rows = values.reshape(len(values), -1) if values.numel() else values.reshape(len(values), 0)
         if len(tokens) != len(rows):  # one vector of the whole text, or characters of words
             tokens = [str(position) for position in range(len(rows))]
@@ -113,16 +139,6 @@ class Trace:
         return self.figure()._repr_html_()
 
 
-def weight_maps(site: str, weights: Tensor, tokens: list[str], trace: Trace) -> HeatMap:
-    """Heads side by side, queries by keys."""
-    keys = trace.sides.get("encoder", tokens) if "cross-attention" in site else tokens
-    square = weights_of(site, weights)
-    heads = {f"head {head + 1}" if len(square) > 1 else "": as_array(part) for head, part in enumerate(square)}
-    maps = {name: downsampling.shares(part[: len(tokens), : len(keys)]) for name, part in heads.items()}
-    rows, columns = downsampling.names(tokens), downsampling.names(keys)
-    return HeatMap(maps, rows, columns, time="rows", title=site, quantity="attention")
-
-
 def weights_of(site: str, weights: Tensor) -> Tensor:
     """Recorded weights (time, heads, keys) as (heads, time, keys); causal layers record keys by distance."""
     if "cross-attention" in site or "two-way" in site:
@@ -132,9 +148,7 @@ def weights_of(site: str, weights: Tensor) -> Tensor:
 
 def trace(inspected: InspectedText, sites: Sequence[str] = ("*",), subtitle: str = "", command: str = "") -> Trace:
     """Records the sites in one forward pass."""
-    with inference_mode(inspected.model), taps.record(*sites) as seen:
-        inspected.run(1)
-    found = {site: seen[site] for site in seen}
+    found = inspected.record(*sites)
     parts = {site: part[0] if len(part) == 1 else part for site, part in found.items()}
     return Trace(inspected.tokens, parts, subtitle, command)
 
@@ -144,15 +158,13 @@ def site_descriptions(model: torch.nn.Module, sites: Sequence[str]) -> dict[str,
     from elman.cells import CELLS
     from elman.layers import LAYERS
 
+    kinds = [(name, registry[name]) for registry in (CELLS, LAYERS) for name in registry]
+    known = {f"{name}.{tap}": text for name, kind in kinds for tap, text in getattr(kind, "sites", {}).items()}
     own = {name: text for part in model.modules() for name, text in getattr(type(part), "sites", {}).items()}
     found = {}
     for site in sites:
         parts = site.split(".")
-        text = ""
-        for place, part in enumerate(parts):
-            for registry in (CELLS, LAYERS):
-                if part in registry:
-                    text = getattr(registry[part], "sites", {}).get(".".join(parts[place + 1 :]), text)
         suffixes = [".".join(parts[place:]) for place in range(len(parts))]
-        found[site] = text or next((own[suffix] for suffix in suffixes if suffix in own), "")
+        innermost = [known[suffix] for suffix in reversed(suffixes) if suffix in known]
+        found[site] = next(iter([*innermost, *(own[suffix] for suffix in suffixes if suffix in own)]), "")
     return found

@@ -4,21 +4,18 @@ The score of a unit is its squared correlation with an annotation on the half of
 baseline is the best score of the same selection for annotations shifted against the text: multiple comparisons alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from elman.errors import ConfigError, UnknownName
-from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars, ColouredText, Lines, Panel, as_array
 from elman.figures.provenance import carries_call
 from elman.inspection.annotators import ANNOTATORS
 from elman.inspection.inspected_text import InspectedText
-from elman.ops import taps
 
 STATES = ("hidden", "memory", "state")
 SHIFTS = 20
@@ -47,17 +44,12 @@ class Activity(NamedTuple):
 
 def activity(inspected: InspectedText, sites: Sequence[str] = ()) -> Activity:
     """Recorded values while a text is read; by default of the recurrent states."""
-    with inference_mode(inspected.model), taps.record(*(sites or ("*",))) as seen:
-        inspected.run(1)
+    seen = inspected.record(*(sites or ("*",)))
     names = [site for site in seen if sites or site.rpartition(".")[2] in STATES]
     names = [site for site in names if inspected.tokens_of(site) == inspected.main and seen[site].shape[0] == 1]
     if not names:
         raise ConfigError("no layer taps a state of units (memory, hidden or state); name others with --sites")
-    return Activity(inspected.main, {site: _flat(seen[site][0]) for site in names})
-
-
-def _flat(values: Tensor) -> NDArray[np.float64]:
-    return as_array(values.reshape(len(values), -1))
+    return Activity(inspected.main, {site: as_array(seen[site][0].flatten(1)) for site in names})
 
 
 def correlations(states: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -139,21 +131,17 @@ def unit_figure(
     if len(found.tokens) < 4 * LEAST:
         raise ConfigError(f"{len(found.tokens)} tokens are too few to score units; give at least {4 * LEAST}")
     scores = rank_units(found, annotators)
-    panels: list[Panel] = [autocorrelation_panel(found), unit_panel(found)]
-    notes = []
-    for site, states in found.sites.items():
-        steps = autocorrelation_times(states)
-        notes.append(
-            f"{site}: median autocorrelation time of its {states.shape[1]} units {np.median(steps):.0f} steps, the "
-            f"longest (unit {int(steps.argmax())}) {int(steps.max())}."
-        )
+    times = {site: autocorrelation_times(states) for site, states in found.sites.items()}
+    panels = autocorrelation_panels(times)
+    notes = [
+        f"{site}: median autocorrelation time of its {len(steps)} units {np.median(steps):.0f} steps, the longest "
+        f"(unit {int(steps.argmax())}) {int(steps.max())}."
+        for site, steps in times.items()
+    ]
     if scores:
         shown = scores[:12]
         names = [f"{one.annotator}, {one.site} {one.unit}" for one in shown]
-        bars = {
-            "held-out": as_array([one.score for one in shown]),
-            "shifted baseline": as_array([one.chance for one in shown]),
-        }
+        bars = {"held-out": [one.score for one in shown], "shifted baseline": [one.chance for one in shown]}
         panels.append(Bars(names, bars, "variance explained", (0, 1), title="Best units for each annotation"))
         best = scores[0]
         values = found.sites[best.site][:, best.unit]
@@ -173,16 +161,11 @@ def summary(one: UnitScore) -> str:
     )
 
 
-def autocorrelation_panel(found: Activity) -> Lines:
-    lines = {}
-    for site, states in found.sites.items():
-        steps = np.sort(autocorrelation_times(states))[::-1]
-        lines[site] = (np.linspace(0, 100, len(steps)), steps.astype(float))
-    return Lines(lines, "percent of units", "steps", title="Autocorrelation time, units sorted")
-
-
-def unit_panel(found: Activity) -> Lines:
-    """The same by the number of the unit."""
-    steps = {site: autocorrelation_times(states) for site, states in found.sites.items()}
-    lines = {site: (np.arange(len(one)), one.astype(float)) for site, one in steps.items()}
-    return Lines(lines, "unit", "steps", title="Autocorrelation time by unit")
+def autocorrelation_panels(times: Mapping[str, NDArray[np.int64]]) -> list[Panel]:
+    """Autocorrelation times of the units of each site, sorted and by number."""
+    ordered = {site: (np.linspace(0, 100, len(steps)), np.sort(steps)[::-1]) for site, steps in times.items()}
+    by_unit = {site: (range(len(steps)), steps) for site, steps in times.items()}
+    return [
+        Lines(ordered, "percent of units", "steps", title="Autocorrelation time, units sorted"),
+        Lines(by_unit, "unit", "steps", title="Autocorrelation time by unit"),
+    ]

@@ -107,7 +107,7 @@ def test_the_figure_names_units_and_refuses_short_texts() -> None:
     assert "candidate" not in " ".join(figure.notes)
     by_unit = next(panel for panel in figure.panels if panel.title == "Autocorrelation time by unit")
     units, steps = by_unit.lines["layers.0.lstm.memory"]
-    assert units.tolist() == list(range(8))
+    assert list(units) == list(range(8))
     assert steps.tolist() == autocorrelation_times(activity(inspected).sites["layers.0.lstm.memory"]).tolist()
     with pytest.raises(ConfigError, match="too few"):
         unit_figure(language("lstm"))
