@@ -4,12 +4,13 @@ An annotator gives every token a number from the text up to it, or NaN where it 
 """
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.corpus.synthetic import LANGUAGES
+from elman.corpus.synthetic import END, make_language
 
 Annotation = NDArray[np.float64]  # (time,), with NaN
 OPENING, CLOSING = "([{<", ")]}>"
@@ -20,10 +21,8 @@ def inside_quotes(tokens: Sequence[str]) -> Annotation:
     """1 between quotation marks; the end of a line closes all quotes."""
     open_, found = False, []
     for token in tokens:
-        for char in token:
-            if char in QUOTES:
-                open_ = not open_
-        open_ = open_ and "\n" not in token and token != "<eos>"
+        open_ ^= sum(char in QUOTES for char in token) % 2 == 1
+        open_ = open_ and "\n" not in token and token != END
         found.append(float(open_))
     return np.array(found)
 
@@ -32,41 +31,39 @@ def bracket_depth(tokens: Sequence[str]) -> Annotation:
     """Number of open brackets."""
     depth, found = 0, []
     for token in tokens:
-        for char in [token] if token == "<eos>" else token:
-            depth = 0 if char == "<eos>" else max(0, depth + (char in OPENING) - (char in CLOSING))
+        for char in token:
+            depth = max(0, depth + (char in OPENING) - (char in CLOSING))
+        depth = 0 if token == END else depth
         found.append(float(depth))
     return np.array(found)
 
 
 def position_in_line(tokens: Sequence[str]) -> Annotation:
     """Tokens since the start of the line or text."""
-    position, found = 0, []
-    for token in tokens:
-        position = 0 if "\n" in token or token == "<eos>" else position + 1
-        found.append(float(position))
-    return np.array(found)
+    return _tokens_since(["\n" in token or token == END for token in tokens])
 
 
 def position_in_word(tokens: Sequence[str]) -> Annotation:
     """Characters since the last space, where spaces are tokens."""
     if not any(token.isspace() for token in tokens):
         return np.full(len(tokens), np.nan)
-    position, found = 0, []
-    for token in tokens:
-        position = 0 if token.isspace() or token == "<eos>" else position + 1
-        found.append(float(position))
-    return np.array(found)
+    return _tokens_since([token.isspace() or token == END for token in tokens])
+
+
+def _tokens_since(starts: Sequence[bool]) -> Annotation:
+    """0 at each start, and from there on one more at each token; the first token follows a start."""
+    counts = accumulate(starts, lambda count, start: 0 if start else count + 1, initial=0)
+    return np.array([*counts][1:], dtype=np.float64)
 
 
 def subject_number(tokens: Sequence[str]) -> Annotation:
     """In the synthetic agreement language: 1 for a plural subject, 0 for a singular one, until its verb."""
-    agreement: Any = LANGUAGES["agreement"]
-    language = agreement(agreement.Config())
+    language: Any = make_language({"type": "agreement"})
     number: float = np.nan
     found: list[float] = []
     state: Any = language.start
     for token in tokens:
-        if token == "<eos>":
+        if token == END:
             state, number = language.start, np.nan
         elif state is not None:
             after = {word: next_state for word, _, next_state in language.transitions(state)}

@@ -1,26 +1,31 @@
-"""Attention maps of a text: weights of every layer and head, their entropy, attention distance, share on chosen tokens.
+"""Attention maps: weights of every layer and head, their entropy, distance and share on chosen tokens; alignments.
 
-Weights are those of the reference path, which every fused kernel must equal.
+Weights are those of the reference path, which every fused kernel must equal. The alignment of an encoder-decoder is its
+cross-attention under teacher forcing.
 """
 
 import math
 from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from elman.batches import Ragged
 from elman.errors import ConfigError
+from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
-from elman.figures.panels import Bars, ColouredText, Curve, Lines, Panel, as_array
+from elman.figures.panels import Bars, ColouredText, Curve, HeatMap, Lines, Panel, as_array
 from elman.figures.provenance import carries_call
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText
-from elman.inspection.trace import AttentionMaps, trace
+from elman.inspection.trace import AttentionMaps, choose_layers, head_names, trace
+from elman.ops import taps
 
 HEADS = 8  # of a layer, shown by default
-LAYERS = 4  # shown by default
 CURVES = 12  # heads in the chart of attention distance
 ALIGNMENT = "decoder.alignment"
 
@@ -78,13 +83,11 @@ def attention_figure(
     """Maps of layers and heads (counted from 1); the attention mass on `marked` tokens is reported."""
     found = attention_maps(inspected)
     pooled = pooling_panel(inspected)
+    if not found and pooled:
+        return Figure("Attention", [pooled], (), subtitle)
     if not found:
-        if pooled:
-            return Figure("Attention", [pooled], (), subtitle)
         raise ConfigError("no layer of this model has attention weights; elman inspect trace shows what it has")
-    if layer is not None and not 1 <= layer <= len(found):
-        raise ConfigError(f"layer {layer}: {len(found)} layers have attention, counted from 1")
-    chosen = found[:LAYERS] if layer is None else [found[layer - 1]]
+    chosen, left_out = choose_layers(found, layer, "have attention")
     panels: list[Panel] = []
     notes = []
     for maps in chosen:
@@ -98,8 +101,7 @@ def attention_figure(
         if len(shown) < count and not heads:
             notes.append(f"{len(shown)} of {count} heads are shown.")
     notes += downsampling.note(max(max(maps.weights.shape[1:]) for maps in chosen))
-    if len(found) > len(chosen) and layer is None:
-        notes.append(f"{len(chosen)} of {len(found)} layers are shown; choose with --layer.")
+    notes += left_out
     panels += [entropy_panel(chosen)] if sum(len(maps.weights) for maps in chosen) > 1 else []
     within = [maps for maps in chosen if not is_cross(maps)]
     panels += [attention_distance_panel(within)] if within else []
@@ -152,4 +154,47 @@ def pooling_panel(inspected: InspectedText) -> ColouredText | None:
 
 def _names(maps: AttentionMaps, found: Sequence[AttentionMaps]) -> list[str]:
     layer = f"layer {found.index(maps) + 1}" if len(found) > 1 else ""
-    return [" ".join(filter(None, [layer, head])) or "attention" for head in maps.names]
+    return [" ".join(filter(None, [layer, head])) or "attention" for head in head_names(len(maps.weights))]
+
+
+def alignment(model: Any, source: Ragged, target: Ragged) -> Tensor:
+    """Cross-attention weights (batch, target time, heads, source positions), given the true target.
+
+    The heads of all cross-attention layers follow each other; padding of either side is zero.
+    """
+    with inference_mode(model), taps.record("*cross-attention.weights") as seen:
+        model(source, target)
+    weights = torch.cat([seen[site] for site in seen], dim=2)
+    real = target.mask()[:, :, None, None] & source.mask()[:, None, None, :]
+    return weights.masked_fill(~real.to(weights.device), 0.0)
+
+
+def attention_hits(weights: Tensor, places: Sequence[Sequence[int]]) -> float:
+    """Alignment accuracy: share of target tokens whose largest weight, averaged over heads, is on the right token.
+
+    `places` has the right source positions of the first target tokens of each row, as `Reversal.places` has.
+    """
+    looked = weights.mean(2).argmax(-1).tolist()
+    right = [looked[row][time] == place for row, steps in enumerate(places) for time, place in enumerate(steps)]
+    assert right, "no right positions given"
+    return sum(right) / len(right)
+
+
+def draw_map(weights: Tensor, source: Sequence[str], target: Sequence[str], path: Path, title: str = "") -> list[Path]:
+    """Saves the alignment map at `path` as .svg and .png."""
+    figure = map_figure(weights, source, target, title)
+    return [figure.save(path.with_suffix(suffix)) for suffix in (".svg", ".png")]
+
+
+def map_figure(weights: Tensor, source: Sequence[str], target: Sequence[str], title: str = "") -> Figure:
+    """A row for each target token, a column for each source token.
+
+    `weights` are (time, positions), or (time, heads, positions) for heads side by side; padding is left out.
+    """
+    weights = weights.detach().float().cpu()
+    weights = weights.unsqueeze(1) if weights.dim() == 2 else weights
+    assert weights.shape[0] >= len(target) > 0, f"{len(target)} tokens, and weights of {weights.shape[0]}"
+    assert weights.shape[2] >= len(source) > 0, f"{len(source)} positions, and weights of {weights.shape[2]}"
+    shown = as_array(weights[: len(target), :, : len(source)].transpose(0, 1))
+    maps = dict(zip(head_names(len(shown)), shown, strict=True))
+    return Figure(title, [HeatMap(maps, target, source, time="rows", quantity="attention")])

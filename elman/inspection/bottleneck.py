@@ -4,9 +4,11 @@ Models learn to reverse letters with a curriculum from short to longer sources, 
 the lengths of training. A fixed vector loses letters from a certain length on; attention looks each letter up.
 """
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, NamedTuple
 
@@ -17,10 +19,13 @@ from elman.batches import Examples, collate
 from elman.corpus.reversal import Reversal, noisy_reversals, random_words
 from elman.errors import UnknownName
 from elman.evaluation.inference_mode import inference_mode
-from elman.inspection.attention_map import alignment, attention_hits
+from elman.figures.figure import Figure
+from elman.figures.panels import SHARE, Lines
+from elman.inspection.attention import alignment, attention_hits, map_figure
 from elman.inspection.small_models import GeneratedBatches, Progress, adam, fit, silent
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 from elman.models.stack import count_parameters
+from elman.runs.files import atomic_write
 from elman.training import TrainingConfig
 
 EOS = 0
@@ -28,6 +33,8 @@ NUMBERS = {letter: number for number, letter in enumerate(ascii_lowercase, start
 SHORTEST, STARTING = 5, 8  # letters: the shortest source, and the longest at the start of the curriculum
 CURRICULUM = 0.5  # share of the training until sources have their full length
 LENGTHS = (5, 10, 20, 40, 60, 100, 200)
+SHOWN = 20  # letters of the source in the alignment map
+MEASURES = {"accuracy": "Letter accuracy under teacher forcing", "exact": "Exact match of whole sources"}
 
 
 class Architecture(NamedTuple):
@@ -90,14 +97,10 @@ class Outcome:
     name: str
     parameters: int
     seconds: float
-    loss: float
-    """Nats per letter at the end of training."""
-    accuracy: list[float]
-    """Accuracy of letters under teacher forcing."""
-    exact: list[float]
-    """Exact match: share of sources reversed without a mistake, the end included."""
-    alignment: list[float] | None
-    """Alignment accuracy: share of letters with the largest attention weight on the letter to be written."""
+    loss: float  # nats per letter at the end of training
+    accuracy: list[float]  # of letters under teacher forcing
+    exact: list[float]  # exact match: share of sources reversed without a mistake, the end included
+    alignment: list[float] | None  # share of letters with the largest attention weight on the letter to be written
 
     def plain(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "model"}
@@ -107,8 +110,7 @@ class Outcome:
 class Bottleneck:
     size: str
     seed: int
-    trained: tuple[int, int]
-    """Letters of the shortest and the longest training source."""
+    trained: tuple[int, int]  # letters of the shortest and the longest training source
     lengths: tuple[int, ...]
     outcomes: list[Outcome]
 
@@ -194,3 +196,47 @@ def evaluate(model: EncoderDecoder, pairs: Sequence[Reversal], numbers: Mapping[
         aligned = attention_hits(alignment(model, source, target), [pair.places for pair in pairs])
     exact = (right | ~target.mask()).all(1)
     return Scores(right[letters].double().mean().item(), exact.double().mean().item(), aligned)
+
+
+def save_bottleneck(found: Bottleneck, folder: Path, command: str = "") -> list[Path]:
+    """Saves the figures, and last of all `bottleneck.json`, which marks the folder as complete."""
+    figures = {"bottleneck": [bottleneck_figure(found)], "attention": alignment_figures(found)}
+    paths = [
+        figure.with_command(command).save(folder / f"{name}.{suffix}")
+        for name, some in figures.items()
+        for figure in some
+        for suffix in ("svg", "png")
+    ]
+    paths.append(folder / "bottleneck.json")
+    atomic_write(paths[-1], json.dumps(found.plain(), indent=2).encode())
+    return paths
+
+
+def bottleneck_figure(found: Bottleneck) -> Figure:
+    """Letter accuracy and exact match over the length of the source."""
+    panels = [
+        Lines(
+            {one.name: (found.lengths, getattr(one, measure)) for one in found.outcomes},
+            "source length (letters)",
+            "accuracy",
+            "x",
+            limits=SHARE,
+            x_span=found.trained,
+            x_span_label="training lengths",
+            title=title,
+        )
+        for measure, title in MEASURES.items()
+    ]
+    return Figure("Sequence reversal: fixed context vector against attention", panels)
+
+
+def alignment_figures(found: Bottleneck) -> list[Figure]:
+    """The alignment map of the last architecture with attention; none where no one has it."""
+    aligned = [outcome for outcome in found.outcomes if outcome.alignment is not None]
+    if not aligned:
+        return []
+    pairs = sources(SHOWN, 1, seed=found.seed)
+    batch = reversal_batch(pairs)
+    weights = alignment(aligned[-1].model, batch.ragged("source"), batch.ragged("target"))[0]
+    source, target = [*pairs[0].source, "<eos>"], [*pairs[0].target, "<eos>"]
+    return [map_figure(weights, source, target, f"Alignment: {aligned[-1].name}")]

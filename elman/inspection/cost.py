@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from elman.layers import LAYERS, SequenceLayer
+from elman.models.stack import count_parameters
 from elman.ops.state import tensors
 from elman.registry import Traits
 
@@ -53,7 +54,7 @@ def measure(layer: SequenceLayer, length: int) -> Cost:
             first, rest = x.detach().split([1, length - 1], 1)
             _, state = layer(rest)
             stepping = count(lambda: layer.step(first[:, 0], state))
-    return Cost(training, stepping, state_size(layer), _parameters(layer))
+    return Cost(training, stepping, state_size(layer), count_parameters(layer))
 
 
 def count(run: Callable[[], Any]) -> int:
@@ -73,7 +74,7 @@ def stated(layer: SequenceLayer, length: int) -> Cost:
     traits = _traits(layer)
     training = evaluate(layer, "training", length)
     stepping = None if traits.stepping.startswith("none") else evaluate(layer, "stepping", length)
-    return Cost(training, stepping, int(evaluate(layer, "state", length)), _parameters(layer))
+    return Cost(training, stepping, int(evaluate(layer, "state", length)), count_parameters(layer))
 
 
 def evaluate(layer: nn.Module, trait: str, length: int = LENGTH) -> float:
@@ -129,10 +130,6 @@ def _inside(module: nn.Module) -> Iterator[nn.Module]:
             yield child
         else:
             yield from _inside(child)
-
-
-def _parameters(layer: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in layer.parameters())
 
 
 def _elementwise(*operands: Any, out_val: Tensor, **options: Any) -> int:

@@ -10,8 +10,7 @@ from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import Curve, HeatMap, Lines, Panel
 from elman.figures.provenance import carries_call
-from elman.inspection.diagnosis import diagnose
-from elman.inspection.gradient_decay import LENGTH, WIDTH, GradientDecay, UntrainedLayer, gradient_decay
+from elman.inspection.gradient_decay import LENGTH, WIDTH, GradientDecay, UntrainedLayer, diagnose, gradient_decay
 from elman.inspection.inspected_text import InspectedText
 from elman.inspection.jacobians import StepJacobian, layer_inputs, step_jacobians
 from elman.inspection.token_gradients import TokenGradients, mean_by_lag, token_gradients

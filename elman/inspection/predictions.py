@@ -8,7 +8,7 @@ import numpy as np
 
 from elman.errors import ConfigError, nearest
 from elman.figures.figure import Figure
-from elman.figures.panels import SHARE, Bars, ColouredText, Lines, Panel, Values, as_array
+from elman.figures.panels import SHARE, Bars, ColouredText, Curve, Lines, Panel, Values, as_array
 from elman.figures.provenance import carries_call
 from elman.inspection.inspected_text import InspectedText
 from elman.inspection.token_gradients import saliency, saliency_panel, target_outcome
@@ -21,16 +21,11 @@ CLASSES = 8  # curves of class probabilities: the most likely classes at the end
 class Prediction(NamedTuple):
     """At one position."""
 
-    after: str
-    """The token read last."""
-    observed: str | None
-    """The true outcome, where known."""
-    bits: float
-    """Surprisal of the true outcome; where unknown, of the most likely."""
-    rank: int
-    """Of that outcome; 1 is the most likely."""
-    entropy: float
-    """Of the predicted distribution, in bits: the expected surprisal."""
+    after: str  # the token read last
+    observed: str | None  # the true outcome, where known
+    bits: float  # surprisal of the true outcome; where unknown, of the most likely
+    rank: int  # of that outcome; 1 is the most likely
+    entropy: float  # of the predicted distribution, in bits: the expected surprisal
     likeliest: list[tuple[str, float]]
 
 
@@ -104,7 +99,7 @@ def surprisal_panels(found: Sequence[Prediction]) -> list[Panel]:
     names = [one.observed or "" for one in known]
     guesses = ["" if one.rank == 1 else one.likeliest[0][0] for one in known]
     bits, xs = as_array([min(one.bits, 99.0) for one in known]), range(len(known))
-    curves = {"surprisal": (xs, bits), "entropy": (xs, [one.entropy for one in known])}
+    curves: dict[str, Curve] = {"surprisal": (xs, bits), "entropy": (xs, [one.entropy for one in known])}
     panels: list[Panel] = [
         ColouredText(names, bits, guesses, title="Surprisal of each token", quantity="surprisal"),
         Lines(curves, y_label="bits", ticks=names, title="Surprisal and entropy of the prediction"),

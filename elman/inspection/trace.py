@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from elman.errors import RecordingError, nearest
+from elman.errors import ConfigError, RecordingError, nearest
 from elman.figures.figure import Figure
 from elman.figures.panels import HeatMap, Panel, as_array
 from elman.figures.scales import quantity_of
@@ -18,7 +18,9 @@ from elman.ops.attention.reference import by_position
 
 SHOWN = ("gate", "state")  # quantities that a figure shows by default
 INSTEAD = ("attention", "order")  # where a model has none of these
-PANELS = 8  # shown by default
+PANELS, LAYERS = 8, 4  # shown by default
+
+T = TypeVar("T")
 
 
 class AttentionMaps(NamedTuple):
@@ -29,15 +31,10 @@ class AttentionMaps(NamedTuple):
     queries: list[str]
     keys: list[str]
 
-    @property
-    def names(self) -> list[str]:
-        """Of the heads; a single one needs none."""
-        return [f"head {head + 1}" if len(self.weights) > 1 else "" for head in range(len(self.weights))]
-
     def heat_map(self, heads: Iterable[int] | None = None) -> HeatMap:
         """All heads or some of them side by side, queries by keys."""
-        shown = range(len(self.weights)) if heads is None else heads
-        maps = {self.names[head]: downsampling.shares(as_array(self.weights[head])) for head in shown}
+        shown, names = range(len(self.weights)) if heads is None else heads, head_names(len(self.weights))
+        maps = {names[head]: downsampling.shares(as_array(self.weights[head])) for head in shown}
         queries, keys = downsampling.names(self.queries), downsampling.names(self.keys)
         return HeatMap(maps, queries, keys, time="rows", title=self.site, quantity="attention")
 
@@ -137,6 +134,21 @@ class Trace:
 
     def _repr_html_(self) -> str:
         return self.figure()._repr_html_()
+
+
+def head_names(count: int) -> list[str]:
+    """A single head needs no name."""
+    return [f"head {head + 1}" if count > 1 else "" for head in range(count)]
+
+
+def choose_layers(layers: Sequence[T], layer: int | None, have: str) -> tuple[Sequence[T], list[str]]:
+    """The layer with this number, counted from 1, or the first few, with a note if some are left out."""
+    if layer is None:
+        left_out = f"{LAYERS} of {len(layers)} layers are shown; choose with --layer."
+        return layers[:LAYERS], [left_out] if len(layers) > LAYERS else []
+    if not 1 <= layer <= len(layers):
+        raise ConfigError(f"layer {layer}: {len(layers)} layers {have}, counted from 1")
+    return [layers[layer - 1]], []
 
 
 def weights_of(site: str, weights: Tensor) -> Tensor:

@@ -11,12 +11,11 @@ from elman.figures.panels import UnitTimelines, as_array
 from elman.figures.provenance import carries_call
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText
-from elman.inspection.trace import Trace, trace
+from elman.inspection.trace import Trace, choose_layers, trace
 
 STATES = ("memory", "hidden", "state")  # the first that a layer has is its recurrent state
 KEEP_GATES, WRITE_GATES = ("gate.forget", "gate.update", "decay"), ("gate.input",)
 UNITS = 8  # of a layer, shown by default
-LAYERS = 4  # shown by default
 
 
 @carries_call
@@ -30,15 +29,12 @@ def unit_timeline_figure(
         raise ConfigError(
             "no layer taps a state of units (memory, hidden or state); elman inspect attention shows attention weights"
         )
-    if layer is not None and not 1 <= layer <= len(sites):
-        raise ConfigError(f"layer {layer}: {len(sites)} layers carry a state, counted from 1")
-    chosen = sites[:LAYERS] if layer is None else [sites[layer - 1]]
+    chosen, left_out = choose_layers(sites, layer, "carry a state")
     panels = [unit_timelines(found, site, units) for site in chosen]
     notes = ["Thickness: absolute value, orange positive, blue negative. Gap: forget gate. Dot: input gate."]
     notes += [note for site in chosen for note in half_life_notes(found, site)]
     notes += downsampling.note(max(len(found[site]) for site in chosen))
-    if len(sites) > len(chosen) and layer is None:
-        notes.append(f"{len(chosen)} of {len(sites)} layers are shown; choose with --layer.")
+    notes += left_out
     return Figure("Memory of single units", panels, notes, subtitle)
 
 

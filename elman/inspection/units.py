@@ -29,12 +29,9 @@ class UnitScore(NamedTuple):
     annotator: str
     site: str
     unit: int
-    score: float
-    """Variance of the annotation that the unit explains (r²), on held-out text."""
-    chance: float
-    """The same for the best of the shifted annotations."""
-    rising: bool
-    """Whether the correlation is positive."""
+    score: float  # variance of the annotation that the unit explains (r²), on held-out text
+    chance: float  # the same for the best of the shifted annotations
+    rising: bool  # whether the correlation is positive
 
 
 class Activity(NamedTuple):

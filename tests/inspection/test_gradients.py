@@ -8,8 +8,7 @@ import torch
 
 from elman.errors import ConfigError, UnknownName
 from elman.figures.panels import HeatMap, Lines
-from elman.inspection.diagnosis import diagnose
-from elman.inspection.gradient_decay import DEFAULT_LAYERS, GradientDecay, UntrainedLayer, gradient_decay
+from elman.inspection.gradient_decay import DEFAULT_LAYERS, GradientDecay, UntrainedLayer, diagnose, gradient_decay
 from elman.inspection.gradients import gradient_decay_figure, gradient_figure
 from elman.inspection.inspected_text import PRECISIONS, InspectedText, in_precision, inspect_language_model
 from elman.inspection.jacobians import has_vector_state, jacobian, step_jacobians

@@ -62,8 +62,7 @@ def bottleneck(
     json: bool = options.JSON,
 ) -> None:
     """Train encoder-decoders with and without attention to reverse 5 to 200 letters: the fixed-vector bottleneck."""
-    from elman.inspection.bottleneck import check_size, run_bottleneck
-    from elman.inspection.bottleneck_figures import save_bottleneck
+    from elman.inspection.bottleneck import check_size, run_bottleneck, save_bottleneck
     from elman.runs.files import make_folder
 
     check_size(size)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from inspect import Parameter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_origin
 
 import typer
 
@@ -39,21 +39,21 @@ def command(view: View) -> Callable[..., None]:
     if view.reads == "file":
         parameters += [keyword("data", Path, FILE), keyword("limit", int, LIMIT)]
     else:
-        parameters += [keyword("text", str, run_views.TEXT), keyword("target", str | None, run_views.TARGET)]
-    parameters += map(view_parameter, view.options)
-    parameters += [keyword("precision", str, run_views.PRECISION)] if view.precision else []
-    parameters += [keyword("edit", list[str] | None, run_views.EDITS)] if view.edits else []
-    parameters += [keyword("to", Path | None, run_views.TO), keyword("module", list[Path] | None, options.MODULE)]
-    parameters += [keyword("device", str | None, options.DEVICE), keyword("json", bool, options.JSON)]
-    set_parameters(run_view, parameters)
+        parameters += [("text", run_views.Text, Parameter.empty), ("target", run_views.Target, None)]
+    parameters += [(one.parameter, annotation(one), one.value) for one in view.options]
+    parameters += [("precision", run_views.Precision, "float32")] if view.precision else []
+    parameters += [("edit", run_views.Edits, None)] if view.edits else []
+    parameters += [("to", run_views.To, None), ("module", options.Module, None), ("device", options.Device, None)]
+    parameters += [("json", options.Json, False)]
     run_view.__doc__, run_view.__name__ = view.help, view.name
     return run_view
 
 
-def view_parameter(one: Option) -> Parameter:
-    if one.default is not None:
-        return keyword(one.parameter, one.type, typer.Option(one.default, one.flag, help=one.help))
-    return keyword(one.parameter, one.type | None, option(one.flag, help=one.help, default=one.default_text))
+def annotation(option: Option) -> Any:
+    if option.value is not None:
+        return Annotated[option.type, typer.Option(option.flag, help=option.help)]
+    help = f"{option.help} Repeatable." if get_origin(option.type) is list else option.help
+    return Annotated[option.type | None, options.option(option.flag, help=help, default=str(option.default))]
 
 
 def read(path: Path, limit: int) -> str:

@@ -26,22 +26,14 @@ class Lines(Panel):
     lines: Mapping[str, Curve]
     x_label: str = ""
     y_label: str = ""
-    log_axes: str = ""
-    """Axes with a log scale: "", "x", "y" or "xy"."""
-    floor: float | None = None
-    """Values below are drawn here: the smallest normal number, where gradients underflow."""
-    ticks: Sequence[str] = ()
-    """Labels of 0, 1, 2, … along x: tokens or classes."""
-    limits: tuple[float, float] | None = None
-    """Of y."""
-    bands: Mapping[str, Curve] = field(default_factory=dict)
-    """The lowest and highest y of some lines, as over seeds."""
-    raw: Mapping[str, Curve] = field(default_factory=dict)
-    """Noisy data of which a line is the moving average: drawn pale beneath it."""
-    references: Mapping[str, float] = field(default_factory=dict)
-    """Horizontal lines: chance, the entropy of a language."""
-    x_span: tuple[float, float] | None = None
-    """A range of x to shade, as the lengths of training."""
+    log_axes: str = ""  # axes with a log scale: "", "x", "y" or "xy"
+    floor: float | None = None  # values below are drawn here: the smallest normal number, where gradients underflow
+    ticks: Sequence[str] = ()  # labels of 0, 1, 2, … along x: tokens or classes
+    limits: tuple[float, float] | None = None  # of y
+    bands: Mapping[str, Curve] = field(default_factory=dict)  # the lowest and highest y of some lines, as over seeds
+    raw: Mapping[str, Curve] = field(default_factory=dict)  # noisy data of which a line is the mean: pale beneath it
+    references: Mapping[str, float] = field(default_factory=dict)  # horizontal lines: chance, the entropy of a language
+    x_span: tuple[float, float] | None = None  # a range of x to shade, as the lengths of training
     x_span_label: str = ""
 
     @property

@@ -20,7 +20,8 @@ from elman.inspection.small_models import adam, fit
 from elman.models import LanguageModel, StackConfig
 from elman.tokenizers import Tokenizer, train_tokenizer
 
-LANGUAGE = {"type": "agreement", "max_phrases": 2, "words_per_class": 8, "train_documents": 25_600}
+LANGUAGE = {"type": "agreement", "max_phrases": 2, "words_per_class": 8}
+LANGUAGE |= {"train_documents": 25_600, "test_documents": 300}
 TEXTS, LONGEST = 300, 60
 NGRAM = 4  # words of the n-grams by which diversity and repetition are measured
 SWEEPS: dict[str, list[dict[str, Any]]] = {
@@ -115,10 +116,7 @@ def experiment(seed: int, progress: Progress) -> Result:
 
 def trained(seed: int, progress: Progress) -> Generator:
     """A small LSTM trained on the agreement language."""
-    language, training = (
-        make_language({**LANGUAGE, "test_documents": 300, "seed": seed}),
-        adam(1e-2, batch_size=32, max_epochs=1),
-    )
+    language, training = make_language({**LANGUAGE, "seed": seed}), adam(1e-2, batch_size=32, max_epochs=1)
     documents = list(language.split("train"))
     tokenizer = train_tokenizer("word", [document.text for document in documents])
     config = StackConfig.make({"pattern": ["lstm"], "hidden_size": 64})

@@ -6,8 +6,7 @@ import torch
 from elman.corpus.reversal import NOISE, Reversal, noisy_reversals, random_words
 from elman.figures.figure import Figure
 from elman.figures.panels import Lines
-from elman.inspection.attention import attention_mass
-from elman.inspection.attention_map import alignment, map_figure
+from elman.inspection.attention import alignment, attention_mass, map_figure
 from elman.inspection.bottleneck import Architecture, evaluate, reversal_batch
 from elman.inspection.labs.lab import Lab, Progress, Result
 from elman.inspection.small_models import GeneratedBatches, adam, fit

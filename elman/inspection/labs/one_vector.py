@@ -1,7 +1,6 @@
 """Lab: the bottleneck of encoder-decoders without attention."""
 
-from elman.inspection.bottleneck import run_bottleneck
-from elman.inspection.bottleneck_figures import alignment_figures, bottleneck_figure
+from elman.inspection.bottleneck import alignment_figures, bottleneck_figure, run_bottleneck
 from elman.inspection.labs.lab import Lab, Progress, Result
 
 
