@@ -17,19 +17,13 @@ def save_learning_curves(
     records: Sequence[Mapping[str, Any]], folder: Path, bound: float | None = None, title: str = ""
 ) -> list[Path]:
     """Writes `loss.svg` and `loss.png` from the records of metrics.jsonl; nothing without a training loss."""
-    figure = learning_curves(records, bound, title)
-    return [] if figure is None else [figure.save(folder / f"loss.{suffix}") for suffix in ("svg", "png")]
-
-
-def learning_curves(records: Sequence[Mapping[str, Any]], bound: float | None = None, title: str = "") -> Figure | None:
     training, validation = _points(records, "step", "loss"), _points(records, "validation", "valid_loss")
     if not training:
-        return None
+        return []
     noisy = len(training) >= NOISY
     smooth = _moving_average(training, len(training) // 25) if noisy else training
-    lines = {"training": _curve(smooth)} | ({"validation": _curve(validation)} if validation else {})
     panel = Lines(
-        lines,
+        {"training": _curve(smooth)} | ({"validation": _curve(validation)} if validation else {}),
         "training tokens",
         "loss (nats per token)",
         limits=_limits(training, validation, bound),
@@ -37,7 +31,8 @@ def learning_curves(records: Sequence[Mapping[str, Any]], bound: float | None = 
         references={} if bound is None else {f"entropy of the language {bound:.3f}": bound},
         size=(7, 4),
     )
-    return Figure(title, [panel])
+    figure = Figure(title, [panel])
+    return [figure.save(folder / f"loss.{suffix}") for suffix in ("svg", "png")]
 
 
 def _curve(points: Points) -> Curve:

@@ -7,13 +7,13 @@ the lengths of training. A fixed vector loses letters from a certain length on; 
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from elman.batches import Examples, collate
 from elman.corpus.reversal import Reversal, noisy_reversals, random_words
@@ -89,8 +89,7 @@ SIZES = {
 }
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Results of one architecture; lists have an entry for each test length."""
 
     model: EncoderDecoder
@@ -102,12 +101,8 @@ class Outcome:
     exact: list[float]  # exact match: share of sources reversed without a mistake, the end included
     alignment: list[float] | None  # share of letters with the largest attention weight on the letter to be written
 
-    def plain(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "model"}
 
-
-@dataclass(frozen=True)
-class Bottleneck:
+class Bottleneck(NamedTuple):
     size: str
     seed: int
     trained: tuple[int, int]  # letters of the shortest and the longest training source
@@ -115,7 +110,9 @@ class Bottleneck:
     outcomes: list[Outcome]
 
     def plain(self) -> dict[str, Any]:
-        return {**vars(self), "outcomes": [outcome.plain() for outcome in self.outcomes]}
+        """As JSON types."""
+        outcomes = [{name: value for name, value in one._asdict().items() if name != "model"} for one in self.outcomes]
+        return {**self._asdict(), "outcomes": outcomes}
 
 
 def check_size(size: str) -> None:
@@ -200,11 +197,10 @@ def evaluate(model: EncoderDecoder, pairs: Sequence[Reversal], numbers: Mapping[
 
 def save_bottleneck(found: Bottleneck, folder: Path, command: str = "") -> list[Path]:
     """Saves the figures, and last of all `bottleneck.json`, which marks the folder as complete."""
-    figures = {"bottleneck": [bottleneck_figure(found)], "attention": alignment_figures(found)}
+    figures = {"bottleneck": bottleneck_figure(found), "attention": alignment_figure(found)}
     paths = [
         figure.with_command(command).save(folder / f"{name}.{suffix}")
-        for name, some in figures.items()
-        for figure in some
+        for name, figure in figures.items()
         for suffix in ("svg", "png")
     ]
     paths.append(folder / "bottleneck.json")
@@ -230,13 +226,15 @@ def bottleneck_figure(found: Bottleneck) -> Figure:
     return Figure("Sequence reversal: fixed context vector against attention", panels)
 
 
-def alignment_figures(found: Bottleneck) -> list[Figure]:
-    """The alignment map of the last architecture with attention; none where no one has it."""
-    aligned = [outcome for outcome in found.outcomes if outcome.alignment is not None]
-    if not aligned:
-        return []
+def alignment_figure(found: Bottleneck) -> Figure:
+    """The alignment map of the last architecture with attention."""
+    shown = [outcome for outcome in found.outcomes if outcome.alignment is not None][-1]
     pairs = sources(SHOWN, 1, seed=found.seed)
     batch = reversal_batch(pairs)
-    weights = alignment(aligned[-1].model, batch.ragged("source"), batch.ragged("target"))[0]
-    source, target = [*pairs[0].source, "<eos>"], [*pairs[0].target, "<eos>"]
-    return [map_figure(weights, source, target, f"Alignment: {aligned[-1].name}")]
+    weights = alignment(shown.model, batch.ragged("source"), batch.ragged("target"))
+    return reversal_map(weights[0], pairs[0], f"Alignment: {shown.name}")
+
+
+def reversal_map(weights: Tensor, pair: Reversal, title: str) -> Figure:
+    """The alignment of one pair, with the end-of-sequence tokens."""
+    return map_figure(weights, [*pair.source, "<eos>"], [*pair.target, "<eos>"], title)

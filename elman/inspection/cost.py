@@ -69,15 +69,14 @@ def count(run: Callable[[], Any]) -> int:
     return counter.get_total_flops() // 2
 
 
-def stated(layer: SequenceLayer, length: int) -> Cost:
-    """By the formulas in the traits of the layer."""
-    traits = _traits(layer)
-    training = evaluate(layer, "training", length)
-    stepping = None if traits.stepping.startswith("none") else evaluate(layer, "stepping", length)
-    return Cost(training, stepping, int(evaluate(layer, "state", length)), count_parameters(layer))
+def stated(layer: Any, length: int) -> Cost:
+    """By the formulas in the traits of the layer, or of the n-gram model."""
+    training, state = evaluate(layer, "training", length), evaluate(layer, "state", length)
+    stepping = None if _traits(layer).stepping.startswith("none") else evaluate(layer, "stepping", length)
+    return Cost(training, stepping, int(state), count_parameters(layer) if isinstance(layer, nn.Module) else None)
 
 
-def evaluate(layer: nn.Module, trait: str, length: int = LENGTH) -> float:
+def evaluate(layer: Any, trait: str, length: int = LENGTH) -> float:
     """The value of one formula; its variables are attributes of the layer, its cell or their settings."""
 
     def variable(name: str) -> float:

@@ -1,9 +1,16 @@
-"""Figures of gradients through time: norm against distance, Jacobians of single steps, predictions against tokens."""
+"""Figures of gradients through time: norm against distance, Jacobians of single steps, predictions against tokens.
 
-from collections.abc import Sequence
+Gradients through time are products of the Jacobians of single steps, d(state after) / d(state before). With spectral
+norms below one every product shrinks; with a spectral radius above one products can grow, unless the nonlinearity
+saturates (Pascanu et al., 2013).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import inference_mode
@@ -12,10 +19,14 @@ from elman.figures.panels import Curve, HeatMap, Lines, Panel
 from elman.figures.provenance import carries_call
 from elman.inspection.gradient_decay import LENGTH, WIDTH, GradientDecay, UntrainedLayer, diagnose, gradient_decay
 from elman.inspection.inspected_text import InspectedText
-from elman.inspection.jacobians import StepJacobian, layer_inputs, step_jacobians
 from elman.inspection.token_gradients import TokenGradients, mean_by_lag, token_gradients
+from elman.layers import SequenceLayer
+from elman.ops.state import map_state, tensors
+from elman.shapes import State
 
 FLOOR = 1e-38  # about the smallest normal float32, also in figures of float64, so that they compare
+LARGEST = 1024  # elements of a state up to which its Jacobian is computed
+STEPS = 40  # evenly spaced steps whose Jacobians are analysed
 STEPWISE = 4  # layers whose step Jacobians are shown
 SQUARE = 60  # tokens up to which the whole matrix is shown
 OBJECTIVES = {
@@ -23,6 +34,12 @@ OBJECTIVES = {
     "tag": "the log-probability of the tag of each word",
     "value": "the predicted number",
 }
+
+
+class StepJacobian(NamedTuple):
+    time: int
+    norm: float  # largest singular value: growth of a small change in one step, at most
+    radius: float  # largest modulus of an eigenvalue: growth per step if the step is repeated
 
 
 @carries_call
@@ -65,7 +82,7 @@ def jacobian_panels(steps: dict[str, list[StepJacobian]]) -> list[Panel]:
 
 
 @carries_call
-def gradient_figure(inspected: InspectedText, subtitle: str = "", seed: int = 0) -> Figure:
+def gradient_figure(inspected: InspectedText, subtitle: str = "") -> Figure:
     """Of a trained model that reads a text."""
     found = token_gradients(inspected)
     panels: list[Panel] = []
@@ -104,3 +121,55 @@ def model_jacobians(inspected: InspectedText) -> dict[str, list[StepJacobian]]:
     with inference_mode(inspected.model, gradients=True):
         vectors = vectors.to(next(inspected.model.parameters()), copy=True)  # recorded as float32 on the CPU
         return {name: step_jacobians(layer, x) for name, layer, x in layer_inputs(stack, vectors)}
+
+
+def step_jacobians(layer: SequenceLayer, x: Tensor) -> list[StepJacobian]:
+    """Along one sequence (time, width); empty for states of more than 1,024 elements, or of integers."""
+    state = layer.initial_state(1)
+    if not has_vector_state(state):
+        return []
+    every = max(1, len(x) // STEPS)
+    found = []
+    for time, token in enumerate(x.detach()):
+        if time % every == every - 1:
+            matrix = jacobian(layer, token, state)
+            values = torch.linalg.svdvals(matrix), torch.linalg.eigvals(matrix).abs()
+            found.append(StepJacobian(time, *(float(part.max()) for part in values)))
+        with torch.no_grad():
+            _, state = layer.step(token.unsqueeze(0), state)
+    return found
+
+
+def has_vector_state(state: State) -> bool:
+    parts = [part for _, part in tensors(state)]
+    whole = sum(part[0].numel() for part in parts)
+    return 0 < whole <= LARGEST and all(part.is_floating_point() for part in parts)
+
+
+def jacobian(layer: SequenceLayer, token: Tensor, state: State) -> Tensor:
+    """As one matrix by a single backward pass: the batch has a copy of the state for each of its elements."""
+    size = flat(state).shape[1]
+    leaf_state = map_state(lambda part: part.detach().expand(size, *part.shape[1:]).clone().requires_grad_(), state)
+    with torch.enable_grad():
+        _, after = layer.step(token.expand(size, -1), leaf_state)
+        own = flat(after).diagonal().sum()  # element i of copy i
+        leaves = [part for _, part in tensors(leaf_state)]
+        found = torch.autograd.grad(own, leaves, allow_unused=True)
+    parts = [torch.zeros_like(leaf) if part is None else part for part, leaf in zip(found, leaves, strict=True)]
+    return torch.cat([part.flatten(1) for part in parts], 1)
+
+
+def flat(state: State) -> Tensor:
+    return torch.cat([part.flatten(1) for _, part in tensors(state)], 1)
+
+
+def layer_inputs(stack: Any, x: Tensor) -> Iterator[tuple[str, SequenceLayer, Tensor]]:
+    """Name, layer and input of each causal layer of a stack, for embeddings (1, time, width)."""
+    with torch.no_grad():
+        x, state, _ = stack._bottom(x, stack.initial_state(len(x)), None)
+        for index, block in enumerate(stack.blocks()):
+            if not block.layer.causal:
+                return
+            leaf_state = block.before(x)
+            yield f"layers.{index}.{block.kind}", block.layer, leaf_state[0]
+            x = block.after(x, block.layer(leaf_state, state[index], None)[0])

@@ -38,18 +38,12 @@ class InspectedText:
     """The token at each position, by prefix of the site; "" for all others, the main sequence first."""
     goal: Literal["next", "own", "label", "tag", "value"]
     """What is predicted: the next token, a masked one itself, the class of the text, a tag, or a number."""
-    outcome: Callable[[int], str]
-    """The name of an outcome: a token, a label or a tag."""
-    truth: Sequence[int] = ()
-    """The observed outcomes of the first positions, where they are known."""
-    embedding: str = "embedding"
-    """The site of the token embeddings."""
-    multi_label: bool = False
-    """Whether a text can have several labels at once (sigmoid instead of softmax)."""
-    caution: str = ""
-    """A note on how to read its figures."""
-    call: str = ""
-    """The Python expression that makes it, where known."""
+    outcome: Callable[[int], str]  # the name of an outcome: a token, a label or a tag
+    truth: Sequence[int] = ()  # the observed outcomes of the first positions, where they are known
+    embedding: str = "embedding"  # the site of the token embeddings
+    multi_label: bool = False  # whether a text can have several labels at once (sigmoid instead of softmax)
+    caution: str = ""  # a note on how to read its figures
+    call: str = ""  # the Python expression that makes it, where known
 
     @property
     def main(self) -> list[str]:

@@ -29,7 +29,7 @@ class Prediction(NamedTuple):
     likeliest: list[tuple[str, float]]
 
 
-def predictions(inspected: InspectedText, top: int = TOP) -> list[Prediction]:
+def predictions(inspected: InspectedText) -> list[Prediction]:
     """At every position with scores."""
     log_probs = inspected.log_probabilities().double()
     tokens = inspected.main
@@ -38,7 +38,7 @@ def predictions(inspected: InspectedText, top: int = TOP) -> list[Prediction]:
     for position, (token, logs) in enumerate(zip(tokens, log_probs, strict=True)):
         known = position < len(inspected.truth)
         outcome = int(inspected.truth[position]) if known else int(logs.argmax())
-        values, ids = logs.topk(min(top, len(logs)))
+        values, ids = logs.topk(min(TOP, len(logs)))
         best = [(inspected.outcome(int(id)), float(value.exp())) for id, value in zip(ids, values, strict=True)]
         entropy = -float((logs.exp() * logs).nan_to_num(0.0).sum()) / math.log(2)
         bits, rank = -float(logs[outcome]) / math.log(2), int((logs > logs[outcome]).sum()) + 1

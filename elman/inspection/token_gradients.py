@@ -92,13 +92,13 @@ def target_names(inspected: InspectedText, scores: Tensor) -> list[str]:
     return [*observed, *(f"{name}?" for name in best[len(observed) :])][: len(best)]
 
 
-def mean_by_lag(found: TokenGradients, name: str, layer: str = "") -> GradientDecay:
+def mean_by_lag(found: TokenGradients, name: str) -> GradientDecay:
     """Mean norm by distance between prediction and token, if both are at the same positions."""
     rows = np.arange(found.first, found.first + len(found.norms))[:, None]
     lags = rows - np.arange(found.norms.shape[1])[None]
     count = int(lags.max()) + 1
     means = [float(found.norms[lags == lag].mean()) for lag in range(count)]
-    return GradientDecay(name, layer, np.arange(count), np.array(means), found.floor)
+    return GradientDecay(name, "", np.arange(count), np.array(means), found.floor)
 
 
 class Saliency(NamedTuple):

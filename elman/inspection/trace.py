@@ -1,5 +1,6 @@
 """Traces: activations recorded while a text is read, as arrays beside its tokens and as heat maps."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -10,11 +11,12 @@ from torch import Tensor
 
 from elman.errors import ConfigError, RecordingError, nearest
 from elman.figures.figure import Figure
-from elman.figures.panels import HeatMap, Panel, as_array
+from elman.figures.panels import Array, HeatMap, Panel, as_array
 from elman.figures.scales import quantity_of
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText, tokens_of
 from elman.ops.attention.reference import by_position
+from elman.runs.files import atomic_write
 
 SHOWN = ("gate", "state")  # quantities that a figure shows by default
 INSTEAD = ("attention", "order")  # where a model has none of these
@@ -76,10 +78,9 @@ class Trace:
             raise RecordingError(f"{', '.join(sites)}: not recorded{nearest(sites[0], self.data)}")
         notes = []
         if not sites:
-            chosen = self.default_sites()
-            if len(chosen) > PANELS:
-                notes = [f"{PANELS} of {len(chosen)} sites are shown; choose others by name."]
-        chosen = chosen[: None if sites else PANELS]
+            known = self.default_sites()
+            chosen = known[:PANELS]
+            notes += [f"{PANELS} of {len(known)} sites are shown; choose others by name."] if chosen != known else []
         panels = [self.panel(site) for site in chosen]
         notes += downsampling.note(max((len(self[site]) for site in chosen), default=0))
         return Figure("Activations along the text", panels, notes, self.subtitle, command=self.command)
@@ -87,12 +88,15 @@ class Trace:
     def default_sites(self) -> list[str]:
         """Gates and states, or else attention weights and n-gram orders."""
         for quantities in (SHOWN, INSTEAD):
-            found = [
-                site for site in self.data if quantity_of(site) in quantities and not site.startswith("characters.")
-            ]
-            if found:
+            found = [site for site in self.data if quantity_of(site) in quantities]
+            if found := [site for site in found if not site.startswith("characters.")]:
                 return found
         return list(self.data)
+
+    def units(self, site: str) -> Array:
+        """Values (time, units) of a site; of several axes beside time, each element is a unit."""
+        values = self[site]
+        return as_array(values.reshape(len(values), values[0].numel() if len(values) else 0))
 
     def attention(self, site: str) -> AttentionMaps:
         """Recorded attention weights with the tokens of both sides, without padding."""
@@ -105,27 +109,21 @@ class Trace:
         values, tokens, quantity = self[site], self.tokens_of(site), quantity_of(site)
         if quantity == "attention" and values.dim() == 3:
             return self.attention(site).heat_map()
-        rows = values.reshape(len(values), -1) if values.numel() else values.reshape(len(values), 0)
+        rows = self.units(site)
         if len(tokens) != len(rows):  # one vector of the whole text, or characters of words
             tokens = [str(position) for position in range(len(rows))]
         names = [str(unit) for unit in range(rows.shape[1])]
-        matrix = downsampling.means(as_array(rows).T)
+        matrix = downsampling.means(rows.T)
         return HeatMap({"": matrix}, names, downsampling.names(tokens), row_axis="unit", title=site, quantity=quantity)
 
     def save(self, path: str | Path) -> Path:
         """As .safetensors the arrays, in any other format the figure."""
         if Path(path).suffix != ".safetensors":
             return self.figure().save(path)
-        import json
-
         from safetensors.torch import save
 
-        from elman.runs.files import atomic_write
-
-        atomic_write(
-            Path(path),
-            save({site: values.contiguous() for site, values in self.data.items()}, {"tokens": json.dumps(self.sides)}),
-        )
+        arrays = {site: values.contiguous() for site, values in self.data.items()}
+        atomic_write(Path(path), save(arrays, {"tokens": json.dumps(self.sides)}))
         return Path(path)
 
     def show(self) -> None:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from elman.errors import ConfigError
 from elman.figures.figure import Figure
-from elman.figures.panels import UnitTimelines, as_array
+from elman.figures.panels import UnitTimelines
 from elman.figures.provenance import carries_call
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText
@@ -54,14 +54,11 @@ def gates(found: Trace, site: str) -> tuple[NDArray[np.float64] | None, NDArray[
 
     A layer with one gate for both (GRU, coupled LSTM) writes what it does not keep.
     """
-    layer, states = site.rpartition(".")[0], _flat(found, site)
+    layer, states = site.rpartition(".")[0], found.units(site)
 
     def gate(names: Sequence[str]) -> NDArray[np.float64] | None:
-        for name in names:
-            if f"{layer}.{name}" in found.data:
-                values = _flat(found, f"{layer}.{name}")
-                return values if values.shape == states.shape else None
-        return None
+        values = next((found.units(f"{layer}.{name}") for name in names if f"{layer}.{name}" in found.data), None)
+        return values if values is not None and values.shape == states.shape else None
 
     keep, write = gate(KEEP_GATES), gate(WRITE_GATES)
     coupled = write is None and keep is not None and f"{layer}.candidate" in found.data
@@ -69,7 +66,7 @@ def gates(found: Trace, site: str) -> tuple[NDArray[np.float64] | None, NDArray[
 
 
 def unit_timelines(found: Trace, site: str, units: Sequence[int] = ()) -> UnitTimelines:
-    states = _flat(found, site)
+    states = found.units(site)
     wrong = [unit for unit in units if not 0 <= unit < states.shape[1]]
     if wrong:
         raise ConfigError(f"unit {wrong[0]}: {site} has {states.shape[1]} units, counted from 0")
@@ -103,7 +100,3 @@ def half_lives(keep: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _steps(count: float) -> str:
     return "more than 1,000 steps" if count > 1000 else f"{count:.1f} steps"
-
-
-def _flat(found: Trace, site: str) -> NDArray[np.float64]:
-    return as_array(found[site].reshape(len(found[site]), -1))

@@ -2,19 +2,21 @@
 
 The score of a unit is its squared correlation with an annotation on the half of the text that did not select it. The
 baseline is the best score of the same selection for annotations shifted against the text: multiple comparisons alone.
+An annotator gives every token a number from the text up to it, or NaN where it does not apply: quotes, brackets, the
+position in a line or word, the number of the subject.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from elman.corpus.synthetic import END, make_language
 from elman.errors import ConfigError, UnknownName
 from elman.figures.figure import Figure
-from elman.figures.panels import Bars, ColouredText, Lines, Panel, as_array
+from elman.figures.panels import Array, Bars, ColouredText, Lines, Panel, as_array
 from elman.figures.provenance import carries_call
-from elman.inspection.annotators import ANNOTATORS
 from elman.inspection.inspected_text import InspectedText
 
 STATES = ("hidden", "memory", "state")
@@ -23,6 +25,78 @@ LAGS = 100
 LEAST = 20  # annotated tokens of each half, and on each side of their middle, below which a score means little
 SHOWN = 60  # tokens of the coloured text
 DECAYED = 1 / np.e  # autocorrelation at the autocorrelation time
+OPENING, CLOSING = "([{<", ")]}>"
+QUOTES = '"“”„«»'
+
+
+def inside_quotes(tokens: Sequence[str]) -> Array:
+    """1 between quotation marks; the end of a line closes all quotes."""
+    open_, found = False, []
+    for token in tokens:
+        open_ ^= sum(char in QUOTES for char in token) % 2 == 1
+        open_ = open_ and "\n" not in token and token != END
+        found.append(float(open_))
+    return np.array(found)
+
+
+def bracket_depth(tokens: Sequence[str]) -> Array:
+    """Number of open brackets."""
+    depth, found = 0, []
+    for token in tokens:
+        for char in token:
+            depth = max(0, depth + (char in OPENING) - (char in CLOSING))
+        depth = 0 if token == END else depth
+        found.append(float(depth))
+    return np.array(found)
+
+
+def position_in_line(tokens: Sequence[str]) -> Array:
+    """Tokens since the start of the line or text."""
+    return _tokens_since(["\n" in token or token == END for token in tokens])
+
+
+def position_in_word(tokens: Sequence[str]) -> Array:
+    """Characters since the last space, where spaces are tokens."""
+    if not any(token.isspace() for token in tokens):
+        return np.full(len(tokens), np.nan)
+    return _tokens_since([token.isspace() or token == END for token in tokens])
+
+
+def _tokens_since(starts: Sequence[bool]) -> Array:
+    """0 at each start, and from there on one more at each token; the first token follows a start."""
+    counts = accumulate(starts, lambda count, start: 0 if start else count + 1, initial=0)
+    return np.array([*counts][1:], dtype=np.float64)
+
+
+def subject_number(tokens: Sequence[str]) -> Array:
+    """In the synthetic agreement language: 1 for a plural subject, 0 for a singular one, until its verb."""
+    language: Any = make_language({"type": "agreement"})
+    number: float = np.nan
+    found: list[float] = []
+    state: Any = language.start
+    for token in tokens:
+        if token == END:
+            state, number = language.start, np.nan
+        elif state is not None:
+            after = {word: next_state for word, _, next_state in language.transitions(state)}
+            role, state = getattr(state, "role", ""), after.get(token)
+            if state is None:
+                number = np.nan  # not a sentence of this language
+            elif role == "subject" and token in language.number:
+                number = float(language.number[token])
+            elif state.stage in ("predicate", "close", "finish") or state.role == "object":
+                number = np.nan
+        found.append(number)
+    return np.array(found)
+
+
+ANNOTATORS: dict[str, Callable[[Sequence[str]], Array]] = {
+    "inside quotes": inside_quotes,
+    "bracket depth": bracket_depth,
+    "place in line": position_in_line,
+    "place in word": position_in_word,
+    "subject number": subject_number,
+}
 
 
 class UnitScore(NamedTuple):
@@ -36,7 +110,7 @@ class UnitScore(NamedTuple):
 
 class Activity(NamedTuple):
     tokens: list[str]
-    sites: dict[str, NDArray[np.float64]]  # name -> (time, units)
+    sites: dict[str, Array]  # name -> (time, units)
 
 
 def activity(inspected: InspectedText, sites: Sequence[str] = ()) -> Activity:
@@ -49,7 +123,7 @@ def activity(inspected: InspectedText, sites: Sequence[str] = ()) -> Activity:
     return Activity(inspected.main, {site: as_array(seen[site][0].flatten(1)) for site in names})
 
 
-def correlations(states: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
+def correlations(states: Array, target: Array) -> Array:
     """Pearson's r of every unit (time, units) with a series; 0 where either is constant."""
     x, y = states - states.mean(0), target - target.mean()
     sizes = np.sqrt((x**2).sum(0) * (y**2).sum())
@@ -77,15 +151,15 @@ def rank_units(found: Activity, annotators: Sequence[str] = (), seed: int = 0) -
 def _best(
     name: str,
     site: str,
-    states: NDArray[np.float64],
-    target: NDArray[np.float64],
-    selection: NDArray[np.bool_],
-    heldout: NDArray[np.bool_],
+    states: Array,
+    target: Array,
+    selection: Array,
+    heldout: Array,
     seed: int,
 ) -> UnitScore:
     """Selected on one half and scored on the other; the baseline likewise, with circularly shifted annotations."""
 
-    def score(annotation: NDArray[np.float64]) -> tuple[int, float]:
+    def score(annotation: Array) -> tuple[int, float]:
         unit = int(np.abs(correlations(states[selection], annotation[selection])).argmax())
         return unit, float(correlations(states[heldout][:, unit : unit + 1], annotation[heldout])[0])
 
@@ -100,15 +174,15 @@ def _best(
     return UnitScore(name, site, unit, r**2, float(np.max(baseline)), r > 0)
 
 
-def _varies(values: NDArray[np.float64]) -> bool:
+def _varies(values: Array) -> bool:
     """Whether enough values lie on both sides of the middle for a correlation to mean something."""
     middle = (values.min() + values.max()) / 2
     return min((values > middle).sum(), (values <= middle).sum()) >= LEAST
 
 
-def autocorrelation_times(states: NDArray[np.float64], lags: int = LAGS) -> NDArray[np.int64]:
+def autocorrelation_times(states: Array) -> Array:
     """For each unit the first lag with an autocorrelation below 1/e; the largest lag where there is none."""
-    lags = min(lags, len(states) // 4)
+    lags = min(LAGS, len(states) // 4)
     centred = states - states.mean(0)
     variance = (centred**2).mean(0)
     found = np.full(states.shape[1], lags)
@@ -158,7 +232,7 @@ def summary(one: UnitScore) -> str:
     )
 
 
-def autocorrelation_panels(times: Mapping[str, NDArray[np.int64]]) -> list[Panel]:
+def autocorrelation_panels(times: Mapping[str, Array]) -> list[Panel]:
     """Autocorrelation times of the units of each site, sorted and by number."""
     ordered = {site: (np.linspace(0, 100, len(steps)), np.sort(steps)[::-1]) for site, steps in times.items()}
     by_unit = {site: (range(len(steps)), steps) for site, steps in times.items()}

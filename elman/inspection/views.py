@@ -26,15 +26,13 @@ class Option(NamedTuple):
 
 class View(NamedTuple):
     name: str
-    function: str
-    """module:function, the module in this folder."""
+    function: str  # module:function, the module in this folder
     help: str
     options: Sequence[Option] = ()
     reads: Literal["text", "file"] = "text"
     edits: Literal["", "apply", "compare"] = ""
     """Whether activations can be edited: for the whole figure, or beside the unedited run, as parameter `changes`."""
-    precision: bool = False
-    """Whether the model can be converted to float64."""
+    precision: bool = False  # whether the model can be converted to float64
     aliases: Sequence[str] = ()
 
     def load(self) -> Callable[..., Any]:

@@ -9,9 +9,15 @@ import torch
 from elman.errors import ConfigError, UnknownName
 from elman.figures.panels import HeatMap, Lines
 from elman.inspection.gradient_decay import DEFAULT_LAYERS, GradientDecay, UntrainedLayer, diagnose, gradient_decay
-from elman.inspection.gradients import gradient_decay_figure, gradient_figure
+from elman.inspection.gradients import (
+    flat,
+    gradient_decay_figure,
+    gradient_figure,
+    has_vector_state,
+    jacobian,
+    step_jacobians,
+)
 from elman.inspection.inspected_text import PRECISIONS, InspectedText, in_precision, inspect_language_model
-from elman.inspection.jacobians import has_vector_state, jacobian, step_jacobians
 from elman.inspection.token_gradients import mean_by_lag, token_gradients
 from elman.layers import LAYERS
 from elman.models import MODELS, LanguageModel, NGram, StackConfig
@@ -83,7 +89,6 @@ def test_the_jacobian_of_a_step_is_the_derivative_of_the_state(name: str) -> Non
     """By finite differences. Catches the transposed matrix."""
     layer = UntrainedLayer.parse(name).build(5, 1, torch.float64)
     token = torch.randn(5, dtype=torch.float64)
-    from elman.inspection.jacobians import flat
     from elman.ops.state import map_state
 
     state = map_state(torch.randn_like, layer.initial_state(1))

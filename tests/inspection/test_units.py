@@ -7,8 +7,19 @@ from inspected_texts import language
 
 from elman.corpus.synthetic import LANGUAGES
 from elman.errors import ConfigError, UnknownName
-from elman.inspection.annotators import ANNOTATORS, bracket_depth, inside_quotes, position_in_line, subject_number
-from elman.inspection.units import Activity, activity, autocorrelation_times, correlations, rank_units, unit_figure
+from elman.inspection.units import (
+    ANNOTATORS,
+    Activity,
+    activity,
+    autocorrelation_times,
+    bracket_depth,
+    correlations,
+    inside_quotes,
+    position_in_line,
+    rank_units,
+    subject_number,
+    unit_figure,
+)
 
 dice = np.random.default_rng(0)
 

@@ -18,7 +18,7 @@ def permutation(module: list[Path] | None = options.MODULE, json: bool = options
 
     Layers are untrained; takes seconds.
     """
-    from elman.inspection.permutation import permutation_table
+    from elman.inspection.labs.permutation import permutation_table
 
     found = permutation_table()
     if json:
@@ -35,7 +35,7 @@ def word_order(seed: int = SEED, json: bool = options.JSON) -> None:
 
     Takes under a minute.
     """
-    from elman.inspection.word_order import PAIRS, PHRASES, word_order_table
+    from elman.inspection.labs.word_order import PAIRS, PHRASES, word_order_table
 
     with output.training_status() as progress:
         found = word_order_table(seed, progress)

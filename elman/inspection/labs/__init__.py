@@ -15,7 +15,7 @@ _FILES = (
     "one_vector",
     "noisy_reversal",
     "padding",
-    "positions",
+    "permutation",
     "selection",
     "parallel_in_time",
     "decoding",

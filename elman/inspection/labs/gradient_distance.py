@@ -2,7 +2,8 @@
 
 import math
 
-from elman.inspection.gradient_decay import UntrainedLayer, gradient_decay
+from elman.figures.panels import Lines
+from elman.inspection.gradient_decay import UntrainedLayer
 from elman.inspection.gradients import gradient_decay_figure
 from elman.inspection.labs.lab import Lab, Progress, Result
 
@@ -18,17 +19,16 @@ LAYERS = (
     "gru:open.update=3",
     "attention",
 )
-MEASURED = ("rnn", "rnn:orthogonal=true", "gru", "lstm:forget_bias=0", "lstm:forget_bias=3", "attention")
+DISTANCE = 50
 
 
 def experiment(seed: int, progress: Progress) -> Result:
-    layers = [UntrainedLayer.parse(name) for name in LAYERS]
-    measured = {}
-    for number, name in enumerate(MEASURED):
-        found = gradient_decay(UntrainedLayer.parse(name), seed=seed)
-        measured[f"{name}, log10 norm at distance 50"] = math.log10(found.at(50))
-        progress(name, number + 1, len(MEASURED), 0.0)
-    return Result([gradient_decay_figure(layers, seed=seed)], measured)
+    figure = gradient_decay_figure([UntrainedLayer.parse(name) for name in LAYERS], seed=seed)
+    (panel,) = figure.panels
+    assert isinstance(panel, Lines)
+    norms = {name: norm[DISTANCE] for name, (_, norm) in panel.lines.items()}
+    measured = {f"{name}, log10 norm at distance {DISTANCE}": math.log10(norm) for name, norm in norms.items()}
+    return Result([figure], measured)
 
 
 LAB = Lab(

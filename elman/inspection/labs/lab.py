@@ -26,11 +26,9 @@ class Lab:
     topic: str
     question: str
     answer: str
-    expected: Mapping[str, tuple[float, float]]
-    """The range of each measurement that is reported, over seeds 0 to 4, with a margin."""
+    expected: Mapping[str, tuple[float, float]]  # measurements to report, and their ranges over seeds 0 to 4
     experiment: Callable[[int, Progress], Result]
-    doubt: str = ""
-    """Limits of the answer."""
+    doubt: str = ""  # limits of the answer
 
     def run(self, seed: int = 0, progress: Progress = silent) -> "Report":
         figures, measured = self.experiment(seed, progress)

@@ -6,8 +6,8 @@ import torch
 from elman.corpus.reversal import NOISE, Reversal, noisy_reversals, random_words
 from elman.figures.figure import Figure
 from elman.figures.panels import Lines
-from elman.inspection.attention import alignment, attention_mass, map_figure
-from elman.inspection.bottleneck import Architecture, evaluate, reversal_batch
+from elman.inspection.attention import alignment, attention_mass
+from elman.inspection.bottleneck import Architecture, evaluate, reversal_batch, reversal_map
 from elman.inspection.labs.lab import Lab, Progress, Result
 from elman.inspection.small_models import GeneratedBatches, adam, fit
 
@@ -39,9 +39,8 @@ def experiment(seed: int, progress: Progress) -> Result:
     shares = [_on_noise(row, pair) for row, pair in zip(weights, test, strict=True)]
     measured["attention mass on noise"] = float(np.mean(shares))
     shown = max(range(20), key=lambda row: len(test[row].source))
-    names = [*test[shown].source, "<eos>"], [*test[shown].target, "<eos>"]
     figures = [
-        map_figure(weights[shown], *names, "Alignment (digits are noise)"),
+        reversal_map(weights[shown], test[shown], "Alignment (digits are noise)"),
         Figure("Learning curves", [Lines(curves, "step", "loss (nats per letter)")]),
     ]
     return Result(figures, measured)

@@ -1,6 +1,6 @@
 """Lab: the bottleneck of encoder-decoders without attention."""
 
-from elman.inspection.bottleneck import alignment_figures, bottleneck_figure, run_bottleneck
+from elman.inspection.bottleneck import alignment_figure, bottleneck_figure, run_bottleneck
 from elman.inspection.labs.lab import Lab, Progress, Result
 
 
@@ -12,7 +12,7 @@ def experiment(seed: int, progress: Progress) -> Result:
             measured[f"letter accuracy at length {length}, {name}"] = outcome.accuracy[place]
             if outcome.alignment is not None:
                 measured[f"alignment accuracy at length {length}"] = outcome.alignment[place]
-    return Result([bottleneck_figure(found), *alignment_figures(found)], measured)
+    return Result([bottleneck_figure(found), alignment_figure(found)], measured)
 
 
 LAB = Lab(

@@ -1,7 +1,7 @@
 """Lab: padding and masks."""
 
-from collections import defaultdict
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,20 +43,23 @@ SCHEMES = {
 
 
 def experiment(seed: int, progress: Progress) -> Result:
-    texts = reviews(SENTENCES, seed + 1000)
+    texts = sorted(reviews(SENTENCES, seed + 1000), key=lambda review: len(review.text.split()))
     panels, changes = [], []
     measured: dict[str, float] = {}
     for name, settings in ARCHITECTURES.items():
         reviewer = train_reviewer(seed, progress, **settings)
         rows = [reviewer.tokenizer.encode(text.text).tolist() for text in texts]
+        batches = [torch.tensor(list(group)) for _, group in groupby(rows, key=len)]
         truth = torch.tensor([reviewer.labels.numbers[text.labels[0]] for text in texts])
-        scores = {way: [logits(reviewer, rows, pads, scheme) for pads in PADS] for way, scheme in SCHEMES.items()}
+        scores = {way: [logits(reviewer, batches, pads, scheme) for pads in PADS] for way, scheme in SCHEMES.items()}
         right = {way: [float((one.argmax(1) == truth).double().mean()) for one in scores[way]] for way in SCHEMES}
         changes += [float((one - scores[MASKED][0]).abs().max()) for one in scores[MASKED]]
         measured |= {f"{name}: right, {PADS[-1]} pads {way}": shares[-1] for way, shares in right.items()}
         panels.append(by_padding(right, "accuracy", name))
     measured["largest change of a score, masked"] = max(changes)
-    masses = {way: [mass_on_padding(reviewer, rows, pads, scheme) for pads in PADS] for way, scheme in SCHEMES.items()}
+    masses = {
+        way: [mass_on_padding(reviewer, batches, pads, scheme) for pads in PADS] for way, scheme in SCHEMES.items()
+    }
     measured |= {f"attention on {PADS[-1]} pads {way}": shares[-1] for way, shares in masses.items()}
     attention = Figure("Attention mass on padding", [by_padding(masses, "share of attention")])
     return Result([Figure("Accuracy by padding", panels), attention], measured)
@@ -67,36 +70,24 @@ def by_padding(shares: dict[str, list[float]], quantity: str, title: str = "") -
     return Lines(lines, "padding tokens beside each text", quantity, limits=SHARE, title=title)
 
 
-def padded(rows: Sequence[Sequence[int]], pads: int, scheme: Scheme) -> Ragged:
+def padded(words: Tensor, pads: int, scheme: Scheme) -> Ragged:
     """Texts of one length with this much padding each."""
-    words = torch.tensor(rows)
     padding = words.new_full((len(words), pads), PAD)
     values = torch.cat([padding, words] if scheme.left else [words, padding], dim=1)
     return Ragged(values, torch.full((len(words),), words.shape[1] if scheme.masked else values.shape[1]))
 
 
-def by_length(rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Indices of the rows of each length."""
-    groups = defaultdict(list)
-    for number, row in enumerate(rows):
-        groups[len(row)].append(number)
-    return list(groups.values())
-
-
-def logits(reviewer: TextClassifier, rows: Sequence[Sequence[int]], pads: int, scheme: Scheme) -> Tensor:
-    """Of all labels for each text."""
-    scores = torch.zeros(len(rows), len(reviewer.labels))
+def logits(reviewer: TextClassifier, batches: Sequence[Tensor], pads: int, scheme: Scheme) -> Tensor:
+    """Of all labels for each text; the texts of a batch have one length."""
     with inference_mode(reviewer.model):
-        for numbers in by_length(rows):
-            scores[numbers] = reviewer.model.logits(padded([rows[number] for number in numbers], pads, scheme))
-    return scores
+        return torch.cat([reviewer.model.logits(padded(words, pads, scheme)) for words in batches])
 
 
-def mass_on_padding(reviewer: TextClassifier, rows: Sequence[Sequence[int]], pads: int, scheme: Scheme) -> float:
+def mass_on_padding(reviewer: TextClassifier, batches: Sequence[Tensor], pads: int, scheme: Scheme) -> float:
     """Mean attention mass of real tokens on padding, over all layers and heads."""
     shares = []
-    for numbers in by_length(rows):
-        text = padded([rows[number] for number in numbers], pads, scheme)
+    for words in batches:
+        text = padded(words, pads, scheme)
         places = torch.arange(text.values.shape[1])
         real = places >= pads if scheme.left else places < len(places) - pads
         with inference_mode(reviewer.model), taps.record("*-attention.weights") as seen:

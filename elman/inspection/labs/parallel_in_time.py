@@ -4,6 +4,7 @@ import math
 import statistics
 import timeit
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -31,8 +32,13 @@ def experiment(seed: int, progress: Progress) -> Result:
     x = torch.randn(1, LONGEST, INPUTS)
     cells = {name: CELLS[name](CELLS[name].Config(hidden_size=UNITS), INPUTS) for name in ("rnn", "lstm", "gru")}
     with torch.no_grad():
-        iterations = {name: iterations_by_length(name, cell, x, progress) for name, cell in cells.items()}
-        exponents, by_gain = contraction(cells["rnn"], x[:, :GAIN_STEPS], progress)
+        iterations = {
+            name: newton_iterations(name, [(cell, x[:, :length]) for length in LENGTHS], progress)
+            for name, cell in cells.items()
+        }
+        scaled, short = with_gains(cells["rnn"]), x[:, :GAIN_STEPS]
+        by_gain = newton_iterations("rnn, by gain", [(cell, short) for cell in scaled], progress)
+        exponents = [lyapunov_exponent(cell, short) for cell in scaled]
         ways = algorithms(cells["gru"], x)
         outputs = {name: way(LONGEST) for name, way in ways.items()}
         seconds = {name: [median_seconds(way, length) for length in LENGTHS] for name, way in ways.items()}
@@ -79,31 +85,23 @@ def experiment(seed: int, progress: Progress) -> Result:
     return Result(figures, measured)
 
 
-def iterations_by_length(name: str, cell: Cell, x: Tensor, progress: Progress) -> list[int]:
-    """Iterations until the certificate holds, for each length."""
+def newton_iterations(name: str, problems: Sequence[tuple[Cell, Tensor]], progress: Progress) -> list[int]:
+    """Iterations until the certificate holds, for each cell and its inputs."""
     found = []
-    for number, length in enumerate(LENGTHS, 1):
-        certificate = solved(cell, x[:, :length])
-        progress(name, number, len(LENGTHS), certificate.residual)
+    for number, (cell, x) in enumerate(problems, 1):
+        certificate = newton.solve(cell, cell.drive(x), cell.initial_state(len(x)))[2]
+        progress(name, number, len(problems), certificate.residual)
         found.append(certificate.iterations)
     return found
 
 
-def contraction(cell: Any, x: Tensor, progress: Progress) -> tuple[list[float], list[int]]:
-    """Lyapunov exponents and iterations of an RNN whose recurrent matrix is random, with each spectral radius."""
+def with_gains(cell: Cell) -> list[Cell]:
+    """The RNN with the same random recurrent matrix, scaled to each spectral radius."""
     matrix = torch.randn(UNITS, UNITS) / math.sqrt(UNITS)
-    exponents, iterations = [], []
-    for number, gain in enumerate(GAINS, 1):
-        cell.from_past.weight.copy_(gain * matrix)
-        certificate = solved(cell, x)
-        exponents.append(lyapunov_exponent(cell, x))
-        iterations.append(certificate.iterations)
-        progress("rnn, by gain", number, len(GAINS), certificate.residual)
-    return exponents, iterations
-
-
-def solved(cell: Cell, x: Tensor) -> newton.Certificate:
-    return newton.solve(cell, cell.drive(x), cell.initial_state(len(x)))[2]
+    cells: list[Any] = [deepcopy(cell) for _ in GAINS]
+    for gain, copy in zip(GAINS, cells, strict=True):
+        copy.from_past.weight.copy_(gain * matrix)
+    return cells
 
 
 def lyapunov_exponent(cell: Cell, x: Tensor) -> float:
