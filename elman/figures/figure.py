@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.errors import ConfigError
-from elman.figures.palette import Palette, assign_styles
+from elman.figures.colours import Palette, assign_styles
 from elman.figures.panels import Panel
 from elman.runs.files import atomic_write, make_folder
 
@@ -78,7 +78,7 @@ class Figure:
 
     def image(self, suffix: str) -> bytes:
         """The figure as `svg` or `png`."""
-        from elman.figures.render_matplotlib import render
+        from elman.figures.drawing import render
 
         return render(self, suffix)
 

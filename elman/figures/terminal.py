@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from elman.figures.scales import Scale, is_light
+from elman.figures.colours import Scale, is_light
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 PARTIAL = " ▏▎▍▌▋▊▉"

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from elman.errors import ConfigError, RecordingError, nearest
+from elman.figures.colours import quantity_of
 from elman.figures.figure import Figure
 from elman.figures.panels import Array, HeatMap, Panel, as_array
-from elman.figures.scales import quantity_of
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText, tokens_of
 from elman.ops.attention.reference import by_position

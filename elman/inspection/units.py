@@ -148,15 +148,7 @@ def rank_units(found: Activity, annotators: Sequence[str] = (), seed: int = 0) -
     return sorted(scores, key=lambda one: one.chance - one.score)
 
 
-def _best(
-    name: str,
-    site: str,
-    states: Array,
-    target: Array,
-    selection: Array,
-    heldout: Array,
-    seed: int,
-) -> UnitScore:
+def _best(name: str, site: str, states: Array, target: Array, selection: Array, heldout: Array, seed: int) -> UnitScore:
     """Selected on one half and scored on the other; the baseline likewise, with circularly shifted annotations."""
 
     def score(annotation: Array) -> tuple[int, float]:

@@ -8,9 +8,9 @@ import numpy as np
 from rich.cells import cell_len, set_cell_size
 
 from elman.figures import terminal
-from elman.figures.axes import FINEST, WIDE, finish_chart, legend, tick_labels
+from elman.figures.colours import GREY, Palette
+from elman.figures.drawing import FINEST, WIDE, finish_chart, legend, tick_labels
 from elman.figures.fonts import drawable, label
-from elman.figures.palette import GREY, Palette
 from elman.figures.panels.base import Cell, Panel, Values
 
 LONG = 16  # signs of a name that is better read beside its bar than under it

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.figures.colours import SCALES, Palette, Scale
 from elman.figures.fonts import label
-from elman.figures.palette import Palette
-from elman.figures.scales import SCALES, Scale
 
 Array = NDArray[Any]
 Values = Sequence[float] | Array

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from elman.figures import terminal
-from elman.figures.axes import FINEST, WIDEST, colour_bar, tick_labels
+from elman.figures.colours import PALE, Palette
+from elman.figures.drawing import FINEST, WIDEST, colour_bar, tick_labels
 from elman.figures.fonts import drawable
-from elman.figures.palette import PALE, Palette
 from elman.figures.panels.base import Array, Cell, Panel
 
 CELL, LINED = 0.27, 0.12  # inches of a cell at most, and from which on cells are separated by lines

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from elman.figures import terminal
-from elman.figures.axes import FINEST, MARKED, WIDE, finish_chart, legend, log_scale, reference_line, tick_labels
+from elman.figures.colours import Palette
+from elman.figures.drawing import FINEST, MARKED, WIDE, finish_chart, legend, log_scale, reference_line, tick_labels
 from elman.figures.fonts import drawable
-from elman.figures.palette import Palette
 from elman.figures.panels.base import Cell, Panel, Values
 
 HEIGHT = 12  # rows of a chart in the terminal

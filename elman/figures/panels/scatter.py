@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from elman.figures.axes import finish_chart, legend, log_scale
+from elman.figures.colours import GREY, Palette
+from elman.figures.drawing import finish_chart, legend, log_scale
 from elman.figures.fonts import drawable
-from elman.figures.palette import GREY, Palette
 from elman.figures.panels.base import Cell, Panel
 
 

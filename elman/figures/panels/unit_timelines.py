@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from elman.figures.axes import FINEST, WIDEST, tick_labels
+from elman.figures.colours import NEGATIVE, PALE, POSITIVE, Palette
+from elman.figures.drawing import FINEST, WIDEST, tick_labels
 from elman.figures.fonts import label
-from elman.figures.palette import NEGATIVE, PALE, POSITIVE, Palette
 from elman.figures.panels.base import Array, Cell, Panel
 from elman.figures.panels.heat_map import HeatMap
 

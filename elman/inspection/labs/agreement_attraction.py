@@ -1,12 +1,12 @@
 """Lab: subject-verb agreement with attractors, nouns of the other number in between (Linzen et al., 2016)."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from pydantic import Field
 
-from elman.corpus.synthetic_tasks.base import Claim, SyntheticExamples, SyntheticTask
+from elman.corpus.synthetic_tasks.base import SyntheticExamples, SyntheticTask
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import SHARE, Lines
@@ -33,7 +33,6 @@ class Number(SyntheticTask):
 
     solved, chance = 0.99, 0.5
     symbols, answers = QUESTION + 1, 2
-    claims: ClassVar[list[Claim]] = []
 
     class Config(SyntheticTask.Config):
         attractors: float = Field(0.25, ge=0, le=1)

@@ -131,12 +131,10 @@ def trained(seed: int, progress: Progress) -> Generator:
 
 def statistics_of(generator: Generator, texts: Sequence[str]) -> TextStatistics:
     found = [ngrams(text) for text in texts]
-    every = [one for some in found for one in some]
+    count = max(1, sum(map(len, found)))
     copies = sum(len(some) - len(set(some)) for some in found)
-    count = max(1, len(every))
-    return TextStatistics(
-        float(np.mean([generator.allowed(text) for text in texts])), len(set(every)) / count, copies / count
-    )
+    right = float(np.mean([generator.allowed(text) for text in texts]))
+    return TextStatistics(right, len(set().union(*found)) / count, copies / count)
 
 
 def ngrams(text: str) -> list[tuple[str, ...]]:

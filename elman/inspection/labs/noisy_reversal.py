@@ -36,7 +36,11 @@ def experiment(seed: int, progress: Progress) -> Result:
             measured["alignment accuracy"] = scores.alignment
     batch = reversal_batch(test, NUMBERS)
     weights = alignment(models["attention"], batch.ragged("source"), batch.ragged("target"))
-    shares = [_on_noise(row, pair) for row, pair in zip(weights, test, strict=True)]
+    shares = []
+    for row, pair in zip(weights, test, strict=True):
+        noisy = torch.tensor([sign in NOISE for sign in pair.source])
+        real = row[: len(pair.target), :, : len(pair.source)]  # without padding
+        shares.append(float(attention_mass(real.transpose(0, 1), noisy).mean()))
     measured["attention mass on noise"] = float(np.mean(shares))
     shown = max(range(20), key=lambda row: len(test[row].source))
     figures = [
@@ -44,12 +48,6 @@ def experiment(seed: int, progress: Progress) -> Result:
         Figure("Learning curves", [Lines(curves, "step", "loss (nats per letter)")]),
     ]
     return Result(figures, measured)
-
-
-def _on_noise(weights: torch.Tensor, pair: Reversal) -> float:
-    """Attention mass (of weights (time, heads, positions)) on noise, for one word."""
-    noisy = torch.tensor([sign in NOISE for sign in pair.source])
-    return float(attention_mass(weights[: len(pair.target), :, : len(pair.source)].transpose(0, 1), noisy).mean())
 
 
 LAB = Lab(

@@ -1,11 +1,11 @@
 """Lab: the distance over which networks learn to recall a symbol."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from elman.corpus.synthetic_tasks.base import Claim, SyntheticExamples, SyntheticTask
+from elman.corpus.synthetic_tasks.base import SyntheticExamples, SyntheticTask
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars
 from elman.inspection.labs.lab import Lab, Progress, Result
@@ -31,7 +31,6 @@ class FirstSymbol(SyntheticTask):
 
     solved, chance = 0.95, 1 / SYMBOLS
     symbols, answers = 2 * SYMBOLS, SYMBOLS
-    claims: ClassVar[list[Claim]] = []
 
     class Config(SyntheticTask.Config):
         distance: int = Field(20, ge=1)
