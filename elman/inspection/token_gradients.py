@@ -69,27 +69,27 @@ def embedding_gradient(
     return scores.detach(), value.detach(), leaves[0].detach(), gradient
 
 
+def target_outcomes(inspected: InspectedText, scores: Tensor) -> Tensor:
+    """The observed outcome at each position, or the most likely one where unknown; of a whole text its final class."""
+    likeliest = scores[0].argmax(-1)
+    if inspected.goal in WHOLE_TEXT and not len(inspected.truth):
+        return likeliest[-1:].expand_as(likeliest)  # followed from the first token on
+    known = torch.tensor(list(inspected.truth), dtype=likeliest.dtype, device=likeliest.device)
+    return torch.cat([known, likeliest[len(known) :]])[: len(likeliest)]
+
+
 def target_log_probabilities(inspected: InspectedText, scores: Tensor, outcome: int | None = None) -> Tensor:
-    """Log-probabilities (copies, positions) of the observed outcomes, or of the most likely ones where unknown."""
-    log_probs = inspected.log_probabilities(scores)
-    targets = scores[:1].argmax(-1)[0]
-    if outcome is not None:
-        targets = torch.full_like(targets, outcome)
-    elif len(inspected.truth):
-        known = torch.tensor(list(inspected.truth), device=targets.device)
-        targets = torch.cat([known, targets[len(known) :]])[: len(targets)]
-    elif inspected.goal in WHOLE_TEXT:
-        targets = targets[-1:].expand_as(targets)  # the final class, followed from the first token on
-    return log_probs.gather(-1, targets.view(1, -1, 1).expand(len(scores), -1, 1)).squeeze(-1)
+    """Log-probabilities (copies, positions) of the targets, or of one outcome."""
+    targets = target_outcomes(inspected, scores)
+    targets = targets if outcome is None else torch.full_like(targets, outcome)
+    return inspected.log_probabilities(scores).gather(-1, targets.view(1, -1, 1).expand(len(scores), -1, 1)).squeeze(-1)
 
 
 def target_names(inspected: InspectedText, scores: Tensor) -> list[str]:
-    """The outcome at each position by name, with a question mark where it is predicted instead of observed."""
-    best = [inspected.outcome(int(number)) for number in scores[0].argmax(-1)]
-    if inspected.goal in WHOLE_TEXT:
-        return [best[-1]] * len(best)
-    observed = [inspected.outcome(number) for number in inspected.truth]
-    return [*observed, *(f"{name}?" for name in best[len(observed) :])][: len(best)]
+    """The targets by name, with a question mark where they are predicted instead of observed."""
+    observed = len(scores[0]) if inspected.goal in WHOLE_TEXT else len(inspected.truth)
+    names = [inspected.outcome(target) for target in target_outcomes(inspected, scores).tolist()]
+    return [name if position < observed else f"{name}?" for position, name in enumerate(names)]
 
 
 def mean_by_lag(found: TokenGradients, name: str) -> GradientDecay:

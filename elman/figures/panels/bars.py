@@ -21,14 +21,11 @@ class Bars(Panel):
     """For each name one bar of each series."""
 
     kind: ClassVar = "bars"
+    series_field: ClassVar = "bars"
     names: Sequence[str]
     bars: Mapping[str, Values]
     y_label: str = ""
     limits: tuple[float, float] | None = None
-
-    @property
-    def series(self) -> Sequence[str]:
-        return list(self.bars)
 
     @property
     def horizontal(self) -> bool:

@@ -27,6 +27,7 @@ class Panel(ABC):
     """One part of a figure. `quantity` names its colour scale; `size` is in inches, by default that of the data."""
 
     kind: ClassVar[str]
+    series_field: ClassVar[str] = ""  # the field whose keys are the names of data series
     title: str = field(default="", kw_only=True)
     quantity: str = field(default="value", kw_only=True)
     size: tuple[float, float] | None = field(default=None, kw_only=True)
@@ -38,7 +39,7 @@ class Panel(ABC):
     @property
     def series(self) -> Sequence[str]:
         """Labels that need a colour of their own."""
-        return ()
+        return list(getattr(self, self.series_field)) if self.series_field else ()
 
     @abstractmethod
     def table(self) -> Iterator[list[Cell]]:

@@ -23,6 +23,7 @@ class Lines(Panel):
     """Curves (x, y) by label."""
 
     kind: ClassVar = "lines"
+    series_field: ClassVar = "lines"
     lines: Mapping[str, Curve]
     x_label: str = ""
     y_label: str = ""
@@ -35,10 +36,6 @@ class Lines(Panel):
     references: Mapping[str, float] = field(default_factory=dict)  # horizontal lines: chance, the entropy of a language
     x_span: tuple[float, float] | None = None  # a range of x to shade, as the lengths of training
     x_span_label: str = ""
-
-    @property
-    def series(self) -> Sequence[str]:
-        return list(self.lines)
 
     def table(self) -> Iterator[list[Cell]]:
         yield [

@@ -24,16 +24,13 @@ class Scatter(Panel):
     """One point for each label."""
 
     kind: ClassVar = "scatter"
+    series_field: ClassVar = "points"
     points: Mapping[str, Point]
     x_label: str = ""
     y_label: str = ""
     log_axes: str = ""
     front: Sequence[str] = ()
     """Points that a dotted line joins."""
-
-    @property
-    def series(self) -> Sequence[str]:
-        return list(self.points)
 
     def table(self) -> Iterator[list[Cell]]:
         yield ["point", self.x_label or "x", self.y_label or "y", "lowest", "highest"]

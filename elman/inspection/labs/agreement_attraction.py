@@ -69,22 +69,11 @@ def experiment(seed: int, progress: Progress) -> Result:
         beliefs[name] = (lengths, [correct_probabilities(model, count, count, seed).mean() for count in lengths])
         measured[f"{name}: all sentences"] = score
         measured[f"{name}: {PHRASES} of {PHRASES} nouns attract"] = right[-1]
-    by_count = Lines(
-        accuracy,
-        "attractors among the six nouns",
-        "accuracy",
-        limits=SHARE,
-        title="Accuracy with six phrases between subject and verb",
-    )
-    by_distance = Lines(
-        beliefs,
-        "phrases, each with an attractor",
-        "probability of the correct form",
-        limits=SHARE,
-        x_span=(0, PHRASES),
-        x_span_label="training lengths",
-        title="Probability of the correct form by the number of phrases",
-    )
+    title = "Accuracy with six phrases between subject and verb"
+    by_count = Lines(accuracy, "attractors among the six nouns", "accuracy", limits=SHARE, title=title)
+    title, quantity = "Probability of the correct form by the number of phrases", "probability of the correct form"
+    span: dict[str, Any] = {"x_span": (0, PHRASES), "x_span_label": "training lengths"}
+    by_distance = Lines(beliefs, "phrases, each with an attractor", quantity, limits=SHARE, title=title, **span)
     return Result([Figure("Was or were?", [by_count, by_distance])], measured)
 
 
