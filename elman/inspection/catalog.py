@@ -53,7 +53,8 @@ def families() -> dict[str, Family]:
         traits = LAYERS[name].traits
         if traits is not None:
             found[name] = Family("cell" if name in CELLS else "layer", traits, stated(standard(name), LENGTH))
-    found["ngram"] = Family("model", NGram.traits, stated(NGram(NGram.Config(), vocab_size=1), LENGTH))
+    cost = stated(NGram(NGram.Config(), vocab_size=1), LENGTH)._replace(parameters=None)  # they grow with the text
+    found["ngram"] = Family("model", NGram.traits, cost)
     return found
 
 

@@ -73,7 +73,7 @@ def stated(layer: Any, length: int) -> Cost:
     """By the formulas in the traits of the layer, or of the n-gram model."""
     training, state = evaluate(layer, "training", length), evaluate(layer, "state", length)
     stepping = None if _traits(layer).stepping.startswith("none") else evaluate(layer, "stepping", length)
-    return Cost(training, stepping, int(state), count_parameters(layer) if isinstance(layer, nn.Module) else None)
+    return Cost(training, stepping, int(state), count_parameters(layer))
 
 
 def evaluate(layer: Any, trait: str, length: int = LENGTH) -> float:
