@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from elman.batches import Examples, collate
-from elman.corpus.reversal import Reversal, noisy_reversals, random_words
+from elman.corpus.pair_corpus import Reversal, noisy_reversals, random_words
 from elman.errors import UnknownName
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from elman.batches import Buckets, Examples, ExampleStore, collate
-from elman.corpus.labelled_corpus import LabelledText
-from elman.corpus.labels import LabelSet, label_rows
+from elman.corpus.labelled_corpus import LabelledText, LabelSet, label_rows
 from elman.corpus.synthetic_tasks import SyntheticTask
 from elman.inspection.inspected_text import InspectedText, inspect_classifier
 from elman.models import Classifier, ClassifierConfig, StackConfig

@@ -15,7 +15,7 @@ from elman.figures.figure import Figure
 from elman.figures.panels import Array, HeatMap, Panel, as_array
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText, tokens_of
-from elman.ops.attention.reference import by_position
+from elman.ops.attention import by_position
 from elman.runs.files import atomic_write
 
 SHOWN = ("gate", "state")  # quantities that a figure shows by default

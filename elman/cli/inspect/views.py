@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, get_origin
+from typing import Any, get_origin
 
 import typer
 
@@ -39,21 +39,22 @@ def command(view: View) -> Callable[..., None]:
     if view.reads == "file":
         parameters += [keyword("data", Path, FILE), keyword("limit", int, LIMIT)]
     else:
-        parameters += [("text", run_views.Text, Parameter.empty), ("target", run_views.Target, None)]
-    parameters += [(one.parameter, annotation(one), one.value) for one in view.options]
-    parameters += [("precision", run_views.Precision, "float32")] if view.precision else []
-    parameters += [("edit", run_views.Edits, None)] if view.edits else []
-    parameters += [("to", run_views.To, None), ("module", options.Module, None), ("device", options.Device, None)]
-    parameters += [("json", options.Json, False)]
+        parameters += [keyword("text", str, run_views.TEXT), keyword("target", str | None, run_views.TARGET)]
+    parameters += map(view_parameter, view.options)
+    parameters += [keyword("precision", str, run_views.PRECISION)] if view.precision else []
+    parameters += [keyword("edit", list[str] | None, run_views.EDITS)] if view.edits else []
+    parameters += [keyword("to", Path | None, run_views.TO), keyword("module", list[Path] | None, options.MODULE)]
+    parameters += [keyword("device", str | None, options.DEVICE), keyword("json", bool, options.JSON)]
+    set_parameters(run_view, parameters)
     run_view.__doc__, run_view.__name__ = view.help, view.name
     return run_view
 
 
-def annotation(option: Option) -> Any:
-    if option.value is not None:
-        return Annotated[option.type, typer.Option(option.flag, help=option.help)]
-    help = f"{option.help} Repeatable." if get_origin(option.type) is list else option.help
-    return Annotated[option.type | None, options.option(option.flag, help=help, default=str(option.default))]
+def view_parameter(one: Option) -> Parameter:
+    if one.value is not None:
+        return keyword(one.parameter, one.type, typer.Option(one.value, one.flag, help=one.help))
+    help = f"{one.help} Repeatable." if get_origin(one.type) is list else one.help
+    return keyword(one.parameter, one.type | None, option(one.flag, help=help, default=str(one.default)))
 
 
 def read(path: Path, limit: int) -> str:

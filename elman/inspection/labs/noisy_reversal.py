@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from elman.corpus.reversal import NOISE, Reversal, noisy_reversals, random_words
+from elman.corpus.pair_corpus import NOISE, Reversal, noisy_reversals, random_words
 from elman.figures.figure import Figure
 from elman.figures.panels import Lines
 from elman.inspection.attention import alignment, attention_mass

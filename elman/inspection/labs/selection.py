@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from elman.corpus.synthetic_tasks.base import SyntheticExamples
-from elman.corpus.synthetic_tasks.selective_copying import FIRST, NOISE, NOW, SelectiveCopying
+from elman.corpus.synthetic_tasks.tasks import FIRST, NOISE, NOW, SelectiveCopying
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars, Lines, as_array
