@@ -6,6 +6,7 @@ saturates (Pascanu et al., 2013).
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,12 +165,12 @@ def flat(state: State) -> Tensor:
 
 
 def layer_inputs(stack: Any, x: Tensor) -> Iterator[tuple[str, SequenceLayer, Tensor]]:
-    """Name, layer and input of each causal layer of a stack, for embeddings (1, time, width)."""
+    """Name, layer and input of each causal layer of a stack, up to a bidirectional one, for embeddings."""
+    inputs: list[Tensor] = []
+    blocks = list(takewhile(lambda block: block.layer.causal, stack.blocks()))
+    hooks = [block.layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0][0])) for block in blocks]
     with torch.no_grad():
-        x, state, _ = stack._bottom(x, stack.initial_state(len(x)), None)
-        for index, block in enumerate(stack.blocks()):
-            if not block.layer.causal:
-                return
-            leaf_state = block.before(x)
-            yield f"layers.{index}.{block.kind}", block.layer, leaf_state[0]
-            x = block.after(x, block.layer(leaf_state, state[index], None)[0])
+        stack(x)
+    for index, (block, hook) in enumerate(zip(blocks, hooks, strict=True)):
+        hook.remove()
+        yield f"layers.{index}.{block.kind}", block.layer, inputs[index]
