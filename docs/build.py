@@ -18,8 +18,8 @@ from elman.config import Config
 from elman.corpus import DataConfig
 from elman.corpus.synthetic import LANGUAGES
 from elman.corpus.synthetic_tasks import TASKS as ABILITIES
-from elman.inspection import permutation
 from elman.inspection.catalog import COSTS, COUNTED, default, families
+from elman.inspection.labs import permutation
 from elman.layers import LAYERS
 from elman.models import MODELS, StackConfig
 from elman.pipeline.names import FORMS

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from matplotlib.colors import to_hex
 
+from elman.figures.drawing import canvas
 from elman.figures.figure import Figure
-from elman.figures.render_matplotlib import canvas
 
 
 def drawn_styles(figures: Iterable[Figure]) -> dict[str, set[tuple[str, str]]]:

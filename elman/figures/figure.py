@@ -3,13 +3,14 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from elman.errors import ConfigError
-from elman.figures.palette import Palette, assign_styles
+from elman.figures.colours import Palette, assign_styles
 from elman.figures.panels import Panel
 from elman.runs.files import atomic_write, make_folder
 
@@ -58,27 +59,26 @@ class Figure:
     def save(self, path: str | Path) -> Path:
         """Written atomically, in the format of the suffix."""
         path = Path(path)
-        content = self._format(path.suffix.lstrip(".").lower(), path)
+        match path.suffix.lstrip(".").lower():
+            case "svg" | "png" as suffix:
+                content: str | bytes = self.image(suffix)
+            case "html":
+                content = self.html()
+            case "csv":
+                content = self.csv()
+            case "json":
+                content = json.dumps(self.plain(), ensure_ascii=False, indent=1) + "\n"
+            case "txt":
+                content = self.text(width=120) + (f"{self.prompt}\n" if self.command else "")
+            case _:
+                raise ConfigError(f"{path}: a figure is saved as {', '.join(f'.{name}' for name in FORMATS)}")
         make_folder(path.parent)
-        atomic_write(path, content())
+        atomic_write(path, content if isinstance(content, bytes) else content.encode("utf-8"))
         return path
-
-    def _format(self, suffix: str, path: Path) -> Callable[[], bytes]:
-        known: dict[str, Callable[[], bytes]] = {
-            "svg": lambda: self.image("svg"),
-            "png": lambda: self.image("png"),
-            "html": lambda: self.html().encode("utf-8"),
-            "csv": lambda: self.csv().encode(),
-            "json": lambda: (json.dumps(self.plain(), ensure_ascii=False, indent=1) + "\n").encode("utf-8"),
-            "txt": lambda: "".join([self.text(width=120), f"{self.prompt}\n" if self.command else ""]).encode(),
-        }
-        if suffix not in known:
-            raise ConfigError(f"{path}: a figure is saved as {', '.join(f'.{name}' for name in FORMATS)}")
-        return known[suffix]
 
     def image(self, suffix: str) -> bytes:
         """The figure as `svg` or `png`."""
-        from elman.figures.render_matplotlib import render
+        from elman.figures.drawing import render
 
         return render(self, suffix)
 
@@ -89,10 +89,13 @@ class Figure:
         return page(self.title, [replace(self, title="")])
 
     def text(self, width: int = 100, colour: bool = False) -> str:
-        """The figure as terminal text, with ANSI colours if asked."""
-        from elman.figures.render_text import render
-
-        return render(self, width, colour)
+        """Title, panels and notes for a terminal of this many columns, with ANSI colours if asked."""
+        lines = [self.title, *([self.subtitle] if self.subtitle else []), ""]
+        for panel in self.panels:
+            lines += [*([panel.title] if panel.title else []), *panel.text(width, colour), ""]
+        for note in self.notes:
+            lines += textwrap.wrap(note, width)
+        return "\n".join(line if colour else line.rstrip() for line in lines).rstrip() + "\n"
 
     def csv(self) -> str:
         """A table for each panel under its title, a blank line between two, the command at the end."""

@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from elman.figures.figure import Figure
-from elman.figures.panels import Lines
+from elman.figures.panels import Curve, Lines
 
 NOISY = 60  # points from which on the training loss is drawn pale beneath its moving average
 
@@ -19,19 +17,13 @@ def save_learning_curves(
     records: Sequence[Mapping[str, Any]], folder: Path, bound: float | None = None, title: str = ""
 ) -> list[Path]:
     """Writes `loss.svg` and `loss.png` from the records of metrics.jsonl; nothing without a training loss."""
-    figure = learning_curves(records, bound, title)
-    return [] if figure is None else [figure.save(folder / f"loss.{suffix}") for suffix in ("svg", "png")]
-
-
-def learning_curves(records: Sequence[Mapping[str, Any]], bound: float | None = None, title: str = "") -> Figure | None:
     training, validation = _points(records, "step", "loss"), _points(records, "validation", "valid_loss")
     if not training:
-        return None
+        return []
     noisy = len(training) >= NOISY
     smooth = _moving_average(training, len(training) // 25) if noisy else training
-    lines = {"training": _curve(smooth)} | ({"validation": _curve(validation)} if validation else {})
     panel = Lines(
-        lines,
+        {"training": _curve(smooth)} | ({"validation": _curve(validation)} if validation else {}),
         "training tokens",
         "loss (nats per token)",
         limits=_limits(training, validation, bound),
@@ -39,12 +31,13 @@ def learning_curves(records: Sequence[Mapping[str, Any]], bound: float | None = 
         references={} if bound is None else {f"entropy of the language {bound:.3f}": bound},
         size=(7, 4),
     )
-    return Figure(title, [panel])
+    figure = Figure(title, [panel])
+    return [figure.save(folder / f"loss.{suffix}") for suffix in ("svg", "png")]
 
 
-def _curve(points: Points) -> tuple[np.ndarray, np.ndarray]:
+def _curve(points: Points) -> Curve:
     tokens, losses = zip(*points, strict=True)
-    return np.array(tokens), np.array(losses)
+    return tokens, losses
 
 
 def _points(records: Sequence[Mapping[str, Any]], kind: str, key: str) -> Points:
@@ -64,8 +57,7 @@ def _moving_average(points: Points, window: int) -> Points:
 
 def _limits(training: Points, validation: Points, bound: float | None) -> tuple[float, float]:
     """Of y: without the first twentieth of the training, whose steep fall would flatten all else."""
-    settled = [loss for _, loss in training[len(training) // 20 :]] + [loss for _, loss in validation]
-    low = min([*settled, *([] if bound is None else [bound])])
-    high = max(settled)
+    settled = [loss for _, loss in training[len(training) // 20 :] + validation]
+    low, high = min([*settled, *([] if bound is None else [bound])]), max(settled)
     height = max(high - low, 1e-3)
     return low - 0.1 * height, high + 0.05 * height

@@ -9,7 +9,6 @@ from elman.figures.figure import Figure
 from elman.ops import taps
 
 LONGEST = 300  # characters of a call; longer ones contain a whole text
-LABELS = ("subtitle",)  # arguments that do not change what is drawn
 
 P = ParamSpec("P")
 
@@ -27,12 +26,12 @@ def carries_call(make: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def call_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """The call as source code, without default arguments; empty where an argument cannot be written as source."""
+    """The call as source, without defaults and the subtitle; empty where an argument cannot be written as source."""
     found = signature(function)
     parts = []
     for name, value in found.bind(*args, **kwargs).arguments.items():
         default = found.parameters[name].default
-        if name in LABELS or (type(value) is type(default) and value == default):
+        if name == "subtitle" or (type(value) is type(default) and value == default):
             continue
         source = source_of(value)
         if source is None:

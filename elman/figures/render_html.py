@@ -119,8 +119,7 @@ def _inline_svg(figure: "Figure") -> tuple[str, float]:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     width = float(re.findall(r'<svg[^>]*? width="([\d.]+)pt"', svg)[0])
     if width <= SMALL:
-        svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
-        svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+        svg = re.sub(r"<svg[^>]*>", lambda tag: re.sub(r' (width|height)="[^"]*"', "", tag[0]), svg, count=1)
     return svg.rstrip(), width
 
 

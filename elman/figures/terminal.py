@@ -1,12 +1,13 @@
 """Helpers for figures as terminal text: cells of block characters or background colours, labels that fit."""
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from elman.figures.scales import Scale, is_light
+from elman.figures.colours import Scale, is_light
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 PARTIAL = " ▏▎▍▌▋▊▉"
@@ -75,6 +76,4 @@ def fit(text: str, width: int = LABEL) -> str:
 
 
 def supports_colour(stream: Any) -> bool:
-    import os
-
     return bool(getattr(stream, "isatty", lambda: False)()) and "NO_COLOR" not in os.environ

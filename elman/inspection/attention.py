@@ -1,43 +1,33 @@
-"""Attention maps of a text: weights of every layer and head, their entropy, attention distance, share on chosen tokens.
+"""Attention maps: weights of every layer and head, their entropy, distance and share on chosen tokens; alignments.
 
-Weights are those of the reference path, which every fused kernel must equal.
+Weights are those of the reference path, which every fused kernel must equal. The alignment of an encoder-decoder is its
+cross-attention under teacher forcing.
 """
 
 import math
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from elman.batches import Ragged
 from elman.errors import ConfigError
+from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
-from elman.figures.panels import Bars, ColouredText, HeatMap, Lines, Panel, as_array
+from elman.figures.panels import Bars, ColouredText, Curve, HeatMap, Lines, Panel, as_array
 from elman.figures.provenance import carries_call
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText
-from elman.inspection.trace import trace, weights_of
+from elman.inspection.trace import AttentionMaps, choose_layers, head_names, trace
+from elman.ops import taps
 
 HEADS = 8  # of a layer, shown by default
-LAYERS = 4  # shown by default
 CURVES = 12  # heads in the chart of attention distance
 ALIGNMENT = "decoder.alignment"
-
-
-class AttentionMaps(NamedTuple):
-    """The weights (heads, queries, keys) of one layer, with the tokens of both sides."""
-
-    site: str
-    weights: Tensor
-    queries: list[str]
-    keys: list[str]
-
-    @property
-    def is_cross(self) -> bool:
-        """Whether queries and keys are of different texts."""
-        return "cross-attention" in self.site or self.site.endswith(ALIGNMENT)
 
 
 def attention_maps(inspected: InspectedText) -> list[AttentionMaps]:
@@ -46,18 +36,19 @@ def attention_maps(inspected: InspectedText) -> list[AttentionMaps]:
     predicted = [inspected.outcome(number) for number in inspected.truth]
     layers = []
     for site, weights in found.data.items():
-        queries = found.tokens_of(site)
         if site.endswith(ALIGNMENT):  # of a transducer: emission positions, between a start and an end
             keys = ["<start>", *found.sides["encoder"], "<end>"]
             layers.append(AttentionMaps(site, weights.exp().unsqueeze(0), predicted, keys))
-        if not site.endswith("weights") or weights.dim() != 3:
-            continue
-        cross = "cross-attention" in site
-        keys = found.sides.get("encoder", queries) if cross else queries
-        square = weights_of(site, weights)[:, : len(queries), : len(keys)]
-        names = predicted if cross and len(predicted) == len(queries) else queries
-        layers.append(AttentionMaps(site, square, names, keys))
+        elif site.endswith("weights") and weights.dim() == 3:
+            maps = found.attention(site)
+            renamed = is_cross(maps) and len(predicted) == len(maps.queries)
+            layers.append(maps._replace(queries=predicted) if renamed else maps)
     return layers
+
+
+def is_cross(maps: AttentionMaps) -> bool:
+    """Whether queries and keys are of different texts."""
+    return "cross-attention" in maps.site or maps.site.endswith(ALIGNMENT)
 
 
 def entropy(weights: Tensor) -> Tensor:
@@ -92,13 +83,11 @@ def attention_figure(
     """Maps of layers and heads (counted from 1); the attention mass on `marked` tokens is reported."""
     found = attention_maps(inspected)
     pooled = pooling_panel(inspected)
+    if not found and pooled:
+        return Figure("Attention", [pooled], (), subtitle)
     if not found:
-        if pooled:
-            return Figure("Attention", [pooled], (), subtitle)
         raise ConfigError("no layer of this model has attention weights; elman inspect trace shows what it has")
-    if layer is not None and not 1 <= layer <= len(found):
-        raise ConfigError(f"layer {layer}: {len(found)} layers have attention, counted from 1")
-    chosen = found[:LAYERS] if layer is None else [found[layer - 1]]
+    chosen, left_out = choose_layers(found, layer, "have attention")
     panels: list[Panel] = []
     notes = []
     for maps in chosen:
@@ -107,26 +96,16 @@ def attention_figure(
         if wrong:
             raise ConfigError(f"head {wrong[0]}: {maps.site} has {count} heads, counted from 1")
         shown = [head - 1 for head in heads] or list(range(min(count, HEADS)))
-        panels.append(heat_map(maps, shown))
+        panels.append(maps.heat_map(shown))
         notes.append(summary(maps, shown, marked))
         if len(shown) < count and not heads:
             notes.append(f"{len(shown)} of {count} heads are shown.")
     notes += downsampling.note(max(max(maps.weights.shape[1:]) for maps in chosen))
-    if len(found) > len(chosen) and layer is None:
-        notes.append(f"{len(chosen)} of {len(found)} layers are shown; choose with --layer.")
+    notes += left_out
     panels += [entropy_panel(chosen)] if sum(len(maps.weights) for maps in chosen) > 1 else []
-    within = [maps for maps in chosen if not maps.is_cross]
+    within = [maps for maps in chosen if not is_cross(maps)]
     panels += [attention_distance_panel(within)] if within else []
     return Figure("Attention", [*panels, *([pooled] if pooled else [])], notes, subtitle)
-
-
-def heat_map(maps: AttentionMaps, heads: Sequence[int]) -> HeatMap:
-    several = len(maps.weights) > 1
-    matrices = {
-        f"head {head + 1}" if several else "": downsampling.shares(as_array(maps.weights[head])) for head in heads
-    }
-    queries, keys = downsampling.names(maps.queries), downsampling.names(maps.keys)
-    return HeatMap(matrices, queries, keys, time="rows", title=maps.site, quantity="attention")
 
 
 def summary(maps: AttentionMaps, heads: Sequence[int], marked: Collection[str]) -> str:
@@ -147,19 +126,18 @@ def summary(maps: AttentionMaps, heads: Sequence[int], marked: Collection[str]) 
 
 def entropy_panel(found: Sequence[AttentionMaps]) -> Bars:
     names = [name for maps in found for name in _names(maps, found)]
-    bits = np.concatenate([entropy(maps.weights).mean(-1).double().numpy() for maps in found])
-    return Bars(names, {"entropy": bits}, "bits", title="Mean attention entropy of each head")
+    bits = torch.cat([entropy(maps.weights).mean(-1) for maps in found])
+    return Bars(names, {"entropy": as_array(bits)}, "bits", title="Mean attention entropy of each head")
 
 
 def attention_distance_panel(found: Sequence[AttentionMaps]) -> Lines:
-    lines: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+    lines: dict[str, Curve] = {}
     for maps in found:
         lags, means = by_distance(maps.weights)
-        for name, line in zip(_names(maps, found), means, strict=True):
-            if len(lines) < CURVES:
-                lines[name] = (lags, line)
+        lines |= {name: (lags, line) for name, line in zip(_names(maps, found), means, strict=True)}
     title = "Attention distance: mean weight by distance of the key (0: the query's own position)"
-    return Lines(lines, "positions back", "mean weight", limits=(0, 1), title=title)
+    shown = dict(list(lines.items())[:CURVES])
+    return Lines(shown, "positions back", "mean weight", limits=(0, 1), title=title)
 
 
 def pooling_panel(inspected: InspectedText) -> ColouredText | None:
@@ -167,20 +145,56 @@ def pooling_panel(inspected: InspectedText) -> ColouredText | None:
     pooling = getattr(inspected.model, "pooling", None)
     if pooling is None or getattr(pooling, "kind", "") != "attention":
         return None
-    from elman.evaluation.inference_mode import inference_mode
-    from elman.ops import taps
-
-    with inference_mode(inspected.model), taps.record("embedding", "*pooling*") as seen:
-        scores = inspected.run(1)
-        assert len(scores) == 1
-    if "pooling.weights" not in list(seen):  # a causal model predicts after every token: no weight is final
+    seen = inspected.record("embedding", "*pooling*")
+    if "pooling.weights" not in seen:  # a causal model predicts after every token: no weight is final
         return None
     weights = as_array(seen["pooling.weights"][0])
     return ColouredText(inspected.main, weights, title="Pooling weight of each token", quantity="attention")
 
 
 def _names(maps: AttentionMaps, found: Sequence[AttentionMaps]) -> list[str]:
-    count = len(maps.weights)
     layer = f"layer {found.index(maps) + 1}" if len(found) > 1 else ""
-    heads = [f"head {head + 1}" if count > 1 else "" for head in range(count)]
-    return [" ".join(filter(None, [layer, head])) or "attention" for head in heads]
+    return [" ".join(filter(None, [layer, head])) or "attention" for head in head_names(len(maps.weights))]
+
+
+def alignment(model: Any, source: Ragged, target: Ragged) -> Tensor:
+    """Cross-attention weights (batch, target time, heads, source positions), given the true target.
+
+    The heads of all cross-attention layers follow each other; padding of either side is zero.
+    """
+    with inference_mode(model), taps.record("*cross-attention.weights") as seen:
+        model(source, target)
+    weights = torch.cat([seen[site] for site in seen], dim=2)
+    real = target.mask()[:, :, None, None] & source.mask()[:, None, None, :]
+    return weights.masked_fill(~real.to(weights.device), 0.0)
+
+
+def attention_hits(weights: Tensor, places: Sequence[Sequence[int]]) -> float:
+    """Alignment accuracy: share of target tokens whose largest weight, averaged over heads, is on the right token.
+
+    `places` has the right source positions of the first target tokens of each row, as `Reversal.places` has.
+    """
+    looked = weights.mean(2).argmax(-1).tolist()
+    right = [looked[row][time] == place for row, steps in enumerate(places) for time, place in enumerate(steps)]
+    assert right, "no right positions given"
+    return sum(right) / len(right)
+
+
+def draw_map(weights: Tensor, source: Sequence[str], target: Sequence[str], path: Path, title: str = "") -> list[Path]:
+    """Saves the alignment map at `path` as .svg and .png."""
+    figure = map_figure(weights, source, target, title)
+    return [figure.save(path.with_suffix(suffix)) for suffix in (".svg", ".png")]
+
+
+def map_figure(weights: Tensor, source: Sequence[str], target: Sequence[str], title: str = "") -> Figure:
+    """A row for each target token, a column for each source token.
+
+    `weights` are (time, positions), or (time, heads, positions) for heads side by side; padding is left out.
+    """
+    weights = weights.detach().float().cpu()
+    weights = weights.unsqueeze(1) if weights.dim() == 2 else weights
+    assert weights.shape[0] >= len(target) > 0, f"{len(target)} tokens, and weights of {weights.shape[0]}"
+    assert weights.shape[2] >= len(source) > 0, f"{len(source)} positions, and weights of {weights.shape[2]}"
+    shown = as_array(weights[: len(target), :, : len(source)].transpose(0, 1))
+    maps = dict(zip(head_names(len(shown)), shown, strict=True))
+    return Figure(title, [HeatMap(maps, target, source, time="rows", quantity="attention")])

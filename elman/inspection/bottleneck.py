@@ -4,28 +4,37 @@ Models learn to reverse letters with a curriculum from short to longer sources, 
 the lengths of training. A fixed vector loses letters from a certain length on; attention looks each letter up.
 """
 
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from elman.batches import Examples, Ragged
+from elman.batches import Examples, collate
 from elman.corpus.pair_corpus import Reversal, noisy_reversals, random_words
 from elman.errors import UnknownName
 from elman.evaluation.inference_mode import inference_mode
-from elman.inspection.attention_map import alignment, attention_hits
+from elman.figures.figure import Figure
+from elman.figures.panels import SHARE, Lines
+from elman.inspection.attention import alignment, attention_hits, map_figure
+from elman.inspection.small_models import GeneratedBatches, Progress, adam, fit, silent
 from elman.models import EncoderDecoder, EncoderDecoderConfig
-from elman.training import Trainer, TrainingConfig
+from elman.models.stack import count_parameters
+from elman.runs.files import atomic_write
+from elman.training import TrainingConfig
 
 EOS = 0
 NUMBERS = {letter: number for number, letter in enumerate(ascii_lowercase, start=1)}
 SHORTEST, STARTING = 5, 8  # letters: the shortest source, and the longest at the start of the curriculum
 CURRICULUM = 0.5  # share of the training until sources have their full length
 LENGTHS = (5, 10, 20, 40, 60, 100, 200)
+SHOWN = 20  # letters of the source in the alignment map
+MEASURES = {"accuracy": "Letter accuracy under teacher forcing", "exact": "Exact match of whole sources"}
 
 
 class Architecture(NamedTuple):
@@ -36,14 +45,14 @@ class Architecture(NamedTuple):
     attention: bool
     two_way: bool = False
 
-    def build(self, seed: int) -> EncoderDecoder:
+    def build(self, seed: int, symbols: int = len(NUMBERS) + 1) -> EncoderDecoder:
         encoder: Any = {"bidirectional": {"layer": "gru"}} if self.two_way else "gru"
         decoder: dict[str, Any] = {"pattern": ["gru"], "hidden_size": self.width}
         decoder |= {} if self.attention else {"attention": None}
         settings = {"encoder": {"pattern": [encoder], "hidden_size": self.width}, "decoder": decoder}
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            return EncoderDecoder(EncoderDecoderConfig.make(settings), len(NUMBERS) + 1, len(NUMBERS) + 1, EOS)
+            return EncoderDecoder(EncoderDecoderConfig.make(settings), symbols, symbols, EOS)
 
 
 class Size(NamedTuple):
@@ -56,8 +65,7 @@ class Size(NamedTuple):
 
 
 def _training(steps: int, rate: float, batch: int) -> TrainingConfig:
-    common: dict[str, Any] = {"schedule": "cosine", "optimizer": "adam", "warmup_steps": 20, "log_every": 10}
-    return TrainingConfig(max_steps=steps, learning_rate=rate, batch_size=batch, max_epochs=1, **common)
+    return adam(rate, max_steps=steps, batch_size=batch, max_epochs=1, log_every=10)
 
 
 SIZES = {
@@ -81,38 +89,30 @@ SIZES = {
 }
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Results of one architecture; lists have an entry for each test length."""
 
     model: EncoderDecoder
     name: str
     parameters: int
     seconds: float
-    loss: float
-    """Nats per letter at the end of training."""
-    accuracy: list[float]
-    """Accuracy of letters under teacher forcing."""
-    exact: list[float]
-    """Exact match: share of sources reversed without a mistake, the end included."""
-    alignment: list[float] | None
-    """Alignment accuracy: share of letters with the largest attention weight on the letter to be written."""
-
-    def plain(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "model"}
+    loss: float  # nats per letter at the end of training
+    accuracy: list[float]  # of letters under teacher forcing
+    exact: list[float]  # exact match: share of sources reversed without a mistake, the end included
+    alignment: list[float] | None  # share of letters with the largest attention weight on the letter to be written
 
 
-@dataclass(frozen=True)
-class Bottleneck:
+class Bottleneck(NamedTuple):
     size: str
     seed: int
-    trained: tuple[int, int]
-    """Letters of the shortest and the longest training source."""
+    trained: tuple[int, int]  # letters of the shortest and the longest training source
     lengths: tuple[int, ...]
     outcomes: list[Outcome]
 
     def plain(self) -> dict[str, Any]:
-        return {**vars(self), "outcomes": [outcome.plain() for outcome in self.outcomes]}
+        """As JSON types."""
+        outcomes = [{name: value for name, value in one._asdict().items() if name != "model"} for one in self.outcomes]
+        return {**self._asdict(), "outcomes": outcomes}
 
 
 def check_size(size: str) -> None:
@@ -121,37 +121,26 @@ def check_size(size: str) -> None:
 
 
 def run_bottleneck(
-    size: str = "quick",
-    seed: int = 1,
-    lengths: Sequence[int] = LENGTHS,
-    progress: Callable[[str, int, int, float], None] = lambda name, step, steps, loss: None,
+    size: str = "quick", seed: int = 1, lengths: Sequence[int] = LENGTHS, progress: Progress = silent
 ) -> Bottleneck:
-    """Trains and tests each architecture; `progress` gets its name, the step, the number of steps, and the loss."""
+    """Trains and tests each architecture."""
     check_size(size)
     plan = SIZES[size]
     outcomes = [_outcome(one, plan, seed, lengths, progress) for one in plan.architectures]
     return Bottleneck(size, seed, (SHORTEST, plan.trained), tuple(lengths), outcomes)
 
 
-class CurriculumBatches:
+def curriculum_batches(steps: int, rows: int, longest: int, seed: int) -> GeneratedBatches:
     """New random letters at every step, of one length each: short ones first (Bengio et al., 2009)."""
 
-    def __init__(self, steps: int, rows: int, longest: int, seed: int):
-        self.steps, self.rows, self.longest, self.seed = steps, rows, longest, seed
+    def make(index: int) -> Examples:
+        rng = np.random.default_rng([seed, 0, index])
+        grown = min(1.0, index / (CURRICULUM * steps))
+        limit = STARTING + round(grown * (longest - STARTING))  # of the length at this step
+        size, own_seed = int(rng.integers(SHORTEST, limit + 1)), int(rng.integers(2**31))
+        return reversal_batch(sources(size, rows, own_seed))
 
-    def length_of(self, number: int) -> int:
-        return self.steps
-
-    def epoch(self, number: int, start: int = 0) -> Iterator[Examples]:
-        for index in range(start, self.steps):
-            rng = np.random.default_rng([self.seed, number, index])
-            size, seed = int(rng.integers(SHORTEST, self.limit(index) + 1)), int(rng.integers(2**31))
-            yield reversal_batch(sources(size, self.rows, seed))
-
-    def limit(self, index: int) -> int:
-        """The longest source at a step."""
-        grown = min(1.0, index / (CURRICULUM * self.steps))
-        return STARTING + round(grown * (self.longest - STARTING))
+    return GeneratedBatches(steps, make)
 
 
 def sources(length: int, rows: int, seed: int) -> list[Reversal]:
@@ -161,42 +150,28 @@ def sources(length: int, rows: int, seed: int) -> list[Reversal]:
 
 def reversal_batch(pairs: Sequence[Reversal], numbers: Mapping[str, int] = NUMBERS) -> Examples:
     """As token ids; both sides end with the end-of-sequence token."""
-    sides = {"source": [pair.source for pair in pairs], "target": [pair.target for pair in pairs]}
-    fields: dict[str, Any] = {}
-    for name, texts in sides.items():
-        lengths = torch.tensor([len(text) + 1 for text in texts])
-        values = torch.full((len(texts), int(lengths.max())), EOS)
-        for row, text in enumerate(texts):
-            values[row, : len(text)] = torch.tensor([numbers[letter] for letter in text])
-        fields[name] = Ragged(values, lengths)
-    return Examples(fields, unit="target")
+
+    def ids(text: str) -> np.ndarray:
+        return np.array([*(numbers[letter] for letter in text), EOS])
+
+    return collate([{"source": ids(pair.source), "target": ids(pair.target)} for pair in pairs], unit="target")
 
 
-def _outcome(
-    architecture: Architecture,
-    plan: Size,
-    seed: int,
-    lengths: Sequence[int],
-    progress: Callable[[str, int, int, float], None],
-) -> Outcome:
-    began, loss, training = time.perf_counter(), float("nan"), plan.training
+def _outcome(architecture: Architecture, plan: Size, seed: int, lengths: Sequence[int], progress: Progress) -> Outcome:
+    began, training = time.perf_counter(), plan.training
     model = architecture.build(seed)
-    batches = CurriculumBatches(training.max_steps, training.batch_size, plan.trained, seed)
-    for report in Trainer(model, batches, training):
-        if report.kind == "step":
-            loss = report.values["loss"]
-            progress(architecture.name, report.step, training.max_steps, loss)
+    batches = curriculum_batches(training.max_steps, training.batch_size, plan.trained, seed)
+    losses = fit(architecture.name, model, batches, training, progress)
     scores = [evaluate(model, sources(length, plan.rows, 2**31 + seed + length)) for length in lengths]
-    aligned = [score.alignment for score in scores if score.alignment is not None]
     return Outcome(
         model,
         architecture.name,
-        sum(parameter.numel() for parameter in model.parameters()),
+        count_parameters(model),
         round(time.perf_counter() - began, 1),
-        loss,
+        losses[-1][1] if losses else float("nan"),
         [score.accuracy for score in scores],
         [score.exact for score in scores],
-        aligned or None,
+        [score.alignment for score in scores if score.alignment is not None] or None,
     )
 
 
@@ -206,9 +181,9 @@ class Scores(NamedTuple):
     alignment: float | None
 
 
-def evaluate(model: EncoderDecoder, pairs: Sequence[Reversal]) -> Scores:
+def evaluate(model: EncoderDecoder, pairs: Sequence[Reversal], numbers: Mapping[str, int] = NUMBERS) -> Scores:
     """Under teacher forcing; exact match equals that of greedy decoding, which differs only after a mistake."""
-    batch = reversal_batch(pairs)
+    batch = reversal_batch(pairs, numbers)
     source, target = batch.ragged("source"), batch.ragged("target")
     with inference_mode(model):
         right = model(source, target).argmax(-1) == target.values
@@ -218,3 +193,48 @@ def evaluate(model: EncoderDecoder, pairs: Sequence[Reversal]) -> Scores:
         aligned = attention_hits(alignment(model, source, target), [pair.places for pair in pairs])
     exact = (right | ~target.mask()).all(1)
     return Scores(right[letters].double().mean().item(), exact.double().mean().item(), aligned)
+
+
+def save_bottleneck(found: Bottleneck, folder: Path, command: str = "") -> list[Path]:
+    """Saves the figures, and last of all `bottleneck.json`, which marks the folder as complete."""
+    figures = {"bottleneck": bottleneck_figure(found), "attention": alignment_figure(found)}
+    paths = [
+        figure.with_command(command).save(folder / f"{name}.{suffix}")
+        for name, figure in figures.items()
+        for suffix in ("svg", "png")
+    ]
+    paths.append(folder / "bottleneck.json")
+    atomic_write(paths[-1], json.dumps(found.plain(), indent=2).encode())
+    return paths
+
+
+def bottleneck_figure(found: Bottleneck) -> Figure:
+    """Letter accuracy and exact match over the length of the source."""
+    panels = [
+        Lines(
+            {one.name: (found.lengths, getattr(one, measure)) for one in found.outcomes},
+            "source length (letters)",
+            "accuracy",
+            "x",
+            limits=SHARE,
+            x_span=found.trained,
+            x_span_label="training lengths",
+            title=title,
+        )
+        for measure, title in MEASURES.items()
+    ]
+    return Figure("Sequence reversal: fixed context vector against attention", panels)
+
+
+def alignment_figure(found: Bottleneck) -> Figure:
+    """The alignment map of the last architecture with attention."""
+    shown = [outcome for outcome in found.outcomes if outcome.alignment is not None][-1]
+    pairs = sources(SHOWN, 1, seed=found.seed)
+    batch = reversal_batch(pairs)
+    weights = alignment(shown.model, batch.ragged("source"), batch.ragged("target"))
+    return reversal_map(weights[0], pairs[0], f"Alignment: {shown.name}")
+
+
+def reversal_map(weights: Tensor, pair: Reversal, title: str) -> Figure:
+    """The alignment of one pair, with the end-of-sequence tokens."""
+    return map_figure(weights, [*pair.source, "<eos>"], [*pair.target, "<eos>"], title)

@@ -10,7 +10,7 @@ from elman.cells import CELLS
 from elman.config import Config
 from elman.corpus.synthetic import LANGUAGES
 from elman.errors import UnknownName
-from elman.inspection.cost import LENGTH, WIDTH, Cost, evaluate, standard, stated
+from elman.inspection.cost import LENGTH, WIDTH, Cost, standard, stated
 from elman.layers import LAYERS
 from elman.models import CLASSIFIERS, MODELS, TAGGERS, TRANSLATORS, NGram
 from elman.registry import Registry, Traits
@@ -53,9 +53,8 @@ def families() -> dict[str, Family]:
         traits = LAYERS[name].traits
         if traits is not None:
             found[name] = Family("cell" if name in CELLS else "layer", traits, stated(standard(name), LENGTH))
-    counted = NGram(NGram.Config(), vocab_size=1)
-    costs = {name: evaluate(counted, name) for name in COSTS}
-    found["ngram"] = Family("model", NGram.traits, Cost(**costs, parameters=None))  # type: ignore[arg-type]
+    cost = stated(NGram(NGram.Config(), vocab_size=1), LENGTH)._replace(parameters=None)  # they grow with the text
+    found["ngram"] = Family("model", NGram.traits, cost)
     return found
 
 

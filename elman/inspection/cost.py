@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from elman.layers import LAYERS, SequenceLayer
+from elman.models.stack import count_parameters
 from elman.ops.state import tensors
 from elman.registry import Traits
 
@@ -53,7 +54,7 @@ def measure(layer: SequenceLayer, length: int) -> Cost:
             first, rest = x.detach().split([1, length - 1], 1)
             _, state = layer(rest)
             stepping = count(lambda: layer.step(first[:, 0], state))
-    return Cost(training, stepping, state_size(layer), _parameters(layer))
+    return Cost(training, stepping, state_size(layer), count_parameters(layer))
 
 
 def count(run: Callable[[], Any]) -> int:
@@ -68,15 +69,14 @@ def count(run: Callable[[], Any]) -> int:
     return counter.get_total_flops() // 2
 
 
-def stated(layer: SequenceLayer, length: int) -> Cost:
-    """By the formulas in the traits of the layer."""
-    traits = _traits(layer)
-    training = evaluate(layer, "training", length)
-    stepping = None if traits.stepping.startswith("none") else evaluate(layer, "stepping", length)
-    return Cost(training, stepping, int(evaluate(layer, "state", length)), _parameters(layer))
+def stated(layer: Any, length: int) -> Cost:
+    """By the formulas in the traits of the layer, or of the n-gram model."""
+    training, state = evaluate(layer, "training", length), evaluate(layer, "state", length)
+    stepping = None if _traits(layer).stepping.startswith("none") else evaluate(layer, "stepping", length)
+    return Cost(training, stepping, int(state), count_parameters(layer))
 
 
-def evaluate(layer: nn.Module, trait: str, length: int = LENGTH) -> float:
+def evaluate(layer: Any, trait: str, length: int = LENGTH) -> float:
     """The value of one formula; its variables are attributes of the layer, its cell or their settings."""
 
     def variable(name: str) -> float:
@@ -129,10 +129,6 @@ def _inside(module: nn.Module) -> Iterator[nn.Module]:
             yield child
         else:
             yield from _inside(child)
-
-
-def _parameters(layer: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in layer.parameters())
 
 
 def _elementwise(*operands: Any, out_val: Tensor, **options: Any) -> int:

@@ -1,13 +1,14 @@
 """Gradient norm against distance for untrained layers: vanishing and exploding gradients at initialisation.
 
 The layer reads unit-normal noise x. Measured is |d(v·y_T) / dx_t| for a random unit vector v, by distance T - t. There
-is no data and no training: the result shows the layer and its initialisation.
+is no data and no training: the result shows the layer and its initialisation. The diagnosis says whether a gradient
+vanishes, is preserved or explodes, at which rate per step, and names usual remedies.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from elman.cells.products import PastProduct
 from elman.config import named
 from elman.errors import ConfigError
-from elman.inspection.precision import dtype_of
+from elman.inspection.inspected_text import dtype_of
 from elman.layers import LAYERS, SequenceLayer, two_way
 from elman.ops import taps
 
@@ -37,6 +38,21 @@ DEFAULT_LAYERS = (
     "attention",
 )
 
+LOST = 1e-7  # relative to the start: below the resolution of float32 sums
+PRESERVED, EXPLODED, OVER = 1e-2, 1e2, 200  # factors over 200 steps: between these two the gradient is preserved
+REMEDIES = {
+    "rnn": "use a gated cell (gru, lstm), or an orthogonal initialisation, {rnn: {orthogonal: true}}, and small inputs",
+    "lstm": "open the forget gates at the start: {lstm: {forget_bias: 3}}",
+    "gru": "open the update gates (--model gru:open.update=3 shows the effect), or use {lstm: {forget_bias: 3}}",
+}
+APPLIED = ("orthogonal=true", "forget_bias=3", "open.update=")  # remedies that the settings contain already
+LSTM_LIKE = ("peephole", "layernorm-lstm", "coupled", "minlstm")
+SKIP = "add a path around the cell: residual: true, or an attention or state space layer in the pattern"
+CLIP = (
+    "clip it (training.clip_grad_norm: 1), use a smaller or orthogonal initialisation ({orthogonal: true}) or a gated "
+    "cell, or put a norm before each layer (model.norm: pre)"
+)
+
 
 @dataclass(frozen=True)
 class UntrainedLayer:
@@ -44,12 +60,9 @@ class UntrainedLayer:
 
     layer: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    radius: float | None = None
-    """Spectral radius that each square block of the recurrent matrices is rescaled to."""
-    scale: float = 1.0
-    """Factor of the inputs."""
-    opened: Mapping[str, float] = field(default_factory=dict)
-    """Bias that is added to gates before the sigmoid: {"update": 3}."""
+    radius: float | None = None  # spectral radius that each square block of the recurrent matrices is rescaled to
+    scale: float = 1.0  # factor of the inputs
+    opened: Mapping[str, float] = field(default_factory=dict)  # bias added to gates before the sigmoid: {"update": 3}
     name: str = ""
 
     @classmethod
@@ -94,16 +107,14 @@ class UntrainedLayer:
             set_spectral_radius(layer, self.radius)
         return layer
 
-    def with_open_gates(self) -> ExitStack:
+    def with_open_gates(self) -> AbstractContextManager[None]:
         """A context in which the biases of `opened` are added to the gates."""
 
         def add(bias: float) -> Callable[[Tensor], Tensor]:
             return lambda gate: torch.sigmoid(torch.logit(gate, 1e-12) + bias)
 
-        stack = ExitStack()
-        if self.opened:
-            stack.enter_context(taps.edit({f"*gate.{gate}": add(bias) for gate, bias in self.opened.items()}))
-        return stack
+        edits: dict[str, taps.Edit] = {f"*gate.{gate}": add(bias) for gate, bias in self.opened.items()}
+        return taps.edit(edits) if edits else nullcontext()  # with an edit, the reference implementation runs
 
 
 @torch.no_grad()
@@ -117,16 +128,14 @@ def set_spectral_radius(layer: nn.Module, radius: float) -> None:
             block.mul_(radius / float(torch.linalg.eigvals(block.double()).abs().max()))
 
 
-@dataclass(frozen=True)
-class GradientDecay:
+class GradientDecay(NamedTuple):
     """Mean gradient norm at each distance; zero where it underflows."""
 
     name: str
     layer: str
     lags: NDArray[np.int64]
     norms: NDArray[np.float64]
-    floor: float
-    """The smallest normal number of the dtype."""
+    floor: float  # the smallest normal number of the dtype
 
     def at(self, lag: int) -> float:
         return float(self.norms[np.searchsorted(self.lags, lag)])
@@ -149,3 +158,38 @@ def gradient_decay(
     norms = gradient.double().norm(dim=-1).mean(0).flip(0).numpy()  # in float32, squares would underflow too early
     name = untrained.name or untrained.layer
     return GradientDecay(name, untrained.layer, np.arange(length), norms, torch.finfo(dtype).tiny)
+
+
+class Diagnosis(NamedTuple):
+    verdict: str  # vanishes, passes, explodes, or ends where the receptive field does
+    rate: float  # factor per step, over the distances with a measurable gradient
+    reach: int | None  # steps after which less than 1e-7 of the gradient is left; None where that never happens
+    words: str
+
+
+def diagnose(found: GradientDecay) -> Diagnosis:
+    normal = found.norms > found.floor
+    end = int(np.argmin(normal)) if not normal.all() else len(normal)  # measured up to the first underflow
+    if end < 2:
+        return Diagnosis("ends", 0.0, 1, f"{found.name}: ends; it depends on no other token than its own.")
+    start, last = found.norms[1], found.norms[end - 1]
+    rate = float((last / start) ** (1 / (end - 2)) if end > 2 else last / found.norms[0])
+    lost = np.flatnonzero(found.norms < LOST * start)
+    reach = int(found.lags[lost[0]]) if len(lost) else None
+    underflows = end < len(normal)
+    left, factor = (0.0, 0.0) if underflows else (float(last / start), rate**OVER)
+    longest = int(found.lags[-1])
+    if factor > EXPLODED:
+        verdict = "explodes"
+        words = f"it grows by {rate:.3g} per step, to {left:.0e} times its start over {longest} steps. Remedy: {CLIP}"
+    elif factor >= PRESERVED:
+        verdict, words = "passes", f"over {longest} steps {left:.2g} of it is left"
+    elif underflows and last > PRESERVED * start:
+        verdict, words = "ends", f"it is zero beyond {end - 1} steps, the receptive field of the layer"
+    else:
+        half = np.log(0.5) / np.log(rate)
+        decay = f"below 1e-7 after {reach}" if reach else f"{left:.2g} is left over {longest}"
+        applied = any(setting in found.name for setting in APPLIED)
+        remedy = SKIP if applied else REMEDIES.get("lstm" if found.layer in LSTM_LIKE else found.layer, SKIP)
+        verdict, words = "vanishes", f"its half-life is {half:.2g} steps, {decay}. Remedy: {remedy}"
+    return Diagnosis(verdict, rate, reach, f"{found.name}: {verdict}; {words}.")

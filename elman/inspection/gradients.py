@@ -1,24 +1,33 @@
-"""Figures of gradients through time: norm against distance, Jacobians of single steps, predictions against tokens."""
+"""Figures of gradients through time: norm against distance, Jacobians of single steps, predictions against tokens.
 
-from collections.abc import Sequence
-from typing import Any
+Gradients through time are products of the Jacobians of single steps, d(state after) / d(state before). With spectral
+norms below one every product shrinks; with a spectral radius above one products can grow, unless the nonlinearity
+saturates (Pascanu et al., 2013).
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
-from elman.figures.panels import HeatMap, Lines, Panel
+from elman.figures.panels import Curve, HeatMap, Lines, Panel
 from elman.figures.provenance import carries_call
-from elman.inspection.diagnosis import diagnose
-from elman.inspection.gradient_decay import LENGTH, WIDTH, GradientDecay, UntrainedLayer, gradient_decay
+from elman.inspection.gradient_decay import LENGTH, WIDTH, GradientDecay, UntrainedLayer, diagnose, gradient_decay
 from elman.inspection.inspected_text import InspectedText
-from elman.inspection.jacobians import StepJacobian, layer_inputs, step_jacobians
 from elman.inspection.token_gradients import TokenGradients, mean_by_lag, token_gradients
-from elman.ops import taps
+from elman.layers import SequenceLayer
+from elman.ops.state import map_state, tensors
+from elman.shapes import State
 
 FLOOR = 1e-38  # about the smallest normal float32, also in figures of float64, so that they compare
+LARGEST = 1024  # elements of a state up to which its Jacobian is computed
+STEPS = 40  # evenly spaced steps whose Jacobians are analysed
 STEPWISE = 4  # layers whose step Jacobians are shown
 SQUARE = 60  # tokens up to which the whole matrix is shown
 OBJECTIVES = {
@@ -26,6 +35,12 @@ OBJECTIVES = {
     "tag": "the log-probability of the tag of each word",
     "value": "the predicted number",
 }
+
+
+class StepJacobian(NamedTuple):
+    time: int
+    norm: float  # largest singular value: growth of a small change in one step, at most
+    radius: float  # largest modulus of an eigenvalue: growth per step if the step is repeated
 
 
 @carries_call
@@ -58,18 +73,17 @@ def decay_panel(found: Sequence[GradientDecay]) -> Lines:
 
 
 def jacobian_panels(steps: dict[str, list[StepJacobian]]) -> list[Panel]:
-    lines: dict[str, Any] = {}
+    lines: dict[str, Curve] = {}
     for name, found in steps.items():
-        times = np.array([one.time for one in found])
         if found:
-            lines[f"{name}: norm"] = (times, np.array([one.norm for one in found]))
-            lines[f"{name}: radius"] = (times, np.array([one.radius for one in found]))
+            times, norms, radii = zip(*found, strict=True)
+            lines |= {f"{name}: norm": (times, norms), f"{name}: radius": (times, radii)}
     title = "Jacobian of one step of the state: spectral norm and spectral radius"
     return [Lines(lines, "step", "factor", title=title)] if lines else []
 
 
 @carries_call
-def gradient_figure(inspected: InspectedText, subtitle: str = "", seed: int = 0) -> Figure:
+def gradient_figure(inspected: InspectedText, subtitle: str = "") -> Figure:
     """Of a trained model that reads a text."""
     found = token_gradients(inspected)
     panels: list[Panel] = []
@@ -104,8 +118,59 @@ def model_jacobians(inspected: InspectedText) -> dict[str, list[StepJacobian]]:
     stack = getattr(inspected.model, "stack", None)
     if stack is None:
         return {}
+    vectors = inspected.record(inspected.embedding)[inspected.embedding]
     with inference_mode(inspected.model, gradients=True):
-        with torch.no_grad(), taps.record(inspected.embedding) as seen:
-            inspected.run(1)
-        vectors = seen[inspected.embedding].to(next(inspected.model.parameters()))  # recorded as float32 on the CPU
+        vectors = vectors.to(next(inspected.model.parameters()), copy=True)  # recorded as float32 on the CPU
         return {name: step_jacobians(layer, x) for name, layer, x in layer_inputs(stack, vectors)}
+
+
+def step_jacobians(layer: SequenceLayer, x: Tensor) -> list[StepJacobian]:
+    """Along one sequence (time, width); empty for states of more than 1,024 elements, or of integers."""
+    state = layer.initial_state(1)
+    if not has_vector_state(state):
+        return []
+    every = max(1, len(x) // STEPS)
+    found = []
+    for time, token in enumerate(x.detach()):
+        if time % every == every - 1:
+            matrix = jacobian(layer, token, state)
+            values = torch.linalg.svdvals(matrix), torch.linalg.eigvals(matrix).abs()
+            found.append(StepJacobian(time, *(float(part.max()) for part in values)))
+        with torch.no_grad():
+            _, state = layer.step(token.unsqueeze(0), state)
+    return found
+
+
+def has_vector_state(state: State) -> bool:
+    parts = [part for _, part in tensors(state)]
+    whole = sum(part[0].numel() for part in parts)
+    return 0 < whole <= LARGEST and all(part.is_floating_point() for part in parts)
+
+
+def jacobian(layer: SequenceLayer, token: Tensor, state: State) -> Tensor:
+    """As one matrix by a single backward pass: the batch has a copy of the state for each of its elements."""
+    size = flat(state).shape[1]
+    leaf_state = map_state(lambda part: part.detach().expand(size, *part.shape[1:]).clone().requires_grad_(), state)
+    with torch.enable_grad():
+        _, after = layer.step(token.expand(size, -1), leaf_state)
+        own = flat(after).diagonal().sum()  # element i of copy i
+        leaves = [part for _, part in tensors(leaf_state)]
+        found = torch.autograd.grad(own, leaves, allow_unused=True)
+    parts = [torch.zeros_like(leaf) if part is None else part for part, leaf in zip(found, leaves, strict=True)]
+    return torch.cat([part.flatten(1) for part in parts], 1)
+
+
+def flat(state: State) -> Tensor:
+    return torch.cat([part.flatten(1) for _, part in tensors(state)], 1)
+
+
+def layer_inputs(stack: Any, x: Tensor) -> Iterator[tuple[str, SequenceLayer, Tensor]]:
+    """Name, layer and input of each causal layer of a stack, up to a bidirectional one, for embeddings."""
+    inputs: list[Tensor] = []
+    blocks = list(takewhile(lambda block: block.layer.causal, stack.blocks()))
+    hooks = [block.layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0][0])) for block in blocks]
+    with torch.no_grad():
+        stack(x)
+    for index, (block, hook) in enumerate(zip(blocks, hooks, strict=True)):
+        hook.remove()
+        yield f"layers.{index}.{block.kind}", block.layer, inputs[index]

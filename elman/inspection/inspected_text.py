@@ -4,20 +4,24 @@ Tasks differ in what they read and predict; views know only this class.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from elman.batches import Ragged, collate
-from elman.evaluation.inference_mode import device_of
+from elman.errors import ConfigError
+from elman.evaluation.inference_mode import device_of, inference_mode
+from elman.ops import taps
 
 CAUTIONS = {  # (causal, trained at every token)
     (True, False): "Trained on whole texts only: predictions before the last token are not meaningful.",
     (False, False): "The model is bidirectional: there is one prediction, for the whole text.",
 }
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64}  # float64 shows what underflows in float32
 
 
 class Run(Protocol):
@@ -34,18 +38,12 @@ class InspectedText:
     """The token at each position, by prefix of the site; "" for all others, the main sequence first."""
     goal: Literal["next", "own", "label", "tag", "value"]
     """What is predicted: the next token, a masked one itself, the class of the text, a tag, or a number."""
-    outcome: Callable[[int], str]
-    """The name of an outcome: a token, a label or a tag."""
-    truth: Sequence[int] = ()
-    """The observed outcomes of the first positions, where they are known."""
-    embedding: str = "embedding"
-    """The site of the token embeddings."""
-    multi_label: bool = False
-    """Whether a text can have several labels at once (sigmoid instead of softmax)."""
-    caution: str = ""
-    """A note on how to read its figures."""
-    call: str = ""
-    """The Python expression that makes it, where known."""
+    outcome: Callable[[int], str]  # the name of an outcome: a token, a label or a tag
+    truth: Sequence[int] = ()  # the observed outcomes of the first positions, where they are known
+    embedding: str = "embedding"  # the site of the token embeddings
+    multi_label: bool = False  # whether a text can have several labels at once (sigmoid instead of softmax)
+    caution: str = ""  # a note on how to read its figures
+    call: str = ""  # the Python expression that makes it, where known
 
     @property
     def main(self) -> list[str]:
@@ -59,6 +57,25 @@ class InspectedText:
 
     def tokens_of(self, site: str) -> list[str]:
         return tokens_of(self.tokens, site)
+
+    def scores(self, pads: int = 0) -> Tensor:
+        """Logits (positions, outcomes) of the text, and of its padding."""
+        with inference_mode(self.model):
+            return self.run(1, pads)[0]
+
+    def record(self, *sites: str, pads: int = 0) -> dict[str, Tensor]:
+        """Values (batch, time, ...) of the sites in one forward pass through the reference implementation."""
+        with inference_mode(self.model), taps.record(*sites) as seen:
+            self.run(1, pads)
+        return {site: seen[site] for site in seen}
+
+    def log_probabilities(self, scores: Tensor | None = None) -> Tensor:
+        """Of every outcome at every position of some scores, in float32 or wider; of a regression its value."""
+        scores = self.scores() if scores is None else scores
+        wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        if self.goal == "value":
+            return wide
+        return torch.nn.functional.logsigmoid(wide) if self.multi_label else wide.log_softmax(-1)
 
 
 def tokens_of(tokens: Mapping[str, list[str]], site: str) -> list[str]:
@@ -109,3 +126,17 @@ def inspect_text_reader(
 
     caution = CAUTIONS.get((model.causal, model.config.every_token), "")
     return InspectedText(model, run, {"": tokens}, goal, outcome, multi_label=multi_label, caution=caution)
+
+
+def dtype_of(precision: str) -> torch.dtype:
+    if precision not in PRECISIONS:
+        raise ConfigError(f"precision {precision!r}: one of {', '.join(PRECISIONS)}")
+    return PRECISIONS[precision]
+
+
+def in_precision(model: Any, precision: str) -> Any:
+    """The model, or a converted copy where its dtype is another; n-gram models have no parameters."""
+    dtype = dtype_of(precision)
+    if not isinstance(model, nn.Module) or all(one.dtype == dtype for one in model.parameters()):
+        return model
+    return deepcopy(model).to(dtype)

@@ -11,21 +11,16 @@ import torch
 from torch import Tensor
 
 from elman.errors import ConfigError
-from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
-from elman.figures.panels import Lines, Panel
+from elman.figures.panels import SHARE, Lines, Panel
 from elman.figures.provenance import carries_call
 from elman.inspection.attention import attention_mass
 from elman.inspection.inspected_text import InspectedText
 from elman.inspection.trace import weights_of
-from elman.ops import taps
 
 PADS = (1, 2, 4, 8, 16, 32)
 TOLERANCE = 1000  # times the machine epsilon: other shapes sum in another order
 LEAK = 0.01  # share of the attention on padding from which a warning is given
-LIMITS = (-0.03, 1.03)
-
-Recorded = Mapping[str, Tensor]
 
 
 class PaddingEffect(NamedTuple):
@@ -42,13 +37,10 @@ def padding(inspected: InspectedText, pads: Sequence[int] = PADS) -> list[Paddin
     """Scores come from the forms in use, activations from the reference path, as always."""
     if min(pads, default=0) < 1:
         raise ConfigError(f"pads are one or more numbers from 1 on, not {', '.join(map(str, pads)) or 'none'}")
-    with inference_mode(inspected.model):
-        alone = inspected.run(1)
-    activations, found = recorded(inspected), []
+    alone, activations, found = inspected.scores(), inspected.record("*"), []
     for count in pads:
-        with inference_mode(inspected.model):
-            scores = inspected.run(1, count)[:, : alone.shape[1]]
-        padded, seen = recorded(inspected, count), differ(alone, scores)
+        scores, padded = inspected.scores(count)[: len(alone)], inspected.record("*", pads=count)
+        seen = differ(alone, scores)
         changed = (site for site in activations if not _is_map(site) and differ(activations[site], padded[site]))
         culprit = next(changed, "") if seen else ""
         found.append(PaddingEffect(count, change(alone, scores), masses(inspected, padded), seen, culprit))
@@ -59,12 +51,6 @@ def differ(alone: Tensor, padded: Tensor) -> bool:
     return change(alone, padded) > TOLERANCE * torch.finfo(alone.dtype).eps
 
 
-def recorded(inspected: InspectedText, pads: int = 0) -> Recorded:
-    with inference_mode(inspected.model), taps.record("*") as seen:
-        inspected.run(1, pads)
-    return {site: seen[site] for site in seen}
-
-
 def change(alone: Tensor, padded: Tensor) -> float:
     """The largest change at real positions, relative to the largest value."""
     if not alone.numel():
@@ -73,7 +59,7 @@ def change(alone: Tensor, padded: Tensor) -> float:
     return float((real - alone).abs().amax() / (alone.abs().amax() or 1))
 
 
-def masses(inspected: InspectedText, seen: Recorded) -> dict[str, float]:
+def masses(inspected: InspectedText, seen: Mapping[str, Tensor]) -> dict[str, float]:
     """Attention mass on padding of each attention layer, averaged over heads and real tokens."""
     found = {}
     for site, weights in seen.items():
@@ -96,13 +82,13 @@ def padding_figure(inspected: InspectedText, subtitle: str = "", pads: Sequence[
     found = padding(inspected, pads)
     counts = np.array([one.pads for one in found])
     changes, x_label = np.array([one.change for one in found]), "padding tokens beside the text"
-    limits = LIMITS if changes.max() <= 1 else None
+    limits = SHARE if changes.max() <= 1 else None
     title = "Largest change of a score"
     panels: list[Panel] = [Lines({"change": (counts, changes)}, x_label, "relative change", limits=limits, title=title)]
     shares = {site: (counts, np.array([one.mass[site] for one in found])) for site in found[0].mass}
     if shares:
         title = "Attention mass of real tokens on padding"
-        panels.append(Lines(shares, x_label, "share of attention", limits=LIMITS, title=title))
+        panels.append(Lines(shares, x_label, "share of attention", limits=SHARE, title=title))
     return Figure("Padding invariance", panels, notes(found), subtitle)
 
 

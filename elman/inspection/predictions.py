@@ -5,50 +5,40 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from elman.errors import ConfigError, nearest
-from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
-from elman.figures.panels import Bars, ColouredText, Lines, Panel, as_array
+from elman.figures.panels import SHARE, Bars, ColouredText, Curve, Lines, Panel, Values, as_array
 from elman.figures.provenance import carries_call
 from elman.inspection.inspected_text import InspectedText
-from elman.inspection.saliency import saliency, saliency_panel, target_outcome
-from elman.inspection.token_gradients import log_probabilities
+from elman.inspection.token_gradients import saliency, saliency_panel, target_outcome
 from elman.ops import taps
 
 TOP = 5  # outcomes that are listed
 CLASSES = 8  # curves of class probabilities: the most likely classes at the end
-SHARE = (-0.03, 1.03)
 
 
 class Prediction(NamedTuple):
     """At one position."""
 
-    after: str
-    """The token read last."""
-    observed: str | None
-    """The true outcome, where known."""
-    bits: float
-    """Surprisal of the true outcome; where unknown, of the most likely."""
-    rank: int
-    """Of that outcome; 1 is the most likely."""
-    entropy: float
-    """Of the predicted distribution, in bits: the expected surprisal."""
+    after: str  # the token read last
+    observed: str | None  # the true outcome, where known
+    bits: float  # surprisal of the true outcome; where unknown, of the most likely
+    rank: int  # of that outcome; 1 is the most likely
+    entropy: float  # of the predicted distribution, in bits: the expected surprisal
     likeliest: list[tuple[str, float]]
 
 
-def predictions(inspected: InspectedText, top: int = TOP) -> list[Prediction]:
+def predictions(inspected: InspectedText) -> list[Prediction]:
     """At every position with scores."""
-    with inference_mode(inspected.model):
-        log_probs = log_probabilities(inspected, inspected.run(1))[0].double()
+    log_probs = inspected.log_probabilities().double()
     tokens = inspected.main
     tokens = tokens if len(tokens) == len(log_probs) else [" ".join(tokens)] * len(log_probs)
     found = []
     for position, (token, logs) in enumerate(zip(tokens, log_probs, strict=True)):
         known = position < len(inspected.truth)
         outcome = int(inspected.truth[position]) if known else int(logs.argmax())
-        values, ids = logs.topk(min(top, len(logs)))
+        values, ids = logs.topk(min(TOP, len(logs)))
         best = [(inspected.outcome(int(id)), float(value.exp())) for id, value in zip(ids, values, strict=True)]
         entropy = -float((logs.exp() * logs).nan_to_num(0.0).sum()) / math.log(2)
         bits, rank = -float(logs[outcome]) / math.log(2), int((logs > logs[outcome]).sum()) + 1
@@ -108,8 +98,8 @@ def surprisal_panels(found: Sequence[Prediction]) -> list[Panel]:
         return [likeliest_panel(found[-1])]
     names = [one.observed or "" for one in known]
     guesses = ["" if one.rank == 1 else one.likeliest[0][0] for one in known]
-    bits, xs = as_array([min(one.bits, 99.0) for one in known]), np.arange(len(known))
-    curves = {"surprisal": (xs, bits), "entropy": (xs, as_array([one.entropy for one in known]))}
+    bits, xs = as_array([min(one.bits, 99.0) for one in known]), range(len(known))
+    curves: dict[str, Curve] = {"surprisal": (xs, bits), "entropy": (xs, [one.entropy for one in known])}
     panels: list[Panel] = [
         ColouredText(names, bits, guesses, title="Surprisal of each token", quantity="surprisal"),
         Lines(curves, y_label="bits", ticks=names, title="Surprisal and entropy of the prediction"),
@@ -119,45 +109,42 @@ def surprisal_panels(found: Sequence[Prediction]) -> list[Panel]:
 
 def likeliest_panel(one: Prediction) -> Bars:
     names, values = zip(*one.likeliest, strict=True)
-    title = f"Most likely after {one.after!r}"
-    return Bars(names, {"probability": as_array(values)}, "probability", (0, 1), title=title, quantity="probability")
+    return probability_bars(names, {"probability": values}, f"Most likely after {one.after!r}")
+
+
+def probability_bars(names: Sequence[str], bars: Mapping[str, Values], title: str) -> Bars:
+    return Bars(names, bars, "probability", (0, 1), title=title, quantity="probability")
 
 
 def ngram_order_panels(inspected: InspectedText) -> list[Panel]:
     """Of n-gram models: the order of the n-gram behind each probability, after back-off."""
     if not hasattr(inspected.model, "tables"):
         return []
-    with inference_mode(inspected.model), taps.record("order") as seen:
-        inspected.run(1)
-    orders = as_array(seen["order"][0])[1:]  # without the start token
+    orders = as_array(inspected.record("order")["order"][0])[1:]  # without the start token
     return [ColouredText(inspected.main[1:], orders, title="Order of the n-gram used (back-off)", quantity="order")]
 
 
 def class_probability_panels(inspected: InspectedText) -> list[Panel]:
-    with inference_mode(inspected.model):
-        probs = log_probabilities(inspected, inspected.run(1))[0].exp().double().cpu().numpy()
+    probs = as_array(inspected.log_probabilities().exp())
     order = np.argsort(-probs[-1])[:CLASSES]
     names = [inspected.outcome(int(number)) for number in order]
     if len(probs) == 1:
-        bars = {"probability": probs[0, order]}
-        title = "Class probabilities of the whole text"
-        return [Bars(names, bars, "probability", (0, 1), title=title, quantity="probability")]
-    lines = {name: (np.arange(len(probs)), probs[:, number]) for name, number in zip(names, order, strict=True)}
+        return [probability_bars(names, {"probability": probs[0, order]}, "Class probabilities of the whole text")]
+    lines = {name: (range(len(probs)), probs[:, number]) for name, number in zip(names, order, strict=True)}
     title = "Class probabilities after each token"
     return [Lines(lines, y_label="probability", ticks=inspected.main, limits=SHARE, title=title)]
 
 
 def value_panel(inspected: InspectedText, changes: Mapping[str, float] | None = None) -> Panel:
     """The predicted number, after each token of a causal model; also with edits."""
-    with inference_mode(inspected.model):
-        values = {"number": as_array(inspected.run(1)[0, :, 0])}
-        if changes:
-            with taps.edit(dict(changes)):
-                values["edited"] = as_array(inspected.run(1)[0, :, 0])
+    values = {"number": as_array(inspected.scores()[:, 0])}
+    if changes:
+        with taps.edit(dict(changes)):
+            values["edited"] = as_array(inspected.scores()[:, 0])
     if len(values["number"]) == 1:
         title = "Predicted number of the whole text"
         return Bars(["the whole text"], values, "number", title=title, quantity="influence")
-    lines = {name: (np.arange(len(one)), one) for name, one in values.items()}
+    lines = {name: (range(len(one)), one) for name, one in values.items()}
     return Lines(lines, y_label="number", ticks=inspected.main, title="Predicted number after each token")
 
 
@@ -173,12 +160,11 @@ def contrast_panel(inspected: InspectedText, contrast: str | Sequence[str]) -> L
     names = [name.strip() for name in contrast.split(",")] if isinstance(contrast, str) else list(contrast)
     if len(names) != 2:
         raise ConfigError(f"contrast {contrast!r}: two outcomes with a comma between them, as was,were")
-    with inference_mode(inspected.model):
-        logs = log_probabilities(inspected, inspected.run(1))[0].double()
+    logs = inspected.log_probabilities().double()
     one, other = (outcome_of(inspected, name, logs.shape[-1]) for name in names)
-    values = (logs[:, one] - logs[:, other]).cpu().numpy() / math.log(2)
+    values = as_array(logs[:, one] - logs[:, other]) / math.log(2)
     title = f"Log-odds of {names[0]!r} (above zero) against {names[1]!r} (below)"
-    lines = {f"{names[0]} against {names[1]}": (np.arange(len(values)), values)}
+    lines = {f"{names[0]} against {names[1]}": (range(len(values)), values)}
     return Lines(lines, y_label="bits", ticks=inspected.main, title=title)
 
 
@@ -191,23 +177,20 @@ def outcome_of(inspected: InspectedText, name: str, count: int) -> int:
 
 def intervention_panel(inspected: InspectedText, changes: Mapping[str, float], position: int = -1) -> Bars:
     """The most likely outcomes at a position, without and with the edits."""
-    with inference_mode(inspected.model):
-        plain = log_probabilities(inspected, inspected.run(1))[0, position].exp()
-        with taps.edit(dict(changes)):
-            edited = log_probabilities(inspected, inspected.run(1))[0, position].exp()
-    top = torch.cat([part.topk(min(TOP, len(part))).indices for part in (plain, edited)])
-    ids = torch.tensor(list(dict.fromkeys(top.tolist())), device=top.device)
-    names = [inspected.outcome(int(id)) for id in ids]
+    plain = inspected.log_probabilities()[position].exp()
+    with taps.edit(dict(changes)):
+        edited = inspected.log_probabilities()[position].exp()
+    top = [part.topk(min(TOP, len(part))).indices.tolist() for part in (plain, edited)]
+    ids = list(dict.fromkeys([*top[0], *top[1]]))
+    names = [inspected.outcome(id) for id in ids]
     bars = {"unedited": as_array(plain[ids]), "edited": as_array(edited[ids])}
-    title = f"With {', '.join(f'{site} = {value:g}' for site, value in changes.items())}"
-    return Bars(names, bars, "probability", (0, 1), title=title, quantity="probability")
+    return probability_bars(names, bars, f"With {', '.join(f'{site} = {value:g}' for site, value in changes.items())}")
 
 
 def attribution_panel(inspected: InspectedText, position: int = -1) -> Bars:
     """Saliency of the outcome at a position."""
-    with inference_mode(inspected.model):
-        scores = inspected.run(1)
-    if inspected.goal == "next" and position == -1 and 0 < len(inspected.truth) < scores.shape[1]:
+    scores = inspected.scores()
+    if inspected.goal == "next" and position == -1 and 0 < len(inspected.truth) < len(scores):
         position = len(inspected.truth) - 1  # the last observed token
     outcome = target_outcome(inspected, scores, position)
     return saliency_panel(saliency(inspected, position, outcome), inspected.outcome(outcome))

@@ -1,25 +1,44 @@
 """Traces: activations recorded while a text is read, as arrays beside its tokens and as heat maps."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from elman.errors import RecordingError, nearest
-from elman.evaluation.inference_mode import inference_mode
+from elman.errors import ConfigError, RecordingError, nearest
+from elman.figures.colours import quantity_of
 from elman.figures.figure import Figure
-from elman.figures.panels import HeatMap, Panel, as_array
-from elman.figures.scales import quantity_of
+from elman.figures.panels import Array, HeatMap, Panel, as_array
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText, tokens_of
-from elman.ops import taps
 from elman.ops.attention import by_position
+from elman.runs.files import atomic_write
 
 SHOWN = ("gate", "state")  # quantities that a figure shows by default
 INSTEAD = ("attention", "order")  # where a model has none of these
-PANELS = 8  # shown by default
+PANELS, LAYERS = 8, 4  # shown by default
+
+T = TypeVar("T")
+
+
+class AttentionMaps(NamedTuple):
+    """The weights (heads, queries, keys) of one layer, with the tokens of both sides."""
+
+    site: str
+    weights: Tensor
+    queries: list[str]
+    keys: list[str]
+
+    def heat_map(self, heads: Iterable[int] | None = None) -> HeatMap:
+        """All heads or some of them side by side, queries by keys."""
+        shown, names = range(len(self.weights)) if heads is None else heads, head_names(len(self.weights))
+        maps = {names[head]: downsampling.shares(as_array(self.weights[head])) for head in shown}
+        queries, keys = downsampling.names(self.queries), downsampling.names(self.keys)
+        return HeatMap(maps, queries, keys, time="rows", title=self.site, quantity="attention")
 
 
 class Trace:
@@ -59,10 +78,9 @@ class Trace:
             raise RecordingError(f"{', '.join(sites)}: not recorded{nearest(sites[0], self.data)}")
         notes = []
         if not sites:
-            chosen = self.default_sites()
-            if len(chosen) > PANELS:
-                notes = [f"{PANELS} of {len(chosen)} sites are shown; choose others by name."]
-        chosen = chosen[: None if sites else PANELS]
+            known = self.default_sites()
+            chosen = known[:PANELS]
+            notes += [f"{PANELS} of {len(known)} sites are shown; choose others by name."] if chosen != known else []
         panels = [self.panel(site) for site in chosen]
         notes += downsampling.note(max((len(self[site]) for site in chosen), default=0))
         return Figure("Activations along the text", panels, notes, self.subtitle, command=self.command)
@@ -70,39 +88,42 @@ class Trace:
     def default_sites(self) -> list[str]:
         """Gates and states, or else attention weights and n-gram orders."""
         for quantities in (SHOWN, INSTEAD):
-            found = [
-                site for site in self.data if quantity_of(site) in quantities and not site.startswith("characters.")
-            ]
-            if found:
+            found = [site for site in self.data if quantity_of(site) in quantities]
+            if found := [site for site in found if not site.startswith("characters.")]:
                 return found
         return list(self.data)
+
+    def units(self, site: str) -> Array:
+        """Values (time, units) of a site; of several axes beside time, each element is a unit."""
+        values = self[site]
+        return as_array(values.reshape(len(values), values[0].numel() if len(values) else 0))
+
+    def attention(self, site: str) -> AttentionMaps:
+        """Recorded attention weights with the tokens of both sides, without padding."""
+        queries = self.tokens_of(site)
+        keys = self.sides.get("encoder", queries) if "cross-attention" in site else queries
+        return AttentionMaps(site, weights_of(site, self[site])[:, : len(queries), : len(keys)], queries, keys)
 
     def panel(self, site: str) -> Panel:
         """The panel of one site."""
         values, tokens, quantity = self[site], self.tokens_of(site), quantity_of(site)
         if quantity == "attention" and values.dim() == 3:
-            return weight_maps(site, values, tokens, self)
-        rows = values.reshape(len(values), -1) if values.numel() else values.reshape(len(values), 0)
+            return self.attention(site).heat_map()
+        rows = self.units(site)
         if len(tokens) != len(rows):  # one vector of the whole text, or characters of words
             tokens = [str(position) for position in range(len(rows))]
         names = [str(unit) for unit in range(rows.shape[1])]
-        matrix = downsampling.means(as_array(rows).T)
+        matrix = downsampling.means(rows.T)
         return HeatMap({"": matrix}, names, downsampling.names(tokens), row_axis="unit", title=site, quantity=quantity)
 
     def save(self, path: str | Path) -> Path:
         """As .safetensors the arrays, in any other format the figure."""
         if Path(path).suffix != ".safetensors":
             return self.figure().save(path)
-        import json
-
         from safetensors.torch import save
 
-        from elman.runs.files import atomic_write
-
-        atomic_write(
-            Path(path),
-            save({site: values.contiguous() for site, values in self.data.items()}, {"tokens": json.dumps(self.sides)}),
-        )
+        arrays = {site: values.contiguous() for site, values in self.data.items()}
+        atomic_write(Path(path), save(arrays, {"tokens": json.dumps(self.sides)}))
         return Path(path)
 
     def show(self) -> None:
@@ -113,14 +134,19 @@ class Trace:
         return self.figure()._repr_html_()
 
 
-def weight_maps(site: str, weights: Tensor, tokens: list[str], trace: Trace) -> HeatMap:
-    """Heads side by side, queries by keys."""
-    keys = trace.sides.get("encoder", tokens) if "cross-attention" in site else tokens
-    square = weights_of(site, weights)
-    heads = {f"head {head + 1}" if len(square) > 1 else "": as_array(part) for head, part in enumerate(square)}
-    maps = {name: downsampling.shares(part[: len(tokens), : len(keys)]) for name, part in heads.items()}
-    rows, columns = downsampling.names(tokens), downsampling.names(keys)
-    return HeatMap(maps, rows, columns, time="rows", title=site, quantity="attention")
+def head_names(count: int) -> list[str]:
+    """A single head needs no name."""
+    return [f"head {head + 1}" if count > 1 else "" for head in range(count)]
+
+
+def choose_layers(layers: Sequence[T], layer: int | None, have: str) -> tuple[Sequence[T], list[str]]:
+    """The layer with this number, counted from 1, or the first few, with a note if some are left out."""
+    if layer is None:
+        left_out = f"{LAYERS} of {len(layers)} layers are shown; choose with --layer."
+        return layers[:LAYERS], [left_out] if len(layers) > LAYERS else []
+    if not 1 <= layer <= len(layers):
+        raise ConfigError(f"layer {layer}: {len(layers)} layers {have}, counted from 1")
+    return [layers[layer - 1]], []
 
 
 def weights_of(site: str, weights: Tensor) -> Tensor:
@@ -132,9 +158,7 @@ def weights_of(site: str, weights: Tensor) -> Tensor:
 
 def trace(inspected: InspectedText, sites: Sequence[str] = ("*",), subtitle: str = "", command: str = "") -> Trace:
     """Records the sites in one forward pass."""
-    with inference_mode(inspected.model), taps.record(*sites) as seen:
-        inspected.run(1)
-    found = {site: seen[site] for site in seen}
+    found = inspected.record(*sites)
     parts = {site: part[0] if len(part) == 1 else part for site, part in found.items()}
     return Trace(inspected.tokens, parts, subtitle, command)
 
@@ -144,15 +168,13 @@ def site_descriptions(model: torch.nn.Module, sites: Sequence[str]) -> dict[str,
     from elman.cells import CELLS
     from elman.layers import LAYERS
 
+    kinds = [(name, registry[name]) for registry in (CELLS, LAYERS) for name in registry]
+    known = {f"{name}.{tap}": text for name, kind in kinds for tap, text in getattr(kind, "sites", {}).items()}
     own = {name: text for part in model.modules() for name, text in getattr(type(part), "sites", {}).items()}
     found = {}
     for site in sites:
         parts = site.split(".")
-        text = ""
-        for place, part in enumerate(parts):
-            for registry in (CELLS, LAYERS):
-                if part in registry:
-                    text = getattr(registry[part], "sites", {}).get(".".join(parts[place + 1 :]), text)
         suffixes = [".".join(parts[place:]) for place in range(len(parts))]
-        found[site] = text or next((own[suffix] for suffix in suffixes if suffix in own), "")
+        innermost = [known[suffix] for suffix in reversed(suffixes) if suffix in known]
+        found[site] = next(iter([*innermost, *(own[suffix] for suffix in suffixes if suffix in own)]), "")
     return found

@@ -7,16 +7,15 @@ from numpy.typing import NDArray
 
 from elman.errors import ConfigError
 from elman.figures.figure import Figure
-from elman.figures.panels import UnitTimelines, as_array
+from elman.figures.panels import UnitTimelines
 from elman.figures.provenance import carries_call
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText
-from elman.inspection.trace import Trace, trace
+from elman.inspection.trace import Trace, choose_layers, trace
 
 STATES = ("memory", "hidden", "state")  # the first that a layer has is its recurrent state
 KEEP_GATES, WRITE_GATES = ("gate.forget", "gate.update", "decay"), ("gate.input",)
 UNITS = 8  # of a layer, shown by default
-LAYERS = 4  # shown by default
 
 
 @carries_call
@@ -30,15 +29,12 @@ def unit_timeline_figure(
         raise ConfigError(
             "no layer taps a state of units (memory, hidden or state); elman inspect attention shows attention weights"
         )
-    if layer is not None and not 1 <= layer <= len(sites):
-        raise ConfigError(f"layer {layer}: {len(sites)} layers carry a state, counted from 1")
-    chosen = sites[:LAYERS] if layer is None else [sites[layer - 1]]
+    chosen, left_out = choose_layers(sites, layer, "carry a state")
     panels = [unit_timelines(found, site, units) for site in chosen]
     notes = ["Thickness: absolute value, orange positive, blue negative. Gap: forget gate. Dot: input gate."]
     notes += [note for site in chosen for note in half_life_notes(found, site)]
     notes += downsampling.note(max(len(found[site]) for site in chosen))
-    if len(sites) > len(chosen) and layer is None:
-        notes.append(f"{len(chosen)} of {len(sites)} layers are shown; choose with --layer.")
+    notes += left_out
     return Figure("Memory of single units", panels, notes, subtitle)
 
 
@@ -58,14 +54,11 @@ def gates(found: Trace, site: str) -> tuple[NDArray[np.float64] | None, NDArray[
 
     A layer with one gate for both (GRU, coupled LSTM) writes what it does not keep.
     """
-    layer, states = site.rpartition(".")[0], _flat(found, site)
+    layer, states = site.rpartition(".")[0], found.units(site)
 
     def gate(names: Sequence[str]) -> NDArray[np.float64] | None:
-        for name in names:
-            if f"{layer}.{name}" in found.data:
-                values = _flat(found, f"{layer}.{name}")
-                return values if values.shape == states.shape else None
-        return None
+        values = next((found.units(f"{layer}.{name}") for name in names if f"{layer}.{name}" in found.data), None)
+        return values if values is not None and values.shape == states.shape else None
 
     keep, write = gate(KEEP_GATES), gate(WRITE_GATES)
     coupled = write is None and keep is not None and f"{layer}.candidate" in found.data
@@ -73,7 +66,7 @@ def gates(found: Trace, site: str) -> tuple[NDArray[np.float64] | None, NDArray[
 
 
 def unit_timelines(found: Trace, site: str, units: Sequence[int] = ()) -> UnitTimelines:
-    states = _flat(found, site)
+    states = found.units(site)
     wrong = [unit for unit in units if not 0 <= unit < states.shape[1]]
     if wrong:
         raise ConfigError(f"unit {wrong[0]}: {site} has {states.shape[1]} units, counted from 0")
@@ -107,7 +100,3 @@ def half_lives(keep: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _steps(count: float) -> str:
     return "more than 1,000 steps" if count > 1000 else f"{count:.1f} steps"
-
-
-def _flat(found: Trace, site: str) -> NDArray[np.float64]:
-    return as_array(found[site].reshape(len(found[site]), -1))

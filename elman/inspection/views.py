@@ -11,29 +11,28 @@ from typing import Any, Literal, NamedTuple
 
 
 class Option(NamedTuple):
-    """A command-line option, and the parameter of the function that it sets."""
+    """A command-line option, and the parameter of the function that it sets; an option for a list is repeatable."""
 
     flag: str
     parameter: str
     type: Any
     help: str
-    default: Any = None
-    """None leaves the default to the function."""
-    default_text: str = ""
-    """What help shows as the default."""
+    default: int | str  # a text says what the function does by default
+
+    @property
+    def value(self) -> int | None:
+        return self.default if isinstance(self.default, int) else None
 
 
 class View(NamedTuple):
     name: str
-    function: str
-    """module:function, the module in this folder."""
+    function: str  # module:function, the module in this folder
     help: str
     options: Sequence[Option] = ()
     reads: Literal["text", "file"] = "text"
     edits: Literal["", "apply", "compare"] = ""
     """Whether activations can be edited: for the whole figure, or beside the unedited run, as parameter `changes`."""
-    precision: bool = False
-    """Whether the model can be converted to float64."""
+    precision: bool = False  # whether the model can be converted to float64
     aliases: Sequence[str] = ()
 
     def load(self) -> Callable[..., Any]:
@@ -54,7 +53,7 @@ VIEWS = [
                 "Position of the prediction to explain, from 0; negative counts from the end.",
                 -1,
             ),
-            Option("--contrast", "contrast", str, "Two outcomes to compare: was,were.", default_text="none"),
+            Option("--contrast", "contrast", str, "Two outcomes to compare: was,were.", "none"),
         ],
         edits="compare",
     ),
@@ -63,15 +62,9 @@ VIEWS = [
         "attention:attention_figure",
         "Show attention weights of any layer and head: maps, entropy, distance; alignments of translations.",
         [
-            Option("--layer", "layer", int, "Attention layer, counted from 1.", default_text="the first four"),
-            Option("--head", "heads", list[int], "Attention head, counted from 1. Repeatable.", default_text="all"),
-            Option(
-                "--mark",
-                "marked",
-                list[str],
-                "Token whose share of the attention is reported. Repeatable.",
-                default_text="none",
-            ),
+            Option("--layer", "layer", int, "Attention layer, counted from 1.", "the first four"),
+            Option("--head", "heads", list[int], "Attention head, counted from 1.", "all"),
+            Option("--mark", "marked", list[str], "Token whose share of the attention is reported.", "none"),
         ],
         edits="apply",
     ),
@@ -79,7 +72,7 @@ VIEWS = [
         "padding",
         "padding:padding_figure",
         "Test whether padding changes the scores of a text, and how much attention falls on padding.",
-        [Option("--pads", "pads", list[int], "Number of padding tokens added. Repeatable.", default_text="1 to 32")],
+        [Option("--pads", "pads", list[int], "Number of padding tokens added.", "1 to 32")],
         precision=True,
     ),
     View(
@@ -87,14 +80,8 @@ VIEWS = [
         "unit_timelines:unit_timeline_figure",
         "Show timelines of single hidden units along a text: their values, and where their gates open and close.",
         [
-            Option(
-                "--unit",
-                "units",
-                list[int],
-                "Hidden unit, counted from 0. Repeatable.",
-                default_text="those that change most",
-            ),
-            Option("--layer", "layer", int, "Recurrent layer, counted from 1.", default_text="the first four"),
+            Option("--unit", "units", list[int], "Hidden unit, counted from 0.", "those that change most"),
+            Option("--layer", "layer", int, "Recurrent layer, counted from 1.", "the first four"),
         ],
         edits="apply",
         aliases=("ribbons",),
@@ -104,20 +91,8 @@ VIEWS = [
         "units:unit_figure",
         "Measure how long each unit remembers, and find units that track quotes, brackets, lines or subjects.",
         [
-            Option(
-                "--against",
-                "annotators",
-                list[str],
-                "Property to correlate units with: 'inside quotes'. Repeatable.",
-                default_text="all",
-            ),
-            Option(
-                "--sites",
-                "sites",
-                list[str],
-                "Sites whose units are analysed, by name or pattern. Repeatable.",
-                default_text="states",
-            ),
+            Option("--against", "annotators", list[str], "Property to correlate units with: 'inside quotes'.", "all"),
+            Option("--sites", "sites", list[str], "Sites whose units are analysed, by name or pattern.", "states"),
         ],
         reads="file",
     ),

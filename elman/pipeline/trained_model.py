@@ -165,7 +165,7 @@ class TrainedModel:
 
         In float64 it is a copy of the model that reads: for gradients smaller than float32 has numbers for.
         """
-        from elman.inspection.precision import in_precision
+        from elman.inspection.inspected_text import in_precision
 
         found = self.task.inspect(in_precision(self.model, precision), text, self.recipe, target)
         words = [repr(text), *([repr(target)] if target is not None else [])]

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from elman.errors import ConfigError
+from elman.figures.colours import SCALES, SERIES, Style, assign_styles, quantity_of
 from elman.figures.figure import FORMATS, Figure, share_palette
-from elman.figures.palette import SERIES, Style, assign_styles
 from elman.figures.panels import Bars, ColouredText, HeatMap, Lines, Scatter, UnitTimelines, as_array
 from elman.figures.panels.scatter import Point
-from elman.figures.scales import SCALES, quantity_of
 
 TOKENS = ["<eos>", "the", "$x_1$", "中文", " ", "\n", "", "<b>&amp;"]
 dice = np.random.default_rng(0)

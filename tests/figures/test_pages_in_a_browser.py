@@ -7,7 +7,7 @@ from browsing import DESKTOP, PHONE, Visit, browser
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars, ColouredText, HeatMap, Lines, Scatter, UnitTimelines
 from elman.figures.panels.scatter import Point
-from elman.inspection.labs.lab import Expected, Lab, Result
+from elman.inspection.labs.lab import Lab, Result
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 TEXT = "the wolf near the men behind the old house was not so very happy"
@@ -34,7 +34,7 @@ def figure() -> Figure:
 
 def lab() -> str:
     """The page of a lab of which one number fell outside."""
-    ranges = {"a share of something": Expected(0, 1), "another": Expected(0, 1)}
+    ranges = {"a share of something": (0, 1), "another": (0, 1)}
     experiment = Lab(
         "gates", "Gates", "Does it open?", "It does.", ranges,
         lambda seed, progress: Result([figure()], {"a share of something": 0.5, "another": 2.0}),

@@ -11,7 +11,7 @@ from PIL import Image
 
 from elman.batches import Ragged
 from elman.errors import RecordingError
-from elman.inspection.attention_map import alignment, attention_hits, draw_map
+from elman.inspection.attention import alignment, attention_hits, draw_map
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 
 EOS = 0

@@ -10,7 +10,7 @@ from inspected_texts import classifier, language
 from elman import recurrence
 from elman.batches import collate
 from elman.errors import ConfigError
-from elman.inspection.attention import attention_figure, attention_maps, attention_mass, by_distance, entropy
+from elman.inspection.attention import attention_figure, attention_maps, attention_mass, by_distance, entropy, is_cross
 from elman.inspection.inspected_text import InspectedText
 from elman.inspection.trace import weights_of
 from elman.layers import LAYERS
@@ -31,7 +31,7 @@ def test_the_weights_of_every_score_function_sum_to_one(score: str, settings: di
 def test_bidirectional_attention_has_weights_on_later_tokens() -> None:
     (maps,) = attention_maps(classifier([{"two-way-attention": {"num_heads": 2}}]))
     assert (maps.weights > 0).all()
-    assert not maps.is_cross
+    assert not is_cross(maps)
 
 
 def test_entropy_distance_and_mass_follow_their_definitions() -> None:
@@ -103,7 +103,7 @@ def test_a_transducer_has_the_emission_position_of_each_token() -> None:
         return model(batch.ragged("source"), batch.ragged("target"))
 
     (maps,) = attention_maps(InspectedText(model, run, tokens, "next", str, [4, 5, 0], "encoder.embedding"))
-    assert maps.is_cross
+    assert is_cross(maps)
     assert (maps.queries, maps.keys) == (["4", "5", "0"], ["<start>", "a", "b", "c", "<end>"])
     torch.testing.assert_close(maps.weights.sum(-1), torch.ones(1, 3))
     assert not maps.weights[0, :, 0].any()

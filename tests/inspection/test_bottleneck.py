@@ -14,7 +14,7 @@ from elman.inspection.bottleneck import (
     EOS,
     NUMBERS,
     Architecture,
-    CurriculumBatches,
+    curriculum_batches,
     evaluate,
     reversal_batch,
     run_bottleneck,
@@ -32,7 +32,7 @@ TINY = bottleneck.Size(
 
 def test_the_curriculum_goes_from_short_to_long_and_covers_every_length() -> None:
     """Catches a limit that never moves, and with the same seed at every step."""
-    batches = CurriculumBatches(steps=300, rows=2, longest=20, seed=1)
+    batches = curriculum_batches(steps=300, rows=2, longest=20, seed=1)
     sizes = [int(batch.ragged("source").lengths[0]) - 1 for batch in batches.epoch(0)]
     assert len(sizes) == batches.length_of(0) == 300
     assert max(sizes[:10]) <= bottleneck.STARTING + 1
@@ -82,7 +82,7 @@ def test_letter_accuracy_and_exact_match_follow_their_definitions() -> None:
 def test_exact_match_under_teacher_forcing_is_that_of_greedy_decoding() -> None:
     """For a partly trained model."""
     model = Architecture("attention", 32, True, True).build(1)
-    for _ in Trainer(model, CurriculumBatches(120, 32, 8, 1), bottleneck._training(120, 1e-2, 32)):
+    for _ in Trainer(model, curriculum_batches(120, 32, 8, 1), bottleneck._training(120, 1e-2, 32)):
         pass
     pairs = sources(5, 60, seed=3)
     source = reversal_batch(pairs).ragged("source")

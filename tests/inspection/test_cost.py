@@ -117,6 +117,7 @@ def test_all_families_are_in_the_table_with_their_numbers() -> None:
     assert found["attention"].cost.stepping == 4 * WIDTH**2 + 2 * LENGTH * WIDTH
     assert found["bidirectional"].plain()["stepping"] == {"formula": "none; it has no step form", "number": None}
     assert found["gru"].explain("state") == "256 = width"
+    assert found["ngram"].cost.parameters is None, "counts are no parameters"
     assert [family.kind for family in map(found.get, ("gru", "s4", "ngram"))] == ["cell", "layer", "model"]
 
 

@@ -8,12 +8,16 @@ import torch
 
 from elman.errors import ConfigError, UnknownName
 from elman.figures.panels import HeatMap, Lines
-from elman.inspection.diagnosis import diagnose
-from elman.inspection.gradient_decay import DEFAULT_LAYERS, GradientDecay, UntrainedLayer, gradient_decay
-from elman.inspection.gradients import gradient_decay_figure, gradient_figure
-from elman.inspection.inspected_text import InspectedText, inspect_language_model
-from elman.inspection.jacobians import has_vector_state, jacobian, step_jacobians
-from elman.inspection.precision import PRECISIONS, in_precision
+from elman.inspection.gradient_decay import DEFAULT_LAYERS, GradientDecay, UntrainedLayer, diagnose, gradient_decay
+from elman.inspection.gradients import (
+    flat,
+    gradient_decay_figure,
+    gradient_figure,
+    has_vector_state,
+    jacobian,
+    step_jacobians,
+)
+from elman.inspection.inspected_text import PRECISIONS, InspectedText, in_precision, inspect_language_model
 from elman.inspection.token_gradients import mean_by_lag, token_gradients
 from elman.layers import LAYERS
 from elman.models import MODELS, LanguageModel, NGram, StackConfig
@@ -85,7 +89,6 @@ def test_the_jacobian_of_a_step_is_the_derivative_of_the_state(name: str) -> Non
     """By finite differences. Catches the transposed matrix."""
     layer = UntrainedLayer.parse(name).build(5, 1, torch.float64)
     token = torch.randn(5, dtype=torch.float64)
-    from elman.inspection.jacobians import flat
     from elman.ops.state import map_state
 
     state = map_state(torch.randn_like, layer.initial_state(1))
@@ -121,7 +124,9 @@ def inspected_text(pattern: list, size: int = 7, seed: int = 0, **settings) -> I
     ids = torch.randint(0, 10, (1, size))
     names = [f"w{number}" for number in ids[0].tolist()]
     truth = ids[0, 1:].tolist()
-    return InspectedText(model, lambda copies: model(ids.expand(copies, -1))[0], {"": names}, "next", str, truth)
+    return InspectedText(
+        model, lambda copies, pads=0: model(ids.expand(copies, -1))[0], {"": names}, "next", str, truth
+    )
 
 
 @pytest.mark.parametrize("pattern", [["lstm"], ["gru", "attention"], ["mingru"]], ids=str)
@@ -187,7 +192,7 @@ def test_figures_of_runs_have_decay_matrix_and_jacobians() -> None:
 def test_errors_say_what_cannot_be_measured() -> None:
     counted = NGram(MODELS["ngram"].Config(), 5)
     inspected = InspectedText(
-        counted, lambda copies: counted(torch.zeros(copies, 2).long())[0], {"": ["a", "b"]}, "next", str
+        counted, lambda copies, pads=0: counted(torch.zeros(copies, 2).long())[0], {"": ["a", "b"]}, "next", str
     )
     with pytest.raises(ConfigError, match="no gradients"):
         token_gradients(inspected)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from elman.inspection.permutation import TOLERANCE, OrderSensitivity, order_sensitivity, permutation_table
+from elman.inspection.labs.permutation import TOLERANCE, OrderSensitivity, order_sensitivity, permutation_table
 from elman.layers import LAYERS
 from elman.layers.feedforward import Pointwise
 from elman.layers.positions import Positions

@@ -20,7 +20,7 @@ from elman.inspection.predictions import (
     prediction_figure,
     predictions,
 )
-from elman.inspection.saliency import saliency
+from elman.inspection.token_gradients import saliency
 from elman.tokenizers import train_tokenizer
 
 

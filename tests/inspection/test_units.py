@@ -7,8 +7,19 @@ from inspected_texts import language
 
 from elman.corpus.synthetic import LANGUAGES
 from elman.errors import ConfigError, UnknownName
-from elman.inspection.annotators import ANNOTATORS, bracket_depth, inside_quotes, position_in_line, subject_number
-from elman.inspection.units import Activity, activity, autocorrelation_times, correlations, rank_units, unit_figure
+from elman.inspection.units import (
+    ANNOTATORS,
+    Activity,
+    activity,
+    autocorrelation_times,
+    bracket_depth,
+    correlations,
+    inside_quotes,
+    position_in_line,
+    rank_units,
+    subject_number,
+    unit_figure,
+)
 
 dice = np.random.default_rng(0)
 
@@ -107,7 +118,7 @@ def test_the_figure_names_units_and_refuses_short_texts() -> None:
     assert "candidate" not in " ".join(figure.notes)
     by_unit = next(panel for panel in figure.panels if panel.title == "Autocorrelation time by unit")
     units, steps = by_unit.lines["layers.0.lstm.memory"]
-    assert units.tolist() == list(range(8))
+    assert list(units) == list(range(8))
     assert steps.tolist() == autocorrelation_times(activity(inspected).sites["layers.0.lstm.memory"]).tolist()
     with pytest.raises(ConfigError, match="too few"):
         unit_figure(language("lstm"))

@@ -6,7 +6,7 @@ import pytest
 
 from elman.cli.main import main
 from elman.corpus.synthetic.word_order import word_order
-from elman.inspection.word_order import PAIRS, PHRASES, phrases
+from elman.inspection.labs.word_order import PAIRS, PHRASES, phrases
 
 
 def test_held_out_phrases_are_not_in_the_training_data() -> None:

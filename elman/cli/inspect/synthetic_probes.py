@@ -18,7 +18,7 @@ def permutation(module: list[Path] | None = options.MODULE, json: bool = options
 
     Layers are untrained; takes seconds.
     """
-    from elman.inspection.permutation import permutation_table
+    from elman.inspection.labs.permutation import permutation_table
 
     found = permutation_table()
     if json:
@@ -35,12 +35,12 @@ def word_order(seed: int = SEED, json: bool = options.JSON) -> None:
 
     Takes under a minute.
     """
-    from elman.inspection.word_order import PAIRS, PHRASES, word_order_table
+    from elman.inspection.labs.word_order import PAIRS, PHRASES, word_order_table
 
     with output.training_status() as progress:
         found = word_order_table(seed, progress)
     if json:
-        output.show_json([one.plain() for one in found])
+        output.show_json([one._asdict() for one in found])
         return
     rows = [
         [one.name, f"{one.accuracy:.1%}", f"{one.pairs:.1%}", *(f"{chance:.0%}" for chance in one.phrases.values())]
@@ -62,8 +62,7 @@ def bottleneck(
     json: bool = options.JSON,
 ) -> None:
     """Train encoder-decoders with and without attention to reverse 5 to 200 letters: the fixed-vector bottleneck."""
-    from elman.inspection.bottleneck import check_size, run_bottleneck
-    from elman.inspection.bottleneck_figures import save_bottleneck
+    from elman.inspection.bottleneck import check_size, run_bottleneck, save_bottleneck
     from elman.runs.files import make_folder
 
     check_size(size)

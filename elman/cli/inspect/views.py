@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from inspect import Parameter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import typer
 
@@ -51,9 +51,10 @@ def command(view: View) -> Callable[..., None]:
 
 
 def view_parameter(one: Option) -> Parameter:
-    if one.default is not None:
-        return keyword(one.parameter, one.type, typer.Option(one.default, one.flag, help=one.help))
-    return keyword(one.parameter, one.type | None, option(one.flag, help=one.help, default=one.default_text))
+    if one.value is not None:
+        return keyword(one.parameter, one.type, typer.Option(one.value, one.flag, help=one.help))
+    help = f"{one.help} Repeatable." if get_origin(one.type) is list else one.help
+    return keyword(one.parameter, one.type | None, option(one.flag, help=help, default=str(one.default)))
 
 
 def read(path: Path, limit: int) -> str:

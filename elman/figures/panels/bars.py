@@ -8,10 +8,10 @@ import numpy as np
 from rich.cells import cell_len, set_cell_size
 
 from elman.figures import terminal
-from elman.figures.axes import FINEST, WIDE, finish_chart, legend, tick_labels
+from elman.figures.colours import GREY, Palette
+from elman.figures.drawing import FINEST, WIDE, finish_chart, legend, tick_labels
 from elman.figures.fonts import drawable, label
-from elman.figures.palette import GREY, Palette
-from elman.figures.panels.base import Array, Cell, Panel
+from elman.figures.panels.base import Cell, Panel, Values
 
 LONG = 16  # signs of a name that is better read beside its bar than under it
 
@@ -21,14 +21,11 @@ class Bars(Panel):
     """For each name one bar of each series."""
 
     kind: ClassVar = "bars"
+    series_field: ClassVar = "bars"
     names: Sequence[str]
-    bars: Mapping[str, Array]
+    bars: Mapping[str, Values]
     y_label: str = ""
     limits: tuple[float, float] | None = None
-
-    @property
-    def series(self) -> Sequence[str]:
-        return list(self.bars)
 
     @property
     def horizontal(self) -> bool:
@@ -39,9 +36,6 @@ class Bars(Panel):
         for series, values in self.bars.items():
             for place, (name, value) in enumerate(zip(self.names, values, strict=True)):
                 yield [series, place, name, float(value)]
-
-    def texts(self) -> Iterator[str]:
-        yield from (*map(label, self.names), *self.bars, self.y_label)
 
     def inches(self) -> tuple[float, float]:
         return WIDE, 0.9 + 0.1 * len(self.names) * (1 + len(self.bars)) if self.horizontal else 2.6

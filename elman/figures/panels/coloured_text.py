@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from elman.figures import terminal
-from elman.figures.axes import colour_bar
+from elman.figures.colours import GREY, PALE, Palette, is_light
+from elman.figures.drawing import colour_bar
 from elman.figures.fonts import label
-from elman.figures.palette import GREY, PALE, Palette
 from elman.figures.panels.base import Array, Cell, Panel
-from elman.figures.scales import is_light
 
 LINE, WIDTH = 84, 11.0  # characters in a line, and its inches
 
@@ -28,9 +27,6 @@ class ColouredText(Panel):
         yield ["position", "token", "value", *(["note"] if self.under else [])]
         for place, (token, value) in enumerate(zip(self.tokens, self.values, strict=True)):
             yield [place, token, float(value), *([self.under[place]] if self.under else [])]
-
-    def texts(self) -> Iterator[str]:
-        yield from (*map(label, self.tokens), *map(label, self.under))
 
     def inches(self) -> tuple[float, float]:
         lines = 1 + max((line for line, *_ in self._layout()), default=0)

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from elman.figures import terminal
-from elman.figures.axes import FINEST, WIDEST, colour_bar, tick_labels
-from elman.figures.fonts import drawable, label
-from elman.figures.palette import PALE, Palette
+from elman.figures.colours import PALE, Palette
+from elman.figures.drawing import FINEST, WIDEST, colour_bar, tick_labels
+from elman.figures.fonts import drawable
 from elman.figures.panels.base import Array, Cell, Panel
 
 CELL, LINED = 0.27, 0.12  # inches of a cell at most, and from which on cells are separated by lines
@@ -41,9 +41,6 @@ class HeatMap(Panel):
                 for j, column in enumerate(self.columns):
                     yield [name, i, j, row, column, float(matrix[i, j])]
 
-    def texts(self) -> Iterator[str]:
-        yield from (*map(label, self.rows), *map(label, self.columns), *self.maps, self.row_axis)
-
     @property
     def _grid(self) -> tuple[int, int]:
         """Maps below each other and side by side."""
@@ -69,12 +66,9 @@ class HeatMap(Panel):
         low, top = self.scale.limits(self.maps.values())
         shades = self.scale.colours().with_extremes(bad=PALE)
         panels = part.subplots(down, across, sharey=True, squeeze=False)
-        beyond: set[str] = set()
         for axes, (name, matrix) in zip(panels.flat, self.maps.items(), strict=False):
             aspect = "equal" if self.time == "rows" else "auto"  # maps over the same tokens fill one width
             image = axes.imshow(matrix, cmap=shades, vmin=low, vmax=top, aspect=aspect, interpolation="nearest")
-            beyond |= {"min"} if np.nanmin(matrix) < low - 1e-6 else set()
-            beyond |= {"max"} if np.nanmax(matrix) > top + 1e-6 else set()
             axes.xaxis.tick_top()
             tick_labels(axes.xaxis, self.columns, wide)
             tick_labels(axes.yaxis, self.rows, high)
@@ -89,7 +83,9 @@ class HeatMap(Panel):
                 axes.set_ylabel(drawable(self.row_axis), parse_math=False)
         for axes in panels.flat[len(self.maps) :]:
             axes.set_visible(False)
-        ends = {0: "neither", 2: "both"}.get(len(beyond), next(iter(beyond), "neither"))
+        below = any(np.nanmin(matrix) < low - 1e-6 for matrix in self.maps.values())
+        above = any(np.nanmax(matrix) > top + 1e-6 for matrix in self.maps.values())
+        ends = ("both" if above else "min") if below else "max" if above else "neither"
         tall = down * high * len(self.rows)
         shrink = min(1.0, 2.5 / tall) if tall > 1.2 else 1.0
         colour_bar(part, image, panels, self.scale.label, fraction=0.03, shrink=shrink, aspect=15, extend=ends)

@@ -7,24 +7,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from elman.figures import terminal
-from elman.figures.axes import (
-    FINEST,
-    MARKED,
-    WIDE,
-    annotate_level,
-    finish_chart,
-    legend,
-    log_scale,
-    reference_line,
-    tick_labels,
-)
-from elman.figures.fonts import drawable, label
-from elman.figures.palette import GREY, Palette
-from elman.figures.panels.base import Array, Cell, Panel
+from elman.figures.colours import Palette
+from elman.figures.drawing import FINEST, MARKED, WIDE, finish_chart, legend, log_scale, reference_line, tick_labels
+from elman.figures.fonts import drawable
+from elman.figures.panels.base import Cell, Panel, Values
 
 HEIGHT = 12  # rows of a chart in the terminal
 THOUSANDS = 10_000  # from such x values on, ticks read 20k, 3M
-Curve = tuple[Array, Array]
+SHARE = (-0.03, 1.03)  # limits of y for shares, with room for markers at 0 and 1
+Curve = tuple[Values, Values]
 
 
 @dataclass(frozen=True)
@@ -32,30 +23,19 @@ class Lines(Panel):
     """Curves (x, y) by label."""
 
     kind: ClassVar = "lines"
+    series_field: ClassVar = "lines"
     lines: Mapping[str, Curve]
     x_label: str = ""
     y_label: str = ""
-    log_axes: str = ""
-    """Axes with a log scale: "", "x", "y" or "xy"."""
-    floor: float | None = None
-    """Values below are drawn here: the smallest normal number, where gradients underflow."""
-    ticks: Sequence[str] = ()
-    """Labels of 0, 1, 2, … along x: tokens or classes."""
-    limits: tuple[float, float] | None = None
-    """Of y."""
-    bands: Mapping[str, Curve] = field(default_factory=dict)
-    """The lowest and highest y of some lines, as over seeds."""
-    raw: Mapping[str, Curve] = field(default_factory=dict)
-    """Noisy data of which a line is the moving average: drawn pale beneath it."""
-    references: Mapping[str, float] = field(default_factory=dict)
-    """Horizontal lines: chance, the entropy of a language."""
-    x_span: tuple[float, float] | None = None
-    """A range of x to shade, as the lengths of training."""
+    log_axes: str = ""  # axes with a log scale: "", "x", "y" or "xy"
+    floor: float | None = None  # values below are drawn here: the smallest normal number, where gradients underflow
+    ticks: Sequence[str] = ()  # labels of 0, 1, 2, … along x: tokens or classes
+    limits: tuple[float, float] | None = None  # of y
+    bands: Mapping[str, Curve] = field(default_factory=dict)  # the lowest and highest y of some lines, as over seeds
+    raw: Mapping[str, Curve] = field(default_factory=dict)  # noisy data of which a line is the mean: pale beneath it
+    references: Mapping[str, float] = field(default_factory=dict)  # horizontal lines: chance, the entropy of a language
+    x_span: tuple[float, float] | None = None  # a range of x to shade, as the lengths of training
     x_span_label: str = ""
-
-    @property
-    def series(self) -> Sequence[str]:
-        return list(self.lines)
 
     def table(self) -> Iterator[list[Cell]]:
         yield [
@@ -67,9 +47,6 @@ class Lines(Panel):
             for place, (x, y) in enumerate(zip(xs, ys, strict=True)):
                 ends = [float(low[place]), float(high[place])] if self.bands else []
                 yield [name, float(x), float(y), *([self.ticks[int(x)]] if self.ticks else []), *ends]
-
-    def texts(self) -> Iterator[str]:
-        yield from (*map(label, self.ticks), *self.lines, *self.references, self.x_label, self.y_label)
 
     def inches(self) -> tuple[float, float]:
         return WIDE, 4.2 if len(self.lines) > 3 else 3.0
@@ -101,8 +78,7 @@ class Lines(Panel):
         if "y" in self.log_axes:
             log_scale(axes.yaxis, [])
         if self.floor is not None:
-            axes.axhline(self.floor, color=GREY, ls=":", lw=1)
-            annotate_level(axes, f"below {self.floor:.0e}: underflow", self.floor)
+            reference_line(axes, f"below {self.floor:.0e}: underflow", self.floor, ":")
         if self.limits is not None:
             axes.set_ylim(*self.limits)
         if self.ticks:

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from elman.figures.axes import finish_chart, legend, log_scale
+from elman.figures.colours import GREY, Palette
+from elman.figures.drawing import finish_chart, legend, log_scale
 from elman.figures.fonts import drawable
-from elman.figures.palette import GREY, Palette
 from elman.figures.panels.base import Cell, Panel
 
 
@@ -24,6 +24,7 @@ class Scatter(Panel):
     """One point for each label."""
 
     kind: ClassVar = "scatter"
+    series_field: ClassVar = "points"
     points: Mapping[str, Point]
     x_label: str = ""
     y_label: str = ""
@@ -31,17 +32,10 @@ class Scatter(Panel):
     front: Sequence[str] = ()
     """Points that a dotted line joins."""
 
-    @property
-    def series(self) -> Sequence[str]:
-        return list(self.points)
-
     def table(self) -> Iterator[list[Cell]]:
         yield ["point", self.x_label or "x", self.y_label or "y", "lowest", "highest"]
         for name, point in self.points.items():
             yield [name, *map(float, point)]
-
-    def texts(self) -> Iterator[str]:
-        yield from (*self.points, self.x_label, self.y_label)
 
     def inches(self) -> tuple[float, float]:
         return 4.8, 3.7
@@ -50,13 +44,8 @@ class Scatter(Panel):
         axes, (width, _) = part.subplots(), self.size or self.inches()
         for name, (x, y, low, high) in self.points.items():
             error = [[max(0.0, y - low)], [max(0.0, high - y)]]
-            kwargs: dict[str, Any] = {
-                "color": styles[name].colour,
-                "marker": styles[name].marker,
-                "ls": "none",
-                "ms": 7,
-            }
-            axes.errorbar(x, y, yerr=error, capsize=3, label=drawable(name), **kwargs)
+            style = {"color": styles[name].colour, "marker": styles[name].marker, "ls": "none", "ms": 7}
+            axes.errorbar(x, y, yerr=error, capsize=3, label=drawable(name), **style)
         front = [self.points[name] for name in self.front]
         axes.plot([point.x for point in front], [point.y for point in front], color=GREY, lw=1, ls=":", zorder=0)
         for axis in self.log_axes:

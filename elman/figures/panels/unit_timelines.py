@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from elman.figures.axes import FINEST, WIDEST, tick_labels
+from elman.figures.colours import NEGATIVE, PALE, POSITIVE, Palette
+from elman.figures.drawing import FINEST, WIDEST, tick_labels
 from elman.figures.fonts import label
-from elman.figures.palette import NEGATIVE, PALE, POSITIVE, Palette
 from elman.figures.panels.base import Array, Cell, Panel
 from elman.figures.panels.heat_map import HeatMap
 
@@ -37,9 +37,6 @@ class UnitTimelines(Panel):
         for i, name in enumerate(self.names):
             for j, token in enumerate(self.tokens):
                 yield [name, j, token, float(self.values[i, j]), *(float(part[i, j]) for part in known.values())]
-
-    def texts(self) -> Iterator[str]:
-        yield from (*self.names, *map(label, self.tokens))
 
     def _pitch(self) -> float:
         """Inches of a token."""

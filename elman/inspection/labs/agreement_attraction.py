@@ -1,19 +1,18 @@
 """Lab: subject-verb agreement with attractors, nouns of the other number in between (Linzen et al., 2016)."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from pydantic import Field
 
-from elman.corpus.synthetic_tasks.base import Claim, SyntheticExamples, SyntheticTask
+from elman.corpus.synthetic_tasks.base import SyntheticExamples, SyntheticTask
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
-from elman.figures.panels import Lines
-from elman.inspection.labs.lab import Expected, Lab, Progress, Result
-from elman.models import StackConfig
-from elman.training import TrainingConfig
-from elman.training.synthetic_tasks import TaskModel, train_on_task
+from elman.figures.panels import SHARE, Lines
+from elman.inspection.labs.lab import Lab, Progress, Result
+from elman.inspection.small_models import TRANSFORMER, adam, fit_task
+from elman.training.synthetic_tasks import TaskModel
 
 NOUNS, PREPOSITIONS = 6, 4
 QUESTION = 2 * NOUNS + PREPOSITIONS  # token ids: nouns 2 · noun + number, then prepositions, then "was or were?"
@@ -24,23 +23,9 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "mingru": {"pattern": ["mingru"]},
     "s4d": {"pattern": [{"s4d": {"state_size": 8}}]},
     "lstm": {"pattern": ["lstm"]},
-    "attention, 2 layers": {
-        "pattern": ["attention", "feedforward"],
-        "num_layers": 4,
-        "positions": "learned",
-        "residual": True,
-        "norm": "pre",
-    },
+    "attention, 2 layers": {"pattern": ["attention", "feedforward"], **TRANSFORMER},
 }
-TRAINING = TrainingConfig(
-    max_steps=400,
-    batch_size=32,
-    learning_rate=1e-2,
-    optimizer="adam",
-    schedule="cosine",
-    warmup_steps=20,
-    evaluate_every=50,
-)
+TRAINING = adam(1e-2, batch_size=32, max_steps=400, evaluate_every=50)
 
 
 class Number(SyntheticTask):
@@ -48,7 +33,6 @@ class Number(SyntheticTask):
 
     solved, chance = 0.99, 0.5
     symbols, answers = QUESTION + 1, 2
-    claims: ClassVar[list[Claim]] = []
 
     class Config(SyntheticTask.Config):
         attractors: float = Field(0.25, ge=0, le=1)
@@ -75,38 +59,21 @@ def sentences(dice: np.random.Generator, phrases: np.ndarray, others: np.ndarray
 
 
 def experiment(seed: int, progress: Progress) -> Result:
-    curves: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    beliefs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    measured = {}
+    accuracy, beliefs, measured = {}, {}, {}
     for name, stack in ARCHITECTURES.items():
-
-        def on_step(step: int, right: float, name: str = name) -> None:
-            progress(name, step, TRAINING.max_steps, 1 - right)
-
-        config = StackConfig.make({"hidden_size": 32, **stack})
-        model, outcome = train_on_task(Number(Number.Config()), config, TRAINING, seed, torch.device("cpu"), on_step)
-        shares = [correct_probabilities(model, PHRASES, count, seed) for count in range(PHRASES + 1)]
-        curves[name] = (np.arange(PHRASES + 1), np.array([(row > 0.5).mean() for row in shares]))
-        beliefs_at = [correct_probabilities(model, count, count, seed).mean() for count in range(LONGER + 1)]
-        beliefs[name] = (np.arange(LONGER + 1), np.array(beliefs_at))
-        measured[f"{name}: all sentences"] = outcome.score
-        measured[f"{name}: {PHRASES} of {PHRASES} nouns attract"] = float(curves[name][1][-1])
-    by_count = Lines(
-        curves,
-        "attractors among the six nouns",
-        "accuracy",
-        limits=(-0.03, 1.03),
-        title="Accuracy with six phrases between subject and verb",
-    )
-    by_distance = Lines(
-        beliefs,
-        "phrases, each with an attractor",
-        "probability of the correct form",
-        limits=(-0.03, 1.03),
-        x_span=(0, PHRASES),
-        x_span_label="training lengths",
-        title="Probability of the correct form by the number of phrases",
-    )
+        task, settings = Number(Number.Config()), {"hidden_size": 32, **stack}
+        model, score = fit_task(name, task, settings, TRAINING, seed, progress)
+        counts, lengths = range(PHRASES + 1), range(LONGER + 1)
+        right = [float((correct_probabilities(model, PHRASES, count, seed) > 0.5).mean()) for count in counts]
+        accuracy[name] = (counts, right)
+        beliefs[name] = (lengths, [correct_probabilities(model, count, count, seed).mean() for count in lengths])
+        measured[f"{name}: all sentences"] = score
+        measured[f"{name}: {PHRASES} of {PHRASES} nouns attract"] = right[-1]
+    title = "Accuracy with six phrases between subject and verb"
+    by_count = Lines(accuracy, "attractors among the six nouns", "accuracy", limits=SHARE, title=title)
+    title, quantity = "Probability of the correct form by the number of phrases", "probability of the correct form"
+    span: dict[str, Any] = {"x_span": (0, PHRASES), "x_span_label": "training lengths"}
+    by_distance = Lines(beliefs, "phrases, each with an attractor", quantity, limits=SHARE, title=title, **span)
     return Result([Figure("Was or were?", [by_count, by_distance])], measured)
 
 
@@ -131,16 +98,16 @@ LAB = Lab(
     "they do not store the subject but take a majority vote over the nouns. An LSTM, whose gates depend on its "
     "state, finds the first noun, and so do two layers of attention for four of five seeds.",
     {
-        "window of 4 words: all sentences": Expected(0.72, 0.88),
-        "window of 4 words: 6 of 6 nouns attract": Expected(0.0, 0.05),
-        "mingru: all sentences": Expected(0.9, 0.98),
-        "mingru: 6 of 6 nouns attract": Expected(0.0, 0.1),
-        "s4d: all sentences": Expected(0.92, 0.98),
-        "s4d: 6 of 6 nouns attract": Expected(0.0, 0.1),
-        "lstm: all sentences": Expected(0.98, 1.0),
-        "lstm: 6 of 6 nouns attract": Expected(0.95, 1.0),
-        "attention, 2 layers: all sentences": Expected(0.95, 1.0),
-        "attention, 2 layers: 6 of 6 nouns attract": Expected(0.5, 1.0),
+        "window of 4 words: all sentences": (0.72, 0.88),
+        "window of 4 words: 6 of 6 nouns attract": (0.0, 0.05),
+        "mingru: all sentences": (0.9, 0.98),
+        "mingru: 6 of 6 nouns attract": (0.0, 0.1),
+        "s4d: all sentences": (0.92, 0.98),
+        "s4d: 6 of 6 nouns attract": (0.0, 0.1),
+        "lstm: all sentences": (0.98, 1.0),
+        "lstm: 6 of 6 nouns attract": (0.95, 1.0),
+        "attention, 2 layers: all sentences": (0.95, 1.0),
+        "attention, 2 layers: 6 of 6 nouns attract": (0.5, 1.0),
     },
     experiment,
     "Here the form of the verb is the only training objective (as in Linzen et al., 2016). In language modelling "

@@ -6,7 +6,7 @@ import numpy as np
 
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars
-from elman.inspection.labs.lab import Expected, Lab, Progress, Result
+from elman.inspection.labs.lab import Lab, Progress, Result
 from elman.inspection.labs.reviews import ADVERBS, BAD, GOOD, reviews, train_reviewer
 from elman.inspection.trace import trace
 
@@ -25,10 +25,10 @@ def experiment(seed: int, progress: Progress) -> Result:
             for word, mean in zip(review.text.split(), means, strict=True):
                 values[gate, WORD_CLASSES.get(word, "plain")].append(mean)
     classes = ("plain", "not", "adverb", "adjective")
-    bars = {gate: np.array([np.mean(values[gate, name]) for name in classes]) for gate in GATES}
+    bars = {gate: [float(np.mean(values[gate, name])) for name in classes] for gate in GATES}
     shown = Bars(classes, bars, "mean activation", (0, 1), title=f"Mean over units and {SENTENCES} new sentences")
     one = trace(reviewer.reading("the movie was not very great"), ["*.gate.forget"]).figure("*.gate.forget")
-    forget = dict(zip(classes, bars["forget"].tolist(), strict=True))
+    forget = dict(zip(classes, bars["forget"], strict=True))
     measured = {
         "forget gate on 'not'": forget["not"],
         "adverbs minus 'not'": forget["adverb"] - forget["not"],
@@ -44,9 +44,9 @@ LAB = Lab(
     "The forget gate: on “not” it closes more than on any other word before the adjective, which erases part of "
     "the memory; on adverbs, which do not change the label, it stays open and the memory is kept.",
     {
-        "forget gate on 'not'": Expected(0.15, 0.5),
-        "adverbs minus 'not'": Expected(0.15, 0.55),
-        "plain words minus 'not'": Expected(0.1, 0.5),
+        "forget gate on 'not'": (0.15, 0.5),
+        "adverbs minus 'not'": (0.15, 0.55),
+        "plain words minus 'not'": (0.1, 0.5),
     },
     experiment,
     "Trained with the label at every word, some seeds write “not” with the input gate instead of erasing with the "

@@ -8,16 +8,9 @@ from typing import Any, NamedTuple
 from elman.errors import UnknownName
 from elman.figures.figure import Figure
 from elman.figures.render_html import page, section, table
+from elman.inspection.small_models import Progress, silent
 
 HEADS = ["measurement", "value", "range over seeds", "inside"]
-Progress = Callable[[str, int, int, float], None]  # name of the model, step, number of steps, loss
-
-
-class Expected(NamedTuple):
-    """The range of a measurement over seeds 0 to 4, with a margin."""
-
-    low: float
-    high: float
 
 
 class Result(NamedTuple):
@@ -33,15 +26,13 @@ class Lab:
     topic: str
     question: str
     answer: str
-    expected: Mapping[str, Expected]
+    expected: Mapping[str, tuple[float, float]]  # measurements to report, and their ranges over seeds 0 to 4
     experiment: Callable[[int, Progress], Result]
-    doubt: str = ""
-    """Limits of the answer."""
+    doubt: str = ""  # limits of the answer
 
-    def run(self, seed: int = 0, progress: Progress = lambda name, step, steps, loss: None) -> "Report":
-        found = self.experiment(seed, progress)
-        assert found.measured.keys() == self.expected.keys(), f"{self.name} measures {[*found.measured]}"
-        return Report(self, seed, found)
+    def run(self, seed: int = 0, progress: Progress = silent) -> "Report":
+        figures, measured = self.experiment(seed, progress)
+        return Report(self, seed, Result(figures, {name: float(measured[name]) for name in self.expected}))
 
 
 @dataclass(frozen=True)
@@ -50,22 +41,22 @@ class Report:
     seed: int
     found: Result
 
-    def outside(self) -> list[str]:
-        """Measurements outside their ranges."""
-        ranges, measured = self.lab.expected, self.found.measured
-        return [name for name, value in measured.items() if not ranges[name].low <= value <= ranges[name].high]
-
     def rows(self) -> list[list[Any]]:
-        ranges, out = self.lab.expected, self.outside()
+        """Name, value and range of each measurement, and whether the value is inside."""
+        values = [(name, self.found.measured[name], *range_) for name, range_ in self.lab.expected.items()]
         return [
-            [name, float(value), f"{ranges[name].low:.3g} to {ranges[name].high:.3g}", "no" if name in out else "yes"]
-            for name, value in self.found.measured.items()
+            [name, value, f"{low:.3g} to {high:.3g}", "yes" if low <= value <= high else "no"]
+            for name, value, low, high in values
         ]
 
+    def outside(self) -> list[str]:
+        """Measurements outside their ranges."""
+        return [name for name, *_, inside in self.rows() if inside == "no"]
+
     def plain(self) -> dict[str, Any]:
-        expected = {name: list(range_) for name, range_ in self.lab.expected.items()}
         facts = {"lab": self.lab.name, "seed": self.seed, "question": self.lab.question, "answer": self.lab.answer}
-        return {**facts, "measured": dict(self.found.measured), "expected": expected, "outside": self.outside()}
+        expected = {name: list(range_) for name, range_ in self.lab.expected.items()}
+        return {**facts, "measured": self.found.measured, "expected": expected, "outside": self.outside()}
 
     def html(self, command: str = "") -> str:
         """The page: question, figures, measurements, answer."""

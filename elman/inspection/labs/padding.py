@@ -1,7 +1,7 @@
 """Lab: padding and masks."""
 
-from collections import defaultdict
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +11,11 @@ from torch import Tensor
 from elman.batches import Ragged
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
-from elman.figures.panels import Lines
+from elman.figures.panels import SHARE, Lines
 from elman.inspection.attention import attention_mass
-from elman.inspection.labs.lab import Expected, Lab, Progress, Result
-from elman.inspection.labs.reviews import Reviewer, reviews, train_reviewer
+from elman.inspection.labs.lab import Lab, Progress, Result
+from elman.inspection.labs.reviews import reviews, train_reviewer
+from elman.inspection.small_models import TRANSFORMER, TextClassifier
 from elman.ops import taps
 
 SENTENCES = 400
@@ -22,14 +23,7 @@ PADS = (0, 1, 2, 4, 8, 16)
 PAD = 0
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "lstm, last state": {},
-    "two-way attention, mean": {
-        "pattern": ["two-way-attention", "feedforward"],
-        "num_layers": 4,
-        "positions": "learned",
-        "residual": True,
-        "norm": "pre",
-        "pooling": "mean",
-    },
+    "two-way attention, mean": {"pattern": ["two-way-attention", "feedforward"], **TRANSFORMER, "pooling": "mean"},
 }
 
 
@@ -49,62 +43,51 @@ SCHEMES = {
 
 
 def experiment(seed: int, progress: Progress) -> Result:
-    texts = reviews(SENTENCES, seed + 1000)
+    texts = sorted(reviews(SENTENCES, seed + 1000), key=lambda review: len(review.text.split()))
     panels, changes = [], []
     measured: dict[str, float] = {}
     for name, settings in ARCHITECTURES.items():
         reviewer = train_reviewer(seed, progress, **settings)
         rows = [reviewer.tokenizer.encode(text.text).tolist() for text in texts]
+        batches = [torch.tensor(list(group)) for _, group in groupby(rows, key=len)]
         truth = torch.tensor([reviewer.labels.numbers[text.labels[0]] for text in texts])
-        scores = {way: [logits(reviewer, rows, pads, SCHEMES[way]) for pads in PADS] for way in SCHEMES}
-        right = {
-            way: np.array([float((one.argmax(1) == truth).double().mean()) for one in scores[way]]) for way in SCHEMES
-        }
+        scores = {way: [logits(reviewer, batches, pads, scheme) for pads in PADS] for way, scheme in SCHEMES.items()}
+        right = {way: [float((one.argmax(1) == truth).double().mean()) for one in scores[way]] for way in SCHEMES}
         changes += [float((one - scores[MASKED][0]).abs().max()) for one in scores[MASKED]]
-        measured |= {f"{name}: right, {PADS[-1]} pads {way}": float(shares[-1]) for way, shares in right.items()}
-        panels.append(_curves(right, "accuracy", name))
+        measured |= {f"{name}: right, {PADS[-1]} pads {way}": shares[-1] for way, shares in right.items()}
+        panels.append(by_padding(right, "accuracy", name))
     measured["largest change of a score, masked"] = max(changes)
-    shares = {way: np.array([mass_on_padding(reviewer, rows, pads, SCHEMES[way]) for pads in PADS]) for way in SCHEMES}
-    measured |= {f"attention on {PADS[-1]} pads {way}": float(shares[way][-1]) for way in SCHEMES}
-    attention = Figure("Attention mass on padding", [_curves(shares, "share of attention", "")])
+    masses = {
+        way: [mass_on_padding(reviewer, batches, pads, scheme) for pads in PADS] for way, scheme in SCHEMES.items()
+    }
+    measured |= {f"attention on {PADS[-1]} pads {way}": shares[-1] for way, shares in masses.items()}
+    attention = Figure("Attention mass on padding", [by_padding(masses, "share of attention")])
     return Result([Figure("Accuracy by padding", panels), attention], measured)
 
 
-def _curves(by_way: dict[str, np.ndarray], quantity: str, title: str) -> Lines:
-    lines = {way: (np.array(PADS), values) for way, values in by_way.items()}
-    return Lines(lines, "padding tokens beside each text", quantity, limits=(-0.03, 1.03), title=title)
+def by_padding(shares: dict[str, list[float]], quantity: str, title: str = "") -> Lines:
+    lines = {way: (PADS, values) for way, values in shares.items()}
+    return Lines(lines, "padding tokens beside each text", quantity, limits=SHARE, title=title)
 
 
-def padded(rows: Sequence[Sequence[int]], pads: int, scheme: Scheme) -> Ragged:
+def padded(words: Tensor, pads: int, scheme: Scheme) -> Ragged:
     """Texts of one length with this much padding each."""
-    words = torch.tensor(rows)
     padding = words.new_full((len(words), pads), PAD)
     values = torch.cat([padding, words] if scheme.left else [words, padding], dim=1)
     return Ragged(values, torch.full((len(words),), words.shape[1] if scheme.masked else values.shape[1]))
 
 
-def by_length(rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Indices of the rows of each length."""
-    groups = defaultdict(list)
-    for number, row in enumerate(rows):
-        groups[len(row)].append(number)
-    return list(groups.values())
-
-
-def logits(reviewer: Reviewer, rows: Sequence[Sequence[int]], pads: int, scheme: Scheme) -> Tensor:
-    """Of all labels for each text."""
-    scores = torch.zeros(len(rows), len(reviewer.labels))
+def logits(reviewer: TextClassifier, batches: Sequence[Tensor], pads: int, scheme: Scheme) -> Tensor:
+    """Of all labels for each text; the texts of a batch have one length."""
     with inference_mode(reviewer.model):
-        for numbers in by_length(rows):
-            scores[numbers] = reviewer.model.logits(padded([rows[number] for number in numbers], pads, scheme))
-    return scores
+        return torch.cat([reviewer.model.logits(padded(words, pads, scheme)) for words in batches])
 
 
-def mass_on_padding(reviewer: Reviewer, rows: Sequence[Sequence[int]], pads: int, scheme: Scheme) -> float:
+def mass_on_padding(reviewer: TextClassifier, batches: Sequence[Tensor], pads: int, scheme: Scheme) -> float:
     """Mean attention mass of real tokens on padding, over all layers and heads."""
     shares = []
-    for numbers in by_length(rows):
-        text = padded([rows[number] for number in numbers], pads, scheme)
+    for words in batches:
+        text = padded(words, pads, scheme)
         places = torch.arange(text.values.shape[1])
         real = places >= pads if scheme.left else places < len(places) - pads
         with inference_mode(reviewer.model), taps.record("*-attention.weights") as seen:
@@ -124,16 +107,16 @@ LAB = Lab(
     "positions, which breaks this attention model; an LSTM mostly forgets it with the first words and stays "
     "accurate, except for one of five seeds.",
     {
-        "lstm, last state: right, 16 pads right, masked": Expected(0.99, 1.0),
-        "lstm, last state: right, 16 pads right, unmasked": Expected(0.1, 0.85),
-        "lstm, last state: right, 16 pads left, unmasked": Expected(0.4, 1.0),
-        "two-way attention, mean: right, 16 pads right, masked": Expected(0.85, 1.0),
-        "two-way attention, mean: right, 16 pads right, unmasked": Expected(0.4, 0.9),
-        "two-way attention, mean: right, 16 pads left, unmasked": Expected(0.4, 0.75),
-        "largest change of a score, masked": Expected(0.0, 1e-4),
-        "attention on 16 pads right, masked": Expected(0.0, 0.0),
-        "attention on 16 pads right, unmasked": Expected(0.35, 0.75),
-        "attention on 16 pads left, unmasked": Expected(0.35, 0.8),
+        "lstm, last state: right, 16 pads right, masked": (0.99, 1.0),
+        "lstm, last state: right, 16 pads right, unmasked": (0.1, 0.85),
+        "lstm, last state: right, 16 pads left, unmasked": (0.4, 1.0),
+        "two-way attention, mean: right, 16 pads right, masked": (0.85, 1.0),
+        "two-way attention, mean: right, 16 pads right, unmasked": (0.4, 0.9),
+        "two-way attention, mean: right, 16 pads left, unmasked": (0.4, 0.75),
+        "largest change of a score, masked": (0.0, 1e-4),
+        "attention on 16 pads right, masked": (0.0, 0.0),
+        "attention on 16 pads right, unmasked": (0.35, 0.75),
+        "attention on 16 pads left, unmasked": (0.35, 0.8),
     },
     experiment,
     "The padding token is unseen in training. Models that are trained with unmasked padding adapt to it, more "

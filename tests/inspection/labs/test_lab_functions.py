@@ -50,12 +50,11 @@ def test_the_write_size_after_symbols_is_found_at_its_delay() -> None:
 def test_padding_is_on_its_side_and_in_the_length_where_unmasked() -> None:
     rows = [[5, 6, 7], [8, 9, 4]]
     for name, scheme in padding.SCHEMES.items():
-        values, lengths = padding.padded(rows, 2, scheme)
+        values, lengths = padding.padded(torch.tensor(rows), 2, scheme)
         assert values.shape == (2, 5)
         assert lengths.tolist() == ([3, 3] if name == padding.MASKED else [5, 5])
         real = values[:, 2:] if scheme.left else values[:, :3]
         assert real.tolist() == rows
-    assert padding.by_length([[1], [1, 2], [3]]) == [[0, 2], [1]]
 
 
 def test_repetition_and_diversity_are_counted_in_ngrams() -> None:

@@ -8,7 +8,7 @@ from drawn_styles import drawn_styles
 from elman.errors import UnknownName
 from elman.figures.figure import share_palette
 from elman.inspection.labs import LABS, find
-from elman.inspection.labs.lab import Expected, Lab, Result
+from elman.inspection.labs.lab import Lab, Result
 from elman.inspection.labs.reviews import reviews
 
 QUICK = ("permutation", "gradient-distance", "n-grams")
@@ -35,7 +35,7 @@ def test_every_lab_has_a_question_and_an_answer() -> None:
         assert lab.name == name
         assert "?" in lab.question
         assert len(lab.answer) > 50
-        assert all(expected.low <= expected.high for expected in lab.expected.values())
+        assert all(low <= high for low, high in lab.expected.values())
 
 
 def test_measurements_outside_their_ranges_are_reported() -> None:
@@ -45,7 +45,7 @@ def test_measurements_outside_their_ranges_are_reported() -> None:
         "topic",
         "why?",
         "so",
-        {"a": Expected(0, 1), "b": Expected(0, 1)},
+        {"a": (0, 1), "b": (0, 1)},
         lambda seed, _: Result([], {"a": 2, "b": 1}),
     )
     report = lab.run()

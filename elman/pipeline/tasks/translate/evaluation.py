@@ -14,7 +14,7 @@ from elman.corpus import PairCorpus, PairDocument
 from elman.errors import MissingExtra
 from elman.evaluation.inference_mode import device_of
 from elman.evaluation.translation import paired_bleu, score_translations, why_no_bleu
-from elman.inspection.attention_map import alignment, attention_hits, draw_map
+from elman.inspection.attention import alignment, attention_hits, draw_map
 from elman.jsonable import jsonable
 from elman.models import EncoderDecoder
 from elman.pipeline.tasks.base import EvaluationResult, PreparedData

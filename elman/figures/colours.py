@@ -1,13 +1,60 @@
-"""Colour scales of quantities: range, colour map and label, the same in every figure, so that figures compare."""
+"""Colours: one style for each data series of a page, one scale for each quantity, so that figures compare.
 
-from collections.abc import Iterable
+Series have colours of Okabe and Ito's palette, with markers, dashes and hatches. Scales have the same range, colour map
+and label in every figure.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+ORANGE, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
+GREY, PALE = "#666666", "#CCCCCC"
+SERIES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK, GREY)
+NEGATIVE, POSITIVE = BLUE, VERMILLION  # of signed values, as on the diverging scale
+MARKERS, DASHES, HATCHES = "os^DvPX*", ("-", "--", "-.", ":"), ("", "///", "...", "xxx")  # never by hue alone
 DIVERGING = "blue to orange"
 STOPS = ("#08306B", "#2171B5", "#6BAED6", "#C6DBEF", "#F7F7F7", "#FDD0A2", "#FD8D3C", "#D94801", "#7F2704")
+
+
+class Style(NamedTuple):
+    """How one series is drawn: in lines, scatter plots and bars alike."""
+
+    colour: str
+    marker: str
+    dash: str
+    hatch: str
+
+    @classmethod
+    def number(cls, index: int) -> "Style":
+        """The 32 first ones differ in more than the hatch; from the ninth on colours come back with other dashes."""
+        turn = index + index // len(SERIES)
+        return cls(
+            SERIES[index % len(SERIES)],
+            MARKERS[index % len(MARKERS)],
+            DASHES[turn % len(DASHES)],
+            HATCHES[turn % len(HATCHES)],
+        )
+
+
+Palette = Mapping[str, Style]
+
+
+def assign_styles(panels: Iterable[Sequence[str]]) -> Palette:
+    """One style for each label, so that it looks the same in all panels; labels that share a panel differ.
+
+    Greedy graph colouring: labels are nodes, joined where a panel has both, and take, in order of appearance, the
+    first style that no neighbour has. Pages thus use few colours, and the first label of most panels is blue.
+    """
+    groups = [list(dict.fromkeys(labels)) for labels in panels]
+    taken: dict[str, int] = {}
+    for label in dict.fromkeys(label for group in groups for label in group):
+        used = {taken[other] for group in groups if label in group for other in group if other in taken}
+        taken[label] = next(index for index in range(len(taken) + 1) if index not in used)
+    return {label: Style.number(index) for label, index in taken.items()}
 
 
 class Scale(NamedTuple):

@@ -1,10 +1,17 @@
-"""Helpers for matplotlib axes: tick labels of any script that fit, legends, log scales, colour bars."""
+"""Drawing with matplotlib, for SVG and PNG: whole figures, and helpers for the axes of their panels.
 
+Tick labels may be of any script, and are shrunk, turned or thinned out until they fit.
+"""
+
+import io
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from elman.figures.fonts import drawable, label
-from elman.figures.palette import GREY, PALE
+from elman.figures.colours import GREY, PALE
+from elman.figures.fonts import drawable, families, label
+
+if TYPE_CHECKING:
+    from elman.figures.figure import Figure
 
 POINTS = 72  # in an inch
 WIDE, WIDEST = 9.0, 16.0  # inches: of charts, and of heat maps at most
@@ -15,6 +22,47 @@ READABLE, ASPECT = 8.0, 0.62  # points of a number at the least; width of a lett
 LEVEL = 6.5  # points at which labels of an x axis are still shrunk rather than turned
 MANY = 9  # series from which on the legend is beside the chart
 MARKED = 25  # points of a line up to which each has a marker
+
+
+def render(figure: "Figure", suffix: str) -> bytes:
+    """As `svg` or `png`: the same figure gives the same bytes."""
+    import matplotlib
+
+    out = io.BytesIO()
+    about: dict[str, str | None] = {
+        "Title": figure.title,
+        "Description": " ".join([figure.subtitle, figure.command]).strip(),
+    }
+    about |= {"Date": None} if suffix == "svg" else {}
+    texts = [figure.title, figure.subtitle, figure.command, *figure.notes]
+    texts += [text for panel in figure.panels for text in (panel.title, *panel.texts())]
+    with matplotlib.rc_context({"font.family": families(map(drawable, texts)), "svg.hashsalt": "elman"}):
+        canvas(figure).savefig(out, format=suffix, dpi=150, metadata=about, bbox_inches="tight")
+    return out.getvalue()
+
+
+def canvas(figure: "Figure") -> Any:
+    """A matplotlib figure: title, panels with their titles, then notes and command in small print."""
+    from matplotlib.figure import Figure as Canvas  # imported late, as it is slow; no global backend is touched
+
+    sizes = [panel.size or panel.inches() for panel in figure.panels]
+    width = max(wide for wide, _ in sizes)
+    sentences = filter(None, [figure.subtitle, *figure.notes, figure.prompt])
+    foot = [line for sentence in sentences for line in textwrap.wrap(drawable(sentence), int(width * 13))]
+    heights = [height for _, height in sizes] + ([0.2 * len(foot) + 0.1] if foot else [])
+    whole = Canvas(figsize=(width, sum(heights) + (0.4 if figure.title else 0.0)), layout="constrained")
+    text: dict[str, Any] = {"x": 0.01, "ha": "left", "parse_math": False}
+    if figure.title:
+        whole.suptitle(drawable(figure.title), **text)
+    parts = whole.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for part, panel in zip(parts, figure.panels, strict=False):
+        panel.draw(part, figure.styles)
+        if panel.title:
+            part.suptitle(drawable(panel.title), fontsize="medium", **text)
+    if foot:
+        small: dict[str, Any] = {"va": "top", "fontsize": 8, "color": "#444444", "parse_math": False}
+        parts[-1].text(0.01, 0.95, "\n".join(foot), **small)
+    return whole
 
 
 def wrap(text: str, width: int) -> str:
@@ -53,14 +101,9 @@ def log_scale(axis: Any, values: list[float], at_values: bool = False) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def reference_line(axes: Any, text: str, value: float) -> None:
-    """A dashed horizontal line with its label above, at the left."""
-    axes.axhline(value, color=GREY, ls=(0, (4, 2)), lw=1, zorder=0)
-    annotate_level(axes, text, value)
-
-
-def annotate_level(axes: Any, text: str, value: float) -> None:
-    """Small text just above a y value, at the left."""
+def reference_line(axes: Any, text: str, value: float, dash: Any = (0, (4, 2))) -> None:
+    """A horizontal line with its label above, at the left."""
+    axes.axhline(value, color=GREY, ls=dash, lw=1, zorder=0)
     place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "xytext": (2, 2), "textcoords": "offset points"}
     axes.annotate(drawable(text), (0, value), color=GREY, fontsize="small", va="bottom", parse_math=False, **place)
 
