@@ -1,17 +1,17 @@
-"""A task is one class: its attributes say what it can do, and each group of its methods answers one question.
+"""A task is one class made of seven small interfaces, each of which answers one question.
 
-    recipe ──typed_data, typed_tokenizer, typed_model──▶ typed settings (settings.py)
-    files  ──corpus, learn, store, training_batches────▶ tokenizers and labels learned from training data, batches
-    config ──build─────────────▶ a model
-    model  ──validate, evaluate▶ validation loss, scores with intervals
-           ──predict, format───▶ answers to lines of text
-           ──inspect───────────▶ a text as the model reads it, with gradients
-           ──example_values, …─▶ what `elman compare` counts, ranks by and measures (race.py)
+    TaskSettings    recipe ──typed_data, typed_tokenizer, typed_model──▶ typed settings (settings.py)
+    TaskData        files  ──corpus, learn, store, training_batches────▶ tokenizers and labels learned, batches
+    TaskModels      config ──build──────────────▶ a model
+    TaskEvaluation  model  ──validate, evaluate─▶ validation loss, scores with intervals
+    TaskPrediction         ──predict, format────▶ answers to lines of text
+    TaskInspection         ──inspect────────────▶ a text as the model reads it, with gradients
+    RaceRules              ──example_values, …──▶ what `elman compare` counts, ranks by and measures (race.py)
 
 No other module names a task: it takes `TASKS[name]` from a recipe and asks.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -75,31 +75,13 @@ class PreparedData:
         return {split: store.fingerprint for split, store in self.stores.items()}
 
 
-class Task(TaskSettings, RaceRules):
-    """A task with what it has learned from training data: vocabularies, labels, statistics of targets.
-
-    The first line of a subclass's docstring is its description.
-    """
+class TaskData(ABC):
+    """What is learned from training data, and how data are encoded."""
 
     saved_files: ClassVar[tuple[str, ...]]
     """What `save` writes."""
     unit: ClassVar[str]
     """What sizes of data are counted in."""
-    generates_text: ClassVar[bool] = False
-    """Whether models continue and score any text, with the task's `tokenizer`."""
-    has_probabilities: ClassVar[bool] = True
-    """Whether `predict` can give probabilities with its answers."""
-    shortest_text: ClassVar[str] = "a"
-    """A text whose trace has every site."""
-
-    @classmethod
-    def missing(cls) -> list[str]:
-        """Methods and attributes that every task must have, and this class has not."""
-        declared = [pair for base in cls.__mro__ for pair in get_annotations(base).items()]
-        attributes = {name for name, kind in declared if get_origin(kind) is ClassVar and not hasattr(cls, name)}
-        return sorted({*cls.__abstractmethods__, *attributes})
-
-    # Data: what is learned from it, and how it is encoded
 
     @classmethod
     @abstractmethod
@@ -156,7 +138,9 @@ class Task(TaskSettings, RaceRules):
         """Texts of each split that are longer than the model has learned positions for."""
         return []
 
-    # Models
+
+class TaskModels(ABC):
+    """How models are built."""
 
     @abstractmethod
     def build(self, config: Any) -> Any:
@@ -168,7 +152,9 @@ class Task(TaskSettings, RaceRules):
 
         return copy_weights(model, recipe.start_from)
 
-    # Evaluation
+
+class TaskEvaluation(ABC):
+    """How a model is judged during training, and at its end."""
 
     def unavailable_metrics(self, model: Any, prepared: PreparedData) -> dict[str, str]:
         """Those of `metrics` that this model and data cannot have, each with the reason."""
@@ -199,7 +185,15 @@ class Task(TaskSettings, RaceRules):
         """Write plots beside the learning curves."""
         return
 
-    # Prediction
+
+class TaskPrediction(ABC):
+    """How lines of text are answered."""
+
+    name: ClassVar[str]
+    generates_text: ClassVar[bool] = False
+    """Whether models continue and score any text, with the task's `tokenizer`."""
+    has_probabilities: ClassVar[bool] = True
+    """Whether `predict` can give probabilities with its answers."""
 
     @abstractmethod
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
@@ -231,11 +225,30 @@ class Task(TaskSettings, RaceRules):
         self.long_lines.clear()
         return found
 
-    # Inspection
+
+class TaskInspection(ABC):
+    """How a text is looked into."""
+
+    shortest_text: ClassVar[str] = "a"
+    """A text whose trace has every site."""
 
     @abstractmethod
     def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> "InspectedText":
         """A text as the model reads it; `target` is the output to score, for tasks that have one."""
+
+
+class Task(TaskSettings, TaskData, TaskModels, TaskEvaluation, TaskPrediction, TaskInspection, RaceRules):
+    """A task with what it has learned from training data: vocabularies, labels, statistics of targets.
+
+    The first line of a subclass's docstring is its description.
+    """
+
+    @classmethod
+    def missing(cls) -> list[str]:
+        """Methods and attributes that every task must have, and this class has not."""
+        declared = [pair for base in cls.__mro__ for pair in get_annotations(base).items()]
+        attributes = {name for name, kind in declared if get_origin(kind) is ClassVar and not hasattr(cls, name)}
+        return sorted({*cls.__abstractmethods__, *attributes})
 
 
 def check_metric(metric: str, metrics: Iterable[str], of: str, unavailable: Mapping[str, str] | None = None) -> None:
