@@ -40,7 +40,12 @@ API: dict[str, tuple[str, list[str]]] = {
     ),
     "compare": (
         "`elman.compare` trains several model families at equal budget and ranks them.",
-        ["compare", "elman.comparison.Race", "elman.comparison.results.Found", "elman.comparison.ranking.Verdict"],
+        [
+            "compare",
+            "elman.comparison.Race",
+            "elman.comparison.results.RaceResults",
+            "elman.comparison.ranking.Verdict",
+        ],
     ),
     "look-inside": (
         "Values inside a model have names, called sites. They can be recorded or edited while the model runs.",

@@ -26,7 +26,7 @@ class Traits(NamedTuple):
     state: str  # elements per row
 
 
-class Pace(NamedTuple):
+class SuggestedRate(NamedTuple):
     """Suggested learning rate and warm-up of a part of a model, as measured (docs/findings.md)."""
 
     rate: float  # learning rate · width

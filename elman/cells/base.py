@@ -14,7 +14,7 @@ from elman.cells.products import PastProduct, start
 from elman.compiler.cell_program import first_parameter
 from elman.errors import ConfigError
 from elman.recurrence.vendor import VendorCall
-from elman.registry import Pace, Registry, Traits
+from elman.registry import Registry, SuggestedRate, Traits
 from elman.shapes import State, Step
 
 
@@ -27,7 +27,7 @@ class Cell(nn.Module, ABC):
     """Each tapped quantity with its meaning and symbol: {"gate.forget": "share of the memory kept (f)"}."""
     traits: ClassVar[Traits | None] = None
     """Core idea, limitation and costs; every cell of this package has them."""
-    pace: ClassVar[Pace] = Pace(0.512)
+    suggested_rate: ClassVar[SuggestedRate] = SuggestedRate(0.512)
     """Suggested learning rate if the recipe sets none."""
 
     input_size: int

@@ -10,7 +10,7 @@ from elman.cells.products import PastProduct, start
 from elman.ops.norms import LayerNorm
 from elman.ops.taps import tap
 from elman.recurrence.vendor import VendorCall
-from elman.registry import Pace, Traits
+from elman.registry import SuggestedRate, Traits
 from elman.shapes import Step
 
 
@@ -54,7 +54,7 @@ class LSTM(MemoryCell):
         stepping="4·width·(input + width)",
         state="2·width",
     )
-    pace: ClassVar = Pace(1.024)
+    suggested_rate: ClassVar = SuggestedRate(1.024)
     sites: ClassVar = {
         "gate.input": "input gate: share of the candidate that is written (i)",
         "gate.forget": "forget gate: share of the memory that is kept (f)",

@@ -56,7 +56,7 @@ def compare(
 
     Example: elman compare my.txt --models ngram,gru,attention --minutes 2
     """
-    from elman.comparison import Running, gather, read_results, write_report
+    from elman.comparison import RaceRun, gather, read_results, write_report
     from elman.pipeline.recipe import task_of
 
     task, data = chosen["task"], chosen["data"]
@@ -85,7 +85,7 @@ def compare(
             places = _workers_of(race, ray, workers, chosen.modules)
             if places is None:
                 return
-            running = Running(race, folder, workers=workers, resume=resume, modules=chosen.modules, places=places)
+            running = RaceRun(race, folder, workers=workers, resume=resume, modules=chosen.modules, places=places)
             with RaceTable(running) as table:
                 for event in running.events():
                     table(event)

@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from elman.cli import output
-from elman.comparison import Found, Running
+from elman.comparison import RaceResults, RaceRun
 from elman.comparison.plan import Job
 from elman.comparison.results import PARQUET, curve
 from elman.comparison.scheduler import Event
@@ -23,7 +23,7 @@ SPEEDS = {"generation_tokens": "gen/s", "answers": "pred/s"}
 class RaceTable:
     """A listener of race events."""
 
-    def __init__(self, running: Running):
+    def __init__(self, running: RaceRun):
         self.running, self.began = running, time.monotonic()
         self.console = Console(file=sys.stderr, highlight=False)
         self.states: dict[str, dict[str, str]] = {entrant.name: {} for entrant in running.plan.entrants}
@@ -83,7 +83,7 @@ def _reached(job: Job) -> str:
     return f"loss {points[-1][1]:.4f}" if points else ""
 
 
-def show_results(found: Found, running: Running, report: Path) -> None:
+def show_results(found: RaceResults, running: RaceRun, report: Path) -> None:
     """The verdict, then the table of scores and costs."""
     output.say(headline(found))
     steps = staircase(found)

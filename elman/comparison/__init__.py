@@ -2,17 +2,17 @@
 
 from elman.comparison.api import compare
 from elman.comparison.config import DEMO, EMBEDDED, Race
-from elman.comparison.race import Running, read_race
+from elman.comparison.race import RaceRun, read_race
 from elman.comparison.ranking import Scores, Verdict, rank
 from elman.comparison.report import write_report
-from elman.comparison.results import Found, gather, read_results
+from elman.comparison.results import RaceResults, gather, read_results
 
 __all__ = [
     "DEMO",
     "EMBEDDED",
-    "Found",
     "Race",
-    "Running",
+    "RaceResults",
+    "RaceRun",
     "Scores",
     "Verdict",
     "compare",

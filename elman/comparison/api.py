@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from elman.comparison.config import Race
-from elman.comparison.race import Running
+from elman.comparison.race import RaceRun
 from elman.comparison.report import write_report
-from elman.comparison.results import Found, gather
+from elman.comparison.results import RaceResults, gather
 from elman.comparison.scheduler import Event
 from elman.comparison.workers import Worker
 
@@ -21,7 +21,7 @@ def compare(
     modules: Sequence[str | Path] = (),
     places: Sequence[Worker] = (),
     listener: Callable[[Event], None] = lambda event: None,
-) -> Found:
+) -> RaceResults:
     """Train all entrants at equal budget, rank them, and write results.jsonl, plots and report.html to the folder.
 
     Trainings run on this machine, `workers` at a time (0: one per core), unless `places` names other workers, such as
@@ -29,7 +29,7 @@ def compare(
     cells or layers; `listener` receives an event for every training that starts or ends.
     """
     race = race if isinstance(race, Race) else Race.make(race)
-    running = Running(race, folder, workers=workers, resume=resume, modules=modules, places=places)
+    running = RaceRun(race, folder, workers=workers, resume=resume, modules=modules, places=places)
     for event in running.events():
         listener(event)
     found = gather(running)

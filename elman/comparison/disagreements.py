@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from elman.comparison.race import Running
-from elman.comparison.results import Found
+from elman.comparison.race import RaceRun
+from elman.comparison.results import RaceResults
 from elman.pipeline.tasks.examples import RIGHT
 from elman.pipeline.tasks.race import ExampleOutput
 from elman.pipeline.trained_model import load
@@ -25,7 +25,7 @@ class ExampleTable(NamedTuple):
     kind: str
 
 
-def disagreements(found: Found, running: Running) -> ExampleTable | None:
+def disagreements(found: RaceResults, running: RaceRun) -> ExampleTable | None:
     """By the first seeds of all: examples from the largest gain of the best over the next to its largest loss."""
     names = [row["entrant"] for row in found.ranked]
     task = running.plan.prepared.task

@@ -28,7 +28,7 @@ SOURCES = "sources.json"
 MAY_GROW = ("seeds",)  # a race can be resumed with more of these
 
 
-class Running:
+class RaceRun:
     """A race in progress. Iterate over `events` to train everything; then `failures` has the errors, `tried` the
     learning rates of each entrant's search, and `rates` the one it was trained with."""
 

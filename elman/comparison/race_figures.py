@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from elman.comparison.results import Found, curve
+from elman.comparison.results import RaceResults, curve
 from elman.comparison.verdict import number
 from elman.figures.figure import Figure, share_palette
 from elman.figures.panels import Array, Lines, Panel, Scatter
@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 
 def race_figures(
-    found: Found, jobs: dict[str, list[Any]], unit: str = "tokens", command: str = ""
+    found: RaceResults, jobs: dict[str, list[Any]], unit: str = "tokens", command: str = ""
 ) -> dict[str, Figure]:
     """By name, those that there is data for. `unit` is what the training budget counts."""
     rows = found.ranked
@@ -46,7 +46,7 @@ def _figure(title: str, panel: Panel, note: str) -> Figure:
     return Figure(title, [replace(panel, size=SIZE)], [note])
 
 
-def _cost(found: Found, rows: Sequence[Row]) -> Figure | None:
+def _cost(found: RaceResults, rows: Sequence[Row]) -> Figure | None:
     """Score against training time, with the Pareto front; loss above the entropy in percent where that is known."""
     known = [row for row in rows if row.get("training_seconds") and math.isfinite(row["score"])]
     if not known:

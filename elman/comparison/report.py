@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from elman.comparison.disagreements import disagreements
-from elman.comparison.race import Running
+from elman.comparison.race import RaceRun
 from elman.comparison.race_figures import race_figures
-from elman.comparison.results import Found
+from elman.comparison.results import RaceResults
 from elman.comparison.verdict import chance, effort, headline, number, seeds_of, short, spread, staircase, unit_of
 from elman.figures.figure import Figure
 from elman.figures.render_html import block, page, section, table
@@ -19,7 +19,7 @@ SAMPLES = 3
 LONGEST = 400  # characters of a sample or of a failure
 
 
-def write_report(found: Found, running: Running, arguments: Sequence[str]) -> Path:
+def write_report(found: RaceResults, running: RaceRun, arguments: Sequence[str]) -> Path:
     """Writes report.html in the folder of the race, and its figures in plots/."""
     commands = _commands(running, arguments)
     figures = race_figures(found, running.jobs, unit_of(running.plan), commands[0])
@@ -31,7 +31,7 @@ def write_report(found: Found, running: Running, arguments: Sequence[str]) -> Pa
     return path
 
 
-def report_page(found: Found, running: Running, figures: Mapping[str, Figure], commands: Sequence[str]) -> str:
+def report_page(found: RaceResults, running: RaceRun, figures: Mapping[str, Figure], commands: Sequence[str]) -> str:
     blocks = "\n".join(block(figure, tables=False, name=name) for name, figure in figures.items())
     answer, _, rest = headline(found).partition(". ")
     differing = disagreements(found, running)
@@ -51,7 +51,7 @@ def report_page(found: Found, running: Running, figures: Mapping[str, Figure], c
     return page(answer.partition(":")[0], [part for part in parts if part], heading)
 
 
-def _summary(found: Found, running: Running) -> str:
+def _summary(found: RaceResults, running: RaceRun) -> str:
     plan = running.plan
     size = f"{short(plan.parameters)} parameters" if plan.parameters else "their own size"
     source = plan.base.data.train or (plan.base.data.language or {}).get("type")
@@ -70,7 +70,7 @@ def _without_breaks(text: str) -> str:
     return shown
 
 
-def _scores(found: Found) -> str:
+def _scores(found: RaceResults) -> str:
     rows = found.ranked
     others = [key for key in rows[0]["figures"] if key != found.measure.key]
     grammar = [key for key in ("relative_excess", "agreement") if any(row.get(key) is not None for row in rows)]
@@ -103,7 +103,7 @@ def _scores(found: Found) -> str:
     return table(caption, heads, lines)
 
 
-def _against(found: Found, against: dict[str, Any]) -> list[str]:
+def _against(found: RaceResults, against: dict[str, Any]) -> list[str]:
     chances = [
         "–" if against[key] is None else chance(against[key])[2:].removeprefix("= ").replace(" ", "\N{NO-BREAK SPACE}")
         for key in ("by_seed", "by_document")
@@ -113,7 +113,7 @@ def _against(found: Found, against: dict[str, Any]) -> list[str]:
     return [plus if plus.startswith("-") else f"+{plus}", *chances, verdict]
 
 
-def _costs(found: Found, running: Running) -> str:
+def _costs(found: RaceResults, running: RaceRun) -> str:
     """A column for each cost that the task has."""
     rows, unit, note = found.ranked, unit_of(running.plan), running.plan.prepared.task.cost_note
     near = f"s to loss {rows[0]['near_loss']:.3f}" if rows[0].get("near_loss") else "s to near loss"
@@ -146,7 +146,7 @@ def _states(row: dict[str, Any], contexts: Sequence[int]) -> str:
     return " / ".join(short(known[one]) for one in contexts) if known else "–"
 
 
-def _samples(found: Found) -> str:
+def _samples(found: RaceResults) -> str:
     rows = [row for row in found.ranked if row.get("samples")]
     if not rows:
         return ""
@@ -157,7 +157,7 @@ def _samples(found: Found) -> str:
     return section("Samples side by side", f'<div class="columns narrow">{"".join(parts)}</div>', "samples")
 
 
-def _failures(running: Running) -> str:
+def _failures(running: RaceRun) -> str:
     if not running.failures:
         return ""
     problems = [(f"{name} {label}", text) for name, own in running.failures.items() for label, text in own.items()]
@@ -173,7 +173,7 @@ def _near(row: dict[str, Any]) -> str:
     return f"{seeds} of {row['seeds']} seeds" if seeds else "never"
 
 
-def _method(found: Found, running: Running) -> str:
+def _method(found: RaceResults, running: RaceRun) -> str:
     plan = running.plan
     sizes = [entrant.parameters for entrant in plan.entrants if not entrant.counted]
     span = f"parameters from {min(sizes):,} to {max(sizes):,}" if sizes else ""
@@ -186,7 +186,7 @@ def _method(found: Found, running: Running) -> str:
     return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines if line) + "</ul>"
 
 
-def _rates(running: Running) -> list[str]:
+def _rates(running: RaceRun) -> list[str]:
     """How learning rates were searched, and for which entrants the best was at an edge."""
     race, plan = running.race, running.plan
     if not running.rates:
@@ -211,7 +211,7 @@ def _rates(running: Running) -> list[str]:
     return sentences
 
 
-def _commands(running: Running, arguments: Sequence[str]) -> list[str]:
+def _commands(running: RaceRun, arguments: Sequence[str]) -> list[str]:
     """The command that was run, the same race from its settings, and the training of each entrant."""
     folder, own = running.folder, [word for path in running.modules for word in ("--module", str(path))]
     given = [[*arguments]] if arguments and arguments[0] == "compare" else []

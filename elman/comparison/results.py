@@ -13,7 +13,7 @@ import numpy as np
 from elman.comparison.inference_cost import inference_cost
 from elman.comparison.parquet import write_parquet
 from elman.comparison.plan import Entrant, Job
-from elman.comparison.race import Running, results_of
+from elman.comparison.race import RaceRun, results_of
 from elman.comparison.ranking import Scores, Verdict, rank
 from elman.errors import ElmanError, MissingExtra
 from elman.pipeline.results import look_up
@@ -27,7 +27,7 @@ CLASS_KEYS = ("from", "to", "tokens")  # of a table by length or frequency, besi
 NEAR = 0.05  # relative excess over the best validation loss at which it counts as reached
 
 
-class Found(NamedTuple):
+class RaceResults(NamedTuple):
     """The results of a race: scores and costs of each entrant, and who wins."""
 
     measure: Measure
@@ -41,7 +41,7 @@ class Found(NamedTuple):
         return [row for row in self.rows if row["place"] is not None]
 
 
-def gather(running: Running) -> Found:
+def gather(running: RaceRun) -> RaceResults:
     """Collects and ranks the results of all finished runs; writes results.jsonl, one entrant per line, and with pyarrow
     installed results.parquet."""
     plan = running.plan
@@ -78,10 +78,10 @@ def gather(running: Running) -> Found:
     atomic_write(running.folder / "results.jsonl", ("\n".join(lines) + "\n").encode())
     with suppress(MissingExtra):  # reported on the command line
         write_parquet(rows_kept, running.folder / PARQUET)
-    return Found(measure, split, ordered, verdict)
+    return RaceResults(measure, split, ordered, verdict)
 
 
-def _description(running: Running, entrant: Entrant, jobs: Sequence[Job]) -> dict[str, Any]:
+def _description(running: RaceRun, entrant: Entrant, jobs: Sequence[Job]) -> dict[str, Any]:
     """What an entrant is, and how it was trained."""
     rate = None if entrant.counted or not jobs else jobs[0].recipe.training.learning_rate
     return {
@@ -140,7 +140,7 @@ def _mean_over(seeds: list[dict[str, Any]], part: str, value: str, spread: bool 
     return result
 
 
-def _example_values(running: Running, jobs: Sequence[Job], row: dict[str, Any]) -> list[ExampleValues]:
+def _example_values(running: RaceRun, jobs: Sequence[Job], row: dict[str, Any]) -> list[ExampleValues]:
     """Of all seeds; their tables go into the row. A failure is recorded there, and the scores stay."""
     found = []
     for job in jobs:
@@ -176,7 +176,7 @@ def _mean_values(seeds: list[ExampleValues]) -> tuple[Any, Any]:
     return np.mean([one.values for one in seeds], axis=0), seeds[0].weights
 
 
-def _costs(running: Running, entrant: Entrant, jobs: Sequence[Job], row: dict[str, Any]) -> dict[str, Any]:
+def _costs(running: RaceRun, entrant: Entrant, jobs: Sequence[Job], row: dict[str, Any]) -> dict[str, Any]:
     results, usages = [results_of(job) for job in jobs], [job.read("usage.json") for job in jobs]
     ends = [points[-1] if (points := curve(job)) else (None, None, None) for job in jobs]
     costs: dict[str, Any] = {
@@ -205,7 +205,7 @@ def curve(job: Job) -> list[tuple[int, float, float]]:
     ]
 
 
-def _seconds_to_near(running: Running, rows: dict[str, Any], verdict: Verdict, measure: Measure) -> None:
+def _seconds_to_near(running: RaceRun, rows: dict[str, Any], verdict: Verdict, measure: Measure) -> None:
     """Seconds of training until the validation loss was within `NEAR` of the best of all entrants."""
     curves = {name: [curve(job) for job in jobs if job.done] for name, jobs in running.jobs.items()}
     losses = [loss for own in curves.values() for points in own for _, loss, _ in points]

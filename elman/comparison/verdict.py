@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from elman.comparison.plan import RacePlan
-from elman.comparison.results import Found
+from elman.comparison.results import RaceResults
 
 UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 FAR = 5  # words between a verb and its noun, more than a short window holds
@@ -12,7 +12,7 @@ CHANCE = 0.6  # agreement accuracy that guessing may reach on a small sample
 SOLVED = 0.9
 
 
-def headline(found: Found) -> str:
+def headline(found: RaceResults) -> str:
     """The winner with its uncertainty, in one or two sentences."""
     rows = {row["entrant"]: row for row in found.ranked}
     ranked = list(rows)
@@ -43,7 +43,7 @@ def headline(found: Found) -> str:
     return text
 
 
-def _unsure(found: Found, rows: dict[str, dict[str, Any]]) -> str:
+def _unsure(found: RaceResults, rows: dict[str, dict[str, Any]]) -> str:
     """Entrants whose intervals do not overlap that of the best, so that more seeds may decide."""
     apart = [name for name in found.verdict.tied[1:] if not found.verdict.comparisons[name].overlap]
     if not apart:
@@ -53,7 +53,7 @@ def _unsure(found: Found, rows: dict[str, dict[str, Any]]) -> str:
     return f"{shown} may be worse, but {seeds} seeds are too few to decide: --resume --seeds {2 * seeds} adds more. "
 
 
-def staircase(found: Found) -> str:
+def staircase(found: RaceResults) -> str:
     """Which entrants solve long-distance agreement, and which guess, on a synthetic language."""
     far = {row["entrant"]: _beyond(row["staircase"], FAR) for row in found.ranked if row.get("staircase")}
     known = {name: value for name, value in far.items() if value is not None}
@@ -81,7 +81,7 @@ def _beyond(steps: list[dict[str, Any]], least: int) -> float | None:
     return sum(share * count for share, count in far) / words if words else None
 
 
-def score(found: Found, row: dict[str, Any]) -> str:
+def score(found: RaceResults, row: dict[str, Any]) -> str:
     """2.041 nats per token (2.038 to 2.044 over its seeds)."""
     shown = number(found, row["score"])
     unit = found.measure.words
@@ -92,12 +92,12 @@ def score(found: Found, row: dict[str, Any]) -> str:
     return f"{shown} {unit} ({low} to {high} over its seeds)"
 
 
-def number(found: Found, value: float) -> str:
+def number(found: RaceResults, value: float) -> str:
     """A score in the format of its measure."""
     return f"{value:.1%}" if found.measure.percent else f"{value:.{found.measure.digits}f}"
 
 
-def spread(found: Found, row: dict[str, Any]) -> str:
+def spread(found: RaceResults, row: dict[str, Any]) -> str:
     """Standard deviation over seeds, formatted as `number`; empty where there is none."""
     if row["spread"] is None or row["exact"]:
         return ""

@@ -10,7 +10,7 @@ from elman.layers.base import LAYERS, TwoWayLayer
 from elman.layers.heads import HeadedLayer, HeadsConfig
 from elman.ops.attention import attend, attend_both_ways, attend_to_past, may_read_values
 from elman.ops.taps import listening
-from elman.registry import Pace, Traits
+from elman.registry import SuggestedRate, Traits
 from elman.shapes import Lengths, Sequence
 
 
@@ -96,7 +96,7 @@ class Attention(HeadedLayer):
         stepping="2·head_size·(width·(heads + kv_heads) + heads·min(length, reach)); reach: window or context",
         state="2·(reach − 1)·kv_heads·head_size + 1",
     )
-    pace: ClassVar = Pace(0.128, warmup=100)
+    suggested_rate: ClassVar = SuggestedRate(0.128, warmup=100)
     sites: ClassVar = {
         **HeadedLayer.sites,
         "scores": "attention scores: (time, heads, context); the last is the position itself, -inf where empty",
@@ -169,7 +169,7 @@ class TwoWayAttention(TwoWayLayer, HeadedLayer):
         stepping="none; it has no step form",
         state="0",
     )
-    pace: ClassVar = Pace(0.128, warmup=100)
+    suggested_rate: ClassVar = SuggestedRate(0.128, warmup=100)
     sites: ClassVar = {
         **HeadedLayer.sites,
         "scores": "attention scores: (time, heads, time), -inf where masked",

@@ -14,7 +14,7 @@ from elman.ops import scan
 from elman.ops.forms import Forms
 from elman.ops.taps import stepping
 from elman.recurrence import reference
-from elman.registry import Pace, Registry, Traits
+from elman.registry import Registry, SuggestedRate, Traits
 from elman.shapes import Lengths, Sequence, State, Step
 
 
@@ -33,7 +33,7 @@ class SequenceLayer(nn.Module, ABC):
     """Whether a stack adds norm, dropout and residual connection around it."""
     no_decay: ClassVar[tuple[str, ...]] = ()
     """Names of own matrix parameters exempt from weight decay: rates, not weights of products."""
-    pace: ClassVar[Pace | None] = None
+    suggested_rate: ClassVar[SuggestedRate | None] = None
     """Suggested learning rate if the recipe sets none; None: the default."""
     input_size: int
     output_size: int

@@ -15,10 +15,12 @@ STEPS_PER_WARMUP_STEP = 10  # a warm-up takes at most a tenth of all steps
 def with_suggested_rate(config: TrainingConfig, model: nn.Module, total_steps: int) -> TrainingConfig:
     """The settings with both filled in; layers suggest rates for adam and adamw only, not for sgd."""
     classes = () if config.optimizer == "sgd" else (Cell, SequenceLayer)
-    parts: list[Any] = [part for part in model.modules() if isinstance(part, classes) and part.pace]
-    rates = [part.pace.rate / (part.hidden_size if isinstance(part, Cell) else part.output_size) for part in parts]
+    parts: list[Any] = [part for part in model.modules() if isinstance(part, classes) and part.suggested_rate]
+    rates = [
+        part.suggested_rate.rate / (part.hidden_size if isinstance(part, Cell) else part.output_size) for part in parts
+    ]
     rate = float(f"{min([DEFAULT_LEARNING_RATE, *rates]):.2g}")
-    warmup = min(max((part.pace.warmup for part in parts), default=0), total_steps // STEPS_PER_WARMUP_STEP)
+    warmup = min(max((part.suggested_rate.warmup for part in parts), default=0), total_steps // STEPS_PER_WARMUP_STEP)
     suggested = {"learning_rate": rate, "warmup_steps": warmup}
     return config.model_copy(update={key: value for key, value in suggested.items() if getattr(config, key) is None})
 

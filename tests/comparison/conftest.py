@@ -6,7 +6,7 @@ import random
 import pytest
 from processes import forked_race_workers
 
-from elman.comparison import Race, Running
+from elman.comparison import Race, RaceRun
 
 LANGUAGE = {"type": "agreement", "train_documents": 200, "valid_documents": 30, "test_documents": 60}
 SMALL = {
@@ -54,7 +54,7 @@ def labelled(tmp_path):
 def raced(tmp_path_factory):
     """A race that is over: of three with two seeds each, of which one could not be trained."""
     settings = copy.deepcopy(SMALL) | {"entrants": {"ngram": {}, "rnn": {}, "lost": {"pattern": ["rnn"]}}, "trials": 1}
-    running = Running(Race.make(settings), tmp_path_factory.mktemp("race") / "race", workers=1)
+    running = RaceRun(Race.make(settings), tmp_path_factory.mktemp("race") / "race", workers=1)
     for job in running.plan.runs(running.plan.entrants[2], None, None):
         running.plan.make_folder(job)
         (job.folder / "config.yaml").write_text("model: {type: nonsense}\n")

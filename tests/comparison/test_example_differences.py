@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from elman.comparison import Race, Running, gather, read_results
+from elman.comparison import Race, RaceRun, gather, read_results
 from elman.comparison.disagreements import _most_different, disagreements
 from elman.comparison.parquet import write_parquet
 from elman.comparison.report import write_report
@@ -42,7 +42,7 @@ def test_every_task_shows_who_gets_which_example_right(task, small, tmp_path):
     small |= {"entrants": ["rnn", "gru"], "trials": 1, "seeds": 1, "tokens": 400, "parameters": "100k"}
     small["recipe"] = {"device": "cpu", "task": task, "data": {"train": str(tmp_path / name), "valid_fraction": 0.3}}
     small["recipe"]["training"] = {"batch_size": 8, "learning_rate": 0.01}
-    running = Running(Race.make(small), tmp_path / "race", workers=1)
+    running = RaceRun(Race.make(small), tmp_path / "race", workers=1)
     list(running.events())
     found = gather(running)
     costs = write_report(found, running, []).read_text().partition('id="costs"')[2].partition("</section>")[0]

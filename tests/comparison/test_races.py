@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 from processes import HANG, environment, run_forked, wait_for
 
-from elman.comparison import Race, Running, gather, read_results
+from elman.comparison import Race, RaceRun, gather, read_results
 from elman.comparison.race import results_of
 from elman.comparison.report import _near, write_report
 from elman.comparison.workers import SpawningWorker
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(settings, folder, **options):
-    running = Running(Race.make(settings), folder, workers=2, **options)
+    running = RaceRun(Race.make(settings), folder, workers=2, **options)
     events = [event for event in running.events() if event.kind in ("done", "failed")]
     return running, events
 
@@ -96,7 +96,7 @@ def test_one_that_fails_does_not_stop_the_rest(small, tmp_path):
     """Catches the failure raised."""
     bad = {"pattern": ["rnn"], "embedding_dropout": 0.0}
     small |= {"entrants": {"ngram": {}, "rnn": {}, "lost": bad}, "trials": 1}
-    running = Running(Race.make(small), tmp_path / "race", workers=2)
+    running = RaceRun(Race.make(small), tmp_path / "race", workers=2)
     for job in [*running.plan.runs(running.plan.entrants[2], None, None)]:
         running.plan.make_folder(job)
         (job.folder / "config.yaml").write_text("model: {type: nonsense}\n")
@@ -191,7 +191,7 @@ def test_where_nothing_can_be_forked_a_process_is_started(small, tmp_path):
     """The same numbers either way. Catches another seed for the second."""
     small |= {"entrants": ["rnn"], "trials": 1, "seeds": 1}
     forked, _ = run(small, tmp_path / "forked")
-    started = Running(Race.make(small), tmp_path / "started", workers=1)
+    started = RaceRun(Race.make(small), tmp_path / "started", workers=1)
     (job,) = started.plan.runs(started.plan.entrants[0], None, None)
     started.plan.make_folder(job)
     ended = SpawningWorker({"OMP_NUM_THREADS": "1"}).train(job.folder)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from elman.comparison import Race, Running
+from elman.comparison import Race, RaceRun
 from elman.comparison.report import _rates
 
 
@@ -30,7 +30,7 @@ class Pretended:
 
 def ran(settings, folder, loss, **options):
     place = Pretended(loss)
-    running = Running(Race.make(settings), folder, places=[place], **options)
+    running = RaceRun(Race.make(settings), folder, places=[place], **options)
     list(running.events())
     return running, place.trained
 

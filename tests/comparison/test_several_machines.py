@@ -7,7 +7,7 @@ import threading
 import pytest
 from processes import HANG, environment, forked_python, run_forked, run_python, wait_for
 
-from elman.comparison import Race, Running, torchrun_workers
+from elman.comparison import Race, RaceRun, torchrun_workers
 from elman.comparison.race import results_of
 from elman.errors import MissingExtra
 
@@ -95,7 +95,7 @@ def race(small, folder, run, *command):
     """Run by a command of its own; one entrant cannot be trained."""
     settings = small | {"entrants": {"rnn": {}, "lost": {"pattern": ["rnn"]}}, "trials": 1}
     (folder / "race.yaml").write_text(json.dumps(settings))
-    running = Running(Race.make(settings), folder / "race", workers=1)
+    running = RaceRun(Race.make(settings), folder / "race", workers=1)
     for job in running.plan.runs(running.plan.entrants[1], None, None):
         running.plan.make_folder(job)
         (job.folder / "config.yaml").write_text("model: {type: nonsense}\n")
@@ -108,9 +108,9 @@ def race(small, folder, run, *command):
 
 def ends_as_at_home(settings, folder):
     """Nothing is left to train; the numbers are those of a race on this machine alone."""
-    done = Running(Race.make(settings), folder / "race", workers=1, resume=True)
+    done = RaceRun(Race.make(settings), folder / "race", workers=1, resume=True)
     assert {event.job.entrant for event in done.events() if event.job} == {"lost"}
-    home = Running(Race.make(settings | {"entrants": ["rnn"], "seeds": 1}), folder / "home", workers=1)
+    home = RaceRun(Race.make(settings | {"entrants": ["rnn"], "seeds": 1}), folder / "home", workers=1)
     assert {event.kind for event in home.events()} >= {"done"}
     assert results_of(home.jobs["rnn"][0])["test"] == results_of(done.jobs["rnn"][0])["test"]
     assert (folder / "race" / "report.html").exists()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from elman.comparison.config import Race, is_race, of_recipe
 from elman.comparison.race_figures import CASES, merge_steps
 from elman.comparison.ranking import Scores, rank
-from elman.comparison.results import Found
+from elman.comparison.results import RaceResults
 from elman.comparison.user_modules import read_modules
 from elman.comparison.verdict import chance, headline, join, short, spread, staircase
 from elman.errors import ConfigError
@@ -32,7 +32,7 @@ def outcome(exact=(), steps=None, **values):
                 "against_best": None if against is None else vars(against), "staircase": (steps or {}).get(name),
             }
         )  # fmt: skip
-    return Found(LOSS, "test", rows, verdict)
+    return RaceResults(LOSS, "test", rows, verdict)
 
 
 def test_a_winner_is_called_one_with_its_interval_and_chances():
@@ -139,4 +139,4 @@ def test_a_file_that_is_no_module_is_refused(tmp_path):
 
 def test_nobody_reached_the_end():
     empty = SimpleNamespace(order=[], winner=None, tied=[], comparisons={})
-    assert headline(Found(LOSS, "test", [], empty)) == "No result: all runs failed."
+    assert headline(RaceResults(LOSS, "test", [], empty)) == "No result: all runs failed."

@@ -104,7 +104,7 @@ def test_an_empty_batch_has_its_shape(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("lengths", [None, torch.tensor([200])])
 def test_state_does_not_keep_other_tensors_in_memory(name: str, lengths) -> None:
-    """Found in the first version: the final state was a view of all states."""
+    """RaceResults in the first version: the final state was a view of all states."""
     with torch.no_grad():
         _, state = build(name)(torch.randn(1, 256, 8), None, lengths)
     assert all(part.untyped_storage().nbytes() == part.nbytes for _, part in tensors(state))

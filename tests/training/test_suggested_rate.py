@@ -73,4 +73,4 @@ def test_trainer_uses_the_chosen_rate() -> None:
 
 
 def test_every_cell_has_a_default_rate() -> None:
-    assert all(CELLS[name].pace.rate > 0 for name in CELLS)
+    assert all(CELLS[name].suggested_rate.rate > 0 for name in CELLS)
