@@ -1,6 +1,6 @@
 """Sequence layers. Importing a module here registers its layers in LAYERS."""
 
-from elman.layers import (  # noqa: F401
+from elman.layers import (
     attention,
     bidirectional,
     experts,
@@ -16,5 +16,3 @@ from elman.layers import (  # noqa: F401
 from elman.layers.base import LAYERS, SequenceLayer, TwoWayLayer, two_way
 from elman.layers.experts import auxiliary_loss
 from elman.layers.recurrent import Recurrent
-
-__all__ = ["LAYERS", "Recurrent", "SequenceLayer", "TwoWayLayer", "auxiliary_loss", "two_way"]

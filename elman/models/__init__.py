@@ -21,34 +21,3 @@ from elman.models.ngram import NGram
 from elman.models.stack import Stack, StackConfig
 from elman.models.tagger import Tagger, TaggerConfig
 from elman.models.text_reader import Classifier, ClassifierConfig, TextReader, TextReaderConfig
-
-__all__ = [
-    "CLASSIFIERS",
-    "LIKELIHOOD_OF",
-    "MODELS",
-    "TAGGERS",
-    "TRANSLATORS",
-    "Classifier",
-    "ClassifierConfig",
-    "EncoderDecoder",
-    "EncoderDecoderConfig",
-    "LanguageModel",
-    "MaskPredict",
-    "MaskPredictConfig",
-    "Masked",
-    "MaskedConfig",
-    "NGram",
-    "Prediction",
-    "SequenceModel",
-    "Stack",
-    "StackConfig",
-    "Tagger",
-    "TaggerConfig",
-    "TextReader",
-    "TextReaderConfig",
-    "Transducer",
-    "TransducerConfig",
-    "is_masked",
-    "masked_model_error",
-    "prediction_of",
-]

@@ -11,9 +11,6 @@ from elman.recurrence import compiled_cpp, compiled_triton, newton, reference, v
 from elman.recurrence.vendor import VendorCall
 from elman.shapes import Lengths, Sequence, State
 
-__all__ = ["FORMS", "Choice", "Form", "VendorCall", "apart", "asked", "choose", "explain", "explain_both"]
-__all__ += ["forms_that_can_run", "recur", "recur_both", "using"]
-
 
 def _form(module: Any, device: str | None = None) -> Form:
     return Form(module.run, module.title, module.obstacle, module.drawback, device)

@@ -15,23 +15,3 @@ from elman.tokenizers.base import (
 )
 from elman.tokenizers.imported import IdTokenizer, Imported
 from elman.tokenizers.schemes import BPE, Byte, Character, Word
-
-__all__ = [
-    "BPE",
-    "EOS",
-    "EOS_ID",
-    "TOKENIZERS",
-    "UNK",
-    "UNK_ID",
-    "Byte",
-    "Character",
-    "IdTokenizer",
-    "Imported",
-    "StreamDecoder",
-    "Tokenizer",
-    "UnknownReport",
-    "Word",
-    "load_tokenizer",
-    "report",
-    "train_tokenizer",
-]

@@ -4,16 +4,3 @@ from elman.models.encoder_decoder.config import DecoderConfig, EncoderConfig, En
 from elman.models.encoder_decoder.decoder import Decoder, DecoderState
 from elman.models.encoder_decoder.model import Encoder, EncoderDecoder, share_embeddings
 from elman.models.encoder_decoder.transducer import Transducer, TransducerConfig
-
-__all__ = [
-    "Decoder",
-    "DecoderConfig",
-    "DecoderState",
-    "Encoder",
-    "EncoderConfig",
-    "EncoderDecoder",
-    "EncoderDecoderConfig",
-    "Transducer",
-    "TransducerConfig",
-    "share_embeddings",
-]

@@ -13,9 +13,6 @@ from torch.nn import functional as F
 
 from elman.ops.forms import Form, Forms
 
-__all__ = ["FORMS", "LayerNorm", "RMSNorm", "choose", "explain", "layer_norm"]
-
-
 DEVICE = "cuda"
 DTYPES = (torch.float16, torch.bfloat16)  # its rsqrt is approximate, which float32 would show
 MAX_SIZE = 16384  # elements of a row

@@ -5,23 +5,12 @@ from torch import Tensor
 
 from elman.errors import ConfigError
 from elman.ops import taps
-from elman.ops.forms import Choice, Form, Forms
+from elman.ops.forms import Form, Forms
 from elman.ops.scan.chunked import reference as linear_scan_reference
 from elman.ops.scan.chunked import run as linear_scan_chunked
 from elman.ops.scan.kernel import obstacle
 from elman.ops.scan.kernel import run as linear_scan_kernel
 from elman.shapes import Lengths
-
-__all__ = [
-    "FORMS",
-    "Choice",
-    "choose",
-    "explain",
-    "linear_scan",
-    "linear_scan_chunked",
-    "linear_scan_kernel",
-    "linear_scan_reference",
-]
 
 
 def unwatched(inputs: Tensor) -> str | None:

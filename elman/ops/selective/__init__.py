@@ -18,8 +18,6 @@ from elman.ops.selective import chunked, kernel
 from elman.ops.selective.chunked import Selection
 from elman.shapes import Sequence
 
-__all__ = ["FORMS", "Selection", "choose", "explain", "selective_scan"]
-
 FORMS = Forms(
     "the selective scan",
     {

@@ -16,8 +16,6 @@ from elman.ops.scan.kernel import obstacle
 from elman.ops.short_convolution import kernel
 from elman.shapes import Sequence
 
-__all__ = ["FORMS", "choose", "explain", "short_convolution"]
-
 
 def reference(seen: Tensor, weight: Tensor, bias: Tensor | None) -> Sequence:
     """The definition: torch's depthwise convolution."""

@@ -3,5 +3,3 @@
 from elman.compiler.cpu.build import use_threads, vectors
 from elman.compiler.cpu.step.compile import CompiledStep, Rules, Runner, compile_step
 from elman.compiler.errors import CannotCompile, NoCompiler
-
-__all__ = ["CannotCompile", "CompiledStep", "NoCompiler", "Rules", "Runner", "compile_step", "use_threads", "vectors"]
