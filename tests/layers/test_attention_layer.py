@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from elman.errors import ConfigError
 from elman.layers import LAYERS, attention, heads
 from elman.layers.attention import Attention
+from elman.ops import attention as operation
 from elman.ops import taps
-from elman.ops.attention import patterns
 from elman.ops.state import choose, take_rows, tensors
 from elman.recurrence import using
 
@@ -161,7 +161,7 @@ def test_cpu_shortcuts_do_not_change_results(settings, monkeypatch: pytest.Monke
         return [first[:1], second, third, *state]
 
     expected = walked()
-    for module in (attention, heads, patterns):
+    for module in (attention, heads, operation):
         monkeypatch.setattr(module, "may_read_values", lambda x: False)
     torch.testing.assert_close(walked(), expected)
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from elman.errors import ConfigError
-from elman.ops import taps
-from elman.ops.attention import Score, attend, attend_to_past, by_position, explain, patterns
-from elman.ops.attention.dispatch import from_band, to_band
+from elman.ops import attention, taps
+from elman.ops.attention import Score, attend, attend_to_past, by_position, explain, from_band, to_band
 from elman.recurrence import using
 
 
@@ -48,7 +47,7 @@ def test_the_fused_form_equals_the_reference(sizes, heads, kind, sloped, seen) -
     slopes = torch.rand(heads[0], dtype=torch.float64) if sloped else None
 
     def run(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        with patch.object(patterns, "BLOCK", block):
+        with patch.object(attention, "BLOCK", block):
             return attend_to_past(query, keys, values, score, seen=torch.tensor(seen), reach=reach, slopes=slopes)
 
     keys, values = numbers(2, heads[1], past + time, 4, seed=1), numbers(2, heads[1], past + time, 4, seed=2)
