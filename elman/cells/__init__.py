@@ -1,5 +1,4 @@
 """Recurrent cells. Importing a module here registers its cell in CELLS."""
 
 from elman.cells import gru, lstm, rnn
-from elman.cells.base import CELLS, Cell
-from elman.cells.products import PastProduct
+from elman.cells.base import CELLS, Cell, PastProduct

@@ -5,8 +5,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from elman.cells.base import CELLS, BlockCell, Cell
-from elman.cells.products import PastProduct, start
+from elman.cells.base import CELLS, BlockCell, Cell, PastProduct, start
 from elman.ops.taps import tap
 from elman.recurrence.vendor import VendorCall
 from elman.registry import Traits

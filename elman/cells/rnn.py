@@ -6,8 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from elman.cells.base import CELLS, BlockCell, Cell
-from elman.cells.products import Antisymmetric, PastProduct, start
+from elman.cells.base import CELLS, Antisymmetric, BlockCell, Cell, PastProduct, start
 from elman.ops.taps import tap
 from elman.recurrence.vendor import VendorCall
 from elman.registry import Traits

@@ -16,7 +16,7 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from elman.cells.products import PastProduct
+from elman.cells import PastProduct
 from elman.config import named
 from elman.errors import ConfigError
 from elman.inspection.inspected_text import dtype_of
