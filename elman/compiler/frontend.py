@@ -24,11 +24,12 @@ from elman.compiler.aten import AtenInterpreter
 from elman.compiler.errors import CannotCompile
 from elman.compiler.interpreter import evaluate
 from elman.compiler.ir import StepIR
-from elman.compiler.tracing import StepModule, attributes_restored, trace, trace_error
+from elman.compiler.tracing import attributes_restored, trace, trace_error
+from elman.ops.host_sync import FunctionModule
 from elman.ops.state import leaves, with_leaves
 
 Examples = tuple[dict[str, Tensor], Tensor, Any]  # parameters and buffers by name, drive, state
-PREFIX = "stepped."  # of their names in StepModule
+PREFIX = "module."  # of their names in FunctionModule
 DRIVE_ROWS = 16  # a multiple of 16, so that the GPU kernels of this call are those used later
 MIN_BATCH = 101  # of the example inputs
 ROWS = 2  # of the random inputs
@@ -72,7 +73,7 @@ def trace_cell(cell: Any, two_pass_variance: bool = False) -> StepIR:
 def _traced(cell: Any) -> tuple[fx.Graph, Callable[..., Any], Examples]:
     """The graph of the step as a function of parameters and buffers, drive and state; that function; its examples."""
     known = {**dict(cell.named_parameters()), **dict(cell.named_buffers())}
-    module = StepModule(cell)
+    module = FunctionModule(cell, cell.step)
 
     def step(values: dict[str, Tensor], drive: Tensor, state: Any) -> Any:
         return torch.func.functional_call(module, values, (drive, state))

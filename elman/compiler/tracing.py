@@ -131,17 +131,6 @@ class _Recorder(TorchDispatchMode):
         node.meta["val"] = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-class StepModule(nn.Module):
-    """A module whose `forward` is the `step` of a cell, layer or model, for `functional_call`."""
-
-    def __init__(self, stepped: Any):
-        super().__init__()
-        self.stepped = stepped
-
-    def forward(self, x: Tensor, state: Any) -> Any:
-        return self.stepped.step(x, state)
-
-
 def _overlap(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors share an element in memory."""
     if one.untyped_storage()._cdata != other.untyped_storage()._cdata:

@@ -26,8 +26,7 @@ from elman.generation.sampling import (
     random_stream,
     tokens_at_uniforms,
 )
-from elman.ops.cuda_graph import graph_of
-from elman.ops.host_sync import find_host_sync, without_host_sync
+from elman.ops.host_sync import find_host_sync, graph_of, without_host_sync
 from elman.ops.state import fixed, keep, map_state, tensors
 from elman.shapes import State, Step, Tokens
 

@@ -2,11 +2,11 @@
 
 Code with a data-dependent shortcut asks `may_sync` first. `find_host_sync` checks a function by running it on fake
 tensors, which have shapes but no values: reading a value, a data-dependent shape or a copy from the host is an error
-there. This needs no GPU.
+there. This needs no GPU. `graph_of` captures a step as a CUDA graph.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -55,14 +55,14 @@ def find_host_sync(module: nn.Module, function: Callable[..., Any], *states: Sta
     given = tuple(map_state(fake, state) for state in states)
     try:
         with mode, _RejectHostCopies(), without_host_sync():
-            functional_call(_FunctionModule(module, function), weights, given)
+            functional_call(FunctionModule(module, function), weights, given)
     except Exception as problem:  # fake tensors raise various errors
         return str(problem).strip().partition("\n")[0][:200] or type(problem).__name__
     return ""
 
 
-class _FunctionModule(nn.Module):
-    """Makes `function` run with the replaced weights of `module` (functional_call)."""
+class FunctionModule(nn.Module):
+    """A module whose `forward` is `function`, which runs `module`: `functional_call` replaces weights of `module`."""
 
     def __init__(self, module: nn.Module, function: Callable[..., Any]):
         super().__init__()
@@ -81,3 +81,19 @@ class _RejectHostCopies(TorchDispatchMode):
         if func in FROM_HOST or (func in COPIES and len(devices) > 1):
             raise RuntimeError("values are copied from the host at each step, as by torch.tensor")
         return result
+
+
+def graph_of(step: Callable[[], None], stream: Any, pool: Any = None) -> Any:
+    """The CUDA graph of a step that was warmed up on this stream; a failed capture leaves stream and memory pool clean.
+
+    Graphs of one pool share memory: results of one are invalid after another has run.
+    """
+    graph, pool = torch.cuda.CUDAGraph(), pool or torch.cuda.graph_pool_handle()
+    try:  # the outer stream context, since torch stays on the capture stream after a failure
+        with torch.cuda.stream(stream), torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
+            step()
+    except BaseException:
+        with suppress(RuntimeError):  # some torch versions also keep allocating to the pool; others have ended it
+            torch._C._cuda_endAllocateToPool(stream.device_index, pool)
+        raise
+    return graph

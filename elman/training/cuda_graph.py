@@ -23,8 +23,7 @@ from elman.layers.experts import Experts
 from elman.layers.laws import foreign
 from elman.models import prediction_of
 from elman.ops import kernel_timeout
-from elman.ops.cuda_graph import graph_of
-from elman.ops.host_sync import without_host_sync
+from elman.ops.host_sync import graph_of, without_host_sync
 from elman.ops.state import keep, map_state, tensors
 from elman.ops.taps import listening
 from elman.shapes import State

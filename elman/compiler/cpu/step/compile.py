@@ -16,7 +16,8 @@ from elman.compiler.cpu import build
 from elman.compiler.cpu.step.lowering import ALIGNMENT, SIGNATURE, LoweredStep, Weight, lower
 from elman.compiler.cpu.step.matmul import pack
 from elman.compiler.errors import CannotCompile
-from elman.compiler.tracing import StepModule, attributes_restored, trace, trace_error
+from elman.compiler.tracing import attributes_restored, trace, trace_error
+from elman.ops.host_sync import FunctionModule
 from elman.ops.state import map_state
 from elman.ops.state import tensors as parts_of
 
@@ -59,7 +60,7 @@ def compile_step(model: Any, weights: str = "fp32", example: Tensor | None = Non
 
     `example`: one of the step's input; by default a token.
     """
-    module = StepModule(model)
+    module = FunctionModule(model, model.step)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     if any(tensor.device.type != "cpu" for tensor in tensors.values()):
         raise CannotCompile("the model is not on the CPU")
