@@ -21,7 +21,6 @@ from elman.compiler.interpreter import COMPARISONS, LOGICAL
 from elman.compiler.ir import CONSTANT, CROSS_UNIT, LEAVES, ROW, UNITS, IRBuilder, MatrixBlock, StepIR, dependencies
 
 Rule = Callable[[IRBuilder, tuple[int, ...], int, int], list[int | None]]
-NON_DIFFERENTIABLE = {*COMPARISONS, *LOGICAL, "sign"}
 
 
 class Adjoint(NamedTuple):
@@ -90,7 +89,8 @@ class _ReverseMode:
             self.accumulate(node.args[0], adjoint, ROW)
         elif node.op not in LEAVES:
             args = tuple(self.value(arg) for arg in node.args)
-            for arg, part in zip(node.args, vjp(self.builder, node.op, args, self.value(index), adjoint), strict=True):
+            parts = VJP_RULES[node.op](self.builder, args, self.value(index), adjoint)
+            for arg, part in zip(node.args, parts, strict=True):
                 if part is not None:
                     self.accumulate(arg, part, self.shapes[index])
         self.final[index] = adjoint
@@ -171,11 +171,6 @@ def _choose_saved(step: StepIR, adjoint: StepIR, expensive: Container[str]) -> t
     return saved, builder.finish(*results)
 
 
-def vjp(builder: IRBuilder, op: str, args: tuple[int, ...], result: int, adjoint: int) -> list[int | None]:
-    """The adjoints of the arguments of an element-wise operation."""
-    return [None] * len(args) if op in NON_DIFFERENTIABLE else VJP_RULES[op](builder, args, result, adjoint)
-
-
 def _split_adjoint(b: IRBuilder, condition: int, d: int) -> list[int | None]:
     zero = b.constant(0)
     return [b.node("where", condition, d, zero), b.node("where", condition, zero, d)]
@@ -196,6 +191,7 @@ def _one_minus(b: IRBuilder, a: int) -> int:
 
 
 VJP_RULES: dict[str, Rule] = {
+    **dict.fromkeys((*COMPARISONS, *LOGICAL, "sign"), lambda b, args, result, d: [None] * len(args)),
     "add": lambda b, args, result, d: [d, d],
     "sub": lambda b, args, result, d: [d, b.node("neg", d)],
     "mul": lambda b, args, result, d: [b.mul(d, args[1]), b.mul(d, args[0])],

@@ -74,18 +74,13 @@ class CppFunction(NamedTuple):
     text: str
 
 
-def emit(
-    name: str, program: StepIR, results: tuple[int, ...], offsets: Offsets, weights: tuple[str, ...]
-) -> CppFunction:
-    """`results`: nodes stored at each step. Weights come first among the tensors; `offsets` count the others."""
-    return _Emitter(program, results, offsets, weights).function(name)
-
-
 def source(dtype: torch.dtype, functions: Iterable[CppFunction]) -> str:
     return HEAD.format(dtype=c_type(dtype)) + "".join(function.text for function in functions)
 
 
-class _Emitter:
+class Emitter:
+    """`results`: nodes stored at each step. Weights come first among the tensors; `offsets` count the others."""
+
     def __init__(self, program: StepIR, results: tuple[int, ...], offsets: Offsets, weights: tuple[str, ...]):
         self.program, self.offsets, self.weights = program, offsets, weights
         self.nodes, self.shapes = program.nodes, program.shapes()

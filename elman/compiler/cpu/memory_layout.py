@@ -17,7 +17,7 @@ import torch
 
 from elman.compiler.autodiff import differentiate
 from elman.compiler.cell_program import InputProjection
-from elman.compiler.cpu.emit import CppFunction, Slot, TensorOffset, emit
+from elman.compiler.cpu.emit import CppFunction, Emitter, Slot, TensorOffset
 from elman.compiler.cpu.runtime import SequenceKernel, load_kernels
 from elman.compiler.interpreter import group_matmuls
 from elman.compiler.ir import ROW, StepIR
@@ -83,9 +83,9 @@ class SequencePlan:
         """Forward and backward in C++."""
         step, adjoint = self.step, self.adjoint.program
         written = *adjoint.outputs[: len(self.adjoint.drive)], *self.extra_adjoints
-        forward = emit("forward", step, (*step.outputs, *self.saved), self._forward_offsets(), self.names)
-        backward = emit("backward", adjoint, written, self._backward_offsets(), self.names)
-        return [(step, forward), (adjoint, backward)]
+        forward = Emitter(step, (*step.outputs, *self.saved), self._forward_offsets(), self.names)
+        backward = Emitter(adjoint, written, self._backward_offsets(), self.names)
+        return [(step, forward.function("forward")), (adjoint, backward.function("backward"))]
 
     @cached_property
     def kernels(self) -> list[SequenceKernel]:
