@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from elman.ops.scan.chunked import common_dtype
+
 CPU_LOGITS = 7_000_000  # elements per chunk: few enough for the cache, enough rows for the GEMM
 GPU_LOGITS = 2**28  # half a gigabyte in half precision
 ALIGNED = {"cuda": 64}  # the vocabulary is padded to a multiple of
@@ -21,7 +23,7 @@ MIN_PADDED = 1024  # rows from which a padded copy of the weights pays off
 def cross_entropy_reference(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
     """The definition: sum over positions of -log softmax(features · weightᵀ + bias)[target]."""
     logits = F.linear(features, weight, bias)
-    return F.cross_entropy(logits.to(_at_least_single(logits.dtype)), targets, reduction="sum")
+    return F.cross_entropy(logits.to(common_dtype(logits)), targets, reduction="sum")
 
 
 def cross_entropy_sum(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
@@ -32,7 +34,7 @@ def cross_entropy_sum(features: Tensor, weight: Tensor, bias: Tensor | None, tar
 @torch.no_grad()
 def cross_entropy_each(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
     """Cross-entropy of every position in nats, in float32, without gradients."""
-    nats = torch.empty(len(targets), dtype=_at_least_single(features.dtype), device=features.device)
+    nats = torch.empty(len(targets), dtype=common_dtype(features), device=features.device)
     if len(features) >= MIN_PADDED:
         weight, bias = _aligned(weight, bias, weight.dtype)
     for rows in _chunks(features, weight):
@@ -46,7 +48,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def forward(ctx, features, weight, bias, targets):  # type: ignore[no-untyped-def]
         device = features.device.type
         half = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else features.dtype
-        wide = _at_least_single(features.dtype)
+        wide = common_dtype(features)
         with torch.autocast(device, enabled=False):
             narrow_weight, narrow_bias = _aligned(weight, bias, half)
             total = torch.zeros((), dtype=wide, device=features.device)
@@ -134,7 +136,3 @@ def _chunks(features: Tensor, weight: Tensor) -> list[slice]:
     parts = math.ceil(len(features) * len(weight) / logits)
     size = math.ceil(len(features) / max(1, min(parts, len(features))))
     return [slice(start, min(start + size, len(features))) for start in range(0, len(features), max(1, size))]
-
-
-def _at_least_single(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)

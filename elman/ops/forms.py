@@ -7,6 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from elman.errors import ConfigError, UnknownName
+from elman.ops.taps import listening
+
+WATCHED = "a recorder is listening"
 
 
 class Form(NamedTuple):
@@ -31,7 +34,10 @@ class Choice(NamedTuple):
 
 
 class Forms(dict[str, Form]):
-    """The forms of one operation by preference. Those behind the reference run on request only."""
+    """The forms of one operation by preference. Those behind the reference run on request only.
+
+    While a recorder listens the reference runs, because in it alone every tap fires.
+    """
 
     families: ClassVar[list["Forms"]] = []
 
@@ -53,8 +59,7 @@ class Forms(dict[str, Form]):
         """The name of the form that runs; faster than `choose`, which also builds the reason."""
         if _asked not in self:
             return self._first("", args)[0]
-        problem = self[_asked].obstacle(*args)
-        if problem:
+        if problem := self._obstacle(_asked, args):
             raise ConfigError(f"the {_asked} form of {self.operation} cannot run: {problem}")
         return _asked
 
@@ -65,6 +70,8 @@ class Forms(dict[str, Form]):
 
     def _first(self, but: str, args: tuple[Any, ...]) -> tuple[str, Iterable[str]]:
         """The first form without obstacle or drawback, and the reasons against those before it."""
+        if listening():
+            return "reference", [WATCHED]
         device = next(part.device.type for part in args if isinstance(part, Tensor))
         problems: dict[str, None] = {}
         for name, form in self.items():
@@ -76,13 +83,21 @@ class Forms(dict[str, Form]):
             problems[problem] = None
         raise AssertionError(f"the reference form of {self.operation} always runs")
 
+    def _obstacle(self, name: str, args: tuple[Any, ...]) -> str | None:
+        return WATCHED if name != "reference" and listening() else self[name].obstacle(*args)
+
     def explain(self, *args: Any) -> str:
         """Which form runs and why: "vendor: oneDNN LSTM", "reference: a recorder is listening"."""
         return str(self.choose(*args))
 
     def that_can_run(self, *args: Any) -> list[str]:
         """All supported forms, for tests and benchmarks."""
-        return [name for name, form in self.items() if not form.obstacle(*args)]
+        return [name for name in self if not self._obstacle(name, args)]
+
+
+def first_problem(problems: dict[str, bool]) -> str | None:
+    """The first reason that holds."""
+    return next((problem for problem, holds in problems.items() if holds), None)
 
 
 _asked = "auto"

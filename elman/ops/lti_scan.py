@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elman.ops.forms import Form, Forms
-from elman.ops.scan import unwatched
 from elman.ops.scan.chunked import last_state
 from elman.shapes import Lengths, Sequence
 
@@ -117,7 +116,7 @@ def invariant_scan_reference(
 FORMS = Forms(
     "the time-invariant scan",
     {
-        "chunked": Form(invariant_scan, "chunks as matrix products in torch", unwatched),
+        "chunked": Form(invariant_scan, "chunks as matrix products in torch"),
         "reference": Form(invariant_scan_reference, "the plain loop"),
     },
 )

@@ -60,7 +60,8 @@ def recur_both(
 
     The second cell runs from each row's last real position to its first; its outputs are in the order of the sequence.
     """
-    forward, backward = compiled_triton.run_both((ahead, back), x, states, _ragged(x, lengths))
+    cells, reverse = (ahead, back), (False, True)
+    forward, backward = compiled_triton.run_cells(cells, x, states, _ragged(x, lengths), reverse)
     return forward, backward
 
 

@@ -14,7 +14,7 @@ from elman.compiler.cpu import build
 from elman.compiler.cpu.autograd import CompiledRecurrence
 from elman.compiler.cpu.memory_layout import SequencePlan
 from elman.compiler.errors import NoCompiler
-from elman.ops import taps
+from elman.ops.forms import first_problem
 from elman.ops.state import leaves, with_leaves
 from elman.shapes import Lengths, Sequence, State
 
@@ -51,7 +51,6 @@ def _unsupported(cell: Any, x: Sequence) -> str | None:
     traced = type(x) not in (Tensor, nn.Parameter) or torch.jit.is_tracing() or torch.compiler.is_compiling()
     dispatch_mode = torch._C._len_torch_dispatch_stack() > 0  # a FLOP counter, for example
     problems = {
-        "a recorder is listening": taps.listening(),
         f"compiled steps need a CPU, not {x.device.type}": not x.is_cpu,
         "the batch is empty": x.numel() == 0,
         "steps are not compiled under autocast": autocast,
@@ -59,8 +58,8 @@ def _unsupported(cell: Any, x: Sequence) -> str | None:
         "the model is being traced": traced,
         "a torch dispatch mode is active, which would not see compiled steps": dispatch_mode,
     }
-    if reasons := [reason for reason, holds in problems.items() if holds]:
-        return reasons[0]
+    if problem := first_problem(problems):
+        return problem
     try:
         build.compiler()
     except NoCompiler as reason:

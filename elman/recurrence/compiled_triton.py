@@ -23,7 +23,6 @@ from elman.compiler.triton.launcher import Kernel
 from elman.compiler.triton.partition import Partition
 from elman.compiler.triton.saved_for_backward import SavePlan
 from elman.compiler.triton.triton_ops import interpreted
-from elman.ops import taps
 from elman.shapes import Lengths, Sequence, State
 
 RESERVED = 1024  # bytes of shared memory per thread block that CUDA keeps
@@ -113,8 +112,6 @@ def use_partitions(**partitions: Partition) -> Iterator[None]:
 
 def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     """Why this form cannot run."""
-    if taps.listening():
-        return "a recorder is listening"
     if x.device.type != "cuda" and not (interpreted() and x.device.type == "cpu"):
         return f"generated kernels need a CUDA device, not {x.device.type}"
     if not HAS_TRITON:
@@ -179,20 +176,14 @@ def _dtype(cell: Any, x: Sequence) -> torch.dtype:
 
 def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None, reverse: bool = False) -> tuple[Sequence, State]:
     """`reverse`: from each row's last real position to its first; outputs stay in sequence order."""
-    (found,) = _run((cell,), x, (state,), lengths, (reverse,))
+    (found,) = run_cells((cell,), x, (state,), lengths, (reverse,))
     return found
 
 
-def run_both(
-    cells: tuple[Any, Any], x: Sequence, states: tuple[State, State], lengths: Lengths | None
-) -> list[tuple[Sequence, State]]:
-    """Two cells in one launch, the second in reverse, where `apart` gives no reason against it."""
-    return _run(cells, x, states, lengths, (False, True))
-
-
-def _run(
+def run_cells(
     cells: Any, x: Sequence, states: Any, lengths: Lengths | None, reverse: Reverse
 ) -> list[tuple[Sequence, State]]:
+    """One or two cells in one launch; two where `apart` gives no reason against it."""
     dtype = _dtype(cells[0], x)
     compiled = compiled_cell(cells[0], lengths is not None, _exact(dtype))
     assert isinstance(compiled, CompiledCell)

@@ -19,7 +19,6 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from elman.ops import taps
 from elman.ops.state import leaves, with_leaves
 from elman.shapes import Lengths, Sequence, State
 
@@ -56,8 +55,6 @@ def latest() -> dict[str, Certificate]:
 
 def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     """Why this form cannot run."""
-    if taps.listening():
-        return "a recorder is listening"
     if x.numel() == 0:
         return "the batch is empty"
     state = leaves(cell.initial_state(1))
@@ -82,6 +79,7 @@ def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
 def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
     """The reference's result within the certificate's tolerance, or that of the best sequential form; see `latest`."""
     from elman.ops.scan.chunked import last_state
+    from elman.recurrence import FORMS
 
     drive, initial = cell.drive(x), leaves(state)
     _latest.clear()
@@ -89,7 +87,7 @@ def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[
         states, jacobians, certificate = solve(cell, drive, state)
         _latest["states"] = _confirmed(certificate, cell, drive, states, state)
     if not _latest["states"].holds:
-        return _sequential(cell, x, state, lengths)
+        return FORMS[FORMS.favourite(cell, x, lengths, but="newton").form].run(cell, x, state, lengths)
     before = [_shifted(first, part) for first, part in zip(initial, states, strict=True)]
     if torch.is_grad_enabled():
         before = [part if part.requires_grad else part.requires_grad_() for part in before]
@@ -195,12 +193,6 @@ class _Adjoint(torch.autograd.Function):
                 changes[p] = _next(solved - totals[p])
                 totals[p] = solved
         return None, *[None] * parts, d_outputs, *totals
-
-
-def _sequential(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
-    from elman.recurrence import FORMS
-
-    return FORMS[FORMS.favourite(cell, x, lengths, but="newton").form].run(cell, x, state, lengths)
 
 
 def _steps(cell: Any, drive: Tensor, before: Parts, state: State) -> Parts:

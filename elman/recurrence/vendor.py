@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from elman.ops import taps
+from elman.ops.forms import first_problem
 from elman.ops.state import leaves, with_leaves
 from elman.shapes import Lengths, Sequence, State
 
@@ -33,18 +33,14 @@ class VendorCall(NamedTuple):
 
 def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     """Why this form cannot run."""
-    if taps.listening():
-        return "a recorder is listening"
-    call = cell.vendor()
-    if isinstance(call, str):
-        return call
-    if x.device.type not in ("cpu", "cuda"):
-        return f"vendor kernels are not tested on {x.device.type}"
-    if x.numel() == 0:
-        return "the batch is empty"
-    if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
-        return "under autocast the vendor's CPU kernels do not keep the state in float32"
-    return None
+    call, device = cell.vendor(), x.device.type
+    half = device == "cpu" and torch.is_autocast_enabled("cpu")
+    problems = {
+        f"vendor kernels are not tested on {device}": device not in ("cpu", "cuda"),
+        "the batch is empty": x.numel() == 0,
+        "under autocast the vendor's CPU kernels do not keep the state in float32": half,
+    }
+    return call if isinstance(call, str) else first_problem(problems)
 
 
 def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from elman.ops.forms import Form, Forms
+from elman.ops.forms import Form, Forms, first_problem
 
 DEVICE = "cuda"
 DTYPES = (torch.float16, torch.bfloat16)  # its rsqrt is approximate, which float32 would show
@@ -36,7 +36,7 @@ def obstacle(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> str 
         f"a vector has more than {MAX_SIZE} elements": x.shape[-1] > MAX_SIZE,
         "there are no vectors": x.numel() == 0,
     }
-    return next((problem for problem, here in problems.items() if here), None)
+    return first_problem(problems)
 
 
 def layer_norm_kernel(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:

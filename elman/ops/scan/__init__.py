@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from elman.errors import ConfigError
-from elman.ops import taps
 from elman.ops.forms import Form, Forms
 from elman.ops.scan.chunked import reference as linear_scan_reference
 from elman.ops.scan.chunked import run as linear_scan_chunked
@@ -12,17 +11,11 @@ from elman.ops.scan.kernel import obstacle
 from elman.ops.scan.kernel import run as linear_scan_kernel
 from elman.shapes import Lengths
 
-
-def unwatched(inputs: Tensor) -> str | None:
-    """Why no fast form can run: a recorder needs every step."""
-    return "a recorder is listening" if taps.listening() else None
-
-
 FORMS = Forms(
     "the scan",
     {
         "kernel": Form(linear_scan_kernel, "Triton, one lane per channel", obstacle, device="cuda"),
-        "chunked": Form(linear_scan_chunked, "chunks in parallel, in torch", unwatched),
+        "chunked": Form(linear_scan_chunked, "chunks in parallel, in torch"),
         "reference": Form(linear_scan_reference, "the plain loop"),
     },
 )

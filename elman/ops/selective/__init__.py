@@ -12,7 +12,6 @@ from checkpoints at the beginning of each piece of time.
 from torch import Tensor
 
 from elman.ops.forms import Form, Forms
-from elman.ops.scan import unwatched
 from elman.ops.scan.kernel import obstacle
 from elman.ops.selective import chunked, kernel
 from elman.ops.selective.chunked import Selection
@@ -22,7 +21,7 @@ FORMS = Forms(
     "the selective scan",
     {
         "kernel": Form(kernel.run, "Triton, fused from step sizes to gated outputs", obstacle, device="cuda"),
-        "chunked": Form(chunked.run, "pieces of time in torch, with checkpoints", unwatched),
+        "chunked": Form(chunked.run, "pieces of time in torch, with checkpoints"),
         "reference": Form(chunked.reference, "the plain loop"),
     },
 )

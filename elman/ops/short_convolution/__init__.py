@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elman.ops.forms import Form, Forms
-from elman.ops.scan import unwatched
 from elman.ops.scan.chunked import common_dtype
 from elman.ops.scan.kernel import obstacle
 from elman.ops.short_convolution import kernel
@@ -61,7 +60,7 @@ FORMS = Forms(
     "the short convolution",
     {
         "kernel": Form(kernel.run, "Triton, all taps in one pass", obstacle, device="cuda"),
-        "shifted": Form(shifted, "shifted multiply-adds in torch", unwatched),
+        "shifted": Form(shifted, "shifted multiply-adds in torch"),
         "reference": Form(reference, "torch's convolution"),
     },
 )
