@@ -13,7 +13,8 @@ from triton.compiler import ASTSource
 from elman.ops import softmax_gradient_kernel
 from elman.ops.scan import kernel, lookback
 from elman.ops.selective import fused, kernel as selective
-from elman.ops.short_convolution import fused as convolution, kernel as short
+from elman.ops import short_convolution as short
+from elman.ops.short_convolution import fused as convolution
 
 INTEGERS = "time channels size tiles gate_time batch steps segments rows window limit"
 INTEGERS += " decay_row decay_time inputs_row inputs_time given_time made_time vocab stride"
