@@ -66,6 +66,13 @@ class Tokenizer(ABC):
         text = self.separator.join([self.spellings[number] for number in numbers])
         return text.removeprefix(self.leading).decode("utf-8", "replace")
 
+    def library_encode(self, texts: list[str]) -> list[Ids]:
+        """The ids as the library finds them."""
+        for text in texts:
+            checked(text)
+        encodings = self.library.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+
     def unknowns(self, text: str) -> list[str]:
         """The parts of a text that are encoded to `<unk>`, except a literal "<unk>"."""
         return []

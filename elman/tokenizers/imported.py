@@ -12,7 +12,7 @@ from tokenizers import models, pre_tokenizers
 
 from elman import config as settings
 from elman.errors import ConfigError, DataError
-from elman.tokenizers.base import TOKENIZERS, Ids, Tokenizer, checked
+from elman.tokenizers.base import TOKENIZERS, Ids, Tokenizer
 from elman.tokenizers.schemes import BYTES
 
 RAW = re.compile(r"<0x([0-9A-F]{2})>")  # a byte in vocabularies with byte fallback
@@ -68,10 +68,7 @@ class Imported(_OfImportedModel):
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: list[str]) -> list[Ids]:
-        for text in texts:
-            checked(text)
-        encodings = self.library.encode_batch_fast(texts, add_special_tokens=False)
-        return [self._within(np.array(encoding.ids, dtype=np.int32)) for encoding in encodings]
+        return [self._within(ids) for ids in self.library_encode(texts)]
 
     def unknowns(self, text: str) -> list[str]:
         encoding = self.library.encode(text, add_special_tokens=False)

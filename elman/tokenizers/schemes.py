@@ -74,11 +74,7 @@ class BPE(Byte):
     def encode(self, text: str) -> Ids:
         return self.encode_batch([text])[0]
 
-    def encode_batch(self, texts: list[str]) -> list[Ids]:
-        for text in texts:
-            checked(text)
-        encodings = self.library.encode_batch_fast(texts, add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+    encode_batch = Tokenizer.library_encode
 
 
 @TOKENIZERS.register("character")
