@@ -56,9 +56,8 @@ class SymbolicInterpreter:
         elif shape and shape[-1] % self.size == 0:
             self.values[node] = self._vectors(name, tuple(shape))
         else:  # an error only if it is read
-            self.values[node] = (
-                f"parameter {name} of shape {tuple(shape)} is no multiple of the hidden size {self.size}"
-            )
+            given = f"parameter {name} of shape {tuple(shape)}"
+            self.values[node] = f"{given} is no multiple of the hidden size {self.size}"
 
     def _vectors(self, name: str, shape: tuple[int, ...]) -> SymbolicTensor:
         counts = (*shape[:-1], shape[-1] // self.size)

@@ -104,10 +104,6 @@ class ScanLayer(ParallelLayer):
         hidden_size: int = Field(0, ge=0)
         """Width of the output; 0: the model's hidden_size."""
 
-    def __init__(self, config: Any, input_size: int):
-        super().__init__(config, input_size)
-        self.hidden_size = self.output_size
-
     @abstractmethod
     def parallel(self, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
         """At least one position, in parallel."""
@@ -130,7 +126,7 @@ class ScanLayer(ParallelLayer):
 
     def explain(self, batch: int, time: int, ragged: bool = False) -> str:
         """The selected implementation, and why; padding does not matter."""
-        return self.forms.explain(next(self.parameters()).new_empty(batch, time, self.hidden_size))
+        return self.forms.explain(next(self.parameters()).new_empty(batch, time, self.output_size))
 
 
 class ReadyStep(NamedTuple):

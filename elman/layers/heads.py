@@ -128,19 +128,17 @@ def head_sizes(config: HeadsConfig, width: int) -> tuple[int, int, int]:
         heads = config.num_heads or max(shared, width // size)
     else:
         works = [n for n in range(1, width + 1) if width % n == 0 and n % shared == 0 and not (even and width // n % 2)]
-        some = (
-            f"num_heads of {', '.join(map(str, works[:12]))} is possible, or set head_size"
-            if works
-            else "set head_size"
-        )
+        some = f"num_heads of {', '.join(map(str, works[:12]))} is possible, or " if works else ""
         heads = config.num_heads or max((n for n in works if n <= width // DEFAULT_SIZE), default=min(works, default=1))
         if width % heads:
-            raise ConfigError(f"attention: width {width} does not split into {heads} heads of even size; {some}")
+            raise ConfigError(
+                f"attention: width {width} does not split into {heads} heads of even size; {some}set head_size"
+            )
         size = width // heads
         if even and size % 2:
             raise ConfigError(
                 f"attention: rotary positions rotate pairs of units, but width {width} in {heads} heads gives {size} "
-                f"units each; {some}"
+                f"units each; {some}set head_size"
             )
     if even and size % 2:
         raise ConfigError(f"attention: rotary positions rotate pairs of units, so head_size {size} must be even")

@@ -56,13 +56,13 @@ class LinearAttention(ScanLayer):
     def __init__(self, config: Config, input_size: int):
         super().__init__(config, input_size)
         heads = config.num_heads
-        if not config.head_size and self.hidden_size % heads:
-            fitting = [number for number in range(1, self.hidden_size + 1) if self.hidden_size % number == 0]
+        if not config.head_size and self.output_size % heads:
+            fitting = [number for number in range(1, self.output_size + 1) if self.output_size % number == 0]
             raise ConfigError(
-                f"linear-attention: hidden_size {self.hidden_size} does not split into {heads} heads; set num_heads to "
+                f"linear-attention: hidden_size {self.output_size} does not split into {heads} heads; set num_heads to "
                 f"one of {', '.join(map(str, fitting))}, or set head_size"
             )
-        self.heads, self.head_size = heads, config.head_size or self.hidden_size // heads
+        self.heads, self.head_size = heads, config.head_size or self.output_size // heads
         self.enter = nn.Linear(input_size, 4 * heads * self.head_size, bias=False)
         self.fade = nn.Linear(input_size, heads) if config.decay == "input" else None
         self.leave = nn.Linear(heads * self.head_size, self.output_size, bias=False)

@@ -90,7 +90,7 @@ class Mamba(ScanLayer):
 
     def __init__(self, config: Config, input_size: int):
         super().__init__(config, input_size)
-        width = self.hidden_size
+        width = self.output_size
         self.inner, size = config.expand * width, config.state_size
         self.rank = config.step_rank or math.ceil(width / 16)
         self.enter = nn.Linear(input_size, 2 * self.inner, bias=config.bias)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import torch
 from pydantic import Field, field_validator
-from torch import nn
+from torch import Tensor, nn
 
 from elman import config as settings
 from elman.cells import CELLS, Cell
@@ -105,19 +105,18 @@ class RecurrentStack(ParallelLayer):
         return tuple(layer.initial_state(batch) for layer, _ in self._scoped())
 
     def run(self, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
-        after: list[State] = []
-        for (layer, scope), past in zip(self._scoped(), state, strict=True):
-            x = locked_dropout(x, self.config.dropout, self.training) if after else x
-            with taps.scope(scope):
-                x, new = layer(x, past, lengths)
-            after.append(new)
-        return x, tuple(after)
+        return self._run(x, state, lengths)
 
     def step(self, x: Step, state: State) -> tuple[Step, State]:
-        after = []
+        return self._run(x, state)
+
+    def _run(self, x: Tensor, state: State, *lengths: Lengths | None) -> tuple[Tensor, State]:
+        """A whole sequence, with dropout, or without `lengths` one step."""
+        after: list[State] = []
         for (layer, scope), past in zip(self._scoped(), state, strict=True):
+            x = locked_dropout(x, self.config.dropout, self.training) if after and lengths else x
             with taps.scope(scope):
-                x, new = layer.step(x, past)
+                x, new = (layer if lengths else layer.step)(x, past, *lengths)
             after.append(new)
         return x, tuple(after)
 

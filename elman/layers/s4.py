@@ -67,7 +67,7 @@ class StateSpace(ScanLayer):
 
     def __init__(self, config: "StateSpace.Config", input_size: int):
         super().__init__(config, input_size)
-        size = self.hidden_size
+        size = self.output_size
         self.pairs = config.state_size // 2
         self.enter = nn.Identity() if input_size == size else nn.Linear(input_size, size)
         low, high = math.log(config.min_delta), math.log(config.max_delta)
@@ -89,7 +89,7 @@ class StateSpace(ScanLayer):
         """The discrete system as matrices, for the convolutional form."""
 
     def initial_state(self, batch: int) -> Tensor:
-        return self.zeros(batch, self.hidden_size, self.pairs, 2)
+        return self.zeros(batch, self.output_size, self.pairs, 2)
 
     def parallel(self, x: Sequence, state: Tensor, lengths: Lengths | None) -> tuple[Sequence, Tensor]:
         u = at_least_float32(self.enter(x))
@@ -158,7 +158,7 @@ class S4D(StateSpace):
     def __init__(self, config: Config, input_size: int):
         super().__init__(config, input_size)
         self.zero_order_hold = config.discretisation == "zoh"
-        size, pairs = self.hidden_size, self.pairs
+        size, pairs = self.output_size, self.pairs
         frequencies = starting_frequencies(config.start, config.state_size)
         self.log_rate = nn.Parameter(torch.full((size, pairs), math.log(0.5)))
         self.frequency = nn.Parameter(frequencies.to(self.log_rate.dtype).repeat(size, 1))
@@ -197,9 +197,9 @@ class S4(StateSpace):
     def __init__(self, config: StateSpace.Config, input_size: int):
         super().__init__(config, input_size)
         legs = hippo(config.state_size)
-        shape = (self.hidden_size, 1, 1)
+        shape = (self.output_size, 1, 1)
         dtype = self.log_delta.dtype
-        self.log_rate = nn.Parameter(torch.full((self.hidden_size, self.pairs), math.log(0.5)))
+        self.log_rate = nn.Parameter(torch.full((self.output_size, self.pairs), math.log(0.5)))
         self.frequency = nn.Parameter(legs.frequency.to(dtype).repeat(*shape[:2]))
         self.low_rank = nn.Parameter(torch.view_as_real(legs.low_rank).to(dtype).repeat(*shape))
         self.write = nn.Parameter(torch.view_as_real(legs.write).to(dtype).repeat(*shape))
@@ -222,7 +222,7 @@ class S4(StateSpace):
         size, sampled = 2 * self.pairs, self.discretise(at_least_float32(self.log_delta).exp())
         units = torch.eye(size, dtype=sampled[0].real.dtype, device=sampled[0].device)
         units = torch.view_as_complex(units.view(size, 1, self.pairs, 2))
-        no_input = units.real.new_zeros(self.hidden_size)
+        no_input = units.real.new_zeros(self.output_size)
         columns = torch.view_as_real(self.move(sampled, units, no_input)).flatten(-2)
         write = self.move(sampled, torch.zeros_like(units[0]), no_input + 1)
         return self._ready(Dense(columns.permute(1, 2, 0)), write)

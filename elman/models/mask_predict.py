@@ -18,11 +18,7 @@ from elman.errors import ConfigError
 from elman.layers.base import at_least_float32
 from elman.models.base import TRANSLATORS
 from elman.models.encoder_decoder import Decoder, DecoderState, Encoder, share_embeddings
-from elman.models.encoder_decoder.config import (
-    MaskPredictConfig,
-    ParallelDecoderConfig,
-    ParallelEncoderConfig,  # noqa: F401  (offered here too)
-)
+from elman.models.encoder_decoder.config import MaskPredictConfig, ParallelDecoderConfig
 from elman.models.text_reader import Pooling
 from elman.ops.cross_entropy import cross_entropy_sum
 from elman.ops.state import map_state, take_rows

@@ -58,9 +58,8 @@ def _backward(ctx: Any, d_output: Tensor | None, *d_final: Tensor | None) -> Any
     adjoints = saved.new_empty(batch, time, plan.d_drive + ctx.width)
     sums = saved.new_empty(batch, plan.accumulated) if plan.accumulated else None
     size = plan.step.size
-    for part in set(range(ctx.width // size)) - set(
-        plan.adjoint.drive
-    ):  # parts of the drive that the step does not read
+    unread = {*range(ctx.width // size)} - {*plan.adjoint.drive}  # parts of the drive that the step does not read
+    for part in unread:
         adjoints.narrow(2, plan.d_drive + part * size, size).zero_()
     zeros = plan.zeros.data_ptr(), 0, 0
     tensors = *weights, *d_outputs[:-1], *d_initial, adjoints, d_outputs[-1], saved, sums
