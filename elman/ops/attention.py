@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from elman.errors import ConfigError
 from elman.ops import taps
-from elman.ops.forms import Choice, asked
+from elman.ops.forms import WATCHED, Choice, asked, first_problem
 from elman.ops.host_sync import may_sync
 
 BLOCK = 128  # positions per kernel call, at least, where the reach is short
@@ -179,8 +179,12 @@ def may_read_values(x: Tensor) -> bool:
 
 def choose(query: Tensor, score: Score) -> Choice:
     """The form that runs, with the reason; `recurrence.using` applies here too."""
-    problem = _obstacle(query, score)
-    wanted = asked()
+    problems = {
+        WATCHED: taps.listening(),
+        "additive scores have no fused kernel": score.kind == "additive",
+        "the batch is empty": query.numel() == 0,
+    }
+    problem, wanted = first_problem(problems), asked()
     if wanted == "vendor" and problem:
         raise ConfigError(f"the vendor form of attention cannot run: {problem}")
     if wanted == "auto" and query.shape[2] == 1:
@@ -193,16 +197,6 @@ def choose(query: Tensor, score: Score) -> Choice:
 def explain(query: Tensor, score: Score) -> str:
     """Which form runs and why: "vendor: torch's fused attention", "reference: a recorder is listening"."""
     return str(choose(query, score))
-
-
-def _obstacle(query: Tensor, score: Score) -> str | None:
-    if taps.listening():
-        return "a recorder is listening"
-    if score.kind == "additive":
-        return "additive scores have no fused kernel"
-    if query.numel() == 0:
-        return "the batch is empty"
-    return None
 
 
 def _lower(query: Tensor, keys: Tensor) -> Tensor:

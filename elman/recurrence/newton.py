@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from elman.ops.forms import first_problem
 from elman.ops.state import leaves, with_leaves
 from elman.shapes import Lengths, Sequence, State
 
@@ -55,17 +56,18 @@ def latest() -> dict[str, Certificate]:
 
 def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     """Why this form cannot run."""
-    if x.numel() == 0:
-        return "the batch is empty"
     state = leaves(cell.initial_state(1))
-    if not all(part.is_floating_point() for part in state) or len({part.shape for part in state}) > 1:
-        return "parts of the state are not real, or differ in width: the Jacobian has no diagonal"
+    alike = all(part.is_floating_point() and part.shape == state[0].shape for part in state)
     dtypes = {one.dtype for one in (x, *cell.parameters(), *state)}
-    if torch.is_autocast_enabled(x.device.type) or not dtypes <= {torch.float32, torch.float64}:
-        return "in half precision rounding errors exceed the residuals that a certificate bounds"
-    if any(isinstance(module, nn.LayerNorm) for module in cell.modules()):
-        return "layer norm couples all units: with a diagonal Jacobian the iteration never converged"
-    return None
+    half = torch.is_autocast_enabled(x.device.type) or not dtypes <= {torch.float32, torch.float64}
+    norms = any(isinstance(module, nn.LayerNorm) for module in cell.modules())
+    problems = {
+        "the batch is empty": x.numel() == 0,
+        "parts of the state are not real, or differ in width: the Jacobian has no diagonal": not alike,
+        "in half precision rounding errors exceed the residuals that a certificate bounds": half,
+        "layer norm couples all units: with a diagonal Jacobian the iteration never converged": norms,
+    }
+    return first_problem(problems)
 
 
 def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
