@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from elman.ops import norms
-from elman.ops.norms import LayerNorm, RMSNorm, choose, rms_norm_reference
+from elman.ops.norms import LayerNorm, RMSNorm, choose
 
 
 def test_rms_norm_equals_its_definition_and_gives_a_root_mean_square_of_one() -> None:
@@ -13,7 +13,7 @@ def test_rms_norm_equals_its_definition_and_gives_a_root_mean_square_of_one() ->
     with torch.no_grad():
         norm.weight.uniform_(0.5, 2)
     found = []
-    for function in (norm, lambda x: rms_norm_reference(x, norm.weight, 0.1)):
+    for function in (norm, lambda x: x / (x.square().mean(-1, keepdim=True) + 0.1).sqrt() * norm.weight):
         x = torch.linspace(-2, 3, 24, dtype=torch.float64).view(4, 6).requires_grad_()
         norm.zero_grad()
         outputs = function(x)

@@ -114,14 +114,10 @@ class LayerNorm(nn.LayerNorm):
         return layer_norm(x, self.weight, self.bias, self.eps)
 
 
-def rms_norm_reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """The definition: x / sqrt(mean(x²) + eps), computed in float32 at least; `weight` is the gain."""
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    return wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight
-
-
 class RMSNorm(nn.Module):
     """Rescales each vector to a root mean square of 1: layer norm without mean and bias (Zhang & Sennrich, 2019).
+
+    y = x / sqrt(mean(x²) + eps) · weight
 
     Under autocast the result is float32, like that of layer norm.
     """

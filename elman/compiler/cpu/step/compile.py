@@ -49,11 +49,6 @@ class CompiledStep:
         self.arrays = arrays
         self.weights = pointers(arrays)
 
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of packed weights; each step reads all of them, except those of experts that are not chosen."""
-        return self.arena.nbytes
-
 
 def compile_step(model: Any, weights: str = "fp32", example: Tensor | None = None) -> CompiledStep:
     """Compiles `model.step` with weights in fp32 or int8; raises `CannotCompile` with the reason.
