@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elman.errors import ConfigError, UnknownName
-from elman.layers import LAYERS, Recurrent, TwoWayLayer, two_way
+from elman.layers import LAYERS, TwoWayLayer, two_way
 from elman.layers.bidirectional import Bidirectional, reverse
+from elman.layers.torch_weights import from_torch
 from elman.ops import taps
 from elman.recurrence import using
 
-NAMES = ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"]
 PEERS = [(nn.RNN, "rnn"), (nn.GRU, "gru"), (nn.LSTM, "lstm")]
 
 
@@ -22,18 +22,11 @@ def build(input_size: int = 3, **settings: Any) -> Bidirectional:
     return Bidirectional(Bidirectional.Config.make({"hidden_size": 4, **settings}), input_size)
 
 
-@torch.no_grad()
-def copy_direction(layer: Recurrent, module: nn.RNNBase, suffix: str) -> None:
-    """The weights of one direction of torch's module."""
-    cell, weights = layer.cell, {name: getattr(module, name + suffix) for name in NAMES[: 4 if module.bias else 2]}
-    cell.from_input.weight.copy_(weights["weight_ih_l0"])
-    cell.from_past.weight.copy_(weights["weight_hh_l0"])
-    if module.bias:
-        past = weights["bias_hh_l0"].clone()
-        if isinstance(module, nn.GRU):  # the reset gate multiplies the candidate's own
-            cell.past_bias.copy_(past[-4:])
-            past[-4:] = 0
-        cell.from_input.bias.copy_(weights["bias_ih_l0"] + past)
+def one_direction(module: nn.RNNBase, suffix: str) -> nn.RNNBase:
+    """The weights of one direction as a module of their own."""
+    single = type(module)(3, 4, bias=module.bias, batch_first=True, dtype=torch.float64)
+    single.load_state_dict({name: getattr(module, name + suffix) for name in single.state_dict()})
+    return single
 
 
 @pytest.mark.parametrize(("kind", "name"), PEERS)
@@ -48,7 +41,7 @@ def test_bidirectional_layer_equals_torch_on_packed_sequences(
     theirs = kind(3, 4, bias=bias, batch_first=True, bidirectional=True, dtype=torch.float64)
     ours = build(layer={name: {"bias": bias}}).double()
     for layer, suffix in ((ours.ahead, ""), (ours.back, "_reverse")):
-        copy_direction(layer, theirs, suffix)
+        layer.load_state_dict(from_torch(one_direction(theirs, suffix))[0].state_dict())
     x, lengths = torch.randn(5, 7, 3, dtype=torch.float64), torch.tensor([3, 7, 1, 5, 7])
     weight, real = torch.randn(5, 7, 8, dtype=torch.float64), torch.arange(7) < lengths.unsqueeze(1)
 
