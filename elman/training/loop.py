@@ -11,9 +11,8 @@ from elman.errors import TrainingError
 from elman.training.config import TrainingConfig
 from elman.training.distributed import World
 from elman.training.early_stopping import EarlyStopping
+from elman.training.learning_rates import learning_rate, with_suggested_rate
 from elman.training.reports import Report, ReportKind, Validation, perplexity
-from elman.training.schedules import learning_rate
-from elman.training.suggested_rate import with_suggested_rate
 from elman.training.update import Updater
 
 INTERRUPTED = "interrupted; the run can be resumed"
