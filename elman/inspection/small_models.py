@@ -1,14 +1,14 @@
 """Small models that labs and probes train, while a callback shows the progress."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from elman.batches import Buckets, Examples, ExampleStore, collate
+from elman.batches import Buckets, ExampleStore, collate
 from elman.corpus.labelled_corpus import LabelledText, LabelSet, label_rows
 from elman.corpus.synthetic_tasks import SyntheticTask
 from elman.inspection.inspected_text import InspectedText, inspect_classifier
@@ -19,19 +19,6 @@ from elman.training.synthetic_tasks import TaskModel, train_on_task
 
 Progress = Callable[[str, int, int, float], None]  # name of the model, step, number of steps, loss
 TRANSFORMER = {"num_layers": 4, "positions": "learned", "residual": True, "norm": "pre"}  # two blocks of two layers
-
-
-class GeneratedBatches(NamedTuple):
-    """One epoch of this many steps, each with a new batch that `make` gives for its index."""
-
-    steps: int
-    make: Callable[[int], Examples]
-
-    def length_of(self, number: int) -> int:
-        return self.steps
-
-    def epoch(self, number: int, start: int = 0) -> Iterator[Examples]:
-        return map(self.make, range(start, self.steps))
 
 
 def silent(name: str, step: int, steps: int, loss: float) -> None:
