@@ -46,8 +46,9 @@ def sites(
     found = model.sites()
     meanings = site_descriptions(model.model, list(found))
     if json:
-        output.show_json([{"site": site, "shape": shape, "meaning": meanings[site]} for site, shape in found.items()])
-        return
+        return output.show_json(
+            [{"site": site, "shape": shape, "meaning": meanings[site]} for site, shape in found.items()]
+        )
     for site, shape in found.items():
         print(f"{site}  {' × '.join(map(str, shape)) or '1'}")
         if meanings[site]:
