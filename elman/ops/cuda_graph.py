@@ -1,7 +1,9 @@
 """Captures a step as a CUDA graph; a failed capture leaves the stream and the memory pool clean."""
 
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,3 +21,9 @@ def graph_of(step: Callable[[], None], stream: Any, pool: Any = None) -> Any:
             torch._C._cuda_endAllocateToPool(stream.device_index, pool)
         raise
     return graph
+
+
+@cache
+def warn_of_eager_steps(what: str, reason: str) -> None:
+    """Once for each reason."""
+    warnings.warn(f"{what} without a CUDA graph, more slowly: {reason}", stacklevel=3)
