@@ -30,7 +30,7 @@ from elman.pipeline import read_recipe
 from elman.pipeline.devices import choose_device
 from elman.pipeline.prepare import prepare
 from elman.runs.files import make_folder
-from elman.training.schedules import learning_rate
+from elman.training.learning_rates import learning_rate
 
 RECIPE = "recipes/wikitext2-lstm.yaml"
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}

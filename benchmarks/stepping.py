@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from elman.bench.harness import compare, interleaved, show
-from elman.bench.onnx_model import WEIGHTS, onnx_session, recurrent_graph
+from elman.bench.peer_models import WEIGHTS, onnx_session, recurrent_graph
 from elman.compiler.cpu.step import CompiledStep, Runner, compile_step
 from elman.generation.sampling import GenerationConfig, random_stream, sample
 from elman.generation.stream import generate_tokens

@@ -86,17 +86,26 @@ def collate(rows: Sequence[Mapping[str, Value]], unit: str = "") -> Examples:
     for name, first in rows[0].items():
         parts = [row[name] for row in rows]
         if isinstance(first, np.ndarray):
-            sizes = np.array([len(part) for part in parts], dtype=np.int64)  # type: ignore[arg-type]
-            values = np.zeros((len(rows), int(sizes.max(initial=0))), dtype=_wide(first))
-            values[np.arange(values.shape[1]) < sizes[:, None]] = np.concatenate(parts)
-            fields[name] = Ragged(torch.from_numpy(values), torch.from_numpy(sizes))
+            fields[name] = _padded(*_flattened(parts), np.arange(len(rows)))
         else:
             fields[name] = torch.from_numpy(np.asarray(parts))
     return Examples(fields, unit)
 
 
-def _wide(column: NDArray[Any]) -> Any:
-    return np.int64 if np.issubdtype(column.dtype, np.integer) else np.float32
+def _flattened(parts: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Rows of unequal length as one array, and where each ends."""
+    return np.concatenate(parts), np.cumsum([len(part) for part in parts], dtype=np.int64)
+
+
+def _padded(flat: NDArray[Any], ends: NDArray[np.int64], numbers: NDArray[np.int64]) -> Ragged:
+    """The rows with these indices."""
+    starts = np.where(numbers > 0, ends[numbers - 1], 0)
+    sizes = ends[numbers] - starts
+    places = starts[:, None] + np.arange(int(sizes.max(initial=0)))
+    real = np.arange(places.shape[1]) < sizes[:, None]
+    values = np.zeros(places.shape, np.int64 if np.issubdtype(flat.dtype, np.integer) else np.float32)
+    values[real] = flat[places[real]]
+    return Ragged(torch.from_numpy(values), torch.from_numpy(sizes))
 
 
 def _map(field: Tensor | Ragged, change: Any) -> Tensor | Ragged:
@@ -140,8 +149,8 @@ class ExampleStore:
         for field, several in is_ragged.items():
             parts = [row[field] for row in rows]
             if several:
-                np.save(folder / f"{name}.{field}.npy", np.concatenate(parts))
-                ends = np.cumsum([len(part) for part in parts], dtype=np.int64)  # type: ignore[arg-type]
+                flat, ends = _flattened(parts)
+                np.save(folder / f"{name}.{field}.npy", flat)
                 np.save(folder / f"{name}.{field}.ends.npy", ends)
             else:
                 np.save(folder / f"{name}.{field}.npy", np.asarray(parts))
@@ -161,13 +170,7 @@ class ExampleStore:
         for name, column in self.columns.items():
             fields[name] = torch.from_numpy(np.asarray(column[numbers]).copy())
         for name, (flat, ends) in self.ragged.items():
-            starts = np.where(numbers > 0, ends[numbers - 1], 0)
-            sizes = ends[numbers] - starts
-            places = starts[:, None] + np.arange(int(sizes.max(initial=0)))
-            real = np.arange(places.shape[1]) < sizes[:, None]
-            values = np.zeros(places.shape, dtype=flat.dtype)
-            values[real] = flat[places[real]]
-            fields[name] = Ragged(torch.from_numpy(values.astype(_wide(flat))), torch.from_numpy(sizes))
+            fields[name] = _padded(flat, ends, numbers)
         return Examples(fields, unit)
 
     def _load(self, field: str) -> NDArray[Any]:

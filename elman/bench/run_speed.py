@@ -16,10 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.bench.harness import compare, interleaved, machine
-from elman.bench.memory import peak_memory
-from elman.bench.onnx_model import WEIGHTS, OnnxModel, Weights
-from elman.bench.torch_model import NoCounterpart, TorchModel, torch_tokens
+from elman.bench.harness import compare, interleaved, machine, peak_memory
+from elman.bench.peer_models import WEIGHTS, NoCounterpart, OnnxModel, TorchModel, Weights, torch_tokens
 from elman.bench.updates import training_work
 from elman.errors import ConfigError, ElmanError
 from elman.evaluation.inference_mode import device_of, inference_mode

@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from elman.batches import Batch
-from elman.bench.memory import peak_memory
-from elman.bench.torch_model import NoCounterpart, TorchModel
+from elman.bench.harness import peak_memory
+from elman.bench.peer_models import NoCounterpart, TorchModel
 from elman.errors import ElmanError
 from elman.models import LanguageModel
 from elman.pipeline.recipe import Recipe, write_recipe

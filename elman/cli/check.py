@@ -28,8 +28,7 @@ def check(
     output.status("reading the data, building the model, timing five training steps")
     found = estimate(chosen.build_recipe(recipe, context.obj))
     if json:
-        output.show_json(found)
-        return
+        return output.show_json(found)
     rows = [[key.replace("_", " "), value] for key, value in found.items() if isinstance(value, int | float)]
     output.table("Recipe", ["", "value"], rows)
     splits = found["splits"]

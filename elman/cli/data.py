@@ -28,8 +28,7 @@ def describe(
     settings: dict[str, Any] = {"train": files, "column": column, "format": format, "document": document}
     found = describe(open_corpus(DataConfig.make(settings, where="data"))).plain()
     if json:
-        output.show_json(found)
-        return
+        return output.show_json(found)
     splits = found["splits"]
     names = [key for key in next(iter(splits.values())) if key not in ("repairs", "sources")]
     rows = [[name.replace("_", " "), *(splits[split].get(name) for split in splits)] for name in names]

@@ -51,12 +51,10 @@ def evaluate(
     output.status(f"evaluating {' and '.join(map(str, runs))}; a large split may take minutes")
     if len(runs) == 2:
         found = compare_runs(*runs, **asked)
-        output.show_json(found) if json else _show_difference(found)
-        return
+        return output.show_json(found) if json else _show_difference(found)
     scores = evaluate_run(runs[0], **asked)
     if json:
-        output.show_json(scores)
-        return
+        return output.show_json(scores)
     show_scores(scores)
     for repair in scores["repairs"]:
         print(f"Repaired: {repair}.")

@@ -21,8 +21,7 @@ def export(
 
     notes = export_run(run, to, format)
     if json:
-        output.show_json({"folder": str(to), "format": format, "notes": notes})
-        return
+        return output.show_json({"folder": str(to), "format": format, "notes": notes})
     print(f"Exported {run} to {to}")
     for note in notes:
         print(note)

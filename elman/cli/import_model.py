@@ -28,8 +28,7 @@ def import_model(
     output.status(f"converting {folder}")
     brought = import_folder(folder, run)
     if json:
-        output.show_json({**asdict(brought), "run": str(brought.run)})
-        return
+        return output.show_json({**asdict(brought), "run": str(brought.run)})
     print(
         f"Imported a {brought.architecture} model of {brought.parameters:,} parameters and {brought.vocab_size:,} "
         f"tokens into {brought.run}"

@@ -17,8 +17,9 @@ def list_labs(json: bool = options.JSON) -> None:
     from elman.inspection.labs import LABS
 
     if json:
-        output.show_json([{"name": one.name, "topic": one.topic, "question": one.question} for one in LABS.values()])
-        return
+        return output.show_json(
+            [{"name": one.name, "topic": one.topic, "question": one.question} for one in LABS.values()]
+        )
     rows = [[one.name, one.topic, one.question] for one in LABS.values()]
     output.table("Labs", ["name", "topic", "question"], rows, lines=True)
     output.say("Run one with: elman lab run NAME")

@@ -36,8 +36,7 @@ def show_all(json: bool) -> None:
     if json:
         from elman.inspection.catalog import families
 
-        output.show_json({**names, "families": {name: family.plain() for name, family in families().items()}})
-        return
+        return output.show_json({**names, "families": {name: family.plain() for name, family in families().items()}})
     for kind, entries in names.items():
         output.table(kind, ["name", "what it is"], [[name, text] for name, text in entries.items()])
     output.say("elman list NAME describes one of them; elman list --facts compares the layer families.")
@@ -49,11 +48,10 @@ def show_facts(json: bool) -> None:
 
     found = families()
     if json:
-        output.show_json({name: family.plain() for name, family in found.items()})
-        return
+        return output.show_json({name: family.plain() for name, family in found.items()})
     rows = [[name, family.traits.idea, family.traits.limitation] for name, family in found.items()]
     output.table("Layer families", ["name", "core idea", "known limitation"], rows, lines=True)
-    numbers = [[name, *(_rounded(part) for part in family.cost)] for name, family in found.items()]
+    numbers = [[name, *(part and round(part) for part in family.cost)] for name, family in found.items()]
     output.table("Cost", ["name", *COSTS, "parameters"], numbers)
     output.say(f"{COUNTED} elman list NAME shows the formulas.")
 
@@ -74,8 +72,7 @@ def show_one(name: str, json: bool) -> None:
     if json:
         settings = {key: {"default": value, "meaning": meaning} for key, (value, meaning) in found.settings.items()}
         told = family.plain() if family else None
-        output.show_json({"name": name, **found._asdict(), "settings": settings, "family": told})
-        return
+        return output.show_json({"name": name, **found._asdict(), "settings": settings, "family": told})
     output.say(f"{name} ({' and '.join(found.kinds)}): {found.what}")
     if family:
         rows = [["core idea", family.traits.idea], ["known limitation", family.traits.limitation]]
@@ -88,7 +85,3 @@ def show_one(name: str, json: bool) -> None:
     if found.sites:
         rows = [[site, meaning] for site, meaning in found.sites.items()]
         output.table("Taps (values to record or edit)", ["site", "meaning"], rows)
-
-
-def _rounded(number: float | None) -> int | None:
-    return None if number is None else round(number)

@@ -44,8 +44,7 @@ def tasks(
         raise RunError(f"{', '.join(map(str, files or []))}: holds no results; elman tasks --out FILE writes them")
     found = summary(records)
     if json:
-        output.show_json({"tasks": found, "results": [record.plain() for record in records]})
-        return
+        return output.show_json({"tasks": found, "results": [record.plain() for record in records]})
     families = in_order(name for one in found.values() for name in one["scores"])
     rows = [[name, *(_cell(one, name) for one in found.values())] for name in families]
     heads = ["\n".join([*name.split("-"), "chance", one["shown_chance"]]) for name, one in found.items()]

@@ -6,19 +6,3 @@ from elman.comparison.race import RaceRun, read_race
 from elman.comparison.ranking import Scores, Verdict, rank
 from elman.comparison.report import write_report
 from elman.comparison.results import RaceResults, gather, read_results
-
-__all__ = [
-    "DEMO",
-    "EMBEDDED",
-    "Race",
-    "RaceResults",
-    "RaceRun",
-    "Scores",
-    "Verdict",
-    "compare",
-    "gather",
-    "rank",
-    "read_race",
-    "read_results",
-    "write_report",
-]

@@ -21,7 +21,7 @@ from elman.pipeline.sizes import fit_exactly, parse_count
 from elman.pipeline.tasks import PreparedData, Task
 from elman.runs import Run, environment
 from elman.runs.files import make_folder
-from elman.training.schedules import DEFAULT_LEARNING_RATE
+from elman.training.learning_rates import DEFAULT_LEARNING_RATE
 
 PREPARED = "prepared"
 LAYERS_ALONE, WORD = 100_000, 150

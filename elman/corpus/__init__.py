@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from elman.corpus import record_formats  # noqa: F401  (they register themselves)
+from elman.corpus import record_formats  # they register themselves
 from elman.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -22,40 +22,5 @@ if TYPE_CHECKING:
         read_tagged,
     )
     from elman.corpus.tags import LegalTransitions, TagSet
-
-__all__ = [
-    "RECORD_FORMATS",
-    "Column",
-    "ColumnsConfig",
-    "Corpus",
-    "DataConfig",
-    "Description",
-    "Document",
-    "Fields",
-    "LabelSet",
-    "LabelledConfig",
-    "LabelledCorpus",
-    "LabelledText",
-    "LegalTransitions",
-    "Mark",
-    "Pair",
-    "PairCorpus",
-    "PairDocument",
-    "PairsConfig",
-    "RecordFormat",
-    "Repairs",
-    "SourceReader",
-    "TagSet",
-    "TaggedConfig",
-    "TaggedCorpus",
-    "TaggedDocument",
-    "TaggedSentence",
-    "describe",
-    "label_rows",
-    "open_corpus",
-    "read_pairs",
-    "read_tagged",
-    "resolve",
-]
 
 __getattr__, __dir__ = lazy_names(__name__, __file__)

@@ -1,13 +1,12 @@
 """Statistics of a corpus: size, document lengths and vocabulary."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median_low
-from typing import Any
 
 from elman.corpus.corpus import Corpus
-from elman.corpus.document import Document
+from elman.corpus.document import Split
+from elman.jsonable import Result
 
 MAX_TYPES = 2_000_000  # distinct words that are counted, to bound memory
 
@@ -32,16 +31,12 @@ class SplitDescription:
 
 
 @dataclass(frozen=True)
-class Description:
+class Description(Result):
     """The output of `elman data describe`."""
 
     unit: str
     carry: bool
     splits: dict[str, SplitDescription]
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON types."""
-        return asdict(self)
 
 
 def describe(corpus: Corpus) -> Description:
@@ -49,53 +44,48 @@ def describe(corpus: Corpus) -> Description:
     known: Counter[str] | None = None
     described: dict[str, SplitDescription] = {}
     for split in corpus.splits():
-        tally = _Tally(corpus.documents(split))
-        described[split] = tally.result(corpus.sources(split), known, corpus.repairs_in(split).describe())
-        if split == "train" and tally.all_counted:
-            known = tally.types
+        described[split], types = _describe_split(corpus, split, known)
+        if split == "train":
+            known = types
     return Description(corpus.unit, corpus.carry, described)
 
 
-class _Tally:
-    """Counts of one split."""
-
-    def __init__(self, documents: Iterable[Document]):
-        self.bytes = self.characters = length = 0
-        self.lengths: Counter[int] = Counter()
-        self.types: Counter[str] = Counter()
-        self.all_counted = True
-        for document in documents:
-            self.bytes += document.size
-            self.characters += len(document.text)
-            words = document.text.split()
-            length += len(words)
-            if not document.continues:
-                self.lengths[length] += 1
-                length = 0
-            if len(self.types) >= MAX_TYPES:
-                seen = [word for word in words if word in self.types]
-                self.all_counted &= len(seen) == len(words)
-                words = seen
-            self.types.update(words)
-
-    def result(self, sources: list[str], known: Counter[str] | None, repairs: list[str]) -> SplitDescription:
-        documents = self.lengths.total()
-        words = sum(length * count for length, count in self.lengths.items())
-        unseen: float | None = None
-        if known is not None and words and self.all_counted:
-            unseen = sum(count for word, count in self.types.items() if word not in known) / words
-        return SplitDescription(
-            sources=sources,
-            documents=documents,
-            bytes=self.bytes,
-            characters=self.characters,
-            words=words,
-            mean_length=words / documents,
-            median_length=median_low(self.lengths.elements()),
-            longest=max(self.lengths),
-            distinct_words=len(self.types),
-            words_seen_once=sum(count == 1 for count in self.types.values()),
-            all_words_counted=self.all_counted,
-            unseen_in_train=unseen,
-            repairs=repairs,
-        )
+def _describe_split(
+    corpus: Corpus, split: Split, known: Counter[str] | None
+) -> tuple[SplitDescription, Counter[str] | None]:
+    """Also the counts of its words, if all were counted; `known` are those of train."""
+    size = characters = length = 0
+    lengths, types, all_counted = Counter[int](), Counter[str](), True
+    for document in corpus.documents(split):
+        size += document.size
+        characters += len(document.text)
+        words = document.text.split()
+        length += len(words)
+        if not document.continues:
+            lengths[length] += 1
+            length = 0
+        if len(types) >= MAX_TYPES:
+            seen = [word for word in words if word in types]
+            all_counted &= len(seen) == len(words)
+            words = seen
+        types.update(words)
+    total = sum(length * count for length, count in lengths.items())
+    unseen: float | None = None
+    if known is not None and total and all_counted:
+        unseen = sum(count for word, count in types.items() if word not in known) / total
+    found = SplitDescription(
+        sources=corpus.sources(split),
+        documents=lengths.total(),
+        bytes=size,
+        characters=characters,
+        words=total,
+        mean_length=total / lengths.total(),
+        median_length=median_low(lengths.elements()),
+        longest=max(lengths),
+        distinct_words=len(types),
+        words_seen_once=sum(count == 1 for count in types.values()),
+        all_words_counted=all_counted,
+        unseen_in_train=unseen,
+        repairs=corpus.repairs_in(split).describe(),
+    )
+    return found, types if all_counted else None

@@ -73,13 +73,9 @@ class ReversalConfig(Config):
 class ReversalLanguage:
     """Pairs of a noisy text and its reversal, with their alignment."""
 
-    def __init__(self, config: ReversalConfig):
-        self.config = config
-        self.sources = [source for split in SPLITS for source in locate(getattr(config, split), "text", split)]
-
-    @classmethod
-    def make(cls, settings: Mapping[str, Any]) -> "ReversalLanguage":
-        return cls(ReversalConfig.make(settings, where="data.language"))
+    def __init__(self, settings: Mapping[str, Any]):
+        self.config = ReversalConfig.make(settings, where="data.language")
+        self.sources = [source for split in SPLITS for source in locate(getattr(self.config, split), "text", split)]
 
     def split(self, name: str) -> Iterator[PairDocument]:
         seed = self.config.seed + SPLITS.index(name)
@@ -199,7 +195,7 @@ class PairCorpus(ExampleCorpus):
     expected = "a table of sources and targets, or also data.train_target"
 
     def __init__(self, config: PairsConfig):
-        super().__init__(config, ReversalLanguage.make(config.language) if config.language else None)
+        super().__init__(config, ReversalLanguage(config.language) if config.language else None)
         self._targets = {split: self._partners(split) for split in SPLITS}
 
     def pairs(self, split: Split) -> Iterator[PairDocument]:

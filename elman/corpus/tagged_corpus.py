@@ -110,12 +110,15 @@ def _blocks(reader: SourceReader) -> Iterator[list[_Row]]:
 class _Columns:
     """Plain columns; every row has as many as the first row of the file."""
 
+    width = first = 0  # number of columns, and the line that shows it
+    default_word: int | str = 1
+    default_tag: int | str = -1
+
     def __init__(self, reader: SourceReader, columns: ColumnsConfig):
         self.reader, self.settings = reader, columns
         self.tabs = columns.separator == "tab"
-        self.width = self.first = 0
-        self.word = self._number(columns.word, default=1)
-        self.tag = self._number(columns.tag, default=-1)
+        self.word = self._number(columns.word, self.default_word)
+        self.tag = self._number(columns.tag, self.default_tag)
 
     def _number(self, column: int | str | None, default: int | str) -> int:
         if isinstance(column, str):
@@ -176,11 +179,7 @@ class _Columns:
 class _CoNLLU(_Columns):
     """Ten columns. Words of a multiword token (`1-2`) count, the token itself and empty nodes do not."""
 
-    def __init__(self, reader: SourceReader, columns: ColumnsConfig):
-        self.reader, self.settings = reader, columns
-        self.width = len(CONLLU)
-        self.word = self._number(columns.word, default="form")
-        self.tag = self._number(columns.tag, default="upos")
+    width, default_word, default_tag = len(CONLLU), "form", "upos"
 
     def _number(self, column: int | str | None, default: int | str) -> int:
         column = default if column is None else column

@@ -76,6 +76,10 @@ class Figure:
         atomic_write(path, content if isinstance(content, bytes) else content.encode("utf-8"))
         return path
 
+    def save_images(self, path: Path) -> list[Path]:
+        """Beside each other as .svg and .png, under the name of the path without suffix."""
+        return [self.save(path.with_name(f"{path.name}.{suffix}")) for suffix in ("svg", "png")]
+
     def image(self, suffix: str) -> bytes:
         """The figure as `svg` or `png`."""
         from elman.figures.drawing import render

@@ -31,8 +31,7 @@ def save_learning_curves(
         references={} if bound is None else {f"entropy of the language {bound:.3f}": bound},
         size=(7, 4),
     )
-    figure = Figure(title, [panel])
-    return [figure.save(folder / f"loss.{suffix}") for suffix in ("svg", "png")]
+    return Figure(title, [panel]).save_images(folder / "loss")
 
 
 def _curve(points: Points) -> Curve:

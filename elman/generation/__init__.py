@@ -2,6 +2,7 @@
 
 from elman.generation.batched_beam import beam_search_all, beam_search_batches
 from elman.generation.beam import BeamConfig, Hypotheses, Hypothesis, beam_search, forced_log_probs
+from elman.generation.engine import StreamScorer
 from elman.generation.ensemble import Ensemble
 from elman.generation.minimum_bayes_risk import minimum_bayes_risk
 from elman.generation.sample_sequences import sample_sequences
@@ -14,4 +15,3 @@ from elman.generation.sampling import (
     sample_tokens,
 )
 from elman.generation.stream import Generated, generate, generate_tokens, stream
-from elman.generation.stream_score import StreamScorer

@@ -18,9 +18,8 @@ from elman.config import Config
 from elman.errors import ConfigError, ElmanError, RecordingError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation import cuda_graph
-from elman.generation.beam_state import SharedTensors
+from elman.generation.beam_step import SharedTensors, topk_of_sums
 from elman.generation.sampling import SampledToken
-from elman.generation.topk import topk_of_sums
 from elman.ops.state import tensors
 from elman.ops.taps import listening, record
 from elman.shapes import Lengths, State, Step, Token

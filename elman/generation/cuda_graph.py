@@ -6,9 +6,8 @@ strings then, so the text equals that of the eager path. Without a GPU the same 
 """
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from elman.errors import first_line
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation.sampling import (
     DecodingInputs,
@@ -26,7 +26,7 @@ from elman.generation.sampling import (
     random_stream,
     tokens_at_uniforms,
 )
-from elman.ops.host_sync import find_host_sync, graph_of, without_host_sync
+from elman.ops.host_sync import find_host_sync, graph_of, warn_of_eager_steps, without_host_sync
 from elman.ops.state import fixed, keep, map_state, tensors
 from elman.shapes import State, Step, Tokens
 
@@ -161,13 +161,8 @@ def capture(step: Callable[[], None], device: torch.device) -> Any:
             torch.cuda.current_stream().wait_stream(side)
             return graph_of(step, side)
     except RuntimeError as problem:
-        _warn_once(str(problem).strip().partition("\n")[0])
+        warn_of_eager_steps("generation runs", f"capture failed: {first_line(problem)}")
         return None
-
-
-@cache
-def _warn_once(reason: str) -> None:
-    warnings.warn(f"generation runs without a CUDA graph, more slowly: capture failed: {reason}", stacklevel=3)
 
 
 def _generate(model: nn.Module, stepper: Stepper, step: Callable[[], None], inputs: DecodingInputs) -> Steps:

@@ -1,4 +1,4 @@
-"""Selects the generation engine (torch, compiled CPU steps, CUDA graphs) and runs compiled CPU steps.
+"""Selects the engine of generation and scoring (torch, compiled CPU steps, CUDA graphs), and runs compiled CPU steps.
 
 All engines draw the same random numbers and their logits agree to rounding, so they generate the same text, unless a
 random number falls within rounding error of the boundary between two tokens.
@@ -22,7 +22,7 @@ from elman.generation import cuda_graph
 from elman.generation.sampling import NO_TOKEN, DecodingInputs, GenerationConfig, SampledToken, Steps, checked_logsumexp
 from elman.ops.state import restore, take_rows, tensors
 from elman.ops.taps import listening
-from elman.shapes import State, Step
+from elman.shapes import Lengths, State, Step, Tokens
 
 MIN_TOKENS_TO_COMPILE = 2000  # break-even of one to two seconds of compilation
 MAX_BYTES_OF_STEPS = 2**26  # bytes: steps that read more are slower than one parallel forward pass in torch
@@ -135,6 +135,29 @@ def generate_rows(program: CompiledStep, inputs: DecodingInputs) -> Steps:
         if not any(step):
             return
         yield step
+
+
+class StreamScorer:
+    """Scores each text as it arrives, in place of `model.losses` for one row.
+
+    `on_engine` is called once for each engine that is used, with the reason.
+    """
+
+    def __init__(self, model: Any, config: GenerationConfig, on_engine: Callable[[str], None] = lambda _: None):
+        self.model, self.config, self.on_engine = model, config, on_engine
+        self._reported: set[str] = set()
+
+    def __call__(self, inputs: Tokens, targets: Tokens, state: State, lengths: Lengths) -> tuple[Tensor, State]:
+        """Nats of every target, and the new state."""
+        assert len(inputs) == 1, f"{len(inputs)} rows at once"
+        engine = find_engine(self.model, self.config, known=inputs.shape[1])
+        if str(engine) not in self._reported:
+            self._reported.add(str(engine))
+            self.on_engine(str(engine))
+        if engine.program is None:
+            return self.model.losses(inputs, targets, state, lengths)
+        runner = Runner(engine.program, [part for _, part in tensors(state)])
+        return runner.follow(inputs[0], targets[0]).unsqueeze(0), state_of(runner, state)
 
 
 def _generate_row(

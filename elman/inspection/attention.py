@@ -181,9 +181,8 @@ def attention_hits(weights: Tensor, places: Sequence[Sequence[int]]) -> float:
 
 
 def draw_map(weights: Tensor, source: Sequence[str], target: Sequence[str], path: Path, title: str = "") -> list[Path]:
-    """Saves the alignment map at `path` as .svg and .png."""
-    figure = map_figure(weights, source, target, title)
-    return [figure.save(path.with_suffix(suffix)) for suffix in (".svg", ".png")]
+    """Saves the alignment map at `path`, which has no suffix, as .svg and .png."""
+    return map_figure(weights, source, target, title).save_images(path)
 
 
 def map_figure(weights: Tensor, source: Sequence[str], target: Sequence[str], title: str = "") -> Figure:

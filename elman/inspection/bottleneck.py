@@ -22,11 +22,12 @@ from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import SHARE, Lines
 from elman.inspection.attention import alignment, attention_hits, map_figure
-from elman.inspection.small_models import GeneratedBatches, Progress, adam, fit, silent
+from elman.inspection.small_models import Progress, adam, fit, silent
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 from elman.models.stack import count_parameters
 from elman.runs.files import atomic_write
 from elman.training import TrainingConfig
+from elman.training.synthetic_tasks import GeneratedBatches
 
 EOS = 0
 NUMBERS = {letter: number for number, letter in enumerate(ascii_lowercase, start=1)}
@@ -199,11 +200,9 @@ def save_bottleneck(found: Bottleneck, folder: Path, command: str = "") -> list[
     """Saves the figures, and last of all `bottleneck.json`, which marks the folder as complete."""
     figures = {"bottleneck": bottleneck_figure(found), "attention": alignment_figure(found)}
     paths = [
-        figure.with_command(command).save(folder / f"{name}.{suffix}")
-        for name, figure in figures.items()
-        for suffix in ("svg", "png")
+        *(path for name, figure in figures.items() for path in figure.with_command(command).save_images(folder / name)),
+        folder / "bottleneck.json",
     ]
-    paths.append(folder / "bottleneck.json")
     atomic_write(paths[-1], json.dumps(found.plain(), indent=2).encode())
     return paths
 

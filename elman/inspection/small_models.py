@@ -1,14 +1,15 @@
 """Small models that labs and probes train, while a callback shows the progress."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from elman.batches import Buckets, Examples, ExampleStore, collate
+from elman.batches import Buckets, ExampleStore, collate
 from elman.corpus.labelled_corpus import LabelledText, LabelSet, label_rows
 from elman.corpus.synthetic_tasks import SyntheticTask
 from elman.inspection.inspected_text import InspectedText, inspect_classifier
@@ -20,18 +21,12 @@ from elman.training.synthetic_tasks import TaskModel, train_on_task
 Progress = Callable[[str, int, int, float], None]  # name of the model, step, number of steps, loss
 TRANSFORMER = {"num_layers": 4, "positions": "learned", "residual": True, "norm": "pre"}  # two blocks of two layers
 
-
-class GeneratedBatches(NamedTuple):
-    """One epoch of this many steps, each with a new batch that `make` gives for its index."""
-
-    steps: int
-    make: Callable[[int], Examples]
-
-    def length_of(self, number: int) -> int:
-        return self.steps
-
-    def epoch(self, number: int, start: int = 0) -> Iterator[Examples]:
-        return map(self.make, range(start, self.steps))
+# Words and number of the synthetic reviews; hidden units of their classifier
+THINGS = ("movie", "film", "story", "plot", "cast", "ending", "music", "book")
+ADVERBS = ("very", "really", "so", "quite", "rather")
+GOOD = ("great", "good", "funny", "clever", "moving", "fresh")
+BAD = ("awful", "bad", "dull", "clumsy", "shallow", "stale")
+SENTENCES, UNITS = 3000, 16
 
 
 def silent(name: str, step: int, steps: int, loss: float) -> None:
@@ -97,3 +92,23 @@ def fit_classifier(
         model = Classifier(ClassifierConfig.make(settings), tokenizer.vocab_size, len(labels))
         fit(name, model, Buckets(store, training.batch_size, seed, by=("text",), unit=model.unit), training, progress)
     return TextClassifier(model.eval(), tokenizer, labels)
+
+
+def reviews(count: int, seed: int) -> list[LabelledText]:
+    """A subject, "was", optionally "not", up to two adverbs and an adjective."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        good, negated = bool(rng.integers(2)), bool(rng.integers(2))
+        words = ["the", str(rng.choice(THINGS)), "was", *(["not"] if negated else [])]
+        words += [str(word) for word in rng.choice(ADVERBS, int(rng.integers(3)))]
+        words.append(str(rng.choice(GOOD if good else BAD)))
+        label = "positive" if good != negated else "negative"
+        found.append(LabelledText(" ".join(words), "reviews", number + 1, labels=(label,)))
+    return found
+
+
+def train_reviewer(seed: int, progress: Progress, **settings: Any) -> TextClassifier:
+    """An LSTM with 16 units; every_token=True trains the label at each word."""
+    default = {"pattern": [{"lstm": {"forget_bias": 0.0}}], "hidden_size": UNITS}  # the bias of PyTorch
+    return fit_classifier("reviews", reviews(SENTENCES, seed), {**default, **settings}, seed, progress)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from elman.corpus.synthetic import END, make_language
+from elman.corpus.synthetic.formal import CLOSING, OPENING
 from elman.errors import ConfigError, UnknownName
 from elman.figures.figure import Figure
 from elman.figures.panels import Array, Bars, ColouredText, Lines, Panel, as_array
@@ -25,7 +26,6 @@ LAGS = 100
 LEAST = 20  # annotated tokens of each half, and on each side of their middle, below which a score means little
 SHOWN = 60  # tokens of the coloured text
 DECAYED = 1 / np.e  # autocorrelation at the autocorrelation time
-OPENING, CLOSING = "([{<", ")]}>"
 QUOTES = '"“”„«»'
 
 

@@ -5,9 +5,11 @@ tensors, which have shapes but no values: reading a value, a data-dependent shap
 there. This needs no GPU. `graph_of` captures a step as a CUDA graph.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 import torch
@@ -97,3 +99,9 @@ def graph_of(step: Callable[[], None], stream: Any, pool: Any = None) -> Any:
             torch._C._cuda_endAllocateToPool(stream.device_index, pool)
         raise
     return graph
+
+
+@cache
+def warn_of_eager_steps(what: str, reason: str) -> None:
+    """Once for each reason."""
+    warnings.warn(f"{what} without a CUDA graph, more slowly: {reason}", stacklevel=3)

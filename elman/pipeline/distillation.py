@@ -17,7 +17,7 @@ from elman.pipeline.recipe import Recipe, read_recipe
 from elman.pipeline.resume import CHOSEN
 from elman.pipeline.trained_model import TrainedModel, load
 from elman.runs import Run, atomic_write
-from elman.training.suggested_rate import with_suggested_rate
+from elman.training.learning_rates import with_suggested_rate
 
 Listener = Callable[[int, int], None]
 

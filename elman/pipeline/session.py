@@ -27,8 +27,8 @@ from elman.pipeline.tasks.position_checks import order_warning
 from elman.runs import Checkpoint, MetricsLog, Run, atomic_write, environment
 from elman.runs.files import discard
 from elman.training import CountTrainer, Report, Trainer, Validation, World, joined
+from elman.training.learning_rates import suggested_rate_notes
 from elman.training.loop import INTERRUPTED
-from elman.training.suggested_rate import suggested_rate_notes
 
 Listener = Callable[[Report], None]
 LOGGED = ("step", "validation")  # reports that are deterministic

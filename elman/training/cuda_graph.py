@@ -6,24 +6,23 @@ the graph. Weights and optimizer moments are captured at their addresses; tokens
 gradient norm have static buffers. All graphs share one memory pool.
 """
 
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from elman.batches import Batch, Examples
-from elman.errors import ElmanError
+from elman.errors import ElmanError, first_line
 from elman.layers.experts import Experts
 from elman.layers.laws import foreign
 from elman.models import prediction_of
 from elman.ops import kernel_timeout
-from elman.ops.host_sync import graph_of, without_host_sync
+from elman.ops.host_sync import graph_of, warn_of_eager_steps, without_host_sync
 from elman.ops.state import keep, map_state, tensors
 from elman.ops.taps import listening
 from elman.shapes import State
@@ -55,7 +54,7 @@ def make_captured_updates(updater: "Updater") -> "CapturedUpdates | None":
     """None if capture is off or impossible; warns with the reason if it was requested explicitly."""
     requested, reason = updater.config.captured, obstacle(updater)
     if requested and reason:
-        _warn_once(reason)
+        warn_of_eager_steps("updates run", reason)
     if requested is False or reason or (requested is None and foreign(updater.model)):
         return None
     return CapturedUpdates(updater)
@@ -117,7 +116,7 @@ class CapturedUpdates:
             return False
         if not isinstance(batch, Batch) or batch.lengths is not None:
             if self.requested:
-                _warn_once("rows differ in length")
+                warn_of_eager_steps("updates run", "rows differ in length")
             return False
         key = _graph_key(batch, updater.carried[0])
         if key not in self.graphs:
@@ -163,7 +162,7 @@ class CapturedUpdates:
         except ElmanError:
             raise
         except Exception as problem:  # of torch, a driver or a compiler
-            _warn_once(f"capturing one failed: {_root_cause(problem)}")
+            warn_of_eager_steps("updates run", f"capturing one failed: {_root_cause(problem)}")
             self.failed = True
             updater.optimizer.zero_grad(set_to_none=True)
             updater.renew_scaler()
@@ -235,9 +234,4 @@ def _root_cause(problem: BaseException) -> str:
     """The first exception of the chain: ending a failed capture raises a second one."""
     while problem.__context__ is not None:
         problem = problem.__context__
-    return str(problem).strip().partition("\n")[0] or type(problem).__name__
-
-
-@cache
-def _warn_once(reason: str) -> None:
-    warnings.warn(f"updates run without a CUDA graph, more slowly: {reason}", stacklevel=3)
+    return first_line(problem)

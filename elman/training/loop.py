@@ -1,5 +1,6 @@
-"""The training loop: an iterator of reports, with bit-exact checkpointing and resumption."""
+"""Training: an iterator of reports, with bit-exact checkpointing and resumption; by updates, or by counting n-grams."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,9 +12,8 @@ from elman.errors import TrainingError
 from elman.training.config import TrainingConfig
 from elman.training.distributed import World
 from elman.training.early_stopping import EarlyStopping
+from elman.training.learning_rates import learning_rate, with_suggested_rate
 from elman.training.reports import Report, ReportKind, Validation, perplexity
-from elman.training.schedules import learning_rate
-from elman.training.suggested_rate import with_suggested_rate
 from elman.training.update import Updater
 
 INTERRUPTED = "interrupted; the run can be resumed"
@@ -202,3 +202,41 @@ class Trainer(BaseTrainer):
         waited = time.monotonic() - self._saved
         due = waited >= 60 * self.config.save_minutes or (validated and waited >= SAVE_COST_RATIO * self._save_cost)
         return (log or validated) and bool(self.world.from_leader(float(due)))
+
+
+class CountTrainer(BaseTrainer):
+    """For a model that `fits_by_counting`: the whole fit is one step, with one validation. A stop discards it."""
+
+    total_steps = 1
+
+    def __iter__(self) -> Iterator[Report]:
+        self._started = time.monotonic()
+        yield self._report("start", total_steps=self.total_steps)
+        if self.step == 0:
+            yield from self._fit()
+        self.ended = self.asked or "everything is counted"
+        if self.step:
+            yield self._report("save")
+        yield self._report("end", reason=self.ended)
+
+    def facts(self) -> dict[str, Any]:
+        return {"step": self.step, "tokens": self.tokens}
+
+    def restore(self, stored: dict[str, Tensor], facts: dict[str, Any]) -> bool:
+        self.step = self.epoch = facts["step"]
+        self.tokens = facts["tokens"]
+        return True
+
+    def _fit(self) -> Iterator[Report]:
+        store = self.batches.store
+        for counted in self.model.fit(store):
+            yield self._report("note", text=f"{counted.ngrams:,} distinct n-grams of length {counted.length}")
+            if self.world.any(self.asked is not None):
+                return
+        self.step = self.epoch = 1
+        self.tokens = store.facts.tokens
+        for note in self.model.notes:
+            yield self._report("note", text=note)
+        if self.validate is not None:
+            found = self._validated()
+            yield self._validation_report(found, improved=math.isfinite(found.loss))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from elman.training.config import TrainingConfig
-from elman.training.schedules import DEFAULT_LEARNING_RATE
+from elman.training.learning_rates import DEFAULT_LEARNING_RATE
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:

@@ -59,18 +59,21 @@ class TaskModel(nn.Module):
         return self(batch.plain("inputs"))[mask], batch.plain("targets")[mask]
 
 
-class TaskBatches:
-    """Generates batch `index` of a split on demand; one epoch lasts as long as the training."""
+class GeneratedBatches(NamedTuple):
+    """One epoch of this many steps, each with a new batch that `make` gives for its index."""
 
-    def __init__(self, task: SyntheticTask, split: str, rows: int, count: int, seed: int):
-        self.task, self.split, self.rows, self.count, self.seed = task, split, rows, count, seed
+    steps: int
+    make: Callable[[int], Examples]
 
-    def length_of(self, epoch: int) -> int:
-        return self.count
+    def length_of(self, number: int) -> int:
+        return self.steps
 
-    def epoch(self, number: int = 0, start: int = 0) -> Iterator[Examples]:
-        for index in range(start, self.count):
-            yield as_batch(self.task.examples(self.split, index, self.rows, self.seed))
+    def epoch(self, number: int, start: int = 0) -> Iterator[Examples]:
+        return map(self.make, range(start, self.steps))
+
+
+def task_batches(task: SyntheticTask, split: str, rows: int, steps: int, seed: int) -> GeneratedBatches:
+    return GeneratedBatches(steps, lambda index: as_batch(task.examples(split, index, rows, seed)))
 
 
 def as_batch(examples: SyntheticExamples) -> Examples:
@@ -95,7 +98,7 @@ def train_on_task(
     solved: list[int] = []  # steps of the latest consecutive validations that found the task solved
 
     def scored(split: str) -> float:
-        return task_score(model, TaskBatches(task, split, training.batch_size, NUM_BATCHES[split], seed), device)
+        return task_score(model, task_batches(task, split, training.batch_size, NUM_BATCHES[split], seed), device)
 
     def validate() -> float:
         nonlocal valid, solved
@@ -106,7 +109,7 @@ def train_on_task(
             trainer.stop("the task is solved" if solved else "training diverged")
         return 1 - valid if task.measure == "accuracy" else valid
 
-    batches = TaskBatches(task, "train", training.batch_size, training.max_steps, seed)
+    batches = task_batches(task, "train", training.batch_size, training.max_steps, seed)
     trainer = Trainer(model, batches, training, device=device, validate=validate)
     try:
         for _ in trainer:
@@ -125,11 +128,11 @@ def train_on_task(
 
 
 @torch.no_grad()
-def task_score(model: TaskModel, batches: TaskBatches, device: torch.device) -> float:
+def task_score(model: TaskModel, batches: GeneratedBatches, device: torch.device) -> float:
     """The task's measure, a mean over batches with equally many masked-in positions."""
     model.eval()
     scores = []
-    for batch in batches.epoch():
+    for batch in batches.epoch(0):
         outputs, targets = model.at_mask(batch.to(device))
         accuracy = model.task.measure == "accuracy"
         scores.append((outputs.argmax(-1) == targets).float().mean() if accuracy else model.loss(outputs, targets))

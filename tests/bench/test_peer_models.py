@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from elman.bench.onnx_model import OnnxModel
-from elman.bench.torch_model import NoCounterpart, TorchModel
+from elman.bench.peer_models import NoCounterpart, OnnxModel, TorchModel
 from elman.models import LanguageModel, StackConfig
 
 PATTERNS = [

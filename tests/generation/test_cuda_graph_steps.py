@@ -19,6 +19,7 @@ from elman.generation.engine import explain
 from elman.generation.sampling import GenerationConfig
 from elman.generation.stream import generate, generate_tokens
 from elman.models import LanguageModel, NGram, StackConfig
+from elman.ops import host_sync
 from elman.ops.taps import record
 
 EOS = 0
@@ -264,8 +265,8 @@ def test_a_graph_sees_weights_that_change_and_goes_with_its_model(fake):
 
 
 @needs_gpu
-def test_what_cannot_be_captured_goes_step_by_step_with_a_warning(monkeypatch):
-    monkeypatch.setattr(cuda_graph, "_warned", set())  # each reason is told once in a process
+def test_what_cannot_be_captured_goes_step_by_step_with_a_warning():
+    host_sync.warn_of_eager_steps.cache_clear()  # each reason is told once in a process
 
     def step():
         torch.ones(1, device="cuda").item()

@@ -133,13 +133,13 @@ def test_a_changed_setting_is_refused_by_name(folder, recipe):
 def test_the_rate_and_the_warm_up_that_were_chosen_are_written_and_kept(folder, recipe, monkeypatch):
     """Catches nothing written, where another version's choice was taken. Old runs, that left them open,
     choose once more."""
-    from elman.training import suggested_rate
+    from elman.training import learning_rates
 
     recipe["model"] = {"type": "mamba", "hidden_size": 16}
     run(recipe, until=at_step(4))
     training = elman.read_recipe(folder / "run" / "config.yaml").training
     assert None not in (training.learning_rate, training.warmup_steps)
-    monkeypatch.setattr(suggested_rate, "DEFAULT_LEARNING_RATE", 1e-5)
+    monkeypatch.setattr(learning_rates, "DEFAULT_LEARNING_RATE", 1e-5)
     for again in (recipe, None):  # the same words, which leave the rate open, and none at all
         run(again, until=at_step(4))
         assert elman.read_recipe(folder / "run" / "config.yaml").training == training

@@ -102,7 +102,7 @@ def replays(updater):
 def stand_in(monkeypatch):
     monkeypatch.setattr(cuda_graph, "DEVICES", ("cpu",))
     monkeypatch.setattr(cuda_graph, "graph_of", Replayed)
-    cuda_graph._warn_once.cache_clear()
+    cuda_graph.warn_of_eager_steps.cache_clear()
 
 
 @pytest.fixture
@@ -364,7 +364,7 @@ def test_failed_gpu_capture_keeps_rng_state_and_weights(stream, store, monkeypat
         updater = Updater(model, config, torch.device("cuda"), World())
         torch.cuda.manual_seed(1)
         if asked:
-            cuda_graph._warn_once.cache_clear()
+            cuda_graph.warn_of_eager_steps.cache_clear()
             with pytest.warns(UserWarning, match="capturing one failed"):
                 found.append(trained(updater, stream))
             assert updater.captured.failed

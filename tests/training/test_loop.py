@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elman.training import Trainer, TrainingConfig
 from elman.training.early_stopping import EarlyStopping
-from elman.training.schedules import learning_rate
+from elman.training.learning_rates import learning_rate
 
 SETTINGS = {"max_epochs": 3, "log_every": 2, "optimizer": "adamw", "learning_rate": 0.01, "save_every": 1}
 

@@ -10,4 +10,6 @@ app = verb_group(
     "and memory.",
 )
 
-from elman.cli.inspect import run_views, synthetic_probes, views  # noqa: E402, F401  (they add their commands to the app)
+from elman.cli.inspect import run_views, synthetic_probes  # noqa: E402, F401  (they add their commands to the app)
+
+run_views.add_views()

@@ -1,21 +1,30 @@
-"""elman inspect views of a run: recorded values, gradients, predictions and attention while the model reads a text."""
+"""elman inspect views of a run: recorded values, gradients, predictions and attention while the model reads a text.
+
+Most commands come from the registry of views: each runs its function on a run and a text.
+"""
 
 import shutil
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from inspect import Parameter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import typer
 
 from elman.cli import options, output, stdin
 from elman.cli.inspect import app
-from elman.cli.options import option
-from elman.errors import ConfigError
+from elman.cli.options import keyword, option, set_parameters
+from elman.errors import ConfigError, DataError
+from elman.inspection.views import VIEWS, Option, View
 
 TEXT = typer.Option(..., "--text", help="Text that the model reads; '-' reads it from stdin.")
 TARGET = option(help="Translation: target text to analyse.", default="the model's own translation")
 TO = option("--to", help="File to write: .html, .svg, .png, .csv, .json or .txt.", default="the terminal")
 PRECISION = typer.Option("float32", help="Floating-point type of the computation: float32 or float64.")
+FILE = typer.Option(..., "--data", help="Text file to read.")
+LIMIT = typer.Option(20_000, min=100, help="Maximum number of characters to read.")
 EDITS = option(
     "--edit",
     help="Set a recorded value while reading: SITE=NUMBER, or SITE@3=NUMBER at position 3. Repeatable.",
@@ -37,8 +46,9 @@ def sites(
     found = model.sites()
     meanings = site_descriptions(model.model, list(found))
     if json:
-        output.show_json([{"site": site, "shape": shape, "meaning": meanings[site]} for site, shape in found.items()])
-        return
+        return output.show_json(
+            [{"site": site, "shape": shape, "meaning": meanings[site]} for site, shape in found.items()]
+        )
     for site, shape in found.items():
         print(f"{site}  {' × '.join(map(str, shape)) or '1'}")
         if meanings[site]:
@@ -145,3 +155,59 @@ def deliver(figure: Any, to: Path | None, json: bool, run: Path | None = None) -
             output.say(f"Wrote {path}.")
     elif not json:
         print(figure.text(shutil.get_terminal_size().columns, supports_colour(sys.stdout)), end="")
+
+
+def command(view: View) -> Callable[..., None]:
+    """A function with the signature that typer reads options from."""
+
+    def run_view(run: Path, **given: Any) -> None:
+        from elman.ops import taps
+
+        found = load_model(run, given["device"])
+        chosen = {one.parameter: given[one.parameter] for one in view.options if given[one.parameter] is not None}
+        text = read(given["data"], given["limit"]) if view.reads == "file" else stdin.read_text(given["text"])
+        precision = [given["precision"]] if view.precision else []
+        changes = read_edits(given.get("edit"))
+        inspected = found.reading(text, given.get("target"), *precision)
+        if view.edits == "compare":
+            chosen["changes"] = changes
+        with taps.edit(changes) if view.edits == "apply" else nullcontext():
+            figure = view.load()(inspected, ", ".join([found.of, *precision]), **chosen)
+        deliver(figure, given["to"], given["json"], run)
+
+    parameters = [keyword("run", Path, options.RUN)]
+    if view.reads == "file":
+        parameters += [keyword("data", Path, FILE), keyword("limit", int, LIMIT)]
+    else:
+        parameters += [keyword("text", str, TEXT), keyword("target", str | None, TARGET)]
+    parameters += map(view_parameter, view.options)
+    parameters += [keyword("precision", str, PRECISION)] if view.precision else []
+    parameters += [keyword("edit", list[str] | None, EDITS)] if view.edits else []
+    parameters += [keyword("to", Path | None, TO), keyword("module", list[Path] | None, options.MODULE)]
+    parameters += [keyword("device", str | None, options.DEVICE), keyword("json", bool, options.JSON)]
+    set_parameters(run_view, parameters)
+    run_view.__doc__, run_view.__name__ = view.help, view.name
+    return run_view
+
+
+def view_parameter(one: Option) -> Parameter:
+    if one.value is not None:
+        return keyword(one.parameter, one.type, typer.Option(one.value, one.flag, help=one.help))
+    help = f"{one.help} Repeatable." if get_origin(one.type) is list else one.help
+    return keyword(one.parameter, one.type | None, option(one.flag, help=help, default=str(one.default)))
+
+
+def read(path: Path, limit: int) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")[:limit]
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", file=path) from None
+
+
+def add_views() -> None:
+    """Adds the commands of the registry to the app."""
+    for view in VIEWS:
+        run_view = command(view)
+        app.command(view.name)(run_view)
+        for alias in view.aliases:
+            app.command(alias, hidden=True)(run_view)

@@ -22,8 +22,7 @@ def permutation(module: list[Path] | None = options.MODULE, json: bool = options
 
     found = permutation_table()
     if json:
-        output.show_json([one.plain() for one in found])
-        return
+        return output.show_json([one.plain() for one in found])
     rows = [[one.name, one.layers, one.shuffled, one.changed, one.sees] for one in found]
     output.table("Permutation test", ["layer", "layers", "change", "changed", "sees order"], rows)
     output.say("Change: of the last output, relative to its norm, when all tokens before it are shuffled; in float64.")
@@ -40,8 +39,7 @@ def word_order(seed: int = SEED, json: bool = options.JSON) -> None:
     with output.training_status() as progress:
         found = word_order_table(seed, progress)
     if json:
-        output.show_json([one._asdict() for one in found])
-        return
+        return output.show_json([one._asdict() for one in found])
     rows = [
         [one.name, f"{one.accuracy:.1%}", f"{one.pairs:.1%}", *(f"{chance:.0%}" for chance in one.phrases.values())]
         for one in found
@@ -74,8 +72,7 @@ def bottleneck(
         found = run_bottleneck(size, seed, progress=progress)
     paths = save_bottleneck(found, folder, options.command())
     if json:
-        output.show_json(found.plain())
-        return
+        return output.show_json(found.plain())
     heads = [str(length) for length in found.lengths]
     for title, measure in (("letter accuracy", "accuracy"), ("exact match", "exact")):
         shares = [

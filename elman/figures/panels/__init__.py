@@ -7,6 +7,3 @@ from elman.figures.panels.heat_map import HeatMap
 from elman.figures.panels.lines import SHARE, Curve, Lines
 from elman.figures.panels.scatter import Scatter
 from elman.figures.panels.unit_timelines import UnitTimelines
-
-__all__ = ["SHARE", "Array", "Bars", "Cell", "ColouredText", "Curve", "HeatMap", "Lines", "Panel", "Scatter"]
-__all__ += ["UnitTimelines", "Values", "as_array"]

@@ -7,7 +7,7 @@ import numpy as np
 from elman.figures.figure import Figure
 from elman.figures.panels import Bars
 from elman.inspection.labs.lab import Lab, Progress, Result
-from elman.inspection.labs.reviews import ADVERBS, BAD, GOOD, reviews, train_reviewer
+from elman.inspection.small_models import ADVERBS, BAD, GOOD, reviews, train_reviewer
 from elman.inspection.trace import trace
 
 WORD_CLASSES = {"not": "not"} | dict.fromkeys(ADVERBS, "adverb") | dict.fromkeys((*GOOD, *BAD), "adjective")

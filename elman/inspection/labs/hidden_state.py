@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from elman.figures.panels import Lines
 from elman.inspection.labs.lab import Lab, Progress, Result
-from elman.inspection.labs.reviews import train_reviewer
 from elman.inspection.predictions import class_probability_panels
+from elman.inspection.small_models import train_reviewer
 from elman.inspection.trace import trace
 
 TEXTS = ("the movie was great", "the movie was not great", "the movie was not very awful")

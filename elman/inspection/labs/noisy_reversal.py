@@ -9,7 +9,8 @@ from elman.figures.panels import Lines
 from elman.inspection.attention import alignment, attention_mass
 from elman.inspection.bottleneck import Architecture, evaluate, reversal_batch, reversal_map
 from elman.inspection.labs.lab import Lab, Progress, Result
-from elman.inspection.small_models import GeneratedBatches, adam, fit
+from elman.inspection.small_models import adam, fit
+from elman.training.synthetic_tasks import GeneratedBatches
 
 LETTERS = "abcdefghijkl"
 NUMBERS = {sign: number for number, sign in enumerate(LETTERS + NOISE, start=1)}

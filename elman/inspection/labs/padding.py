@@ -14,8 +14,7 @@ from elman.figures.figure import Figure
 from elman.figures.panels import SHARE, Lines
 from elman.inspection.attention import attention_mass
 from elman.inspection.labs.lab import Lab, Progress, Result
-from elman.inspection.labs.reviews import reviews, train_reviewer
-from elman.inspection.small_models import TRANSFORMER, TextClassifier
+from elman.inspection.small_models import TRANSFORMER, TextClassifier, reviews, train_reviewer
 from elman.ops import taps
 
 SENTENCES = 400

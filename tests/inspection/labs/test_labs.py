@@ -9,7 +9,7 @@ from elman.errors import UnknownName
 from elman.figures.figure import share_palette
 from elman.inspection.labs import LABS, find
 from elman.inspection.labs.lab import Lab, Result
-from elman.inspection.labs.reviews import reviews
+from elman.inspection.small_models import reviews
 
 QUICK = ("permutation", "gradient-distance", "n-grams")
 every_lab = pytest.mark.parametrize(

@@ -25,8 +25,7 @@ from elman.ops import taps
 from elman.runs import Checkpoint
 from elman.runs.checkpoint import CheckpointFolder
 from elman.tokenizers import train_tokenizer
-from elman.training import TrainingConfig
-from elman.training.fit_counts import CountTrainer
+from elman.training import CountTrainer, TrainingConfig
 
 STRANGE = {
     "one token": [[1]],

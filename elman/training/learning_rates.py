@@ -1,5 +1,9 @@
-"""Learning rate and warm-up suggested by the layers of a model, where the recipe sets none."""
+"""Learning rates: schedules, and the rate and warm-up that the layers of a model suggest where the recipe sets none.
 
+Schedules are pure functions of the step: no state to save or restore.
+"""
+
+import math
 from typing import Any
 
 from torch import nn
@@ -7,9 +11,21 @@ from torch import nn
 from elman.cells import Cell
 from elman.layers import SequenceLayer
 from elman.training.config import TrainingConfig
-from elman.training.schedules import DEFAULT_LEARNING_RATE
 
+DEFAULT_LEARNING_RATE = 2e-3
 STEPS_PER_WARMUP_STEP = 10  # a warm-up takes at most a tenth of all steps
+
+
+def learning_rate(config: TrainingConfig, step: int, total_steps: int) -> float:
+    """Learning rate of update number `step` (from 0) of `total_steps`, before divisions by `plateau`."""
+    peak, warmup = config.learning_rate or DEFAULT_LEARNING_RATE, config.warmup_steps or 0
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    if config.schedule != "cosine":
+        return peak
+    progress = min(1.0, (step - warmup) / max(1, total_steps - warmup))
+    fraction = config.final_fraction + (1 - config.final_fraction) * 0.5 * (1 + math.cos(math.pi * progress))
+    return peak * fraction
 
 
 def with_suggested_rate(config: TrainingConfig, model: nn.Module, total_steps: int) -> TrainingConfig:

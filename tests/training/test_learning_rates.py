@@ -5,7 +5,7 @@ import pytest
 from elman.cells import CELLS
 from elman.models import LanguageModel, StackConfig
 from elman.training import Trainer, TrainingConfig
-from elman.training.suggested_rate import suggested_rate_notes, with_suggested_rate
+from elman.training.learning_rates import suggested_rate_notes, with_suggested_rate
 
 TRANSFORMER = {"pattern": ["attention", "feedforward"], "residual": True, "norm": "pre"}
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.generation.topk import GROUP_SIZE, MIN_SIZE_FOR_GROUPS, topk_of_sums
+from elman.generation.beam_step import GROUP_SIZE, MIN_SIZE_FOR_GROUPS, topk_of_sums
 
 
 @given(
