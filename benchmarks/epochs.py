@@ -25,11 +25,11 @@ import elman
 from benchmarks.recipe_update import Plain
 from elman.bench.harness import write
 from elman.config import parse_overrides
+from elman.files import make_folder
 from elman.models import LanguageModel
 from elman.pipeline import read_recipe
 from elman.pipeline.devices import choose_device
 from elman.pipeline.prepare import prepare
-from elman.runs.files import make_folder
 from elman.training.learning_rates import learning_rate
 
 RECIPE = "recipes/wikitext2-lstm.yaml"

@@ -24,7 +24,8 @@ from typing import Any
 
 import torch
 
-from elman.runs import Run, files
+from elman import files
+from elman.runs import Run
 
 WORDS = ("the", "a", "cat", "dog", "bird", "house", "tree", "sat", "ran", "saw", "on", "and", "big", "small", "old")
 TRAINING = {"batch_size": 8, "sequence_length": 12, "micro_batches": 2, "log_every": 4, "evaluate_every": 3}

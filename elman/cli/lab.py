@@ -34,8 +34,8 @@ def run(
     json: bool = options.JSON,
 ) -> None:
     """Run an experiment and write its HTML page."""
+    from elman.files import atomic_write, make_folder
     from elman.inspection.labs import LABS, find
-    from elman.runs.files import atomic_write, make_folder
 
     chosen = find(LABS, name)
     path = to or Path("runs") / "labs" / f"{name}.html"

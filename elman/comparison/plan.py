@@ -12,6 +12,7 @@ from elman.comparison.budget import VALIDATIONS, Budget, budget_of, per_step, tr
 from elman.comparison.config import Race
 from elman.config import override
 from elman.errors import ConfigError
+from elman.files import make_folder
 from elman.layers.laws import examine, sources
 from elman.models import MODELS
 from elman.models.stack import count_parameters
@@ -20,7 +21,6 @@ from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.sizes import fit_exactly, parse_count
 from elman.pipeline.tasks import PreparedData, Task
 from elman.runs import Run, environment
-from elman.runs.files import make_folder
 from elman.training.learning_rates import DEFAULT_LEARNING_RATE
 
 PREPARED = "prepared"

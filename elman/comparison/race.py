@@ -17,11 +17,11 @@ from elman.comparison.user_modules import read_modules
 from elman.comparison.workers import Worker, local_workers
 from elman.config import commented_yaml, read_yaml
 from elman.errors import ConfigError, RunError
+from elman.files import discard, make_folder
 from elman.layers.laws import agree
 from elman.pipeline.devices import choose_device
 from elman.pipeline.results import look_up
 from elman.runs import atomic_write
-from elman.runs.files import discard, make_folder
 
 SETTINGS = "race.yaml"
 SOURCES = "sources.json"

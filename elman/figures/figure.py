@@ -12,7 +12,7 @@ from typing import Any
 from elman.errors import ConfigError
 from elman.figures.colours import Palette, assign_styles
 from elman.figures.panels import Panel
-from elman.runs.files import atomic_write, make_folder
+from elman.files import atomic_write, make_folder
 
 FORMATS = ("svg", "png", "html", "csv", "json", "txt")
 

@@ -21,11 +21,11 @@ from elman.errors import UnknownName
 from elman.evaluation.inference_mode import inference_mode
 from elman.figures.figure import Figure
 from elman.figures.panels import SHARE, Lines
+from elman.files import atomic_write
 from elman.inspection.attention import alignment, attention_hits, map_figure
 from elman.inspection.small_models import Progress, adam, fit, silent
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 from elman.models.stack import count_parameters
-from elman.runs.files import atomic_write
 from elman.training import TrainingConfig
 from elman.training.synthetic_tasks import GeneratedBatches
 

@@ -13,10 +13,10 @@ from elman.errors import ConfigError, RecordingError, nearest
 from elman.figures.colours import quantity_of
 from elman.figures.figure import Figure
 from elman.figures.panels import Array, HeatMap, Panel, as_array
+from elman.files import atomic_write
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText, tokens_of
 from elman.ops.attention import by_position
-from elman.runs.files import atomic_write
 
 SHOWN = ("gate", "state")  # quantities that a figure shows by default
 INSTEAD = ("attention", "order")  # where a model has none of these

@@ -8,11 +8,11 @@ import safetensors.torch
 from tokenizers import Tokenizer as Library
 from tokenizers import processors
 
+from elman import files
 from elman.errors import RunError, UnknownName
 from elman.models import prediction_of
 from elman.models.hugging_face import export_contents
 from elman.pipeline.trained_model import TrainedModel, load
-from elman.runs import files
 from elman.tokenizers import IdTokenizer, Imported, Tokenizer
 
 MASK = "<mask>"

@@ -8,13 +8,13 @@ from typing import Any
 import tokenizers as hf
 
 from elman.errors import DataError
+from elman.files import discard
 from elman.models import is_masked
 from elman.models.hugging_face import from_folder, read_json
 from elman.models.stack import count_parameters
 from elman.pipeline.recipe import Recipe, write_recipe
 from elman.pipeline.tasks.files import save_tokenizer
 from elman.runs import Checkpoint, Run, environment
-from elman.runs.files import discard
 from elman.tokenizers import IdTokenizer, Imported, Tokenizer
 
 PIECE = 128  # tokens per piece on which a masked model is evaluated, if it has that many positions

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from elman.config import read_yaml
+from elman.files import discard
 from elman.layers.laws import agree, examine, sources
 from elman.models import prediction_of
 from elman.models.stack import count_parameters
@@ -25,7 +26,6 @@ from elman.pipeline.sizes import fit_size
 from elman.pipeline.tasks.base import check_metric, data_changed
 from elman.pipeline.tasks.position_checks import order_warning
 from elman.runs import Checkpoint, MetricsLog, Run, atomic_write, environment
-from elman.runs.files import discard
 from elman.training import CountTrainer, Report, Trainer, Validation, World, joined
 from elman.training.learning_rates import suggested_rate_notes
 from elman.training.loop import INTERRUPTED

@@ -1,7 +1,7 @@
 """Run folders: the files of one training run, crash-safe."""
 
+from elman.files import RunWarning, atomic_write
 from elman.runs.checkpoint import Checkpoint, CheckpointFolder
 from elman.runs.environment import environment
-from elman.runs.files import RunWarning, atomic_write
 from elman.runs.metrics import MetricsLog, read_metrics
 from elman.runs.run import Run

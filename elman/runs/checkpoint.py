@@ -16,9 +16,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from elman import files
 from elman.errors import CheckpointError, RunError
-from elman.runs import files
-from elman.runs.files import RunWarning
+from elman.files import RunWarning
 from elman.runs.manifest import MANIFEST, NewerSchema, make_manifest, read_verified
 
 WEIGHTS, TRAINING, FACTS = "weights.safetensors", "training.safetensors", "facts.json"

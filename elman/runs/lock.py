@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from elman.errors import RunError
-from elman.runs.files import RunWarning
+from elman.files import RunWarning
 
 try:
     import fcntl

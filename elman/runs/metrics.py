@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from elman import files
 from elman.errors import RunError
+from elman.files import RunWarning
 from elman.jsonable import jsonable
-from elman.runs import files
-from elman.runs.files import RunWarning
 
 
 class MetricsLog:

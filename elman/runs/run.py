@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from elman import files
 from elman.errors import RunError
-from elman.runs import files
 from elman.runs.checkpoint import CheckpointFolder
 from elman.runs.lock import file_lock
 

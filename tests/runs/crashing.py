@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from elman.runs import files
+from elman import files
 from elman.runs.checkpoint import Checkpoint, CheckpointFolder
 
 

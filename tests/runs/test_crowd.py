@@ -10,8 +10,9 @@ import torch
 from crashing import deadline, in_child, kill, leftovers, start_child
 from processes import HANG
 
+from elman import files
 from elman.errors import RunError
-from elman.runs import files, lock
+from elman.runs import lock
 from elman.runs.checkpoint import Checkpoint, CheckpointFolder
 from elman.runs.run import Run
 

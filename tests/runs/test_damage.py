@@ -13,8 +13,8 @@ from crashing import deadline, make, same
 from processes import HANG
 
 from elman.errors import CheckpointError
+from elman.files import RunWarning
 from elman.runs.checkpoint import CheckpointFolder
-from elman.runs.files import RunWarning
 from elman.runs.manifest import read_verified
 
 NAMES = ["weights.safetensors", "training.safetensors", "facts.json", "manifest.json"]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from crashing import At, fail, hooked, in_child, leftovers, load_quietly, make, same
 
+from elman import files
 from elman.errors import CheckpointError
-from elman.runs import files
 from elman.runs.checkpoint import Checkpoint, CheckpointFolder
 from elman.runs.run import Run
 

@@ -9,8 +9,8 @@ from collections import namedtuple
 import pytest
 from crashing import hooked, in_child, leftovers, make, same
 
+from elman import files
 from elman.errors import CheckpointError, RunError
-from elman.runs import files
 from elman.runs.checkpoint import CheckpointFolder
 from elman.runs.run import Run
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from crashing import hooked, load_quietly, make, same
 
-from elman.runs import files
+from elman import files
 from elman.runs.checkpoint import CheckpointFolder
 
 

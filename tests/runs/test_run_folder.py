@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.errors import RunError
+from elman.files import RunWarning
 from elman.runs.environment import environment
-from elman.runs.files import RunWarning
 from elman.runs.metrics import MetricsLog, read_metrics
 from elman.runs.run import Run
 
@@ -138,7 +138,7 @@ def test_a_position_that_does_not_fit_the_log_is_rejected(tmp_path, position):
 
 
 def test_failed_write_leaves_no_partial_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("elman.runs.files.CHUNK", 5)
+    monkeypatch.setattr("elman.files.CHUNK", 5)
     metrics = MetricsLog(tmp_path / "metrics.jsonl")
     metrics.write({"step": 1})
     with hooked(At(3, fail(OSError(errno.ENOSPC, "full")))), pytest.raises(RunError, match="bytes free"):

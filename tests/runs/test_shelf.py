@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elman.errors import CheckpointError, RunError
+from elman.files import RunWarning
 from elman.runs.checkpoint import Checkpoint, CheckpointFolder
-from elman.runs.files import RunWarning
 
 
 def names(shelf: CheckpointFolder) -> list[str]:

@@ -60,8 +60,8 @@ def bottleneck(
     json: bool = options.JSON,
 ) -> None:
     """Train encoder-decoders with and without attention to reverse 5 to 200 letters: the fixed-vector bottleneck."""
+    from elman.files import make_folder
     from elman.inspection.bottleneck import check_size, run_bottleneck, save_bottleneck
-    from elman.runs.files import make_folder
 
     check_size(size)
     folder = to or Path("runs") / f"bottleneck-{size}"

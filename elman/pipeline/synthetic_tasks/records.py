@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from elman import files
 from elman.config import Config
 from elman.corpus.synthetic_tasks import TASKS, SyntheticTask
 from elman.errors import ConfigError, RunError, UnknownName
 from elman.pipeline.families import fitted
-from elman.runs import files
 from elman.runs.metrics import MetricsLog, read_metrics
 from elman.training.config import TrainingConfig
 from elman.training.synthetic_tasks import train_on_task

@@ -1,0 +1,50 @@
+"""Reads files that may be damaged or hostile: regular files only, of bounded size; every problem is one sentence.
+
+A pipe or a device would be read for ever, a link could lead to any file of the machine, and a parser's own exceptions
+say nothing to users.
+"""
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from elman.errors import ElmanError, RunError
+from elman.limits import limits
+
+
+def read_bytes(
+    path: str | Path, at_most: int, error: type[ElmanError] = RunError, *, follow_links: bool = False
+) -> bytes:
+    """The contents of a regular file of at most so many bytes."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # opening a pipe must not wait
+    flags |= 0 if follow_links else getattr(os, "O_NOFOLLOW", 0)
+    try:
+        if not follow_links and os.path.islink(path):
+            raise error(f"{path}: is a symbolic link, which is not followed here")
+        descriptor = os.open(path, flags)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise error(f"{path}: not a regular file")
+            if status.st_size > at_most:
+                raise error(f"{path}: {status.st_size} bytes, but at most {at_most} are read")
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read(at_most)
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        raise error(f"{path}: cannot be read: {problem.strerror}") from None
+
+
+def read_json(path: str | Path, error: type[ElmanError] = RunError, *, follow_links: bool = False) -> Any:
+    """The contents of a JSON file."""
+    return parse_json(read_bytes(path, limits().json_bytes, error, follow_links=follow_links), path, error)
+
+
+def parse_json(text: str | bytes, path: str | Path, error: type[ElmanError] = RunError) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise error(f"{path}: not valid JSON: {' '.join(str(problem).split())[:200]}") from None
