@@ -7,6 +7,7 @@ from typing import Any
 
 from elman.errors import ConfigError
 from elman.pipeline.recipe import Recipe, read_recipe
+from elman.pipeline.sizes import SIDES
 
 MAY_CHANGE = {
     "training.max_epochs",
@@ -38,8 +39,8 @@ def agreed(stored: Recipe, asked: Recipe) -> Recipe:
         )
     old, new = _flat(stored.plain()), _flat(asked.plain())
     differing = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
-    if asked.parameters:
-        differing.discard("model.hidden_size")  # was solved for, and will be again
+    if asked.parameters:  # the widths were solved for, and will be again
+        differing -= {f"model.{side}hidden_size" for side in ("", *(f"{side}." for side in SIDES))}
     differing -= {key for key in (f"training.{name}" for name in CHOSEN) if new[key] is None}  # stays as it was chosen
     wrong = sorted(differing - MAY_CHANGE)
     if wrong:

@@ -95,6 +95,17 @@ def test_a_changed_file_is_noticed_when_a_run_is_resumed(data, task, tmp_path):
 
 
 @every_task
+def test_a_run_of_a_solved_size_is_resumed_by_the_command_that_began_it(data, task, tmp_path):
+    """Catches: the solved width of an encoder and a decoder taken for a changed setting."""
+    settings = settings_of(task, data, **{"parameters": "9k", "training.max_steps": 1})
+    for resume in (False, True):
+        *_, result = train(overrides=settings, run=tmp_path / "run", resume=resume)
+        assert result.kind == "result"
+    with pytest.raises(ConfigError, match="parameters was '9k', now '4k'"):
+        list(train(overrides=settings | {"parameters": "4k"}, run=tmp_path / "run", resume=True))
+
+
+@every_task
 def test_a_written_recipe_reads_back_the_same(data, task):
     recipe = read_recipe(overrides=settings_of(task, data))
     assert read_recipe(recipe.plain()) == recipe
