@@ -67,10 +67,6 @@ class WordTable:
     def from_plain(cls, plain: dict[str, Any]) -> WordTable:
         return cls(WordsConfig.make(plain["config"]), plain["words"], plain["characters"])
 
-    def unknowns(self, sentence: TaggedSentence) -> int:
-        """Number of words without their own embedding."""
-        return sum(word.lower() not in self._words for word in sentence.words)
-
     def encode(self, sentence: TaggedSentence, tags: TagSet | None = None) -> dict[str, NDArray[np.int64]]:
         """One example, with tags if a tag set is given."""
         spelled = [self._spelled(word) for word in sentence.words]

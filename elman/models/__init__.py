@@ -6,8 +6,6 @@ from elman.models.base import (
     MODELS,
     TAGGERS,
     TRANSLATORS,
-    Prediction,
-    SequenceModel,
     is_masked,
     masked_model_error,
     prediction_of,

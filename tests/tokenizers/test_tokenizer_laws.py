@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from tokenizers import normalizers
 
 from elman.errors import ConfigError, DataError, UnknownName
-from elman.tokenizers import EOS, EOS_ID, TOKENIZERS, UNK, UNK_ID, StreamDecoder, report, train_tokenizer
+from elman.tokenizers import EOS, EOS_ID, TOKENIZERS, StreamDecoder, train_tokenizer
+from elman.tokenizers.base import UNK, UNK_ID
 
 SENTENCES = [
     "the cat sat on the mat .",
@@ -203,15 +204,6 @@ def test_bpe_respects_the_vocabulary_size_and_compresses_text():
     tokenizer = train_tokenizer({"type": "bpe", "vocab_size": 280}, [text])
     assert 257 < tokenizer.vocab_size <= 280
     assert len(tokenizer.encode(text)) < len(text) / 2
-
-
-def test_the_report_counts_unknowns_words_and_bytes():
-    found = report(train_tokenizer("word", ["a b"]), ["a x é <unk>", "x b"])
-    assert (found.tokens, found.words, found.bytes, found.unknowns) == (6, 6, 15, 3)
-    assert found.most_frequent == (("x", 2), ("é", 1))
-    assert found.unknown_rate == 0.5
-    assert report(train_tokenizer("byte", []), ["ab cd"]).tokens_per_word == 2.5
-    assert "50.00%" in " ".join(found.describe())
 
 
 @pytest.mark.parametrize(
