@@ -12,8 +12,8 @@ import shlex
 import sys
 from pathlib import Path
 
+from benchmarks.reporting import write
 from benchmarks.suites import SUITES
-from elman.bench.harness import write
 
 
 def main(arguments: list[str] | None = None) -> int:

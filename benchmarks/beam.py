@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from safetensors.torch import load_model, save_model
 
+from benchmarks.reporting import show, write
 from elman.batches import Buckets, ExampleStore, Ragged
-from elman.bench.harness import compare, interleaved, show, write
+from elman.bench.harness import compare, interleaved
 from elman.corpus import read_pairs
 from elman.generation import BeamConfig, beam_search_all
 from elman.models import EncoderDecoder, EncoderDecoderConfig

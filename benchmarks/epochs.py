@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 import elman
 from benchmarks.recipe_update import Plain
-from elman.bench.harness import write
+from benchmarks.reporting import write
 from elman.config import parse_overrides
 from elman.files import make_folder
 from elman.models import LanguageModel

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from elman.bench.harness import write
+from benchmarks.reporting import write
 
 BLOCKS = {"residual": True, "norm": "pre", "dropout": 0.4}
 FAMILIES: dict[str, dict[str, Any]] = {

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmarks.reporting import write
 from elman import load, read_recipe, train
-from elman.bench.harness import write
 from elman.generation import Ensemble
 from elman.pipeline import TrainedModel
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from elman.bench.harness import compare, interleaved, show
+from benchmarks.reporting import show
+from elman.bench.harness import compare, interleaved
 from elman.generation.engine import explain
 from elman.generation.sampling import GenerationConfig
 from elman.generation.stream import generate_tokens

@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 import torch
 
+from benchmarks.reporting import show
 from elman.batches import ParallelStreams, TokenStore
-from elman.bench.harness import compare, interleaved, show
+from elman.bench.harness import compare, interleaved
 from elman.corpus import DataConfig, open_corpus
 from elman.models.ngram import NGram, NGramConfig, write_arpa
 from elman.tokenizers import Tokenizer, train_tokenizer

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
+from benchmarks.reporting import show, write
 from elman import load
-from elman.bench.harness import compare, interleaved, show, write
+from elman.bench.harness import compare, interleaved
 from elman.evaluation import score_translations
 
 

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
+from benchmarks.reporting import show
 from elman.batches import Batch
-from elman.bench.harness import compare, interleaved, show
+from elman.bench.harness import compare, interleaved
 from elman.models import LanguageModel, StackConfig
 from elman.ops.dropout import locked_dropout
 from elman.recurrence import using

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from elman.bench.harness import write
+from benchmarks.reporting import write
 from elman.config import read_yaml
 
 RECIPES = Path(__file__).parent.parent / "recipes"

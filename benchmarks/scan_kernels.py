@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.bench.harness import write
+from benchmarks.reporting import write
 from elman.cells import CELLS
 from elman.ops import kernel_timeout, scan
 from elman.ops.forms import using

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elman.bench.harness import compare, interleaved, show
+from benchmarks.reporting import show
+from elman.bench.harness import compare, interleaved
 from elman.layers import LAYERS, SequenceLayer
 
 NAMES = ("mingru", "minlstm", "s4d", "s4", "mamba", "linear-attention")

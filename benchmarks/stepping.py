@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from elman.bench.harness import compare, interleaved, show
+from benchmarks.reporting import show
+from elman.bench.harness import compare, interleaved
 from elman.bench.peer_models import WEIGHTS, onnx_session, recurrent_graph
 from elman.compiler.cpu.step import CompiledStep, Runner, compile_step
 from elman.generation.sampling import GenerationConfig, random_stream, sample

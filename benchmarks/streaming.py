@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.reporting import write
 from elman.batches import TokenStore
-from elman.bench.harness import write
 from elman.corpus.document import Document
 from elman.generation import GenerationConfig, generate_tokens
 from elman.layers import LAYERS

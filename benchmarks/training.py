@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.reporting import show
 from elman.batches import Batch
-from elman.bench.harness import compare, interleaved, show
+from elman.bench.harness import compare, interleaved
 from elman.models import LanguageModel, StackConfig
 from elman.recurrence import using
 from elman.training import TrainingConfig, World

@@ -7,7 +7,7 @@ from benchmarks.recurrence import MINUTES
 from benchmarks.recurrence import __doc__ as description
 from benchmarks.recurrence.cases import CASES, chosen
 from benchmarks.recurrence.running import run, work
-from elman.bench.harness import write
+from benchmarks.reporting import write
 
 
 def main(arguments: list[str] | None = None) -> None:

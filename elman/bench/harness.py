@@ -4,7 +4,6 @@ All variants in one process take turns; speed-ups are medians of per-round ratio
 the CPU, allocated memory on CUDA.
 """
 
-import json
 import platform
 import resource
 import statistics
@@ -12,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import date
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +18,6 @@ from typing import Any
 
 import torch
 
-RESULTS = Path("benchmarks/results")
 PEERS = ("triton", "onnxruntime", "kenlm", "numpy")
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -64,23 +61,6 @@ def machine() -> dict[str, Any]:
     facts = {"cpu": _cpu(), "threads": torch.get_num_threads(), "gpu": gpu}
     peers = {name: version(name) for name in PEERS if find_spec(name)}
     return {**facts, "python": platform.python_version(), "torch": torch.__version__, **peers}
-
-
-def write(name: str, results: Any, folder: Path | None = None) -> Path:
-    """Writes DATE-NAME-cpu.json (or -gpu) with the machine, to benchmarks/results if it exists, else here."""
-    today = date.today().isoformat()
-    kind = "gpu" if torch.cuda.is_available() else "cpu"
-    folder = folder or (RESULTS if RESULTS.is_dir() else Path())
-    path = folder / f"{today}-{name}-{kind}.json"
-    path.write_text(json.dumps({"date": today, "machine": machine(), "results": results}, indent=1) + "\n")
-    return path
-
-
-def show(title: str, table: dict[str, dict[str, float]], against: str) -> None:
-    """Prints a table of `compare`."""
-    print(f"\n{title} (speed-up over: {against})")
-    for name, row in table.items():
-        print(f"  {name:<34} {row['ms']:9.1f} ms   {row['faster']:5.2f} x   ({row['low']:.2f} to {row['high']:.2f})")
 
 
 def _cpu() -> str:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from benchmarks import agreement, recipe_update
-from elman.bench.harness import compare, interleaved, write
+from benchmarks.reporting import write
+from elman.bench.harness import compare, interleaved
 from elman.compiler.cpu import step
 
 
