@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.reporting import write
-from elman.config import read_yaml
+from elman.untrusted import read_yaml
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 

@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from elman.errors import ConfigError, nearest
+from elman.errors import ConfigError, brief, nearest
+from elman.plain_yaml import parse_yaml
 
 PUNCTUATION = re.compile(r"[-\s,;:|/\\#&*!%@`^+=<>?.$_]+")  # not brackets, quotes and ~, which are YAML syntax
 
@@ -56,23 +56,8 @@ def named(known: Any, given: Any, where: str = "") -> tuple[str, Config]:
             return name, known[name].Config.make(settings, where=f"{where or known.kind}.{name}")
     raise ConfigError(
         f"{where or known.kind}: a {known.kind} is a name, or one name with its settings: "
-        f"{{lstm: {{hidden_size: 64}}}}, but got {given!r}"
+        f"{{lstm: {{hidden_size: 64}}}}, but got {brief(given)}"
     )
-
-
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    path = Path(path)
-    try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such recipe") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as a recipe: {error}") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(settings or {}, dict):
-        raise ConfigError(f"{path}: a recipe consists of `key: value` lines, not {type(settings).__name__}")
-    return settings or {}
 
 
 def override(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,11 +73,11 @@ def override(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
                 raise ConfigError(f"{dotted}: {section!r} is a value, not a section")
+        plain = not isinstance(value, str) or PUNCTUATION.fullmatch(value)
         try:
-            plain = not isinstance(value, str) or PUNCTUATION.fullmatch(value)
-            inner[key] = value if plain else yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{dotted}: {value!r} is not valid YAML: {' '.join(str(error).split())}") from None
+            inner[key] = value if plain else parse_yaml(value)
+        except ConfigError as error:
+            raise ConfigError(f"{dotted}: {brief(value)}: {error}") from None
     return result
 
 
@@ -153,7 +138,7 @@ def _explain(cls: type[Config], problem: Any, where: str) -> str:
     if problem["type"] == "missing":
         return f"{place}: is required"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{place}: {message[:1].lower()}{message[1:]}, but got {problem['input']!r}" if place else message
+    return f"{place}: {message[:1].lower()}{message[1:]}, but got {brief(problem['input'])}" if place else message
 
 
 def _fields_at(cls: type[Config], path: list[str]) -> list[str]:

@@ -14,7 +14,13 @@ ElmanError
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
+from reprlib import Repr
 from traceback import extract_tb
+from typing import Any
+
+_BRIEF = Repr()
+_BRIEF.maxlevel, _BRIEF.maxdict, _BRIEF.maxlist = 4, 6, 12
+_BRIEF.maxstring, _BRIEF.maxlong, _BRIEF.maxother = 100, 40, 100
 
 # Other names of our models and layers.
 SYNONYMS = {
@@ -104,6 +110,11 @@ def line_of(problem: BaseException) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def brief(value: Any) -> str:
+    """A value as an error message quotes it, shortened if it is long or deeply nested."""
+    return _BRIEF.repr(value)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -10,8 +10,9 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from elman.errors import ElmanError, RunError
+from elman.errors import ConfigError, ElmanError, RunError
 from elman.limits import limits
+from elman.plain_yaml import parse_yaml
 
 
 def read_bytes(
@@ -36,6 +37,25 @@ def read_bytes(
             os.close(descriptor)
     except OSError as problem:
         raise error(f"{path}: cannot be read: {problem.strerror}") from None
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The settings of a recipe, a run or a race."""
+    most = limits().yaml_bytes
+    if not os.path.exists(path):
+        raise ConfigError(f"{path}: no such recipe")
+    if os.path.isdir(path):
+        raise ConfigError(f"{path}: cannot be read as a recipe: it is a folder")
+    content = read_bytes(path, most, ConfigError, follow_links=True)
+    try:
+        settings = parse_yaml(content.decode(), most)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: cannot be read as a recipe: {error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if not isinstance(settings or {}, dict):
+        raise ConfigError(f"{path}: a recipe consists of `key: value` lines, not {type(settings).__name__}")
+    return settings or {}
 
 
 def read_json(path: str | Path, error: type[ElmanError] = RunError, *, follow_links: bool = False) -> Any:

@@ -23,7 +23,6 @@ from processes import environment, forked_python, run_forked
 from safetensors.torch import save_file
 
 from elman.cells import CELLS
-from elman.config import read_yaml
 from elman.inspection.cost import measure, stated
 from elman.layers import LAYERS
 from elman.models import LanguageModel, StackConfig
@@ -31,6 +30,7 @@ from elman.models.hugging_face import export_contents
 from elman.ops.taps import record
 from elman.pipeline import load, read_recipe, train
 from elman.pipeline.names import every_name
+from elman.untrusted import read_yaml
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))

@@ -4,7 +4,7 @@ import pytest
 
 from elman.errors import ConfigError, DataError, RunError
 from elman.limits import Limits, limits
-from elman.untrusted import read_bytes, read_json
+from elman.untrusted import read_bytes, read_json, read_yaml
 
 
 def test_a_regular_file_is_read(tmp_path):
@@ -50,3 +50,21 @@ def test_limits_are_set_in_the_environment(monkeypatch):
         monkeypatch.setenv("ELMAN_LIMITS", wrong)
         with pytest.raises(ConfigError, match=reason):
             limits()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"a: &a [x, *a]", "r.yaml: line 1: .*stands for nothing"),
+        (b"\xff\xfe\xff", "cannot be read as a recipe"),
+        (b"x" * 2_000_000, "at most 1000000 are read"),
+        (b"- 1", "a recipe consists of `key: value` lines, not list"),
+    ],
+    ids=["cycle", "bytes", "large", "list"],
+)
+def test_a_recipe_that_is_none_is_one_sentence_with_its_path(tmp_path, content, reason):
+    (tmp_path / "r.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=reason) as told:
+        read_yaml(tmp_path / "r.yaml")
+    assert str(told.value).count("r.yaml") == 1
+    assert "\n" not in str(told.value)

@@ -125,7 +125,8 @@ def _initial_settings(
     """Settings to start from: demo, file, or race to resume; none if data is given; else a synthetic language."""
     from elman.comparison import DEMO, EMBEDDED, read_race
     from elman.comparison.config import is_race, of_recipe
-    from elman.config import parse_overrides, read_yaml
+    from elman.config import parse_overrides
+    from elman.untrusted import read_yaml
 
     if demo:
         return dict(DEMO)

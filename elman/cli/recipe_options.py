@@ -104,9 +104,10 @@ class RecipeOptions:
 
     def build_recipe(self, source: str | Path | None, dotted: list[str]) -> Any:
         """The recipe of a file with named options over it, then --size, then dotted settings: the last one wins."""
-        from elman.config import parse_overrides, read_yaml
+        from elman.config import parse_overrides
         from elman.pipeline.recipe import read_recipe
         from elman.pipeline.sizes import size_overrides
+        from elman.untrusted import read_yaml
 
         stored = read_yaml(source) if source else {}
         task = self["task"] or stored.get("task")

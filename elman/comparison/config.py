@@ -6,7 +6,8 @@ from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from elman.config import Config, read_yaml
+from elman.config import Config
+from elman.untrusted import read_yaml
 
 EMBEDDED: dict[str, Any] = {
     "data": {"language": {"type": "agreement", "train_documents": 30000, "valid_documents": 500}},

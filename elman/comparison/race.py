@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from elman.comparison.config import Race
 from elman.comparison.plan import Job, RacePlan
 from elman.comparison.scheduler import Event, WorkerPool
 from elman.comparison.user_modules import read_modules
 from elman.comparison.workers import Worker, local_workers
-from elman.config import commented_yaml, read_yaml
+from elman.config import commented_yaml
 from elman.errors import ConfigError, RunError
 from elman.files import discard, make_folder
 from elman.layers.laws import agree
 from elman.pipeline.devices import choose_device
 from elman.pipeline.results import look_up
 from elman.runs import atomic_write
+from elman.untrusted import read_yaml
 
 SETTINGS = "race.yaml"
 SOURCES = "sources.json"
@@ -143,7 +143,7 @@ def _kept(race: Race, folder: Path, resume: bool) -> Race:
         raise RunError(f"{folder}: not empty and not a race; use another --run")
     make_folder(folder)
     atomic_write(path, commented_yaml(race).encode())
-    assert Race.make(yaml.safe_load(path.read_text())) == race, "settings round-trip"
+    assert read_race(folder) == race, "settings round-trip"
     return race
 
 

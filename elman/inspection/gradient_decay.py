@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import yaml
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -22,6 +21,7 @@ from elman.errors import ConfigError
 from elman.inspection.inspected_text import dtype_of
 from elman.layers import LAYERS, SequenceLayer, two_way
 from elman.ops import taps
+from elman.plain_yaml import parse_yaml
 
 ROWS = 8  # sequences whose gradient norms are averaged
 LENGTH, WIDTH = 200, 64
@@ -76,7 +76,7 @@ class UntrainedLayer:
             key, equals, value = part.partition("=")
             if not equals:
                 raise ConfigError(f"--model {text!r}: settings follow the name as lstm:forget_bias=3,hidden_size=32")
-            found = yaml.safe_load(value)
+            found = parse_yaml(value)
             if key in ("radius", "scale") or key.startswith("open."):
                 if not isinstance(found, int | float):
                     raise ConfigError(f"--model {text!r}: {key} is a number, not {value!r}")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from elman.config import override, read_yaml
+from elman.config import override
 from elman.corpus import DataConfig
 from elman.errors import ConfigError
 from elman.evaluation import paired_difference, paired_scores
@@ -13,6 +13,7 @@ from elman.pipeline.recipe import check_targets, columns_of, read_recipe
 from elman.pipeline.tasks import TASKS, EvaluationResult, PreparedData
 from elman.pipeline.trained_model import load
 from elman.runs import Run
+from elman.untrusted import read_yaml
 
 Sources = Sequence[str] | None
 

@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import Field, SerializeAsAny, model_validator
 
-from elman.config import Config, commented_yaml, override, read_yaml
+from elman.config import Config, commented_yaml, override
 from elman.corpus.config import DataConfig
 from elman.errors import ConfigError
 from elman.evaluation.config import EvaluationConfig
@@ -17,6 +17,7 @@ from elman.pipeline.tasks.base import check_metric
 from elman.pipeline.tasks.search import SearchConfig
 from elman.runs import Run
 from elman.training.config import TrainingConfig
+from elman.untrusted import read_yaml
 
 
 class Goal(Config):

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from elman.config import read_yaml
 from elman.files import discard
 from elman.layers.laws import agree, examine, sources
 from elman.models import prediction_of
@@ -29,6 +28,7 @@ from elman.runs import Checkpoint, MetricsLog, Run, atomic_write, environment
 from elman.training import CountTrainer, Report, Trainer, Validation, World, joined
 from elman.training.learning_rates import suggested_rate_notes
 from elman.training.loop import INTERRUPTED
+from elman.untrusted import read_yaml
 
 Listener = Callable[[Report], None]
 LOGGED = ("step", "validation")  # reports that are deterministic

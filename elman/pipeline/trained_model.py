@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elman.config import read_yaml
 from elman.errors import ConfigError, RunError
 from elman.generation import Ensemble, Generated, GenerationConfig, generate, stream
 from elman.models import LIKELIHOOD_OF, EncoderDecoder, is_masked, masked_model_error, prediction_of
@@ -19,6 +18,7 @@ from elman.pipeline.tasks import Task
 from elman.pipeline.tasks.base import no_text
 from elman.pipeline.tasks.search import SearchConfig
 from elman.runs import Run
+from elman.untrusted import read_yaml
 
 if TYPE_CHECKING:
     from elman.inspection.inspected_text import InspectedText
