@@ -176,7 +176,7 @@ class Session:
         if facts["fingerprints"] != self.prepared.fingerprints():
             raise data_changed(self.run.folder)
         agree(facts.get("sources", {}), sources(self.model), "run")
-        self.model.load_state_dict(checkpoint.weights)
+        checkpoint.load_into(self.model, self.run.folder)
         exact = self.trainer.restore(checkpoint.training, facts["trainer"])
         if self.metrics:
             self.metrics.truncate_to(facts["metrics"])
@@ -192,7 +192,7 @@ class Session:
 
     def _finish(self) -> dict[str, Any]:
         if not self.best.empty:
-            self.model.load_state_dict(self.best.load().weights)
+            self.best.load().load_into(self.model, self.run.folder)
         results = final_results(self)
         atomic_write(self.run.folder / "results.json", json.dumps(results, indent=2, ensure_ascii=False).encode())
         return results

@@ -41,7 +41,7 @@ def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = 
         raise RunError(f"{path}: has no checkpoint yet; train it first, or wait for its first save")
     checkpoint = shelf.load(training=False)
     model = task.build(recipe.model)
-    model.load_state_dict(checkpoint.weights)
+    checkpoint.load_into(model, path)
     place = choose_device(device)
     choose_threads(recipe, place)
     return TrainedModel(model.to(place).eval(), task, recipe, checkpoint.step, str(path))

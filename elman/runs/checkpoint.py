@@ -36,6 +36,14 @@ class Checkpoint:
     facts: dict[str, Any] = field(default_factory=dict)
     """Counters and positions as JSON types: text keys, lists, finite numbers."""
 
+    def load_into(self, model: Any, run: str | Path) -> None:
+        """Sets the weights of a model; CheckpointError if they do not fit it."""
+        try:
+            model.load_state_dict(self.weights)
+        except (RuntimeError, ValueError) as error:  # of torch, which reports on many lines
+            reason = " ".join(str(error).split())[:300]
+            raise CheckpointError(f"{run}: the weights do not fit the model in config.yaml: {reason}") from None
+
 
 class CheckpointFolder:
     """A folder of checkpoints with one writer (the holder of the run's lock) and any number of readers.

@@ -75,6 +75,10 @@ def read_arpa(path: str | Path, words: Sequence[str] | None = None) -> tuple[NGr
             _fill(model, length, section, found, path)
     if model is None:
         raise DataError("not an ARPA file: it has no section \\1-grams:", file=path)
+    try:
+        model.check()
+    except ValueError as error:
+        raise DataError(str(error), file=path) from None
     return model, vocabulary
 
 

@@ -23,7 +23,7 @@ static int64_t first_from(const int64_t* keys, int length, int64_t key) {{
 }}
 
 static int64_t find(const void* const* weights, int length, int64_t context, int64_t word) {{
-    if (context < 0 || word < 0) return nothing;
+    if (context < 0 || word < 0 || word >= words) return nothing;
     const int64_t* keys = keys_of(weights, length);
     const int64_t key = context * words + word, place = first_from(keys, length, key);
     return place < known[length - 1] && keys[place] == key ? place : nothing;
@@ -39,7 +39,7 @@ static int64_t find(const void* const* weights, int length, int64_t context, int
     std::fill(context, context + order + 1, nothing);
     for (int place = 0; place < order; ++place) {{
         std::copy(context, context + order + 1, before);
-        context[1] = line[place];
+        context[1] = 0 <= line[place] && line[place] < words ? line[place] : nothing;
         for (int length = 2; length < order; ++length) {{
             const int64_t found = find(weights, length, before[length - 1], line[place]);
             context[length] = line[place] == end_of_text ? nothing : found;  // as a context, <eos> starts a document
@@ -60,7 +60,8 @@ static int64_t find(const void* const* weights, int length, int64_t context, int
         const float* log_prob = static_cast<const float*>(weights[3 * length - 1]);
         const int64_t base = context[length - 1] * words, last = first_from(keys, length, base + words);
         for (int64_t place = first_from(keys, length, base); place < last; ++place)
-            logits[keys[place] - base] = log_prob[place] + cost[length];
+            if (const int64_t word = keys[place] - base; 0 <= word && word < words)  // true for sorted keys
+                logits[word] = log_prob[place] + cost[length];
     }}
     for (int64_t word = 0; word < words; ++word)
         if (logits[word] < {zero}) logits[word] = -std::numeric_limits<float>::infinity();

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elman.batches import TokenStore
+from elman.compiler.errors import CannotCompile
 from elman.models.base import MODELS
 from elman.models.ngram.cpp_step import source
 from elman.models.ngram.estimation import NGramConfig, count, estimate
@@ -88,8 +89,24 @@ class NGram(nn.Module):
             logits = all_words(self.tables, self._contexts(line, step=True))
             return tap("output.logits", logits[:, 0]), self._state(line, None)
 
+    def check(self) -> None:
+        """ValueError if the arrays, which may come from a file, are not valid tables."""
+        contexts = 1
+        for length, table in enumerate(self.tables, 1):
+            if flaw := table.flaw(contexts):
+                raise ValueError(f"the table of {length}-grams is invalid: {flaw}")
+            contexts = len(table.log_prob)
+
+    def load_state_dict(self, *args: Any, **options: Any) -> Any:
+        found = super().load_state_dict(*args, **options)
+        self.check()
+        return found
+
     def machine_code(self, signature: str) -> str:
         """The step in C++ for `compiler.cpu.step`, because a tracer cannot follow a binary search."""
+        self.check()
+        if self.discounts.dtype != torch.float32:
+            raise CannotCompile("n-grams are compiled in float32 only")
         keys, backoffs = ([len(getattr(table, name)) for table in self.tables] for name in ("keys", "backoff"))
         return source(signature, self.vocab_size, keys, backoffs)
 

@@ -92,6 +92,23 @@ class Table(nn.Module):
     def bytes(self) -> int:
         return sum(part.nbytes for part in self.buffers())
 
+    def flaw(self, contexts: int) -> str:
+        """What makes these arrays no table of n-grams after so many contexts; empty for a valid table. Searches rely on
+        all of it, in compiled code without further checks."""
+        count = self.vocab_size if self.words else self.keys.numel()
+        allowed = {"keys": [0 if self.words else count], "log_prob": [count], "backoff": [0, count]}
+        for name, part in self.named_buffers():
+            if part.dim() != 1 or len(part) not in allowed[name]:
+                return f"{name} has shape {tuple(part.shape)}, but there are {count} n-grams"
+            if part.is_floating_point() and not part.isfinite().all():
+                return f"{name} has a value that is not finite"
+        keys, largest = self.keys, contexts * self.vocab_size
+        if largest > torch.iinfo(torch.int64).max:
+            return f"{contexts} contexts and {self.vocab_size} words are too many for 64-bit keys"
+        if len(keys) and not (keys[0] >= 0 and keys[-1] < largest and (keys[1:] > keys[:-1]).all()):
+            return f"the keys do not rise from 0 to at most {largest - 1}"
+        return ""
+
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
         for name, own in self.named_buffers():  # tables take the size of the stored arrays, except for the vocabulary
             stored = state_dict.get(prefix + name)

@@ -121,6 +121,8 @@ class AtenLowering(MatmulOps):
 
     def gather_rows(self, weight: Value, index: Value) -> Value:
         """`weight[index]`, along the first axis."""
+        if not weight.shape[0]:
+            raise CannotCompile("a table without rows cannot be indexed")
         shape = (*index.shape, *weight.shape[1:])
         target = self.fuser.temporary(shape, weight.dtype)
         count, row = math.prod(index.shape), math.prod(weight.shape[1:])

@@ -74,13 +74,12 @@ def compile_step(model: Any, weights: str = "fp32", example: Tensor | None = Non
 
 def handwritten(model: Any, tensors: dict[str, Tensor], token: Tensor) -> LoweredStep:
     """The step of a model that provides its own C++ (`machine_code`); it reads all its tensors unpacked."""
-    graph = fx.Graph()
+    source, graph = model.machine_code(SIGNATURE), fx.Graph()
     nodes = [graph.placeholder(f"given_{number}") for number in range(len(tensors))]
     state = model.initial_state(1)
     logits, _ = model.step(token, state)
     shapes = [part.to("meta") for _, part in parts_of(state)]
     weights = [Weight(node, one.to("meta"), "plain") for node, one in zip(nodes, tensors.values(), strict=True)]
-    source = model.machine_code(SIGNATURE)
     return LoweredStep(source, 0, weights, [], nodes, shapes, {}, token.to("meta"), logits.to("meta"))
 
 
@@ -114,10 +113,11 @@ def _constants(lowered: LoweredStep, parameters: list[Tensor]) -> dict[fx.Node, 
 
 
 def _array(weight: Weight, value: Tensor) -> Tensor:
-    value = value.detach().resolve_conj().contiguous()
+    value, layout = value.detach().resolve_conj().contiguous(), weight.layout
     if weight.format == "plain":
+        if (value.shape, value.dtype) != (layout.shape, layout.dtype):
+            raise ValueError(f"compiled for a weight of shape {tuple(layout.shape)}, not {tuple(value.shape)}")
         return value
-    layout = weight.layout
     return pack(value.as_strided(layout.shape, layout.stride(), layout.storage_offset()), weight.format)
 
 
@@ -202,6 +202,8 @@ class Runner:
     def follow(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Steps through all inputs; returns -log p(target | inputs so far) in nats, in float64."""
         count, vocab = len(inputs), self.output.shape[-1]
+        if count and not (targets.min() >= 0 and targets.max() < vocab):
+            raise ValueError(f"a target is not among the {vocab} tokens")
         nats, work = torch.empty(count, dtype=torch.double), torch.empty(vocab)
         inputs, targets = inputs.contiguous(), targets.contiguous()
         given = ctypes.c_int64(vocab), *map(address, (inputs, targets, work)), ctypes.c_int64(count)
