@@ -1,5 +1,6 @@
 """What is measured, the most telling first: one shape of each kind, then the other shapes, then partitions to sweep."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -8,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from elman.cells import CELLS, Cell
-from elman.compiler.triton.search import PROCESSORS, tuning
+from elman.compiler.ir import StepIR
+from elman.compiler.triton.partition import Partition
+from elman.compiler.triton.search import PROCESSORS, candidates, step_time
 from elman.layers import LAYERS
 from elman.layers.recurrent import Recurrent
 from elman.recurrence import compiled_triton
@@ -94,6 +97,18 @@ def build(case: Case, kind: torch.dtype, device: str) -> nn.Module:
     else:
         layer, config = LAYERS[case.cell], {"hidden_size": size, **settings}
     return layer(layer.Config.make(config), size).to(device, kind)
+
+
+def tuning(program: StepIR, batch: int, itemsize: int, processors: int, most: int = 6) -> list[Partition]:
+    """Partitions worth timing on a GPU, best estimate first, at most half of them of one kind of exchange."""
+    found = candidates(program, batch, itemsize, processors)
+    seen: Counter[tuple[str, bool]] = Counter()
+    chosen = []
+    for part in sorted(found, key=lambda part: step_time(program, part, itemsize)):
+        seen[part.sync, part.wgmma] += 1
+        if seen[part.sync, part.wgmma] <= max(1, most // 2):
+            chosen.append(part)
+    return chosen[:most]
 
 
 def divisions(case: Case) -> list[dict[str, Any]]:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from elman.layers.torch_weights import to_torch
 from elman.models import LanguageModel
 
-MODULES: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN, "rnn_relu": nn.RNN}
 CELLS: dict[str, Any] = {"LSTM": torch.lstm_cell, "GRU": torch.gru_cell, "tanh": torch.rnn_tanh_cell}
 CELLS["relu"] = torch.rnn_relu_cell
 Weights = Literal["fp32", "int8"]
@@ -94,16 +94,9 @@ def _module(layer: Any) -> nn.Module:
     """The layer as nn.LSTM, nn.GRU or nn.RNN with copies of its weights."""
     if not hasattr(layer, "cell"):
         raise NoCounterpart(f"PyTorch has no recurrent module for {type(layer).__name__}")
-    call = layer.cell.vendor()
-    if isinstance(call, str):
-        raise NoCounterpart(call)
-    options: dict[str, Any] = {"batch_first": True, "bias": len(call.weights) == 4}
-    options |= {"nonlinearity": call.kernel.removeprefix("rnn_")} if call.kernel.startswith("rnn") else {}
-    made = MODULES[call.kernel](layer.cell.input_size, layer.cell.hidden_size, **options)
-    with torch.no_grad():
-        for parameter, weight in zip(made.parameters(), call.weights, strict=True):
-            parameter.copy_(weight)
-    return made
+    if isinstance(reason := layer.cell.vendor(), str):
+        raise NoCounterpart(reason)
+    return to_torch([layer])
 
 
 def _copy(weight: Tensor) -> nn.Parameter:

@@ -15,7 +15,6 @@ the input's product, which is no part of the kernel):
 """
 
 import math
-from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -48,18 +47,6 @@ def choose_partition(
     found = candidates(program, batch, itemsize, processors, shared)
     found = [part for part in found if clusters or not part.clustered]
     return min(found, key=lambda part: step_time(program, part, itemsize), default=None)
-
-
-def tuning(program: StepIR, batch: int, itemsize: int, processors: int, most: int = 6) -> list[Partition]:
-    """Partitions worth timing on a GPU, best estimate first, at most half of them of one kind of exchange."""
-    found = candidates(program, batch, itemsize, processors)
-    seen: Counter[tuple[str, bool]] = Counter()
-    chosen = []
-    for part in sorted(found, key=lambda part: step_time(program, part, itemsize)):
-        seen[part.sync, part.wgmma] += 1
-        if seen[part.sync, part.wgmma] <= max(1, most // 2):
-            chosen.append(part)
-    return chosen[:most]
 
 
 def candidates(program: StepIR, batch: int, itemsize: int, processors: int, shared: int = SHARED) -> list[Partition]:

@@ -16,7 +16,7 @@ from elman.compiler.ir import UNITS
 from elman.compiler.triton.launcher import Kernel
 from elman.compiler.triton.partition import Partition, SyncMode
 from elman.compiler.triton.saved_for_backward import WARPS
-from elman.compiler.triton.search import SHARED, tuning
+from elman.compiler.triton.search import SHARED, choose_partition
 from elman.recurrence import compiled_triton
 
 FEW_SPILLS = 128  # bytes of stack per thread; with 768 units all loads are in flight at once, and 20 registers spill
@@ -292,7 +292,8 @@ def test_chosen_partitions_fit_and_do_not_spill(name: str, batch: int, size: int
     compiled = compiled_triton.compiled_cell(cell_of(name, hidden_size=size))
     itemsize = 2 if kind == "bf16" else 4
     for way in ("forward", "backward"):
-        part = tuning(compiled.program(way), batch, itemsize, 132)[0]
+        part = choose_partition(compiled.program(way), batch, itemsize, 132)
+        assert part is not None
         made = compile_kernel(name, size, way, part, tmp_path, kind)
         assert made.shared <= part.shared_bytes(compiled.program(way), itemsize)
         assert made.stack <= FEW_SPILLS

@@ -8,9 +8,10 @@ import torch
 from cell_cases import cell_of
 from torch import Tensor, nn
 
+from benchmarks.recurrence.cases import tuning
 from elman.cells import Cell
 from elman.compiler.triton.partition import Partition, SyncMode
-from elman.compiler.triton.search import SHARED, candidates, choose_partition, step_time, tuning
+from elman.compiler.triton.search import SHARED, candidates, choose_partition, step_time
 from elman.recurrence import compiled_triton
 
 
