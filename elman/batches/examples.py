@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from elman import files
 from elman.batches.batch import EpochBatches
 from elman.batches.documents import POOL, bucket_order
 from elman.errors import DataError
@@ -142,7 +142,7 @@ class ExampleStore:
     ) -> ExampleStore:
         """All examples have the same fields. The store exists only once its last file is in place."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(folder)
         (folder / f"{name}.json").unlink(missing_ok=True)
         rows = list(examples)
         is_ragged = {field: isinstance(value, np.ndarray) for field, value in rows[0].items()} if rows else {}
@@ -156,9 +156,7 @@ class ExampleStore:
                 np.save(folder / f"{name}.{field}.npy", np.asarray(parts))
         plain, ragged = ([field for field, one in is_ragged.items() if one is kind] for kind in (False, True))
         content = {"count": len(rows), "fingerprint": fingerprint, "plain": plain, "ragged": ragged}
-        partial = folder / f"{name}.json.{os.getpid()}.partial"
-        partial.write_text(json.dumps(content), encoding="utf-8")
-        partial.replace(folder / f"{name}.json")
+        files.atomic_write(folder / f"{name}.json", json.dumps(content).encode())
         return cls(folder, name)
 
     def lengths(self, field: str) -> NDArray[np.int64]:

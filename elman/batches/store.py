@@ -1,9 +1,9 @@
 """The token ids of all documents in one memory-mapped file, with the text counts that metrics need."""
 
-import os
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
+from elman import files
 from elman.corpus.document import Document
 from elman.errors import DataError
 from elman.tokenizers import EOS_ID, Tokenizer
@@ -87,41 +88,32 @@ class TokenStore:
         cls, documents: Iterable[Document], tokenizer: Tokenizer, folder: str | Path, name: str, fingerprint: str = ""
     ) -> "TokenStore":
         """Encodes a stream of documents. The store exists only once its last file is in place."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder, path = Path(folder), Path(folder) / f"{name}.json"
+        files.make_folder(folder)
         dtype: Literal["<u2", "<u4"] = "<u2" if tokenizer.vocab_size < 2**16 else "<u4"
-        final = {part: folder / f"{name}.{part}" for part in ("tokens", "starts", "json")}
-        partial = {part: path.with_name(f"{path.name}.{os.getpid()}.partial") for part, path in final.items()}
         facts, starts = TextCounts(), array("q", [0])
-        try:
-            with partial["tokens"].open("wb") as file:
+        with files.replacing(folder / f"{name}.tokens") as temporary:
+            with temporary.open("wb") as file:
                 for ids, sizes in _encoded(documents, tokenizer, facts):
                     file.write(ids.astype(dtype).tobytes())
                     starts.extend(sizes)
-                _sync(file)
-            facts.documents = len(starts) - 1
-            offsets = np.cumsum(np.frombuffer(starts, dtype=np.int64))
-            facts.tokens = int(offsets[-1])
-            with partial["starts"].open("wb") as file:
-                np.save(file, offsets, allow_pickle=False)
-                _sync(file)
-            metadata = _Metadata(
-                facts=facts,
-                dtype=dtype,
-                fingerprint=fingerprint,
-                vocab_size=tokenizer.vocab_size,
-                tokenizer=tokenizer.name,
-                marks=(tokenizer.eos_id, tokenizer.start_id),
-            )
-            with partial["json"].open("wb") as file:
-                file.write(metadata.model_dump_json(indent=1).encode())
-                _sync(file)
-            final["json"].unlink(missing_ok=True)  # from here until the last rename, the store does not exist
-            for part, path in partial.items():
-                path.replace(final[part])
-        finally:
-            for path in partial.values():
-                path.unlink(missing_ok=True)
+            files.sync_file(temporary)
+            path.unlink(missing_ok=True)  # from here until it is written, the store does not exist
+        facts.documents = len(starts) - 1
+        offsets = np.cumsum(np.frombuffer(starts, dtype=np.int64))
+        facts.tokens = int(offsets[-1])
+        memory = BytesIO()
+        np.save(memory, offsets, allow_pickle=False)
+        files.atomic_write(folder / f"{name}.starts", memory.getvalue())
+        metadata = _Metadata(
+            facts=facts,
+            dtype=dtype,
+            fingerprint=fingerprint,
+            vocab_size=tokenizer.vocab_size,
+            tokenizer=tokenizer.name,
+            marks=(tokenizer.eos_id, tokenizer.start_id),
+        )
+        files.atomic_write(path, metadata.model_dump_json(indent=1).encode())
         return cls.open(folder, name)
 
     def document(self, index: int) -> NDArray[np.integer[Any]]:
@@ -173,11 +165,6 @@ def _count(facts: TextCounts, document: Document, ids: NDArray[np.int32], tokeni
         unknowns = tokenizer.unknowns(document.text)
         facts.unknowns += len(unknowns)
         facts.unknown_bytes += sum(len(text.encode("utf-8", "surrogatepass")) for text in unknowns)
-
-
-def _sync(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _damaged(path: Path, reason: str) -> DataError:
