@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from elman import files
 from elman.batches.batch import EpochBatches
 from elman.batches.documents import POOL, bucket_order
+from elman.batches.groups import groups
 from elman.errors import DataError
 from elman.shapes import Lengths
 
@@ -90,6 +91,13 @@ def collate(rows: Sequence[Mapping[str, Value]], unit: str = "") -> Examples:
         else:
             fields[name] = torch.from_numpy(np.asarray(parts))
     return Examples(fields, unit)
+
+
+def length_batches(rows: Sequence[Mapping[str, Any]], by: str, size: int) -> Iterator[tuple[list[int], Examples]]:
+    """All rows in batches of similar length, longest first, each with the indices of its rows."""
+    order = sorted(range(len(rows)), key=lambda place: -len(rows[place][by]))
+    for some in groups(order, size):
+        yield some, collate([rows[place] for place in some])
 
 
 def _flattened(parts: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:

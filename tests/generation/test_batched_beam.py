@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elman.batches import Ragged
-from elman.generation import BeamConfig, beam_search, beam_search_all, beam_search_batches
+from elman.generation import BeamConfig, beam_search, beam_search_all
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 
 EOS = 0
@@ -43,13 +43,6 @@ def test_batches_give_what_each_source_gives_alone(decoder: dict[str, Any], batc
             assert got.log_prob == pytest.approx(expected.log_prob, abs=1e-4)
             assert got.score == pytest.approx(expected.score, abs=1e-4)
             assert len(got.tokens) <= 2 * len(source) + 1
-
-
-def test_each_comes_with_its_number_longest_first() -> None:
-    numbers = [number for number, _ in beam_search_batches(model(), SOURCES, EOS, SHORT, batch_size=2)]
-    assert sorted(numbers) == list(range(len(SOURCES)))
-    lengths = [len(SOURCES[number]) for number in numbers]
-    assert lengths == sorted(lengths, reverse=True)
 
 
 def test_an_empty_source_and_no_source_at_all_are_answered() -> None:

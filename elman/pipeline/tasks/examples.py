@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from elman.batches import Buckets, Examples, ExampleStore, collate
-from elman.batches.groups import groups
+from elman.batches import Buckets, Examples, ExampleStore, length_batches
 from elman.corpus import Corpus, Repairs
 from elman.errors import DataError
 from elman.evaluation.inference_mode import device_of, inference_mode
@@ -164,9 +163,10 @@ class ExampleTask(Task):
         indices it gets too."""
         self.count_long_lines(model, rows)
         outputs: list[Any] = [None] * len(rows)
+        device = device_of(model)
         with inference_mode(model):
-            for indices, batch in length_batches(rows, self.by[0], recipe.evaluation.batch_size, model):
-                for index, output in zip(indices, run(batch, indices), strict=True):
+            for indices, batch in length_batches(rows, self.by[0], recipe.evaluation.batch_size):
+                for index, output in zip(indices, run(batch.to(device), indices), strict=True):
                     outputs[index] = output
         return outputs
 
@@ -238,11 +238,3 @@ def _at(parts: Sequence[str], places: Iterable[int]) -> str:
 def max_tokens(recipe: "Recipe") -> int:
     """Tokens beyond which texts are cut and pairs left out of training; 0 for no limit."""
     return recipe.data.max_tokens  # type: ignore[attr-defined]
-
-
-def length_batches(rows: Sequence[Row], by: str, size: int, model: Any) -> Iterator[tuple[list[int], Examples]]:
-    """All rows in batches of similar length on the model's device, each with the indices of its rows."""
-    order = sorted(range(len(rows)), key=lambda place: -len(rows[place][by]))
-    device = device_of(model)
-    for some in groups(order, size):
-        yield some, collate([rows[place] for place in some]).to(device)

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from elman.batches import length_batches
 from elman.batches.groups import groups
 from elman.errors import ConfigError, DataError
+from elman.evaluation.inference_mode import device_of
 from elman.generation import forced_log_probs
 from elman.models import MaskPredict
-from elman.pipeline.tasks.examples import CHUNK, length_batches
+from elman.pipeline.tasks.examples import CHUNK
 from elman.pipeline.tasks.lines import missing, numbered, text_of
 from elman.tokenizers import Tokenizer
 
@@ -63,7 +65,8 @@ class ForcedScorer:
         encoded = zip(sources, self.target.encode_batch([target for _, target in pairs]), strict=True)
         rows = [{"source": np.asarray(source), "target": np.concatenate([target, end])} for source, target in encoded]
         found = np.zeros(len(rows))
-        for indices, batch in length_batches(rows, "target", self.batch_size, self.model):
+        for indices, some in length_batches(rows, "target", self.batch_size):
+            batch = some.to(device_of(self.model))
             found[indices] = forced_log_probs(self.model, batch.ragged("source"), batch.ragged("target")).cpu().numpy()
         return [
             PairScore(*pair, float(log_prob), len(row["target"]), len(self.target.unknowns(pair[1])))
