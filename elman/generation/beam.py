@@ -30,22 +30,16 @@ MIN_COVERAGE = 1e-9  # clamps coverage, so that its logarithm is finite
 class BeamConfig(Config):
     beam_size: int = Field(5, ge=1)
     """Number of beams; 1 is greedy search."""
-
     max_tokens: int = Field(200, ge=1)
     """Maximum number of generated tokens, end-of-sequence included; longer outputs are truncated."""
-
     length_ratio: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Limit the output to length_ratio · source length + length_extra tokens (and max_tokens); 0: no such limit."""
-
     length_extra: int = Field(10, ge=0)
     """Additional tokens of the length_ratio limit, for short sources."""
-
     num_best: int = Field(0, ge=0)
     """Number of hypotheses to return; the search stops as soon as these are certain. 0: all beam_size."""
-
     length_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Length penalty α: log-probabilities are divided by ((5 + length) / 6)^α (Wu et al., 2016); > 0 favours length."""
-
     coverage_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Coverage penalty β: adds β · Σ log min(1, total attention) over source positions, against skipped ones."""
 

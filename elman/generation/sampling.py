@@ -26,13 +26,10 @@ class SamplingConfig(Config):
 
     temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Softmax temperature: above 1 more random, below 1 more predictable; 0: greedy decoding."""
-
     top_k: int = Field(default=0, ge=0)
     """Top-k sampling: sample from the k most probable tokens; 0: from all."""
-
     top_p: float = Field(default=1.0, gt=0, le=1, allow_inf_nan=False)
     """Nucleus (top-p) sampling: sample from the fewest tokens whose total probability reaches p; 1: from all."""
-
     seed: int | None = Field(default=None, ge=0)
     """Random seed of the generated text; null: a new one each time."""
 
@@ -40,24 +37,18 @@ class SamplingConfig(Config):
 class GenerationConfig(SamplingConfig):
     max_tokens: int = Field(default=200, ge=1)
     """Maximum number of generated tokens per prompt."""
-
     repetition_penalty: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Repetition penalty: positive logits of recent tokens are divided by it, negative ones multiplied."""
-
     repetition_window: int = Field(default=64, ge=1)
     """Number of latest tokens, prompt included, that the repetition penalty applies to."""
-
     stop: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
     """Stop strings: generation stops before the first of them; they are not part of the result."""
-
     stop_at_end: bool = True
     """Stop at the end-of-document token; otherwise go on with another document on a new line."""
-
     engine: Literal["auto", "native", "captured", "torch"] = "auto"
     """What runs the steps: machine code compiled for the model (native: CPU, one text at a time), a CUDA graph of a
     step (captured: GPU, any batch), or torch. auto uses the graph on a GPU, and on a CPU compiles (a few seconds) for
     single texts of thousands of tokens."""
-
     weights: Literal["fp32", "int8"] = "fp32"
     """Weights of the native engine: int8 quantization is three times as fast; torch always uses the model's own."""
 
