@@ -16,6 +16,7 @@ from elman.comparison.plan import Entrant, Job
 from elman.comparison.race import RaceRun, results_of
 from elman.comparison.ranking import Scores, Verdict, rank
 from elman.errors import ElmanError, MissingExtra
+from elman.jsonable import jsonable
 from elman.pipeline.results import look_up
 from elman.pipeline.tasks import PreparedData
 from elman.pipeline.tasks.race import ExampleValues, Measure
@@ -73,7 +74,7 @@ def gather(running: RaceRun) -> RaceResults:
         comparison = verdict.comparisons.get(row["entrant"])
         row["place"] = place if row["entrant"] in scores else None
         row["against_best"] = vars(comparison) if comparison else None
-    rows_kept = [_finite(row) for row in ordered]
+    rows_kept = jsonable(ordered)
     lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows_kept]
     atomic_write(running.folder / "results.jsonl", ("\n".join(lines) + "\n").encode())
     with suppress(MissingExtra):  # reported on the command line
@@ -225,15 +226,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _value(value: Any) -> float:
     return math.inf if value is None else float(value)
-
-
-def _finite(value: Any) -> Any:
-    """With null for infinities, which JSON lacks."""
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:

@@ -105,13 +105,10 @@ def _bootstrap(metric: Any, written: Sequence[str], references: Sequence[str], s
 
 def paired_bleu(first: Sequence[str], second: Sequence[str], references: Sequence[str], samples: int = 1000) -> Paired:
     """Significance of a BLEU difference: sacrebleu's paired bootstrap (Koehn, 2004)."""
-    try:
-        from sacrebleu.metrics import BLEU
-        from sacrebleu.significance import PairedTest
-    except ImportError:
-        raise MissingExtra("comparing by BLEU", "sacrebleu", "metrics") from None
+    metrics = {"BLEU": _sacrebleu().BLEU(**BLEU_OPTIONS)}
+    from sacrebleu.significance import PairedTest
+
     named: Any = [("first", list(first)), ("second", list(second))]
-    metrics = {"BLEU": BLEU(**BLEU_OPTIONS)}
     _, found = PairedTest(named, metrics, [list(references)], test_type="bs", n_samples=samples)()
     scores: Any = next(value for key, value in found.items() if key != "System")
     return Paired(float(scores[0].score), float(scores[1].score), float(scores[1].p_value))

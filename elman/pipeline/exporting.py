@@ -28,17 +28,11 @@ def export_run(run: str | Path, to: str | Path, format: str = FORMAT) -> list[st
         raise RunError(f"{target}: is there already; give another --to")
     contents, notes = hugging_face(load(run, "cpu"))
     files.make_folder(target.parent)
-    beside = files.temporary_path(target)
-    try:
+    with files.replacing(target) as beside:
         files.make_folder(beside)
         for name, data in contents.items():
             files.write_file(beside / name, data)
         files.sync_folder(beside)
-        files.rename(beside, target)
-    except BaseException:
-        files.discard(beside)
-        raise
-    files.sync_folder(target.parent)
     return [note.format(folder=target) for note in notes]
 
 
