@@ -24,6 +24,7 @@ class TaskSettings(ABC):
     models: ClassVar[Registry[Any]]
     """Kinds of model."""
     default_model: ClassVar[str]
+    tokenizers: ClassVar[Registry[Any]] = TOKENIZERS
     default_tokenizer: ClassVar[str | Settings]
     metrics: ClassVar[tuple[str, ...]] = ()
     """What the best checkpoint can be chosen by, besides the loss."""
@@ -62,7 +63,7 @@ class TaskSettings(ABC):
 
     @classmethod
     def typed_tokenizer(cls, settings: Any) -> Config:
-        return pick(TOKENIZERS, "tokenizer", {"type": settings} if isinstance(settings, str) else settings)
+        return pick(cls.tokenizers, "tokenizer", settings)
 
     @classmethod
     def typed_model(cls, settings: Any) -> Config:
@@ -134,9 +135,10 @@ def bidirectional(settings: Settings, **join: str) -> Settings:
 
 
 def pick(registry: Registry[Any], where: str, settings: Any) -> Config:
-    """Typed settings of the item that `type` names."""
+    """Typed settings of the item that `type` names, or of a name alone."""
     if isinstance(settings, Config):
         return settings
+    settings = {"type": settings} if isinstance(settings, str) else settings
     if not isinstance(settings, Mapping) or not isinstance(settings.get("type"), str):
         raise ConfigError(f"{where}: needs a type, one of {', '.join(registry)}, but got {settings!r}")
     return typed(settings["type"], registry[settings["type"]].Config).make(settings, where)

@@ -12,7 +12,6 @@ import numpy as np
 from elman.batches import collate
 from elman.batches.groups import groups
 from elman.batches.tagging import WordsConfig, WordTable
-from elman.config import Config
 from elman.corpus import Corpus, Repairs, TaggedConfig, TaggedCorpus, TaggedSentence, TagSet
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import device_of, inference_mode
@@ -24,7 +23,7 @@ from elman.pipeline.tasks.base import ResampledScore
 from elman.pipeline.tasks.examples import CHUNK, ExampleTask
 from elman.pipeline.tasks.files import read_json, save_json
 from elman.pipeline.tasks.lines import missing, numbered
-from elman.pipeline.tasks.settings import TRANSFORMER, Settings, bidirectional, pick, untyped
+from elman.pipeline.tasks.settings import TRANSFORMER, Settings, bidirectional, untyped
 from elman.pipeline.tasks.warm_start import copy_weights
 from elman.registry import Registry
 
@@ -54,7 +53,7 @@ class Tag(ExampleTask):
     """Tag: a tag for each word of a sentence."""
 
     data_config, models, default_model = TaggedConfig, TAGGERS, "tagger"
-    default_tokenizer = "words"
+    tokenizers, default_tokenizer = TABLES, "words"
     metrics = ("accuracy", "precision", "recall", "f1")
     starts_from = True
     saved_files = ("words.json", "tags.json")
@@ -79,10 +78,6 @@ class Tag(ExampleTask):
         if len(parts) == 2:
             return {"data.columns.word": parts[0], "data.columns.tag": parts[1]}
         return super().columns(parts)
-
-    @classmethod
-    def typed_tokenizer(cls, settings: Any) -> Config:
-        return pick(TABLES, "tokenizer", {"type": settings} if isinstance(settings, str) else settings)
 
     @classmethod
     def of_layer(cls, name: str, settings: Mapping[str, Any]) -> Settings:
