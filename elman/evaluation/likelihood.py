@@ -5,6 +5,7 @@ of spelling each unknown word: its bytes and an end mark, drawn uniformly from 2
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elman.batches import TextCounts
+from elman.batches import Batch, TextCounts
 from elman.errors import ElmanError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.significance import bootstrap_interval
@@ -73,18 +74,22 @@ def evaluate(model: Any, batches: Any, counts: TextCounts, context: str, *, quic
     """
     kind = LIKELIHOOD_OF[prediction_of(model)]
     sums = _Sums(alone=kind == "pseudo-likelihood")
+    for batch, losses in batch_losses(model, batches, quick):
+        sums.add(losses, batch.mask(), batch.fresh)
+    return _score(sums, counts, context, kind)
+
+
+def batch_losses(model: Any, batches: Any, quick: bool = False) -> Iterator[tuple[Batch, Tensor]]:
+    """Every batch of an epoch with the nats of its targets (rows, time), zero at padding; states are carried over."""
     losses_of = getattr(model, "quick_losses", model.losses) if quick else model.losses
     device = device_of(model)
     state: Any = None
     for batch in batches.epoch(0):
-        rows = len(batch.inputs)
-        inputs, targets = batch.inputs.to(device), batch.targets.to(device)
-        lengths = None if batch.lengths is None else batch.lengths.to(device)
+        here = batch.to(device)
         with inference_mode(model):
-            state = model.initial_state(rows) if batch.fresh else take_rows(state, slice(0, rows))
-            losses, state = losses_of(inputs, targets, state, lengths)
-            sums.add(losses.cpu().double(), None if lengths is None else lengths.cpu(), batch.fresh)
-    return _score(sums, counts, context, kind)
+            state = model.initial_state(batch.size) if batch.fresh else take_rows(state, slice(0, batch.size))
+            losses, state = losses_of(here.inputs, here.targets, state, here.lengths)
+        yield batch, torch.where(batch.mask(), losses.cpu().double(), 0.0)  # losses at padding may be NaN
 
 
 class _Sums:
@@ -100,12 +105,8 @@ class _Sums:
         self.documents: list[np.ndarray] = []  # each (2, rows): nats and tokens
         self.blocks: list[np.ndarray] = []
 
-    def add(self, losses: Tensor, lengths: Tensor | None, fresh: bool) -> None:
+    def add(self, losses: Tensor, real: Tensor, fresh: bool) -> None:
         rows, time = losses.shape
-        real = torch.ones(rows, time, dtype=torch.bool)
-        if lengths is not None:
-            real = torch.arange(time) < lengths.unsqueeze(1)
-            losses = torch.where(real, losses, 0.0)  # losses at padding may be NaN
         if losses.isnan().any():
             raise ElmanError(
                 "the model's loss is NaN: training diverged or the weights are damaged; try an earlier checkpoint"

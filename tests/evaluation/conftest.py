@@ -2,11 +2,12 @@
 
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
+
+from elman.batches import Batch
 
 EOS, UNK = 0, 1
 
@@ -38,13 +39,6 @@ class TinyModel(nn.Module):
     def losses(self, inputs, targets, state, lengths=None):
         logits, state = self.forward(inputs, state, lengths)
         return -logits.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1), state
-
-
-class Batch(NamedTuple):
-    inputs: Tensor
-    targets: Tensor
-    lengths: Tensor | None
-    fresh: bool
 
 
 class Documents:

@@ -15,7 +15,6 @@ from elman.errors import DataError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation import GenerationConfig, StreamScorer, generate, generate_tokens
 from elman.models import MODELS, StackConfig, is_masked, prediction_of
-from elman.ops.state import take_rows
 from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
 from elman.pipeline.tasks.language_model.data import StreamTask
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions
@@ -210,19 +209,14 @@ class LanguageModelling(StreamTask):
 
     def example_values(self, trained: "TrainedModel", prepared: PreparedData, split: str) -> ExampleValues:
         """Nats and tokens of each document, or chunk of a long text; the loss by token frequency."""
-        model, device, state = trained.model, device_of(trained.model), None
+        from elman.evaluation.likelihood import batch_losses
+
         batches, _ = self.evaluation_batches(prepared, split, trained.recipe)
         seen = np.bincount(prepared.stores["train"].tokens, minlength=self.tokenizer.vocab_size)
         times, nats = list[NDArray[Any]](), list[NDArray[Any]]()
         rows: list[torch.Tensor] = []
-        for batch in batches.epoch(0):
-            here = batch.to(device)
-            with inference_mode(model):
-                fresh = batch.fresh
-                state = model.initial_state(len(batch.inputs)) if fresh else take_rows(state, slice(0, batch.size))
-                losses, state = model.losses(here.inputs, here.targets, state, here.lengths)
-            losses, real = losses.cpu().double(), batch.mask().cpu()
-            losses = torch.where(real, losses, 0.0)
+        for batch, losses in batch_losses(trained.model, batches):
+            real = batch.mask()
             rows.append(torch.stack([losses.sum(1), real.sum(1).double()]))
             times.append(seen[batch.targets[real].numpy()])
             nats.append(losses[real].numpy())
