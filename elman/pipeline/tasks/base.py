@@ -64,7 +64,7 @@ class PreparedData:
     """A corpus as token or example stores in memory-mapped files, with the task that encoded it."""
 
     task: "Task"
-    corpus: "Corpus"
+    corpus: Any  # of the kind that the task reads
     stores: dict[str, Any] = field(default_factory=dict)
 
     def repairs(self) -> list[str]:
@@ -90,7 +90,7 @@ class TaskData(ABC):
 
     @classmethod
     @abstractmethod
-    def learn(cls, recipe: "Recipe", corpus: "Corpus") -> Self:
+    def learn(cls, recipe: "Recipe", corpus: Any) -> Self:
         """Learn tokenizers and labels from the training split."""
 
     @abstractmethod

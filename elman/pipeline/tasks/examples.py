@@ -52,11 +52,11 @@ class ExampleTask(Task):
         return ""
 
     @abstractmethod
-    def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
+    def rows(self, corpus: Any, split: Any, repairs: Repairs) -> Iterator[Settings]:
         """Encoded examples; `repairs` counts what had to be cut or left out."""
 
     @abstractmethod
-    def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[Any, list[str]]]:
+    def questions(self, corpus: Any, split: Any) -> Iterator[tuple[Any, list[str]]]:
         """Lines for `predict`, each with the right answer, in parts."""
 
     def question_text(self, line: Any) -> str:

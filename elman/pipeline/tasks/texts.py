@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from elman.batches.groups import groups
-from elman.corpus import Corpus, LabelledConfig, LabelledCorpus, Repairs, label_rows
+from elman.corpus import LabelledConfig, LabelledCorpus, Repairs, label_rows
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import inference_mode
 from elman.pipeline.tasks.base import PreparedData
@@ -59,8 +59,7 @@ class TextTask(ExampleTask):
         return cls.corpus_class(recipe.data)  # type: ignore[arg-type]
 
     @classmethod
-    def learn(cls, recipe: "Recipe", corpus: Corpus) -> Self:
-        assert isinstance(corpus, LabelledCorpus)
+    def learn(cls, recipe: "Recipe", corpus: LabelledCorpus) -> Self:
         target = cls.Target.of(corpus.texts("train"))
         tokenizer = starting_tokenizer(recipe) or train_tokenizer(
             recipe.tokenizer.plain(), (text.text for text in corpus.texts("train"))
@@ -76,14 +75,12 @@ class TextTask(ExampleTask):
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         return cls(tokenizer, cls.Target.load(folder / cls.saved_files[1]), max_tokens(recipe))
 
-    def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
+    def rows(self, corpus: LabelledCorpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
         """Fields `text` (ids) and `label` (the target)."""
-        assert isinstance(corpus, LabelledCorpus)
         encode: Any = self.tokenizer.encode_batch
         return label_rows(corpus.texts(split), self.target, encode, max_tokens=self.max_tokens, repairs=repairs)
 
-    def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[str, list[str]]]:
-        assert isinstance(corpus, LabelledCorpus)
+    def questions(self, corpus: LabelledCorpus, split: Any) -> Iterator[tuple[str, list[str]]]:
         return ((text.text, [", ".join(text.labels)]) for text in corpus.texts(split))
 
     def describe_target(self) -> Any:

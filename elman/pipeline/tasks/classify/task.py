@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elman.corpus import Corpus, LabelledCorpus, LabelSet
+from elman.corpus import LabelledCorpus, LabelSet
 from elman.evaluation.classification import label_counts, macro_f1, score_label_sets, score_labels
 from elman.inspection.inspected_text import InspectedText, inspect_classifier
 from elman.models import CLASSIFIERS, Classifier
@@ -44,8 +44,7 @@ class Classify(TextTask):
         weights = labels.weights(config.class_weights)
         return Classifier(config, self.tokenizer.vocab_size, len(labels), labels.several, weights)
 
-    def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[str, list[str]]]:
-        assert isinstance(corpus, LabelledCorpus)
+    def questions(self, corpus: LabelledCorpus, split: Any) -> Iterator[tuple[str, list[str]]]:
         for text in corpus.texts(split):
             yield text.text, [", ".join(name for name in self.labels.names if name in text.labels)]
 

@@ -12,7 +12,7 @@ import numpy as np
 from elman.batches import collate
 from elman.batches.groups import groups
 from elman.batches.tagging import WordsConfig, WordTable
-from elman.corpus import Corpus, Repairs, TaggedConfig, TaggedCorpus, TaggedSentence, TagSet
+from elman.corpus import Repairs, TaggedConfig, TaggedCorpus, TaggedSentence, TagSet
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.tagging import entity_f1, score_tags
@@ -114,8 +114,7 @@ class Tag(ExampleTask):
         return TaggedCorpus(recipe.data)
 
     @classmethod
-    def learn(cls, recipe: "Recipe", corpus: Corpus) -> Self:
-        assert isinstance(corpus, TaggedCorpus)
+    def learn(cls, recipe: "Recipe", corpus: TaggedCorpus) -> Self:
         words = WordsConfig.make(untyped(recipe.tokenizer.plain()))
         table = WordTable.of(corpus.sentences("train"), words)
         repairs = Repairs()
@@ -142,12 +141,10 @@ class Tag(ExampleTask):
     def loss_field(self, recipe: "Recipe") -> str:
         return "words"
 
-    def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
-        assert isinstance(corpus, TaggedCorpus)
+    def rows(self, corpus: TaggedCorpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
         return (self.table.encode(sentence, self.tags) for sentence in corpus.sentences(split))
 
-    def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[Settings, list[str]]]:
-        assert isinstance(corpus, TaggedCorpus)
+    def questions(self, corpus: TaggedCorpus, split: Any) -> Iterator[tuple[Settings, list[str]]]:
         for sentence in corpus.sentences(split):
             words = list(sentence.words)
             yield {"words": words}, self.answer_parts({"words": words, "tags": sentence.tags})

@@ -38,8 +38,7 @@ class TranslationScores(ExampleTask):
     target: Tokenizer
 
     def unavailable_metrics(self, model: Any, prepared: PreparedData) -> dict[str, str]:
-        corpus = prepared.corpus
-        assert isinstance(corpus, PairCorpus)
+        corpus: PairCorpus = prepared.corpus
         if "valid" not in prepared.stores:  # nothing is chosen
             return {}
         why = why_no_bleu(pair.target for pair in corpus.pairs("valid"))
@@ -66,8 +65,7 @@ class TranslationScores(ExampleTask):
         search: SearchConfig,
         samples: int = 1000,
     ) -> EvaluationResult:
-        corpus, store = prepared.corpus, prepared.stores[split]
-        assert isinstance(corpus, PairCorpus)
+        corpus: PairCorpus = prepared.corpus
         pairs = [(pair.text, pair.target) for pair in corpus.pairs(split)]
         changed = recipe.model_copy(update={"search": search})
         answers = self.predict(model, (source for source, _ in pairs), changed, False)
@@ -82,7 +80,7 @@ class TranslationScores(ExampleTask):
         if aligned := self._aligned_pairs(model, corpus, split):
             hits = attention_hits(self._alignment(model, aligned), [pair.places for pair in aligned])
             scores["attention_hits"] = hits  # share of attention maxima on the right source token
-        scores |= {"loss": self.loss(model, store, recipe), "pairs": len(pairs)}
+        scores |= {"loss": self.loss(model, prepared.stores[split], recipe), "pairs": len(pairs)}
         exact = np.array([a.strip() == b.strip() for a, b in zip(outputs, references, strict=True)], dtype=np.float64)
         return EvaluationResult(scores, "exact_match", exact, np.ones(len(exact)), outputs, references)
 
@@ -109,8 +107,7 @@ class TranslationScores(ExampleTask):
 
     def plots(self, model: Any, prepared: PreparedData, recipe: "Recipe", folder: Path) -> None:
         """Attention over the source for a target of the validation data."""
-        corpus = prepared.corpus
-        assert isinstance(corpus, PairCorpus)
+        corpus: PairCorpus = prepared.corpus
         if not _attends(model) or "valid" not in prepared.stores:
             return
         pair = next(corpus.pairs("valid"))
@@ -121,8 +118,7 @@ class TranslationScores(ExampleTask):
             draw_map(weights[: len(target), :HEADS], source, target, folder / "attention", title=recipe.name)
 
     def samples(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
-        corpus = prepared.corpus
-        assert isinstance(corpus, PairCorpus)
+        corpus: PairCorpus = prepared.corpus
         pairs = list(islice(corpus.pairs("valid" if "valid" in prepared.stores else "train"), SAMPLES))
         answers = self.predict(model, [pair.text for pair in pairs], recipe, False)
         return [f"{pair.text} → {answer['target']}" for pair, answer in zip(pairs, answers, strict=True)]

@@ -13,7 +13,7 @@ import numpy as np
 from elman.batches import collate
 from elman.batches.groups import groups
 from elman.config import Config
-from elman.corpus import Corpus, PairCorpus, PairsConfig, Repairs
+from elman.corpus import PairCorpus, PairsConfig, Repairs
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import device_of
 from elman.inspection.inspected_text import InspectedText
@@ -130,8 +130,7 @@ class Translate(TranslationScores):
         return PairCorpus(recipe.data)  # type: ignore[arg-type]
 
     @classmethod
-    def learn(cls, recipe: "Recipe", corpus: Corpus) -> Self:
-        assert isinstance(corpus, PairCorpus)
+    def learn(cls, recipe: "Recipe", corpus: PairCorpus) -> Self:
         if recipe.start_from:
             return cls.load(Run.open(recipe.start_from).folder, recipe)
         config: Any = recipe.tokenizer
@@ -159,9 +158,8 @@ class Translate(TranslationScores):
     def load(cls, folder: Path, recipe: "Recipe") -> Self:
         return cls(load_tokenizer(folder / "source.json"), load_tokenizer(folder / "target.json"), max_tokens(recipe))
 
-    def rows(self, corpus: Corpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
+    def rows(self, corpus: PairCorpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
         """Ids of both sides, targets with their end. A pair that is too long is left out of training, and counted."""
-        assert isinstance(corpus, PairCorpus)
         end = np.array([self.target.eos_id])
         for some in groups(corpus.pairs(split), CHUNK):
             sources = self.source.encode_batch([pair.text for pair in some])
@@ -172,8 +170,7 @@ class Translate(TranslationScores):
                 else:
                     yield {"source": source, "target": np.concatenate([target, end])}
 
-    def questions(self, corpus: Corpus, split: Any) -> Iterator[tuple[str, list[str]]]:
-        assert isinstance(corpus, PairCorpus)
+    def questions(self, corpus: PairCorpus, split: Any) -> Iterator[tuple[str, list[str]]]:
         return ((pair.text, [pair.target.strip()]) for pair in corpus.pairs(split))
 
     def answer_parts(self, answer: Settings) -> list[str]:
