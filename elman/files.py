@@ -7,6 +7,7 @@ An interrupted write leaves only names that start with `ASIDE`, which the next h
 import errno
 import os
 import shutil
+import stat
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -49,15 +50,33 @@ def write_file(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
 
 
+def require_plain(folder: Path) -> None:
+    """RunError if a folder holds anything but files and folders: a link would lead writes to files of others, and
+    opening a pipe may wait for ever."""
+    for place, folders, names in os.walk(folder):
+        for path in (os.path.join(place, name) for name in (*folders, *names)):
+            with suppress(FileNotFoundError):  # removed meanwhile
+                mode = os.lstat(path).st_mode
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    kind = "a symbolic link" if stat.S_ISLNK(mode) else "a pipe or a device"
+                    raise RunError(f"{path}: {kind}; a run writes to files of its own folder only: remove it")
+
+
+def unlinked(path: str | Path, flags: int) -> int:
+    """Opens a file, but not through a symbolic link; an `opener` for `open`."""
+    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    return os.open(path, flags, 0o666)
+
+
 def append(path: Path, data: bytes) -> None:
     """Appends to a file without fsync."""
-    with _operation("open", path), open(path, "ab", buffering=0) as file:
+    with _operation("open", path), open(path, "ab", buffering=0, opener=unlinked) as file:
         _write(file, path, data)
 
 
 def truncate(path: Path, size: int) -> None:
     """Truncates a file and fsyncs it."""
-    with _operation("open", path), open(path, "r+b", buffering=0) as file:
+    with _operation("open", path), open(path, "r+b", buffering=0, opener=unlinked) as file:
         with _operation("truncate", path):
             os.ftruncate(file.fileno(), size)
         with _operation("sync", path):
@@ -65,7 +84,7 @@ def truncate(path: Path, size: int) -> None:
 
 
 def sync_file(path: Path) -> None:
-    with _operation("sync", path), open(path, "r+b", buffering=0) as file:
+    with _operation("sync", path), open(path, "r+b", buffering=0, opener=unlinked) as file:
         os.fsync(file.fileno())
 
 

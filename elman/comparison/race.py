@@ -16,7 +16,7 @@ from elman.comparison.user_modules import read_modules
 from elman.comparison.workers import Worker, local_workers
 from elman.config import commented_yaml
 from elman.errors import ConfigError, RunError
-from elman.files import discard, make_folder
+from elman.files import discard, make_folder, require_plain
 from elman.layers.laws import agree
 from elman.pipeline.devices import choose_device
 from elman.pipeline.results import look_up
@@ -47,6 +47,7 @@ class RaceRun:
         read_modules(modules)
         self.folder, self.modules = Path(folder), modules
         new = not self.folder.exists()
+        require_plain(self.folder)
         self.race = _kept(race, self.folder, resume)
         try:
             self.plan = RacePlan(self.race, self.folder)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from elman.errors import RunError
-from elman.files import RunWarning
+from elman.files import RunWarning, unlinked
 
 try:
     import fcntl
@@ -31,7 +31,7 @@ if hasattr(os, "register_at_fork"):
 def file_lock(path: Path) -> Iterator[bool]:
     """Holds the lock file; RunError names the process that holds it. Yields False if locking is not supported."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = unlinked(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise RunError(f"{path}: cannot open the lock: {error.strerror}") from error
     _held.add(descriptor)

@@ -59,7 +59,9 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Exclusive write lock; RunError names the holder. Removes the remains of crashes."""
+        """Exclusive write lock; RunError names the holder. Removes the remains of crashes. A folder with links in it,
+        through which other files would be written, is an error."""
+        files.require_plain(self.folder)
         with file_lock(self.folder / "lock") as alone:
             if alone:
                 for folder in (self.folder, *(self.folder / name for name in FOLDERS)):
