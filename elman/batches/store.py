@@ -32,10 +32,11 @@ class TextCounts:
     words: Count = 0  # separated by whitespace
     unknowns: Count = 0  # `<unk>` tokens that are not literally in the text
     unknown_bytes: Count = 0  # UTF-8 bytes of the words they replace
+    surface: float = 0.0  # nats of capitals, spacing and Unicode forms that the tokens lack
 
 
 class _Metadata(BaseModel):
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     facts: TextCounts
     dtype: Literal["<u2", "<u4"]
     fingerprint: str
@@ -161,6 +162,7 @@ def _count(facts: TextCounts, document: Document, ids: NDArray[np.int32], tokeni
     facts.bytes += document.size
     facts.characters += len(document.text)
     facts.words += len(document.text.split())
+    facts.surface += tokenizer.surface_nats(document.text)
     if tokenizer.unk_id is not None and (ids == tokenizer.unk_id).any():
         unknowns = tokenizer.unknowns(document.text)
         facts.unknowns += len(unknowns)

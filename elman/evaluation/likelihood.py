@@ -1,7 +1,8 @@
 """Likelihood of text: loss, perplexity, and bits per byte, which is comparable across vocabularies.
 
 A model that predicts `<unk>` for a rare word pays little and says nothing about the word. So bits per byte add the cost
-of spelling each unknown word: its bytes and an end mark, drawn uniformly from 257 symbols.
+of spelling each unknown word: its bytes and an end mark, drawn uniformly from 257 symbols. They also add the cost of
+capitals, spacing and Unicode forms that the tokenizer drops (`tokenizers.surface`): only then are they a probability.
 """
 
 import math
@@ -20,9 +21,9 @@ from elman.evaluation.significance import bootstrap_interval
 from elman.jsonable import Result
 from elman.models import LIKELIHOOD_OF, prediction_of
 from elman.ops.state import take_rows
+from elman.tokenizers.surface import SPELLING
 from elman.training.reports import perplexity
 
-SPELLING = math.log(257)  # nats per byte or end mark of an unknown word
 MIN_DOCUMENTS = 30  # the bootstrap resamples documents, or blocks of text if there are fewer
 
 
@@ -42,12 +43,12 @@ class Likelihood(Result):
     perplexity: float
     """exp(loss): comparable only between models with the same tokenizer."""
     bits_per_byte: float
-    """Bits per byte of text, including the spelling of unknown words: comparable between all models."""
+    """Bits per byte of text, including all that the tokens lack: comparable between all models of the same text."""
     tokens: int
     nats: float
-    """Total of the text, including the spelling of unknown words."""
+    """Total of the text, including unknown words, capitals and spacing that the tokens lack."""
     bits_per_byte_unspelled: float
-    """Bits per byte without the spelling of unknown words."""
+    """Bits per byte of the tokens alone."""
     bits_per_character: float
     """Bits per character; the end of a document counts as one."""
     word_perplexity: float
@@ -138,7 +139,7 @@ def _score(sums: _Sums, counts: TextCounts, context: str, kind: str) -> Likeliho
             f"the batches contain {tokens} tokens, but the text has {counts.tokens}: bits per byte need every token "
             "once; evaluate on batches that drop none"
         )
-    spelled = nats + SPELLING * (counts.unknown_bytes + counts.unknowns)
+    spelled = nats + SPELLING * (counts.unknown_bytes + counts.unknowns) + counts.surface
     return Likelihood(
         loss=nats / tokens,
         perplexity=perplexity(nats / tokens),

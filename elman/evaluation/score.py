@@ -10,8 +10,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from elman.batches.groups import groups
 from elman.evaluation.inference_mode import device_of, inference_mode
-from elman.evaluation.likelihood import SPELLING
 from elman.models import LIKELIHOOD_OF, prediction_of
+from elman.tokenizers.surface import spelled
 
 ROWS = 64  # texts per batch
 LENGTH = 256  # chunk length: bounds the memory of long texts
@@ -26,7 +26,7 @@ class Score:
     """Including the end of the text."""
     unknowns: int
     bits_per_byte: float
-    """Over the text's bytes plus one for its end, including the spelling of unknown words."""
+    """Over the text's bytes plus one for its end, including what the tokens lack: unknown words, case, spacing."""
     kind: str = "likelihood"
     """Or pseudo-likelihood: the product of each token's probability given all others (no chain rule)."""
 
@@ -78,8 +78,8 @@ def _score_group(
             nats += torch.where(real, losses.cpu().double(), 0.0).sum(1)
     for row, total in sorted(zip(order, nats.tolist(), strict=True)):
         unknown = tokenizer.unknowns(texts[row])
-        spelling = SPELLING * sum(len(word.encode("utf-8", "surrogatepass")) + 1 for word in unknown)
+        rest = sum(map(spelled, unknown)) + tokenizer.surface_nats(texts[row])
         size = len(texts[row].encode("utf-8", "surrogatepass")) + 1
-        bits = (total + spelling) / math.log(2) / size
+        bits = (total + rest) / math.log(2) / size
         kind = LIKELIHOOD_OF[prediction_of(model)]
         yield Score(texts[row], -total, len(encoded[row]) + 1, len(unknown), bits, kind)

@@ -3,23 +3,27 @@
 import codecs
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import tokenizers as hf
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field, TypeAdapter
 
 from elman.config import Config
 from elman.errors import ConfigError, DataError
 from elman.registry import Registry
+from elman.tokenizers.surface import Surface, Way, ways
 
 EOS, UNK = "<eos>", "<unk>"
 EOS_ID, UNK_ID = 0, 1
 SETTINGS = "elman"  # our key in the file's "model" section, where the library ignores unknown keys
 
 Ids = NDArray[np.int32]
+Counts = dict[str, dict[str, Annotated[int, Field(ge=0, lt=2**63)]]]
 
 
 class Tokenizer(ABC):
@@ -35,6 +39,10 @@ class Tokenizer(ABC):
     """Separator of tokens in decoded text."""
     leading: bytes = b""
     """A byte that is removed at the start of decoded text."""
+    surface: Surface | None = None
+    """Probabilities of what encoding drops, fitted on training text; None if that is nothing but unknown parts."""
+    rewrites: bool = False
+    """Whether encoding drops letters' case or Unicode form, and not only spacing."""
 
     class Config(Config):
         pass
@@ -75,6 +83,23 @@ class Tokenizer(ABC):
         """The parts of a text that are encoded to `<unk>`, except a literal "<unk>"."""
         return []
 
+    def restored(self, text: str) -> str:
+        """What the tokens of a text stand for, with its unknown parts."""
+        return text
+
+    def ways(self, text: str) -> Counter[Way]:
+        """How a text is written, given its tokens."""
+        return ways(self.restored(text), text, self.rewrites)
+
+    def fit_surface(self, texts: Iterable[str]) -> None:
+        """Learns from training texts how probable capitals, gaps and other forms are that encoding drops."""
+        if self.surface:
+            self.surface.fit(map(self.ways, texts))
+
+    def surface_nats(self, text: str) -> float:
+        """-log p of a text given its tokens and unknown parts: 0 if encoding drops nothing."""
+        return self.surface.nats(self.ways(text)) if self.surface else 0.0
+
     def spell(self, token: str) -> bytes:
         """The bytes of a token."""
         return token.encode("utf-8")
@@ -104,6 +129,8 @@ class Tokenizer(ABC):
     def save(self, path: str | Path) -> None:
         content = json.loads(self.library.to_str())
         content["model"][SETTINGS] = {"type": self.name, **self.config.plain()}
+        if self.surface:
+            content["model"][SETTINGS]["surface"] = self.surface.counts
         Path(path).write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
@@ -128,8 +155,11 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         remedy = "train one on your texts, or `elman import` its model"
         raise DataError("not an elman tokenizer", file=path, remedy=remedy)
     try:
+        counts = settings.pop("surface", {})
         scheme, config = _scheme_and_config(settings, where=str(path))
         tokenizer = scheme(config, hf.Tokenizer.from_str(text))
+        if tokenizer.surface:
+            tokenizer.surface = Surface(TypeAdapter(Counts).validate_python(counts))
     except ConfigError:
         raise
     except Exception as error:  # the library raises plain Exceptions

@@ -14,6 +14,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from elman import config as settings
 from elman.errors import DataError
 from elman.tokenizers.base import EOS, TOKENIZERS, UNK, UNK_ID, Ids, Tokenizer, checked
+from elman.tokenizers.surface import Surface, Way, borders, mark
 
 _visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _hidden = [byte for byte in range(256) if byte not in _visible]
@@ -109,15 +110,19 @@ class Character(Tokenizer):
         known = {ord(token): id for token, id in self.vocabulary.items() if token not in (EOS, UNK)}
         self._table = np.full(max(known, default=0) + 2, UNK_ID, dtype=np.int32)  # last entry: all higher code points
         self._table[list(known)] = list(known.values())
+        self.rewrites = library.normalizer is not None
+        self.surface = Surface() if self.rewrites else None
 
     def encode(self, text: str) -> Ids:
-        text = _normalized(text, self.library.normalizer)
+        text = self.restored(text)
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
         return self._table[np.minimum(points, len(self._table) - 1)]
 
+    def restored(self, text: str) -> str:
+        return _normalized(text, self.library.normalizer)
+
     def unknowns(self, text: str) -> list[str]:
-        text = _normalized(text, self.library.normalizer)
-        return [character for character in text if character not in self.vocabulary]
+        return [character for character in self.restored(text) if character not in self.vocabulary]
 
 
 def _normalized(text: str, normalizer: Any) -> str:
@@ -130,6 +135,8 @@ def _normalized(text: str, normalizer: Any) -> str:
 class _Pieces(NamedTuple):
     ids: tuple[int, ...]
     unknowns: tuple[str, ...]
+    texts: tuple[str, ...]  # of known tokens, and unknown parts as they are
+    marks: tuple[str, ...]
 
 
 @TOKENIZERS.register("word")
@@ -175,6 +182,7 @@ class Word(Tokenizer):
         self._plain = config.split == "whitespace" and not config.lowercase  # every chunk is a word
         self._lookup = {word: id for word, id in self.vocabulary.items() if word != EOS}
         self._pieces = lru_cache(2**17)(self._pieces_of)  # caches repeated words
+        self.surface, self.rewrites = Surface(), config.lowercase
 
     def encode(self, text: str) -> Ids:
         chunks = text.split()
@@ -188,12 +196,25 @@ class Word(Tokenizer):
             return [chunk for chunk in chunks if chunk not in self._lookup]
         return list(chain.from_iterable(self._pieces(chunk).unknowns for chunk in chunks))
 
+    def restored(self, text: str) -> str:
+        chunks = text.split()
+        return " ".join("".join(self._pieces(chunk).texts) for chunk in chunks) if self.rewrites else " ".join(chunks)
+
+    def ways(self, text: str) -> Counter[Way]:
+        found, unknowns = super().ways(text), len(self.unknowns(text))
+        literal = int((self.encode(text) == UNK_ID).sum()) - unknowns if UNK in text else 0
+        found |= {Way("unknown", way): times for way, times in (("other", unknowns), ("literal", literal)) if times}
+        if self.config.split == "punctuation":
+            found |= borders(self._pieces(chunk).marks for chunk in text.split())
+        return found
+
     def _pieces_of(self, chunk: str) -> _Pieces:
         checked(chunk)
         encoding = self.library.encode(chunk, add_special_tokens=False)
-        spans = zip(encoding.ids, encoding.offsets, strict=True)
-        unknowns = tuple(chunk[start:end] for id, (start, end) in spans if id == UNK_ID and chunk[start:end] != UNK)
-        return _Pieces(tuple(encoding.ids), unknowns)
+        parts = [(id, chunk[start:end]) for id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)]
+        unknowns = tuple(part for id, part in parts if id == UNK_ID and part != UNK)
+        texts = tuple(part if id == UNK_ID else self._texts[id] for id, part in parts)
+        return _Pieces(tuple(encoding.ids), unknowns, texts, tuple(map(mark, texts)))
 
 
 def by_frequency(counts: Counter[str], min_frequency: int, size: int = 0) -> dict[str, int]:

@@ -98,7 +98,14 @@ class Words:
 
 def facts(documents, **known):
     tokens = sum(len(document) + 1 for document in documents)
-    usual = {"bytes": 5 * tokens, "characters": 4 * tokens, "words": tokens, "unknowns": 0, "unknown_bytes": 0}
+    usual = {
+        "bytes": 5 * tokens,
+        "characters": 4 * tokens,
+        "words": tokens,
+        "unknowns": 0,
+        "unknown_bytes": 0,
+        "surface": 0.0,
+    }
     return SimpleNamespace(documents=len(documents), tokens=tokens, **usual | known)
 
 

@@ -1,6 +1,7 @@
 """Text as a stream of tokens: the tokenizer, token stores, and batches for training and evaluation."""
 
 import json
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -38,8 +39,12 @@ class StreamTask(Task):
 
     @classmethod
     def learn(cls, recipe: "Recipe", corpus: "Corpus") -> Self:
-        texts = (document.text for document in corpus.documents("train"))
-        return cls(train_tokenizer(recipe.tokenizer.plain(), texts))
+        def texts() -> Iterator[str]:
+            return (document.text for document in corpus.documents("train"))
+
+        tokenizer = train_tokenizer(recipe.tokenizer.plain(), texts())
+        tokenizer.fit_surface(texts())
+        return cls(tokenizer)
 
     def save(self, folder: Path) -> None:
         save_tokenizer(self.tokenizer, folder / "tokenizer.json")
