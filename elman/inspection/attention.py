@@ -6,7 +6,6 @@ cross-attention under teacher forcing.
 
 import math
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -178,11 +177,6 @@ def attention_hits(weights: Tensor, places: Sequence[Sequence[int]]) -> float:
     right = [looked[row][time] == place for row, steps in enumerate(places) for time, place in enumerate(steps)]
     assert right, "no right positions given"
     return sum(right) / len(right)
-
-
-def draw_map(weights: Tensor, source: Sequence[str], target: Sequence[str], path: Path, title: str = "") -> list[Path]:
-    """Saves the alignment map at `path`, which has no suffix, as .svg and .png."""
-    return map_figure(weights, source, target, title).save_images(path)
 
 
 def map_figure(weights: Tensor, source: Sequence[str], target: Sequence[str], title: str = "") -> Figure:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from elman import config as settings
 from elman.errors import ConfigError
 from elman.layers.base import ParallelLayer
-from elman.ops.attention import Score, ScoreKind, explain, may_read_values
+from elman.ops.attention import Score, ScoreKind, choose, may_read_values
 from elman.ops.norms import RMSNorm
 from elman.ops.positions import alibi_slopes, rotary_angles, rotate
 from elman.ops.taps import tap
@@ -116,7 +116,7 @@ class HeadedLayer(ParallelLayer):
 
     def explain(self, batch: int, time: int, ragged: bool = False) -> str:
         """The selected implementation of attention, and why; padding does not matter."""
-        return explain(self.slopes.new_empty(batch, self.heads, time, self.head_size), self.score)
+        return str(choose(self.slopes.new_empty(batch, self.heads, time, self.head_size), self.score))
 
 
 def head_sizes(config: HeadsConfig, width: int) -> tuple[int, int, int]:

@@ -2,7 +2,7 @@
 
 `attend` takes any mask; `attend_to_past` is causal, `attend_both_ways` bidirectional. Torch's fused kernel
 (scaled_dot_product_attention) runs where it is supported; the reference, tensors that taps can record and edit, runs
-where a recorder needs the weights or the score is additive. `explain` names the form.
+where a recorder needs the weights or the score is additive. `choose` names the form.
 """
 
 from typing import Literal
@@ -192,11 +192,6 @@ def choose(query: Tensor, score: Score) -> Choice:
     if wanted == "reference" or problem:
         return Choice("reference", problem or "scores and weights as tensors, as requested")
     return Choice("vendor", "torch's fused attention")
-
-
-def explain(query: Tensor, score: Score) -> str:
-    """Which form runs and why: "vendor: torch's fused attention", "reference: a recorder is listening"."""
-    return str(choose(query, score))
 
 
 def _lower(query: Tensor, keys: Tensor) -> Tensor:

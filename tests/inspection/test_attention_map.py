@@ -11,7 +11,7 @@ from PIL import Image
 
 from elman.batches import Ragged
 from elman.errors import RecordingError
-from elman.inspection.attention import alignment, attention_hits, draw_map
+from elman.inspection.attention import alignment, attention_hits, map_figure
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 
 EOS = 0
@@ -72,7 +72,7 @@ SHAPES = [(1, 1, 1), (3, 1, 150), (40, 2, 5), (12, 6, 9), pytest.param((130, 1, 
 def test_maps_of_any_size_are_valid_images(tmp_path: Path, shape: tuple[int, int, int]) -> None:
     time, _, places = shape
     weights = torch.rand(shape).softmax(-1)
-    svg, png = draw_map(weights, ["ab"] * places, ["c"] * time, tmp_path / "new" / "map", "title")
+    svg, png = map_figure(weights, ["ab"] * places, ["c"] * time, "title").save_images(tmp_path / "new" / "map")
     assert [svg.name, png.name] == ["map.svg", "map.png"]
     assert ElementTree.parse(svg).getroot().tag.endswith("svg")
     with Image.open(png) as image:
@@ -86,7 +86,7 @@ def words_of(svg: Path) -> list[str]:
 
 def draw(tmp_path: Path, weights: torch.Tensor, source: list[str], target: list[str], title: str = "") -> list[str]:
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # text as text
-        return words_of(draw_map(weights, source, target, tmp_path / "map", title)[0])
+        return words_of(map_figure(weights, source, target, title).save_images(tmp_path / "map")[0])
 
 
 @pytest.mark.slow

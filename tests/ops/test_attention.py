@@ -11,7 +11,7 @@ from torch import Tensor
 
 from elman.errors import ConfigError
 from elman.ops import attention, taps
-from elman.ops.attention import Score, attend, attend_to_past, by_position, explain, from_band, to_band
+from elman.ops.attention import Score, attend, attend_to_past, by_position, choose, from_band, to_band
 from elman.recurrence import using
 
 
@@ -152,14 +152,14 @@ def test_a_short_reach_does_not_compute_all_pairs_of_a_long_sequence() -> None:
     assert max(event.self_cpu_memory_usage for event in profile.key_averages()) < 8 * 2**20
 
 
-def test_explain_names_the_form_and_its_reason() -> None:
+def test_the_choice_names_the_form_and_its_reason() -> None:
     query = torch.zeros(2, 2, 5, 4)
-    assert explain(query, Score("scaled")) == "vendor: torch's fused attention"
-    assert explain(query, Score("additive", 2, 4)) == "reference: additive scores have no fused kernel"
-    assert explain(query[:0], Score("dot")) == "reference: the batch is empty"
-    assert explain(query[:, :, :1], Score("dot")).startswith("reference: for one position")
+    assert str(choose(query, Score("scaled"))) == "vendor: torch's fused attention"
+    assert str(choose(query, Score("additive", 2, 4))) == "reference: additive scores have no fused kernel"
+    assert str(choose(query[:0], Score("dot"))) == "reference: the batch is empty"
+    assert str(choose(query[:, :, :1], Score("dot"))).startswith("reference: for one position")
     with taps.record("*"):
-        assert explain(query, Score("dot")) == "reference: a recorder is listening"
+        assert str(choose(query, Score("dot"))) == "reference: a recorder is listening"
         attend(query, query, query)
     with using("vendor"), pytest.raises(ConfigError, match="vendor form of attention cannot run: additive"):
-        explain(query, Score("additive", 2, 4))
+        choose(query, Score("additive", 2, 4))

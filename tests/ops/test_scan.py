@@ -137,13 +137,13 @@ def test_a_form_can_be_requested_and_is_explained(monkeypatch: pytest.MonkeyPatc
             scan.FORMS, name, form._replace(run=lambda *given, name=name: (taken.append(name), given[1:3])[1])
         )
     tensors = torch.rand(4), torch.rand(2, 5, 4), torch.rand(2, 4)
-    assert scan.explain(tensors[1]) == "chunked: chunks in parallel, in torch"
+    assert scan.FORMS.explain(tensors[1]) == "chunked: chunks in parallel, in torch"
     linear_scan(*tensors)
     with recurrence.using("reference"):
-        assert scan.explain(tensors[1]) == "reference: the plain loop, as asked"
+        assert scan.FORMS.explain(tensors[1]) == "reference: the plain loop, as asked"
         linear_scan(*tensors)
     with taps.record("here"):
-        assert scan.explain(tensors[1]) == "reference: a recorder is listening"
+        assert scan.FORMS.explain(tensors[1]) == "reference: a recorder is listening"
         linear_scan(*tensors)
         taps.tap("here", tensors[1])
     with recurrence.using("kernel"), pytest.raises(ConfigError, match=r"kernel form of the scan cannot run: .* GPU"):

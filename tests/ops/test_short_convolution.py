@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from short_convolution_cases import assert_like_the_definition
 
-from elman.ops.short_convolution import explain, shifted, short_convolution
+from elman.ops.short_convolution import FORMS, shifted, short_convolution
 
 
 @given(
@@ -29,7 +29,7 @@ def test_the_short_convolution_is_the_equation() -> None:
     seen, weight = torch.tensor([[[1.0], [2.0], [4.0]]]), torch.tensor([[[10.0, 1.0]]])
     torch.testing.assert_close(short_convolution(seen, weight, None), torch.tensor([[[12.0], [24.0]]]))
     torch.testing.assert_close(short_convolution(seen, weight, torch.ones(1)), torch.tensor([[[13.0], [25.0]]]))
-    assert explain(seen) == "shifted: shifted multiply-adds in torch"
+    assert FORMS.explain(seen) == "shifted: shifted multiply-adds in torch"
 
 
 def test_gradients_of_gradients_are_right() -> None:

@@ -97,7 +97,6 @@ FORMS = Forms(
         "reference": Form(lambda x, weight, *rest: F.layer_norm(x, weight.shape, weight, *rest), "torch's layer norm"),
     },
 )
-choose, explain = FORMS.choose, FORMS.explain
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:

@@ -19,7 +19,6 @@ FORMS = Forms(
         "reference": Form(linear_scan_reference, "the plain loop"),
     },
 )
-choose, explain = FORMS.choose, FORMS.explain
 
 
 def linear_scan(
@@ -40,4 +39,4 @@ def linear_scan(
         real = torch.arange(inputs.shape[1], device=inputs.device) < lengths.to(inputs.device).unsqueeze(1)
         real = real.view(*real.shape, *[1] * (inputs.dim() - 2))
         decay, inputs = torch.where(real, decay, 1), torch.where(real, inputs, 0)
-    return FORMS[choose(inputs).form].run(decay, inputs, initial, lengths, reverse)
+    return FORMS[FORMS.taken(inputs)].run(decay, inputs, initial, lengths, reverse)

@@ -25,7 +25,6 @@ FORMS = Forms(
         "reference": Form(chunked.reference, "the plain loop"),
     },
 )
-choose, explain = FORMS.choose, FORMS.explain
 
 
 def selective_scan(
@@ -41,4 +40,4 @@ def selective_scan(
     `rate` (λ) is (channels, size), `skip` (D) (channels,), `gate` is like x. Step sizes are float32 at least;
     the others may be in half precision.
     """
-    return FORMS[choose(x).form].run(x, selection, rate, initial, skip, gate)
+    return FORMS[FORMS.taken(x)].run(x, selection, rate, initial, skip, gate)

@@ -132,7 +132,6 @@ FORMS = Forms(
         "reference": Form(reference, "torch's convolution"),
     },
 )
-choose, explain = FORMS.choose, FORMS.explain
 
 
 def short_convolution(seen: Tensor, weight: Tensor, bias: Tensor | None) -> Sequence:

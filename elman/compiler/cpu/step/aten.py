@@ -116,10 +116,7 @@ class AtenLowering(MatmulOps):
         self.fuser.live.add(old.buffer)
         return old._replace(layout=old.layout.narrow(window.axis, 0, window.length + window.added))
 
-    def lower_embedding(self, weight: Value, index: Value, *_: Any) -> Value:
-        return self.gather_rows(weight, index)
-
-    def gather_rows(self, weight: Value, index: Value) -> Value:
+    def gather_rows(self, weight: Value, index: Value, *_: Any) -> Value:
         """`weight[index]`, along the first axis."""
         if not weight.shape[0]:
             raise CannotCompile("a table without rows cannot be indexed")
@@ -132,6 +129,8 @@ class AtenLowering(MatmulOps):
         self.fuser.call(text, [weight, index], target)
         self.note_gather(weight, index, target)
         return target
+
+    lower_embedding = gather_rows
 
     def lower_gather(self, value: Value, axis: int, index: Value) -> Value:
         if axis % len(value.shape) != len(value.shape) - 1 or value.shape[:-1] != index.shape[:-1]:

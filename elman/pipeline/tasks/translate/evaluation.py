@@ -14,7 +14,7 @@ from elman.corpus import PairCorpus, PairDocument
 from elman.errors import MissingExtra
 from elman.evaluation.inference_mode import device_of
 from elman.evaluation.translation import paired_bleu, score_translations, why_no_bleu
-from elman.inspection.attention import alignment, attention_hits, draw_map
+from elman.inspection.attention import alignment, attention_hits, map_figure
 from elman.jsonable import jsonable
 from elman.models import EncoderDecoder
 from elman.pipeline.tasks.base import EvaluationResult, PreparedData
@@ -115,7 +115,8 @@ class TranslationScores(ExampleTask):
         target = [self.target.token(int(id)) for id in self.target.encode(pair.target)]
         if source and target:
             weights = self._alignment(model, [pair])[0]
-            draw_map(weights[: len(target), :HEADS], source, target, folder / "attention", title=recipe.name)
+            figure = map_figure(weights[: len(target), :HEADS], source, target, recipe.name)
+            figure.save_images(folder / "attention")
 
     def samples(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
         corpus: PairCorpus = prepared.corpus
