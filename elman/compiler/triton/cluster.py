@@ -27,33 +27,12 @@ DEFAULT_SHARED = 48 * 1024  # bytes of dynamic shared memory that a launch may a
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 POLLS_PER_CHECK = 1024  # polls of shared memory between two loads of the timeout flag
 
-# exchange_base: address of the last `size` bytes of the launch's dynamic shared memory, which starts at global_smem, a
-# symbol of Triton's; x is there because Triton wants an operand. The others return x: uses of it stay behind them.
-FUNCTIONS = """
-@triton.jit
-def exchange_base(x):
-    return tl.inline_asm_elementwise(
-        "{{.reg .b32 size; mov.u32 size, %dynamic_smem_size; mov.u32 $0, global_smem; "
-        "add.u32 $0, $0, size; sub.u32 $0, $0, {size};}}",
-        "=r,r", [x], dtype=tl.int32, is_pure=True, pack=1)
-
-
-@triton.jit
-def cluster_arrive(x):
-    return tl.inline_asm_elementwise(
-        "barrier.cluster.arrive.release.aligned; mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
-
-
-@triton.jit
-def cluster_wait(x):
-    return tl.inline_asm_elementwise(
-        "barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
-
-
-@triton.jit
-def ordered(x):
-    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
-"""
+# device functions that return their operand, so that uses of it stay behind them
+ORDERING = {
+    "cluster_arrive": ["barrier.cluster.arrive.release.aligned;"],
+    "cluster_wait": ["barrier.cluster.wait.acquire.aligned;"],
+    "ordered": [],
+}
 
 
 class ExchangeBuffer:
@@ -78,10 +57,19 @@ class ExchangeBuffer:
         return f"{half} + {before} + local_row * {self.row_bytes(self.stages[stage])} + {program} * {slot_bytes}"
 
     def functions(self) -> str:
-        found = FUNCTIONS.format(size=self.total_bytes)
+        found = self._exchange_base()
+        for name, lines in ORDERING.items():
+            found += asm_function(name, ["x"], [*lines, "mov.b32 $0, $1;"], ["=r", "r"], ["x"])
         for totals in sorted(set(self.stages)):
             found += self._send_sums(totals) + self._clear_sums(totals) + self._add_sums(totals)
         return found + (self.values.functions() if self.values else "")
+
+    def _exchange_base(self) -> str:
+        """Address of the buffer, the last bytes of the launch's dynamic shared memory, which starts at global_smem, a
+        symbol of Triton's; x is there because Triton wants an operand."""
+        lines = [".reg .b32 size;", "mov.u32 size, %dynamic_smem_size;", "mov.u32 $0, global_smem;"]
+        lines += ["add.u32 $0, $0, size;", f"sub.u32 $0, $0, {self.total_bytes};"]
+        return asm_function("exchange_base", ["x"], lines, ["=r", "r"], ["x"], pure=True)
 
     def _send_sums(self, totals: int) -> str:
         """Partial sums into the buffer of each program; lane q writes to program q."""
