@@ -90,7 +90,6 @@ class AtenInterpreter(SymbolicInterpreter):
         return values[0]._replace(nodes=np.concatenate([value.nodes for value in values], axis=axis))
 
     def lower_full(self, node: Traced, *args: Any, **_: Any) -> SymbolicTensor:
-        """A tensor filled with one value."""
         name = _name(node)
         fill = 0.0 if "zeros" in name else 1.0 if "ones" in name else args[0] if "scalar" in name else args[1]
         shape = tuple(node.meta["val"].shape)

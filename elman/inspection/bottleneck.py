@@ -124,7 +124,6 @@ def check_size(size: str) -> None:
 def run_bottleneck(
     size: str = "quick", seed: int = 1, lengths: Sequence[int] = LENGTHS, progress: Progress = silent
 ) -> Bottleneck:
-    """Trains and tests each architecture."""
     check_size(size)
     plan = SIZES[size]
     outcomes = [_outcome(one, plan, seed, lengths, progress) for one in plan.architectures]

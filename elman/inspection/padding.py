@@ -24,8 +24,6 @@ LEAK = 0.01  # share of the attention on padding from which a warning is given
 
 
 class PaddingEffect(NamedTuple):
-    """The effect of this much padding on a text."""
-
     pads: int
     change: float  # largest change of a score, relative to the largest score
     mass: dict[str, float]  # attention mass of real tokens on padding, by layer

@@ -162,7 +162,6 @@ class Emitter:
         self.sync.wait(stage)
 
     def _node(self, index: int) -> None:
-        """One IR node of the step."""
         b, node = self.b, self.b.program.nodes[index]
         if node.op in ("vector", "constant"):
             return

@@ -65,8 +65,6 @@ class Generator(NamedTuple):
 
 
 class TextStatistics(NamedTuple):
-    """Of a sample of texts."""
-
     right: float  # share of grammatical sentences
     different: float  # distinct n-grams as a share of all (distinct-4)
     repeated: float  # share of n-grams that occurred before in the same text
@@ -115,7 +113,6 @@ def experiment(seed: int, progress: Progress) -> Result:
 
 
 def trained(seed: int, progress: Progress) -> Generator:
-    """A small LSTM trained on the agreement language."""
     language, training = make_language({**LANGUAGE, "seed": seed}), adam(1e-2, batch_size=32, max_epochs=1)
     documents = list(language.split("train"))
     tokenizer = train_tokenizer("word", [document.text for document in documents])

@@ -14,8 +14,6 @@ HEADS = ["measurement", "value", "range over seeds", "inside"]
 
 
 class Result(NamedTuple):
-    """Figures and measurements of one run."""
-
     figures: Sequence[Figure]
     measured: Mapping[str, float]
 
@@ -50,7 +48,6 @@ class Report:
         ]
 
     def outside(self) -> list[str]:
-        """Measurements outside their ranges."""
         return [name for name, *_, inside in self.rows() if inside == "no"]
 
     def plain(self) -> dict[str, Any]:

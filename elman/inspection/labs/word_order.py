@@ -27,8 +27,6 @@ PHRASES = {"not good": "negative", "good , not great": "positive"}
 
 
 class Accuracy(NamedTuple):
-    """Of one model."""
-
     name: str
     parameters: int
     accuracy: float  # of test sentences
@@ -37,7 +35,6 @@ class Accuracy(NamedTuple):
 
 
 def word_order_table(seed: int = 1, progress: Progress = silent) -> list[Accuracy]:
-    """Trains and tests each model."""
     train, test = ([*word_order(split, pairs, seed)] for split, pairs in PAIRS.items())
     positive = torch.tensor([sentence.labels == ("positive",) for sentence in test])
     found = []
