@@ -6,6 +6,7 @@ An interrupted write leaves only names that start with `ASIDE`, which the next h
 
 import errno
 import os
+import re
 import shutil
 import stat
 import uuid
@@ -18,6 +19,7 @@ from pathlib import Path
 from elman.errors import RunError
 
 ASIDE = ".aside-"
+ASIDE_NAME = re.compile(rf"{re.escape(ASIDE)}[0-9a-f]{{32}}-")
 CHUNK = 2**20  # bytes per write operation
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -39,7 +41,7 @@ def _operation(name: str, *paths: Path, needed: int = 0) -> Iterator[None]:
         reason = error.strerror or str(error)
         if error.errno in FULL:
             reason += f" ({needed} bytes needed, {_free(paths[0].parent)} bytes free)"
-        raise RunError(f"{paths[0]}: cannot {name}: {reason}") from error
+        raise RunError(f"{user_path(paths[0])}: cannot {name}: {reason}") from error
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -130,6 +132,11 @@ def remove(path: Path) -> None:
 def temporary_path(path: Path) -> Path:
     """A unique temporary name in the same folder."""
     return path.with_name(f"{ASIDE}{uuid.uuid4().hex}-{path.name}")
+
+
+def user_path(path: str | int | Path) -> str:
+    """A path for an error message, with the names that its temporary files and folders will have."""
+    return ASIDE_NAME.sub("", str(path))
 
 
 @contextmanager

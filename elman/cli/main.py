@@ -11,8 +11,9 @@ import typer
 
 import elman
 from elman.cli import options
+from elman.cli.failures import end_with
 from elman.cli.verbs import VERBS
-from elman.errors import ConfigError, ElmanError
+from elman.errors import ConfigError
 
 # The modules of the verbs, in the order of `elman --help`. A new verb is a module with `@verb(...)`, and its name here.
 MODULES: tuple[str, ...] = ("init", "check", "train", "compare", "evaluate", "generate", "predict", "score", "distill")
@@ -31,6 +32,7 @@ def global_options(
     version: bool = typer.Option(
         False, "--version", help="Show the version and exit.", callback=show_version, is_eager=True
     ),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error; anywhere on the command line."),
 ) -> None:
     """Sequence models from n-grams to attention: train, compare, evaluate and use them on your own text."""
 
@@ -60,26 +62,31 @@ app = build_app()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command and exits: 0 success, 1 failure, 2 usage error."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    end = words.index("--") if "--" in words else len(words)
+    debug = "--debug" in words[:end]
+    words = [word for word in words[:end] if word != "--debug"] + words[end:]
+    try:
+        _run(words)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as problem:  # tokenizers' PanicException is no Exception
+        end_with(problem, debug)
+
+
+def _run(words: list[str]) -> None:
     verb = VERBS.get(words[0]) if words else None
     words, settings = (words, []) if verb and verb.settings == "unparsed" else split_settings(words)
     options.WORDS.set([*words, *settings])
-    try:
-        if settings and (verb is None or verb.settings == "none"):
-            taking = {
-                kind: [name for name, one in VERBS.items() if one.settings == kind] for kind in ("recipe", "search")
-            }
-            recipe, search = map(", ".join, taking.values())
-            raise ConfigError(f"settings like {settings[0]} go with {recipe}; search settings also with {search}")
-        with warnings.catch_warnings():
-            warnings.showwarning = show_warning
+    if settings and (verb is None or verb.settings == "none"):
+        taking = {kind: [name for name, one in VERBS.items() if one.settings == kind] for kind in ("recipe", "search")}
+        recipe, search = map(", ".join, taking.values())
+        raise ConfigError(f"settings like {settings[0]} go with {recipe}; search settings also with {search}")
+    with warnings.catch_warnings():
+        warnings.showwarning = show_warning
+        try:
             app(words, obj=settings, prog_name="elman")
-    except ConfigError as error:
-        fail(error, 2)
-    except ElmanError as error:
-        fail(error, 1)
-    except BrokenPipeError:  # the reader of our output has ended, as `head` does
-        sys.stderr.close()
-        raise SystemExit(0) from None
+        finally:
+            sys.stdout.flush()  # a full disk is noticed here, not at exit
 
 
 def split_settings(words: list[str]) -> tuple[list[str], list[str]]:
@@ -101,8 +108,3 @@ def split_settings(words: list[str]) -> tuple[list[str], list[str]]:
 def show_warning(message: Warning | str, *details: Any, **more: Any) -> None:
     """A warning as one line for users, without its place in the code."""
     print(f"elman: {message}", file=sys.stderr)
-
-
-def fail(error: Exception, code: int) -> None:
-    print(f"elman: {error}", file=sys.stderr)
-    raise SystemExit(code)
