@@ -27,7 +27,7 @@ Count = Annotated[int, Field(ge=0)]
 class TextCounts:
     documents: Count = 0
     tokens: Count = 0  # including `<eos>`
-    bytes: Count = 0  # in the source, including separators
+    bytes: Count = 0  # of the text as read, including separators
     characters: Count = 0
     words: Count = 0  # separated by whitespace
     unknowns: Count = 0  # `<unk>` tokens that are not literally in the text

@@ -4,7 +4,6 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any, ClassVar, Protocol, Self
 
 from elman.corpus.config import DataConfig
@@ -230,17 +229,9 @@ class ExampleCorpus(Corpus):
 
 
 def _without_empty(documents: Iterable[Document], repairs: Repairs) -> Iterator[Document]:
-    """Removes empty documents if the state is reset between documents; their bytes are added to the previous one."""
-    waiting: Document | None = None
-    extra = 0
+    """Removes empty documents, and their bytes, if the state is reset between documents."""
     for document in documents:
-        if not document.text.strip():
+        if document.text.strip():
+            yield document
+        else:
             repairs.add("empty document", document.source, document.line)
-            extra += document.size
-            continue
-        if waiting:
-            yield replace(waiting, size=waiting.size + extra) if extra else waiting
-            extra = 0
-        waiting = document
-    if waiting:
-        yield replace(waiting, size=waiting.size + extra) if extra else waiting

@@ -24,7 +24,7 @@ class Document:
     text: str
     source: str = ""
     line: int = 0
-    size: int = 0  # bytes in the source, including the separator: the denominator of bits per byte
+    size: int = 0  # bytes of the text as read, and of its separator: the denominator of bits per byte
     marks: tuple[Mark, ...] = ()
     continues: bool = False  # the next document continues this one, without a boundary
 

@@ -96,26 +96,28 @@ def _boundary(line: bytes, limit: int) -> int:
 
 def line_documents(reader: SourceReader) -> Iterator[Document]:
     for line in whole_lines(reader):
-        yield Document(reader.decode(line.raw, line.number), reader.source.name, line.number, line.size)
+        text = reader.decode(line.raw, line.number)
+        ended = line.ended or not text  # an empty line has at least its end
+        yield Document(text, reader.source.name, line.number, len(text.encode()) + ended)
 
 
 def block_documents(reader: SourceReader) -> Iterator[Document]:
-    """Blank lines belong to the previous block, those at the start of the file to the first block."""
+    """Of the blank lines between two blocks one is counted in the size of the first."""
     limit = reader.config.max_record_bytes
     block: list[str] = []
-    start, held, size, ended = 0, 0, 0, False
+    start, held, size, ended = 0, 0, 0, False  # size: of the text as read
     for line in whole_lines(reader):
         text = reader.decode(line.raw, line.number)
         blank = not text.strip()
         if ended and not blank:
-            yield Document("\n".join(block), reader.source.name, start, size)
+            yield Document("\n".join(block), reader.source.name, start, size + 1)
             block, held, size, ended = [], 0, 0, False
-        size += line.size
         if blank:
             ended = bool(block)
             continue
         start = start if block else line.number
         block.append(text)
+        size += len(text.encode()) + line.ended
         held += line.size
         if held > limit:
             raise reader.error(f"the block is longer than {limit} bytes", start, remedy="raise data.max_record_bytes")
@@ -148,7 +150,8 @@ def _pieces(reader: SourceReader, max_lines: int | None) -> Iterator[Document]:
 def _piece(reader: SourceReader, pending: list[Line]) -> Document:
     raw = b"".join(line.raw + b"\n" if line.ended else line.raw for line in pending)
     first = pending[0].number
-    return Document(reader.decode(raw, first), reader.source.name, first, sum(line.size for line in pending))
+    text = reader.decode(raw, first)
+    return Document(text, reader.source.name, first, len(text.encode()))
 
 
 def passage_lines(readers: Iterable[SourceReader]) -> int:
