@@ -17,7 +17,7 @@ from elman.errors import ConfigError
 
 # The modules of the verbs, in the order of `elman --help`. A new verb is a module with `@verb(...)`, and its name here.
 MODULES: tuple[str, ...] = ("init", "check", "train", "compare", "evaluate", "generate", "predict", "score", "distill")
-MODULES += ("import_model", "export", "list_names", "tasks", "bench", "data", "inspect", "lab")
+MODULES += ("accept", "import_model", "export", "list_names", "tasks", "bench", "data", "inspect", "lab")
 
 DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 

@@ -20,7 +20,7 @@ from elman.models.stack import Block, count_parameters
 from elman.ops.state import tensors
 from elman.pipeline.tasks import PreparedData
 from elman.pipeline.trained_model import TrainedModel, load
-from elman.runs import atomic_write
+from elman.runs import FileManifest
 
 TIMED = 0.4  # seconds of work that are timed
 
@@ -29,7 +29,7 @@ def inference_cost(job: Job, prepared: PreparedData, split: str) -> dict[str, An
     """Of a trained job. Kept beside it, since a clock never gives the same twice."""
     kept = job.folder / "speed.json"
     if not kept.exists():
-        atomic_write(kept, json.dumps(measure(load(job.folder), prepared, split)).encode())
+        FileManifest(job.folder).write(kept.name, json.dumps(measure(load(job.folder), prepared, split)).encode())
     return job.read(kept.name)
 
 

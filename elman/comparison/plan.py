@@ -1,6 +1,5 @@
 """From a race to jobs: data prepared once, entrants sized and their FLOPs counted, a run folder for every training."""
 
-import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 from elman.comparison.budget import VALIDATIONS, Budget, budget_of, per_step, training_flops, with_steps
 from elman.comparison.config import Race
 from elman.config import override
-from elman.errors import ConfigError
+from elman.errors import ConfigError, RunError
 from elman.files import make_folder
 from elman.layers.laws import examine, sources
 from elman.models import MODELS
@@ -20,8 +19,10 @@ from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.sizes import fit_exactly, parse_count
 from elman.pipeline.tasks import PreparedData, Task
-from elman.runs import Run, environment
+from elman.pipeline.tasks.base import data_changed
+from elman.runs import FileManifest, Run, environment
 from elman.training.learning_rates import DEFAULT_LEARNING_RATE
+from elman.untrusted import read_json
 
 PREPARED = "prepared"
 LAYERS_ALONE, WORD = 100_000, 150
@@ -56,7 +57,13 @@ class Job:
     def read(self, name: str) -> dict[str, Any]:
         """A JSON file of its folder; empty where there is none yet."""
         path = self.folder / name
-        return json.loads(path.read_text()) if path.exists() else {}
+        if not path.exists():
+            return {}
+        FileManifest(self.folder).check()
+        found = read_json(path)
+        if not isinstance(found, dict):
+            raise RunError(f"{path}: not a JSON object")
+        return found
 
     @property
     def name(self) -> str:
@@ -150,12 +157,15 @@ class RacePlan:
         """The run folder of a job, with the shared tokenizer and token stores, ready to be resumed."""
         if not (job.folder / "config.yaml").exists():
             Run.create(job.folder, write_recipe(job.recipe), environment())
-        source = self.folder / PREPARED
+        run, source = Run(job.folder), self.folder / PREPARED
+        run.adopt()
         for path in sorted(source.rglob("*")):
             place = job.folder / path.relative_to(source)
             if path.is_file() and not place.exists():
                 make_folder(place.parent)
                 _share(path, place)
+        if not run.manifest.record(*FileManifest(source).names()):
+            raise data_changed(job.folder)
 
 
 def model_settings(task: type[Task], name: str, given: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:

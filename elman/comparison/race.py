@@ -20,8 +20,8 @@ from elman.files import discard, make_folder, require_plain
 from elman.layers.laws import agree
 from elman.pipeline.devices import choose_device
 from elman.pipeline.results import look_up
-from elman.runs import atomic_write
-from elman.untrusted import read_yaml
+from elman.runs import FileManifest
+from elman.untrusted import read_json, read_yaml
 
 SETTINGS = "race.yaml"
 SOURCES = "sources.json"
@@ -126,6 +126,7 @@ def read_race(folder: str | Path) -> Race:
     path = Path(folder) / SETTINGS
     if not path.exists():
         raise RunError(f"{folder}: holds no race, since it has no {SETTINGS}")
+    FileManifest(folder).check()
     return Race.make(read_yaml(path))
 
 
@@ -143,7 +144,7 @@ def _kept(race: Race, folder: Path, resume: bool) -> Race:
     elif folder.is_dir() and any(folder.iterdir()):
         raise RunError(f"{folder}: not empty and not a race; use another --run")
     make_folder(folder)
-    atomic_write(path, commented_yaml(race).encode())
+    FileManifest(folder).write(SETTINGS, commented_yaml(race).encode())
     assert read_race(folder) == race, "settings round-trip"
     return race
 
@@ -151,12 +152,12 @@ def _kept(race: Race, folder: Path, resume: bool) -> Race:
 def _keep_sources(plan: RacePlan) -> None:
     """Record the source text of users' layers; a resumed race must have the same."""
     path = plan.folder / SOURCES
-    before = json.loads(path.read_text()) if path.exists() else {}
+    before = read_json(path) if path.exists() else {}
     now = {entrant.name: entrant.sources for entrant in plan.entrants if entrant.sources}
     for name in before.keys() & now.keys():
         agree(before[name], now[name], "race")
     if now:
-        atomic_write(path, json.dumps({**before, **now}, indent=2).encode())
+        FileManifest(plan.folder).write(SOURCES, json.dumps({**before, **now}, indent=2).encode())
 
 
 def _cores() -> int:

@@ -21,7 +21,7 @@ from elman.pipeline.results import look_up
 from elman.pipeline.tasks import PreparedData
 from elman.pipeline.tasks.race import ExampleValues, Measure
 from elman.pipeline.trained_model import load
-from elman.runs import atomic_write, read_metrics
+from elman.runs import FileManifest, atomic_write, read_metrics
 
 PARQUET = "results.parquet"
 CLASS_KEYS = ("from", "to", "tokens")  # of a table by length or frequency, beside its mean value
@@ -160,14 +160,16 @@ def example_values(job: Job, prepared: PreparedData, split: str) -> ExampleValue
     """The score of a trained model on each example, computed once and kept beside the run."""
     values, tables = job.folder / "units.npy", job.folder / "classes.json"
     if values.exists() and tables.exists():
+        kept = job.read(tables.name)
         numbers, weights = np.load(values)
-        return ExampleValues(numbers, weights, job.read(tables.name))
+        return ExampleValues(numbers, weights, kept)
     trained = load(job.folder)
     found = trained.task.example_values(trained, prepared, split)
     memory = BytesIO()
     np.save(memory, np.stack([found.values, found.weights]), allow_pickle=False)
-    atomic_write(values, memory.getvalue())
-    atomic_write(tables, json.dumps(found.tables).encode())
+    manifest = FileManifest(job.folder)
+    manifest.write(values.name, memory.getvalue())
+    manifest.write(tables.name, json.dumps(found.tables).encode())
     return found
 
 

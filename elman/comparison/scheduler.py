@@ -11,7 +11,7 @@ from typing import Literal
 
 from elman.comparison.plan import Job
 from elman.comparison.workers import Worker
-from elman.runs import atomic_write
+from elman.runs import FileManifest
 
 POLL = 0.5  # seconds between progress events
 GRACE = 60  # seconds for an interrupted training to write its checkpoint
@@ -86,7 +86,7 @@ class WorkerPool:
             tail = log.read_bytes().decode("utf-8", "replace").strip()[-LOG_TAIL:] if log.exists() else ""
             return tail or f"ended with code {code} and wrote no message"
         usage["seconds"] = time.monotonic() - began
-        atomic_write(job.folder / "usage.json", (json.dumps(usage, indent=1) + "\n").encode())
+        FileManifest(job.folder).write("usage.json", (json.dumps(usage, indent=1) + "\n").encode())
         return ""
 
     def _stop(self, waiting: dict[Future[str], Job]) -> None:

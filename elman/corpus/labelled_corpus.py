@@ -21,6 +21,7 @@ from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import Source
 from elman.corpus.text import file_documents
 from elman.errors import ConfigError, DataError, nearest
+from elman.files import atomic_write
 
 BATCH = 1024  # texts that are encoded together
 UNSEEN, CUT = "label not in training: text removed", "text truncated to max_tokens"
@@ -200,7 +201,7 @@ class LabelSet:
         return [choice.get(name, 1.0) for name in self.names]
 
     def save(self, path: str | Path) -> None:
-        Path(path).write_text(json.dumps(asdict(self), ensure_ascii=False, indent=1), encoding="utf-8")
+        atomic_write(Path(path), json.dumps(asdict(self), ensure_ascii=False, indent=1).encode())
 
     @classmethod
     def load(cls, path: str | Path) -> "LabelSet":

@@ -15,6 +15,7 @@ from elman.models.stack import count_parameters
 from elman.pipeline.recipe import Recipe, write_recipe
 from elman.pipeline.tasks.files import save_tokenizer
 from elman.runs import Checkpoint, Run, environment
+from elman.runs.run import HAS_MANIFEST
 from elman.tokenizers import IdTokenizer, Imported, Tokenizer
 
 PIECE = 128  # tokens per piece on which a masked model is evaluated, if it has that many positions
@@ -64,7 +65,8 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Imported
     try:
         with created.lock():
             save_tokenizer(tokenizer, created.tokenizer)
-            created.best.save(Checkpoint(0, model.state_dict(), facts={"imported": config}))
+            created.manifest.record(created.tokenizer.name)
+            created.best.save(Checkpoint(0, model.state_dict(), facts={"imported": config, **HAS_MANIFEST}))
     except BaseException:
         discard(target)  # leave no incomplete run in the way of the next attempt
         raise

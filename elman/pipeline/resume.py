@@ -8,6 +8,7 @@ from typing import Any
 from elman.errors import ConfigError
 from elman.pipeline.recipe import Recipe, read_recipe
 from elman.pipeline.sizes import SIDES
+from elman.runs import Run
 
 MAY_CHANGE = {
     "training.max_epochs",
@@ -26,8 +27,8 @@ CHOSEN = ("learning_rate", "warmup_steps")  # settings of training that suit the
 
 def source_of(source: Any, run: str | Path | None, resume: bool) -> Any:
     """The source of the recipe: the one given, else that of the run to resume, else none."""
-    stored = Path(run) / "config.yaml" if run else None
-    return stored if source is None and resume and stored and stored.exists() else source
+    stored = Run(run) if run else None
+    return Run.open(stored.folder).config if source is None and resume and stored and stored.config.exists() else source
 
 
 def agreed(stored: Recipe, asked: Recipe) -> Recipe:

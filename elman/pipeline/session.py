@@ -24,7 +24,8 @@ from elman.pipeline.resume import CHOSEN, agreed, source_of
 from elman.pipeline.sizes import fit_size
 from elman.pipeline.tasks.base import check_metric, data_changed
 from elman.pipeline.tasks.position_checks import order_warning
-from elman.runs import Checkpoint, MetricsLog, Run, atomic_write, environment
+from elman.runs import Checkpoint, MetricsLog, Run, environment
+from elman.runs.run import HAS_MANIFEST
 from elman.training import CountTrainer, Report, Trainer, Validation, World, joined
 from elman.training.learning_rates import suggested_rate_notes
 from elman.training.loop import INTERRUPTED
@@ -78,6 +79,9 @@ class Session:
             world.lead(lambda: Run.create(folder, write_recipe(recipe), environment()))
         world.lead(lambda: stack.enter_context(self.run.lock()))
         try:
+            if resuming:
+                world.lead(self.run.adopt)
+                self.run.manifest.check()
             self._prepare(agreed(read_recipe(read_yaml(self.run.config)), recipe) if resuming else recipe)
             self.notes += self._restore() if resuming else []
         except Exception:
@@ -107,7 +111,7 @@ class Session:
         # config.yaml holds what was chosen, so that a later version cannot resume the run at another rate
         chosen = training.model_copy(update={key: getattr(self.trainer.config, key) for key in CHOSEN})
         self.recipe = self.recipe.model_copy(update={"training": chosen})
-        world.lead(lambda: atomic_write(self.run.config, write_recipe(self.recipe).encode()))
+        world.lead(lambda: self.run.manifest.write("config.yaml", write_recipe(self.recipe).encode()))
         self.best, self.last = self.run.best, self.run.last
         self.metrics = MetricsLog(self.run.metrics) if world.leads else None
         self.best_so_far: Checkpoint | None = None  # the best weights so far, not on disk yet
@@ -128,7 +132,7 @@ class Session:
             if self.metrics and report.kind in LOGGED:
                 self.metrics.write(report.plain())
                 if report.values.get("improved"):
-                    found = {"valid_loss": report.values["valid_loss"]}
+                    found = {"valid_loss": report.values["valid_loss"], **HAS_MANIFEST}
                     self.best_so_far = Checkpoint(self.trainer.step, self.trainer.weights(), {}, found)
             yield report
         if self.world.leads and self.trainer.ended != INTERRUPTED:
@@ -159,7 +163,7 @@ class Session:
             self.best_so_far = None
         facts = {"trainer": self.trainer.facts(), "metrics": self.metrics.position()}
         facts |= {"fingerprints": self.prepared.fingerprints(), "environment": _exactness(self.device)}
-        facts |= {"sources": sources(self.model)}
+        facts |= {"sources": sources(self.model), **HAS_MANIFEST}
         self.last.save(Checkpoint(self.trainer.step, self.model.state_dict(), tensors, facts))
 
     def _restore(self) -> list[str]:
@@ -194,7 +198,7 @@ class Session:
         if not self.best.empty:
             self.best.load().load_into(self.model, self.run.folder)
         results = final_results(self)
-        atomic_write(self.run.folder / "results.json", json.dumps(results, indent=2, ensure_ascii=False).encode())
+        self.run.manifest.write("results.json", json.dumps(results, indent=2, ensure_ascii=False).encode())
         return results
 
 

@@ -36,10 +36,9 @@ def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = 
     run = _open(path)
     recipe = read_recipe(read_yaml(run.config))
     task = recipe.task_class.load(run.folder, recipe)
-    shelf = run.shelf
-    if shelf.empty:
+    if run.shelf.empty:
         raise RunError(f"{path}: has no checkpoint yet; train it first, or wait for its first save")
-    checkpoint = shelf.load(training=False)
+    checkpoint = run.load()
     model = task.build(recipe.model)
     checkpoint.load_into(model, path)
     place = choose_device(device)

@@ -22,7 +22,7 @@ class NewerSchema(CheckpointError):
 def make_manifest(step: int, contents: dict[str, bytes]) -> bytes:
     """The manifest of these files."""
     files = {name: {"bytes": len(data), "sha256": sha256(data).hexdigest()} for name, data in contents.items()}
-    return _text({"schema": SCHEMA, "step": step, "files": files})
+    return signed({"step": step, "files": files})
 
 
 def read_verified(folder: Path, step: int, allowed: Collection[str]) -> dict[str, bytes]:
@@ -30,7 +30,7 @@ def read_verified(folder: Path, step: int, allowed: Collection[str]) -> dict[str
     if not stat.S_ISDIR(_status(folder).st_mode):
         raise CheckpointError(f"{folder}: not a folder")
     text = _read(folder / MANIFEST, at_most=MAX_BYTES)
-    manifest = _parse(text, folder / MANIFEST)
+    manifest = parse_signed(text, folder / MANIFEST)
     if manifest.get("step") != step:
         raise CheckpointError(f"{folder}: contains step {manifest.get('step')}: it was renamed or swapped")
     files = manifest.get("files")
@@ -46,16 +46,19 @@ def read_verified(folder: Path, step: int, allowed: Collection[str]) -> dict[str
     return contents | {MANIFEST: text}
 
 
-def _text(body: dict[str, Any]) -> bytes:
+def signed(body: dict[str, Any]) -> bytes:
+    """A manifest with its own hash, as JSON."""
+    body = {"schema": SCHEMA, **body}
     own = sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     return (json.dumps(body | {"sha256": own}, indent=1, sort_keys=True) + "\n").encode()
 
 
-def _parse(text: bytes, path: Path) -> dict[str, Any]:
+def parse_signed(text: bytes, path: Path) -> dict[str, Any]:
+    """The manifest that `signed` wrote; CheckpointError if a byte of it differs."""
     try:
         body = json.loads(text)
         body.pop("sha256")
-        valid = _text(body) == text
+        valid = signed(body) == text
     except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
         valid = False
     if not valid:

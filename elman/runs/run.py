@@ -1,6 +1,6 @@
 """A run folder: the files of one training run.
 
-config.yaml  tokenizer.json  metrics.jsonl  environment.json  samples/  plots/  data/  best/  last/
+config.yaml  tokenizer.json  manifest.json  metrics.jsonl  environment.json  samples/  plots/  data/  best/  last/
 """
 
 import json
@@ -11,10 +11,13 @@ from typing import Any
 
 from elman import files
 from elman.errors import RunError
-from elman.runs.checkpoint import CheckpointFolder
+from elman.runs.checkpoint import Checkpoint, CheckpointFolder
+from elman.runs.file_manifest import FileManifest
 from elman.runs.lock import file_lock
+from elman.runs.manifest import SCHEMA
 
 FOLDERS = ("samples", "plots", "data", "best", "last")
+HAS_MANIFEST = {"manifest": SCHEMA}  # in the facts of a checkpoint: the run has one, so that its loss is noticed
 
 
 class Run:
@@ -26,6 +29,7 @@ class Run:
         self.tokenizer = self.folder / "tokenizer.json"
         self.metrics = self.folder / "metrics.jsonl"
         self.environment = self.folder / "environment.json"
+        self.manifest = FileManifest(self.folder)
         self.samples, self.plots, self.data, best, last = (self.folder / name for name in FOLDERS)
         self.best, self.last = CheckpointFolder(best), CheckpointFolder(last)
 
@@ -40,7 +44,7 @@ class Run:
             files.atomic_write(run.environment, (json.dumps(environment, indent=1) + "\n").encode())
             for name in FOLDERS:
                 files.make_folder(run.folder / name)
-            files.atomic_write(run.config, config_yaml.encode())  # last: its presence makes the folder a run
+            run.manifest.write(run.config.name, config_yaml.encode())  # last: its presence makes the folder a run
         return run
 
     @classmethod
@@ -50,7 +54,28 @@ class Run:
             raise RunError(f"{folder}: no such run folder")
         if not run.config.is_file():
             raise RunError(f"{folder}: not a run folder: it has no {run.config.name}")
+        run.manifest.check()
         return run
+
+    def load(self) -> Checkpoint:
+        """The weights of the model to use."""
+        checkpoint = self.shelf.load(training=False)
+        self._require_manifest(checkpoint)
+        return checkpoint
+
+    def adopt(self) -> None:
+        """Lists the files of a run without a manifest, which an earlier version made."""
+        if not self.manifest.exists:
+            if not self.last.empty:
+                self._require_manifest(self.last.load())
+            self.manifest.accept()
+
+    def _require_manifest(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.facts.keys() & HAS_MANIFEST and not self.manifest.exists:
+            raise RunError(
+                f"{self.manifest.path}: missing, so nothing says whether the run's files were changed; restore it, or "
+                f"accept them as they are with: elman accept {self.folder}"
+            )
 
     @property
     def shelf(self) -> CheckpointFolder:
@@ -73,7 +98,7 @@ class Run:
             return
         if self.config.exists():
             raise RunError(f"{self.folder}: contains a run already; continue it with --resume, or use another --run")
-        unfinished = {self.environment.name, "lock"}
+        unfinished = {self.environment.name, self.manifest.path.name, "lock"}
         for path in self.folder.iterdir():
             empty = path.name in FOLDERS and path.is_dir() and not any(path.iterdir())
             if not empty and path.name not in unfinished and not path.name.startswith(files.ASIDE):

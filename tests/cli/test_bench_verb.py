@@ -8,6 +8,7 @@ import pytest
 
 from elman.bench import run_speed
 from elman.compiler.cpu import step
+from elman.runs import FileManifest
 
 
 def contents(folder):
@@ -97,6 +98,7 @@ def test_without_its_data_a_language_model_trains_on_random_tokens_and_others_ar
     gone = tmp_path / "gone"
     shutil.copytree(trained, gone)
     (gone / "config.yaml").write_text(config.read_text().replace("text.txt", "missing.txt"))
+    FileManifest(gone).accept()
     assert measured(elman, gone)["training"]["data"] == "random tokens"
     (classifier.parent / "labelled.tsv").unlink()
     found = measured(elman, classifier)

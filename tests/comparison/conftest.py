@@ -7,6 +7,7 @@ import pytest
 from processes import forked_race_workers
 
 from elman.comparison import Race, RaceRun
+from elman.runs import FileManifest
 
 LANGUAGE = {"type": "agreement", "train_documents": 200, "valid_documents": 30, "test_documents": 60}
 SMALL = {
@@ -57,6 +58,6 @@ def raced(tmp_path_factory):
     running = RaceRun(Race.make(settings), tmp_path_factory.mktemp("race") / "race", workers=1)
     for job in running.plan.runs(running.plan.entrants[2], None, None):
         running.plan.make_folder(job)
-        (job.folder / "config.yaml").write_text("model: {type: nonsense}\n")
+        FileManifest(job.folder).write("config.yaml", b"model: {type: nonsense}\n")
     list(running.events())
     return running

@@ -16,7 +16,7 @@ from elman.comparison.race import results_of
 from elman.comparison.report import _near, write_report
 from elman.comparison.workers import SpawningWorker
 from elman.errors import ConfigError, RunError
-from elman.runs import read_metrics
+from elman.runs import FileManifest, read_metrics
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +99,7 @@ def test_one_that_fails_does_not_stop_the_rest(small, tmp_path):
     running = RaceRun(Race.make(small), tmp_path / "race", workers=2)
     for job in [*running.plan.runs(running.plan.entrants[2], None, None)]:
         running.plan.make_folder(job)
-        (job.folder / "config.yaml").write_text("model: {type: nonsense}\n")
+        FileManifest(job.folder).write("config.yaml", b"model: {type: nonsense}\n")
     events = [event for event in running.events() if event.kind in ("done", "failed")]
     assert sorted(event.kind for event in events) == ["done"] * 3 + ["failed"] * 2
     assert "nonsense" in running.failures["lost"]["seed-1"]

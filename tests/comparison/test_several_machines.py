@@ -10,6 +10,7 @@ from processes import HANG, environment, forked_python, run_forked, run_python, 
 from elman.comparison import Race, RaceRun, torchrun_workers
 from elman.comparison.race import results_of
 from elman.errors import MissingExtra
+from elman.runs import FileManifest
 
 
 class Store(dict):
@@ -98,7 +99,7 @@ def race(small, folder, run, *command):
     running = RaceRun(Race.make(settings), folder / "race", workers=1)
     for job in running.plan.runs(running.plan.entrants[1], None, None):
         running.plan.make_folder(job)
-        (job.folder / "config.yaml").write_text("model: {type: nonsense}\n")
+        FileManifest(job.folder).write("config.yaml", b"model: {type: nonsense}\n")
     words = ["compare", "race.yaml", "--run", "race", "--resume", "--json"]
     ended = run(*command, *words, cwd=folder, env=environment(CUDA_VISIBLE_DEVICES=""))
     assert "2 in parallel" in ended.stderr, ended.stderr[-3000:]

@@ -147,6 +147,7 @@ def test_the_rate_and_the_warm_up_that_were_chosen_are_written_and_kept(folder, 
     settings = yaml.safe_load(path.read_text())
     settings["training"] |= {"learning_rate": None, "warmup_steps": None}
     path.write_text(yaml.safe_dump(settings))
+    Run("run").manifest.accept()
     assert run(None)[-1].kind == "result"
     assert elman.read_recipe(path).training.learning_rate == 1e-5
 

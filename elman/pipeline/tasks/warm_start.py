@@ -43,10 +43,9 @@ def copy_weights(model: Any, run: str | Path, words: list[str] | None = None) ->
     """Copy the weights of a run's body that fit into a model; returns a note on what was copied. `words` are those of
     the model's own word vectors, where its vocabulary is not that of the run."""
     source = Run.open(run)
-    checkpoints = source.shelf
-    if checkpoints.empty:
+    if source.shelf.empty:
         raise ConfigError(f"start_from: {run} has no checkpoint yet; train it first")
-    stored = checkpoints.load(training=False).weights
+    stored = source.load().weights
     copied, missed = 0, []
     with torch.no_grad():
         for name, value in model.state_dict().items():
