@@ -7,7 +7,7 @@ capitals, spacing and Unicode forms that the tokenizer drops (`tokenizers.surfac
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from elman.errors import ElmanError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.significance import bootstrap_interval
 from elman.jsonable import Result
-from elman.models import LIKELIHOOD_OF, prediction_of
+from elman.models import LIKELIHOOD_OF, frame_of, prediction_of
 from elman.ops.state import take_rows
 from elman.tokenizers.surface import SPELLING
 from elman.training.reports import perplexity
@@ -75,13 +75,17 @@ def evaluate(model: Any, batches: Any, counts: TextCounts, context: str, *, quic
     """
     kind = LIKELIHOOD_OF[prediction_of(model)]
     sums = _Sums(alone=kind == "pseudo-likelihood")
-    for batch, losses in batch_losses(model, batches, quick):
-        sums.add(losses, batch.mask(), batch.fresh)
+    if frame_of(model):  # the ends of documents are given
+        counts = replace(counts, tokens=counts.tokens - counts.documents, documents=0)
+    for batch, losses, predicted in batch_losses(model, batches, quick):
+        sums.add(losses, predicted, batch.fresh)
     return _score(sums, counts, context, kind)
 
 
-def batch_losses(model: Any, batches: Any, quick: bool = False) -> Iterator[tuple[Batch, Tensor]]:
-    """Every batch of an epoch with the nats of its targets (rows, time), zero at padding; states are carried over."""
+def batch_losses(model: Any, batches: Any, quick: bool = False) -> Iterator[tuple[Batch, Tensor, Tensor]]:
+    """Every batch of an epoch, with the nats of its targets (rows, time), and which of these are predicted: all but
+    padding and ends that the model is given. Nats are zero elsewhere; states are carried over."""
+    frame = frame_of(model)
     losses_of = getattr(model, "quick_losses", model.losses) if quick else model.losses
     device = device_of(model)
     state: Any = None
@@ -90,7 +94,8 @@ def batch_losses(model: Any, batches: Any, quick: bool = False) -> Iterator[tupl
         with inference_mode(model):
             state = model.initial_state(batch.size) if batch.fresh else take_rows(state, slice(0, batch.size))
             losses, state = losses_of(here.inputs, here.targets, state, here.lengths)
-        yield batch, torch.where(batch.mask(), losses.cpu().double(), 0.0)  # losses at padding may be NaN
+        predicted = batch.mask() if frame is None else batch.mask() & (batch.targets != frame[1])
+        yield batch, torch.where(predicted, losses.cpu().double(), 0.0), predicted  # losses at padding may be NaN
 
 
 class _Sums:

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from elman.batches.groups import groups
 from elman.evaluation.inference_mode import device_of, inference_mode
-from elman.models import LIKELIHOOD_OF, prediction_of
+from elman.models import LIKELIHOOD_OF, frame_of, prediction_of
 from elman.tokenizers.surface import spelled
 
 ROWS = 64  # texts per batch
@@ -23,10 +23,11 @@ class Score:
     log_prob: float
     """Natural logarithm of the text's probability, including its end, with unknown words as `<unk>`."""
     tokens: int
-    """Including the end of the text."""
+    """Predicted ones: including the end of the text, unless the model is given it, as BERT is [SEP]."""
     unknowns: int
     bits_per_byte: float
-    """Over the text's bytes plus one for its end, including what the tokens lack: unknown words, case, spacing."""
+    """Over the text's bytes, plus one for its end if predicted, including what the tokens lack: unknown words, case,
+    spacing."""
     kind: str = "likelihood"
     """Or pseudo-likelihood: the product of each token's probability given all others (no chain rule)."""
 
@@ -36,7 +37,7 @@ class Score:
 
     def plain(self) -> dict[str, Any]:
         """All fields and the perplexity, as JSON values."""
-        return asdict(self) | {"perplexity": math.exp(min(-self.log_prob / self.tokens, 700))}
+        return asdict(self) | {"perplexity": math.exp(min(-self.log_prob / max(self.tokens, 1), 700))}
 
 
 def score_texts(
@@ -61,7 +62,7 @@ def _score_group(
 ) -> Iterator[Score]:
     encoded = [ids.tolist() for ids in tokenizer.encode_batch(texts)]
     order = sorted(range(len(texts)), key=lambda row: -len(encoded[row]))
-    device, eos = device_of(model), tokenizer.eos_id
+    device, eos, ends = device_of(model), tokenizer.eos_id, int(frame_of(model) is None)
     lengths = torch.tensor([len(encoded[row]) + 1 for row in order])
     rows = [torch.tensor([*encoded[row], eos]) for row in order]
     targets = pad_sequence(rows, batch_first=True, padding_value=eos)
@@ -79,7 +80,7 @@ def _score_group(
     for row, total in sorted(zip(order, nats.tolist(), strict=True)):
         unknown = tokenizer.unknowns(texts[row])
         rest = sum(map(spelled, unknown)) + tokenizer.surface_nats(texts[row])
-        size = len(texts[row].encode("utf-8", "surrogatepass")) + 1
-        bits = (total + rest) / math.log(2) / size
+        size = len(texts[row].encode("utf-8", "surrogatepass")) + ends
+        bits = (total + rest) / math.log(2) / max(size, 1)
         kind = LIKELIHOOD_OF[prediction_of(model)]
-        yield Score(texts[row], -total, len(encoded[row]) + 1, len(unknown), bits, kind)
+        yield Score(texts[row], -total, len(encoded[row]) + ends, len(unknown), bits, kind)

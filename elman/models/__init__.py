@@ -6,6 +6,7 @@ from elman.models.base import (
     MODELS,
     TAGGERS,
     TRANSLATORS,
+    frame_of,
     is_masked,
     masked_model_error,
     prediction_of,

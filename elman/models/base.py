@@ -28,6 +28,11 @@ def is_masked(model: Any) -> bool:
     return prediction_of(model) == "masked"
 
 
+def frame_of(model: Any) -> tuple[int, int] | None:
+    """The tokens around each text that a masked model reads but does not predict, if it has such."""
+    return getattr(getattr(model, "config", None), "frame", None)
+
+
 def masked_model_error() -> ConfigError:
     """The error for asking a masked model for the next token."""
     return ConfigError(

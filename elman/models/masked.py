@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal, NoReturn
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeInt, model_validator
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from elman.errors import ConfigError
 from elman.models.base import MODELS, masked_model_error
@@ -41,6 +42,9 @@ class MaskedConfig(TransformerConfig):
     """Share of the selected tokens that are replaced by a random token instead of the mask."""
     mask_id: int | None = Field(None, ge=0)
     """Id of the mask token in the vocabulary; null adds an embedding for it."""
+    frame: tuple[NonNegativeInt, NonNegativeInt] | None = None
+    """Ids of the tokens before and after each text, as BERT's [CLS] and [SEP]: the model reads but never predicts them.
+    null: a text ends in the end-of-text token, which is predicted."""
     head: Literal["none", "dense"] = "none"
     """Prediction head between stack and output projection: none, or dense with GELU and layer norm, as in BERT."""
 
@@ -74,11 +78,13 @@ class Masked(LanguageModel):
         if config.mask_id is None:
             self.embedding = nn.Embedding(words + 1, width)
             nn.init.normal_(self.embedding.weight, std=width**-0.5)
-        elif config.mask_id >= words and not self.embedding.weight.is_meta:  # on meta, the vocabulary is not known yet
-            raise ConfigError(
-                f"model.mask_id is {config.mask_id}, but the vocabulary has the ids 0 to {words - 1}; "
-                "leave it out if no token is a mask"
-            )
+        for name, id in [("mask_id", config.mask_id), *(("frame", id) for id in config.frame or ())]:
+            # on meta, the vocabulary is not known yet
+            if id is not None and id >= words and not self.embedding.weight.is_meta:
+                raise ConfigError(
+                    f"model.{name} is {id}, but the vocabulary has the ids 0 to {words - 1}; leave it out if the model "
+                    "has no such token"
+                )
         self.head: nn.Module | None = None
         if config.head == "dense":
             width = self.stack.output_size
@@ -100,7 +106,7 @@ class Masked(LanguageModel):
         Their sum is the negative pseudo-log-likelihood. The text is `targets`; `inputs`, the same shifted by one, is
         unused.
         """
-        return self._nats(targets, lengths, apart=max(1, targets.shape[1])), self.initial_state(len(targets))
+        return self._nats(targets, lengths), self.initial_state(len(targets))
 
     def quick_losses(
         self, inputs: Tokens, targets: Tokens, state: State | None = None, lengths: Lengths | None = None
@@ -121,9 +127,10 @@ class Masked(LanguageModel):
         masks are drawn from torch's generator.
         """
         real = _real(targets, lengths)
-        inputs, masked = self.hide(targets, real)
-        features, state = self.features(inputs, state, lengths)
-        nats = cross_entropy_sum(features[masked], self.output_weight, self.output_bias, targets[masked])
+        tokens, sizes, predicted = self._framed(targets, lengths)
+        inputs, masked = self.hide(tokens, predicted)
+        features, state = self.features(inputs, state, sizes)
+        nats = cross_entropy_sum(features[masked], self.output_weight, self.output_bias, tokens[masked])
         return nats * (real.sum() / masked.sum().clamp(min=1)), state
 
     def hide(self, tokens: Tokens, real: Tensor) -> tuple[Tokens, Tensor]:
@@ -139,9 +146,9 @@ class Masked(LanguageModel):
 
     @torch.no_grad()
     def masked_logits(self, tokens: Tokens, lengths: Lengths | None = None) -> Tensor:
-        """Logits (batch, time, vocabulary) of each position, masked in turn; zeros at padding."""
+        """Logits (batch, time, vocabulary) of each position, masked in turn; zeros at what is not predicted."""
         logits = self.output_weight.new_zeros(*tokens.shape, self.vocab_size)
-        for rows, places, features in self._in_turn(tokens, lengths, max(1, tokens.shape[1])):
+        for rows, places, features in self._in_turn(tokens, lengths):
             logits[rows, places] = self.logits(features).to(logits.dtype)
         return logits
 
@@ -154,8 +161,24 @@ class Masked(LanguageModel):
     def output_weight(self) -> Tensor:
         return super().output_weight[: self.vocab_size]  # an added mask is never predicted
 
+    def _framed(self, tokens: Tokens, lengths: Lengths | None) -> tuple[Tokens, Lengths | None, Tensor]:
+        """The sequence that the model reads, its lengths, and which of its positions are predicted.
+
+        A frame adds two positions, also where a row has its end token already: that is then followed by padding.
+        """
+        real = _real(tokens, lengths)
+        if self.config.frame is None:
+            return tokens, lengths, real
+        start, end = self.config.frame
+        text, rows = real & (tokens != end), torch.arange(len(tokens), device=tokens.device)
+        sizes = real.sum(1)
+        closed = (sizes > 0) & ~text[rows, sizes - 1] if tokens.shape[1] else sizes > 0
+        framed = F.pad(F.pad(tokens, (1, 0), value=start), (0, 1), value=end)
+        framed[rows, sizes + 1] = end
+        return framed, sizes + 2 - closed.long(), F.pad(text, (1, 1), value=False)
+
     @torch.no_grad()
-    def _nats(self, tokens: Tokens, lengths: Lengths | None, apart: int) -> Tensor:
+    def _nats(self, tokens: Tokens, lengths: Lengths | None, apart: int | None = None) -> Tensor:
         dtype = torch.promote_types(self.embedding.weight.dtype, torch.float32)
         nats = torch.zeros(tokens.shape, dtype=dtype, device=tokens.device)
         for rows, places, features in self._in_turn(tokens, lengths, apart):
@@ -163,24 +186,28 @@ class Masked(LanguageModel):
             nats[rows, places] = found.to(dtype)
         return nats
 
-    def _in_turn(self, tokens: Tokens, lengths: Lengths | None, apart: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Masks every real position once, together with those at distances `apart`, 2 · `apart`, …
+    def _in_turn(
+        self, tokens: Tokens, lengths: Lengths | None, apart: int | None = None
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Masks every predicted position once, together with those at distances `apart`, 2 · `apart`, …, if given.
 
         Gives the rows and places of masked positions, and their features.
         Processes one copy of a row per offset, in batches bounded by memory and trimmed to their longest row.
         """
-        real = _real(tokens, lengths)
-        sizes, places = real.sum(1), torch.arange(tokens.shape[1], device=tokens.device)
-        pairs = real[:, :apart].nonzero()  # (row, offset)
-        for copies in pairs.split(max(1, POSITIONS // max(1, tokens.shape[1]))) if len(pairs) else ():
+        framed, lengths, predicted = self._framed(tokens, lengths)
+        sizes, time = _real(framed, lengths).sum(1), framed.shape[1]
+        apart, places = apart or max(1, time), torch.arange(time, device=tokens.device)
+        offsets_of = F.pad(predicted, (0, -time % apart)).view(len(tokens), -(-time // apart), apart)
+        pairs = offsets_of.any(1).nonzero()  # (row, offset)
+        for copies in pairs.split(max(1, POSITIONS // max(1, time))) if len(pairs) else ():
             rows, offsets = copies.unbind(1)
             here = sizes[rows]
             span = int(here.max())
-            masked = (places[:span] % apart == offsets.unsqueeze(1)) & real[rows, :span]
-            given = tokens[rows, :span].masked_fill(masked, self.mask_id)
+            masked = (places[:span] % apart == offsets.unsqueeze(1)) & predicted[rows, :span]
+            given = framed[rows, :span].masked_fill(masked, self.mask_id)
             features, _ = self.features(given, None, here if bool((here < span).any()) else None)
             copy, place = masked.nonzero().unbind(1)
-            yield rows[copy], place, features[masked]
+            yield rows[copy], place - int(self.config.frame is not None), features[masked]
 
 
 def _real(tokens: Tokens, lengths: Lengths | None) -> Tensor:

@@ -51,14 +51,16 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Imported
         notes.append("no file says which token is the mask: one is added that the model has never seen")
     if model.config.positions == "learned":
         notes.append(f"it has {model.config.max_positions:,} positions; in a longer text they start again")
-    tokenizer = _tokenizer(folder, library, model.vocab_size, notes)
+    tokenizer = _tokenizer(folder, library, model.vocab_size, masked, notes)
+    if masked and tokenizer.start_id != tokenizer.eos_id:
+        model.config = model.config.model_copy(update={"frame": (tokenizer.start_id, tokenizer.eos_id)})
     recipe = Recipe.make(
         {
             "name": target.name,
             "data": NO_DATA,
             "tokenizer": {"type": tokenizer.name, **tokenizer.config.plain()},
             "model": model.config.plain(),
-            "training": {"sequence_length": min(PIECE, model.config.max_positions)} if masked else {},
+            "training": {"sequence_length": max(min(PIECE, model.config.max_positions - 2), 1)} if masked else {},
         }
     )
     created = Run.create(target, write_recipe(recipe), environment())
@@ -84,10 +86,19 @@ def _library(folder: Path) -> hf.Tokenizer | None:
         raise DataError(f"cannot be read as a tokenizer: {error}", file=path) from None
 
 
-def _tokenizer(folder: Path, library: hf.Tokenizer | None, vocab_size: int, notes: list[str]) -> Tokenizer:
-    """The folder's tokenizer, with the special tokens that its files name; else token ids as text."""
-    end, start = (_mark(folder, names, library, vocab_size, notes) for names in (("eos", "sep"), ("bos", "cls")))
+def _tokenizer(
+    folder: Path, library: hf.Tokenizer | None, vocab_size: int, masked: bool, notes: list[str]
+) -> Tokenizer:
+    """The folder's tokenizer, with the special tokens that its files name; else token ids as text.
+
+    A masked model's are those that its tokenizer puts around a text.
+    """
+    names = (("sep", "eos"), ("cls", "bos")) if masked else (("eos", "sep"), ("bos", "cls"))
+    end, start = (_mark(folder, either, library, vocab_size, notes) for either in names)
     end = start if end is None else end
+    around = library.encode("").ids if masked and library is not None else []
+    if len(around) == 2 and max(around) < vocab_size:
+        start, end = around
     if end is None and library is not None:
         raise DataError(
             "no file of the folder says which token ends a text",

@@ -19,9 +19,9 @@ from elman.models.stack import on_meta
 
 TRAINING = {
     *("dropout", "embedding_dropout", "input_dropout", "locked_dropout", "output_dropout", "weight_dropout"),
-    *("balance_weight", "keep_share", "mask_share", "max_delta", "min_delta", "random_share"),
+    *("balance_weight", "frame", "keep_share", "mask_share", "max_delta", "min_delta", "random_share"),
 }
-"""Settings that affect training only."""
+"""Settings that do not affect logits: of training, and of the tokens around a text."""
 DERIVED = {"type", "pattern", "num_layers", "hidden_size", "embedding_size", "expansion"}
 """Settings from which others are derived; those are compared instead."""
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from elman.batches import Documents, ParallelStreams, Stream, TokenStore
 from elman.errors import DataError
-from elman.models import MODELS, is_masked
+from elman.models import MODELS, frame_of, is_masked
 from elman.pipeline.tasks.base import PreparedData, Task, data_changed
 from elman.pipeline.tasks.files import save_tokenizer
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions, length_warning
@@ -102,7 +102,7 @@ class StreamTask(Task):
         for split, store in prepared.stores.items():
             sizes = self._pieces(store, recipe.training.sequence_length, prepared.corpus.carry)
             what = f"of {len(sizes):,} pieces of {split} are"
-            notes += length_warning(count_longer(sizes, positions), what, positions)
+            notes += length_warning(count_longer(sizes + 2 * (frame_of(model) is not None), positions), what, positions)
         return notes
 
     @staticmethod

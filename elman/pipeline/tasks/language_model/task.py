@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from elman.errors import DataError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation import GenerationConfig, StreamScorer, generate, generate_tokens
-from elman.models import MODELS, StackConfig, is_masked, prediction_of
+from elman.models import MODELS, StackConfig, frame_of, is_masked, prediction_of
 from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
 from elman.pipeline.tasks.language_model.data import StreamTask
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions
@@ -143,21 +143,22 @@ class LanguageModelling(StreamTask):
     def _fill(self, model: Any, text: str) -> Settings:
         """Each gap is predicted while the others are still masked."""
         tokenizer = self.tokenizer
-        ids: list[int] = []
+        before, after = _around(model, tokenizer)
+        ids: list[int] = [*before]
         gaps: list[int] = []
         for number, piece in enumerate(text.split(GAP)):
             if number:
                 gaps.append(len(ids))
                 ids.append(model.mask_id)
             ids += tokenizer.encode(piece.strip() if tokenizer.name == "word" else piece).tolist()
-        tokens = torch.tensor([[*ids, tokenizer.eos_id]], device=device_of(model))
+        tokens = torch.tensor([[*ids, *after]], device=device_of(model))
         positions = learned_positions(model)
         self.long_lines["are", positions] += count_longer([tokens.shape[1]], positions)
         features, _ = model.features(tokens, None, None)
         fillings = [self._likeliest(model.logits(features[0, gap])) for gap in gaps]
         for gap, filling in zip(gaps, fillings, strict=True):
             ids[gap] = filling[0]["id"]
-        return {"text": text, "filled": tokenizer.decode(ids), "gaps": fillings}
+        return {"text": text, "filled": tokenizer.decode(ids[len(before) :]), "gaps": fillings}
 
     def _likeliest(self, logits: torch.Tensor) -> list[Settings]:
         chances, ids = logits.float().softmax(-1).topk(min(TOP, logits.shape[-1]))
@@ -185,13 +186,14 @@ class LanguageModelling(StreamTask):
     # Inspection
 
     def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> "InspectedText":
-        """The text after a start token, usually `<eos>`; for a masked model, before `<eos>`."""
+        """The text after a start token, usually `<eos>`; for a masked model, before `<eos>` or in its frame."""
         from elman.inspection.inspected_text import InspectedText, inspect_language_model, text_run
 
         tokenizer, own = self.tokenizer, self._encode_lines(text)
         if not is_masked(model):
             return inspect_language_model(model, own, tokenizer.token, tokenizer.start_id)
-        ids = [*own, tokenizer.eos_id]
+        before, after = _around(model, tokenizer)
+        ids = [*before, *own, *after]
         tokens = {"": [tokenizer.token(id) for id in ids]}
         caution = "The model sees the token whose own score this is: nothing was hidden from it."
         return InspectedText(model, text_run(model, ids), tokens, "own", tokenizer.token, ids, caution=caution)
@@ -215,8 +217,7 @@ class LanguageModelling(StreamTask):
         seen = np.bincount(prepared.stores["train"].tokens, minlength=self.tokenizer.vocab_size)
         times, nats = list[NDArray[Any]](), list[NDArray[Any]]()
         rows: list[torch.Tensor] = []
-        for batch, losses in batch_losses(trained.model, batches):
-            real = batch.mask()
+        for batch, losses, real in batch_losses(trained.model, batches):
             rows.append(torch.stack([losses.sum(1), real.sum(1).double()]))
             times.append(seen[batch.targets[real].numpy()])
             nats.append(losses[real].numpy())
@@ -252,6 +253,12 @@ def _generated(model: Any) -> Iterator[int]:
     while True:
         for _ in generate_tokens(model, [[]], config, eos_id=0):
             yield 1
+
+
+def _around(model: Any, tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The tokens before and after a text that a masked model reads."""
+    frame = frame_of(model)
+    return ([frame[0]], [frame[1]]) if frame else ([], [tokenizer.eos_id])
 
 
 def _piece(model: Any, recipe: "Recipe") -> int:
