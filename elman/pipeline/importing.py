@@ -44,7 +44,7 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Imported
     notes: list[str] = []
     library = _library(folder)
     mask = _mark(folder, ("mask",), library, None, notes)
-    model = from_folder(folder, mask)
+    model = from_folder(folder, mask, notes)
     config = read_json(folder / "config.json")
     masked = is_masked(model)
     if masked and model.config.mask_id is None:

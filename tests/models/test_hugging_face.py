@@ -1,9 +1,11 @@
 """Random models of `transformers` against ours, for import and export."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from hugging_face_models import OURS, VOCAB, make_ours, scatter, write_folder
 
@@ -90,6 +92,42 @@ def test_imported_model_equals_transformers(transformers, case, tmp_path):
     window one wider; the norm's epsilon left at its default; top norm left out."""
     theirs = make_theirs(transformers, case)
     theirs.save_pretrained(tmp_path / "theirs")
+    assert_same(theirs, from_folder(tmp_path / "theirs"))
+
+
+def change_weight(folder: Path, name: str, weight: torch.Tensor | None) -> None:
+    tensors = safetensors.torch.load((folder / "model.safetensors").read_bytes()) | {name: weight}
+    kept = {key: value for key, value in tensors.items() if value is not None}
+    safetensors.torch.save_file(kept, folder / "model.safetensors", {"format": "pt"})
+
+
+TIED = [
+    *((case, "lm_head.weight") for case in ("gpt2", "llama-tied", "mamba")),
+    *(("bert", f"cls.predictions.decoder.{parameter}") for parameter in ("weight", "bias")),
+]
+
+
+@pytest.mark.parametrize(("case", "name"), TIED)
+def test_a_head_of_its_own_is_imported_although_the_config_says_tied(transformers, case, name, tmp_path):
+    """As transformers does. Catches: the head dropped."""
+    theirs = make_theirs(transformers, case)
+    theirs.save_pretrained(tmp_path / "theirs")
+    change_weight(tmp_path / "theirs", name, torch.randn(theirs.get_parameter(name).shape))
+    notes: list[str] = []
+    ours = from_folder(tmp_path / "theirs", notes=notes)
+    again = type(theirs).from_pretrained(tmp_path / "theirs").eval()
+    assert_same(again, ours)
+    with torch.no_grad():
+        tokens = torch.arange(9).unsqueeze(0)
+        assert (again(tokens).logits - theirs(tokens).logits).abs().max() > 0.1
+    assert "tied, but they differ" in notes[0]
+
+
+def test_of_tied_weights_either_may_be_missing(transformers, tmp_path):
+    theirs = make_theirs(transformers, "gpt2")
+    theirs.save_pretrained(tmp_path / "theirs")
+    change_weight(tmp_path / "theirs", "lm_head.weight", theirs.lm_head.weight.detach().clone())
+    change_weight(tmp_path / "theirs", "transformer.wte.weight", None)
     assert_same(theirs, from_folder(tmp_path / "theirs"))
 
 

@@ -59,8 +59,11 @@ class Bert(Family):
     model = "masked"
     prefix = "bert."
     block = ("two-way-attention", "feedforward")
-    buffers = r"embeddings\.position_ids|pooler\..*|cls\.seq_relationship\..*|cls\.predictions\.decoder\.bias"
-    copies = "cls.predictions.decoder.weight"
+    buffers = r"embeddings\.position_ids|pooler\..*|cls\.seq_relationship\..*|cls\.predictions\.bias"
+    tied: ClassVar = {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
     older = (
         ("LayerNorm.weight", "LayerNorm.gamma"),
         ("LayerNorm.bias", "LayerNorm.beta"),

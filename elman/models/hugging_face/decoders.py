@@ -31,6 +31,7 @@ class GPT2(Family):
 
     architecture = "GPT2LMHeadModel"
     prefix = "transformer."
+    tied: ClassVar = {"lm_head.weight": "transformer.wte.weight"}
     block = ("attention", "feedforward")
     buffers = r"h\.\d+\.attn\.(bias|masked_bias)"
 
@@ -96,6 +97,7 @@ class Llama(Family):
 
     architecture = "LlamaForCausalLM"
     prefix = "model."
+    tied: ClassVar = {"lm_head.weight": "model.embed_tokens.weight"}
     block = ("attention", "swiglu")
     buffers = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
     theta = 10_000.0  # default of config.json
@@ -188,6 +190,7 @@ class Mamba(Family):
 
     architecture = "MambaForCausalLM"
     prefix = "backbone."
+    tied: ClassVar = {"lm_head.weight": "backbone.embeddings.weight"}
     block = ("mamba",)
 
     keys = (

@@ -63,7 +63,7 @@ class Family(ABC):
     prefix: ClassVar[str]  # of all weight names but the head's; missing in folders of base models
     block: ClassVar[tuple[str, ...]]  # our layers that make up one of their blocks
     buffers: ClassVar[str] = r"(?!)"  # pattern of tensors that are computed or unused
-    copies: ClassVar[str] = "lm_head.weight"  # name of the copy of tied embeddings, which some folders store
+    tied: ClassVar[Mapping[str, str]]  # head weight, and what it is tied to by default; some folders store both
     older: ClassVar[tuple[tuple[str, str], ...]] = ()  # (current, older) parts of weight names
     keys: ClassVar[tuple[Key, ...]]
     fixed: ClassVar[dict[str, Any]]  # our settings that are always the same, by the names of `Key.ours`
@@ -115,7 +115,7 @@ class Family(ABC):
         """The mapping of all weights but those of an output projection of its own."""
 
     def untied_head(self, model: Any) -> Iterator[WeightMapping]:
-        yield WeightMapping("output.weight", (self.copies,))
+        yield WeightMapping("output.weight", tuple(self.tied))
 
     def blocks(self, model: Any) -> Iterator[tuple[int, str, str]]:
         """The number of each block, and the names of its first and its last layer."""

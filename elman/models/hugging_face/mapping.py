@@ -5,6 +5,7 @@ affect a model's outputs, and is equal for two models that compute the same.
 """
 
 import re
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,11 @@ def signature_of(model: Any) -> dict[str, Any]:
     return found
 
 
-def from_folder(folder: str | Path, mask_id: int | None = None) -> Any:
+def from_folder(folder: str | Path, mask_id: int | None = None, notes: list[str] | None = None) -> Any:
     """Loads the model of a folder in evaluation mode; unsupported settings are errors that name the key.
 
-    `mask_id` is the mask token for models that need one and whose config.json does not have it.
+    `mask_id` is the mask token for models that need one and whose config.json does not have it. `notes` collects what
+    the user should know.
     """
     folder = Path(folder)
     config = read_json(folder / CONFIG)
@@ -58,7 +60,12 @@ def from_folder(folder: str | Path, mask_id: int | None = None) -> Any:
     if config.get("mask_token_id") is None:
         config["mask_token_id"] = mask_id
     model = _build(family, ConfigReader(config, folder / CONFIG))
-    model.load_state_dict(_load_weights(family, model, folder))
+    weights = _Weights(family, folder, family.tied if model.config.tied_embeddings else {})
+    if weights.differ():
+        model = _build(family, ConfigReader(config | {"tie_word_embeddings": False}, folder / CONFIG))
+        if notes is not None:
+            notes.append(f"{CONFIG} says that output and word embeddings are tied, but they differ: both are imported")
+    model.load_state_dict(weights.of(model))
     return model.eval()
 
 
@@ -85,36 +92,50 @@ def _build(family: Family, reader: ConfigReader) -> Any:
     return MODELS[family.model](config, vocab_size)
 
 
-def _load_weights(family: Family, model: Any, folder: Path) -> dict[str, Tensor]:
-    files = weight_files(folder)
-    used: set[str] = set()
+class _Weights:
+    """The weights of a folder, by their current names; remembers which were read. Of two `tied` ones the folder may
+    lack one."""
 
-    def read(name: str) -> Tensor:
+    def __init__(self, family: Family, folder: Path, tied: Mapping[str, str]):
+        self.family, self.folder, self.files, self.tied = family, folder, weight_files(folder), tied
+        self.partners = {**tied, **{original: copy for copy, original in tied.items()}}
+        self.used: set[str] = set()
+
+    def find(self, name: str) -> str | None:
+        """The name in the folder, which may be an older one, or lack the prefix."""
         old = name
-        for current, older in family.older:
+        for current, older in self.family.older:
             old = old.replace(current, older)
-        names = [variant.removeprefix(prefix) for variant in (name, old) for prefix in ("", family.prefix)]
-        found = next((variant for variant in names if variant in files), None)
-        if found is None:
-            raise DataError(f"weight {name!r} is missing", file=folder, remedy="is this the whole model?")
-        used.add(found)
-        return read_weight(files[found], found)
+        names = [variant.removeprefix(prefix) for variant in (name, old) for prefix in ("", self.family.prefix)]
+        return next((variant for variant in names if variant in self.files), None)
 
-    ours: dict[str, Tensor] = {}
-    for row in family.rows(model):
-        weight, expected = row.join(read), model.get_parameter(row.ours)
-        if weight.shape != expected.shape:
-            found, implied = tuple(weight.shape), tuple(expected.shape)
-            reason = f"{' with '.join(row.theirs)} has shape {found}, but {CONFIG} implies {implied}"
-            raise DataError(reason, file=folder)
-        ours[row.ours] = weight
-    used |= {family.copies} if model.config.tied_embeddings else set()  # an optional copy
-    left = [name for name in files if name not in used]
-    left = [name for name in left if not re.fullmatch(family.buffers, name.removeprefix(family.prefix))]
-    if left:
-        more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
-        raise DataError(f"unexpected weight {left[0]!r} in a {family.name} model{more}", file=folder)
-    return ours
+    def read(self, name: str) -> Tensor:
+        found = self.find(name) or self.find(self.partners.get(name, name))
+        if found is None:
+            raise DataError(f"weight {name!r} is missing", file=self.folder, remedy="is this the whole model?")
+        self.used.add(found)
+        return read_weight(self.files[found], found)
+
+    def differ(self) -> bool:
+        """Whether the folder has tied weights that are not equal."""
+        return any(not self.read(copy).equal(self.read(original)) for copy, original in self.tied.items())
+
+    def of(self, model: Any) -> dict[str, Tensor]:
+        """All weights of our model; one that is missing, misshapen or left over is an error."""
+        family, ours = self.family, dict[str, Tensor]()
+        for row in family.rows(model):
+            weight, expected = row.join(self.read), model.get_parameter(row.ours)
+            if weight.shape != expected.shape:
+                found, implied = tuple(weight.shape), tuple(expected.shape)
+                reason = f"{' with '.join(row.theirs)} has shape {found}, but {CONFIG} implies {implied}"
+                raise DataError(reason, file=self.folder)
+            ours[row.ours] = weight
+        left = [name for name in self.files if name not in self.used]
+        left = [name for name in left if not re.fullmatch(family.buffers, name.removeprefix(family.prefix))]
+        if left:
+            more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
+            raise DataError(f"unexpected weight {left[0]!r} in a {family.name} model{more}", file=self.folder)
+        return ours
 
 
 def _matching_family(model: Any) -> Family:
