@@ -8,14 +8,16 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import torch
 
 from elman.compiler.errors import CannotCompile, NoCompiler
-from elman.errors import ConfigError
-from elman.ops.cache import cache_folder
+from elman.errors import ConfigError, RunError
+from elman.files import discard, rename, sync_file, sync_folder
+from elman.ops.cache import cache_folder, is_own, private_folder
 
 FLAGS = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"]
 # -ffast-math without -ffinite-math-only; that flag itself would change the rounding mode of the whole process.
@@ -71,18 +73,31 @@ def use_threads(count: int) -> None:
 def library(source: str, *heads: str) -> ctypes.CDLL:
     """Compiles and loads C++ source after these header files (by default those of single-step programs).
 
-    Two processes may build the same library at once: a file gets its final name only when it is complete.
+    Libraries are cached as KEY-HASH.so: a hash of what each is made from, and of its bytes, so that a damaged one is
+    built again. Two processes may build the same one at once: a file gets its name only when it is complete.
     """
-    path = built(source, *heads)
-    if not path.exists():
-        _compile(head(*heads) + source, path)
-    return ctypes.CDLL(str(path))
-
-
-def built(source: str, *heads: str) -> Path:
-    """The path in the cache of the library for this source."""
     parts = [source, head(*heads), *FLAGS, compiler(), processor()]
-    return cache_folder("native") / f"{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}.so"
+    key = hashlib.sha256("|".join(parts).encode()).hexdigest()[:32]
+    try:
+        folder = private_folder("native")
+        return ctypes.CDLL(str(_cached(folder, key) or _compile(head(*heads) + source, folder, key)))
+    except (OSError, RunError) as error:
+        place, reason = cache_folder("native"), getattr(error, "strerror", None) or error
+        raise NoCompiler(f"compiled code cannot be written to {place}, or not loaded from there: {reason}") from error
+
+
+def _cached(folder: Path, key: str) -> Path | None:
+    """The library with this key; damaged ones, and those of other users, are removed."""
+    for path in folder.glob(f"{key}-*.so"):
+        with suppress(FileNotFoundError):  # another process removed it
+            if path.is_file() and not path.is_symlink() and is_own(path) and path.name == _name(key, path):
+                return path
+            discard(path)
+    return None
+
+
+def _name(key: str, library: Path) -> str:
+    return f"{key}-{hashlib.sha256(library.read_bytes()).hexdigest()}.so"
 
 
 @cache
@@ -117,16 +132,16 @@ def vectors() -> str:
     return f"{wide} with VNNI" if "avx512_vnni" in flags else wide
 
 
-def _compile(source: str, path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            text, result = Path(folder) / "step.cpp", Path(folder) / "step.so"
-            text.write_text(source)
-            command = [*(os.environ.get("CXX") or "c++").split(), *FLAGS, str(text), "-o", str(result)]
-            found = subprocess.run(command, capture_output=True, text=True, check=False)
-            if found.returncode:
-                raise NoCompiler(f"the compiler failed: {found.stderr.strip()[-500:]}")
-            result.replace(path)
-    except OSError as error:
-        raise NoCompiler(f"compiled code cannot be written to {path.parent}: {error.strerror}") from error
+def _compile(source: str, folder: Path, key: str) -> Path:
+    with tempfile.TemporaryDirectory(dir=folder) as aside:
+        text, result = Path(aside) / "step.cpp", Path(aside) / "step.so"
+        text.write_text(source)
+        command = [*(os.environ.get("CXX") or "c++").split(), *FLAGS, str(text), "-o", str(result)]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        if found.returncode:
+            raise NoCompiler(f"the compiler failed: {found.stderr.strip()[-500:]}")
+        path = folder / _name(key, result)
+        sync_file(result)
+        rename(result, path)
+    sync_folder(folder)
+    return path

@@ -5,7 +5,8 @@ import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from types import ModuleType
+from importlib.machinery import SourceFileLoader
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from elman.compiler.triton.cluster import cluster_launch
 from elman.compiler.triton.emit import Emitter
 from elman.compiler.triton.partition import MMA_K, Partition, SyncMode, padded
 from elman.ops import kernel_timeout
-from elman.ops.cache import cache_folder
+from elman.ops.cache import private_folder
 from elman.ops.kernel_timeout import ABSENT
 
 
@@ -197,18 +198,24 @@ def _packed_pairs(tensors: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Ten
     return [one.view(torch.int32) for one in tensors]
 
 
+class _SourceLoader(SourceFileLoader):
+    """Runs the source itself, never bytecode beside it, which may be of other source."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def load_module(source: str) -> ModuleType:
     """The source as a module from a file in the cache folder: Triton parses a kernel's file."""
     name = f"recurrence_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
-    path = cache_folder("kernels") / f"{name}.py"
+    path = private_folder("kernels") / f"{name}.py"
     if not path.exists() or path.read_text() != source:
-        path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}")
         temporary.write_text(source)
         temporary.replace(path)
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_SourceLoader(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
