@@ -1,4 +1,4 @@
-"""Limits on what a file may ask for, in one place. Each can be changed in the environment:
+"""Limits on what a file may ask for, and on waiting, in one place. Each can be changed in the environment:
 
 ELMAN_LIMITS="record_bytes=2e9 layers=4096" elman train ...
 """
@@ -21,6 +21,9 @@ class Limits(Config):
     """Size of a recipe or of a run's config.yaml."""
     json_bytes: int = Field(200_000_000, gt=0)
     """Size of a JSON file of a run, a race or a Hugging Face folder, tokenizers included."""
+    rank_seconds: int = Field(120, gt=0)
+    """Seconds that a process of a torchrun job waits for the others in a step; 30 times as long while rank 0 prepares,
+    validates or saves."""
 
 
 @cache

@@ -13,6 +13,7 @@ from elman.cli.options import option
 from elman.cli.recipe_options import RecipeOptions, takes_recipe_options
 from elman.cli.verbs import verb
 from elman.errors import ConfigError
+from elman.processes import stop_signals
 
 YAML = (".yaml", ".yml")
 BUDGETS = ("tokens", "flops", "minutes")
@@ -77,23 +78,18 @@ def compare(
     folder = run or Path("runs") / ("race-demo" if demo else f"race-{_data_name(race.recipe)}")
     from elman.cli.race_table import RaceTable, show_results
 
-    # SIGINT and SIGTERM let the runs save a checkpoint, also where the parent process ignores interrupts.
-    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     again = options.hint("compare", "--run", folder, "--resume", modules=chosen.modules)
-    try:
-        with output.interruptible(f"continue with: {again}"):
-            places = _workers_of(race, ray, workers, chosen.modules)
-            if places is None:
-                return
-            running = RaceRun(race, folder, workers=workers, resume=resume, modules=chosen.modules, places=places)
-            with RaceTable(running) as table:
-                for event in running.events():
-                    table(event)
-            found = gather(running)
-            report = write_report(found, running, sys.argv[1:])
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    # Signals let the runs save a checkpoint, also where the parent process ignores interrupts.
+    with stop_signals(signal.default_int_handler), output.interruptible(f"continue with: {again}"):
+        places = _workers_of(race, ray, workers, chosen.modules)
+        if places is None:
+            return
+        running = RaceRun(race, folder, workers=workers, resume=resume, modules=chosen.modules, places=places)
+        with RaceTable(running) as table:
+            for event in running.events():
+                table(event)
+        found = gather(running)
+        report = write_report(found, running, sys.argv[1:])
     if json:
         verdict = found.verdict.plain()
         output.show_json({"run": str(folder), "verdict": verdict, "entrants": read_results(folder)})

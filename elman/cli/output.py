@@ -6,7 +6,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
@@ -25,13 +25,18 @@ def status(text: str) -> None:
         print(text, file=sys.stderr)
 
 
+def interrupted(advice: str) -> None:
+    with suppress(OSError):  # the terminal is gone
+        print(f"interrupted; {advice}", file=sys.stderr)
+
+
 @contextmanager
 def interruptible(advice: str) -> Iterator[None]:
     """Ends the command with exit code 130 where the user interrupts the block."""
     try:
         yield
     except KeyboardInterrupt:
-        print(f"interrupted; {advice}", file=sys.stderr)
+        interrupted(advice)
         raise typer.Exit(130) from None
 
 

@@ -1,6 +1,5 @@
 """elman train: trains and evaluates a model, and writes a run folder."""
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -79,7 +78,7 @@ def run_training(
     if reason == INTERRUPTED:
         if (folder / "config.yaml").exists():
             again = options.hint("train", "--run", folder, "--resume", modules=modules)
-            print(f"interrupted; continue with: {again}", file=sys.stderr)
+            output.interrupted(f"continue with: {again}")
         raise typer.Exit(130)
     if json and results:
         output.show_json({"run": str(folder), **results})

@@ -33,7 +33,10 @@ class Progress:
         self.bar.stop()
 
     def __call__(self, report: Report) -> None:
-        getattr(self, f"_{report.kind}", lambda report: None)(report)
+        try:
+            getattr(self, f"_{report.kind}", lambda report: None)(report)
+        except OSError:  # the terminal is gone; training goes on, and can save
+            self.console.quiet = True
 
     def _note(self, report: Report) -> None:
         self.console.print(f"note: {report.values['text']}", style="yellow")

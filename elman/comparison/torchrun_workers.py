@@ -15,6 +15,7 @@ from threading import Thread
 from typing import Any
 
 from elman.comparison.workers import LocalWorker, SpawningWorker, Worker, worker_environment
+from elman.processes import end_with_parent
 
 POLL = 0.1  # seconds between two reads of the store
 FIRST = 1
@@ -112,6 +113,7 @@ def _own(modules: Sequence[str | Path]) -> SpawningWorker:
 def _store() -> Any:
     import torch.distributed as dist
 
+    end_with_parent()
     store, _, _ = next(dist.rendezvous("env://"))
     # torchrun keeps its store when it restarts the job: requests from before must not be seen
     return dist.PrefixStore(f"race {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)

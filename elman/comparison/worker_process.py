@@ -7,6 +7,7 @@ With --folder it trains that run only. Users' Python files are imported first: t
 import argparse
 import json
 import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from typing import NoReturn
 from elman.comparison.user_modules import read_modules
 from elman.comparison.workers import wait_for
 from elman.errors import ElmanError
+from elman.processes import STOP_SIGNALS, end_with_parent
 from elman.training.loop import INTERRUPTED
 
 
@@ -25,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reader.add_argument("--folder", type=Path, help="train this run only")
     given = reader.parse_args(arguments)
     if hasattr(signal, "pthread_sigmask"):  # Ray's worker threads block signals, and children inherit that
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     read_modules(given.read)
     if given.folder:
         train_alone(given.folder)
@@ -48,7 +50,18 @@ def serve() -> None:
                 os.dup2(file, place)
             train_alone(folder)
         print(process, flush=True)
+        _end_with_race(process)
         print(json.dumps(wait_for(process)), flush=True)
+
+
+def _end_with_race(process: int) -> None:
+    """Wait for the end of a training. Where the race ends first, which closes stdin, the training saves and ends."""
+    ended = os.pidfd_open(process)
+    if ended not in select.select([ended, sys.stdin], [], [])[0]:
+        os.kill(process, signal.SIGTERM)
+        wait_for(process)
+        os._exit(1)
+    os.close(ended)
 
 
 def train_alone(folder: Path) -> NoReturn:
@@ -56,6 +69,7 @@ def train_alone(folder: Path) -> NoReturn:
     from elman.pipeline.session import train
 
     code = 1
+    end_with_parent()
     try:
         reason = ""
         for report in train(run=folder, resume=True):

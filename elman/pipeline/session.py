@@ -1,7 +1,6 @@
 """A training run from recipe to results: prepare, train, save checkpoints, resume, evaluate."""
 
 import json
-import os
 import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from elman.pipeline.resume import CHOSEN, agreed, source_of
 from elman.pipeline.sizes import fit_size
 from elman.pipeline.tasks.base import check_metric, data_changed
 from elman.pipeline.tasks.position_checks import order_warning
+from elman.processes import HANGUP, stop_signals, tell, under_torchrun
 from elman.runs import Checkpoint, MetricsLog, Run, environment
 from elman.runs.run import HAS_MANIFEST
 from elman.training import CountTrainer, Report, Trainer, Validation, World, joined
@@ -218,27 +218,25 @@ def _explain_layers(model: Any, batch: int, time: int) -> list[str]:
 
 @contextmanager
 def _orderly_interrupt(session: Session) -> Iterator[None]:
-    """The first SIGINT or SIGTERM ends training after this step, with a checkpoint; the second acts as usual."""
+    """The first stop signal ends training after this step, with a checkpoint; the second acts as usual.
+
+    Not under torchrun, which may pass a signal on twice, and itself kills processes that take too long.
+    """
+    insists = not under_torchrun()
 
     def ask(number: int, frame: Any) -> None:
-        signal.signal(number, before[number])
         if session.trainer.ended is not None:  # training has ended: nothing to save
+            signal.signal(number, before[number])
             signal.raise_signal(number)
             return
+        if number != HANGUP and insists:
+            signal.signal(number, before[number])
         session.trainer.stop()
         if session.world.leads:  # not by print: the interrupted code may be inside one
-            os.write(2, b"\nstopping after this step, with a checkpoint; once more stops at once\n")
+            tell("stopping after this step, with a checkpoint" + insists * "; once more stops at once")
 
-    try:
-        before: dict[int, Any] = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread, where signals cannot be handled
+    with stop_signals(ask) as before:
         yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _exactness(device: torch.device) -> dict[str, Any]:

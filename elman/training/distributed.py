@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 -m -- elman train recipe.yaml --run runs/two --resume
 
 (The separate -- keeps torchrun from parsing --run as its own option.) With --max-restarts, a job that loses a process
-resumes from the last checkpoint. Gradients use NCCL or gloo; control messages and files use gloo.
+resumes from the last checkpoint. Gradients use NCCL or gloo; control messages and files use gloo. A process that gives
+no answer in time (`rank_seconds` of elman.limits) ends the job.
 
 Open ports (torch 2.13): gloo sockets bind to the interface of the host name; if all processes run on one machine, they
 bind to loopback instead. torchrun's rendezvous listens on all interfaces, whatever --rdzv-endpoint or --master-addr
@@ -24,9 +25,11 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from elman.errors import TrainingError
+from elman.limits import limits
+from elman.processes import end_with_parent, under_torchrun
 
-GRADIENT_TIMEOUT = timedelta(minutes=2)  # a longer all-reduce means a lost peer
-CONTROL_TIMEOUT = timedelta(days=1)  # rank 0 may prepare or validate for long; if it dies, the closed socket shows it
+START = timedelta(minutes=2)  # the least that processes wait for each other at the start
+LEADER_PATIENCE = 30  # times limits().rank_seconds: how long others wait while rank 0 prepares, validates or saves
 
 Result = TypeVar("Result")
 
@@ -37,7 +40,8 @@ class World:
 
     rank: int = 0
     size: int = 1
-    control: Any = None  # gloo process group for decisions and files
+    control: Any = None  # gloo process group for what all processes do at once
+    patient: Any = None  # one with a longer timeout: others wait while rank 0 works
 
     @property
     def leads(self) -> bool:
@@ -50,12 +54,12 @@ class World:
             dist.all_reduce(value)
         return value
 
-    def from_leader(self, value: float) -> float:
-        """Broadcast from rank 0, so that all processes take the same decision."""
+    def from_leader(self, value: float, patient: bool = False) -> float:
+        """Broadcast from rank 0, so that all processes take the same decision. `patient`: rank 0 works before."""
         if self.size == 1:
             return value
         box = torch.tensor([value], dtype=torch.float64)
-        dist.broadcast(box, src=0, group=self.control)
+        dist.broadcast(box, src=0, group=self.patient if patient else self.control)
         return float(box.item())
 
     def any(self, flag: bool) -> bool:
@@ -73,7 +77,7 @@ class World:
             if self.leads:
                 result, failed = work(), False
         finally:
-            failed = bool(self.from_leader(failed))
+            failed = bool(self.from_leader(failed, patient=True))
         if failed:
             raise TrainingError("rank 0 failed; its error message has the reason")
         return result
@@ -109,26 +113,41 @@ class World:
 def joined() -> Iterator[World]:
     """The process group that torchrun set up, or a world of size 1."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
+    if under_torchrun():
+        end_with_parent()
     if size == 1 or not dist.is_available():
         yield World()
         return
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     if backend == "nccl":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    store, rank, size = next(dist.rendezvous("env://", timeout=GRADIENT_TIMEOUT))
-    if os.environ.get("LOCAL_WORLD_SIZE") == str(size):  # all on this machine
-        if sys.platform == "linux":
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        # torchrun keeps its store across restarts: without a prefix, new processes would find addresses of dead ones.
-        store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=GRADIENT_TIMEOUT)
+    wait = timedelta(seconds=limits().rank_seconds)
     try:
-        yield World(rank, size, dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT))
+        yield _join(backend, wait)
     except RuntimeError as error:
+        if "imed out" in str(error):
+            raise TrainingError(
+                "another process of the job gave no answer in time: it was stopped, is overloaded or is cut off. Start "
+                "the job again with --resume to continue from the last checkpoint; to wait longer than "
+                f"{limits().rank_seconds} seconds in a step, set ELMAN_LIMITS=rank_seconds=600"
+            ) from error
         if isinstance(error, dist.DistError) or "gloo" in str(error):
             raise TrainingError(
                 "lost another process of the job; start it again with --resume to continue from the last checkpoint"
             ) from error
         raise
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _join(backend: str, wait: timedelta) -> World:
+    store, rank, size = next(dist.rendezvous("env://", timeout=max(START, wait)))
+    if os.environ.get("LOCAL_WORLD_SIZE") == str(size):  # all on this machine
+        if sys.platform == "linux":
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        # torchrun keeps its store across restarts: without a prefix, new processes would find addresses of dead ones.
+        store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=wait)
+    groups = (dist.new_group(backend="gloo", timeout=timeout) for timeout in (wait, LEADER_PATIENCE * wait))
+    return World(rank, size, *groups)

@@ -62,7 +62,9 @@ class BaseTrainer:
         """Scores by rank 0, which alone knows all of them; the loss and the criterion of choice are shared."""
         assert self.validate is not None
         found = Validation.of(self.validate() if self.world.leads else 0.0)
-        return found._replace(loss=self.world.from_leader(found.loss), choice=self.world.from_leader(found.choice))
+        return found._replace(
+            loss=self.world.from_leader(found.loss, patient=True), choice=self.world.from_leader(found.choice)
+        )
 
     def _report(self, kind: ReportKind, clock: dict[str, float] | None = None, **values: Any) -> Report:
         seconds = {"seconds": round(time.monotonic() - self._started, 3)}

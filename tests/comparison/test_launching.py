@@ -1,12 +1,15 @@
 """Processes that die in any way are an outcome, not an accident."""
 
 import os
+import subprocess
 import sys
 
 import pytest
-from processes import run_python
+from processes import environment, forked_python, run_python, wait_for
 
 from elman.comparison.workers import ForkingWorker, SpawningWorker, local_workers
+from elman.pipeline import read_recipe, write_recipe
+from elman.runs import Run
 
 
 @pytest.mark.parametrize("code", ["pass", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "print('x')"])
@@ -20,6 +23,26 @@ def test_a_worker_that_dies_is_an_ended_training_and_is_replaced(tmp_path, code)
     assert one.train(tmp_path)["code"] == 1
     assert one.worker.pid != first
     one.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="workers fork on Linux only")
+def test_a_training_saves_and_ends_when_its_race_is_killed(tmp_path):
+    """Which closes the worker's stdin. Catches: it trains on, and holds the lock of its run."""
+    data = {"language": {"type": "brackets", "train_documents": 50, "valid_documents": 5, "test_documents": 5}}
+    training = {"max_epochs": 10_000, "save_minutes": 60, "evaluate_every": 0}
+    recipe = {"device": "cpu", "data": data, "model": {"type": "gru", "hidden_size": 4}, "training": training}
+    run = Run.create(tmp_path / "run", write_recipe(read_recipe(recipe)), {})
+    words = [*forked_python(), "-m", "elman.comparison.worker_process"]
+    with subprocess.Popen(words, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+        worker.stdin.write(f"{run.folder}\n")
+        worker.stdin.flush()
+        assert int(worker.stdout.readline())
+        wait_for(lambda: run.metrics.exists() and run.metrics.stat().st_size)
+        worker.stdin.close()
+        assert worker.wait() == 1
+    with run.lock():
+        assert run.last.load().step > 0
 
 
 def test_a_process_tells_how_it_ended_and_what_it_took(tmp_path):

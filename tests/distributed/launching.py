@@ -14,9 +14,15 @@ started: list[subprocess.Popen] = []
 
 
 def launch(
-    folder: Path, recipe: dict, *options: str, restarts: int = 0, processes: int = 2, forked: bool = True
+    folder: Path,
+    recipe: dict,
+    *options: str,
+    restarts: int = 0,
+    processes: int = 2,
+    forked: bool = True,
+    **variables: str,
 ) -> subprocess.Popen:
-    """Starts torchrun in `folder`, which holds the data; the run is in `folder/run`.
+    """Starts torchrun in `folder`, which holds the data; the run is in `folder/run`. `variables` of the environment.
 
     `forked`: torchrun and its workers are forked from a process that has imported elman. A fork ends with its client.
     """
@@ -26,7 +32,7 @@ def launch(
     command = [*python, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--max-restarts", str(restarts)]
     command += ["--monitor-interval", "0.1", *program, "elman", "train", "recipe.json", "--run", "run", *options]
-    settings = environment(CUDA_VISIBLE_DEVICES="", ELMAN_TESTED_JOB=str(folder))
+    settings = environment(CUDA_VISIBLE_DEVICES="", ELMAN_TESTED_JOB=str(folder), **variables)
     with (folder / "log.txt").open("w") as log:
         job = subprocess.Popen(command, cwd=folder, env=settings, stdout=log, stderr=log)
     started.append(job)

@@ -115,3 +115,29 @@ def test_on_sigterm_all_processes_stop_after_the_same_step_and_say_how_to_resume
     assert job.wait(timeout=HANG) != 0
     assert "elman train --run run --resume" in (folder / "log.txt").read_text()
     assert run.last.load().step > 0
+
+
+ENDLESS = {**STREAM, "training": {**STREAM["training"], "max_steps": 0, "max_epochs": 10_000, "save_every": 0}}
+
+
+def test_when_torchruns_agent_is_killed_all_processes_save_and_end(folder):
+    """Catches: they train on, and hold the lock of the run. Their parent must be the agent, so nothing is forked."""
+    job = launch(folder, ENDLESS, forked=False)
+    run = Run(folder / "run")
+    wait_for(lambda: run.metrics.exists() and run.metrics.stat().st_size, job)
+    job.kill()
+    wait_for(lambda: not workers(folder))
+    with run.lock():
+        assert run.last.load().step > 0
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_job_does_not_wait_for_ever_for_a_stopped_process(folder, rank):
+    job = launch(folder, ENDLESS, ELMAN_LIMITS="rank_seconds=3", forked=rank == 0)
+    run, log = Run(folder / "run"), folder / "log.txt"
+    wait_for(lambda: run.metrics.exists() and run.metrics.stat().st_size, job)
+    stopped = workers(folder)[1] if rank else int((run.folder / "lock").read_text())
+    kill(stopped, signal.SIGSTOP)
+    wait_for(lambda: "gave no answer in time" in log.read_text(), job)
+    kill(stopped, signal.SIGKILL)  # as torchrun does after half a minute
+    assert job.wait(timeout=HANG) != 0

@@ -2,17 +2,19 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
 import threading
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 import torch
 import yaml
-from processes import HANG, environment, wait_for
+from processes import HANG, environment, run_forked, wait_for
 from whole_runs import at_step, left, notes, run
 
 import elman
@@ -56,17 +58,79 @@ def test_a_run_broken_off_before_any_of_its_saves_goes_on_to_the_same_bits(folde
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_run_in_order_and_it_goes_on_to_the_same_bits(folder, recipe, number):
+@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], 2 * [signal.SIGHUP]])
+def test_a_signal_ends_a_run_in_order_and_it_goes_on_to_the_same_bits(folder, recipe, numbers):
+    """A terminal that closes may send SIGHUP twice: as the shell ends, and itself."""
     recipe["training"]["save_every"] = 0
     run(recipe, "peaceful")
-    reports = run(recipe, signals={"validation": [number]})
+    reports = run(recipe, signals={"validation": numbers})
     assert reports[-1].kind == "end"
     assert reports[-1].values["reason"].startswith("interrupted")
     assert Run("run").last.load().step == 5
     run(recipe)
     assert left(folder / "run") == left(folder / "peaceful")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.slow
+def test_under_torchrun_a_second_signal_does_not_cost_the_checkpoint(folder, recipe, monkeypatch):
+    monkeypatch.setattr("elman.pipeline.session.under_torchrun", lambda: True)
+    run(recipe, signals={"validation": 2 * [signal.SIGINT]})
+    assert Run("run").last.load().step == 5
+
+
+def test_under_nohup_a_hangup_is_ignored(folder, recipe, monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run(recipe, signals={"step": [signal.SIGHUP]})[-1].kind == "result"
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.slow
+def test_a_run_whose_terminal_closes_is_saved(folder, recipe):
+    """Catches: killed by SIGHUP; or saving nothing because progress can no longer be written."""
+    recipe["training"] |= {"max_epochs": 10_000, "save_every": 0, "save_minutes": 60, "evaluate_every": 0}
+    (folder / "recipe.json").write_text(json.dumps(recipe))
+    words = ["elman", "train", "recipe.json", "--run", "run"]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(sys.executable, [sys.executable, "-m", *words], environment())
+    metrics = folder / "run" / "metrics.jsonl"
+    wait_for(lambda: os.read(terminal, 4096) and metrics.exists() and metrics.stat().st_size)
+    os.close(terminal)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert Run("run").last.load().step > 0
+
+
+ORPHAN = """
+import os, sys, time
+from pathlib import Path
+os.environ["WORLD_SIZE"] = "1"  # as under torchrun
+if os.fork() == 0:
+    from elman.cli.main import main
+    main(["train", "recipe.json", "--run", "run"])
+while not (Path("run/metrics.jsonl").exists() and Path("run/metrics.jsonl").stat().st_size):
+    time.sleep(0.01)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.slow
+def test_a_run_whose_parent_is_killed_is_saved_and_ends(folder, recipe):
+    """As a worker of torchrun whose agent is killed. Catches: it trains on, and holds the lock."""
+    recipe["training"] |= {"max_epochs": 10_000, "save_every": 0, "save_minutes": 60, "evaluate_every": 0}
+    (folder / "recipe.json").write_text(json.dumps(recipe))
+    run_forked("-c", ORPHAN, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, capture_output=False)
+    wait_for(lambda: is_free(Run("run")))
+    assert Run("run").last.load().step > 0
+
+
+def is_free(run):
+    with suppress(RunError), run.lock():
+        return True
+    return False
 
 
 def test_a_second_interrupt_stops_at_once(folder, recipe):
