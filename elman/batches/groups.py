@@ -10,13 +10,18 @@ Item = TypeVar("Item")
 
 def groups(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Yields lists of up to `size` items; items before an error are yielded before it is raised."""
+    return growing_groups(items, size, size)
+
+
+def growing_groups(items: Iterable[Item], size: int, most: int) -> Iterator[list[Item]]:
+    """The same, with twice as many items in each next list, up to `most`."""
     group: list[Item] = []
     try:
         for item in items:
             group.append(item)
             if len(group) == size:
                 yield group
-                group = []
+                group, size = [], min(2 * size, most)
     except ElmanError:
         if group:
             yield group

@@ -62,6 +62,30 @@ def training_status() -> Iterator[Callable[[str, int, int, float], None]]:
             yield listen
 
 
+@contextmanager
+def rows_status() -> Iterator[Callable[[int, float], None]]:
+    """Status of work on many rows: a callback (rows done, share done) that shows their rate and the time left."""
+    from rich.console import Console
+
+    console = Console(file=sys.stderr, highlight=False)
+    begun = printed = time.monotonic()
+    with console.status("") as status:
+
+        def listen(done: int, share: float) -> None:
+            nonlocal printed
+            now = time.monotonic()
+            line = f"{done:,} rows, {done / max(now - begun, 1e-9):,.0f} per second"
+            if share > 0:
+                line += f", {share:.0%}, {(now - begun) * (1 - share) / share:,.0f} s left"
+            status.update(line)
+            if not console.is_terminal and now - printed > STATUS_INTERVAL:
+                printed = now
+                console.print(line, markup=False)
+
+        with interruptible("the same command goes on where it stopped"):
+            yield listen
+
+
 def say(text: str) -> None:
     """A paragraph wrapped at the width of the terminal."""
     print(textwrap.fill(text, shutil.get_terminal_size().columns))

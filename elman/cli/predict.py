@@ -1,46 +1,79 @@
-"""elman predict: labels, tags, translations or continuations for lines of stdin."""
+"""elman predict: labels, numbers, tags, translations or next tokens for the records of a file or the lines of stdin."""
 
-import json as jsonlib
 import sys
 from pathlib import Path
 
 import typer
 
-from elman.cli import options, stdin
+from elman.cli import options, output
+from elman.cli.options import option
 from elman.cli.verbs import verb
+from elman.errors import ConfigError
+
+FORMATS = "text, csv, tsv, jsonl, parquet or conll"
 
 
 @verb("predict", settings="search")
 def predict(
     context: typer.Context,
     run: Path = options.RUN,
-    form: options.InputFormat = typer.Option(
-        "text", "--from", help="Format of stdin: text (one per line) or jsonl (objects with text, words or source)."
+    data: str | None = option(
+        "--data", help="File to predict: a table, JSON lines, Parquet, CoNLL, or lines of text.", default="stdin"
     ),
+    columns: str | None = option(
+        help="The column to predict from, by name, or by number in a table without a header; translation: also the "
+        "column of targets to score.",
+        default="that of training",
+    ),
+    out: Path | None = option(
+        "--out", help="File to write; an interrupted job goes on where it stopped.", default="stdout"
+    ),
+    form: str | None = option("--from", help=f"Format of the input: {FORMATS}.", default="by suffix; text for stdin"),
+    to: str | None = option("--to", help="Format of the output, likewise.", default="by suffix; that of the input"),
     probabilities: bool = typer.Option(
         False,
         "--probabilities",
-        help="Print the probabilities of all labels or tags too. Translation: all candidates of the beam, best "
+        help="Add the probabilities of all labels or tags. Translation: all candidates of the beam, best "
         "first, as line number, rank, score, log-probability and text.",
     ),
     beam_size: int | None = options.BEAM_SIZE,
     others: list[Path] | None = options.OTHERS,
     module: list[Path] | None = options.MODULE,
     device: str | None = options.DEVICE,
-    json: bool = options.JSON,
+    json: bool = typer.Option(False, "--json", help="Write JSON lines; the same as --to jsonl."),
 ) -> None:
-    """Predict for every line of stdin: its label, its tags, its translation, or the most probable next tokens.
+    """Predict for every record or line: its label, number, tags, translation, or the most probable next tokens.
 
-    Search settings of translation are options as in a recipe: --search.length_penalty 1. If an object has a target
-    beside its source, --json also gives the log-probability of that target.
+    Records keep all their fields; answers are added as columns, or as fields of JSON lines. Search settings of
+    translation are options as in a recipe: --search.length_penalty 1. A target beside its source is scored.
 
-    Example: elman predict runs/classifier --probabilities < lines.txt
+    Example: elman predict runs/classifier --data new.csv --columns text --out answers.csv
     """
+    from elman.pipeline.predict_tables import TablePrediction
     from elman.pipeline.trained_model import load
 
-    model = load(run, device or "auto", others or ())
-    search = options.search_settings(context.obj, beam_size)
-    with stdin.naming_input():
-        for answer in model.predict(stdin.read_objects(form), probabilities=probabilities, **search):
-            print(jsonlib.dumps(answer, ensure_ascii=False) if json else model.task.format(answer))
-    sys.stdout.flush()
+    if json and to not in (None, "jsonl"):
+        raise ConfigError(f"--json writes JSON lines, but --to says {to}; leave one out")
+    job = TablePrediction(
+        load(run, device or "auto", others or ()),
+        data or "-",
+        form=form,
+        to="jsonl" if json else to,
+        columns=[int(name) if name.isdigit() else name for name in columns.split(",")] if columns else None,
+        probabilities=probabilities,
+        search=options.search_settings(context.obj, beam_size),
+    )
+    try:
+        if out is None:
+            job.to_stream(_write)
+        else:
+            with output.rows_status() as listen:
+                done = job.to_file(out, listen)
+            print(f"{done:,} answers in {out}", file=sys.stderr)
+    finally:
+        for repair in job.repairs:
+            print(f"repaired: {repair}", file=sys.stderr)
+
+
+def _write(part: bytes) -> None:
+    sys.stdout.write(part.decode())

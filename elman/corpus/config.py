@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -18,11 +18,29 @@ if TYPE_CHECKING:
 DataPaths = str | list[str] | None
 Column = str | int  # a name; in a table without a header, a number counted from 1
 Fields = Iterator[tuple[tuple[Any, ...], int]]  # for each record, the values of the chosen columns and the line number
+Names = tuple[str, ...]
 TEXT = "text"  # not a record format: files whose unknown suffix means plain text
+CONLL = "conll"  # not a record format: its records are sentences
+
+
+class Record(NamedTuple):
+    """All fields of a record, unchanged."""
+
+    names: Names
+    values: tuple[Any, ...]
+    line: int
+
+
+class Table(NamedTuple):
+    """All records of a source. Those of JSON lines may have different names; `schema` is that of a Parquet file."""
+
+    names: Names
+    records: Iterator[Record]
+    schema: Any = None
 
 
 class RecordFormat(ABC):
-    """Reads chosen columns of the records of a source; selected by file name suffix or by data.format."""
+    """Reads the records of a source; selected by file name suffix or by data.format."""
 
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]] = ()
@@ -32,6 +50,10 @@ class RecordFormat(ABC):
     @abstractmethod
     def read(self, reader: SourceReader, columns: Sequence[Column]) -> Fields:
         """The chosen columns of every record, in the given order; None for each column of an empty line."""
+
+    def table(self, reader: SourceReader, header: bool = True) -> Table:
+        """All columns of every record; empty lines are left out. Without a `header`, columns are named 1, 2, ..."""
+        raise reader.error(f"files of format {self.name} cannot be read with all their columns")
 
 
 RECORD_FORMATS: Registry[RecordFormat] = Registry("data format")

@@ -3,10 +3,12 @@
 import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
-from elman.corpus.config import RECORD_FORMATS, Column, Fields, RecordFormat
+from elman.corpus.config import RECORD_FORMATS, Column, Fields, Record, RecordFormat, Table
 from elman.corpus.document import Document, Repairs
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.text import whole_lines
@@ -22,7 +24,7 @@ def require_column(reader: SourceReader, names: Iterable[str], column: Column, l
         return column
     reason = "occurs more than once" if column in known else f"no such column{nearest(column, known)}"
     shown = ", ".join(repr(name) for name in known[:50]) or "none"
-    remedy = "name one of them in data.column, or in data.columns if several are read"
+    remedy = "name one of them with --columns; in a recipe data.column, or data.columns for several"
     raise reader.error(f"{reason}; columns: {shown}", line, column, remedy=remedy)
 
 
@@ -71,9 +73,28 @@ class CommaSeparated(RecordFormat):
                 width, indices = len(row), [_index(reader, row, column, line) for column in columns]
                 if any(isinstance(column, str) for column in columns):
                     continue
-            if len(row) != width:
-                raise reader.error(f"{len(row)} fields, but the first row has {width}", line)
+            _check_width(reader, row, width, line)
             yield tuple(row[index] for index in indices), line
+
+    def table(self, reader: SourceReader, header: bool = True) -> Table:
+        """Line breaks inside quotes are kept as they are."""
+        rows = _rows(reader, keep_ends=True)
+        first, line = next(((row, line) for row, line in rows if row), ([], 1))
+        names = tuple(first) if header else tuple(map(str, range(1, len(first) + 1)))
+
+        def records() -> Iterator[Record]:
+            for row, at in rows if header or not first else chain([(first, line)], rows):
+                if row or len(names) == 1:
+                    cells = row or [""]  # an empty line in a table of one column is an empty cell
+                    _check_width(reader, cells, len(names), at)
+                    yield Record(names, tuple(cells), at)
+
+        return Table(names, records())
+
+
+def _check_width(reader: SourceReader, row: list[str], width: int, line: int) -> None:
+    if len(row) != width:
+        raise reader.error(f"{len(row)} fields, but the first row has {width}", line)
 
 
 @RECORD_FORMATS.register("tsv")
@@ -109,8 +130,9 @@ def _index(reader: SourceReader, row: list[str], column: Column, line: int) -> i
     return column - 1
 
 
-def _rows(reader: SourceReader) -> Iterator[tuple[list[str], int]]:
-    """Rows of fields with their first line; a row may not be longer than `max_record_bytes`."""
+def _rows(reader: SourceReader, keep_ends: bool = False) -> Iterator[tuple[list[str], int]]:
+    """Rows of fields with their first line; a row may not be longer than `max_record_bytes`. Line breaks inside quotes
+    become \\n unless their `ends` are kept."""
     start, size, limit = 1, 0, reader.config.max_record_bytes
 
     def texts() -> Iterator[str]:
@@ -119,7 +141,7 @@ def _rows(reader: SourceReader) -> Iterator[tuple[list[str], int]]:
             size += line.size
             if size > limit:
                 raise reader.too_long(start, " (is a quote never closed?)")
-            yield reader.decode(line.raw, line.number) + "\n"
+            yield reader.decode(line.raw, line.number) + (line.end.decode() if keep_ends else "\n")
 
     tabs = reader.source.format == "tsv"
     style: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
@@ -151,22 +173,41 @@ class JsonLines(RecordFormat):
     suffixes = (".jsonl", ".ndjson", ".json")
 
     def read(self, reader: SourceReader, columns: Sequence[Column]) -> Fields:
-        for line in whole_lines(reader):
-            text = reader.decode(line.raw, line.number)
-            if not text.strip():
-                yield (None,) * len(columns), line.number
-                continue
-            try:
-                record = json.loads(text)
-            except json.JSONDecodeError as error:
-                raise _invalid(reader, f"not valid JSON: {error.msg}", line.number, error.colno) from None
-            except RecursionError:
-                raise _invalid(reader, "JSON nested too deeply", line.number) from None
-            except ValueError as error:  # numbers of thousands of digits
-                raise _invalid(reader, f"unreadable JSON: {error}", line.number) from None
-            if not isinstance(record, dict):
-                raise _invalid(reader, f"a JSON {type(record).__name__}, not an object", line.number)
-            yield tuple(record[require_column(reader, record, column, line.number)] for column in columns), line.number
+        for found, line in _objects(reader):
+            if found is None:
+                yield (None,) * len(columns), line
+            else:
+                yield tuple(found[require_column(reader, found, column, line)] for column in columns), line
+
+    def table(self, reader: SourceReader, header: bool = True) -> Table:
+        found = (Record(tuple(one), tuple(one.values()), line) for one, line in _objects(reader) if one is not None)
+        return _of_first(found)
+
+
+def _of_first(records: Iterator[Record]) -> Table:
+    """A table with the names of its first record."""
+    first = next(records, None)
+    return Table(first.names, chain([first], records)) if first else Table((), records)
+
+
+def _objects(reader: SourceReader) -> Iterator[tuple[dict[str, Any] | None, int]]:
+    """The object on each line, None for a blank one."""
+    for line in whole_lines(reader):
+        text = reader.decode(line.raw, line.number)
+        if not text.strip():
+            yield None, line.number
+            continue
+        try:
+            record = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise _invalid(reader, f"not valid JSON: {error.msg}", line.number, error.colno) from None
+        except RecursionError:
+            raise _invalid(reader, "JSON nested too deeply", line.number) from None
+        except ValueError as error:  # numbers of thousands of digits
+            raise _invalid(reader, f"unreadable JSON: {error}", line.number) from None
+        if not isinstance(record, dict):
+            raise _invalid(reader, f"a JSON {type(record).__name__}, not an object", line.number)
+        yield record, line.number
 
 
 def _invalid(reader: SourceReader, reason: str, line: int, column: int | None = None) -> DataError:
@@ -180,24 +221,48 @@ class Parquet(RecordFormat):
     suffixes = (".parquet",)
 
     def read(self, reader: SourceReader, columns: Sequence[Column]) -> Fields:
-        try:
-            import pyarrow  # noqa: F401  (the next line needs it)
-            from pyarrow.parquet import ParquetFile
-        except ImportError:
-            raise MissingExtra("reading parquet files", "pyarrow", "data") from None
-        try:
-            with ParquetFile(reader.source.path) as file:
-                names = [require_column(reader, file.schema_arrow.names, column) for column in columns]
-                line = 0
-                for batch in file.iter_batches(batch_size=ROWS, columns=list(dict.fromkeys(names))):
-                    parts = [_values(reader, batch.column(name), name) for name in names]
-                    for row in zip(*parts, strict=True):
-                        line += 1
-                        yield tuple(value.as_py() for value in row), line
-        except DataError:
-            raise
-        except Exception as error:  # pyarrow raises many types of errors for damaged files
-            raise reader.error(f"cannot be read as parquet: {first_line(error)}") from None
+        with _parquet(reader) as file:
+            names = [require_column(reader, file.schema_arrow.names, column) for column in columns]
+            yield from _parquet_rows(reader, file, names)
+
+    def table(self, reader: SourceReader, header: bool = True) -> Table:
+        with _parquet(reader) as file:
+            schema = file.schema_arrow
+        names = tuple(schema.names)
+
+        def records() -> Iterator[Record]:
+            with _parquet(reader) as file:
+                for row, line in _parquet_rows(reader, file, names):
+                    texts = (reader.mend(value, line) if isinstance(value, bytes) else value for value in row)
+                    yield Record(names, tuple(texts), line)
+
+        return Table(names, records(), schema)
+
+
+@contextmanager
+def _parquet(reader: SourceReader) -> Iterator[Any]:
+    try:
+        import pyarrow  # noqa: F401  (the next line needs it)
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise MissingExtra("reading parquet files", "pyarrow", "data") from None
+    try:
+        with ParquetFile(reader.source.path) as file:
+            yield file
+    except DataError:
+        raise
+    except Exception as error:  # pyarrow raises many types of errors for damaged files
+        raise reader.error(f"cannot be read as parquet: {first_line(error)}") from None
+
+
+def _parquet_rows(reader: SourceReader, file: Any, names: Sequence[str]) -> Fields:
+    line = 0
+    for batch in file.iter_batches(batch_size=ROWS, columns=list(dict.fromkeys(names))):
+        parts = [_values(reader, batch.column(name), name) for name in names]
+        for row in zip(*parts, strict=True):
+            line += 1
+            yield tuple(value.as_py() for value in row), line
+        reader.share_read = line / file.metadata.num_rows
 
 
 def _values(reader: SourceReader, values: Any, column: str) -> Any:
@@ -217,17 +282,24 @@ class HubDataset(RecordFormat):
     """A data set of the Hugging Face hub, or one in a local folder."""
 
     def read(self, reader: SourceReader, columns: Sequence[Column]) -> Fields:
-        try:
-            from datasets import load_dataset
-        except ImportError:
-            raise MissingExtra("reading hub data sets", "datasets", "data") from None
-        source = reader.source
-        try:
-            rows = load_dataset(source.path.as_posix(), source.config, split=source.split, streaming=True)
-            for line, row in enumerate(rows, start=1):
-                yield tuple(row[require_column(reader, row, column, line)] for column in columns), line
-        except DataError:
-            raise
-        except Exception as error:  # network, data set scripts, missing splits: each raises its own type
-            remedy = "write hub:OWNER/NAME[@CONFIG][#SPLIT], or give a local folder"
-            raise reader.error(f"cannot be loaded: {first_line(error)}", remedy=remedy) from None
+        for row, line in _hub_rows(reader):
+            yield tuple(row[require_column(reader, row, column, line)] for column in columns), line
+
+    def table(self, reader: SourceReader, header: bool = True) -> Table:
+        return _of_first(Record(tuple(row), tuple(row.values()), line) for row, line in _hub_rows(reader))
+
+
+def _hub_rows(reader: SourceReader) -> Iterator[tuple[dict[str, Any], int]]:
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise MissingExtra("reading hub data sets", "datasets", "data") from None
+    source = reader.source
+    try:
+        rows = load_dataset(source.path.as_posix(), source.config, split=source.split, streaming=True)
+        yield from ((row, line) for line, row in enumerate(rows, start=1))
+    except DataError:
+        raise
+    except Exception as error:  # network, data set scripts, missing splits: each raises its own type
+        remedy = "write hub:OWNER/NAME[@CONFIG][#SPLIT], or give a local folder"
+        raise reader.error(f"cannot be loaded: {first_line(error)}", remedy=remedy) from None

@@ -35,6 +35,8 @@ class SourceReader:
     source: Source
     config: DataConfig
     repairs: Repairs
+    share_read: float = 0.0
+    """How much of the source was read, from 0 to 1, where its size is known."""
 
     def error(
         self, reason: str, line: int | None = None, column: str | int | None = None, remedy: str | None = None
@@ -61,6 +63,7 @@ class SourceReader:
                     if self.source.zipped and total > max(BOMB_BYTES, BOMB_RATIO * packed):
                         remedy = "decompress it yourself if you trust it"
                         raise self.error(f"unpacks to more than {BOMB_RATIO} times its size", remedy=remedy)
+                    self.share_read = raw.tell() / max(1, packed)
                     yield chunk
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             remedy = "download or compress it again"

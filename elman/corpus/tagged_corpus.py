@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from elman.config import Config
-from elman.corpus.config import RECORD_FORMATS, TEXT, DataConfig, DataPaths
+from elman.corpus.config import RECORD_FORMATS, TEXT, DataConfig, DataPaths, Record, Table
 from elman.corpus.corpus import ExampleCorpus
 from elman.corpus.document import Document, Repairs, Split
 from elman.corpus.source_reader import SourceReader
@@ -76,16 +76,45 @@ def read_tagged(
 
 def sentences(reader: SourceReader, columns: ColumnsConfig) -> Iterator[TaggedSentence]:
     """The sentences of one file."""
+    table = _columns(reader, columns)
+    for block in _blocks(reader):
+        sentence = table.sentence(block)
+        if sentence is not None:
+            yield sentence
+
+
+def _columns(reader: SourceReader, columns: ColumnsConfig) -> "_Columns":
     source = reader.source
     if source.format != TEXT and not RECORD_FORMATS[source.format].delimited:
         raise DataError("has no columns of words and tags", file=source.name, remedy="give a CoNLL file")
     named = source.name.lower().removesuffix(".gz").endswith((".conllu", ".conllup"))
     conllu = named if columns.format == "auto" else columns.format == "conllu"
-    table = _CoNLLU(reader, columns) if conllu else _Columns(reader, columns)
-    for block in _blocks(reader):
-        sentence = table.sentence(block)
-        if sentence is not None:
-            yield sentence
+    return _CoNLLU(reader, columns) if conllu else _Columns(reader, columns)
+
+
+class TaggedLine(NamedTuple):
+    """A line of a CoNLL file."""
+
+    text: str
+    word: int | None  # index in the sentence; None for comments, multiword tokens and marks of documents
+    comment: bool
+
+
+def tagged_table(reader: SourceReader, columns: ColumnsConfig) -> Table:
+    """The sentences of one file as records of `words` and `rows` (lines); columns of tags are not needed."""
+    table = _columns(reader, columns.model_copy(update={"tag": 0}))
+
+    def records() -> Iterator[Record]:
+        for block in _blocks(reader):
+            found = table.word_cells(block)
+            words = [text for _, text in found]
+            words = [] if words == [DOCUMENT] else words
+            places = {row.line: place for place, (row, _) in enumerate(found)} if words else {}
+            kept = {row.line for row in table.without_comments(block)}
+            rows = [TaggedLine(row.text, places.get(row.line), row.line not in kept) for row in block]
+            yield Record(("words", "rows"), (words, rows), block[0].line)
+
+    return Table(("words", "rows"), records())
 
 
 def _blocks(reader: SourceReader) -> Iterator[list[_Row]]:
@@ -133,11 +162,15 @@ class _Columns:
         tags = tuple(self._cell(cells, row, self.tag) for row, cells in rows if self.tag)
         return TaggedSentence(words, tags, self.reader.source.name, rows[0][0].line)
 
+    def word_cells(self, block: list[_Row]) -> list[tuple[_Row, str]]:
+        """The rows that are words, each with its word."""
+        return [(row, self._cell(cells, row, self.word)) for row, cells in self._words(block)]
+
     def _words(self, block: list[_Row]) -> list[tuple[_Row, list[str]]]:
         """The rows that are words, and their cells."""
-        return [(row, self._cells(row)) for row in self._without_comments(block)]
+        return [(row, self._cells(row)) for row in self.without_comments(block)]
 
-    def _without_comments(self, block: list[_Row]) -> list[_Row]:
+    def without_comments(self, block: list[_Row]) -> list[_Row]:
         if self.settings.comment is not None:
             return [row for row in block if not row.text.startswith(self.settings.comment)]
         if not self.width and self.settings.separator == "auto":
@@ -191,9 +224,7 @@ class _CoNLLU(_Columns):
 
     def _words(self, block: list[_Row]) -> list[tuple[_Row, list[str]]]:
         words: list[tuple[_Row, list[str]]] = []
-        for row in block:
-            if row.text.startswith(self.settings.comment or "#"):
-                continue
+        for row in self.without_comments(block):
             cells = self._cells(row)
             if RANGE.fullmatch(cells[0]) or EMPTY.fullmatch(cells[0]):
                 continue
@@ -203,6 +234,9 @@ class _CoNLLU(_Columns):
                 raise self.reader.error(f"id {cells[0]!r} where {expected} is expected", row.line, "id", remedy=remedy)
             words.append((row, cells))
         return words
+
+    def without_comments(self, block: list[_Row]) -> list[_Row]:
+        return [row for row in block if not row.text.startswith(self.settings.comment or "#")]
 
     def _cells(self, row: _Row) -> list[str]:
         cells = row.text.split("\t")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import chain, islice, pairwise
 from typing import NamedTuple
 
+from elman.corpus.config import Record, Table
 from elman.corpus.document import Document
 from elman.corpus.source_reader import SourceReader
 
@@ -21,8 +22,12 @@ class Line(NamedTuple):
     raw: bytes
     size: int
     number: int
-    ended: bool  # whether it ends with a newline
+    end: bytes  # its terminator, empty at the end of a file
     cut: bool  # part of a line longer than the limit, continued by the next one
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.end)
 
 
 def lines(reader: SourceReader, limit: int) -> Iterator[Line]:
@@ -39,7 +44,7 @@ def lines(reader: SourceReader, limit: int) -> Iterator[Line]:
                 return
         first = False
         content = raw[:-2] if raw.endswith(b"\r\n") else raw[:-1] if raw.endswith((b"\n", b"\r")) else raw
-        yield Line(content, len(piece), number, len(content) < len(raw), cut)
+        yield Line(content, len(piece), number, raw[len(content) :], cut)
         number += not cut
 
 
@@ -99,6 +104,12 @@ def line_documents(reader: SourceReader) -> Iterator[Document]:
         text = reader.decode(line.raw, line.number)
         ended = line.ended or not text  # an empty line has at least its end
         yield Document(text, reader.source.name, line.number, len(text.encode()) + ended)
+
+
+def text_table(reader: SourceReader, name: str) -> Table:
+    """Each line as a record of one field."""
+    lines = whole_lines(reader)
+    return Table((name,), (Record((name,), (reader.decode(line.raw, line.number),), line.number) for line in lines))
 
 
 def block_documents(reader: SourceReader) -> Iterator[Document]:

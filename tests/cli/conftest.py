@@ -1,7 +1,7 @@
 """Fixtures: a text, a run trained on it once, and the command line as a function."""
 
 import random
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 from typing import NamedTuple
 
 import pytest
@@ -39,7 +39,9 @@ def elman(capsys, monkeypatch):
     def call(*words, stdin=None):
         capsys.readouterr()
         if stdin is not None:
-            monkeypatch.setattr("sys.stdin", StringIO(stdin))
+            monkeypatch.setattr(
+                "sys.stdin", TextIOWrapper(BytesIO(stdin if isinstance(stdin, bytes) else stdin.encode()))
+            )
         try:
             main([str(word) for word in words])
             code = 0

@@ -152,8 +152,10 @@ def test_existing_translations_are_reused_only_if_from_the_same_teacher(elman, p
     recipe = place / "t" / "config.yaml"
     settings = recipe.read_text()
     recipe.write_text(settings.replace("beam_size: 5", "beam_size: 2"))
+    assert elman("accept", "t").code == 0
     assert "search.beam_size was 5 and is 2" in elman("distill", "t").err
     recipe.write_text(settings)
+    assert elman("accept", "t").code == 0
     further = elman("train", "--run", "t", "--resume", "--training.max_epochs", "30")
     assert further.code == 0, further.err
     ended = elman("distill", "t")

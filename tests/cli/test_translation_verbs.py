@@ -91,7 +91,7 @@ def test_given_targets_are_scored(elman, translator):
     both = answers(elman("predict", translator, "--json", "--from", "jsonl", stdin='{"source": "ab"}\n' + objects))
     assert "given" not in both[0]
     assert [one["given"]["log_prob"] for one in both[1:]] == pytest.approx([one["log_prob"] for one in scores])
-    assert both[1]["target"] == found[0]["target"]  # the model's own
+    assert both[1]["predicted_target"] == found[0]["target"]  # the model's own
     assert load(translator).score("ab", "C").log_prob == pytest.approx(scores[0]["log_prob"], abs=1e-5)
 
 

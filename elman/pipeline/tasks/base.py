@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, get_origin
 import numpy as np
 from numpy.typing import NDArray
 
+from elman.corpus.config import RECORD_FORMATS
+from elman.corpus.text import text_table
 from elman.errors import ConfigError, DataError, nearest
 from elman.pipeline.tasks.position_checks import length_warning
 from elman.pipeline.tasks.race import RaceRules
@@ -30,7 +32,8 @@ from elman.pipeline.tasks.settings import Settings, TaskSettings
 from elman.training.reports import Validation
 
 if TYPE_CHECKING:
-    from elman.corpus import Corpus
+    from elman.corpus import Corpus, SourceReader
+    from elman.corpus.config import Table
     from elman.inspection.inspected_text import InspectedText
     from elman.pipeline.recipe import Recipe
 
@@ -194,6 +197,29 @@ class TaskPrediction(ABC):
     """Whether models continue and score any text, with the task's `tokenizer`."""
     has_probabilities: ClassVar[bool] = True
     """Whether `predict` can give probabilities with its answers."""
+
+    inputs: ClassVar[tuple[str, ...]] = ("text",)
+    """Fields of a line that `predict` reads the text from: the first one that the line has."""
+
+    def open_table(self, reader: "SourceReader", recipe: "Recipe", header: bool) -> "Table":
+        """The records of a file to predict; the lines of a text."""
+        form = reader.source.format
+        return (
+            RECORD_FORMATS[form]().table(reader, header)
+            if form in RECORD_FORMATS
+            else text_table(reader, self.inputs[0])
+        )
+
+    def answer_columns(self, answer: Settings) -> Settings:
+        """An answer as columns of a table: `probabilities: {a: 0.5}` becomes `probability_a: 0.5`."""
+        columns: Settings = {}
+        for name, value in answer.items():
+            if isinstance(value, dict):
+                prefix = "probability" if name == "probabilities" else name
+                columns |= {f"{prefix}_{key}": part for key, part in value.items()}
+            else:
+                columns[name] = value
+        return columns
 
     @abstractmethod
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:

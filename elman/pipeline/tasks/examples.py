@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from elman.pipeline.trained_model import TrainedModel
 
 CHUNK = 256  # lines predicted together, so that batches have similar lengths
+MOST = 8192  # of them where predicting is quick; the first answers come after CHUNK
 LENGTH_CLASSES = 5  # of about as many examples each
 TIMED_EXAMPLES = 64  # examples predicted to measure speed
 Row = Mapping[str, Any]  # an encoded example

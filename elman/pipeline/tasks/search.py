@@ -36,6 +36,8 @@ class SearchConfig(SamplingConfig, BeamConfig):
     """Passes over all words, of models that write them at once."""
     lengths: int = Field(3, ge=1)
     """Lengths that are tried at once, of these models."""
+    first_line: int = Field(0, ge=0)
+    """Number of the first line to predict, from 0: samples depend on the seed and the number of their line."""
 
     @model_validator(mode="after")
     def _draws_alone(self) -> Self:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from torch import Tensor
 
-from elman.batches.groups import groups
+from elman.batches.groups import growing_groups
 from elman.corpus import LabelledConfig, LabelledCorpus, Repairs, label_rows
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import inference_mode
 from elman.pipeline.tasks.base import PreparedData
-from elman.pipeline.tasks.examples import CHUNK, ExampleTask, max_tokens
+from elman.pipeline.tasks.examples import CHUNK, MOST, ExampleTask, max_tokens
 from elman.pipeline.tasks.files import save_tokenizer
 from elman.pipeline.tasks.lines import numbered, text_of
 from elman.pipeline.tasks.race import CONTEXTS, InferenceWork
@@ -115,12 +115,19 @@ class TextTask(ExampleTask):
     def answer(self, output: Any, probabilities: bool) -> Settings:
         """The answer to a line, from its output."""
 
+    def empty_answer(self, probabilities: bool) -> Settings | None:
+        """The answer to an empty text; None to predict it like others, though no model was trained on one."""
+        return None
+
     def predict(self, model: Any, lines: Any, recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
-        for texts in groups(numbered(lines, lambda line: text_of(line, "text")), CHUNK):
-            rows = [{"text": np.asarray(ids)} for ids in self.tokenizer.encode_batch(texts)]
+        empty = self.empty_answer(probabilities)
+        for texts in growing_groups(numbered(lines, lambda line: text_of(line, "text")), CHUNK, MOST):
+            asked = [text for text in texts if text.strip() or empty is None]
+            rows = [{"text": np.asarray(ids)} for ids in self.tokenizer.encode_batch(asked)]
             outputs = self.run_rows(model, rows, recipe, lambda batch, _: self.run(model, batch).cpu().double().numpy())
-            for text, output in zip(texts, outputs, strict=True):
-                yield {"text": text} | self.answer(output, probabilities)
+            answers = (self.answer(output, probabilities) for output in outputs)
+            for text in texts:
+                yield {"text": text} | (next(answers) if text.strip() or empty is None else empty)
 
     def tokens(self, text: str) -> tuple[list[int], list[str]]:
         """Ids and names of the tokens of a text to inspect; an empty text is an error."""

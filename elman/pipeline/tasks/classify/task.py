@@ -49,7 +49,7 @@ class Classify(TextTask):
             yield text.text, [", ".join(name for name in self.labels.names if name in text.labels)]
 
     def answer_parts(self, answer: Settings) -> list[str]:
-        return [", ".join(answer["labels"]) if self.labels.several else answer["label"]]
+        return [", ".join(answer["labels"]) if self.labels.several else answer["label"] or ""]
 
     def describe_target(self) -> Any:
         return self.labels.names
@@ -91,10 +91,14 @@ class Classify(TextTask):
             answer["probabilities"] = dict(zip(names, map(float, output), strict=True))
         return answer
 
+    def empty_answer(self, probabilities: bool) -> Settings:
+        answer: Settings = {"labels": []} if self.labels.several else {"label": None, "probability": None}
+        return {**answer, "probabilities": dict.fromkeys(self.labels.names)} if probabilities else answer
+
     def format(self, answer: Settings) -> str:
         parts = self.answer_parts(answer)
         if "probabilities" in answer:
-            parts += [f"{name}={chance:.4f}" for name, chance in answer["probabilities"].items()]
+            parts += [f"{name}={chance:.4f}" for name, chance in answer["probabilities"].items() if chance is not None]
         return "\t".join([*parts, answer["text"]])
 
     def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:

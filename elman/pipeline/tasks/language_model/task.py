@@ -165,6 +165,11 @@ class LanguageModelling(StreamTask):
         pairs = zip(ids.tolist(), chances.tolist(), strict=True)
         return [{"token": self.tokenizer.token(id), "id": id, "probability": chance} for id, chance in pairs]
 
+    def answer_columns(self, answer: Settings) -> Settings:
+        if "filled" in answer:
+            return {"filled": answer["filled"]}
+        return {"next": answer["next"][0]["token"], "probability": answer["next"][0]["probability"]}
+
     def format(self, answer: Settings) -> str:
         if "filled" in answer:
             return str(answer["filled"])

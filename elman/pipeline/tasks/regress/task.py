@@ -154,8 +154,12 @@ class Regress(TextTask):
     def answer(self, output: Any, probabilities: bool) -> Settings:
         return {"number": float(self.target.in_unit(output))}
 
+    def empty_answer(self, probabilities: bool) -> Settings:
+        return {"number": None}
+
     def format(self, answer: Settings) -> str:
-        return f"{answer['number']:.6g}\t{answer['text']}"
+        number = "" if answer["number"] is None else f"{answer['number']:.6g}"
+        return f"{number}\t{answer['text']}"
 
     def grade(self, answer: Settings, right: str) -> tuple[str, float]:
         return f"{answer['number']:.4g}", -((answer["number"] - float(right)) ** 2)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from elman.batches import collate
-from elman.batches.groups import groups
+from elman.batches.groups import growing_groups
 from elman.batches.tagging import WordsConfig, WordTable
-from elman.corpus import Repairs, TaggedConfig, TaggedCorpus, TaggedSentence, TagSet
+from elman.corpus import Repairs, SourceReader, TaggedConfig, TaggedCorpus, TaggedSentence, TagSet
+from elman.corpus.config import CONLL, TEXT, Table
+from elman.corpus.tagged_corpus import tagged_table
+from elman.corpus.text import text_table
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.tagging import entity_f1, score_tags
@@ -20,7 +24,7 @@ from elman.inspection.inspected_text import InspectedText
 from elman.models import TAGGERS, Tagger
 from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
 from elman.pipeline.tasks.base import ResampledScore
-from elman.pipeline.tasks.examples import CHUNK, ExampleTask
+from elman.pipeline.tasks.examples import CHUNK, MOST, ExampleTask
 from elman.pipeline.tasks.files import read_json, save_json
 from elman.pipeline.tasks.lines import missing, numbered
 from elman.pipeline.tasks.settings import TRANSFORMER, Settings, bidirectional, untyped
@@ -56,6 +60,7 @@ class Tag(ExampleTask):
     tokenizers, default_tokenizer = TABLES, "words"
     metrics = ("accuracy", "precision", "recall", "f1")
     starts_from = True
+    inputs = ("words", "text")
     saved_files = ("words.json", "tags.json")
     unit, by = "sentences", ("words",)
     race_unit = "words"
@@ -188,28 +193,45 @@ class Tag(ExampleTask):
         positions = np.array([hit for row in hits for hit in row])
         return EvaluationResult(scores, "accuracy", right, sizes, others=others, positions=positions)
 
+    def open_table(self, reader: SourceReader, recipe: "Recipe", header: bool) -> Table:
+        form = reader.source.format
+        if form != CONLL:
+            return text_table(reader, "text") if form == TEXT else super().open_table(reader, recipe, header)
+        assert isinstance(recipe.data, TaggedConfig)
+        return tagged_table(replace(reader, source=replace(reader.source, format=TEXT)), recipe.data.columns)
+
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
         def run(batch: Any, _: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
             tags = self.decode(*model.best_tags(batch))
             chances = model.marginals(batch).cpu().tolist() if probabilities else repeat(None, len(tags))
             return zip(tags, chances, strict=True)
 
-        for sentences in groups(numbered(lines, words_of), CHUNK):
-            rows = [self.table.encode(TaggedSentence(tuple(words))) for words in sentences]
-            for words, (tags, chances) in zip(sentences, self.run_rows(model, rows, recipe, run), strict=True):
+        for sentences in growing_groups(numbered(lines, words_of), CHUNK, MOST):
+            rows = [self.table.encode(TaggedSentence(tuple(words))) for words in sentences if words]
+            found = iter(self.run_rows(model, rows, recipe, run))
+            for words in sentences:
+                tags, chances = next(found) if words else ((), [])
                 answer: Settings = {"words": words, "tags": list(tags)}
                 if probabilities:
                     real = chances[: len(words)]  # without padding
                     answer["probabilities"] = [dict(zip(self.tags.names, part, strict=True)) for part in real]
                 yield answer
 
+    def answer_columns(self, answer: Settings) -> Settings:
+        found = {name: value for name, value in answer.items() if name != "probabilities"}
+        return {**found, "probability": self._of_tags(answer)} if "probabilities" in answer else found
+
     def format(self, answer: Settings) -> str:
         """Columns, as they are read, with a blank line after each sentence."""
         columns = [answer["words"], answer["tags"]]
         if "probabilities" in answer:
-            sure = zip(answer["probabilities"], answer["tags"], strict=True)
-            columns.append([f"{chances[tag]:.4f}" for chances, tag in sure])
+            columns.append([f"{chance:.4f}" for chance in self._of_tags(answer)])
         return "\n".join("\t".join(row) for row in zip(*columns, strict=True)) + "\n"
+
+    @staticmethod
+    def _of_tags(answer: Settings) -> list[float]:
+        """The probabilities of the predicted tags."""
+        return [chances[tag] for chances, tag in zip(answer["probabilities"], answer["tags"], strict=True)]
 
     def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
         words = words_of(text)

@@ -63,6 +63,7 @@ class Translate(TranslationScores):
         "exact_match", "error_rate", "word_error_rate", "character_error_rate", "bleu", "chrf", "attention_hits",
     )  # fmt: skip
     has_targets = searches = synthetic = starts_from = True
+    inputs = ("source", "text")
     saved_files = ("source.json", "target.json")
     unit, by = "pairs", ("source", "target")
     race_unit = "target tokens"
@@ -194,7 +195,8 @@ class Translate(TranslationScores):
     # Prediction
 
     def predict(self, model: Any, lines: Iterable[Any], recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
-        search, first = recipe.search.with_seed(), 0
+        search = recipe.search.with_seed()
+        first = search.first_line
 
         def run(numbers: list[int], batch: Any, indices: list[int]) -> Iterator[Settings]:
             own = [numbers[index] for index in indices]
@@ -235,6 +237,9 @@ class Translate(TranslationScores):
     ) -> Iterator[PairScore]:
         raise ConfigError("pairs are scored many together, not as they come: leave --stream out, or use .score()")
 
+    def answer_columns(self, answer: Settings) -> Settings:
+        return super().answer_columns({name: value for name, value in answer.items() if name != "number"})
+
     def format(self, answer: Settings) -> str:
         if "candidates" in answer:
             return "\n".join(
@@ -273,4 +278,4 @@ class Translate(TranslationScores):
 def _source_and_target(line: Any) -> tuple[str, str | None]:
     """A source, and its optional target."""
     target = line.get("target") if isinstance(line, dict) else None
-    return text_of(line, "source", "text"), target if isinstance(target, str) else None
+    return text_of(line, *Translate.inputs), target if isinstance(target, str) else None

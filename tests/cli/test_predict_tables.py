@@ -1,0 +1,199 @@
+"""elman predict for tables: every record keeps its fields and its place, and gets its answer."""
+
+import csv
+import json
+import random
+from io import StringIO
+
+import pytest
+
+import elman as library
+from elman import files
+from elman.cli.main import main
+from elman.errors import DataError
+
+QUICK = ["--device", "cpu", "--model.hidden_size", "8", "--training.max_epochs", "1"]
+NAMES = ["id", "text", "label", "name", "note", "empty"]
+
+
+def rows(count=300):
+    """Six columns, with line breaks inside cells, empty cells, quotes and separators."""
+    dice = random.Random(0)
+    for number in range(count):
+        text = " ".join(dice.choices(["good", "bad", "film", "plot"], k=5))
+        text = "" if number % 17 == 0 else text.replace(" ", "\r\n", 1) if number % 10 == 0 else text
+        note = 'two\nlines, "quoted"' if number % 7 == 0 else "x"
+        yield [str(number), text, "a,b" if number % 3 else "", f"é{number}", note, ""]
+
+
+def csv_text(found, line_end="\r\n", **style):
+    text = StringIO()
+    csv.writer(text, lineterminator=line_end, **style).writerows([NAMES, *found])
+    return text.getvalue()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A classifier."""
+    folder = tmp_path_factory.mktemp("classifier")
+    texts = [
+        f"{label}\tthe {word} film {number % 5}"
+        for number in range(40)
+        for label, word in (("p", "good"), ("n", "bad"))
+    ]
+    (folder / "train.tsv").write_text("label\ttext\n" + "\n".join(texts) + "\n")
+    with pytest.raises(SystemExit):
+        main(["train", "--task", "classify", "--data", str(folder / "train.tsv"), "--run", str(folder / "r"), *QUICK])
+    return folder / "r"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.csv").write_bytes(b"\xef\xbb\xbf" + csv_text(rows()).encode())
+    return tmp_path
+
+
+def read_csv(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+def test_a_csv_keeps_its_rows_columns_and_order(elman, place, run):
+    """Catches a header or a half of a cell answered as a row, a repaired cell, an answer beside another row."""
+    ended = elman("predict", run, "--data", "in.csv", "--columns", "text", "--out", "out.csv")
+    assert (ended.code, ended.out) == (0, ""), ended.err
+    names, *found = read_csv("out.csv")
+    assert names == [*NAMES, "predicted_label", "probability"]
+    assert [row[:6] for row in found] == list(rows())
+    model = library.load(run)
+    for row in found:
+        text = row[1].replace("\r\n", "\n")
+        if not text:
+            assert row[6:] == ["", ""]
+        else:
+            answer = model.predict(text)
+            assert row[6] == answer["label"]
+            assert float(row[7]) == pytest.approx(answer["probability"], abs=1e-5)
+    assert not (place / "out.csv.parts").exists()
+    streamed = elman("predict", run, "--from", "csv", stdin=(place / "in.csv").read_bytes())
+    assert [row[:7] for row in csv.reader(StringIO(streamed.out, newline=""))] == [row[:7] for row in [names, *found]]
+
+
+def test_all_formats_give_the_same_answers(elman, place, run):
+    """Catches types lost in Parquet, fields lost in JSON lines."""
+    parquet, pyarrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    simple = [[number, text.replace("\r\n", " "), note.replace("\n", " ")] for number, text, *_, note, _ in rows()]
+    with open("in.tsv", "w", encoding="utf-8") as file:
+        file.writelines("\t".join(row) + "\n" for row in [["id", "text", "note"], *simple])
+    records = [{"id": int(number), "text": text, "note": {"deep": [note]}} for number, text, note in simple]
+    (place / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    columns = {"id": pyarrow.array([one["id"] for one in records], pyarrow.int16()), "text": [row[1] for row in simple]}
+    parquet.write_table(pyarrow.table({**columns, "note": [one["note"] for one in records]}), "in.parquet")
+    for form in ("tsv", "jsonl", "parquet"):
+        ended = elman("predict", run, "--data", f"in.{form}", "--out", f"out.{form}")
+        assert ended.code == 0, ended.err
+    lines = [line.split("\t") for line in (place / "out.tsv").read_text().splitlines()]
+    assert lines[0] == ["id", "text", "note", "label", "probability"]
+    assert [line[:3] for line in lines[1:]] == simple
+    objects = [json.loads(line) for line in (place / "out.jsonl").read_text().splitlines()]
+    assert [{name: one[name] for name in ("id", "text", "note")} for one in objects] == records
+    table = parquet.read_table("out.parquet")
+    assert table.schema.field("id").type == pyarrow.int16()
+    assert table.select(["id", "text", "note"]).to_pylist() == records
+    labels = [line[3] for line in lines[1:]]
+    assert [one["label"] or "" for one in objects] == labels == [one or "" for one in table["label"].to_pylist()]
+    assert elman("predict", run, "--data", "in.tsv", "--out", "again.jsonl").code == 0
+    lines = (place / "again.jsonl").read_text().splitlines()
+    assert [json.loads(line)["label"] or "" for line in lines] == labels
+
+
+def test_probabilities_are_columns(elman, place, run):
+    assert elman("predict", run, "--data", "in.csv", "--out", "out.csv", "--probabilities").code == 0
+    names, *found = read_csv("out.csv")
+    assert names[6:] == ["predicted_label", "probability", "probability_n", "probability_p"]
+    assert all(sum(map(float, row[8:])) == pytest.approx(1) for row in found if row[1])
+
+
+def test_wrong_columns_and_files_are_refused(elman, place, run):
+    def refused(*words, **more):
+        ended = elman("predict", run, *words, **more)
+        assert ended.code in (1, 2), ended.err
+        return ended.err.splitlines()[-1]
+
+    assert "in.csv, column 'texts': no such column" in refused("--data", "in.csv", "--columns", "texts")
+    assert "--columns" in refused("--data", "in.csv", "--columns", "texts")
+    assert "is the input" in refused("--data", "in.csv", "--out", "in.csv")
+    assert "--to" in refused("--data", "in.csv", "--out", "out.xyz")
+    assert "--out" in refused("--data", "in.csv", "--to", "parquet")
+    (place / "bad.csv").write_text("id,text\n1,good film\n2,bad,film\n")
+    assert "bad.csv, line 3: 3 fields" in refused("--data", "bad.csv", "--out", "out.csv")
+
+
+def test_tables_without_a_header(elman, place, run):
+    (place / "bare.csv").write_text("1,good film\n2,bad film\n")
+    assert elman("predict", run, "--data", "bare.csv", "--columns", "2", "--out", "out.csv").code == 0
+    assert [row[:2] for row in read_csv("out.csv")] == [["1", "good film"], ["2", "bad film"]]
+
+
+def test_a_failed_job_goes_on_where_it_stopped(elman, place, run, monkeypatch):
+    """Catches parts predicted twice, rows lost or doubled, and parts of another input used again."""
+    monkeypatch.setattr("elman.pipeline.predict_tables.PART_RECORDS", 64)
+    ask = ("predict", run, "--data", "in.csv", "--out", "out.csv")
+    assert elman(*ask).code == 0
+    whole = (place / "out.csv").read_bytes()
+    written = []
+
+    def fail(operation, *paths):
+        written.extend(path.name for path in paths if operation == "rename")
+        if len(written) > 4:
+            raise OSError(28, "No space left on device")
+
+    (place / "out.csv").unlink()
+    monkeypatch.setattr(files, "hook", fail)
+    failed = elman(*ask)
+    assert failed.code == 1
+    assert "No space left" in failed.err
+    assert not (place / "out.csv").exists()
+    assert len(list((place / "out.csv.parts").glob("0*.csv"))) == 2
+    monkeypatch.setattr(files, "hook", lambda operation, *paths: written.append(operation))
+    written.clear()
+    assert elman(*ask).code == 0
+    assert (place / "out.csv").read_bytes() == whole
+    assert written.count("rename") == 5 - 2 + 1  # the other parts, and the whole
+    (place / "in.csv").write_bytes((place / "in.csv").read_bytes().replace(b"good", b"bad"))
+    assert elman(*ask).code == 0
+    assert b"good" not in (place / "out.csv").read_bytes()
+
+
+def test_a_tagger_reads_conll_tables_and_lines(elman, place):
+    """Catches comments, multiword tokens or other columns lost."""
+    words = ["Katze", "Maus", "Kuh", "Ente", "Gans"]
+    (place / "t.conll").write_text("".join(f"die DET\n{a} NOUN\n{b} NOUN\n\n" for a in words for b in words))
+    assert elman("train", "--task", "tag", "--data", "t.conll", "--run", "r", *QUICK).code == 0
+    (place / "new.conll").write_text("-DOCSTART- x\n\n# about\ndie a\nKatze b\n\nKatze c\n")
+    ended = elman("predict", "r", "--data", "new.conll", "--out", "out.conll")
+    assert ended.code == 0, ended.err
+    lines = (place / "out.conll").read_text().split("\n")
+    shown = [" ".join(line.split()[:2]) for line in lines]
+    assert shown == ["-DOCSTART- x", "", "# about", "die a", "Katze b", "", "Katze c", "", ""]
+    assert lines[0].split()[2] == "_"
+    assert {lines[at].split()[2] for at in (3, 4, 6)} <= {"DET", "NOUN"}
+    (place / "new.csv").write_text("id,text\n7,die Katze\n8,\n")
+    assert elman("predict", "r", "--data", "new.csv", "--out", "out.csv").code == 0
+    names, first, second = read_csv("out.csv")
+    assert names == ["id", "text", "words", "tags"]
+    assert first[:3] == ["7", "die Katze", "die Katze"]
+    assert len(first[3].split()) == 2
+    assert second == ["8", "", "", ""]
+
+
+def test_records_are_streamed(run, tmp_path):
+    """Catches a table held in memory: each part is gone when the next one is read."""
+    from elman.pipeline.predict_tables import TablePrediction
+
+    (tmp_path / "in.csv").write_text("text\n" + "good film\n" * 1000 + "a,b\n")
+    seen = []
+    with pytest.raises(DataError, match="line 1002"):
+        TablePrediction(library.load(run), str(tmp_path / "in.csv")).to_stream(seen.append)
+    assert b"".join(seen).count(b"\n") == 1001  # the rows before the wrong one were answered
