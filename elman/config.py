@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 
 from elman.errors import ConfigError, brief, nearest
 from elman.plain_yaml import parse_yaml
@@ -21,6 +21,15 @@ class Config(BaseModel):
     """Base class of all settings. A field's docstring is its help text and its comment in a recipe."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+
+    @model_validator(mode="after")
+    def within_limits(self) -> Self:
+        """Rejects numbers that no machine can serve, before anything is built."""
+        from elman.limits import check_setting
+
+        for name, value in self:
+            check_setting(name, value)
+        return self
 
     @classmethod
     def make(cls, settings: Mapping[str, Any] | None = None, where: str = "") -> Self:
@@ -138,7 +147,8 @@ def _explain(cls: type[Config], problem: Any, where: str) -> str:
     if problem["type"] == "missing":
         return f"{place}: is required"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{place}: {message[:1].lower()}{message[1:]}, but got {brief(problem['input'])}" if place else message
+    given = "" if isinstance(problem["input"], Mapping) else f", but got {brief(problem['input'])}"
+    return f"{place}: {message[:1].lower()}{message[1:]}{given}" if place else message
 
 
 def _fields_at(cls: type[Config], path: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from elman.config import Config, named
 from elman.errors import ConfigError
 from elman.layers import LAYERS, SequenceLayer, two_way
+from elman.limits import check_limit
 from elman.ops.dropout import locked_dropout
 from elman.ops.norms import RMSNorm
 from elman.ops.taps import listening, scope
@@ -238,11 +239,27 @@ def on_meta(build: Any) -> Any:
         return build()
 
 
+def check_size(model: nn.Module, memory: bool = False) -> None:
+    """Rejects a model that has too many weights, or with `memory` that does not fit in this machine."""
+    tensors = [*model.parameters(), *model.buffers()]
+    size, space = (sum(map(of, tensors)) for of in (Tensor.numel, lambda one: one.numel() * one.element_size()))
+    check_limit("parameters", size, f"the model would have {size:,} weights", ConfigError)
+    if memory:
+        check_limit("memory", space, f"the weights of the model would take {space:,} bytes", ConfigError)
+
+
 class _SkipRandomInit(TorchFunctionMode):
-    """Skips random initialization on the meta device, where torch would import its compiler for each call."""
+    """Skips random initialization on the meta device, where torch would import its compiler for each call, and counts
+    it, so that a model of very many layers is rejected soon."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if function in RANDOM_INIT or getattr(function, "__module__", "") == nn.init.__name__:
+            self.count += 1
+            check_limit("tensors", self.count, f"the model would have {self.count} tensors or more", ConfigError)
             return kwargs["tensor"] if "tensor" in kwargs else args[0]
         return function(*args, **kwargs)

@@ -97,6 +97,7 @@ class Session:
         task = self.prepared.task
         self.recipe = fit_size(recipe, task.build)
         torch.manual_seed(self.recipe.seed)
+        task.outline(self.recipe.model)  # rejects what does not fit in memory
         self.model = task.build(self.recipe.model)
         self.lawful = examine(self.model)
         if (metric := recipe.evaluation.choose_by) != "loss":

@@ -39,6 +39,9 @@ def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = 
     if run.shelf.empty:
         raise RunError(f"{path}: has no checkpoint yet; train it first, or wait for its first save")
     checkpoint = run.load()
+    outline = task.outline(recipe.model)
+    if not getattr(outline, "fits_by_counting", False):  # else the weights decide the size
+        checkpoint.load_into(outline, path)  # rejects a model larger than the weights before it takes memory
     model = task.build(recipe.model)
     checkpoint.load_into(model, path)
     place = choose_device(device)

@@ -37,9 +37,10 @@ class Checkpoint:
     """Counters and positions as JSON types: text keys, lists, finite numbers."""
 
     def load_into(self, model: Any, run: str | Path) -> None:
-        """Sets the weights of a model; CheckpointError if they do not fit it."""
+        """Sets the weights of a model; CheckpointError if they do not fit it. On the meta device it only checks."""
+        meta = any(weight.is_meta for weight in model.parameters())
         try:
-            model.load_state_dict(self.weights)
+            model.load_state_dict({name: one.to("meta") if meta else one for name, one in self.weights.items()})
         except (RuntimeError, ValueError) as error:  # of torch, which reports on many lines
             reason = " ".join(str(error).split())[:300]
             raise CheckpointError(f"{run}: the weights do not fit the model in config.yaml: {reason}") from None

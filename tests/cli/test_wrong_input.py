@@ -147,3 +147,28 @@ def test_invalid_utf8_does_not_end_a_stream_and_a_closed_pipe_is_no_error(traine
     pipe = f"{sys.executable} -m elman generate {trained} --max-tokens 100000 2>&1 | head -c 1"
     left = run(["sh", "-c", pipe], text=False, check=True)
     assert len(left.stdout) == 1
+
+
+def test_a_model_larger_than_its_weights_is_rejected_before_it_takes_memory(elman, copy, monkeypatch):
+    """Catches: 16 GB taken before the error."""
+    from elman.pipeline.tasks.language_model.task import LanguageModelling
+
+    config = copy / "config.yaml"
+    config.write_text(config.read_text().replace("hidden_size: 16", "hidden_size: 4096"))
+    elman("accept", copy)
+    build, built = LanguageModelling.build, []
+
+    def watched(self, settings):
+        model = build(self, settings)
+        built.append(next(model.parameters()).device.type)
+        return model
+
+    monkeypatch.setattr(LanguageModelling, "build", watched)
+    ended = elman("generate", copy)
+    assert (ended.code, ended.err.count("\n")) == (1, 1)
+    assert "the weights do not fit the model in config.yaml" in ended.err
+    assert built == ["meta"]
+    monkeypatch.setenv("ELMAN_LIMITS", "memory=1e6")
+    ended = elman("generate", copy)
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "bytes, but at most 1000000 is allowed" in ended.err

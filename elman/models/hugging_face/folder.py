@@ -10,6 +10,7 @@ from torch import Tensor
 
 from elman.errors import DataError
 from elman.layers.base import at_least_float32
+from elman.limits import check_setting
 
 WITHOUT_EFFECT = """
     _attn_implementation_autoset _commit_hash _name_or_path architectures attn_implementation bad_words_ids
@@ -69,6 +70,10 @@ class ConfigReader:
                 valid, works = type(value) in (int, float), "a number"
         if not valid:
             raise self.refuse(name, works)
+        try:
+            check_setting(name, value)
+        except ValueError as error:
+            raise DataError(str(error), file=self.file) from None
         return type(default)(value)
 
     def choice(self, name: str, choices: Mapping[str, str], default: str) -> str:

@@ -59,13 +59,17 @@ def from_folder(folder: str | Path, mask_id: int | None = None, notes: list[str]
     family: Family = FAMILIES[model_type]()
     if config.get("mask_token_id") is None:
         config["mask_token_id"] = mask_id
-    model = _build(family, ConfigReader(config, folder / CONFIG))
-    weights = _Weights(family, folder, family.tied if model.config.tied_embeddings else {})
+    build = partial(_build, family, ConfigReader(config, folder / CONFIG))
+    outline = on_meta(build)
+    weights = _Weights(family, folder, family.tied if outline.config.tied_embeddings else {})
     if weights.differ():
-        model = _build(family, ConfigReader(config | {"tie_word_embeddings": False}, folder / CONFIG))
+        build = partial(_build, family, ConfigReader(config | {"tie_word_embeddings": False}, folder / CONFIG))
+        outline = on_meta(build)
         if notes is not None:
             notes.append(f"{CONFIG} says that output and word embeddings are tied, but they differ: both are imported")
-    model.load_state_dict(weights.of(model))
+    found = weights.of(outline)  # rejects a model larger than the weights before it takes memory
+    model = build()
+    model.load_state_dict(found)
     return model.eval()
 
 

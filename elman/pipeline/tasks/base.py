@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from elman.corpus.config import RECORD_FORMATS
 from elman.corpus.text import text_table
 from elman.errors import ConfigError, DataError, nearest
+from elman.models.stack import check_size, on_meta
 from elman.pipeline.tasks.position_checks import length_warning
 from elman.pipeline.tasks.race import RaceRules
 from elman.pipeline.tasks.settings import Settings, TaskSettings
@@ -148,6 +149,12 @@ class TaskModels(ABC):
     @abstractmethod
     def build(self, config: Any) -> Any:
         """A new model for what was learned."""
+
+    def outline(self, config: Any) -> Any:
+        """The model on the meta device; an error if it would not fit in memory."""
+        model = on_meta(lambda: self.build(config))
+        check_size(model, memory=True)
+        return model
 
     def warm_start(self, model: Any, recipe: "Recipe") -> str:
         """Copy weights of the run in `start_from` into a new model; returns a note on what was copied."""

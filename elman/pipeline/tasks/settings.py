@@ -8,7 +8,7 @@ from elman.config import Config, typed, unknown_key
 from elman.corpus.config import DataConfig
 from elman.errors import ConfigError
 from elman.layers import LAYERS
-from elman.models.stack import on_meta
+from elman.models.stack import check_size, on_meta
 from elman.registry import Registry
 from elman.tokenizers import TOKENIZERS
 
@@ -117,7 +117,7 @@ class TaskSettings(ABC):
     @classmethod
     def check_model(cls, config: Any) -> None:
         """Build on the meta device, so that invalid settings are rejected before any data is read."""
-        on_meta(lambda: cls.build_smallest(config))
+        check_size(on_meta(lambda: cls.build_smallest(config)))
 
     @classmethod
     def run_name(cls, config: Any) -> str:
