@@ -3,6 +3,5 @@
 from elman.comparison.api import compare
 from elman.comparison.config import DEMO, EMBEDDED, Race
 from elman.comparison.race import RaceRun, read_race
-from elman.comparison.ranking import Scores, Verdict, rank
 from elman.comparison.report import write_report
 from elman.comparison.results import RaceResults, gather, read_results

@@ -66,6 +66,10 @@ class Job:
         return found
 
     @property
+    def results(self) -> dict[str, Any]:
+        return self.read("results.json")
+
+    @property
     def name(self) -> str:
         return f"{self.entrant} {self.label}"
 

@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -105,7 +104,7 @@ class RaceRun:
         found: dict[str, list[tuple[float, float]]] = {}
         self.tried = {job.entrant: [] for job in trials}
         for job in trials:
-            name, rate, results = job.entrant, job.recipe.training.learning_rate, results_of(job)
+            name, rate, results = job.entrant, job.recipe.training.learning_rate, job.results
             assert rate is not None, "a trial is of one rate"
             self.tried[name].append(rate)
             loss = look_up(results, "valid.loss")
@@ -114,11 +113,6 @@ class RaceRun:
                 speed = look_up(results, "tokens_per_second")
                 self.speeds[name] = max(speed or 0.0, self.speeds.get(name, 0.0))
         self.rates = {name: min(pairs)[1] for name, pairs in found.items()}
-
-
-def results_of(job: Job) -> dict[str, Any]:
-    """The results of a finished job; empty for any other."""
-    return job.read("results.json")
 
 
 def read_race(folder: str | Path) -> Race:

@@ -13,7 +13,7 @@ import numpy as np
 from elman.comparison.inference_cost import inference_cost
 from elman.comparison.parquet import write_parquet
 from elman.comparison.plan import Entrant, Job
-from elman.comparison.race import RaceRun, results_of
+from elman.comparison.race import RaceRun
 from elman.comparison.ranking import Scores, Verdict, rank
 from elman.errors import ElmanError, MissingExtra
 from elman.jsonable import jsonable
@@ -55,7 +55,7 @@ def gather(running: RaceRun) -> RaceResults:
         rows[entrant.name] = row
         if not jobs:
             continue
-        seeds = [results_of(job)[split] for job in jobs]
+        seeds = [job.results[split] for job in jobs]
         measure = measure or next(one for one in task.measures if one.key in seeds[0])
         values = [_value(one.get(measure.key)) for one in seeds]
         values_by_seed = _example_values(running, jobs, row)
@@ -63,7 +63,7 @@ def gather(running: RaceRun) -> RaceResults:
         scores[entrant.name] = Scores(values, entrant.counted, *documents)
         row |= _scores(seeds, scores[entrant.name], task.shown_scores) | _grammar(seeds)
         row |= _costs(running, entrant, jobs, row)
-        row["samples"] = results_of(jobs[0]).get("samples", [])[:3]
+        row["samples"] = jobs[0].results.get("samples", [])[:3]
     if measure is None:
         problems = [f"{name} {label}: {text}" for name, own in running.failures.items() for label, text in own.items()]
         raise ElmanError(f"all runs failed: {problems[0] if problems else 'there were no entrants'}")
@@ -180,7 +180,7 @@ def _mean_values(seeds: list[ExampleValues]) -> tuple[Any, Any]:
 
 
 def _costs(running: RaceRun, entrant: Entrant, jobs: Sequence[Job], row: dict[str, Any]) -> dict[str, Any]:
-    results, usages = [results_of(job) for job in jobs], [job.read("usage.json") for job in jobs]
+    results, usages = [job.results for job in jobs], [job.read("usage.json") for job in jobs]
     ends = [points[-1] if (points := curve(job)) else (None, None, None) for job in jobs]
     costs: dict[str, Any] = {
         "training_tokens_per_second": _mean([one.get("tokens_per_second") for one in results]),

@@ -15,6 +15,7 @@ from elman.errors import ConfigError, RunError
 from elman.models.encoder_decoder.config import parallel_settings
 from elman.pipeline.recipe import Recipe, read_recipe
 from elman.pipeline.resume import CHOSEN
+from elman.pipeline.tasks.files import save_json
 from elman.pipeline.trained_model import TrainedModel, load
 from elman.runs import Run, atomic_write
 from elman.training.learning_rates import with_suggested_rate
@@ -41,9 +42,7 @@ def distill(teacher: str | Path, to: str | Path, device: str = "auto", listener:
         raise RunError(f"{teacher}: wrote only empty translations; train it further first")
     text = "".join(lines).encode()
     origin = _origin(teacher, trained, corpus) | {"count": len(lines), "sha256": sha256(text).hexdigest()}
-    atomic_write(
-        origin_of(to), (json.dumps(origin, indent=1) + "\n").encode()
-    )  # first, so that there is never a text without its origin
+    save_json(origin, origin_of(to))  # first, so that there is never a text without its origin
     atomic_write(Path(to), text)
     return len(lines)
 

@@ -12,7 +12,6 @@ import pytest
 from processes import HANG, environment, run_forked, wait_for
 
 from elman.comparison import Race, RaceRun, gather, read_results
-from elman.comparison.race import results_of
 from elman.comparison.report import _near, write_report
 from elman.comparison.workers import SpawningWorker
 from elman.errors import ConfigError, RunError
@@ -113,7 +112,7 @@ def test_a_finished_race_is_not_run_again_and_more_seeds_only_add(small, tmp_pat
     small |= {"entrants": ["rnn"], "trials": 1, "seeds": 1}
     running, events = run(small, tmp_path / "race")
     assert len(events) == 1
-    first = results_of(running.jobs["rnn"][0])
+    first = running.jobs["rnn"][0].results
     with pytest.raises(RunError, match="--resume"):
         run(small, tmp_path / "race")
     assert run(small, tmp_path / "race", resume=True)[1] == []
@@ -121,7 +120,7 @@ def test_a_finished_race_is_not_run_again_and_more_seeds_only_add(small, tmp_pat
         run(small | {"tokens": 3000}, tmp_path / "race", resume=True)
     running, events = run(small | {"seeds": 2}, tmp_path / "race", resume=True)
     assert [event.job.label for event in events] == ["seed-2"]
-    assert results_of(running.jobs["rnn"][0]) == first
+    assert running.jobs["rnn"][0].results == first
 
 
 def test_all_run_on_the_same_data_for_the_same_tokens(small, tmp_path):
@@ -153,7 +152,7 @@ def test_an_interrupted_race_goes_on_to_the_same_end(small, tmp_path):
     assert not (tmp_path / "race" / "rnn" / "seed-1" / "results.json").exists()
     running, _ = run(small, tmp_path / "race", resume=True)
     whole, _ = run(small, tmp_path / "whole")
-    cut, uncut = (results_of(one.jobs["rnn"][0])["test"]["loss"] for one in (running, whole))
+    cut, uncut = (one.jobs["rnn"][0].results["test"]["loss"] for one in (running, whole))
     assert cut == uncut
 
 
@@ -197,7 +196,7 @@ def test_where_nothing_can_be_forked_a_process_is_started(small, tmp_path):
     ended = SpawningWorker({"OMP_NUM_THREADS": "1"}).train(job.folder)
     assert ended["code"] == 0
     assert ended["peak_bytes"] > 0
-    assert results_of(job)["test"] == results_of(forked.jobs["rnn"][0])["test"]
+    assert job.results["test"] == forked.jobs["rnn"][0].results["test"]
 
 
 CELL = """

@@ -8,7 +8,6 @@ import pytest
 from processes import HANG, environment, forked_python, run_forked, run_python, wait_for
 
 from elman.comparison import Race, RaceRun, torchrun_workers
-from elman.comparison.race import results_of
 from elman.errors import MissingExtra
 from elman.runs import FileManifest
 
@@ -113,7 +112,7 @@ def ends_as_at_home(settings, folder):
     assert {event.job.entrant for event in done.events() if event.job} == {"lost"}
     home = RaceRun(Race.make(settings | {"entrants": ["rnn"], "seeds": 1}), folder / "home", workers=1)
     assert {event.kind for event in home.events()} >= {"done"}
-    assert results_of(home.jobs["rnn"][0])["test"] == results_of(done.jobs["rnn"][0])["test"]
+    assert home.jobs["rnn"][0].results["test"] == done.jobs["rnn"][0].results["test"]
     assert (folder / "race" / "report.html").exists()
 
 

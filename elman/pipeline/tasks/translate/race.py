@@ -1,6 +1,7 @@
 """The speed of translators, and the size of their state, for races."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,8 @@ def translation_work(trained: "TrainedModel", store: Any) -> InferenceWork:
     pairs = _pairs(store, device_of(model))
     if isinstance(model, MaskPredict):
         return InferenceWork(rate, _parallel_turns(trained, pairs))
-    return InferenceWork(rate, _turns(model, pairs), _state_after(model), CONTEXTS[:-1])  # some hold a table of both
+    contexts = CONTEXTS[:-1]  # some hold a table of both
+    return InferenceWork(rate, _turns(model, pairs), partial(_state_after, model), contexts)
 
 
 def _turns(model: EncoderDecoder, pairs: Iterator[tuple[Ragged, int]]) -> Iterator[int]:
@@ -52,13 +54,9 @@ def _pairs(store: Any, device: torch.device) -> Iterator[tuple[Ragged, int]]:
         yield batch.ragged("source"), int(batch.ragged("target").lengths)
 
 
-def _state_after(model: EncoderDecoder) -> Callable[[Tensor], State]:
+def _state_after(model: EncoderDecoder, tokens: Tensor) -> State:
     """The decoder state after a source of some tokens, and as many target tokens."""
-
-    def state_after(tokens: Tensor) -> State:
-        state: State = model.start(Ragged(tokens, torch.tensor([tokens.shape[1]], device=tokens.device)))
-        for token in tokens.unbind(1):
-            _, state = model.step(token, state)
-        return state
-
-    return state_after
+    state: State = model.start(Ragged(tokens, torch.tensor([tokens.shape[1]], device=tokens.device)))
+    for token in tokens.unbind(1):
+        _, state = model.step(token, state)
+    return state
