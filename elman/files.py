@@ -52,16 +52,20 @@ def write_file(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
 
 
-def require_plain(folder: Path) -> None:
-    """RunError if a folder holds anything but files and folders: a link would lead writes to files of others, and
-    opening a pipe may wait for ever."""
+def require_plain(folder: Path, links: bool = False) -> None:
+    """RunError if a folder holds anything but files and folders: opening a pipe may wait for ever, a device has no end,
+    and a link would lead writes to files of others. `links` to files and folders are allowed where they are read."""
     for place, folders, names in os.walk(folder):
         for path in (os.path.join(place, name) for name in (*folders, *names)):
-            with suppress(FileNotFoundError):  # removed meanwhile
-                mode = os.lstat(path).st_mode
-                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                    kind = "a symbolic link" if stat.S_ISLNK(mode) else "a pipe or a device"
-                    raise RunError(f"{path}: {kind}; a run writes to files of its own folder only: remove it")
+            try:
+                mode = (os.stat if links else os.lstat)(path).st_mode
+            except FileNotFoundError:
+                continue  # removed meanwhile, or a link to nothing
+            except OSError as error:
+                raise RunError(f"{path}: {error.strerror}") from None
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                kind = "a symbolic link" if stat.S_ISLNK(mode) else "a pipe or a device"
+                raise RunError(f"{path}: {kind}, where a run has files and folders only; remove it")
 
 
 def unlinked(path: str | Path, flags: int) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, field_validator, model_validator
 
 from elman.config import Config
+from elman.corpus.document import SPLITS
 from elman.registry import Registry
 
 if TYPE_CHECKING:
@@ -106,6 +107,11 @@ class DataConfig(Config):
 
     invalid: Literal["repair", "error"] = "repair"
     """Invalid UTF-8 and NUL bytes: repair (replace or remove, and count) or error."""
+
+    @property
+    def names_files(self) -> bool:
+        """Whether a file or a data set on the hub has to be opened, also for a synthetic language."""
+        return any(getattr(self, split) or (self.language or {}).get(split) for split in SPLITS)
 
     @field_validator("format")
     @classmethod

@@ -7,13 +7,13 @@ from typing import Any
 
 from elman.config import override
 from elman.corpus import DataConfig
+from elman.corpus.stored_corpus import StoredCorpus
 from elman.errors import ConfigError
 from elman.evaluation import paired_difference, paired_scores
-from elman.pipeline.recipe import check_targets, columns_of, read_recipe
+from elman.pipeline.recipe import check_targets, columns_of, stored_recipe
 from elman.pipeline.tasks import TASKS, EvaluationResult, PreparedData
 from elman.pipeline.trained_model import load
 from elman.runs import Run
-from elman.untrusted import read_yaml
 
 Sources = Sequence[str] | None
 
@@ -48,7 +48,7 @@ def _task_of_both(first: str | Path, second: str | Path) -> str:
     """The task that two runs share."""
     if Path(first).resolve() == Path(second).resolve():
         raise ConfigError(f"{first} and {second} are the same run; give two to compare, or one to judge")
-    one, other = (read_recipe(read_yaml(Run.open(run).config)).task for run in (first, second))
+    one, other = (stored_recipe(Run.open(run)).task for run in (first, second))
     if one != other:
         raise ConfigError(f"different tasks: {first} is of task {one}, {second} of {other}; only runs of one compare")
     return one
@@ -96,12 +96,13 @@ def result_of(
     elif recipe.data.train == []:
         raise ConfigError("the run was imported and has no text of its own; give one with --data")
     recipe = recipe.model_copy(update=changes)
-    corpus = task.corpus(recipe)
+    stored = Run(folder).data if recipe.data.names_files and not data else None
+    corpus: Any = StoredCorpus(stored, recipe.data) if stored else task.corpus(recipe)
     split = split or ("test" if "test" in corpus.splits() else "valid")
     if split not in corpus.splits():
         raise ConfigError(f"the run has no split {split!r}; it has {', '.join(corpus.splits())}")
     with tempfile.TemporaryDirectory() as place:
-        prepared = PreparedData(task, corpus, {split: task.store(corpus, split, Path(place))})
+        prepared = PreparedData(task, corpus, {split: task.store(corpus, split, stored or Path(place))})
         result = task.evaluate(trained.model, prepared, recipe, split)
         notes = task.length_warnings(trained.model, prepared, recipe)
         return result._replace(notes=tuple(notes)), prepared.repairs()

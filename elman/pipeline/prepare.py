@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from elman.corpus.sources import cached_files
+from elman.corpus.stored_corpus import NAME as CORPUS
+from elman.corpus.stored_corpus import CorpusFacts
 from elman.files import discard
 from elman.pipeline.recipe import Recipe
 from elman.pipeline.tasks import PreparedData
@@ -34,4 +36,6 @@ def prepare(recipe: Recipe, folder: Path) -> PreparedData:
         if not manifest.record(name):
             discard(folder / name)
             raise data_changed(folder)
+    facts = CorpusFacts.of(corpus).model_dump_json(indent=1)
+    manifest.write(f"data/{CORPUS}", facts.encode())
     return prepared

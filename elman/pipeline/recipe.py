@@ -91,16 +91,19 @@ _checked: WeakValueDictionary[int, Recipe] = WeakValueDictionary()  # recipes th
 
 
 def read_recipe(
-    source: "str | Path | Mapping[str, Any] | Recipe | None" = None, overrides: Mapping[str, Any] | None = None
+    source: "str | Path | Mapping[str, Any] | Recipe | None" = None,
+    overrides: Mapping[str, Any] | None = None,
+    complete: bool = False,
 ) -> Recipe:
-    """From a YAML file or plain settings (or neither), with dotted overrides on top."""
+    """From a YAML file or plain settings (or neither), with dotted overrides on top. A `complete` one takes nothing
+    from the run that `start_from` names."""
     if isinstance(source, Recipe):
         if not overrides and _checked.get(id(source)) is source:
             return source
         source = source.plain()
     settings = dict(source) if isinstance(source, Mapping) else read_yaml(source) if source else {}
     overrides = overrides or {}
-    settings = _completed(override(settings, overrides))
+    settings = _completed(override(settings, overrides), complete)
     task = TASKS[settings["task"]]
     sections = {key.partition(".")[0] for key in overrides}
     if settings.get("start_from") and task.inherits_tokenizer and "tokenizer" in sections:
@@ -126,12 +129,17 @@ def check_targets(task: str) -> None:
         raise ConfigError(f"--target goes with --task {able}, not with {task}")
 
 
-def _completed(settings: dict[str, Any]) -> dict[str, Any]:
+def stored_recipe(run: Run) -> Recipe:
+    """The recipe of a run, read without a look at anything that it names."""
+    return read_recipe(read_yaml(run.config), complete=True)
+
+
+def _completed(settings: dict[str, Any], complete: bool) -> dict[str, Any]:
     """With defaults that depend on other settings."""
     task = task_of(settings)
     settings = {**task.complete(settings), "task": task.name}
     model, run = settings.get("model") or {}, settings.get("start_from")
-    if run:
+    if run and not complete:
         if not task.starts_from:
             able = ", ".join(name for name in TASKS if TASKS[name].starts_from)
             raise ConfigError(f"start_from: models of task {task.name} start from no other run, but those of {able}")

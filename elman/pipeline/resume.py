@@ -50,7 +50,9 @@ def agreed(stored: Recipe, asked: Recipe) -> Recipe:
         raise ConfigError(f"a resumed run keeps its settings, but {shown}{more}; leave them out, or use another --run")
     if not differing:
         return stored
-    return read_recipe(stored, {key: json.dumps(new[key]) for key in differing})  # quoted: an override is YAML
+    return read_recipe(
+        stored, {key: json.dumps(new[key]) for key in differing}, complete=True
+    )  # quoted: an override is YAML
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

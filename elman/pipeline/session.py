@@ -17,7 +17,7 @@ from elman.models import prediction_of
 from elman.models.stack import count_parameters
 from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.prepare import prepare
-from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
+from elman.pipeline.recipe import Recipe, read_recipe, stored_recipe, write_recipe
 from elman.pipeline.results import final_results
 from elman.pipeline.resume import CHOSEN, agreed, source_of
 from elman.pipeline.sizes import fit_size
@@ -29,7 +29,6 @@ from elman.runs.run import HAS_MANIFEST
 from elman.training import CountTrainer, Report, Trainer, Validation, World, joined
 from elman.training.learning_rates import suggested_rate_notes
 from elman.training.loop import INTERRUPTED
-from elman.untrusted import read_yaml
 
 Listener = Callable[[Report], None]
 LOGGED = ("step", "validation")  # reports that are deterministic
@@ -48,7 +47,8 @@ def train(
     To resume a run needs no recipe: the run folder has it. Of several processes only rank 0 calls listeners and yields
     a result.
     """
-    recipe = read_recipe(source_of(source, run, resume), overrides)
+    chosen = source_of(source, run, resume)
+    recipe = read_recipe(chosen, overrides, complete=chosen is not source)
     with ExitStack() as stack:
         world = stack.enter_context(joined())
         session = Session(recipe, Path(run) if run else default_run(recipe), resume, world, stack)
@@ -82,7 +82,7 @@ class Session:
             if resuming:
                 world.lead(self.run.adopt)
                 self.run.manifest.check()
-            self._prepare(agreed(read_recipe(read_yaml(self.run.config)), recipe) if resuming else recipe)
+            self._prepare(agreed(stored_recipe(self.run), recipe) if resuming else recipe)
             self.notes += self._restore() if resuming else []
         except Exception:
             if world.leads and not resuming:
@@ -103,7 +103,8 @@ class Session:
         if (metric := recipe.evaluation.choose_by) != "loss":
             unavailable = task.unavailable_metrics(self.model, self.prepared)
             check_metric(metric, task.metrics, "this data", unavailable)
-        self.notes = [task.warm_start(self.model, self.recipe)] if self.recipe.start_from else []
+        new = self.run.last.empty
+        self.notes = [task.warm_start(self.model, self.recipe)] if self.recipe.start_from and new else []
         torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # other dropout masks in each process
         batches, training = task.training_batches(self.prepared, self.recipe), self.recipe.training
         validate = self._validate if "valid" in self.prepared.stores else None

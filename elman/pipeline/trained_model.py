@@ -13,12 +13,11 @@ from elman.generation import Ensemble, Generated, GenerationConfig, generate, st
 from elman.models import LIKELIHOOD_OF, EncoderDecoder, is_masked, masked_model_error, prediction_of
 from elman.ops import taps
 from elman.pipeline.devices import choose_device, choose_threads
-from elman.pipeline.recipe import Recipe, read_recipe
+from elman.pipeline.recipe import Recipe, stored_recipe
 from elman.pipeline.tasks import Task
 from elman.pipeline.tasks.base import no_text
 from elman.pipeline.tasks.search import SearchConfig
 from elman.runs import Run
-from elman.untrusted import read_yaml
 
 if TYPE_CHECKING:
     from elman.inspection.inspected_text import InspectedText
@@ -34,7 +33,7 @@ def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = 
     if others:
         return _together([load(place, device) for place in (path, *others)])
     run = _open(path)
-    recipe = read_recipe(read_yaml(run.config))
+    recipe = stored_recipe(run)
     task = recipe.task_class.load(run.folder, recipe)
     if run.shelf.empty:
         raise RunError(f"{path}: has no checkpoint yet; train it first, or wait for its first save")

@@ -52,8 +52,9 @@ class Run:
         run = cls(folder)
         if not run.folder.is_dir():
             raise RunError(f"{folder}: no such run folder")
-        if not run.config.is_file():
+        if not run.config.exists():
             raise RunError(f"{folder}: not a run folder: it has no {run.config.name}")
+        files.require_plain(run.folder, links=True)
         run.manifest.check()
         return run
 

@@ -8,7 +8,7 @@ import torch
 from whole_runs import run
 
 import elman
-from elman.errors import ConfigError, MissingExtra, RecordingError, RunError
+from elman.errors import ConfigError, DataError, MissingExtra, RecordingError, RunError
 from elman.pipeline.tracking import TensorBoard, Wandb
 
 
@@ -71,13 +71,18 @@ def test_what_cannot_be_loaded_says_why(folder, recipe):
 
 @pytest.mark.slow
 def test_a_model_is_what_its_run_reported(folder, model):
-    """The best weights, and the same score as in the results."""
+    """The best weights, and the same score as in the results, though the text is gone."""
     from elman.pipeline.evaluate import evaluate_run
 
+    (folder / "text.txt").unlink()
     results = json.loads((folder / "runs" / "gru" / "results.json").read_text())
     found = evaluate_run("runs/gru", split="valid")
     assert found["loss"] == pytest.approx(results["valid"]["loss"], rel=1e-6)
     assert model.recipe.training.batch_size == 6
+    tokens = folder / "runs" / "gru" / "data" / "valid.tokens"
+    tokens.write_bytes(b"\xff" * tokens.stat().st_size)
+    with pytest.raises(DataError, match=r"valid\.tokens: a token is not in the vocabulary"):
+        evaluate_run("runs/gru", split="valid")
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from elman.batches import Documents, ParallelStreams, Stream, TokenStore
+from elman.corpus.stored_corpus import StoredCorpus
 from elman.errors import DataError
 from elman.models import MODELS, frame_of, is_masked
 from elman.pipeline.tasks.base import PreparedData, Task, data_changed
@@ -64,6 +65,8 @@ class StreamTask(Task):
             store = TokenStore.build(corpus.documents(split), self.tokenizer, folder, split, fingerprint)
         if store.fingerprint != fingerprint:
             raise data_changed(folder.parent)
+        if isinstance(corpus, StoredCorpus) and store.tokens.max(initial=0) >= self.tokenizer.vocab_size:
+            raise DataError("a token is not in the vocabulary", file=folder / f"{split}.tokens")
         if split == "train" and not store.facts.tokens:
             raise DataError("there is no training text", file=", ".join(corpus.sources("train")))
         return store

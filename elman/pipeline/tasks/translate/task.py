@@ -6,14 +6,15 @@ from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
-from elman.batches import collate
+from elman.batches import ExampleStore, collate
 from elman.batches.groups import groups
 from elman.config import Config
-from elman.corpus import PairCorpus, PairsConfig, Repairs
+from elman.corpus import Corpus, PairCorpus, PairsConfig, Repairs
+from elman.corpus.stored_corpus import keep_pairs
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import device_of
 from elman.inspection.inspected_text import InspectedText
@@ -170,6 +171,13 @@ class Translate(TranslationScores):
                     repairs.add(LONG, pair.source, pair.line)
                 else:
                     yield {"source": source, "target": np.concatenate([target, end])}
+
+    def store(self, corpus: Corpus, split: Any, folder: Path) -> ExampleStore:
+        """Beside ids, the texts of held-out pairs, by which translations are judged."""
+        store = super().store(corpus, split, folder)
+        if split != "train":
+            keep_pairs(cast(PairCorpus, corpus).pairs(split), folder, split)
+        return store
 
     def questions(self, corpus: PairCorpus, split: Any) -> Iterator[tuple[str, list[str]]]:
         return ((pair.text, [pair.target.strip()]) for pair in corpus.pairs(split))
