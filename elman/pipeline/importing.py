@@ -17,6 +17,7 @@ from elman.pipeline.tasks.files import save_tokenizer
 from elman.runs import Checkpoint, Run, environment
 from elman.runs.run import HAS_MANIFEST
 from elman.tokenizers import IdTokenizer, Imported, Tokenizer
+from elman.tokenizers.library_file import make_library, read_content
 
 PIECE = 128  # tokens per piece on which a masked model is evaluated, if it has that many positions
 NO_DATA: dict[str, Any] = {"train": []}  # an imported run has no training text
@@ -78,12 +79,7 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Imported
 
 def _library(folder: Path) -> hf.Tokenizer | None:
     path = folder / "tokenizer.json"
-    if not path.is_file():
-        return None
-    try:
-        return hf.Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises plain Exception
-        raise DataError(f"cannot be read as a tokenizer: {error}", file=path) from None
+    return make_library(read_content(path), path) if path.is_file() else None
 
 
 def _tokenizer(

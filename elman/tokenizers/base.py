@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, TypeAdapter
 
 from elman.config import Config
-from elman.errors import ConfigError, DataError
+from elman.errors import ConfigError, DataError, ElmanError
 from elman.registry import Registry
+from elman.tokenizers.library_file import library_errors, make_library, read_content
 from elman.tokenizers.surface import Surface, Way, ways
 
 EOS, UNK = "<eos>", "<unk>"
@@ -76,7 +78,8 @@ class Tokenizer(ABC):
         """The ids as the library finds them."""
         for text in texts:
             checked(text)
-        encodings = self.library.encode_batch_fast(texts, add_special_tokens=False)
+        with library_errors():
+            encodings = self.library.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 
     def unknowns(self, text: str) -> list[str]:
@@ -144,25 +147,22 @@ def train_tokenizer(settings: Mapping[str, Any] | str, texts: Iterable[str]) -> 
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        settings = json.loads(text)["model"].get(SETTINGS)
-    except FileNotFoundError:
-        raise DataError("no such tokenizer", file=path) from None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"cannot be read as a tokenizer: {error}", file=path) from None
+    if not os.path.exists(path):
+        raise DataError("no such tokenizer", file=path)
+    content = read_content(path)
+    settings = content["model"].get(SETTINGS)
     if settings is None:
         remedy = "train one on your texts, or `elman import` its model"
         raise DataError("not an elman tokenizer", file=path, remedy=remedy)
     try:
         counts = settings.pop("surface", {})
         scheme, config = _scheme_and_config(settings, where=str(path))
-        tokenizer = scheme(config, hf.Tokenizer.from_str(text))
+        tokenizer = scheme(config, make_library(content, path))
         if tokenizer.surface:
             tokenizer.surface = Surface(TypeAdapter(Counts).validate_python(counts))
-    except ConfigError:
+    except ElmanError:
         raise
-    except Exception as error:  # the library raises plain Exceptions
+    except Exception as error:  # of what the file says about our scheme
         raise DataError(f"damaged tokenizer: {error}", file=path) from None
     if not tokenizer.ordered():
         raise DataError(f"damaged tokenizer: its ids do not count up from {EOS} = 0", file=path)

@@ -13,6 +13,7 @@ from tokenizers import models, pre_tokenizers
 from elman import config as settings
 from elman.errors import ConfigError, DataError
 from elman.tokenizers.base import TOKENIZERS, Ids, Tokenizer
+from elman.tokenizers.library_file import library_errors
 from elman.tokenizers.schemes import BYTES
 
 RAW = re.compile(r"<0x([0-9A-F]{2})>")  # a byte in vocabularies with byte fallback
@@ -62,6 +63,7 @@ class Imported(_OfImportedModel):
         model = json.loads(library.to_str())["model"]
         unknown = model.get("unk_token") or model.get("unk_id")  # a token, or for unigram models an id
         self.unk_id = self.vocabulary.get(unknown) if isinstance(unknown, str) else unknown
+        self.unk_id = self.unk_id if isinstance(self.unk_id, int) else None
         self.spellings, self.leading = _spellings(library, self._texts, self.vocabulary)
 
     def encode(self, text: str) -> Ids:
@@ -71,7 +73,8 @@ class Imported(_OfImportedModel):
         return [self._within(ids) for ids in self.library_encode(texts)]
 
     def unknowns(self, text: str) -> list[str]:
-        encoding = self.library.encode(text, add_special_tokens=False)
+        with library_errors():
+            encoding = self.library.encode(text, add_special_tokens=False)
         spans = zip(encoding.ids, encoding.offsets, strict=True)
         return [text[start:end] for id, (start, end) in spans if id == self.unk_id]
 
