@@ -15,11 +15,11 @@ from pathlib import Path
 import torch
 
 from elman.compiler.errors import CannotCompile, NoCompiler
-from elman.errors import ConfigError, RunError
+from elman.errors import RunError
 from elman.files import discard, rename, sync_file, sync_folder
 from elman.ops.cache import cache_folder, is_own, private_folder
 
-FLAGS = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"]
+FLAGS = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC"]
 # -ffast-math without -ffinite-math-only; that flag itself would change the rounding mode of the whole process.
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math"]
 HERE = Path(__file__).parent
@@ -57,17 +57,10 @@ def c_type(dtype: torch.dtype) -> str:
 
 @cache
 def runtime() -> ctypes.CDLL:
-    """Code shared by all single-step programs: the sampling loop and the thread pool."""
-    shared = library("".join((HERE / name).read_text() for name in ("step/sampling.h", "thread_pool.h")))
+    """The sampling loop, shared by all single-step programs."""
+    shared = library((HERE / "step/sampling.h").read_text())
     shared.run.restype = ctypes.c_int64
     return shared
-
-
-def use_threads(count: int) -> None:
-    """Sets the number of threads of each large matrix-vector product, for this process; the default is one."""
-    if count < 1:
-        raise ConfigError(f"cannot use {count} threads; at least 1 is needed")
-    runtime().use_threads(ctypes.c_int64(count))
 
 
 def library(source: str, *heads: str) -> ctypes.CDLL:

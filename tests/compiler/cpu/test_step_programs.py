@@ -19,10 +19,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from elman.compiler.cpu import build
-from elman.compiler.cpu.step import Runner, compile_step, use_threads
+from elman.compiler.cpu.step import Runner, compile_step
 from elman.compiler.cpu.step.matmul import pack, packed_size
 from elman.compiler.errors import CannotCompile, NoCompiler
-from elman.errors import ConfigError
 
 
 class Function(nn.Module):
@@ -86,31 +85,6 @@ def test_int8_gemv_is_within_its_rounding_error():
         expected = layer.step(x, ())[0]
     error = (run(layer, x, "int8") - expected).abs().max()
     assert 1e-5 < error < 0.03  # rounded, but no more than half a step of 256 inputs
-
-
-@pytest.mark.parametrize("weights", ["fp32", "int8"])
-def test_threads_share_the_work_and_change_nothing(weights):
-    torch.manual_seed(0)
-    parts = [nn.Linear(600, 1000), nn.Linear(1000, 2100), nn.Linear(2100, 320)]  # few panels and many, in turn
-    layer, x = Function(lambda x, *parts: nn.Sequential(*parts)(x), *parts), torch.randn(1, 600)
-    program = compile_step(layer, weights, x)
-    alone = Runner(program, []).step(x).clone()
-
-    def agree(times):
-        runner = Runner(program, [])
-        for _ in range(times):
-            runner.output.zero_()
-            assert torch.equal(runner.step(x), alone)
-
-    use_threads(3)
-    try:
-        with concurrent.futures.ThreadPoolExecutor(2) as callers:  # of two at once, one works alone
-            list(callers.map(agree, [50, 50]))
-        agree(200)
-    finally:
-        use_threads(1)
-    with pytest.raises(ConfigError, match="0 threads"):
-        use_threads(0)
 
 
 @given(st.integers(1, 40), st.integers(1, 150), st.integers(0, 1000))
@@ -321,7 +295,7 @@ def test_two_processes_may_build_the_same_program_at_once(tmp_path):
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=spawn) as pool:
         assert list(pool.map(_built, [str(tmp_path)] * 2)) == [7, 7]
-    assert [path.suffix for path in (tmp_path / "native").iterdir()] == [".so", ".so"]  # it, and what all share
+    assert [path.suffix for path in (tmp_path / "native").iterdir()] == [".so"]
 
 
 @pytest.mark.slow

@@ -30,8 +30,6 @@ class CompiledStep:
     def __init__(self, lowered: LoweredStep, parameters: list[Tensor]):
         self.lowered = lowered
         self.library = build.library(lowered.source)
-        share_work = ctypes.cast(build.runtime().share_work, ctypes.c_void_p)
-        ctypes.c_void_p.in_dll(self.library, "share").value = share_work.value
         self.renew(parameters)
 
     def renew(self, parameters: list[Tensor]) -> None:

@@ -4,15 +4,7 @@
 #include <immintrin.h>
 #endif
 
-typedef void (*Part)(const void* task, int64_t from, int64_t to);
-// Runs a task in parts on several threads (thread_pool.h); null where only one thread is used.
-extern "C" {
-void (*share)(Part part, const void* task, int64_t count) = nullptr;
-}
-
 namespace {
-
-constexpr int64_t WORTH_SHARING = 1 << 19;  // bytes of a matrix; below, waking the threads takes as long
 
 struct complex {
     float real, imaginary;
@@ -82,19 +74,14 @@ template <class Form, int S> void gemv_panels(const Product& task, int64_t panel
     Form::template work<S>(task, (const char*)task.weights + panel * Form::bytes(task.inner), bias, task.y + n);
 }
 
-template <class Form> void gemv_part(const void* given, int64_t from, int64_t to) {
-    for (int64_t n = from; n < to; ++n) gemv_panels<Form, SIDE>(*(const Product*)given, n * SIDE);
-}
-
-// y = x @ W + bias. Groups of SIDE panels are shared by the threads if the matrix is large; the rest goes in groups of
-// 8, 4, 2 and 1; the last, incomplete panel through a buffer, since y has no room behind it.
+// y = x @ W + bias, in groups of SIDE panels; the rest goes in groups of 8, 4, 2 and 1; the last, incomplete panel
+// through a buffer, since y has no room behind it.
 template <class Form>
 void gemv(const void* packed, const void* x, const float* bias, float* y, int64_t inner, int64_t columns) {
     const Product task = {packed, x, bias, y, inner};
-    const int64_t full = columns / LANES, left = columns % LANES, together = full / SIDE;
-    if (share && together * SIDE * Form::bytes(inner) >= WORTH_SHARING) share(gemv_part<Form>, &task, together);
-    else gemv_part<Form>(&task, 0, together);
-    int64_t panel = together * SIDE;
+    const int64_t full = columns / LANES, left = columns % LANES;
+    int64_t panel = 0;
+    for (; full - panel >= SIDE; panel += SIDE) gemv_panels<Form, SIDE>(task, panel);
     if (full - panel >= 8) gemv_panels<Form, 8>(task, panel), panel += 8;
     if (full - panel >= 4) gemv_panels<Form, 4>(task, panel), panel += 4;
     if (full - panel >= 2) gemv_panels<Form, 2>(task, panel), panel += 2;
