@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from elman.errors import ConfigError, RunError
 from elman.generation import Ensemble, Generated, GenerationConfig, generate, stream
 from elman.models import LIKELIHOOD_OF, EncoderDecoder, is_masked, masked_model_error, prediction_of
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from elman.tokenizers import Tokenizer
 
 
+@torch.inference_mode(False)  # its weights can be trained, wherever it is loaded
 def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = ()) -> "TrainedModel":
     """The best model of a run folder (the last one where none was validated).
 

@@ -1,10 +1,12 @@
 """Training, evaluation, generation, traces and races in one process, in any order, as a notebook runs them."""
 
 import math
+from contextlib import nullcontext
 from itertools import permutations
 
 import pytest
 import torch
+from inference_tensors import none_kept
 from whole_runs import run
 
 import elman
@@ -37,6 +39,21 @@ def test_a_process_trains_evaluates_and_generates_in_any_order(folder, recipe, m
                 assert len(trained.generate("the cat", max_tokens=40, seed=1)) > 10
             else:
                 trained.trace("the cat", sites=["*hidden"])
+
+
+@pytest.mark.parametrize("engine", ["torch", "native", "captured"])
+def test_a_model_can_be_trained_after_it_has_written(folder, recipe, engine):
+    """Catches a tensor of inference mode that the model, an engine or a cache keeps."""
+    run(recipe | {"training": recipe["training"] | {"max_steps": 4}}, "first")
+    with nullcontext() if ON_GPU else none_kept():  # graphs, which only inference uses, are kept
+        with torch.inference_mode():
+            trained = elman.load("first", recipe["device"])
+        assert trained.generate("the cat", max_tokens=20, engine=engine, seed=1)
+        next(trained.stream("the", engine=engine, seed=1))
+        trained.score("the cat sat on the dog")
+        model, tokens = trained.model.train(), torch.randint(9, (2, 30), device=recipe["device"])
+        model.total_loss(tokens, tokens)[0].backward()
+        torch.optim.SGD(model.parameters()).step()
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from inference_tensors import none_kept
 from task_data import ENDS, TEXTS, settings_of
 
 from elman.corpus import PairCorpus, Repairs
@@ -25,6 +26,20 @@ LINES = {
     "translate": ["abc", "", "dcba"],
     "regress": ["good cat", "", "bad dull dog"],
 }
+
+
+@every_task
+def test_a_model_can_be_trained_after_it_has_answered(runs, data, task):
+    """Catches a tensor of inference mode that the model, or a cache, keeps."""
+    with none_kept():
+        trained = load(runs[task])
+        list(trained.predict(LINES[task]))
+        prepared = prepare(trained.recipe, runs[task])
+        trained.task.validate(trained.model, prepared, trained.recipe)
+        batch = next(iter(trained.task.training_batches(prepared, trained.recipe).epoch(0)))
+        model = trained.model.train()
+        model.batch_loss(batch)[0].backward()
+        assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 def scores_of(run):
