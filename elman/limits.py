@@ -34,6 +34,10 @@ class Limits(Config):
     rank_seconds: int = Field(120, gt=0)
     """Seconds that a process of a torchrun job waits for the others in a step; 30 times as long while rank 0 prepares,
     validates or saves."""
+    unpacked_bytes: int = Field(30_000_000, gt=0)
+    """Bytes that any compressed file may unpack to."""
+    unpacked_ratio: int = Field(200, gt=0)
+    """How many times their own size larger ones may unpack to; text rarely compresses more than tenfold."""
     layers: int = Field(4096, gt=0)
     """Layers of a model: num_layers, and the length of a pattern."""
     order: int = Field(64, gt=0)

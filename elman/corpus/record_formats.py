@@ -14,7 +14,8 @@ from elman.corpus.source_reader import SourceReader
 from elman.corpus.text import whole_lines
 from elman.errors import DataError, MissingExtra, first_line, nearest
 
-ROWS = 256  # of a Parquet file in memory at a time
+ROWS, FEW_ROWS = 256, 16  # of a Parquet file in memory at a time
+LARGE = 2**22  # bytes of a column in a row group, from which single values may be large
 
 
 def require_column(reader: SourceReader, names: Iterable[str], column: Column, line: int | None = None) -> str:
@@ -256,13 +257,28 @@ def _parquet(reader: SourceReader) -> Iterator[Any]:
 
 
 def _parquet_rows(reader: SourceReader, file: Any, names: Sequence[str]) -> Fields:
-    line = 0
-    for batch in file.iter_batches(batch_size=ROWS, columns=list(dict.fromkeys(names))):
+    packed, rows = reader.source.path.stat().st_size, _rows_at_once(reader, file.metadata, names)
+    line = size = 0
+    for batch in file.iter_batches(batch_size=rows, columns=list(dict.fromkeys(names))):
         parts = [_values(reader, batch.column(name), name) for name in names]
         for row in zip(*parts, strict=True):
             line += 1
-            yield tuple(value.as_py() for value in row), line
+            values = tuple(value.as_py() for value in row)
+            size += sum(len(value) if isinstance(value, bytes) else 1 for value in values)
+            reader.check_unpacked(size, packed)  # a dictionary holds once what many rows have
+            yield values, line
         reader.share_read = line / file.metadata.num_rows
+
+
+def _rows_at_once(reader: SourceReader, about: Any, names: Sequence[str]) -> int:
+    """Rows to decode at a time, by what the file says of its sizes; an error where a value must be too large."""
+    groups = [about.row_group(number) for number in range(about.num_row_groups)]
+    columns = [(group.num_rows, group.column(place)) for group in groups for place in range(group.num_columns)]
+    sizes = [(rows, one.total_uncompressed_size) for rows, one in columns if one.path_in_schema in names]
+    if any(size > max(1, rows) * reader.config.max_record_bytes for rows, size in sizes):
+        raise reader.too_long(1)
+    reader.check_unpacked(sum(size for _, size in sizes), reader.source.path.stat().st_size)
+    return ROWS if max((size for _, size in sizes), default=0) < LARGE else FEW_ROWS
 
 
 def _values(reader: SourceReader, values: Any, column: str) -> Any:

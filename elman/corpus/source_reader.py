@@ -3,6 +3,7 @@
 import gzip
 import re
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,9 +11,9 @@ from elman.corpus.config import DataConfig
 from elman.corpus.document import Repairs
 from elman.corpus.sources import Source, open_file
 from elman.errors import DataError
+from elman.limits import VARIABLE, limits
 
 CHUNK = 2**18  # bytes
-BOMB_BYTES, BOMB_RATIO = 100 * 10**6, 200  # limits against zip bombs: text rarely compresses more than tenfold
 NUL_SHARE = 0.3  # Latin text in UTF-16 has one NUL in two bytes; damaged UTF-8 has far fewer
 MAGIC = {
     b"\x1f\x8b": "gzip data without .gz in its name",
@@ -53,6 +54,8 @@ class SourceReader:
     def chunks(self) -> Iterator[bytes]:
         """The decompressed bytes of the source; an error if the first chunk is clearly not UTF-8 text."""
         total = 0
+        ahead = deque[tuple[bytes, float]]()  # a compressed file is read ahead, so that a zip bomb is found at once
+        most_ahead = limits().unpacked_bytes // CHUNK + 1 if self.source.zipped else 0
         try:
             packed = self.source.path.stat().st_size
             with open_file(self.source.path) as raw, gzip.open(raw, "rb") if self.source.zipped else raw as file:
@@ -60,18 +63,28 @@ class SourceReader:
                     if total == 0:
                         self._check_head(chunk)
                     total += len(chunk)
-                    if self.source.zipped and total > max(BOMB_BYTES, BOMB_RATIO * packed):
-                        remedy = "decompress it yourself if you trust it"
-                        raise self.error(f"unpacks to more than {BOMB_RATIO} times its size", remedy=remedy)
-                    self.share_read = raw.tell() / max(1, packed)
-                    yield chunk
+                    if self.source.zipped:
+                        self.check_unpacked(total, raw.tell())
+                    ahead.append((chunk, raw.tell() / max(1, packed)))
+                    if len(ahead) > most_ahead:
+                        chunk, self.share_read = ahead.popleft()
+                        yield chunk
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             remedy = "download or compress it again"
             raise self.error(f"damaged gzip data after {total} bytes: {error}", remedy=remedy) from None
         except OSError as error:
             raise self.error(f"cannot be read: {error.strerror or error}") from None
+        for chunk, self.share_read in ahead:
+            yield chunk
         if total == 0:
             self.repair("empty file")
+
+    def check_unpacked(self, size: int, packed: int) -> None:
+        """Raises where so many packed bytes would become too many."""
+        most = limits()
+        if size > max(most.unpacked_bytes, most.unpacked_ratio * packed):
+            remedy = f"unpack it yourself if you trust it, or set unpacked_ratio in {VARIABLE}"
+            raise self.error(f"unpacks to more than {most.unpacked_ratio} times its size", remedy=remedy)
 
     def _check_head(self, head: bytes) -> None:
         utf16 = head.startswith((b"\xff\xfe", b"\xfe\xff"))

@@ -132,3 +132,22 @@ def test_hub_data_set_can_be_a_local_folder(tmp_path):
         list(open_corpus(DataConfig(train=f"hub:{tmp_path}", column="words")).documents("train"))
     with pytest.raises(DataError, match=r"cannot be loaded: .*nowhere"):
         list(open_corpus(DataConfig(train=f"hub:{tmp_path}#nowhere")).documents("train"))
+
+
+def test_a_parquet_file_that_unpacks_to_too_much_is_rejected_before_its_values_are_read(read, monkeypatch):
+    """Catches: 29 kB that took 3 GB."""
+    from pyarrow.parquet import ParquetFile
+
+    monkeypatch.setenv("ELMAN_LIMITS", "unpacked_bytes=1e5 unpacked_ratio=2")
+    monkeypatch.setattr(ParquetFile, "iter_batches", None)
+    with pytest.raises(DataError, match=r"a\.parquet, line 1: the record is longer than 100 bytes"):
+        read(as_parquet(["x" * 200]), "a.parquet", max_record_bytes=100)
+    with pytest.raises(DataError, match="unpacks to more than 2 times its size"):
+        read(as_parquet([f"{row}{'x' * 10**4}" for row in range(100)]), "a.parquet")
+
+
+def test_a_value_that_many_rows_of_a_parquet_file_share_counts_each_time(read, monkeypatch):
+    monkeypatch.setenv("ELMAN_LIMITS", "unpacked_bytes=1e5 unpacked_ratio=10")
+    kind = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+    with pytest.raises(DataError, match="unpacks to more than 10 times its size"):
+        read(as_parquet(["x" * 1000] * 1000, kind), "a.parquet")
