@@ -20,10 +20,11 @@ import torch
 from safetensors.torch import load_model, save_model
 
 from benchmarks.reporting import show, write
-from elman.batches import Buckets, ExampleStore, Ragged
+from elman.batches import Buckets, ExampleStore, Ragged, length_batches
 from elman.bench.harness import compare, interleaved
 from elman.corpus import read_pairs
-from elman.generation import BeamConfig, beam_search_all
+from elman.evaluation.inference_mode import device_of, inference_mode
+from elman.generation import BeamConfig, Hypothesis, beam_search
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 from elman.ops.state import take_rows
 from elman.tokenizers import EOS_ID, train_tokenizer
@@ -69,8 +70,32 @@ def one(model: Any, source: Sequence[int], beams: int, limit: int) -> Found:
     return sorted(finished, key=lambda found: -found[1])[:beams]
 
 
+def search_all(
+    model: Any,
+    sources: Sequence[Sequence[int]],
+    eos_id: int,
+    config: BeamConfig | None = None,
+    *,
+    batch_size: int = 128,
+) -> list[list[Hypothesis]]:
+    """The best hypotheses of an encoder-decoder for each source, best first, in the order of the sources.
+
+    Long sources are searched first, so that running out of memory happens at the start.
+    """
+    results: list[list[Hypothesis]] = [[] for _ in sources]
+    rows = [{"source": np.array(source, dtype=np.int64)} for source in sources]
+    for indices, batch in length_batches(rows, "source", batch_size):
+        source = batch.to(device_of(model)).ragged("source")
+        with inference_mode(model):
+            state = model.start(source)
+        found = beam_search(model, state, eos_id, config, source_lengths=source.lengths)
+        for index, hypotheses in zip(indices, found.lists(eos_id), strict=True):
+            results[index] = hypotheses
+    return results
+
+
 def batches(model: Any, sources: Sequence[Sequence[int]], config: BeamConfig, batch_size: int) -> list[Found]:
-    found = beam_search_all(model, sources, EOS_ID, config, batch_size=batch_size)
+    found = search_all(model, sources, EOS_ID, config, batch_size=batch_size)
     return [[(list(hypothesis.tokens), hypothesis.log_prob) for hypothesis in row] for row in found]
 
 

@@ -1,6 +1,5 @@
 """Generation: from a prompt to text, token by token."""
 
-from elman.generation.batched_beam import beam_search_all
 from elman.generation.beam import BeamConfig, Hypotheses, Hypothesis, beam_search, forced_log_probs
 from elman.generation.engine import StreamScorer
 from elman.generation.ensemble import Ensemble

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.beam import search_all
 from elman.batches import Ragged
-from elman.generation import BeamConfig, beam_search, beam_search_all
+from elman.generation import BeamConfig, beam_search
 from elman.models import EncoderDecoder, EncoderDecoderConfig
 
 EOS = 0
@@ -33,7 +34,7 @@ def test_batches_give_what_each_source_gives_alone(decoder: dict[str, Any], batc
     """In the order given. Catches: results in the order of the batches; limits by the longest source of a batch; the
     source of another row after a row has left."""
     given, config = model(**decoder), BeamConfig(beam_size=3, max_tokens=15, length_ratio=2, length_extra=1)
-    found = beam_search_all(given, SOURCES, EOS, config, batch_size=batch_size)
+    found = search_all(given, SOURCES, EOS, config, batch_size=batch_size)
     for source, row in zip(SOURCES, found, strict=True):
         ragged = Ragged(torch.tensor([source]), torch.tensor([len(source)]))
         state = given.eval().start(ragged)
@@ -47,6 +48,6 @@ def test_batches_give_what_each_source_gives_alone(decoder: dict[str, Any], batc
 
 def test_an_empty_source_and_no_source_at_all_are_answered() -> None:
     given = model()
-    assert len(beam_search_all(given, [[], [1]], EOS, SHORT)) == 2
-    assert len(beam_search_all(given, [[]], EOS, SHORT)) == 1
-    assert beam_search_all(given, [], EOS) == []
+    assert len(search_all(given, [[], [1]], EOS, SHORT)) == 2
+    assert len(search_all(given, [[]], EOS, SHORT)) == 1
+    assert search_all(given, [], EOS) == []

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.beam import search_all
 from elman.batches import Ragged
 from elman.errors import ConfigError
-from elman.generation import BeamConfig, Ensemble, beam_search_all, forced_log_probs
+from elman.generation import BeamConfig, Ensemble, forced_log_probs
 from elman.models import EncoderDecoder, EncoderDecoderConfig, Transducer, TransducerConfig
 
 EOS = 0
@@ -31,7 +32,7 @@ def model(seed: int, words: int = 7) -> EncoderDecoder:
 
 
 def written(ensemble: EncoderDecoder | Ensemble) -> list[list[list[int]]]:
-    return [[one.tokens for one in row] for row in beam_search_all(ensemble, SOURCES, EOS, SEARCH)]
+    return [[one.tokens for one in row] for row in search_all(ensemble, SOURCES, EOS, SEARCH)]
 
 
 def probabilities(ensemble: EncoderDecoder | Ensemble) -> Tensor:
@@ -69,7 +70,7 @@ def test_order_does_not_matter() -> None:
 
 def test_what_is_searched_has_the_probability_that_forcing_gives_it() -> None:
     ensemble = Ensemble([model(0), model(1)])
-    (best, *_), *_ = beam_search_all(ensemble, [[1, 2, 3]], EOS, SEARCH)
+    (best, *_), *_ = search_all(ensemble, [[1, 2, 3]], EOS, SEARCH)
     target = torch.tensor([[*best.tokens, EOS]])
     source = Ragged(SOURCE.values[:1], SOURCE.lengths[:1])
     forced = forced_log_probs(ensemble, source, Ragged(target, torch.tensor([target.shape[1]])))

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.beam import search_all
 from elman.batches import Examples, Ragged
-from elman.generation import BeamConfig, beam_search_all
+from elman.generation import BeamConfig
 from elman.models import Transducer, TransducerConfig
 from elman.models.encoder_decoder.transducer import TransducerDecoder
 from elman.ops.taps import record
@@ -119,7 +120,7 @@ def test_probabilities_of_all_targets_sum_to_one() -> None:
 def test_empty_source_gives_an_empty_target() -> None:
     model = build()
     assert model.losses(SOURCE, TARGET)[2].sum() == pytest.approx(0, abs=1e-9)
-    assert beam_search_all(model, [[]], EOS)[0][0].tokens == []
+    assert search_all(model, [[]], EOS)[0][0].tokens == []
 
 
 def test_batching_and_padding_do_not_change_outputs() -> None:
@@ -176,5 +177,5 @@ def test_a_transducer_learns_to_double_letters() -> None:
         (loss / 32).backward()
         optimizer.step()
     sources = [[1, 2, 3], [5, 5], [4, 1, 2, 3, 5, 4]]
-    found = beam_search_all(model, sources, EOS, BeamConfig(beam_size=3, max_tokens=30))
+    found = search_all(model, sources, EOS, BeamConfig(beam_size=3, max_tokens=30))
     assert [row[0].tokens for row in found] == [[w for w in row for _ in range(2)] for row in sources]
