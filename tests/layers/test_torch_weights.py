@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch_recurrence import from_torch
 
 from elman.errors import ConfigError
 from elman.layers import LAYERS, Recurrent
-from elman.layers.torch_weights import from_torch, to_torch
+from elman.layers.torch_weights import to_torch
 
 KINDS = [(nn.RNN, {}), (nn.RNN, {"nonlinearity": "relu"}), (nn.GRU, {}), (nn.LSTM, {})]
 kinds = pytest.mark.parametrize(("kind", "options"), KINDS)
@@ -75,10 +76,7 @@ def test_conversion_round_trips(kind: type[nn.RNNBase], options: dict, bias: boo
         torch.testing.assert_close(one.state_dict(), two.state_dict(), atol=0, rtol=0)
 
 
-def test_unconvertible_modules_are_rejected() -> None:
-    for options in ({"bidirectional": True}, {"proj_size": 2}):
-        with pytest.raises(ConfigError, match="only unidirectional"):
-            from_torch(nn.LSTM(3, 4, **options))
+def test_unconvertible_layers_are_rejected() -> None:
     gru = LAYERS["gru"]
     with pytest.raises(ConfigError, match="reset before"):
         to_torch([gru(gru.Config(reset="before"), 3)])
