@@ -50,7 +50,7 @@ class Tokenizer(ABC):
         pass
 
     def __init__(self, config: Any, library: hf.Tokenizer):
-        self.config, self.library = config, library
+        self.config, self.library = config, deterministic(library)
         self.vocabulary: dict[str, int] = library.get_vocab()
         self._texts = sorted(self.vocabulary, key=self.vocabulary.__getitem__)
         self.spellings = [self.spell(text) for text in self._texts]
@@ -135,6 +135,13 @@ class Tokenizer(ABC):
         if self.surface:
             content["model"][SETTINGS]["surface"] = self.surface.counts
         Path(path).write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+def deterministic(library: hf.Tokenizer) -> hf.Tokenizer:
+    """Turns off BPE dropout, which splits a text differently each time: it is for training."""
+    if getattr(library.model, "dropout", None) is not None:
+        library.model.dropout = None
+    return library
 
 
 TOKENIZERS: Registry[Tokenizer] = Registry("tokenizer")

@@ -12,7 +12,7 @@ from tokenizers import models, pre_tokenizers
 
 from elman import config as settings
 from elman.errors import ConfigError, DataError
-from elman.tokenizers.base import TOKENIZERS, Ids, Tokenizer
+from elman.tokenizers.base import TOKENIZERS, Ids, Tokenizer, deterministic
 from elman.tokenizers.library_file import library_errors
 from elman.tokenizers.schemes import BYTES
 
@@ -52,7 +52,7 @@ class Imported(_OfImportedModel):
         library.no_truncation()
         library.no_padding()
         library.encode_special_tokens = True  # special tokens in a text are encoded as plain text
-        self.config, self.library = config, library
+        self.config, self.library = config, deterministic(library)
         self.eos_id = config.eos_id
         self.vocabulary: dict[str, int] = library.get_vocab()
         size = config.vocab_size or max(self.vocabulary.values()) + 1

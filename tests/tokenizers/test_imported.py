@@ -176,3 +176,25 @@ def test_special_tokens_outside_the_vocabulary_are_errors(settings, tmp_path):
     Imported(Imported.Config(vocab_size=500, **settings), theirs("byte_level")).save(tmp_path / "tokenizer.json")
     with pytest.raises(DataError, match="damaged"):
         load_tokenizer(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("name", ["byte_level", "byte_fallback"])
+def test_dropout_of_merges_is_off(name, tmp_path):
+    """Catches: another split, and so another score, each time a text is read."""
+    library = theirs(name)
+    library.model.dropout = 0.9
+    own = THEIRS[name].encode("the cats sat on the dog", add_special_tokens=False).ids
+    assert any(library.encode("the cats sat on the dog").ids != own for _ in range(9))
+    tokenizer = Imported(Imported.Config(eos_id=1), library)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    for one in (tokenizer, load_tokenizer(tmp_path / "tokenizer.json")):
+        assert all(one.encode("the cats sat on the dog").tolist() == own for _ in range(9))
+
+
+def test_dropout_in_the_file_of_a_trained_tokenizer_is_off(tmp_path):
+    path, text = tmp_path / "tokenizer.json", "the cats sat on the dog"
+    trained = train_tokenizer({"type": "bpe", "vocab_size": 300}, SENTENCES)
+    trained.save(path)
+    path.write_text(path.read_text().replace('"dropout": null', '"dropout": 0.9'))
+    again = load_tokenizer(path)
+    assert all(again.encode(text).tolist() == trained.encode(text).tolist() for _ in range(9))
