@@ -16,7 +16,8 @@ class Detokenizer:
     def __init__(self, tokenizer: Any, prompt: Sequence[int], config: GenerationConfig):
         from elman.tokenizers import StreamDecoder
 
-        self.config, self.eos_id = config, tokenizer.eos_id
+        self.config, self.eos_id, self.check_length = config, tokenizer.eos_id, tokenizer.check_length
+        self.length = 1 + len(prompt)  # with the start of the text
         self.decoder = StreamDecoder(tokenizer)
         self.held = ""  # possibly the start of a stop string
         # Feed the prompt to the decoder: a leading space depends on the token before.
@@ -25,6 +26,8 @@ class Detokenizer:
 
     def push(self, token: int) -> str:
         assert self.finished is None, f"a token after the {self.finished}"
+        self.length += 1
+        self.check_length(self.length)
         if token != self.eos_id:
             return self._release(self.decoder.push(token))
         if self.config.stop_at_end:

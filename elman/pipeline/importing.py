@@ -50,9 +50,11 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Imported
     masked = is_masked(model)
     if masked and model.config.mask_id is None:
         notes.append("no file says which token is the mask: one is added that the model has never seen")
-    if model.config.positions == "learned":
-        notes.append(f"it has {model.config.max_positions:,} positions; in a longer text they start again")
-    tokenizer = _tokenizer(folder, library, model.vocab_size, masked, notes)
+    positions = _positions(model)
+    if positions:
+        beyond = "they start again" if model.config.positions == "learned" else "attention reaches back as far only"
+        notes.append(f"it has {positions:,} positions; in a longer text {beyond}, unlike in transformers")
+    tokenizer = _tokenizer(folder, library, model.vocab_size, masked, notes, 0 if masked else positions)
     if masked and tokenizer.start_id != tokenizer.eos_id:
         model.config = model.config.model_copy(update={"frame": (tokenizer.start_id, tokenizer.eos_id)})
     recipe = Recipe.make(
@@ -77,13 +79,21 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Imported
     return ImportedRun(target, kind, count_parameters(model), model.vocab_size, tokenizer.name, masked, notes)
 
 
+def _positions(model: Any) -> int:
+    """How many positions a model has; 0: any number, as sliding windows and recurrent layers have."""
+    if model.config.positions == "learned":
+        return model.config.max_positions
+    contexts = [layer.context for name, layer in model.config.layers() if name == "attention" and not layer.window]
+    return min(contexts, default=0)
+
+
 def _library(folder: Path) -> hf.Tokenizer | None:
     path = folder / "tokenizer.json"
     return make_library(read_content(path), path) if path.is_file() else None
 
 
 def _tokenizer(
-    folder: Path, library: hf.Tokenizer | None, vocab_size: int, masked: bool, notes: list[str]
+    folder: Path, library: hf.Tokenizer | None, vocab_size: int, masked: bool, notes: list[str], positions: int
 ) -> Tokenizer:
     """The folder's tokenizer, with the special tokens that its files name; else token ids as text.
 
@@ -105,6 +115,7 @@ def _tokenizer(
         end = 0
         notes.append("no file says which token ends a text: 0 is taken for it")
     given = {"vocab_size": vocab_size, "eos_id": end, "start_id": start if start != end else None}
+    given |= {"model_max_length": positions}
     if library is None:
         notes.append('there is no tokenizer.json, so texts are ids: "12 7 99"')
         return IdTokenizer.make(**given)

@@ -3,6 +3,7 @@
 import codecs
 import json
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -102,6 +103,13 @@ class Tokenizer(ABC):
     def surface_nats(self, text: str) -> float:
         """-log p of a text given its tokens and unknown parts: 0 if encoding drops nothing."""
         return self.surface.nats(self.ways(text)) if self.surface else 0.0
+
+    def check_length(self, tokens: int) -> None:
+        """Warns if a text, with its start token, is longer than an imported model has positions."""
+        most = getattr(self.config, "model_max_length", 0)
+        if 0 < most < tokens:
+            reason = f"a text is longer than the {most:,} positions of the imported model"
+            warnings.warn(f"{reason}: it sees so many at most, unlike in transformers", stacklevel=2)
 
     def spell(self, token: str) -> bytes:
         """The bytes of a token."""

@@ -31,6 +31,9 @@ class _OfImportedModel(Tokenizer):
         """Id of end-of-text."""
         start_id: int | None = Field(None, ge=0)
         """Id of start-of-text; null: eos_id."""
+        model_max_length: int = Field(0, ge=0)
+        """Positions that the imported model has, with the start of the text; a warning says if a text needs more.
+        0: no limit."""
 
     @classmethod
     def train(cls, config: Any, texts: Iterable[str]) -> NoReturn:
@@ -79,6 +82,7 @@ class Imported(_OfImportedModel):
         return [text[start:end] for id, (start, end) in spans if id == self.unk_id]
 
     def _within(self, ids: Ids) -> Ids:
+        self.check_length(1 + len(ids))
         if len(ids) and ids.max() >= self.vocab_size:
             token, id = self.library.id_to_token(int(ids.max())), ids.max()
             raise DataError(f"a text contains {token!r}, token {id}, but the model has only {self.vocab_size} tokens")
@@ -131,7 +135,9 @@ class IdTokenizer(_OfImportedModel):
         self.eos_id = config.eos_id
 
     def encode(self, text: str) -> Ids:
-        return np.array([self._number(word) for word in text.split()], dtype=np.int32)
+        words = text.split()
+        self.check_length(1 + len(words))
+        return np.array(list(map(self._number, words)), dtype=np.int32)
 
     def ordered(self) -> bool:
         return super().ordered() and self._texts == [str(id) for id in range(self.config.vocab_size)]

@@ -40,6 +40,7 @@ def scores(elman, monkeypatch, run):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:a text is longer than the 64 positions")
 def test_export_and_import_round_trip_gives_the_same_results(elman, exported, tmp_path, monkeypatch):
     """Catches: texts begun with another token; documents ended with token 1."""
     back = tmp_path / "back"
@@ -108,6 +109,24 @@ def test_a_model_without_a_tokenizer_reads_and_writes_token_ids(elman, bare, tmp
     assert trained.trace("11").tokens == ["5", "11"]
     ended = elman("generate", tmp_path / "run", "--prompt", "hello")
     assert (ended.code, "texts are ids" in ended.err) == (1, True)
+
+
+@pytest.mark.parametrize("exported", ["byte"], indirect=True)
+def test_a_text_beyond_the_positions_of_an_imported_model_is_pointed_out(elman, bare, tmp_path):
+    """Attention slides there, where that of transformers sees everything. Catches: other numbers in silence."""
+    told = json.loads(elman("import", bare, "--run", tmp_path / "run", "--json").out)
+    assert any("it has 64 positions" in note for note in told["notes"])
+    trained = load(tmp_path / "run", "cpu")
+    trained.score(" ".join(["11"] * 63))
+    generation = {"temperature": 0, "stop_at_end": False}
+    trained.generate("11 " * 60, max_tokens=3, **generation)
+    longer = "longer than the 64 positions of the imported model"
+    with pytest.warns(UserWarning, match=longer):
+        trained.score(" ".join(["11"] * 64))
+    with pytest.warns(UserWarning, match=longer):
+        trained.generate("11 " * 60, max_tokens=4, **generation)
+    with pytest.warns(UserWarning, match=longer):
+        trained.reading("11 " * 64)
 
 
 @pytest.mark.parametrize("exported", ["byte"], indirect=True)

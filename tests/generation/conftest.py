@@ -73,7 +73,12 @@ def script(text, tokenizer, strength=50.0):
     return TableModel(table)
 
 
-class Characters:
+class AnyLength:
+    def check_length(self, tokens):
+        """No text is too long."""
+
+
+class Characters(AnyLength):
     eos_id = start_id = EOS
 
     def __init__(self, alphabet="abcdefghijklmnopqrstuvwxyz -"):
@@ -87,7 +92,7 @@ class Characters:
         return "".join(self.alphabet[token - 1] for token in ids)
 
 
-class Bytes:
+class Bytes(AnyLength):
     eos_id = start_id = EOS
     vocab_size = 257
 
@@ -98,7 +103,7 @@ class Bytes:
         return bytes(token - 1 for token in ids).decode(errors="replace")
 
 
-class Words:
+class Words(AnyLength):
     """One token a word; a space goes between words, not before the first."""
 
     eos_id = start_id = EOS
