@@ -15,6 +15,7 @@ from elman.errors import ConfigError, DataError
 from elman.tokenizers.base import TOKENIZERS, Ids, Tokenizer, deterministic
 from elman.tokenizers.library_file import library_errors
 from elman.tokenizers.schemes import BYTES
+from elman.tokenizers.surface import Surface
 
 RAW = re.compile(r"<0x([0-9A-F]{2})>")  # a byte in vocabularies with byte fallback
 
@@ -68,6 +69,7 @@ class Imported(_OfImportedModel):
         self.unk_id = self.vocabulary.get(unknown) if isinstance(unknown, str) else unknown
         self.unk_id = self.unk_id if isinstance(self.unk_id, int) else None
         self.spellings, self.leading = _spellings(library, self._texts, self.vocabulary)
+        self.surface, self.rewrites = None if _restores_all(library) else Surface(), True
 
     def encode(self, text: str) -> Ids:
         return self.encode_batch([text])[0]
@@ -79,7 +81,13 @@ class Imported(_OfImportedModel):
         with library_errors():
             encoding = self.library.encode(text, add_special_tokens=False)
         spans = zip(encoding.ids, encoding.offsets, strict=True)
-        return [text[start:end] for id, (start, end) in spans if id == self.unk_id]
+        return [text[start:end] for id, (start, end) in spans if id in (self.unk_id, self.eos_id)]
+
+    def restored(self, text: str) -> str:
+        unknowns = iter(self.unknowns(text))
+        ids = self.encode(text).tolist()
+        parts = [next(unknowns, "").encode() if id == self.unk_id else self.spellings[id] for id in ids]
+        return b"".join(parts).removeprefix(self.leading).decode("utf-8", "replace")
 
     def _within(self, ids: Ids) -> Ids:
         self.check_length(1 + len(ids))
@@ -91,6 +99,22 @@ class Imported(_OfImportedModel):
                 raise DataError(f"a text contains the end-of-text token {self._texts[self.eos_id]!r}")
             ids = np.where(ids == self.eos_id, np.int32(self.unk_id), ids)
         return ids
+
+
+def _restores_all(library: hf.Tokenizer) -> bool:
+    """Whether every text can be decoded exactly, because each step keeps all bytes; false where that is not sure."""
+    content = json.loads(library.to_str())
+    before, model = content["pre_tokenizer"] or {"type": "None"}, content["model"]
+    steps = before.get("pretokenizers", [before])
+    return (
+        content["normalizer"] is None
+        and {"ByteLevel"} <= {step["type"] for step in steps} <= {"ByteLevel", "Digits", "Split"}
+        and not any(step.get("add_prefix_space") or step.get("behavior") == "Removed" for step in steps)
+        and model["type"] == "BPE"
+        and not (model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"))
+        and model["vocab"].keys() >= BYTES.keys()
+        and not any(token["lstrip"] or token["rstrip"] for token in content["added_tokens"])
+    )
 
 
 def _spellings(library: hf.Tokenizer, texts: list[str], vocabulary: dict[str, int]) -> tuple[list[bytes], bytes]:
@@ -132,12 +156,15 @@ class IdTokenizer(_OfImportedModel):
 
     def __init__(self, config: Any, library: hf.Tokenizer):
         super().__init__(config, library)
-        self.eos_id = config.eos_id
+        self.eos_id, self.surface = config.eos_id, Surface()
 
     def encode(self, text: str) -> Ids:
         words = text.split()
         self.check_length(1 + len(words))
         return np.array(list(map(self._number, words)), dtype=np.int32)
+
+    def restored(self, text: str) -> str:
+        return " ".join(text.split())
 
     def ordered(self) -> bool:
         return super().ordered() and self._texts == [str(id) for id in range(self.config.vocab_size)]

@@ -4,20 +4,23 @@ The model here is certain of each token, so the probabilities of the texts with 
 tokenizer's loss leaves: capitals, spacing, Unicode form, unknown words.
 """
 
+import json
 import math
 from collections import defaultdict
 from itertools import product
 
 import pytest
+import tokenizers as hf
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from imported_libraries import BUILDERS
 
 from elman.batches import Documents, TokenStore
 from elman.corpus import Document
 from elman.evaluation.likelihood import evaluate
 from elman.evaluation.score import score_texts
-from elman.tokenizers import TOKENIZERS, load_tokenizer, train_tokenizer
+from elman.tokenizers import TOKENIZERS, IdTokenizer, Imported, load_tokenizer, train_tokenizer
 from elman.tokenizers.surface import spelled
 
 TEXTS = ["the cat sat .", "The  CAT, (the cat!)\n", " e\u0301 \u00e9 <unk> caf\u00e9", "a a\tA McCat"]
@@ -35,7 +38,7 @@ SETTINGS = [
     {"type": "word", "lowercase": True, "split": "punctuation", "vocab_size": 8},
 ]
 ITEMS = [" ", "\n", "\t", "a", "A", "s", "T", ".", "(", "e", "\u00e9", "e\u0301", "\u212a", "K", "\u0130", "i\u0307"]
-ITEMS += ["<unk>", "<eos>", "cat", "Cat", "\u2002", "\u2000", "\r", "\x1c", "1", "\ufb01", "\u2581", "\u00df"]
+ITEMS += ["<unk>", "<eos>", "</s>", "cat", "Cat", "\u2002", "\u2000", "\r", "\x1c", "1", "\ufb01", "\u2581", "\u00df"]
 LENGTH = 4  # items of the longest text
 
 
@@ -70,15 +73,24 @@ def fitted(settings, texts=TEXTS):
     return tokenizer
 
 
+def imported(library):
+    return Imported(Imported.Config(eos_id=library.token_to_id("</s>"), vocab_size=500), library)
+
+
 FITTED = {str(settings): fitted(settings) for settings in SETTINGS}
-every = pytest.mark.parametrize("tokenizer", FITTED.values(), ids=FITTED.keys())
+IMPORTED = {build.__name__: imported(build()) for build in BUILDERS}
+IDS = {"ids": IdTokenizer.make(vocab_size=3000, eos_id=7)}
+EVERY = FITTED | IMPORTED | IDS
+every = pytest.mark.parametrize("tokenizer", EVERY.values(), ids=EVERY.keys())
+every_fitted = pytest.mark.parametrize("tokenizer", FITTED.values(), ids=FITTED.keys())
+every_of_letters = pytest.mark.parametrize("tokenizer", (FITTED | IMPORTED).values(), ids=(FITTED | IMPORTED).keys())
 
 
 def test_every_scheme_is_tested():
-    assert {settings["type"] for settings in SETTINGS} == set(TOKENIZERS) - {"imported", "ids"}
+    assert {tokenizer.name for tokenizer in EVERY.values()} == set(TOKENIZERS)
 
 
-@every
+@every_of_letters
 @given(items=st.sets(st.sampled_from(ITEMS), min_size=3, max_size=3))
 def test_probabilities_of_texts_do_not_sum_above_one(tokenizer, items):
     """Seen to fail where spaces, capitals, Unicode forms or a literal <unk> cost nothing."""
@@ -88,7 +100,7 @@ def test_probabilities_of_texts_do_not_sum_above_one(tokenizer, items):
 @every
 def test_spaces_and_capitals_are_charged(tokenizer):
     """Catches: an unlucky choice of the items above."""
-    assert_probabilities(tokenizer, [" ", "a", "A", "\n"])
+    assert_probabilities(tokenizer, [" ", "a", "A", "\n"] if tokenizer.name != "ids" else [" ", "1", "2", "\n"])
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -99,7 +111,7 @@ def test_so_do_those_of_a_tokenizer_that_saw_no_such_text(settings, texts):
     assert_probabilities(tokenizer, [" ", "A", "s", "."])
 
 
-@every
+@every_fitted
 def test_what_a_tokenizer_keeps_is_free(tokenizer):
     """The usual spacing and form cost next to nothing."""
     usual = fitted(tokenizer.config.plain() | {"type": tokenizer.name}, ["the cat sat ."] * 2000)
@@ -127,3 +139,23 @@ def test_a_saved_tokenizer_has_the_same_scores(settings, tmp_path):
     tokenizer = FITTED[str(settings)]
     tokenizer.save(tmp_path / "tokenizer.json")
     assert nats_of(load_tokenizer(tmp_path / "tokenizer.json"), TEXTS) == nats_of(tokenizer, TEXTS)
+
+
+def test_an_imported_tokenizer_that_keeps_all_is_free_and_one_that_adds_a_space_nearly():
+    exact, spaced = (nats_of(IMPORTED[name], [TEXTS[0], TEXTS[1]]) for name in ("byte_level", "byte_fallback"))
+    assert exact == [0, 0]
+    assert spaced == pytest.approx([0, 0], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"normalizer": {"type": "Lowercase"}},
+        {"normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}},
+        {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}},
+    ],
+    ids=str,
+)
+def test_a_byte_level_tokenizer_that_changes_texts_is_charged(change):
+    content = json.loads(BUILDERS[0]().to_str())
+    assert_probabilities(imported(hf.Tokenizer.from_str(json.dumps(content | change))), [" ", "a", "A"])
