@@ -45,6 +45,8 @@ class Likelihood(Result):
     bits_per_byte: float
     """Bits per byte of text, including all that the tokens lack: comparable between all models of the same text."""
     tokens: int
+    bytes: int
+    """Of the text as read: the scores of two models are of the same text only if these are equal."""
     nats: float
     """Total of the text, including unknown words, capitals and spacing that the tokens lack."""
     bits_per_byte_unspelled: float
@@ -52,7 +54,7 @@ class Likelihood(Result):
     bits_per_character: float
     """Bits per character; the end of a document counts as one."""
     word_perplexity: float
-    """exp(total nats / number of whitespace-separated words); spelling and document ends are in the total."""
+    """exp(total nats / number of whitespace-separated words); what tokens lack and document ends are in the total."""
     unknowns: int
     unknown_rate: float
     """Share of unknown tokens."""
@@ -150,6 +152,7 @@ def _score(sums: _Sums, counts: TextCounts, context: str, kind: str) -> Likeliho
         perplexity=perplexity(nats / tokens),
         bits_per_byte=spelled / math.log(2) / counts.bytes,
         tokens=tokens,
+        bytes=counts.bytes,
         nats=spelled,
         bits_per_byte_unspelled=nats / math.log(2) / counts.bytes,
         bits_per_character=spelled / math.log(2) / (counts.characters + counts.documents),

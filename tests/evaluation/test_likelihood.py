@@ -79,14 +79,14 @@ class Certain:
 
 def test_metrics_match_their_definitions(fake):
     documents = [[1, 2, 3], [1, 1, 4, 5]]  # 9 tokens with the ends
-    facts = fake.facts(documents, bytes=30, characters=20, words=6, unknowns=2, unknown_bytes=7)
+    facts = fake.facts(documents, bytes=30, characters=20, words=6, unknowns=2, unknown_bytes=7, surface=1.5)
     score = evaluate(Certain(), fake.Documents(documents, 2, 10), facts, "each document on its own")
-    spelling = math.log(257) * (7 + 2)
-    assert (score.tokens, score.loss, score.unknowns) == (9, 0.5, 2)
+    spelling = math.log(257) * (7 + 2) + 1.5
+    assert (score.tokens, score.bytes, score.loss, score.unknowns) == (9, 30, 0.5, 2)
     assert score.unknown_rate == pytest.approx(2 / 9)
     assert score.nats == pytest.approx(4.5 + spelling)
     assert score.bits_per_byte_unspelled == pytest.approx(4.5 / math.log(2) / 30)
-    assert score.bits_per_byte == pytest.approx((4.5 / math.log(2) + 9 * math.log2(257)) / 30)
+    assert score.bits_per_byte == pytest.approx((4.5 + spelling) / math.log(2) / 30)
     assert score.bits_per_character == pytest.approx((4.5 + spelling) / math.log(2) / (20 + 2))
     assert score.word_perplexity == pytest.approx(math.exp((4.5 + spelling) / 6))
     assert score.context == "each document on its own"
@@ -97,7 +97,7 @@ def test_the_plain_form_is_json_with_the_main_numbers_first(fake):
     documents = [[1, 2, 3]]
     score = evaluate(Certain(), fake.Documents(documents, 1, 10), fake.facts(documents), "fresh")
     plain = score.plain()
-    assert list(plain)[:4] == ["loss", "perplexity", "bits_per_byte", "tokens"]
+    assert list(plain)[:5] == ["loss", "perplexity", "bits_per_byte", "tokens", "bytes"]
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert plain["by_position"][1] == {"start": 2, "end": 3, "loss": 0.5, "tokens": 2}
 
