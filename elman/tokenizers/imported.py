@@ -102,17 +102,19 @@ class Imported(_OfImportedModel):
 
 
 def _restores_all(library: hf.Tokenizer) -> bool:
-    """Whether every text can be decoded exactly, because each step keeps all bytes; false where that is not sure."""
+    """Whether every text can be decoded exactly, up to unknown parts, because each step keeps all bytes or characters;
+    false where that is not sure."""
     content = json.loads(library.to_str())
-    before, model = content["pre_tokenizer"] or {"type": "None"}, content["model"]
-    steps = before.get("pretokenizers", [before])
+    before, model = content["pre_tokenizer"], content["model"]
+    steps = before.get("pretokenizers", [before]) if before else []
+    of_bytes = {"ByteLevel"} <= {step["type"] for step in steps} <= {"ByteLevel", "Digits", "Split"}
+    of_characters = not steps and not model.get("byte_fallback") and model.get("unk_token") in model["vocab"]
     return (
         content["normalizer"] is None
-        and {"ByteLevel"} <= {step["type"] for step in steps} <= {"ByteLevel", "Digits", "Split"}
-        and not any(step.get("add_prefix_space") or step.get("behavior") == "Removed" for step in steps)
         and model["type"] == "BPE"
+        and ((of_bytes and model["vocab"].keys() >= BYTES.keys()) or of_characters)
+        and not any(step.get("add_prefix_space") or step.get("behavior") == "Removed" for step in steps)
         and not (model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"))
-        and model["vocab"].keys() >= BYTES.keys()
         and not any(token["lstrip"] or token["rstrip"] for token in content["added_tokens"])
     )
 

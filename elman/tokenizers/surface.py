@@ -29,7 +29,7 @@ CHANGES: dict[str, Callable[[str], str]] = {
 }
 WAYS = {  # of each kind, the usual way first
     "text": (SAME, SPELLED),
-    "gap": (SAME, SPELLED),
+    "gap": (SAME, SPELLED, "\n"),
     "word": (SAME, SPELLED, MIXED, *CHANGES),
     "unknown": ("other", "literal"),
     "border": (APART, GLUED),

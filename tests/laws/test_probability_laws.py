@@ -147,6 +147,13 @@ def test_an_imported_tokenizer_that_keeps_all_is_free_and_one_that_adds_a_space_
     assert spaced == pytest.approx([0, 0], abs=0.02)
 
 
+def test_characters_that_are_exported_and_imported_keep_their_scores():
+    own = FITTED[str({"type": "character", "min_frequency": 3})]
+    again = Imported(Imported.Config(eos_id=own.eos_id), hf.Tokenizer.from_str(own.library.to_str()))
+    assert nats_of(again, TEXTS) == nats_of(own, TEXTS)
+    assert_probabilities(again, [" ", "a", "A", "<unk>"])
+
+
 @pytest.mark.parametrize(
     "change",
     [
