@@ -100,6 +100,8 @@ def show_results(folder: Path, results: dict[str, Any], modules: Iterable[Path] 
         limit = f"at most {goal['at_most']}" if goal["at_most"] is not None else f"at least {goal['at_least']}"
         verdict = "met" if goal["met"] else "NOT met"
         print(f"Goal {goal['measure']} {limit}: {verdict} ({output.number(goal['value'])}).")
+    for note in results.get("notes", []):
+        print(f"Note: {note}.")
     print(f"Plots, samples and metrics are in {folder}")
     causal = results.get("prediction") == "left-to-right"
     verb = "generate" if causal else "score" if "prediction" in results else "predict"

@@ -1,6 +1,6 @@
 """Classification metrics: accuracy, F1, confusion matrix and calibration error."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from elman.errors import DataError
 from elman.evaluation.significance import Array, Interval, estimate, share_interval
 from elman.jsonable import Result
 
+NAMED = 10  # labels in a note
 BINS = 15  # equally wide bins of confidence (Guo et al., 2017)
 
 
@@ -30,6 +31,8 @@ class Classification(Result):
     accuracy: float
     accuracy_interval: Interval
     """95 % confidence interval, like the next one."""
+    baseline_accuracy: float
+    """Accuracy of always answering the most frequent label of these texts."""
     macro_f1: float
     """Mean F1 of the labels that occur or are predicted: rare labels count as much as frequent ones."""
     macro_f1_interval: Interval
@@ -50,6 +53,8 @@ class MultiLabel(Result):
     accuracy: float
     """Subset accuracy: share of texts with exactly the right labels."""
     accuracy_interval: Interval
+    baseline_accuracy: float
+    """Accuracy of always answering the most frequent set of labels of these texts."""
     micro_f1: float
     """F1 over all (text, label) decisions."""
     micro_f1_interval: Interval
@@ -74,6 +79,7 @@ def score_labels(probabilities: ArrayLike, truth: ArrayLike, names: Sequence[str
     counts = label_counts(_one_hot(answers, size), _one_hot(right, size))
     return Classification(
         **_common_scores(hits, counts, names),
+        baseline_accuracy=float(np.bincount(right).max() / len(right)),
         loss=float(_nats(chances[np.arange(len(right)), right]).mean()),
         calibration_error=calibration_error(chances.max(axis=1), hits),
         confusion=np.bincount(right * size + answers, minlength=size * size).reshape(size, size).tolist(),
@@ -91,6 +97,7 @@ def score_label_sets(
     micro, micro_interval = estimate(counts, micro_f1)
     return MultiLabel(
         **_common_scores((answers == right).all(axis=1), counts, names),
+        baseline_accuracy=float(np.unique(right, axis=0, return_counts=True)[1].max() / len(right)),
         micro_f1=micro,
         micro_f1_interval=micro_interval,
         loss=float(_nats(np.where(right, chances, 1 - chances)).sum(axis=1).mean()),
@@ -119,6 +126,14 @@ def label_counts(answers: ArrayLike, truth: ArrayLike) -> NDArray[np.bool_]:
     positives, predicted and true labels."""
     predicted, true = np.asarray(answers).astype(bool), np.asarray(truth).astype(bool)
     return np.concatenate([predicted & true, predicted, true], axis=1)
+
+
+def never_answered(true: Mapping[str, int], answered: Mapping[str, int]) -> list[str]:
+    """A note on the labels that occur but are never answered, the most frequent first; none if there are none."""
+    missed = sorted((name for name in true if true[name] and not answered.get(name)), key=lambda name: -true[name])
+    total, more = sum(true.values()), f" and {len(missed) - NAMED} more" if len(missed) > NAMED else ""
+    shown = ", ".join(f"{name} ({true[name]} of {total})" for name in missed[:NAMED])
+    return [f"never answered: {shown}{more}"] if missed else []
 
 
 def calibration_error(confidence: ArrayLike, right: ArrayLike) -> float:

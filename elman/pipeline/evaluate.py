@@ -104,5 +104,5 @@ def result_of(
     with tempfile.TemporaryDirectory() as place:
         prepared = PreparedData(task, corpus, {split: task.store(corpus, split, stored or Path(place))})
         result = task.evaluate(trained.model, prepared, recipe, split)
-        notes = task.length_warnings(trained.model, prepared, recipe)
-        return result._replace(notes=tuple(notes)), prepared.repairs()
+        notes = (*result.notes, *task.length_warnings(trained.model, prepared, recipe))
+        return result._replace(notes=notes), prepared.repairs()

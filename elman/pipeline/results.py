@@ -19,7 +19,9 @@ def final_results(session: "Session") -> dict[str, Any]:
     results |= task.describe_model(session.model)
     for split in ("valid", "test"):
         if split in prepared.stores:
-            results[split] = task.evaluate(session.model, prepared, recipe, split).scores
+            found = task.evaluate(session.model, prepared, recipe, split)
+            results[split] = found.scores
+            results["notes"] = [*results.get("notes", []), *(f"{split}: {note}" for note in found.notes)]
     samples = task.samples(session.model, prepared, recipe)
     if samples:
         results["samples"] = samples

@@ -42,6 +42,19 @@ def test_classifier_from_file_to_prediction(elman, place):
 
 
 @pytest.mark.slow
+def test_a_label_that_is_never_answered_is_named_with_a_remedy(elman, place):
+    (place / "rare.tsv").write_text("label\ttext\n" + "a\tthe cat\n" * 38 + "b\tthe cat\n" * 2)
+    files = ("--task", "classify", "--data", "rare.tsv", "--valid", "rare.tsv")
+    for more in ([], ["--model.class_weights.b", "0.9"]):
+        trained = elman("train", *files, "--run", f"r{len(more)}", *NARROW, *QUICK, *more)
+        assert "baseline accuracy" in trained.out, trained.err
+        assert "valid: never answered: b (2 of 40)" in trained.out
+        assert ("--model.class_weights balanced" in trained.out) == (not more)
+    shown = elman("eval", "r0", "--data", "rare.tsv").out
+    assert "Note: never answered: b (2 of 40); " in shown
+
+
+@pytest.mark.slow
 def test_tagger_from_file_to_prediction(elman, place):
     trained = elman("train", "--task", "tag", "--data", "t.conll", "--valid", "t.conll", "--run", "r", *NARROW, *QUICK)
     assert trained.code == 0, trained.err

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from elman.errors import DataError
 from elman.evaluation import bootstrap_interval, resample_interval, score_label_sets, score_labels
-from elman.evaluation.classification import BINS, calibration_error, macro_f1
+from elman.evaluation.classification import BINS, calibration_error, macro_f1, never_answered
 
 SIZES = {"texts": st.integers(1, 40), "labels": st.integers(2, 5), "seed": st.integers(0, 999)}
 
@@ -38,6 +38,22 @@ def expected_calibration(chances: list[float], right: list[bool]) -> float:
             confidence = sum(chances[place] for place in inside) / len(inside)
             total += len(inside) * abs(confidence - sum(right[place] for place in inside) / len(inside))
     return total / len(chances)
+
+
+def test_the_baseline_is_the_most_frequent_answer():
+    chances = np.array([[0.9, 0.1, 0.0], [0.8, 0.2, 0.0], [0.3, 0.7, 0.0], [0.6, 0.4, 0.0]])
+    assert score_labels(chances, [0, 0, 0, 2], ["a", "b", "c"]).baseline_accuracy == 0.75
+    sets = [[1, 0, 1], [1, 0, 0], [1, 0, 1], [0, 0, 0]]
+    assert score_label_sets(chances, sets, ["a", "b", "c"]).baseline_accuracy == 0.5
+
+
+def test_labels_that_are_never_answered_are_named():
+    """Catches labels that no text has, or that are answered wrongly only."""
+    assert never_answered({"a": 3, "b": 1, "c": 2}, {"a": 5, "c": 1}) == ["never answered: b (1 of 6)"]
+    assert never_answered({"a": 3}, {"a": 1, "b": 2}) == []
+    many = never_answered({str(number): number for number in range(1, 30)}, {})
+    assert many[0].endswith("and 19 more")
+    assert "29 (29 of 435), 28" in many[0]
 
 
 @given(**SIZES)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elman.corpus import LabelledCorpus, LabelSet
-from elman.evaluation.classification import label_counts, macro_f1, score_label_sets, score_labels
+from elman.evaluation.classification import label_counts, macro_f1, never_answered, score_label_sets, score_labels
 from elman.inspection.inspected_text import InspectedText, inspect_classifier
 from elman.models import CLASSIFIERS, Classifier
 from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
@@ -28,7 +28,7 @@ class Classify(TextTask):
     Target, saved_files = LabelSet, ("tokenizer.json", "labels.json")
     metrics = ("accuracy", "micro_f1", "macro_f1", "calibration_error")
     measures = (Measure("accuracy", False, "of the labels right", percent=True),)
-    shown_scores = ("loss", "accuracy", "macro_f1")
+    shown_scores = ("loss", "accuracy", "baseline_accuracy", "macro_f1")
     cost_note = f"A classifier generates no text. {TextTask.cost_note}"
 
     @property
@@ -74,7 +74,11 @@ class Classify(TextTask):
             answers, right = (one[:, None] == np.arange(len(names)) for one in (probabilities.argmax(axis=1), truth))
         hits = (answers == right).all(axis=1).astype(np.float64)
         others = {"macro_f1": ResampledScore(label_counts(answers, right), macro_f1)}
-        return EvaluationResult(scores, "accuracy", hits, np.ones(len(hits)), others=others)
+        true, answered = (dict(zip(names, one.sum(axis=0).tolist(), strict=True)) for one in (right, answers))
+        unweighted = recipe.model.class_weights == "none"  # type: ignore[attr-defined]
+        remedy = "; --model.class_weights balanced weights rare labels up" if unweighted else ""
+        notes = tuple(note + remedy for note in never_answered(true, answered))
+        return EvaluationResult(scores, "accuracy", hits, np.ones(len(hits)), others=others, notes=notes)
 
     def run(self, model: Any, batch: Any) -> Any:
         return model.probabilities(batch)

@@ -1,6 +1,7 @@
 """Tagging: word table and tags learned from training data, scores over words and entities, and answers."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
@@ -18,6 +19,7 @@ from elman.corpus.config import CONLL, TEXT, Table
 from elman.corpus.tagged_corpus import tagged_table
 from elman.corpus.text import text_table
 from elman.errors import ConfigError
+from elman.evaluation.classification import never_answered
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.tagging import entity_f1, score_tags
 from elman.inspection.inspected_text import InspectedText
@@ -69,7 +71,7 @@ class Tag(ExampleTask):
         Measure("f1", False, "F1 of entities", percent=True),
         Measure("accuracy", False, "of the tags right", percent=True),
     )
-    shown_scores = ("loss", "accuracy", "f1")
+    shown_scores = ("loss", "accuracy", "baseline_accuracy", "f1")
     cost_note = (
         "A tagger generates no text and has no recurrent state, because it uses both sides of each word; the speed is "
         "in sentences per second, one at a time."
@@ -181,6 +183,8 @@ class Tag(ExampleTask):
         gold, found = [gold[place] for place in order], [found[place] for place in order]
         score = score_tags(gold, found)
         scores: Settings = {"accuracy": score.accuracy, "accuracy_interval": score.intervals["accuracy"]}
+        given, answered = (Counter(tag for tags in sentences for tag in tags) for sentences in (gold, found))
+        scores["baseline_accuracy"] = max(given.values()) / score.words  # of always answering the most frequent tag
         if entities:
             for name in OF_ENTITIES:
                 scores |= {name: getattr(score.entities, name), f"{name}_interval": score.intervals.get(name)}
@@ -191,7 +195,8 @@ class Tag(ExampleTask):
         right, sizes = np.array([sum(row) for row in hits]), np.array([len(row) for row in hits], dtype=np.float64)
         others = {"f1": ResampledScore(np.array(score.by_sentence), entity_f1)} if entities else {}
         positions = np.array([hit for row in hits for hit in row])
-        return EvaluationResult(scores, "accuracy", right, sizes, others=others, positions=positions)
+        notes = tuple(never_answered(given, answered))
+        return EvaluationResult(scores, "accuracy", right, sizes, others=others, notes=notes, positions=positions)
 
     def open_table(self, reader: SourceReader, recipe: "Recipe", header: bool) -> Table:
         form = reader.source.format
