@@ -37,6 +37,17 @@ class PairDocument(Document):
     places: tuple[int, ...] = ()  # known alignment: source position of each target character
 
 
+DONE = {  # to what was repaired
+    "byte order mark": "removed",
+    "NUL byte": "removed",
+    "invalid UTF-8": "replaced",
+    "unpaired surrogate": "replaced",
+    "empty text": "left out",
+    "empty document": "left out",
+    "empty file": "left out",
+}
+
+
 @dataclass
 class Repairs:
     """What was repaired or removed while data was read: counts by kind, with the first occurrence of each."""
@@ -57,4 +68,6 @@ class Repairs:
         return bool(self.counts)
 
     def describe(self) -> list[str]:
-        return [f"{count} × {kind} (first: {self.first[kind]})" for kind, count in sorted(self.counts.items())]
+        done = {kind: f", {DONE[kind]}" if kind in DONE else "" for kind in self.counts}
+        found = sorted(self.counts.items())
+        return [f"{count} × {kind}{done[kind]} (first: {self.first[kind]})" for kind, count in found]

@@ -66,7 +66,7 @@ def test_invalid_utf8_is_replaced_and_counted(elman, trained, monkeypatch):
     ended = elman("score", trained)
     assert ended.code == 0
     assert [line.split("\t")[2] for line in ended.out.splitlines()] == ["größe", "a\ufffd\ufffdb", "ok", "\ufffd"]
-    assert "repaired: 2 × invalid UTF-8 (first: standard input, line 2)" in ended.err
+    assert "repaired: 2 × invalid UTF-8, replaced (first: standard input, line 2)" in ended.err
     assert "repaired" not in elman("score", trained, stdin="größe\n").err
 
 

@@ -57,6 +57,7 @@ def test_repairs_are_counted_by_line(read, monkeypatch, case, chunk):
     assert [document.text for document in documents] == texts
     assert corpus.repairs.counts == counts
     assert all(place.endswith(f"a.txt, line {line}") for place in corpus.repairs.first.values())
+    assert all(" × " in one and ", re" in one for one in corpus.repairs.describe())
     assert sum(document.size for document in documents) == len("\n".join(texts).encode()) + data.endswith(b"\n")
     whole, corpus = read(data, tokenizer="char")
     assert "".join(document.text for document in whole).removesuffix("\n") == "\n".join(texts)

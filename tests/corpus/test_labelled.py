@@ -102,6 +102,7 @@ def test_a_folder_has_a_sub_folder_for_each_label(tmp_path):
         (("pos",), "fine"),
     }
     assert corpus.repairs.counts == {"empty text": 1}
+    assert "1 × empty text, left out (first: " in corpus.repairs.describe()[0]
     before = corpus.fingerprint("train")
     (tmp_path / "pos").rename(tmp_path / "positive")
     assert LabelledCorpus.open(train=str(tmp_path), valid_fraction=0).fingerprint("train") != before
