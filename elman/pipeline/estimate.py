@@ -43,12 +43,13 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
 
 def _known(session: Session) -> dict[str, Any]:
     """What needs no timing."""
-    about, task = session.describe(), session.prepared.task
+    about, task, stores = session.describe(), session.prepared.task, session.prepared.stores
     laws = [f"{name} keeps all laws of layers" for name in session.lawful]
     return {
         "vocabulary": about["vocabulary"],
         "device": about["device"],
-        "splits": {split: task.describe(store) for split, store in session.prepared.stores.items()},
+        "splits": {split: task.describe(store) for split, store in stores.items()},
+        "classes": {split: counts for split, store in stores.items() if (counts := task.class_counts(store))},
         "layers": about["layers"],
         "notes": [*session.notes, *laws, *(f"repaired: {repair}" for repair in about["repairs"])],
     }

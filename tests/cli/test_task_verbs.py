@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from elman import load
+from elman.cli.check import show_classes
 
 LABELLED = "label\ttext\n" + "".join(f"{kind}\tthis is {word} .\n" for kind, word in [("a", "x"), ("b", "y")] * 20)
 TAGGED = "the\tD\ncat\tN\n\na\tD\ndog\tN\n\n" * 12
@@ -39,6 +40,31 @@ def test_classifier_from_file_to_prediction(elman, place):
     plain = elman("predict", "r", stdin="this is x .\n").out
     assert plain.rstrip("\n").split("\t")[1] == "this is x ."
     assert "accuracy" in elman("eval", "r", "--data", "l.tsv").out
+
+
+CLASSES = [
+    ("classify", "l.tsv", "label\ttext\n" + "a\tx\n" * 6 + "b\ty\n" * 2, {"a": 6, "b": 2}, []),
+    ("classify", "s.tsv", "label\ttext\na,b\tx\n\tx\nb\tx\n", {"a": 1, "b": 2}, ["--data.separator", ","]),
+    ("tag", "t.conll", "the\tD\ncat\tN\n\na\tD\n\n", {"D": 2, "N": 1}, []),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "name", "text", "expected", "more"), CLASSES)
+def test_check_shows_how_often_each_class_occurs(elman, place, task, name, text, expected, more):
+    (place / name).write_text(text)
+    line = ("check", "--task", task, "--data", name, "--valid", name, *NARROW, "--device", "cpu", *more)
+    assert json.loads(elman(*line, "--json").out)["classes"] == {"train": expected, "valid": expected}
+    shown = elman(*line).out
+    share = max(expected.values()) / sum(expected.values())
+    assert f"{max(expected.values())} ({share:.1%})" in shown
+
+
+def test_many_classes_are_cut_to_the_most_frequent(capsys):
+    show_classes({"train": {str(number): number for number in range(1, 100)}, "valid": {"7": 1}})
+    shown = capsys.readouterr().out
+    assert "99 (2.0%)" in shown
+    assert "and 79 more" in shown
 
 
 @pytest.mark.slow

@@ -130,6 +130,10 @@ class TaskData(ABC):
     def describe(self, store: Any) -> Settings:
         """Statistics of a split."""
 
+    def class_counts(self, store: Any) -> dict[str, int]:
+        """How often each label or tag occurs in a split; empty for tasks without such classes."""
+        return {}
+
     @abstractmethod
     def training_batches(self, prepared: PreparedData, recipe: "Recipe") -> Any:
         """The training split in batches."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from elman.batches import ExampleStore
 from elman.corpus import LabelledCorpus, LabelSet
 from elman.evaluation.classification import label_counts, macro_f1, never_answered, score_label_sets, score_labels
 from elman.inspection.inspected_text import InspectedText, inspect_classifier
@@ -56,6 +57,12 @@ class Classify(TextTask):
 
     def describe_vocabulary(self) -> Settings:
         return {**super().describe_vocabulary(), "labels": list(self.labels.names)}
+
+    def class_counts(self, store: ExampleStore) -> dict[str, int]:
+        size, several = len(self.labels), self.labels.several
+        sets = store.ragged["label"][0].reshape(-1, size) if several else None
+        counts = np.bincount(store.columns["label"], minlength=size) if sets is None else sets.sum(axis=0)
+        return dict(zip(self.labels.names, counts.tolist(), strict=True))
 
     def unavailable_metrics(self, model: Any, prepared: PreparedData) -> dict[str, str]:
         return {} if self.labels.several else {"micro_f1": "with one label for each text it is the accuracy"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from elman.batches import collate
+from elman.batches import ExampleStore, collate
 from elman.batches.groups import growing_groups
 from elman.batches.tagging import WordsConfig, WordTable
 from elman.corpus import Repairs, SourceReader, TaggedConfig, TaggedCorpus, TaggedSentence, TagSet
@@ -144,6 +144,10 @@ class Tag(ExampleTask):
 
     def describe_vocabulary(self) -> Settings:
         return {"vocabulary": self.table.vocab_size, "tags": self.tags.names, "scheme": self.tags.scheme}
+
+    def class_counts(self, store: ExampleStore) -> dict[str, int]:
+        counts = np.bincount(store.ragged["tags"][0], minlength=len(self.tags))
+        return dict(zip(self.tags.names, counts.tolist(), strict=True))
 
     def loss_field(self, recipe: "Recipe") -> str:
         return "words"
