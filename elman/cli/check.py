@@ -8,8 +8,6 @@ from elman.cli import options, output
 from elman.cli.recipe_options import RECIPE_FILE, RecipeOptions, takes_recipe_options
 from elman.cli.verbs import verb
 
-CLASSES = 20  # shown, the most frequent ones
-
 
 @verb("check", settings="recipe")
 @takes_recipe_options()
@@ -37,23 +35,6 @@ def check(
     splits = found["splits"]
     names = [key.replace("_", " ") for key in next(iter(splits.values()))]
     output.table("Data", ["split", *names], [[split, *facts.values()] for split, facts in splits.items()])
-    show_classes(found["classes"])
+    output.class_table(found["classes"])
     for line in [*dict.fromkeys(f"{found['device']}; {layer}" for layer in found["layers"]), *found["notes"]]:
         print(line)
-
-
-def show_classes(counts: dict[str, dict[str, int]]) -> None:
-    """How often each label or tag occurs in each split."""
-    if not counts:
-        return
-
-    def cell(split: str, name: str) -> str:
-        count = counts[split].get(name, 0)
-        return f"{count:,} ({count / max(1, sum(counts[split].values())):.1%})"
-
-    first = next(iter(counts.values()))
-    names = sorted(first, key=lambda name: -first[name])
-    rows = [[name, *(cell(split, name) for split in counts)] for name in names[:CLASSES]]
-    output.table("Labels or tags", ["", *counts], rows)
-    if len(names) > CLASSES:
-        print(f"and {len(names) - CLASSES} more")

@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+CLASSES = 20  # shown, the most frequent ones
 STATUS_INTERVAL = 15  # seconds between status lines without a terminal
 
 
@@ -112,6 +113,20 @@ def agreement_table(title: str, agreement: dict[str, Any]) -> None:
     """Accuracy at marked words of a synthetic language, by their distance to the word that decides them."""
     rows = [[entry["value"], entry["accuracy"] * 100, entry["words"]] for entry in agreement["by_distance"]]
     table(title, ["distance", "accuracy %", "cases"], rows)
+
+
+def class_table(counts: dict[str, dict[str, int]]) -> None:
+    """How often each label or tag occurs in each split; nothing without such classes."""
+    names = sorted(first := next(iter(counts.values()), {}), key=lambda name: -first[name])
+    totals = {split: max(1, sum(own.values())) for split, own in counts.items()}
+    rows = [
+        [name, *(f"{(count := own.get(name, 0)):,} ({count / totals[split]:.1%})" for split, own in counts.items())]
+        for name in names[:CLASSES]
+    ]
+    if rows:
+        table("Labels or tags", ["", *counts], rows)
+    if len(names) > CLASSES:
+        print(f"and {len(names) - CLASSES} more")
 
 
 def number(value: Any) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from elman.corpus.corpus import Corpus
-from elman.corpus.document import Split
+from elman.corpus.document import PairDocument, Split
 from elman.jsonable import Result
 
 MAX_TYPES = 2_000_000  # distinct words that are counted, to bound memory
@@ -27,6 +27,9 @@ class SplitDescription:
     words_seen_once: int
     all_words_counted: bool  # if not, the two counts above are lower bounds
     unseen_in_train: float | None  # share of this split's words that are not in train
+    mean_target_length: float | None  # of pairs
+    longest_target: int | None
+    classes: dict[str, int]  # how often each label or tag occurs
     repairs: list[str]
 
 
@@ -56,8 +59,11 @@ def _describe_split(
     """Also the counts of its words, if all were counted; `known` are those of train."""
     size = characters = length = 0
     lengths, types, all_counted = Counter[int](), Counter[str](), True
+    targets, classes = list[int](), Counter[str]()
     for document in corpus.documents(split):
-        size += document.size
+        size += document.size or len(document.text.encode()) + 1  # labelled texts have no size of their own
+        classes.update(corpus.names(document) if corpus.names else ())
+        targets += [len(document.target.split())] if isinstance(document, PairDocument) else []
         characters += len(document.text)
         words = document.text.split()
         length += len(words)
@@ -86,6 +92,9 @@ def _describe_split(
         words_seen_once=sum(count == 1 for count in types.values()),
         all_words_counted=all_counted,
         unseen_in_train=unseen,
+        mean_target_length=sum(targets) / len(targets) if targets else None,
+        longest_target=max(targets, default=None),
+        classes=dict(classes.most_common()),
         repairs=corpus.repairs_in(split).describe(),
     )
     return found, types if all_counted else None

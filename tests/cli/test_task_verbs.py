@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elman import load
-from elman.cli.check import show_classes
+from elman.cli.output import class_table
 
 LABELLED = "label\ttext\n" + "".join(f"{kind}\tthis is {word} .\n" for kind, word in [("a", "x"), ("b", "y")] * 20)
 TAGGED = "the\tD\ncat\tN\n\na\tD\ndog\tN\n\n" * 12
@@ -60,8 +60,25 @@ def test_check_shows_how_often_each_class_occurs(elman, place, task, name, text,
     assert f"{max(expected.values())} ({share:.1%})" in shown
 
 
+def test_describe_counts_classes_and_lengths_of_targets(elman, place):
+    (place / "k.tsv").write_text("kind\tbody\n" + "".join(f"a\tone {n:02}\n" for n in range(30)) + "b\tthree\n" * 10)
+    line = ("data", "describe", "--task", "classify", "--columns", "kind,body", "k.tsv")
+    found = json.loads(elman(*line, "--json").out)["splits"]
+    counts = [found[split]["classes"] for split in ("train", "valid")]
+    assert [sum(count.get(name, 0) for count in counts) for name in ("a", "b")] == [30, 10]
+    assert sum(found[split]["bytes"] for split in found) == 30 * len("one 00\n") + 10 * len("three\n")
+    assert "a" in elman(*line).out
+    tags = json.loads(elman("data", "describe", "t.conll", "--task", "tag", "--json").out)["splits"]["train"]
+    assert set(tags["classes"]) == {"D", "N"}
+    pairs = json.loads(elman("data", "describe", "p.tsv", "--task", "translate", "--json").out)["splits"]["train"]
+    assert (pairs["mean_target_length"], pairs["longest_target"], pairs["classes"]) == (1, 1, {})
+    wrong = elman("data", "describe", "k.tsv", "--task", "classif")
+    assert wrong.code == 2
+    assert "classify" in wrong.err
+
+
 def test_many_classes_are_cut_to_the_most_frequent(capsys):
-    show_classes({"train": {str(number): number for number in range(1, 100)}, "valid": {"7": 1}})
+    class_table({"train": {str(number): number for number in range(1, 100)}, "valid": {"7": 1}})
     shown = capsys.readouterr().out
     assert "99 (2.0%)" in shown
     assert "and 79 more" in shown
