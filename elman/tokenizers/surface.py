@@ -18,7 +18,7 @@ SPELLING = math.log(257)  # nats per byte, or end mark, of what is spelled out
 SAME, SPELLED, MIXED = "same", "spelled", "mixed"
 APART, GLUED = "apart", "glued"
 UNFITTED = 1000  # times that the usual way counts as seen, where nothing was counted
-GAPS = 32  # different gaps that are counted, the most frequent ones; others are spelled
+GAPS, LONGEST_GAP = 32, 16  # of different gaps the most frequent and short ones are counted; others are spelled
 _BETWEEN = re.compile(r"\S+")
 _LETTER = re.compile(r"[^\W\d_]")
 CHANGES: dict[str, Callable[[str], str]] = {
@@ -123,7 +123,7 @@ class Surface:
         self.counts, self._known = {}, {}
         for (kind, way), times in sorted(total.items(), key=lambda item: (-item[1], item[0])):
             table = self.counts.setdefault(kind, {})
-            listed = not kind.startswith("gap") or len(table) < GAPS
+            listed = not kind.startswith("gap") or (len(table) < GAPS and len(way) <= LONGEST_GAP)
             table[way if listed else SPELLED] = table.get(way if listed else SPELLED, 0) + times
 
     def nats(self, found: Mapping[Way, int]) -> float:

@@ -97,6 +97,23 @@ def test_probabilities_of_texts_do_not_sum_above_one(tokenizer, items):
     assert_probabilities(tokenizer, items)
 
 
+@every_of_letters
+@given(
+    text=st.one_of(
+        st.text(), st.lists(st.sampled_from([*ITEMS, "\x00", "\u3000", "<unk><eos>", "x" * 99])).map("".join)
+    )
+)
+def test_what_is_dropped_costs_something_finite(tokenizer, text):
+    """Catches: words without pieces, texts that shrink to nothing."""
+    assert 0 <= tokenizer.surface_nats(text) < math.inf
+
+
+def test_long_gaps_are_not_kept_with_the_tokenizer():
+    tokenizer = fitted({"type": "word"}, ["a" + " " * 10_000 + "b"] * 9)
+    assert max(map(len, tokenizer.surface.counts["gap"])) < 20
+    assert nats_of(tokenizer, ["a" + " " * 10_000 + "b"])[0] > 10_000
+
+
 @every
 def test_spaces_and_capitals_are_charged(tokenizer):
     """Catches: an unlucky choice of the items above."""
