@@ -20,7 +20,9 @@ PUNCTUATION = re.compile(r"[-\s,;:|/\\#&*!%@`^+=<>?.$_]+")  # not brackets, quot
 class Config(BaseModel):
     """Base class of all settings. A field's docstring is its help text and its comment in a recipe."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True, protected_namespaces=()
+    )
 
     @model_validator(mode="after")
     def within_limits(self) -> Self:

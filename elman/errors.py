@@ -96,6 +96,13 @@ class MissingExtra(ElmanError):
         super().__init__(f"{what} needs the package {package!r}: pip install 'elman[{extra}]'")
 
 
+def nan_error() -> ElmanError:
+    """The error for a model whose outputs are NaN, from which no answer or score may be made."""
+    return ElmanError(
+        "the model's outputs are NaN: training diverged or the weights are damaged; try an earlier checkpoint"
+    )
+
+
 def line_of(problem: BaseException) -> str:
     """The innermost traceback line in user code, outside of this package and of installed packages; empty if there is
     none."""

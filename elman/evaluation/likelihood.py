@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from elman.batches import Batch, TextCounts
-from elman.errors import ElmanError
+from elman.errors import ElmanError, nan_error
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.evaluation.significance import bootstrap_interval
 from elman.jsonable import Result
@@ -116,9 +116,7 @@ class _Sums:
     def add(self, losses: Tensor, real: Tensor, fresh: bool) -> None:
         rows, time = losses.shape
         if losses.isnan().any():
-            raise ElmanError(
-                "the model's loss is NaN: training diverged or the weights are damaged; try an earlier checkpoint"
-            )
+            raise nan_error()
         self.position = 0 if fresh or self.alone else self.position
         spans = np.log2(np.arange(self.position + 1, self.position + time + 1)).astype(np.int64)
         np.add.at(self.nats, spans, losses.sum(0).numpy())

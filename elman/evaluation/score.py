@@ -9,6 +9,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from elman.batches.groups import groups
+from elman.errors import nan_error
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.models import LIKELIHOOD_OF, frame_of, prediction_of
 from elman.tokenizers.surface import spelled
@@ -77,6 +78,8 @@ def _score_group(
             losses, state = losses_of(given, wanted, state, here.to(device))
             real = torch.arange(losses.shape[1]) < here[:, None]
             nats += torch.where(real, losses.cpu().double(), 0.0).sum(1)
+    if nats.isnan().any():
+        raise nan_error()
     for row, total in sorted(zip(order, nats.tolist(), strict=True)):
         unknown = tokenizer.unknowns(texts[row])
         rest = sum(map(spelled, unknown)) + tokenizer.surface_nats(texts[row])

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from elman.batches import Ragged
 from elman.config import Config
-from elman.errors import ConfigError, ElmanError, RecordingError
+from elman.errors import ConfigError, RecordingError, nan_error
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation import cuda_graph
 from elman.generation.beam_step import SharedTensors, topk_of_sums
@@ -32,15 +32,15 @@ class BeamConfig(Config):
     """Number of beams; 1 is greedy search."""
     max_tokens: int = Field(200, ge=1)
     """Maximum number of generated tokens, end-of-sequence included; longer outputs are truncated."""
-    length_ratio: float = Field(0.0, ge=0, allow_inf_nan=False)
+    length_ratio: float = Field(0.0, ge=0)
     """Limit the output to length_ratio · source length + length_extra tokens (and max_tokens); 0: no such limit."""
     length_extra: int = Field(10, ge=0)
     """Additional tokens of the length_ratio limit, for short sources."""
     num_best: int = Field(0, ge=0)
     """Number of hypotheses to return; the search stops as soon as these are certain. 0: all beam_size."""
-    length_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
+    length_penalty: float = Field(0.0, ge=0)
     """Length penalty α: log-probabilities are divided by ((5 + length) / 6)^α (Wu et al., 2016); > 0 favours length."""
-    coverage_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
+    coverage_penalty: float = Field(0.0, ge=0)
     """Coverage penalty β: adds β · Σ log min(1, total attention) over source positions, against skipped ones."""
 
     @model_validator(mode="after")
@@ -141,7 +141,10 @@ def beam_search(
 def forced_log_probs(model: Any, source: Ragged, target: Ragged) -> Tensor:
     """Log-probability (rows,) of each given target under teacher forcing, end-of-sequence included."""
     with inference_mode(model):
-        return -model.losses(source, target).sum(1)
+        log_probs = -model.losses(source, target).sum(1)
+    if log_probs.isnan().any():
+        raise nan_error()
+    return log_probs
 
 
 def _can_use_cuda_graph(model: Any, state: State, config: BeamConfig) -> bool:
@@ -196,9 +199,7 @@ def _candidates(logits: Step, log_probs: Tensor, beams: int) -> tuple[Tensor, Te
     step = logits.float().log_softmax(-1).view(*log_probs.shape, vocab)
     best, place = topk_of_sums(step, log_probs, 2 * beams)
     if bool(best.isnan().any()):
-        raise ElmanError(
-            "the model's logits are NaN: training diverged or the weights are damaged; try an earlier checkpoint"
-        )
+        raise nan_error()
     return place // vocab, place % vocab, best
 
 

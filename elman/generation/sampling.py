@@ -24,11 +24,11 @@ TOP_P_TOLERANCE = 1e-7  # rounding error of float32 logits: a cumulative probabi
 class SamplingConfig(Config):
     """Sampling settings."""
 
-    temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    temperature: float = Field(default=1.0, ge=0)
     """Softmax temperature: above 1 more random, below 1 more predictable; 0: greedy decoding."""
     top_k: int = Field(default=0, ge=0)
     """Top-k sampling: sample from the k most probable tokens; 0: from all."""
-    top_p: float = Field(default=1.0, gt=0, le=1, allow_inf_nan=False)
+    top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus (top-p) sampling: sample from the fewest tokens whose total probability reaches p; 1: from all."""
     seed: int | None = Field(default=None, ge=0)
     """Random seed of the generated text; null: a new one each time."""
@@ -37,7 +37,7 @@ class SamplingConfig(Config):
 class GenerationConfig(SamplingConfig):
     max_tokens: int = Field(default=200, ge=1)
     """Maximum number of generated tokens per prompt."""
-    repetition_penalty: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    repetition_penalty: float = Field(default=1.0, gt=0)
     """Repetition penalty: positive logits of recent tokens are divided by it, negative ones multiplied."""
     repetition_window: int = Field(default=64, ge=1)
     """Number of latest tokens, prompt included, that the repetition penalty applies to."""

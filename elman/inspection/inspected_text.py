@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from elman.batches import Ragged, collate
-from elman.errors import ConfigError
+from elman.errors import ConfigError, nan_error
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.ops import taps
 
@@ -61,7 +61,10 @@ class InspectedText:
     def scores(self, pads: int = 0) -> Tensor:
         """Logits (positions, outcomes) of the text, and of its padding."""
         with inference_mode(self.model):
-            return self.run(1, pads)[0]
+            scores = self.run(1, pads)[0]
+        if scores[: len(self.main)].isnan().any():  # at padding they may be
+            raise nan_error()
+        return scores
 
     def record(self, *sites: str, pads: int = 0) -> dict[str, Tensor]:
         """Values (batch, time, ...) of the sites in one forward pass through the reference implementation."""

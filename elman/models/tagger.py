@@ -15,6 +15,7 @@ from elman.batches import Examples, Ragged
 from elman.batches.tagging import UNKNOWN
 from elman.config import named
 from elman.corpus.tags import LegalTransitions
+from elman.errors import nan_error
 from elman.layers import LAYERS
 from elman.layers.base import at_least_float32
 from elman.models.base import TAGGERS
@@ -130,6 +131,8 @@ class Tagger(nn.Module):
         """The best legal tag sequence of each sentence (Viterbi); an illegal one only if no legal one exists."""
         scores, lengths = self(batch), batch.ragged("words").lengths
         best = best_path(scores, self.chain(legal=True), lengths)
+        if best.score.isnan().any():
+            raise nan_error()
         if (lost := best.score == -torch.inf).any():
             free = best_path(scores, self.chain(), lengths)
             return Ragged(torch.where(lost[:, None], free.tags, best.tags), lengths)

@@ -182,10 +182,7 @@ def _step_and_version(folder: Path) -> tuple[int, int]:
 
 def _encode(checkpoint: Checkpoint) -> dict[str, bytes]:
     """The contents of each file, manifest last."""
-    for name, tensor in checkpoint.weights.items():
-        values = tensor.float() if tensor.is_floating_point() else tensor  # isfinite does not support 8-bit floats
-        if not torch.isfinite(values).all():
-            raise CheckpointError(f"weight {name!r} has a value that is not finite")
+    _check_finite(checkpoint.weights)
     contents = {WEIGHTS: _pack(checkpoint.weights)}
     if checkpoint.training:
         contents[TRAINING] = _pack(checkpoint.training)
@@ -198,6 +195,13 @@ def _encode(checkpoint: Checkpoint) -> dict[str, bytes]:
         raise CheckpointError("the facts do not survive JSON: use text keys, and lists, not tuples")
     contents[FACTS] = facts.encode()
     return contents | {MANIFEST: make_manifest(checkpoint.step, contents)}
+
+
+def _check_finite(weights: dict[str, Tensor], where: str = "") -> None:
+    for name, tensor in weights.items():
+        values = tensor.float() if tensor.is_floating_point() else tensor  # isfinite does not support 8-bit floats
+        if not torch.isfinite(values).all():
+            raise CheckpointError(f"{where}weight {name!r} has a value that is not finite")
 
 
 def _pack(tensors: dict[str, Tensor]) -> bytes:
@@ -218,6 +222,7 @@ def _read(folder: Path, step: int) -> Checkpoint:
         raise CheckpointError(f"{folder}: cannot be parsed: {type(error).__name__}: {error}") from error
     if not isinstance(facts, dict):
         raise CheckpointError(f"{folder / FACTS}: not a JSON object")
+    _check_finite(weights, where=f"{folder}: ")
     return Checkpoint(step, weights, training, facts)
 
 

@@ -24,6 +24,8 @@ class BaseTrainer:
     """What training by updates and fitting by counting have in common: an iterator of reports that can be stopped."""
 
     total_steps: int
+    first_loss: float | None = None  # of the first update
+    last_loss = 0.0  # since the last but one log entry
     step = epoch = index = tokens = 0
     asked: str | None = None  # reason of a requested stop
     ended: str | None = None
@@ -103,7 +105,16 @@ class Trainer(BaseTrainer):
                 yield from self._after(batch.real, rate)
                 if self.ended is not None:
                     break
+        yield from self._divergence()
         yield self._report("end", reason=self.ended)
+
+    def _divergence(self) -> Iterator[Report]:
+        """A note if the loss is far above that of the untrained model."""
+        if self.first_loss is not None and self.last_loss > 2 * self.first_loss + 1:  # no noise of single batches
+            change = f"its loss ended at {self.last_loss:.4g}, after {self.first_loss:.4g} at the first update"
+            kept = "the best validated checkpoint is kept" if self.validate else "the last checkpoint is kept"
+            text = f"training diverged: {change}; {kept}. Try a lower training.learning_rate"
+            yield self._report("note", text=text)
 
     def weights(self) -> dict[str, Tensor]:
         averaged, own = self.update.average.mean, self.model.state_dict()
@@ -116,18 +127,26 @@ class Trainer(BaseTrainer):
         """Everything but tensors that a checkpoint needs to continue exactly, as JSON values."""
         names = ("step", "epoch", "index", "tokens", "total_steps")
         counters = {name: getattr(self, name) for name in names}
-        return {**counters, "judge": self.early_stopping.facts(), "update": self.update.facts()}
+        return {
+            **counters,
+            "first_loss": self.first_loss,
+            "judge": self.early_stopping.facts(),
+            "update": self.update.facts(),
+        }
 
     def restore(self, stored: dict[str, Tensor], facts: dict[str, Any]) -> bool:
         """Restore all state but the weights; returns whether resumption is exact."""
         for name in ("step", "epoch", "index", "tokens"):
             setattr(self, name, facts[name])
+        self.first_loss = facts.get("first_loss")
         self.early_stopping.restore(facts["judge"])
         return self.update.restore(stored, facts["update"])
 
     def _after(self, real: int, rate: float) -> Iterator[Report]:
         """Advance the counters, then log, validate and save, so that a checkpoint resumes at the next batch."""
         self.step, self.index, self.tokens = self.step + 1, self.index + 1, self.tokens + real
+        if self.step == 1:
+            self.first_loss = self.update.mean_loss()
         epoch_done = self.index >= self.batches.length_of(self.epoch)
         if epoch_done:
             self.epoch, self.index = self.epoch + 1, 0
@@ -166,6 +185,7 @@ class Trainer(BaseTrainer):
 
     def _log(self, rate: float) -> Report:
         loss, tokens, skipped = self.update.drain()
+        self.last_loss = loss
         now = time.monotonic()
         speed, self._logged = tokens / max(now - self._logged, 1e-9), now
         values = {"loss": loss, "perplexity": perplexity(loss), "learning_rate": rate}

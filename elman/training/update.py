@@ -124,6 +124,11 @@ class Updater:
                 start = self.model.initial_state(len(next(tensors(state))[1]))
                 self.carried[number] = map_state(lambda new, old: torch.where(bad, new, old), start, state)
 
+    def mean_loss(self) -> float | None:
+        """Nats per token of this process since the last `drain`; None if all updates were skipped."""
+        nats, tokens, _ = self.sums.tolist()
+        return nats / tokens if tokens else None
+
     def drain(self) -> tuple[float, int, int]:
         """Nats per token, tokens and skipped updates since the last call, over all processes."""
         nats, tokens, skipped = self.sums.tolist()

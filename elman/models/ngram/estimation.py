@@ -39,7 +39,7 @@ class NGramConfig(Config):
     """Order n: the next token depends on the n - 1 tokens before it; 1: unigram model."""
     smoothing: Smoothing = "modified-kneser-ney"
     """Smoothing. With maximum-likelihood, unseen n-grams have probability zero and infinite loss."""
-    add_k: float = Field(1.0, gt=0, allow_inf_nan=False)
+    add_k: float = Field(1.0, gt=0)
     """add-k: pseudo-count of every n-gram, seen or not."""
     discount: float | None = Field(None, gt=0, le=1)
     """absolute and kneser-ney: discount of every count; null: estimated for each order."""

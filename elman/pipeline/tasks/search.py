@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, model_validator
 
 from elman.batches import Ragged
-from elman.errors import ConfigError
+from elman.errors import ConfigError, nan_error
 from elman.generation import (
     BeamConfig,
     Hypothesis,
@@ -117,6 +117,8 @@ def _sampled(
 def _parallel(model: MaskPredict, source: Ragged, search: SearchConfig) -> list[list[Hypothesis]]:
     """One candidate per length, best first."""
     found = model.tries(source, search.iterations, search.lengths)
+    if found.scores.isnan().any():
+        raise nan_error()
     parts = (found.tokens.values, found.tokens.lengths, found.log_probs, found.scores)
     rows = [
         Hypothesis(tokens[:length], sum(log_probs[:length]), score)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from elman.batches.groups import growing_groups
 from elman.corpus import LabelledConfig, LabelledCorpus, Repairs, label_rows
-from elman.errors import ConfigError
+from elman.errors import ConfigError, nan_error
 from elman.evaluation.inference_mode import inference_mode
 from elman.pipeline.tasks.base import PreparedData
 from elman.pipeline.tasks.examples import CHUNK, MOST, ExampleTask, max_tokens
@@ -103,7 +103,7 @@ class TextTask(ExampleTask):
         """Outputs of each of these functions for all batches (examples, …), in the order of the data."""
         store = prepared.stores[split]
         with inference_mode(model):
-            parts = [[one(batch).cpu().numpy() for one in of_batch] for batch in self.batches(model, store, recipe)]
+            parts = [[_numbers(one(batch)) for one in of_batch] for batch in self.batches(model, store, recipe)]
         order = np.argsort(self.order(store, recipe))
         return [np.concatenate(column)[order] for column in zip(*parts, strict=True)]
 
@@ -124,7 +124,7 @@ class TextTask(ExampleTask):
         for texts in growing_groups(numbered(lines, lambda line: text_of(line, "text")), CHUNK, MOST):
             asked = [text for text in texts if text.strip() or empty is None]
             rows = [{"text": np.asarray(ids)} for ids in self.tokenizer.encode_batch(asked)]
-            outputs = self.run_rows(model, rows, recipe, lambda batch, _: self.run(model, batch).cpu().double().numpy())
+            outputs = self.run_rows(model, rows, recipe, lambda batch, _: _numbers(self.run(model, batch).double()))
             answers = (self.answer(output, probabilities) for output in outputs)
             for text in texts:
                 yield {"text": text} | (next(answers) if text.strip() or empty is None else empty)
@@ -141,6 +141,12 @@ class TextTask(ExampleTask):
         if not model.causal:
             return work
         return work._replace(state_after=partial(stack_state, model), contexts=CONTEXTS)
+
+
+def _numbers(outputs: Tensor) -> np.ndarray:
+    if outputs.isnan().any():
+        raise nan_error()
+    return outputs.cpu().numpy()
 
 
 def stack_state(model: Any, tokens: Tensor) -> Any:

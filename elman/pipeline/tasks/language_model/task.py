@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elman.errors import DataError
+from elman.errors import DataError, nan_error
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation import GenerationConfig, StreamScorer, generate, generate_tokens
 from elman.models import MODELS, StackConfig, frame_of, is_masked, prediction_of
@@ -161,6 +161,8 @@ class LanguageModelling(StreamTask):
         return {"text": text, "filled": tokenizer.decode(ids[len(before) :]), "gaps": fillings}
 
     def _likeliest(self, logits: torch.Tensor) -> list[Settings]:
+        if logits.isnan().any():
+            raise nan_error()
         chances, ids = logits.float().softmax(-1).topk(min(TOP, logits.shape[-1]))
         pairs = zip(ids.tolist(), chances.tolist(), strict=True)
         return [{"token": self.tokenizer.token(id), "id": id, "probability": chance} for id, chance in pairs]
