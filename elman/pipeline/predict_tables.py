@@ -25,6 +25,7 @@ from elman.corpus.record_formats import require_column
 from elman.corpus.record_writers import RECORD_WRITERS, Answered, RecordWriter, writer_format
 from elman.corpus.source_reader import CHUNK, SourceReader
 from elman.corpus.sources import STANDARD_INPUT, locate, spool
+from elman.corpus.table_detection import reject_tables
 from elman.errors import ConfigError, DataError
 from elman.pipeline.tasks.settings import Settings
 from elman.pipeline.trained_model import TrainedModel
@@ -128,6 +129,9 @@ class TablePrediction:
     def _table(self) -> Table:
         numbered = any(isinstance(column, int) for column in self._asked_columns)  # then tables have no header
         table = self.model.task.open_table(self._reader, self.model.recipe, header=not numbered)
+        if self._form == TEXT and self.form is None:
+            names = {*map(str, self._asked_columns), *self.model.task.inputs}
+            return table._replace(records=reject_tables(self._reader, table.records, names))
         first = next(table.records, None) if numbered and not self.columns else None
         if first is None:
             return table

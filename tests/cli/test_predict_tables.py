@@ -130,6 +130,32 @@ def test_wrong_columns_and_files_are_refused(elman, place, run):
     assert "bad.csv, line 3: 3 fields" in refused("--data", "bad.csv", "--out", "out.csv")
 
 
+@pytest.mark.parametrize(
+    ("table", "reason", "form"),
+    [
+        ("\ufeff" + csv_text(rows(9)), "line 1: the line has names of columns, 'text'", "csv"),
+        ("id\ttext\n1\tgood film\n", "line 1: the line has names of columns, 'text'", "tsv"),
+        ('0,bad film\n1,"good\nfilm"\n', "line 2: the line begins a cell", "csv"),
+        ('0,bad film\n"1\n2","good\n\nfilm"\n', "line 2: the line begins a cell", "csv"),
+    ],
+    ids=["csv", "tsv", "cell", "first cell"],
+)
+def test_a_table_is_not_answered_line_by_line(elman, place, run, table, reason, form):
+    """Neither its header nor the parts of its cells, unless asked for."""
+    ended = elman("predict", run, stdin=table)
+    assert (ended.code, ended.out.count("\n")) == (1, reason.startswith("line 2"))
+    assert reason in ended.err
+    assert f"--from {form}" in ended.err
+    assert elman("predict", run, "--from", "text", stdin=table).out.count("\n") == len(table.splitlines())
+
+
+@pytest.mark.parametrize(
+    "text", ['a, b\n"Well,\nyou came", he said\n', 'a\n"one\ntwo"\n', "text\nfilm\n", 'a,b\n,"c\n']
+)
+def test_quotes_and_commas_of_texts_are_no_table(elman, place, run, text):
+    assert elman("predict", run, stdin=text).out.count("\n") == text.count("\n")
+
+
 def test_tables_without_a_header(elman, place, run):
     (place / "bare.csv").write_text("1,good film\n2,bad film\n")
     assert elman("predict", run, "--data", "bare.csv", "--columns", "2", "--out", "out.csv").code == 0
