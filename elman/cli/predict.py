@@ -69,7 +69,7 @@ def predict(
         else:
             with output.rows_status() as listen:
                 done = job.to_file(out, listen)
-            print(f"{done:,} answers in {out}", file=sys.stderr)
+            print(f"Wrote {done:,} answers to {out}")
     finally:
         for repair in job.repairs:
             print(f"repaired: {repair}", file=sys.stderr)

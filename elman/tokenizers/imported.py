@@ -2,20 +2,21 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import numpy as np
 import tokenizers as hf
 from pydantic import Field
-from tokenizers import models, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers
 
 from elman import config as settings
 from elman.errors import ConfigError, DataError
 from elman.tokenizers.base import TOKENIZERS, Ids, Tokenizer, deterministic
 from elman.tokenizers.library_file import library_errors
 from elman.tokenizers.schemes import BYTES
-from elman.tokenizers.surface import Surface
+from elman.tokenizers.surface import Surface, Way, borders, glued, mark, ways
 
 RAW = re.compile(r"<0x([0-9A-F]{2})>")  # a byte in vocabularies with byte fallback
 
@@ -69,6 +70,12 @@ class Imported(_OfImportedModel):
         self.unk_id = self.vocabulary.get(unknown) if isinstance(unknown, str) else unknown
         self.unk_id = self.unk_id if isinstance(self.unk_id, int) else None
         self.spellings, self.leading = _spellings(library, self._texts, self.vocabulary)
+        decoder = json.loads(library.to_str())["decoder"] or {}
+        self._sets_apart = decoder.get("type") == "WordPiece"
+        if decoder.get("cleanup"):  # it removes spaces before marks of punctuation
+            library = hf.Tokenizer.from_str(library.to_str())
+            library.decoder = decoders.WordPiece(decoder["prefix"], cleanup=False)
+        self._restored, _ = _spellings(library, self._texts, self.vocabulary)
         self.surface, self.rewrites = None if _restores_all(library) else Surface(), True
 
     def encode(self, text: str) -> Ids:
@@ -86,8 +93,16 @@ class Imported(_OfImportedModel):
     def restored(self, text: str) -> str:
         unknowns = iter(self.unknowns(text))
         ids = self.encode(text).tolist()
-        parts = [next(unknowns, "").encode() if id == self.unk_id else self.spellings[id] for id in ids]
+        parts = [next(unknowns, "").encode() if id == self.unk_id else self._restored[id] for id in ids]
         return b"".join(parts).removeprefix(self.leading).decode("utf-8", "replace")
+
+    def ways(self, text: str) -> Counter[Way]:
+        """Marks of punctuation, which decoding WordPiece sets apart, may be glued in the text."""
+        found = glued(self.restored(text), text) if self._sets_apart else None
+        if found is None:
+            return super().ways(text)
+        plain, groups = found
+        return ways(plain, text, self.rewrites) + borders([mark(piece) for piece in group] for group in groups)
 
     def _within(self, ids: Ids) -> Ids:
         self.check_length(1 + len(ids))

@@ -8,8 +8,8 @@ plus one half (Krichevsky and Trofimov, 1981). Those of all texts with the same 
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from tokenizers import normalizers
@@ -72,10 +72,30 @@ def ways(plain: str, text: str, rewritten: bool) -> Counter[Way]:
     return found
 
 
-def borders(pieces: Iterable[tuple[str, ...]]) -> Counter[Way]:
+def glued(plain: str, text: str) -> tuple[str, list[list[str]]] | None:
+    """What the tokens stand for, without the gaps between pieces of one word of the text, and these pieces of each
+    word; None if the words are not made of as many letters."""
+    pieces, gaps, words = plain.split(), _BETWEEN.split(plain), text.split()
+    if len(pieces) == len(words):
+        return plain, [[piece] for piece in pieces]
+    ends = {0, *accumulate(map(len, words))}
+    groups: list[list[str]] = []
+    without, end = "", 0
+    for gap, piece in zip(gaps, pieces, strict=False):  # a gap before each, and a last one
+        if end in ends:
+            groups.append([])
+            without += gap
+        groups[-1].append(piece)
+        without, end = without + piece, end + len(piece)
+    if [len("".join(group)) for group in groups] != [len(word) for word in words]:
+        return None
+    return without + gaps[-1], groups
+
+
+def borders(pieces: Iterable[Sequence[str]]) -> Counter[Way]:
     """Whether there is a gap between neighbours, given which marks of punctuation they are, for the pieces of words."""
     found: Counter[Way] = Counter()
-    before: tuple[str, ...] = ()
+    before: Sequence[str] = ()
     for parts in pieces:
         found.update(Way(f"border {one} {other}", GLUED) for one, other in pairwise(parts))
         if before:
@@ -139,9 +159,14 @@ class Surface:
 
     def _nats_of(self, kind: str, way: str, written: str) -> float:
         usual = WAYS[kind.split(maxsplit=1)[0]]
-        counts = self.counts.get(kind) or ({} if kind.startswith("border") else {usual[0]: UNFITTED})
+        counts = self.counts.get(kind) or ({usual[0]: UNFITTED} if _has_usual(kind) else {})
         every = {*usual, *counts}
         way = way if way in every else SPELLED
         spelling = {SPELLED: spelled(written), MIXED: len(written) * math.log(2)}
         chance = (counts.get(way, 0) + 0.5) / (sum(counts.values()) + 0.5 * len(every))
         return spelling.get(way, 0.0) - math.log(chance)
+
+
+def _has_usual(kind: str) -> bool:
+    """Whether one way is expected without having been counted: not around marks of punctuation."""
+    return not kind.startswith("border") or kind == "border w w"

@@ -62,7 +62,7 @@ def read_csv(path):
 def test_a_csv_keeps_its_rows_columns_and_order(elman, place, run):
     """Catches a header or a half of a cell answered as a row, a repaired cell, an answer beside another row."""
     ended = elman("predict", run, "--data", "in.csv", "--columns", "text", "--out", "out.csv")
-    assert (ended.code, ended.out) == (0, ""), ended.err
+    assert (ended.code, ended.out) == (0, "Wrote 300 answers to out.csv\n"), ended.err
     names, *found = read_csv("out.csv")
     assert names == [*NAMES, "predicted_label", "probability"]
     assert [row[:6] for row in found] == list(rows())

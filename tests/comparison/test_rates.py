@@ -6,6 +6,7 @@ import pytest
 
 from elman.comparison import Race, RaceRun
 from elman.comparison.report import _rates
+from elman.runs.file_manifest import FileManifest
 
 
 class Pretended:
@@ -83,6 +84,7 @@ def test_a_race_that_goes_on_keeps_the_rates_it_began_with(three, tmp_path):
     assert before.rates["rnn"] == 0.012
     settings = tmp_path / "r" / "race.yaml"
     settings.write_text(settings.read_text().replace("extra_trials: 0", "extra_trials: 1"))
+    FileManifest(tmp_path / "r").accept()
     after, trained = ran(three | {"seeds": 2}, tmp_path / "r", falling, resume=True)
     assert trained == ["rnn seed-2", "gru seed-2"]
     assert after.rates == before.rates

@@ -28,7 +28,7 @@ def translator(**sides):
 
 
 def bytes_of(model, contexts=CONTEXTS[:-1]):
-    state_after = partial(stack_state, model) if isinstance(model, Classifier) else _state_after(model)
+    state_after = partial(stack_state, model) if isinstance(model, Classifier) else partial(_state_after, model)
     found = inference_cost.state_bytes(model, state_after, contexts)
     assert [one["tokens"] for one in found] == [*contexts]
     return [one["bytes"] for one in found]

@@ -122,7 +122,7 @@ def test_nan_loss_is_rejected(fake):
     model = fake.TinyModel()
     with torch.no_grad():
         model.head.bias[3] = torch.nan
-    with pytest.raises(ElmanError, match="loss is NaN"):
+    with pytest.raises(ElmanError, match="outputs are NaN"):
         evaluate(model, fake.Documents([[1]], 1, 10), fake.facts([[1]]), "fresh")
 
 

@@ -271,7 +271,7 @@ def test_fewer_sequences_than_beams_leave_empty_places() -> None:
 def test_broken_logits_are_refused() -> None:
     tree = Tree(3, 0)
     tree.table[:] = torch.nan
-    with pytest.raises(ElmanError, match="logits are NaN"):
+    with pytest.raises(ElmanError, match="outputs are NaN"):
         beam_search(tree, tree.start(1), EOS)
 
 

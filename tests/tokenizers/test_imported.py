@@ -129,6 +129,15 @@ def test_special_tokens_outside_the_vocabulary_are_errors(settings, tmp_path):
         load_tokenizer(tmp_path / "tokenizer.json")
 
 
+@every
+def test_usual_spacing_costs_little_and_other_spacing_more(name):
+    """Catches a text that counts as spelled out because decoding sets marks of punctuation apart."""
+    tokenizer = BROUGHT[name]
+    usual, apart, spaces = map(tokenizer.surface_nats, ("the cat sat.", "the cat sat .", "the cat   sat."))
+    assert max(usual, apart) < 3
+    assert spaces in (0, usual) or spaces > usual + 10
+
+
 @pytest.mark.parametrize("name", ["byte_level", "byte_fallback"])
 def test_dropout_of_merges_is_off(name, tmp_path):
     """Catches: another split, and so another score, each time a text is read."""

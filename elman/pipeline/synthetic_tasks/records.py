@@ -12,6 +12,7 @@ from elman import files
 from elman.config import Config
 from elman.corpus.synthetic_tasks import TASKS, SyntheticTask
 from elman.errors import ConfigError, RunError, UnknownName
+from elman.jsonable import jsonable
 from elman.pipeline.families import fitted
 from elman.runs.metrics import MetricsLog, read_metrics
 from elman.training.config import TrainingConfig
@@ -88,7 +89,7 @@ class Attempt(NamedTuple):
             settings=self.settings(),
             solved=self.task.is_solved(outcome.score),
             device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-            **outcome._asdict(),
+            **jsonable(outcome),
         )
 
 
