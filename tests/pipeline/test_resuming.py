@@ -57,6 +57,14 @@ def test_a_run_broken_off_before_any_of_its_saves_goes_on_to_the_same_bits(folde
         assert left(folder / f"run{at}") == left(folder / "peaceful")
 
 
+@pytest.fixture(autouse=True)
+def default_hangup():
+    """SIGHUP as in a terminal, also where the tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], 2 * [signal.SIGHUP]])
 def test_a_signal_ends_a_run_in_order_and_it_goes_on_to_the_same_bits(folder, recipe, numbers):
