@@ -39,7 +39,7 @@ HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 def ours(recipe: Any, folder: Path) -> Iterator[tuple[float, float]]:
     """Seconds and validation loss of each epoch."""
     began = time.perf_counter()
-    with closing(elman.train(recipe, run=folder / "ours")) as reports:
+    with closing(elman.iterate(recipe, run=folder / "ours")) as reports:
         for report in reports:
             if report.kind == "start":
                 began = time.perf_counter()

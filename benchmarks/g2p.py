@@ -13,7 +13,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.reporting import write
-from elman import load, read_recipe, train
+from elman import load, train
 from elman.generation import Ensemble
 from elman.pipeline import TrainedModel
 
@@ -31,10 +31,7 @@ def trained(recipe: str, language: str, seed: int, folder: Path, changes: dict[s
     run = folder / f"{language}-{seed}"
     if not (run / "results.json").exists():
         settings: dict[str, Any] = {f"data.{split}": path for split, path in files(language).items()}
-        for _ in train(
-            read_recipe(ROOT / "recipes" / f"{recipe}.yaml", {**settings, "seed": seed, **changes}), run=run
-        ):
-            pass
+        train(ROOT / "recipes" / f"{recipe}.yaml", run=run, overrides={**settings, "seed": seed, **changes})
     return load(run)
 
 

@@ -213,7 +213,7 @@ def main() -> None:
         "matplotlib.backends.backend_agg",
         "torch._dynamo",
         "elman.pipeline.session",
-        "elman.cli.training_progress",
+        "elman.pipeline.progress",
     ):
         import_module(module)  # so that no attempt has to
     torch.set_num_threads(1)

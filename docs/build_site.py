@@ -30,9 +30,9 @@ SOURCES = re.compile(r"\[([^\]]+)\]\((?:\.\./)*(?:elman|benchmarks|tests)/[^)]*\
 # Pages of the Python API. Names without a dot are exports of `elman`; others are what those return.
 API: dict[str, tuple[str, list[str]]] = {
     "train": (
-        "`elman.train` runs a recipe and yields a `Report` for every event. A recipe is a file, a dictionary or a "
-        "`Recipe`; all settings are in the [reference](../reference.md).",
-        ["train", "Recipe", "read_recipe", "write_recipe", "Report", "Trainer", "TrainingConfig"],
+        "`elman.train` trains a recipe and returns the model; `elman.iterate` yields a `Report` for every event. A "
+        "recipe is a file, a dictionary or a `Recipe`; all settings are in the [reference](../reference.md).",
+        ["train", "iterate", "Recipe", "read_recipe", "write_recipe", "Report", "Trainer", "TrainingConfig"],
     ),
     "trained-models": (
         "`elman.load` opens a run folder. What it returns predicts, generates, scores and can be inspected.",

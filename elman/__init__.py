@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "train": "elman.pipeline",
+    "iterate": "elman.pipeline",
     "load": "elman.pipeline",
     "compare": "elman.comparison",
     "read_recipe": "elman.pipeline",

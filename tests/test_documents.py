@@ -28,7 +28,7 @@ from elman.layers import LAYERS
 from elman.models import LanguageModel, StackConfig
 from elman.models.hugging_face import export_contents
 from elman.ops.taps import record
-from elman.pipeline import load, read_recipe, train
+from elman.pipeline import iterate, load, read_recipe
 from elman.pipeline.names import every_name
 from elman.untrusted import read_yaml
 
@@ -244,7 +244,7 @@ def test_a_recipe_trains(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     for seed, split in enumerate(("train", "valid", "test")):
         for place, text in example_files(settings, split, seed).items():
             _write(Path(place), text)
-    reports = list(train(settings, run="run", overrides={"device": "cpu"}))
+    reports = list(iterate(settings, run="run", overrides={"device": "cpu"}))
     if settings["model"].get("type") != "ngram":  # counting is a single step without a training loss
         assert len([report.values["loss"] for report in reports if report.kind == "step"]) == 3
     goals = reports[-1].values["goals"]
@@ -273,7 +273,7 @@ def _write(path: Path, text: str) -> None:
 
 def _reaches_its_goals(name: str) -> None:
     """The whole recipe. How long it takes is measured by benchmarks/recipes.py on a quiet machine."""
-    *_, result = train(ROOT / "recipes" / f"{name}.yaml", run="run", overrides={"device": "cpu", "threads": 1})
+    *_, result = iterate(ROOT / "recipes" / f"{name}.yaml", run="run", overrides={"device": "cpu", "threads": 1})
     for goal in result.values["goals"]:
         assert goal["met"], goal
 
@@ -331,7 +331,7 @@ def test_the_added_cell_trains_and_shows_its_gate(tmp_path: Path) -> None:
         "training": training,
         "device": "cpu",
     }
-    losses = [r.values["loss"] for r in train(recipe, run=tmp_path / "run") if r.kind == "step"]
+    losses = [r.values["loss"] for r in iterate(recipe, run=tmp_path / "run") if r.kind == "step"]
     assert losses[-1] < losses[0]
     trace = load(tmp_path / "run", "cpu").trace("the wolf", sites=["layers.0.update-gate.gate.*"])
     gate = trace["layers.0.update-gate.gate.update"]

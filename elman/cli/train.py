@@ -61,8 +61,8 @@ def run_training(
     json: bool = False,
 ) -> None:
     """Trains with live progress on stderr; results go to stdout, as tables or JSON."""
-    from elman.cli.training_progress import Progress
-    from elman.pipeline.session import train
+    from elman.pipeline.progress import Progress
+    from elman.pipeline.session import iterate
     from elman.training.loop import INTERRUPTED
 
     results: dict[str, Any] = {}
@@ -70,7 +70,7 @@ def run_training(
     output.status("reading the data and building the model")
     try:
         with Progress() as progress:
-            for report in train(recipe, run=folder, resume=resume, listeners=[*listeners, progress]):
+            for report in iterate(recipe, run=folder, resume=resume, listeners=[*listeners, progress]):
                 reason = report.values["reason"] if report.kind == "end" else reason
                 results = report.values if report.kind == "result" else results
     except KeyboardInterrupt:

@@ -66,13 +66,13 @@ def _end_with_race(process: int) -> None:
 
 def train_alone(folder: Path) -> NoReturn:
     """As `elman train --run FOLDER --resume` does; always ends this process."""
-    from elman.pipeline.session import train
+    from elman.pipeline.session import iterate
 
     code = 1
     end_with_parent()
     try:
         reason = ""
-        for report in train(run=folder, resume=True):
+        for report in iterate(run=folder, resume=True):
             reason = report.values["reason"] if report.kind == "end" else reason
         code = 130 if reason == INTERRUPTED else 0
     except KeyboardInterrupt:

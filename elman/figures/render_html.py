@@ -111,12 +111,13 @@ def block(figure: "Figure", tables: bool = True, name: str = "") -> str:
 
 
 def _inline_svg(figure: "Figure") -> tuple[str, float]:
-    """Without XML header and metadata; its width in points."""
+    """Without XML header, metadata and the empty title, which parsers of HTML take for an open one; its width in
+    points."""
     import matplotlib
 
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         svg = figure.image("svg").decode()
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r"\s*(<metadata>.*?</metadata>|<title/>)", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     width = float(re.findall(r'<svg[^>]*? width="([\d.]+)pt"', svg)[0])
     if width <= SMALL:
         svg = re.sub(r"<svg[^>]*>", lambda tag: re.sub(r' (width|height)="[^"]*"', "", tag[0]), svg, count=1)

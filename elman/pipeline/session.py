@@ -4,7 +4,7 @@ import json
 import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ from elman.models import prediction_of
 from elman.models.stack import count_parameters
 from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.prepare import prepare
+from elman.pipeline.progress import Progress
 from elman.pipeline.recipe import Recipe, read_recipe, stored_recipe, write_recipe
 from elman.pipeline.results import final_results
 from elman.pipeline.resume import CHOSEN, agreed, source_of
 from elman.pipeline.sizes import fit_size
 from elman.pipeline.tasks.base import check_metric, data_changed
 from elman.pipeline.tasks.position_checks import order_warning
+from elman.pipeline.trained_model import TrainedModel, load
 from elman.processes import HANGUP, stop_signals, tell, under_torchrun
 from elman.runs import Checkpoint, MetricsLog, Run, environment
 from elman.runs.run import HAS_MANIFEST
@@ -41,11 +43,40 @@ def train(
     resume: bool = False,
     overrides: Mapping[str, Any] | None = None,
     listeners: Iterable[Listener] = (),
-) -> Iterator[Report]:
-    """Train a recipe and yield its reports. Everything is written to the run folder; `resume` continues from there.
+    progress: bool = True,
+) -> TrainedModel:
+    """Train a recipe to its end and return the best model, with its scores in `.results`.
 
-    To resume a run needs no recipe: the run folder has it. Of several processes only rank 0 calls listeners and yields
-    a result.
+    Everything is written to the run folder; `resume` continues from there and needs no recipe. With `progress`, losses
+    and scores are shown on stderr as they come; `iterate` gives every report instead. A training that a signal ends
+    early has saved a checkpoint and raises KeyboardInterrupt.
+    """
+    last: dict[str, Report] = {}
+    with Progress() if progress else nullcontext() as shown:
+        heard: list[Listener] = [*listeners, *([shown] if isinstance(shown, Progress) else [])]
+        for report in iterate(source, run=run, resume=resume, overrides=overrides, listeners=heard):
+            last[report.kind] = report
+    folder = last["start"].values["run"]
+    if last["end"].values["reason"] == INTERRUPTED:
+        step = last["end"].step
+        raise KeyboardInterrupt(
+            f"interrupted after step {step}; continue with elman.train(run={folder!r}, resume=True)"
+        )
+    return load(folder, last["start"].values["device"])
+
+
+def iterate(
+    source: str | Path | Mapping[str, Any] | Recipe | None = None,
+    *,
+    run: str | Path | None = None,
+    resume: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+    listeners: Iterable[Listener] = (),
+) -> Iterator[Report]:
+    """Train a recipe as `train` does and yield its reports, a checkpoint before the validation that it is of.
+
+    The loop may be left at any report; `resume` continues from the last checkpoint. Of several processes only rank 0
+    calls listeners and yields a result.
     """
     chosen = source_of(source, run, resume)
     recipe = read_recipe(chosen, overrides, complete=chosen is not source)
@@ -116,7 +147,6 @@ class Session:
         world.lead(lambda: self.run.manifest.write("config.yaml", write_recipe(self.recipe).encode()))
         self.best, self.last = self.run.best, self.run.last
         self.metrics = MetricsLog(self.run.metrics) if world.leads else None
-        self.best_so_far: Checkpoint | None = None  # the best weights so far, not on disk yet
         self.notes += order_warning(self.model)
         self.notes += suggested_rate_notes(training, self.trainer.config)
         self.notes += task.notes(batches, self.prepared, self.recipe)
@@ -131,11 +161,10 @@ class Session:
             if report.kind == "save":
                 tensors = self.trainer.tensors()  # of all processes
                 self.world.lead(partial(self._save, tensors))
+            if report.values.get("improved"):
+                self.world.lead(partial(self._save_best, report.values["valid_loss"]))
             if self.metrics and report.kind in LOGGED:
                 self.metrics.write(report.plain())
-                if report.values.get("improved"):
-                    found = {"valid_loss": report.values["valid_loss"], **HAS_MANIFEST}
-                    self.best_so_far = Checkpoint(self.trainer.step, self.trainer.weights(), {}, found)
             yield report
         if self.world.leads and self.trainer.ended != INTERRUPTED:
             yield Report("result", self.trainer.step, tokens=self.trainer.tokens, values=self._finish())
@@ -157,12 +186,14 @@ class Session:
     def _validate(self) -> Validation:
         return self.prepared.task.validate(self.model, self.prepared, self.recipe)
 
+    def _save_best(self, loss: float) -> None:
+        """At once, before it is reported and before the last: a resumed run must not refer to a best one that is
+        lost."""
+        facts = {"valid_loss": loss, **HAS_MANIFEST}
+        self.best.save(Checkpoint(self.trainer.step, self.trainer.weights(), {}, facts))
+
     def _save(self, tensors: dict[str, torch.Tensor]) -> None:
-        """The best checkpoint before the last: a resumed run must not refer to a best one that is lost."""
         assert self.metrics is not None
-        if self.best_so_far is not None:
-            self.best.save(self.best_so_far)
-            self.best_so_far = None
         facts = {"trainer": self.trainer.facts(), "metrics": self.metrics.position()}
         facts |= {"fingerprints": self.prepared.fingerprints(), "environment": _exactness(self.device)}
         facts |= {"sources": sources(self.model), **HAS_MANIFEST}

@@ -20,6 +20,7 @@ from elman.pipeline.tasks import Task
 from elman.pipeline.tasks.base import no_text
 from elman.pipeline.tasks.search import SearchConfig
 from elman.runs import Run
+from elman.untrusted import read_json
 
 if TYPE_CHECKING:
     from elman.inspection.inspected_text import InspectedText
@@ -77,6 +78,12 @@ class TrainedModel:
 
     def __init__(self, model: Any, task: Task, recipe: Recipe, step: int = 0, run: str = ""):
         self.model, self.task, self.recipe, self.step, self.run = model, task, recipe, step, run
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """What its training ended with: scores by split, samples, speed, goals; empty of a run that has not ended."""
+        path = Path(self.run, "results.json")
+        return read_json(path) if self.run and path.exists() else {}
 
     @property
     def tokenizer(self) -> "Tokenizer":

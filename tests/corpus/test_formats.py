@@ -2,7 +2,7 @@
 
 import pytest
 
-from elman import train
+from elman import iterate
 from elman.comparison.user_modules import read_modules
 from elman.corpus import RECORD_FORMATS, DataConfig, LabelledCorpus, open_corpus, read_pairs
 from elman.errors import ConfigError, DataError
@@ -63,7 +63,7 @@ def test_labelled_texts_can_be_read_and_trained_on_in_a_registered_format(folder
     assert {text.labels for text in LabelledCorpus.open(train="data.kv").texts("train")} == {("yes",), ("no",)}
     recipe = {"task": "classify", "device": "cpu", "data": {"train": "data.kv"}, "model": {"hidden_size": 8}}
     recipe["training"] = {"max_steps": 30, "learning_rate": 0.05}
-    *_, last = train(recipe, run=folder / "run")
+    *_, last = iterate(recipe, run=folder / "run")
     assert last.kind == "result"
     assert last.values["valid"]["accuracy"] == 1.0
 

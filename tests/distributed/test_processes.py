@@ -54,8 +54,7 @@ def test_two_processes_train_the_same_weights_as_one(folder, monkeypatch, recipe
     Seen to fail where each process divided by its own number of tokens."""
     job = launch(folder, recipe)
     monkeypatch.chdir(folder)
-    for _ in elman.train(recipe, run="alone"):
-        pass
+    elman.train(recipe, run="alone")
     finish(job, folder)
     together, alone = weights(folder / "run"), weights(folder / "alone")
     for name, value in alone.items():

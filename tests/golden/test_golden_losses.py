@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from elman.pipeline import train
+from elman.pipeline import iterate
 
 STORED = Path(__file__).with_name("losses.json")
 TOLERANCE = 1e-5
@@ -97,7 +97,7 @@ def losses(name: str, folder: Path) -> list[float]:
         for part in ("encoder", "decoder"):
             recipe["model"][part] = {"hidden_size": 24, **recipe["model"][part]}
         recipe["search"] = {"max_tokens": 8}
-    reports = takewhile(lambda report: report.kind != "end", train(recipe, run=folder / "run"))
+    reports = takewhile(lambda report: report.kind != "end", iterate(recipe, run=folder / "run"))
     found = [report.values.get("loss", report.values.get("valid_loss")) for report in reports]
     return [loss for loss in found if loss is not None]
 

@@ -1,6 +1,8 @@
 """The Python of the README: train, load, speak, score, look inside; and whoever listens while it trains."""
 
 import json
+import math
+import signal
 import sys
 
 import pytest
@@ -10,6 +12,7 @@ from whole_runs import run
 import elman
 from elman.errors import ConfigError, DataError, MissingExtra, RecordingError, RunError
 from elman.pipeline.tracking import TensorBoard, Wandb
+from elman.runs import Run
 
 
 @pytest.fixture
@@ -57,10 +60,47 @@ def test_one_looks_inside_and_changes_what_passes(model):
 
 
 @pytest.mark.slow
+def test_called_plainly_it_trains_and_returns_the_best_model_with_its_results(folder, recipe, capsys):
+    """Catches a generator, which silently does nothing."""
+    heard = []
+    model = elman.train(recipe, run="run", listeners=[heard.append])
+    *_, validation, _, result = [report for report in heard if report.kind in ("validation", "end", "result")]
+    assert model.results == json.loads((folder / "run" / "results.json").read_text()) == result.values
+    assert model.score("the cat").log_prob == elman.load("run").score("the cat").log_prob
+    shown = capsys.readouterr()
+    assert f"validation loss {validation.values['valid_loss']:.4f}" in shown.err
+    assert not shown.out
+    assert elman.train(run="run", resume=True, progress=False).results == model.results
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+def test_an_interrupted_call_returns_no_half_trained_model(folder, recipe):
+    stop = {"validation": lambda: signal.raise_signal(signal.SIGINT)}
+    with pytest.raises(KeyboardInterrupt, match=r"continue with elman\.train\(run='run', resume=True\)"):
+        elman.train(recipe, run="run", listeners=[lambda report: stop.get(report.kind, int)()], progress=False)
+    assert elman.load("run").results == {}
+    assert elman.train(run="run", resume=True).results["valid"]
+
+
+@pytest.mark.slow
+def test_a_validation_is_reported_after_its_checkpoint_is_saved(folder, recipe):
+    """Catches: `elman.load` in the loop finds no checkpoint, or an older one, at a validation."""
+    recipe["training"] |= {"save_every": 0, "save_minutes": 60, "evaluate_every": 3, "max_steps": 9}
+    best, found = math.inf, []
+    for report in elman.iterate(recipe, run="run"):
+        if report.kind == "validation":
+            best = min(best, report.values["valid_loss"])
+            found.append(Run("run").load().facts["valid_loss"])
+            assert found[-1] == best
+    assert len(found) == 3
+
+
+@pytest.mark.slow
 def test_what_cannot_be_loaded_says_why(folder, recipe):
     with pytest.raises(RunError, match="no such run folder"):
         elman.load("nowhere")
-    training = elman.train(recipe, run="early")
+    training = elman.iterate(recipe, run="early")
     next(training)
     with pytest.raises(RunError, match="has no checkpoint yet; train it first, or wait for its first save"):
         elman.load("early")
@@ -88,7 +128,7 @@ def test_a_model_is_what_its_run_reported(folder, model):
 @pytest.mark.slow
 def test_a_listener_hears_what_is_yielded(folder, recipe):
     heard = []
-    given = list(elman.train(recipe, run="run", listeners=[heard.append]))
+    given = list(elman.iterate(recipe, run="run", listeners=[heard.append]))
     assert heard == given
     assert {"start", "step", "validation", "save", "end", "result"} == {report.kind for report in given}
 
@@ -98,10 +138,10 @@ def test_tensorboard_gets_every_number_once_also_after_a_resume(folder, recipe):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    for report in elman.train(recipe, run="run", listeners=[TensorBoard(folder / "run")]):
+    for report in elman.iterate(recipe, run="run", listeners=[TensorBoard(folder / "run")]):
         if report.kind == "step" and report.step == 6:
             break  # after the save at step 4
-    list(elman.train(recipe, run="run", resume=True, listeners=[TensorBoard(folder / "run")]))
+    list(elman.iterate(recipe, run="run", resume=True, listeners=[TensorBoard(folder / "run")]))
     events = EventAccumulator(str(folder / "run" / "tensorboard"))
     events.Reload()
     lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -128,6 +168,6 @@ def test_wandb_is_begun_with_the_first_report_and_finished_with_the_last(folder,
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **settings: calls.append("init") or session))
     tracker = Wandb(folder / "run", elman.read_recipe(recipe))
     assert calls == []
-    reports = list(elman.train(recipe, run="run", listeners=[tracker]))
+    reports = list(elman.iterate(recipe, run="run", listeners=[tracker]))
     assert calls == ["init", "finish"]
     assert logged == [report.step for report in reports if report.kind in ("step", "validation")]

@@ -131,7 +131,7 @@ def test_both_sides_tell_more_than_the_past_and_verbs_agree(folder):
         "model": {"type": "masked", "pattern": [both, both], "hidden_size": 64, "positions": "none", "norm": "none"},
         "training": {"max_epochs": 3, "learning_rate": 1e-2, "schedule": "cosine", "warmup_steps": 50},
     }
-    *_, result = elman.train(recipe, run="run", overrides={"model.mask_share": 0.3})
+    *_, result = elman.iterate(recipe, run="run", overrides={"model.mask_share": 0.3})
     found = result.values["test"]
     kind = LANGUAGES["agreement"]
     from_the_left = kind(kind.Config(max_phrases=1, words_per_class=2)).entropy

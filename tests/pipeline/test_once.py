@@ -57,7 +57,7 @@ def test_the_recipe_is_built_once(folder, monkeypatch, recipe):
     made = []
     make = Recipe.make
     monkeypatch.setattr(Recipe, "make", lambda *given, **more: made.append(given) or make(*given, **more))
-    list(elman.train(elman.read_recipe(recipe), run="run"))
+    list(elman.iterate(elman.read_recipe(recipe), run="run"))
     assert len(made) == 1
 
 

@@ -249,7 +249,7 @@ def test_changed_data_is_refused(folder, recipe, cache):
 
 @pytest.mark.slow
 def test_a_second_trainer_is_told_who_holds_the_run(folder, recipe):
-    first = elman.train(recipe, run="run")
+    first = elman.iterate(recipe, run="run")
     next(first)
     with pytest.raises(RunError, match=f"in use by process {os.getpid()}"):
         run(recipe)

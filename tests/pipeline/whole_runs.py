@@ -17,7 +17,7 @@ __all__ = ["at_step", "left", "notes", "run"]
 def run(recipe, folder="run", resume=True, until=None, signals=None, **settings):
     """The reports of a run, up to the first for which `until` holds; `signals` are raised at kinds of report."""
     reports = []
-    for report in elman.train(recipe, run=folder, resume=resume, overrides=settings or None):
+    for report in elman.iterate(recipe, run=folder, resume=resume, overrides=settings or None):
         reports.append(report)
         if until and until(report):
             break

@@ -12,7 +12,7 @@ from elman.corpus import PairCorpus, Repairs
 from elman.corpus.labelled_corpus import CUT
 from elman.errors import ConfigError, DataError
 from elman.inspection.padding import padding
-from elman.pipeline import load, read_recipe, train
+from elman.pipeline import iterate, load, read_recipe, train
 from elman.pipeline.evaluate import compare_runs, evaluate_run
 from elman.pipeline.prepare import prepare
 from elman.pipeline.tasks import TASKS
@@ -83,14 +83,13 @@ def test_every_line_gets_one_answer_in_its_order_and_none_depends_on_its_neighbo
 @every_task
 def test_an_interrupted_run_goes_on_to_the_same_weights(runs, data, task, tmp_path):
     cut = tmp_path / "cut"
-    session = train(overrides=settings_of(task, data, **{"training.log_every": 1}), run=cut)
+    session = iterate(overrides=settings_of(task, data, **{"training.log_every": 1}), run=cut)
     for report in session:
         if report.kind == "step" and report.step == 7:
             session_of(session).trainer.stop()
         if report.kind == "end":
             assert report.values["reason"] == INTERRUPTED
-    for _ in train(run=cut, resume=True):
-        pass
+    train(run=cut, resume=True)
     whole, pieces = load(runs[task]).model.state_dict(), load(cut).model.state_dict()
     assert all(torch.equal(whole[name], pieces[name]) for name in whole)
 
@@ -105,11 +104,10 @@ def test_a_changed_file_is_noticed_when_a_run_is_resumed(data, task, tmp_path):
     train_file = tmp_path / f"t.{ENDS[task]}"
     train_file.write_text(TEXTS[task](60, 5))
     settings = settings_of(task, data, **{"data.train": str(train_file), "training.max_epochs": 1})
-    for _ in train(overrides=settings, run=tmp_path / "run"):
-        pass
+    train(overrides=settings, run=tmp_path / "run")
     train_file.write_text(TEXTS[task](60, 6))
     with pytest.raises(DataError, match="changed"):
-        list(train(run=tmp_path / "run", resume=True, overrides={"training.max_epochs": 2}))
+        train(run=tmp_path / "run", resume=True, overrides={"training.max_epochs": 2})
 
 
 @every_task
@@ -117,10 +115,10 @@ def test_a_run_of_a_solved_size_is_resumed_by_the_command_that_began_it(data, ta
     """Catches: the solved width of an encoder and a decoder taken for a changed setting."""
     settings = settings_of(task, data, **{"parameters": "9k", "training.max_steps": 1})
     for resume in (False, True):
-        *_, result = train(overrides=settings, run=tmp_path / "run", resume=resume)
+        *_, result = iterate(overrides=settings, run=tmp_path / "run", resume=resume)
         assert result.kind == "result"
     with pytest.raises(ConfigError, match="parameters was '9k', now '4k'"):
-        list(train(overrides=settings | {"parameters": "4k"}, run=tmp_path / "run", resume=True))
+        train(overrides=settings | {"parameters": "4k"}, run=tmp_path / "run", resume=True)
 
 
 @every_task
@@ -144,8 +142,7 @@ def test_taggers_of_entities_are_compared_by_their_f1(tmp_path):
     places = {f"data.{split}": str(tmp_path / "a.conll") for split in ("train", "valid")}
     for name, rate in (("a", 1e-9), ("b", 3e-2)):
         settings = {"task": "tag", **places, "model.hidden_size": 12, "training.max_epochs": 4, "device": "cpu"}
-        for _ in train(overrides={**settings, "training.learning_rate": rate}, run=tmp_path / name):
-            pass
+        train(overrides={**settings, "training.learning_rate": rate}, run=tmp_path / name)
     found = compare_runs(tmp_path / "a", tmp_path / "b", data=[str(tmp_path / "a.conll")])
     scores = [found["runs"][str(tmp_path / name)]["f1"] for name in "ab"]
     assert scores[1] > scores[0]
@@ -173,7 +170,7 @@ def test_files_of_different_length_are_refused_with_the_line(tmp_path):
     (tmp_path / "b").write_text("x\ny\n")
     settings = {"task": "translate", "data.train": str(tmp_path / "a"), "data.train_target": str(tmp_path / "b")}
     with pytest.raises(DataError, match="3 lines, but 2 targets"):
-        list(train(overrides={**settings, "data.valid_fraction": 0.0}, run=tmp_path / "run"))
+        train(overrides={**settings, "data.valid_fraction": 0.0}, run=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -181,7 +178,7 @@ def test_pairs_with_an_empty_side_are_left_out_and_counted(tmp_path):
     (tmp_path / "a.tsv").write_text("source\ttarget\nab\tba\ncd\t\nef\tfe\n")
     settings = {"task": "translate", "data.train": str(tmp_path / "a.tsv"), "data.valid_fraction": 0.0}
     settings |= {"training.max_epochs": 1, "model.encoder.hidden_size": 8, "model.decoder.hidden_size": 8}
-    reports = list(train(overrides=settings, run=tmp_path / "run"))
+    reports = list(iterate(overrides=settings, run=tmp_path / "run"))
     start = next(report for report in reports if report.kind == "start")
     assert start.values["sizes"] == {"train": 2}
     assert any("empty target" in repair for repair in start.values["repairs"])
@@ -209,7 +206,7 @@ def test_a_changed_file_of_targets_changes_the_fingerprint(tmp_path):
 def test_an_empty_file_of_tags_is_refused(tmp_path):
     (tmp_path / "a.conll").write_text("")
     with pytest.raises(DataError, match=r"a\.conll"):
-        list(train(overrides={"task": "tag", "data.train": str(tmp_path / "a.conll")}, run=tmp_path / "run"))
+        train(overrides={"task": "tag", "data.train": str(tmp_path / "a.conll")}, run=tmp_path / "run")
 
 
 def test_every_task_needs_data_and_says_so():
@@ -247,7 +244,7 @@ def test_a_masked_model_by_name_is_the_task_of_that_name():
 def test_the_best_weights_can_be_chosen_by_a_measure(data, tmp_path):
     slowly = {"training.learning_rate": 2e-3, "training.evaluate_every": 2}
     settings = settings_of("classify", data, **slowly, **{"evaluation.choose_by": "accuracy"})
-    seen = [report.values for report in train(overrides=settings, run=tmp_path / "a") if report.kind == "validation"]
+    seen = [report.values for report in iterate(overrides=settings, run=tmp_path / "a") if report.kind == "validation"]
     assert all("valid_accuracy" in values for values in seen)
     best = -1.0
     for values in seen:
@@ -279,7 +276,7 @@ def test_a_wrong_measure_to_choose_by_is_told_before_training_and_leaves_no_run(
     """Catches: asked for at the first validation, when the run folder is there."""
     settings = settings_of(task, data, **{"evaluation.choose_by": figure})
     with pytest.raises(ConfigError, match=told):
-        list(train(overrides=settings, run=tmp_path / "run"))
+        train(overrides=settings, run=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -298,10 +295,10 @@ def test_a_classifier_can_begin_with_a_language_model(data, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("\n".join(line.split("\t")[1] for line in TEXTS["classify"](300, 9).splitlines()[1:]))
     lm = {"data.train": str(text), "tokenizer": "word", "model.hidden_size": 20, "training.max_epochs": 1}
-    list(train(overrides={**lm, "training.sequence_length": 8, "device": "cpu"}, run=tmp_path / "lm"))
+    train(overrides={**lm, "training.sequence_length": 8, "device": "cpu"}, run=tmp_path / "lm")
     settings = settings_of("classify", data, start_from=str(tmp_path / "lm"))
     del settings["model.hidden_size"]
-    reports = list(train(overrides=settings | {"training.max_epochs": 1}, run=tmp_path / "run"))
+    reports = list(iterate(overrides=settings | {"training.max_epochs": 1}, run=tmp_path / "run"))
     assert any("begins with" in report.values.get("text", "") for report in reports if report.kind == "note")
     began, body = load(tmp_path / "run"), load(tmp_path / "lm")
     assert began.task.tokenizer.vocabulary == body.tokenizer.vocabulary
@@ -322,13 +319,13 @@ def test_a_classifier_and_a_tagger_can_begin_with_a_masked_model(data, tmp_path)
     text.write_text("\n".join(line.split("\t")[1] for line in TEXTS["classify"](300, 9).splitlines()[1:]))
     masked = {"task": "masked", "data.train": str(text), "tokenizer": "word", "model.hidden_size": 16}
     small = {"training.max_epochs": 1, "training.sequence_length": 8, "device": "cpu"}
-    list(train(overrides={**masked, **small}, run=tmp_path / "m"))
+    train(overrides={**masked, **small}, run=tmp_path / "m")
     body = load(tmp_path / "m").model.state_dict()
     frozen = {"start_from": str(tmp_path / "m"), "training.learning_rate": 1e-12, "training.max_epochs": 1}
     notes = {}
     for task in ("classify", "tag"):
         settings = {key: value for key, value in settings_of(task, data).items() if not key.startswith("model.")}
-        reports = list(train(overrides={**settings, **frozen}, run=tmp_path / task))
+        reports = list(iterate(overrides={**settings, **frozen}, run=tmp_path / task))
         (notes[task],) = [one.values["text"] for one in reports if "begins" in str(one.values.get("text"))]
         own = load(tmp_path / task).model.state_dict()
         shared = [name for name in own if name.startswith(("stack.", "embedding.")[: 2 if task == "classify" else 1])]
@@ -355,7 +352,7 @@ def test_language_verbs_refuse_other_tasks_and_say_what_works(runs):
 @pytest.mark.slow
 def test_a_masked_model_fills_gaps(tmp_path):
     settings = {"task": "masked", "model.hidden_size": 16, "training.max_steps": 3, "device": "cpu"}
-    list(train(overrides=settings, run=tmp_path / "m"))
+    train(overrides=settings, run=tmp_path / "m")
     model = load(tmp_path / "m")
     answer = model.predict("the <mask> of the <mask>")
     assert len(answer["gaps"]) == 2

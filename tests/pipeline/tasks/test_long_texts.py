@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from task_data import settings_of
 
-from elman.pipeline import load, train
+from elman.pipeline import iterate, load
 from elman.pipeline.evaluate import evaluate_run
 
 FEW = {"positions": "learned", "max_positions": 3}
@@ -24,7 +24,7 @@ LINES = {
 
 
 def notes_of(settings, run):
-    return [report.values["text"] for report in train(overrides=settings, run=run) if report.kind == "note"]
+    return [report.values["text"] for report in iterate(overrides=settings, run=run) if report.kind == "note"]
 
 
 @pytest.mark.slow

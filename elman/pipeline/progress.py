@@ -17,7 +17,7 @@ class Progress:
     """A listener of training reports: call it with each report."""
 
     def __init__(self) -> None:
-        self.console = Console(file=sys.stderr, highlight=False)
+        self.console = Console(file=sys.stderr, highlight=False, force_jupyter=False)
         # Fits in 80 columns, since a progress bar must not wrap.
         columns = [BarColumn(bar_width=10), TextColumn("{task.completed}/{task.total}")]
         columns += [TextColumn("{task.fields[state]}"), TextColumn("left"), TimeRemainingColumn()]
